@@ -35,7 +35,8 @@ class Reader:
         Endings of file names; none for a format that is known by the names under ``weights``.
     opener
         ``module:function`` of what opens one file: it takes a `pathlib.Path` and returns a
-        `posprobe.checkpoints.Checkpoint`. The module is imported when a file is opened.
+        `posprobe.checkpoints.Checkpoint`. The module is imported when a file is opened. Where there
+        is none, ``ranged`` opens files on disk as well.
     weights
         Names that libraries save a whole model under, best first.
     magic
@@ -55,7 +56,7 @@ class Reader:
 
     name: str
     suffixes: tuple[str, ...]
-    opener: str
+    opener: str = ""
     weights: tuple[str, ...] = ()
     magic: tuple[bytes, ...] = ()
     packages: tuple[str, ...] = ()
@@ -67,15 +68,17 @@ class Reader:
         known = self.suffixes or self.weights
         if not known or not all(suffix.startswith(".") for suffix in self.suffixes):
             raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
-        module, _, function = self.opener.partition(":")
+        opener = self.opener or self.ranged
+        module, _, function = opener.partition(":")
         if not all(map(str.isidentifier, (*module.split("."), function))):
-            raise ValueError(f"{self.name}: the opener {self.opener!r} is not a module:function.")
+            raise ValueError(f"{self.name}: the opener {opener!r} is not a module:function.")
 
 
 #: Best first: a folder's weights are taken from the first format that it has.
 READERS: tuple[Reader, ...] = (
     Reader(
-        "safetensors", (".safetensors",), "posprobe.checkpoints.safetensors:open_safetensors",
+        "safetensors", (".safetensors",),
+        ranged="posprobe.checkpoints.safetensors:read_safetensors",
         weights=(
             "model.safetensors", "model.safetensors.index.json",
             "diffusion_pytorch_model.safetensors",
@@ -90,50 +93,44 @@ READERS: tuple[Reader, ...] = (
         packages=("torch",), extra="models",
     ),
     Reader(
-        "NumPy archive", (".npz",), "posprobe.checkpoints.numpyfile:open_npz",
-        weights=("model.npz",), ranged="posprobe.checkpoints.numpyfile:read_npz",
+        "NumPy archive", (".npz",), ranged="posprobe.checkpoints.numpyfile:read_npz",
+        weights=("model.npz",),
     ),
     Reader(
-        "NumPy array", (".npy",), "posprobe.checkpoints.numpyfile:open_npy",
+        "NumPy array", (".npy",), ranged="posprobe.checkpoints.numpyfile:read_npy",
         magic=(b"\x93NUMPY",),
     ),
     Reader(
         "HDF5", (".weights.json", ".h5", ".hdf5", ".keras"),
-        "posprobe.checkpoints.hdf5file:open_hdf5",
+        ranged="posprobe.checkpoints.hdf5file:read_hdf5",
         weights=(
             "model.weights.h5", "model.weights.json", "tf_model.h5", "tf_model.h5.index.json",
             "model.keras",
         ),
         magic=(b"\x89HDF\r\n\x1a\n",), packages=("h5py",), extra="hdf5",
-        ranged="posprobe.checkpoints.hdf5file:read_hdf5",
     ),
     Reader(
-        "Flax", (".msgpack",), "posprobe.checkpoints.flaxfile:open_flax",
+        "Flax", (".msgpack",), ranged="posprobe.checkpoints.flaxfile:read_flax",
         weights=("flax_model.msgpack", "flax_model.msgpack.index.json"),
-        ranged="posprobe.checkpoints.flaxfile:read_flax",
     ),
     Reader(
-        "Orbax", (), "posprobe.checkpoints.orbaxfile:open_orbax", weights=("_METADATA",),
+        "Orbax", (), ranged="posprobe.checkpoints.orbaxfile:read_orbax", weights=("_METADATA",),
         packages=("tensorstore",), extra="orbax",
-        ranged="posprobe.checkpoints.orbaxfile:read_orbax",
     ),
     Reader(
-        "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx",
-        weights=("model.onnx", "onnx/model.onnx"),
-        packages=("onnx",), extra="onnx", ranged="posprobe.checkpoints.onnx:read_onnx",
+        "ONNX", (".onnx",), ranged="posprobe.checkpoints.onnx:read_onnx",
+        weights=("model.onnx", "onnx/model.onnx"), packages=("onnx",), extra="onnx",
     ),
     Reader(
-        "GGUF", (".gguf",), "posprobe.checkpoints.gguf:open_gguf", magic=(b"GGUF",),
-        ranged="posprobe.checkpoints.gguf:read_gguf",
+        "GGUF", (".gguf",), ranged="posprobe.checkpoints.gguf:read_gguf", magic=(b"GGUF",),
     ),
     Reader(
-        "ggml", (".bin",), "posprobe.checkpoints.ggml:open_ggml", magic=(b"lmgg",),
-        ranged="posprobe.checkpoints.ggml:read_ggml",
+        "ggml", (".bin",), ranged="posprobe.checkpoints.gguf:read_ggml", magic=(b"lmgg",),
     ),
     Reader(
-        "TensorFlow checkpoint", (".index",), "posprobe.checkpoints.tensorflow:open_tensorflow",
-        weights=("bert_model.ckpt.index",),
+        "TensorFlow checkpoint", (".index",),
         ranged="posprobe.checkpoints.tensorflow:read_tensorflow",
+        weights=("bert_model.ckpt.index",),
     ),
     Reader(
         "text", (".csv",), "posprobe.checkpoints.csvfile:open_csv", own_name_only=True,

@@ -39,6 +39,11 @@ class Reference:
         """Whether the source is a file or folder that exists."""
         return _exists(self.source)
 
+    @property
+    def path(self) -> Path:
+        """Where the source lies, if it is a file or folder."""
+        return local_path(self.source)
+
 
 def parse_reference(given: str | os.PathLike[str]) -> Reference:
     """Split a reference into source, revision and table name.
@@ -97,6 +102,15 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
     return reference
 
 
+def local_path(text: str) -> Path:
+    """Return the path that a text names; as in shells a home stands where ``~`` comes first.
+
+    In ``./~t.npy`` it does not, and `Path` would forget what stood before it.
+    """
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - of a text, for that reason
+    return path.absolute() if str(path).startswith("~") else path
+
+
 def did_you_mean(source: str, others: Iterable[str] = ()) -> str:
     """Ask whether a name that leads nowhere means a file beside it or one of ``others``.
 
@@ -122,7 +136,7 @@ def named_in_errors(source: str) -> Iterator[None]:
     try:
         yield
     except (InvalidCheckpoint, InvalidTable, MissingExtra, NoPositionTable) as error:
-        said, path = str(error.args[0]), Path(source).expanduser()
+        said, path = str(error.args[0]), local_path(source)
         names = {source, str(path), str(path.absolute())}
         if not said.startswith(tuple(f"{name}{mark}" for name in names for mark in ":/@# ")):
             error.args = (f"{source}: {said.removeprefix(f'{path.name}: ')}",)
@@ -131,6 +145,6 @@ def named_in_errors(source: str) -> Iterator[None]:
 
 def _exists(text: str) -> bool:
     try:
-        return text != "" and Path(text).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL byte, no such home
+        return text != "" and local_path(text).exists()
+    except (OSError, ValueError):  # too long, a NUL byte
         return False

@@ -35,7 +35,7 @@ def test_an_extracted_table_holds_the_same_values(suffix: str, dtype: Any, tmp_p
         case ".safetensors":
             with safe_open(path, "np") as file:
                 values = file.get_tensor("values")
-                assert json.loads(file.metadata()["posprobe.tables"])["positions"] == 12
+                assert json.loads(file.metadata()["posprobe.table"])["positions"] == 12
         case _:
             values = np.loadtxt(path, delimiter=",").astype(dtype)
     assert values.dtype == dtype

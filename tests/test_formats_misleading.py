@@ -189,8 +189,29 @@ def test_a_pipe_or_a_hole_in_an_orbax_folder_is_refused(file: str, tmp_path: Pat
         else:
             with place.open("wb") as stream:
                 stream.truncate(2**34)
-        with pytest.raises(InvalidCheckpoint, match="not a regular file"):
+        said = rf"{file}.*bytes are needed" if kind == "hole" else "not a regular file|link"
+        with pytest.raises(InvalidCheckpoint, match=said):
             open_local(folder).read(name.replace(".", "/"))
+
+
+@pytest.mark.parametrize("store", ["orbax", "orbax_zarr"])
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_a_link_out_of_an_orbax_folder_is_refused(store: str, where: str, tmp_path: Path) -> None:
+    name = "params.bert.embeddings.position_embeddings.embedding"
+    folder = shutil.copytree(FOLDER / store, tmp_path / "saved")
+    place = folder / name / "0.0" if store == "orbax_zarr" else next(iter((folder / "d").iterdir()))
+    place = place if where == "file" else place.parent
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidCheckpoint, match=rf"{place.name}.*link that leads out"):
+        open_local(folder).read(name.replace(".", "/"))
+    inside = place.with_name("inside")
+    place.unlink()
+    (tmp_path / "elsewhere").rename(inside)
+    place.symlink_to(inside)
+    values = open_local(folder).read(name.replace(".", "/")).values
+    expected = open_local(FOLDER / store).read(name.replace(".", "/")).values
+    assert values.tobytes() == expected.tobytes()
 
 
 def test_a_table_in_many_compressed_chunks_is_read(tmp_path: Path) -> None:
@@ -200,6 +221,21 @@ def test_a_table_in_many_compressed_chunks_is_read(tmp_path: Path) -> None:
         file.create_dataset("wpe", data=values, chunks=(5, 3), compression="gzip")
     assert (tmp_path / "x.h5").stat().st_size > 2**30 // 1032
     np.testing.assert_array_equal(open_local(tmp_path / "x.h5").read("wpe").values, values)
+
+
+def test_an_orbax_table_in_many_chunks_is_read(tmp_path: Path) -> None:
+    import tensorstore
+
+    values = np.random.default_rng(0).standard_normal((1200, 30)).astype(np.float32)
+    metadata = {"compressor": None, "shape": [1200, 30], "chunks": [4, 6]}
+    store = {"driver": "file", "path": f"{tmp_path}/wpe/"}
+    spec = {"driver": "zarr", "kvstore": store, "metadata": metadata}
+    tensorstore.open(spec, create=True, dtype="float32").result().write(values).result()
+    about = {"value_type": "jax.Array", "skip_deserialize": False}
+    entry = {"key_metadata": [{"key": "wpe", "key_type": 2}], "value_metadata": about}
+    (tmp_path / "_METADATA").write_text(json.dumps({"tree_metadata": {"wpe": entry}}))
+    assert len(list((tmp_path / "wpe").iterdir())) == 1501
+    np.testing.assert_array_equal(open_local(tmp_path).read("wpe").values, values)
 
 
 def test_ten_thousand_layers_and_as_many_weights_are_matched() -> None:

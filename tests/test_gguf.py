@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.checkpoints import Checkpoint, open_local
-from posprobe.checkpoints.ggml import TYPES
+from posprobe.checkpoints.files import LocalFiles
+from posprobe.checkpoints.gguf import TYPES, read_gguf
 from posprobe.errors import InvalidCheckpoint, MissingExtra, PosprobeError
 from posprobe.families import find_encodings, inspect
 from posprobe.families.build import build_scheme
@@ -142,14 +143,16 @@ def test_only_header_and_table_are_read(tmp_path: Path) -> None:
     header = len(content) - TABLE.nbytes
     touched: list[tuple[int, int]] = []
 
-    def read(start: int, stop: int) -> bytes:
-        touched.append((start, stop))
-        return content[start:stop]
+    class Touched(LocalFiles):
+        def size(self, file: str) -> int:
+            assert file == path.name
+            return 2**39  # as if a model of 512 GB came behind the table
 
-    from posprobe.checkpoints.gguf import parse_header
+        def read(self, file: str, start: int, stop: int) -> memoryview[int]:
+            touched.append((start, stop))
+            return super().read(file, start, stop)
 
-    size = 2**39  # as if a model of 512 GB came behind the table
-    tensors, _ = parse_header(read, size, "model.gguf")
+    tensors = read_gguf(Touched(path), path.name).tensors
     assert max(stop for _, stop in touched) <= header
     assert tensors["position_embd.weight"].stop == len(content)
 
@@ -484,7 +487,7 @@ def test_without_the_package_blocks_name_the_extra(
         tmp_path / "model.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2,
         {"position_embd.weight": quant("Q8_0")},
     )  # fmt: skip
-    monkeypatch.setattr("posprobe.checkpoints.ggml.find_spec", lambda _: None)
+    monkeypatch.setattr("posprobe.checkpoints.gguf.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"uv sync --extra gguf"):
         pp.load(path)
     (item,) = inspect(path)

@@ -13,7 +13,7 @@ import pytest
 from hub_server import Hub, Sparse
 from made_hub import WPE, entries, read, server, small, table, waits, weights
 
-from posprobe.checkpoints import cache, ranges, transfer
+from posprobe.checkpoints import cache, transfer
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import InvalidCheckpoint, PosprobeError, UnknownReference, Unreachable
 
@@ -106,30 +106,30 @@ def test_a_file_that_says_nothing_of_its_version_is_read(server: Hub) -> None:
 def test_an_entry_of_the_cache_that_holds_another_tensor_is_not_believed(
     server: Hub, tmp_path: Path
 ) -> None:
-    names = {WPE: (32, 16), "b": (32, 16)}
+    # Both lie behind the beginning of the file, which is an entry of its own.
+    names = {"first": (100, 100), WPE: (32, 16), "b": (32, 16)}
     values, other = table(32, 16, 0), table(32, 16, 1)
     server.add(ID, {"model.safetensors": weights(names, {WPE: values, "b": other})})
     checkpoint = open_hub(ID, None, offline=False)
+    begun = set(entries(tmp_path / "own"))
     np.testing.assert_array_equal(checkpoint.read("b").values, other)
-    (theirs,) = (p for p in entries(tmp_path / "own") if p.stat().st_size > values.nbytes)
+    (theirs,) = set(entries(tmp_path / "own")) - begun
     np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
-    (ours,) = (
-        p for p in entries(tmp_path / "own") if p.stat().st_size > values.nbytes and p != theirs
-    )
+    (ours,) = set(entries(tmp_path / "own")) - begun - {theirs}
     shutil.copy(theirs, ours)
     server.forget()
     np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
     assert server.sent() > values.nbytes  # it was read again
 
 
-def test_an_entry_of_the_cache_of_another_shape_is_not_believed(server: Hub) -> None:
+def test_an_entry_of_the_cache_of_another_place_is_not_believed(server: Hub) -> None:
     values = small(server)
     checkpoint = open_hub(ID, None, offline=False)
     checkpoint.read(WPE)
     info = checkpoint.tensors[WPE]
     server.forget()
-    read_as = replace(info, shape=(16, 32), name=WPE)
-    assert bytes(checkpoint.fetch(read_as)) == values.tobytes()
+    before = replace(info, start=info.start - 16, stop=info.stop - 16)
+    assert bytes(checkpoint.fetch(before)) == bytes(16) + values.tobytes()[:-16]
     assert server.sent() > values.nbytes
 
 
@@ -148,7 +148,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
 ) -> None:
     small(server)
     monkeypatch.setattr(transfer, "LONGEST_REQUEST", 0.4)
-    monkeypatch.setattr(ranges, "GRACE", 0.4)
+    monkeypatch.setattr(transfer, "GRACE", 0.4)
     server.fail(kind, part)
     with pytest.raises(Unreachable, match=r"comes so slowly|is not a model's page"):
         read()
@@ -158,8 +158,8 @@ def test_a_slow_server_that_keeps_the_least_rate_is_waited_for(
     server: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = small(server)
-    monkeypatch.setattr(ranges, "GRACE", 0.4)
-    monkeypatch.setattr(ranges, "LEAST_RATE", 1.0)
+    monkeypatch.setattr(transfer, "GRACE", 0.4)
+    monkeypatch.setattr(transfer, "LEAST_RATE", 1.0)
     server.fail("drip", "config.json")
     np.testing.assert_array_equal(read(), values)
 

@@ -46,6 +46,22 @@ def test_a_gguf_model_costs_its_header_and_the_table(server: Hub, tmp_path: Path
     assert server.sent() == 0
 
 
+def test_rows_of_a_npy_file_on_the_hub_cost_themselves(server: Hub) -> None:
+    values = table(2048, 64)
+    stream = io.BytesIO()
+    np.save(stream, values)
+    server.add("me/array", {"table.npy": stream.getvalue()})
+    found = open_hub("me/array", None, offline=False)
+    np.testing.assert_array_equal(found.read_rows("table", [1000, 1001]), values[1000:1002])
+    assert server.sent("table.npy") < 40_000 < values.nbytes
+    # What lies in the file in another order is read as a whole.
+    stream = io.BytesIO()
+    np.save(stream, np.asfortranarray(values.astype(">f4")))
+    server.add("me/array", {"table.npy": stream.getvalue()})
+    np.testing.assert_array_equal(open_hub("me/array", None, offline=False).read("table").values,
+                                  values)  # fmt: skip
+
+
 def test_external_data_of_onnx_are_read_by_range(server: Hub, tmp_path: Path) -> None:
     import onnx
     from onnx import helper, numpy_helper

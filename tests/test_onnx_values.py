@@ -264,9 +264,10 @@ def test_data_outside_the_folder_or_the_file_are_refused(
 
 def test_links_of_the_hubs_local_cache_are_followed(tmp_path: Path) -> None:
     path = external(tmp_path / "model")
-    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
-    blobs.mkdir()
-    snapshot.mkdir()
+    blobs = tmp_path / "models--me--model" / "blobs"
+    snapshot = tmp_path / "models--me--model" / "snapshots" / ("a" * 40)
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
     for number, file in enumerate(sorted(path.parent.iterdir())):
         file.rename(blobs / str(number))
         (snapshot / file.name).symlink_to(blobs / str(number))

@@ -128,10 +128,11 @@ def test_a_broken_package_is_named_and_left_out(
 
 def test_every_reader_is_there_and_is_told_from_the_others() -> None:
     for reader in READERS:
-        assert callable(load_opener(reader.opener))
+        opener = reader.opener or reader.ranged
+        assert callable(load_opener(opener))
         assert bool(reader.packages) == bool(reader.extra)
         # Nothing that reads a format is imported before a file is opened.
-        source = Path(import_module(reader.opener.partition(":")[0]).__file__ or "").read_text()
+        source = Path(import_module(opener.partition(":")[0]).__file__ or "").read_text()
         for package in reader.packages:
             assert not re.search(rf"^(import|from) {package}\b", source, re.MULTILINE)
         for name in reader.weights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -57,6 +58,22 @@ def test_the_home_folder_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert parse_reference("~/model").is_path
     with pytest.raises(UnknownReference, match="no such file"):
         parse_reference("~/other")
+
+
+def test_a_tilde_that_a_path_does_not_begin_with_is_part_of_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = np.eye(4, dtype=np.float32)
+    np.save("~t.npy", values)
+    (tmp_path / "~").mkdir()
+    np.save("~/t.npy", 2 * values)
+    monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
+    np.testing.assert_array_equal(load("./~t.npy").values, values)
+    np.testing.assert_array_equal(load("~t.npy").values, values)  # nobody is called t.npy
+    np.testing.assert_array_equal(load("./~/t.npy").values, 2 * values)
+    with pytest.raises(UnknownReference, match="no such file"):
+        load("~/t.npy")
 
 
 @pytest.mark.parametrize("what", ["folder", "folder#decoder"])

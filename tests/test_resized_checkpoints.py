@@ -19,7 +19,7 @@ from timm.models import save_for_hf
 import posprobe as pp
 from posprobe.checkpoints.base import stored_bytes, widen_bfloat16
 from posprobe.cli import main
-from posprobe.errors import OutputError, UsageError
+from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.resizing.checkpoint import copy_place, write_checkpoint
 
 if TYPE_CHECKING:
@@ -362,3 +362,26 @@ def test_the_command_says_what_is_wrong(
     assert says in said.err
     assert said.out == ""
     assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "config.json", "model.safetensors", "sub/vocab.txt"])
+def test_a_link_out_of_a_checkpoint_is_not_copied(name: str, tmp_path: Path) -> None:
+    source, elsewhere = tmp_path / "source", tmp_path / "elsewhere"
+    model("bert").save_pretrained(source)
+    new = pp.resize(pp.load(str(source)), to=48, how="linear")
+    (source / "sub").mkdir()
+    elsewhere.write_text("secret")
+    place = source / name
+    if place.exists():
+        place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+    with pytest.raises(InvalidCheckpoint, match=rf"{name}: .* link that leads out"):
+        write_checkpoint(str(source), new, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    # What lies in the checkpoint itself may be linked.
+    (tmp_path / "elsewhere").rename(source / "inside.bak")
+    place.unlink()
+    place.symlink_to(source / "inside.bak")
+    write_checkpoint(str(source), new, tmp_path / "copy")
+    assert len(pp.load(str(tmp_path / "copy"))) == 48
+    assert not (tmp_path / "copy" / name).is_symlink()

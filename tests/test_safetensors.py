@@ -116,6 +116,8 @@ def test_the_sound_file_that_the_damaged_ones_are_made_of(tmp_path: Path) -> Non
     np.testing.assert_array_equal(open_local(path).read("b").values, VALUES)
 
 
+#: Its own words follow, which differ between versions of the package.
+REFUSED = "the safetensors package refuses its header"
 DAMAGED: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "0 bytes"),
     "seven bytes": (b"\0" * 7, "7 bytes"),
@@ -126,35 +128,35 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "all data cut": (good()[:-192], "truncated"),
     "bytes behind": (good() + b"\0", "end at byte"),
     "html": (b"<!DOCTYPE html><html>" * 9, "truncated or no"),
-    "header is not JSON": ((4).to_bytes(8, "little") + b"{no}", "not JSON"),
-    "header is not UTF-8": ((4).to_bytes(8, "little") + b"\xff\xfe\xfd\xfc", "not JSON"),
-    "header is a list": ((2).to_bytes(8, "little") + b"[]", "not a JSON object"),
-    "header is null": ((4).to_bytes(8, "little") + b"null", "not a JSON object"),
+    "header is not JSON": ((4).to_bytes(8, "little") + b"{no}", REFUSED),
+    "header is not UTF-8": ((4).to_bytes(8, "little") + b"\xff\xfe\xfd\xfc", REFUSED),
+    "header is a list": ((2).to_bytes(8, "little") + b"[]", REFUSED),
+    "header is null": ((4).to_bytes(8, "little") + b"null", REFUSED),
     "header is nested deeply": (
-        (200_000).to_bytes(8, "little") + b"[" * 100_000 + b"]" * 100_000, "not JSON"
+        (200_000).to_bytes(8, "little") + b"[" * 100_000 + b"]" * 100_000, REFUSED
     ),
-    "entry is a list": (good(a=[]), "'a' has no valid entry"),
-    "entry is null": (good(a=None), "'a' has no valid entry"),
-    "entry without shape": (good(a={"dtype": "F32", "data_offsets": [0, 96]}), "no valid entry"),
-    "entry with one offset": (good(a=entry([6, 4], 0, 96) | {"data_offsets": [0]}), "no valid"),
-    "shape is a number": (good(a=entry(24, 0, 96)), "no valid entry"),
-    "dtype is a number": (good(a=entry([6, 4], 0, 96, 32)), "no valid entry"),
-    "shape is negative": (good(a=entry([-6, -4], 0, 96)), "impossible shape"),
-    "shape is boolean": (good(a=entry([True, 24], 0, 96)), "impossible shape"),
-    "shape is a fraction": (good(a=entry([1.5, 16], 0, 96)), "impossible shape"),
-    "shape is text": (good(a=entry(["6", 4], 0, 96)), "impossible shape"),
-    "shape beyond memory": (good(a=entry([2**40, 2**40], 0, 96)), "does not fit"),
-    "shape and size differ": (good(a=entry([6, 5], 0, 96)), "does not fit"),
-    "dtype and size differ": (good(a=entry([6, 4], 0, 96, "F64")), "does not fit"),
-    "offsets are text": (good(a=entry([6, 4], "0", "96")), "no valid entry"),
-    "offsets are boolean": (good(a=entry([], False, True, "U8")), "impossible place"),
-    "offsets are negative": (good(a=entry([6, 4], -96, 0)), "impossible place"),
-    "offsets are swapped": (good(a=entry([6, 4], 96, 0)), "impossible place"),
-    "offsets beyond the file": (good(a=entry([6, 4], 960, 1056)), "truncated"),
-    "offsets of 2^64": (good(a=entry([2**62], 0, 2**64)), "truncated"),
-    "tensors overlap": (good(b=entry([6, 4], 48, 144)), "starts at byte"),
-    "tensors share bytes": (good(b=entry([6, 4], 0, 96)), "starts at byte"),
-    "bytes between tensors": (good(b=entry([5, 4], 112, 192)), "starts at byte"),
+    "entry is a list": (good(a=[]), REFUSED),
+    "entry is null": (good(a=None), REFUSED),
+    "entry without shape": (good(a={"dtype": "F32", "data_offsets": [0, 96]}), REFUSED),
+    "entry with one offset": (good(a=entry([6, 4], 0, 96) | {"data_offsets": [0]}), REFUSED),
+    "shape is a number": (good(a=entry(24, 0, 96)), REFUSED),
+    "dtype is a number": (good(a=entry([6, 4], 0, 96, 32)), REFUSED),
+    "shape is negative": (good(a=entry([-6, -4], 0, 96)), REFUSED),
+    "shape is boolean": (good(a=entry([True, 24], 0, 96)), REFUSED),
+    "shape is a fraction": (good(a=entry([1.5, 16], 0, 96)), REFUSED),
+    "shape is text": (good(a=entry(["6", 4], 0, 96)), REFUSED),
+    "shape beyond memory": (good(a=entry([2**40, 2**40], 0, 96)), REFUSED),
+    "shape and size differ": (good(a=entry([6, 5], 0, 96)), REFUSED),
+    "dtype and size differ": (good(a=entry([6, 4], 0, 96, "F64")), REFUSED),
+    "offsets are text": (good(a=entry([6, 4], "0", "96")), REFUSED),
+    "offsets are boolean": (good(a=entry([], False, True, "U8")), REFUSED),
+    "offsets are negative": (good(a=entry([6, 4], -96, 0)), REFUSED),
+    "offsets are swapped": (good(a=entry([6, 4], 96, 0)), REFUSED),
+    "offsets beyond the file": (good(a=entry([6, 4], 960, 1056)), REFUSED),
+    "offsets of 2^64": (good(a=entry([2**62], 0, 2**64)), REFUSED),
+    "tensors overlap": (good(b=entry([6, 4], 48, 144)), REFUSED),
+    "tensors share bytes": (good(b=entry([6, 4], 0, 96)), REFUSED),
+    "bytes between tensors": (good(b=entry([5, 4], 112, 192)), REFUSED),
 }  # fmt: skip
 
 

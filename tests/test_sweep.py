@@ -127,6 +127,13 @@ def test_a_folder_stands_for_the_checkpoints_below_it_in_the_order_of_steps(tmp_
     assert below(Entry("gpt2")) == [Entry("gpt2")]
 
 
+def test_a_folder_named_with_digits_that_are_no_decimals_is_a_folder(tmp_path: Path) -> None:
+    for name in ("10²", "9", "10"):
+        save(tmp_path / name)
+    found = [Path(entry.reference).name for entry in below(Entry(str(tmp_path)))]
+    assert found == ["9", "10", "10²"]
+
+
 @pytest.mark.parametrize(
     ("name", "step"),
     [("step1000", 1000), ("main", None), ("v2-step300-tokens4B", 300), ("1.0", 0),

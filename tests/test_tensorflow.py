@@ -13,7 +13,7 @@ import pytest
 import posprobe as pp
 from posprobe.checkpoints import open_local
 from posprobe.checkpoints.files import LocalFiles
-from posprobe.checkpoints.tensorflow import open_tensorflow, read_tensorflow
+from posprobe.checkpoints.tensorflow import read_tensorflow
 from posprobe.errors import InvalidCheckpoint, PosprobeError
 
 REAL = Path(__file__).parent / "data" / "tensorflow-bert"
@@ -89,7 +89,7 @@ def test_a_cut_index_is_refused_and_cut_data_too(tmp_path: Path) -> None:
     for length in (0, 10, 47, 60, len(content) - 1):
         index.write_bytes(content[:length])
         with pytest.raises(InvalidCheckpoint):
-            open_tensorflow(index)
+            open_local(index)
     index.write_bytes(content)
     data = index.with_name("bert_model.ckpt.data-00000-of-00001")
     data.write_bytes(data.read_bytes()[:100])
@@ -111,7 +111,7 @@ def test_random_damage_never_ends_in_a_traceback(tmp_path: Path) -> None:
             damaged[place] = rng.integers(0, 256)
         index.write_bytes(damaged)
         try:
-            checkpoint = open_tensorflow(index)
+            checkpoint = open_local(index)
             for name, info in checkpoint.tensors.items():
                 if info.dtype == "F32":
                     checkpoint.read(name)
@@ -163,7 +163,7 @@ HEADER = (0, b"", b"\x08\x01")
 def test_a_table_made_by_hand_is_read(tmp_path: Path) -> None:
     path = tmp_path / "ckpt.index"
     path.write_bytes(table([HEADER, (0, b"a/b", entry((2, 3), 24)), (2, b"c", entry((6,), 24))]))
-    assert {n: i.shape for n, i in open_tensorflow(path).tensors.items()} == {
+    assert {n: i.shape for n, i in open_local(path).tensors.items()} == {
         "a/b": (2, 3), "a/c": (6,),
     }  # fmt: skip
 
@@ -187,5 +187,5 @@ def test_each_lie_has_one_sentence(content: bytes, says: str, tmp_path: Path) ->
     path = tmp_path / "ckpt.index"
     path.write_bytes(content)
     with pytest.raises(InvalidCheckpoint, match=says) as caught:
-        open_tensorflow(path)
+        open_local(path)
     assert "\n" not in str(caught.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posprobe.checkpoints.shared import count_bytes
-from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
+from posprobe.errors import InvalidCheckpoint, InvalidTable, PosprobeError, UsageError
 from posprobe.quantisation import Quantisation
 
 #: Float formats that can be read, by their name in a safetensors header.
@@ -28,6 +29,45 @@ MOST_CHUNKS = 100_000
 def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> int:
     """Return into how many chunks an array is cut."""
     return math.prod(-(-n // max(m, 1)) for n, m in zip(shape, chunk, strict=False))
+
+
+#: What libraries call the formats of numbers, by the names in a safetensors header.
+DTYPES: Mapping[str, str] = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+
+
+@contextmanager
+def parsing(what: str, advice: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Tell whatever goes wrong as a file is parsed as one clear error.
+
+    Parameters
+    ----------
+    what
+        The file, and what it is not.
+    advice
+        What to do next.
+    kinds
+        Errors that mean that the file is damaged; without any all that are not ours.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        In place of one of them.
+    """
+    expected = kinds or (Exception,)
+    try:
+        yield
+    except PosprobeError:
+        raise
+    except expected as error:
+        raise InvalidCheckpoint(f"{what} ({str(error)[:300]}). {advice}") from error
+
+
+def damaged(what: str) -> InvalidCheckpoint:
+    """Say that something in a file contradicts the rest of it."""
+    return InvalidCheckpoint(f"{what}. The file is damaged: download it again.")
 
 
 @dataclass(frozen=True)
@@ -47,6 +87,11 @@ class TensorInfo:
     start: int = 0
     stop: int = 0
     quantisation: Quantisation | None = None
+
+    @property
+    def where(self) -> str:
+        """The tensor as messages begin with it."""
+        return f"{self.file}: tensor {self.name}, shape {list(self.shape)}"
 
 
 @dataclass(frozen=True)
@@ -155,10 +200,7 @@ class Checkpoint:
             return StoredTensor(info, _widened(info, _stored(info, data)), digest)
         values, step = self.dequantise(info, data)
         if values.shape != info.shape:
-            raise InvalidCheckpoint(
-                f"{info.file}: tensor {info.name}, shape {list(info.shape)}, has values of shape "
-                f"{list(values.shape)}. The file is damaged: download it again."
-            )
+            raise damaged(f"{info.where}, has values of shape {list(values.shape)}")
         known = replace(info, quantisation=replace(info.quantisation, step=step))
         return StoredTensor(known, values, digest)
 
@@ -195,8 +237,7 @@ class Checkpoint:
             chosen = np.zeros(0, np.int64)
         if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not _rising(chosen, count):
             raise UsageError(
-                f"{info.file}: tensor {name}, shape {list(info.shape)}: rows are read in rising "
-                f"order, each once, from 0 to {count - 1}."
+                f"{info.where}: rows are read in rising order, each once, from 0 to {count - 1}."
             )
         if info.quantisation:
             return np.asarray(self.read(name).values[chosen])
@@ -227,10 +268,9 @@ class Checkpoint:
         info = self.tensors[name]
         if info.dtype not in FLOATS:
             raise InvalidTable(
-                f"{info.file}: tensor {name}, shape {list(info.shape)}, is stored as {info.dtype}: "
-                "integers, complex numbers, text, and quantised numbers whose scale the file does "
-                "not state, are not analysed. Use the checkpoint in its original F32, F16 or BF16 "
-                "format."
+                f"{info.where}, is stored as {info.dtype}: integers, complex numbers, text, and "
+                "quantised numbers whose scale the file does not state, are not analysed. Use the "
+                "checkpoint in its original F32, F16 or BF16 format."
             )
         return info
 
@@ -244,10 +284,7 @@ def _stored(info: TensorInfo, data: bytes | memoryview[int]) -> NDArray[Any]:
     dtype = np.dtype(FLOATS[info.dtype])
     expected = dtype.itemsize * int(np.prod(info.shape, dtype=object))
     if len(data) != expected:
-        raise InvalidCheckpoint(
-            f"{info.file}: tensor {info.name}, shape {list(info.shape)} {info.dtype}, needs "
-            f"{expected} bytes and has {len(data)}. The file is damaged: download it again."
-        )
+        raise damaged(f"{info.where} {info.dtype}, needs {expected} bytes and has {len(data)}")
     return np.frombuffer(data, dtype=dtype).reshape(info.shape)
 
 

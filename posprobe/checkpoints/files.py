@@ -7,6 +7,8 @@ serves a folder, mapped into memory, and a repository of the Hub, read by range.
 from __future__ import annotations
 
 import io
+import mmap
+import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,6 @@ from typing import Any, Protocol, TypeAlias, overload
 
 import numpy as np
 
-from posprobe.checkpoints.safetensors import map_file
 from posprobe.errors import InvalidCheckpoint
 
 
@@ -22,16 +23,19 @@ class Files(Protocol):
     """The files of one folder."""
 
     def has(self, file: str) -> bool:
-        """Tell whether there is such a file."""
+        """Tell whether there is anything of this name."""
 
     def size(self, file: str) -> int:
         """Return a file's length in bytes."""
 
     def read(self, file: str, start: int, stop: int) -> bytes | memoryview[int]:
-        """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before."""
+        """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before.
 
-    def mapped(self, file: str) -> memoryview[int] | None:
-        """Return a file that lies on this machine, mapped into memory."""
+        What follows may be asked for with them.
+        """
+
+    def exactly(self, file: str, start: int, stop: int) -> bytes | memoryview[int]:
+        """Return the bytes ``start`` to ``stop`` of a file, and ask for no others."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class View:
     start: int
     stop: int
 
+    @classmethod
+    def of(cls, files: Files, file: str) -> View:
+        """Give a whole file to readers that look at some of its bytes."""
+        return cls(files, file, 0, files.size(file))
+
     def __len__(self) -> int:
         return self.stop - self.start
 
@@ -50,33 +59,19 @@ class View:
     def __getitem__(self, place: int) -> int: ...
 
     @overload
-    def __getitem__(self, place: slice) -> bytes: ...
+    def __getitem__(self, place: slice) -> bytes | memoryview[int]: ...
 
-    def __getitem__(self, place: int | slice) -> int | bytes:
+    def __getitem__(self, place: int | slice) -> int | bytes | memoryview[int]:
         if isinstance(place, int):
             if not 0 <= place < len(self):
-                raise IndexError("there is no such byte")
+                raise IndexError("it ends too early")
             return self[place : place + 1][0]
         begin, end, _ = place.indices(len(self))
-        found = self.files.read(self.file, self.start + begin, self.start + max(begin, end))
-        return bytes(found)
+        return self.files.read(self.file, self.start + begin, self.start + max(begin, end))
 
 
-#: What is on this machine, mapped, and what is read as it is asked for.
+#: A file, or what was unpacked from one.
 Content: TypeAlias = "memoryview[int] | View"
-
-
-def content_of(files: Files, file: str) -> Content:
-    """Give a whole file to readers that look at some of its bytes."""
-    mapped = files.mapped(file)
-    return View(files, file, 0, files.size(file)) if mapped is None else mapped
-
-
-def part_of(content: Content, start: int, stop: int) -> Content:
-    """Take some bytes without reading them."""
-    if isinstance(content, View):
-        return View(content.files, content.file, content.start + start, content.start + stop)
-    return content[start:stop]
 
 
 class Stream(io.RawIOBase):
@@ -134,33 +129,29 @@ class LocalFiles:
     Parameters
     ----------
     path
-        The file that was named; the others lie beside it, or, where that is a link, beside the file
-        that it leads to, as in the Hub's local cache.
+        The file that was named; the others lie beside it.
     """
 
     path: Path
     maps: dict[str, memoryview[int]] = field(default_factory=dict)
 
     def has(self, file: str) -> bool:
-        """Tell whether there is such a file."""
-        return (self.path.parent / file).is_file()
+        """Tell whether there is anything of this name."""
+        return os.path.lexists(self.path.parent / file)
 
     def size(self, file: str) -> int:
         """Return a file's length in bytes."""
-        return len(self.mapped(file))
+        return len(self._mapped(file))
 
     def read(self, file: str, start: int, stop: int) -> memoryview[int]:
         """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before."""
-        return self.mapped(file)[start:stop]
+        return self._mapped(file)[start:stop]
 
-    def mapped(self, file: str) -> memoryview[int]:
-        """Return a file, mapped into memory.
+    def exactly(self, file: str, start: int, stop: int) -> memoryview[int]:
+        """Return the bytes ``start`` to ``stop`` of a file."""
+        return self.read(file, start, stop)
 
-        Raises
-        ------
-        InvalidCheckpoint
-            If it is not there, or a link that leads out of the folder.
-        """
+    def _mapped(self, file: str) -> memoryview[int]:
         if file not in self.maps:
             path = self.path.parent / file
             if not path.is_file():
@@ -168,11 +159,34 @@ class LocalFiles:
                     f"{path}: the checkpoint needs it, and it is not a regular file or not there. "
                     "Download the whole checkpoint."
                 )
-            folders = (self.path.parent.resolve(), self.path.resolve().parent)
-            if not any(path.resolve().is_relative_to(folder) for folder in folders):
-                raise InvalidCheckpoint(
-                    f"{path}: the checkpoint names it, and it is a link that leads out of its "
-                    "folder. It was not opened; put the file itself there."
-                )
+            if path != self.path:
+                refuse_link_out(path, self.path.parent)
             self.maps[file] = map_file(path)
         return self.maps[file]
+
+
+def map_file(path: Path) -> memoryview[int]:
+    """Map a file into memory; an empty file gives an empty view."""
+    with path.open("rb") as stream:
+        if path.stat().st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def refuse_link_out(path: Path, folder: Path) -> None:
+    """Refuse a file of a checkpoint that a link leads to from elsewhere.
+
+    The Hub's local cache is made of links, to the folder ``blobs`` of each repository.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it lies neither in the checkpoint's folder nor there.
+    """
+    real = path.resolve()
+    in_cache = real.parent.name == "blobs" and real.parent.parent.name.startswith("models--")
+    if not in_cache and not real.is_relative_to(folder.resolve()):
+        raise InvalidCheckpoint(
+            f"{path}: the checkpoint contains it, and it is a link that leads out of its folder. "
+            "It was not opened; put the file itself there."
+        )

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posprobe.checkpoints.base import FLOATS, Checkpoint, TensorInfo
-from posprobe.checkpoints.files import Content, Files, LocalFiles, content_of
+from posprobe.checkpoints.base import DTYPES, FLOATS, Checkpoint, TensorInfo, parsing
+from posprobe.checkpoints.files import Files, View
 from posprobe.errors import InvalidCheckpoint
 
 #: Levels of names, values, and characters of a name that a file of weights has at most.
@@ -26,10 +25,6 @@ _ARRAY = 1
 _CHUNKED = "__msgpack_chunked_array__"
 #: What training keeps beside the weights.
 TRAINING = re.compile(r"^(?:opt_state|optimizer/state|state/param_states)/")
-DTYPES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,11 +37,6 @@ class _Array:
     stop: int
 
 
-def open_flax(path: Path) -> Checkpoint:
-    """Open a file of Flax, memory-mapped; errors are those of `read_flax`."""
-    return read_flax(LocalFiles(path), path.name)
-
-
 def read_flax(files: Files, file: str) -> Checkpoint:
     """Read the names in what ``flax.serialization`` wrote, joined by slashes.
 
@@ -55,14 +45,14 @@ def read_flax(files: Files, file: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged or holds no arrays.
     """
-    data = content_of(files, file)
-    try:
-        found = dict(_walk(data, Path(file).stem))
-        pieces = _joined(found)
-    except (ValueError, IndexError, OverflowError) as error:
-        raise InvalidCheckpoint(
-            f"{file}: not a valid Flax file ({error or 'it ends too early'}). Download it again."
-        ) from error
+    data = View.of(files, file)
+    malformed = ValueError, IndexError, OverflowError
+    with parsing(f"{file}: not a valid Flax file", "Download it again.", *malformed):
+        walk = _Walk(data, Path(file).stem)
+        walk.value("")
+        if walk.at != len(data):
+            raise ValueError(f"{len(data) - walk.at} bytes follow its end")
+        pieces = _joined(walk.found)
     if not pieces:
         raise InvalidCheckpoint(f"{file}: contains no arrays. Pass the model's weights.")
     tensors = {
@@ -75,112 +65,15 @@ def read_flax(files: Files, file: str) -> Checkpoint:
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
-            return data[info.start : info.stop]
-        return b"".join(data[part.start : part.stop] for part in pieces[info.name][2])
+            return files.exactly(file, info.start, info.stop)
+        parts = pieces[info.name][2]
+        return b"".join(files.exactly(file, part.start, part.stop) for part in parts)
 
     return Checkpoint(file, tensors, fetch)
 
 
-def _walk(data: Content, root: str) -> Iterator[tuple[str, _Array | int | None]]:
-    """Yield every array and number with the path of its names.
-
-    Raises
-    ------
-    ValueError, IndexError
-        If something is not what its length says, or there is more of it than in weights.
-    """
-    at, seen = 0, 0
-    # Names so far, values to come, whether each has a name, the number of the next.
-    open_ones: list[tuple[str, int, bool, int]] = [("", 1, False, -1)]
-    while open_ones:
-        above, left, named, number = open_ones.pop()
-        if not left:
-            continue
-        seen += 1
-        if len(open_ones) > DEPTH or seen > MOST:
-            raise ValueError(f"more than {DEPTH} levels or {MOST} values")
-        open_ones.append((above, left - 1, named, number + 1))
-        name = str(number)
-        if named:
-            kind, size, at = _head(data, at)
-            if kind == "int":
-                name = str(size)
-            elif kind == "text" and size <= LONGEST:
-                name = bytes(_piece(data, at, size)).decode()
-                at += size
-            else:
-                raise ValueError(f"a name of {size} bytes" if kind == "text" else "a name is none")
-        place = f"{above}/{name}" if above else name if number >= 0 or named else ""
-        if len(place) > LONGEST:
-            raise ValueError(f"a name of more than {LONGEST} characters")
-        kind, size, at = _head(data, at)
-        if kind in ("map", "list"):
-            if size > len(data) - at:
-                raise ValueError(f"{size} values in {len(data) - at} bytes")
-            open_ones.append((place, size, kind == "map", 0))
-        elif kind == "int":
-            yield place, size
-        elif kind != "nothing":
-            stop = _end(data, at, size)
-            if kind == f"extension {_ARRAY}":
-                yield place or root, _array(data, at, stop)
-            at = stop
-        elif place.endswith(_CHUNKED):
-            yield place, None
-    if at != len(data):
-        raise ValueError(f"{len(data) - at} bytes follow its end")
-
-
-def _array(data: Content, at: int, stop: int) -> _Array:
-    """Read an array's shape and format: a list of the shape, the format's name, and the bytes."""
-    kind, count, at = _head(data, at)
-    kinds, rank, at = _head(data, at)
-    if (kind, count, kinds) != ("list", 3, "list") or rank > 64:
-        raise ValueError("an array has no shape")
-    shape = []
-    for _ in range(rank):
-        kind, size, at = _head(data, at)
-        if kind != "int" or size < 0:
-            raise ValueError("an array has no shape")
-        shape.append(size)
-    kind, size, at = _head(data, at)
-    if kind != "text" or size > 40:
-        raise ValueError("an array has no format")
-    dtype = bytes(_piece(data, at, size)).decode("ascii")
-    kind, size, at = _head(data, at + size)
-    known = DTYPES.get(dtype, dtype)
-    if kind != "text" or at + size != stop:
-        raise ValueError(f"an array of shape {shape} has no bytes")
-    if known in FLOATS and size != math.prod(shape) * int(FLOATS[known][-1]):
-        raise ValueError(f"{size} bytes for an array of shape {shape}, {dtype}")
-    return _Array(tuple(shape), dtype, at, stop)
-
-
-def _head(data: Content, at: int) -> tuple[str, int, int]:
-    """Read a value's kind, its number or its length, and where what follows begins."""
-    code = data[at]
-    at += 1
-    if code < 0x80 or code >= 0xE0:
-        return "int", code if code < 0x80 else code - 256, at
-    if code < 0xC0:
-        if code < 0x90:
-            return "map", code & 15, at
-        return ("list", code & 15, at) if code < 0xA0 else ("text", code & 31, at)
-    if 0xD4 <= code <= 0xD8:
-        return f"extension {_piece(data, at, 1)[0]}", 1 << code - 0xD4, at + 1
-    if code not in _HEADS:
-        raise ValueError(f"byte {code} begins no value")
-    kind, width = _HEADS[code]
-    number = int.from_bytes(_piece(data, at, width), "big", signed=kind == "signed")
-    at += width
-    if kind == "extension":
-        return f"extension {_piece(data, at, 1)[0]}", number, at + 1
-    if kind == "float":
-        return "nothing", 0, at
-    return ("int" if kind == "signed" else kind), number, at
-
-
-#: The kind that a first byte stands for, and how many bytes of a number or length follow.
+#: The kind that a first byte stands for, and how many bytes of a number or length follow; of some
+#: extensions how many bytes they have.
 _HEADS = {
     0xC0: ("nothing", 0), 0xC2: ("nothing", 0), 0xC3: ("nothing", 0),
     0xC4: ("text", 1), 0xC5: ("text", 2), 0xC6: ("text", 4),
@@ -188,19 +81,117 @@ _HEADS = {
     0xCA: ("float", 4), 0xCB: ("float", 8),
     0xCC: ("int", 1), 0xCD: ("int", 2), 0xCE: ("int", 4), 0xCF: ("int", 8),
     0xD0: ("signed", 1), 0xD1: ("signed", 2), 0xD2: ("signed", 4), 0xD3: ("signed", 8),
+    0xD4: ("extension of", 1), 0xD5: ("extension of", 2), 0xD6: ("extension of", 4),
+    0xD7: ("extension of", 8), 0xD8: ("extension of", 16),
     0xD9: ("text", 1), 0xDA: ("text", 2), 0xDB: ("text", 4),
     0xDC: ("list", 2), 0xDD: ("list", 4), 0xDE: ("map", 2), 0xDF: ("map", 4),
 }  # fmt: skip
 
 
-def _piece(data: Content, at: int, size: int) -> bytes | memoryview[int]:
-    return data[at : _end(data, at, size)]
+@dataclass
+class _Walk:
+    """A place in a file, and every array and number before it by the path of its names."""
 
+    data: View
+    root: str
+    at: int = 0
+    seen: int = 0
+    found: dict[str, _Array | int | None] = field(default_factory=dict)
 
-def _end(data: Content, at: int, size: int) -> int:
-    if at + size > len(data):
-        raise ValueError(f"{size} bytes are announced and {len(data) - at} are left")
-    return at + size
+    def value(self, place: str, depth: int = 0) -> None:
+        """Read a value and those within it.
+
+        Raises
+        ------
+        ValueError, IndexError
+            If something is not what its length says, or there is more of it than in weights.
+        """
+        self.seen += 1
+        if depth > DEPTH or self.seen > MOST:
+            raise ValueError(f"more than {DEPTH} levels or {MOST} values")
+        if len(place) > LONGEST:
+            raise ValueError(f"a name of more than {LONGEST} characters")
+        kind, size = self.head()
+        if kind in ("map", "list"):
+            if size > len(self.data) - self.at:
+                raise ValueError(f"{size} values in {len(self.data) - self.at} bytes")
+            for number in range(size):
+                name = self.name() if kind == "map" else str(number)
+                self.value(f"{place}/{name}" if place else name, depth + 1)
+        elif kind == "int":
+            self.found[place] = size
+        elif kind == f"extension {_ARRAY}":
+            self.found[place or self.root] = self.array(size)
+        elif kind != "nothing":
+            self.skip(size)
+        elif place.endswith(_CHUNKED):
+            self.found[place] = None
+
+    def name(self) -> str:
+        kind, size = self.head()
+        if kind == "int":
+            return str(size)
+        if kind != "text" or size > LONGEST:
+            raise ValueError(f"a name of {size} bytes" if kind == "text" else "a name is none")
+        return self.piece(size).decode()
+
+    def array(self, size: int) -> _Array:
+        """Read an array: a list of its shape, the name of its format, and its bytes."""
+        stop = self.at + size
+        kind, count = self.head()
+        kinds, rank = self.head()
+        if (kind, count, kinds) != ("list", 3, "list") or rank > 64:
+            raise ValueError("an array has no shape")
+        sizes = [self.head() for _ in range(rank)]
+        if any(kind != "int" or extent < 0 for kind, extent in sizes):
+            raise ValueError("an array has no shape")
+        shape = tuple(extent for _, extent in sizes)
+        kind, length = self.head()
+        if kind != "text" or length > 40:
+            raise ValueError("an array has no format")
+        dtype = self.piece(length).decode("ascii")
+        kind, length = self.head()
+        start = self.skip(length)
+        if kind != "text" or self.at != stop:
+            raise ValueError(f"an array of shape {list(shape)} has no bytes")
+        known = DTYPES.get(dtype, dtype)
+        if known in FLOATS and length != math.prod(shape) * int(FLOATS[known][-1]):
+            raise ValueError(f"{length} bytes for an array of shape {list(shape)}, {dtype}")
+        return _Array(shape, dtype, start, stop)
+
+    def head(self) -> tuple[str, int]:
+        """Read a value's kind, and its number or its length."""
+        code = self.data[self.at]
+        self.at += 1
+        if code < 0x80 or code >= 0xE0:
+            return "int", code if code < 0x80 else code - 256
+        if code < 0xC0:
+            if code < 0x90:
+                return "map", code & 15
+            return ("list", code & 15) if code < 0xA0 else ("text", code & 31)
+        if code not in _HEADS:
+            raise ValueError(f"byte {code} begins no value")
+        kind, width = _HEADS[code]
+        if kind == "extension of":
+            return f"extension {self.piece(1)[0]}", width
+        number = int.from_bytes(self.piece(width), "big", signed=kind == "signed")
+        if kind == "extension":
+            return f"extension {self.piece(1)[0]}", number
+        if kind == "float":
+            return "nothing", 0
+        return ("int" if kind == "signed" else kind), number
+
+    def piece(self, size: int) -> bytes:
+        start = self.skip(size)
+        return bytes(self.data[start : self.at])
+
+    def skip(self, size: int) -> int:
+        """Move on, and return where that was from."""
+        start = self.at
+        if size > len(self.data) - start:
+            raise ValueError(f"{size} bytes are announced and {len(self.data) - start} are left")
+        self.at += size
+        return start
 
 
 def _joined(

@@ -1,23 +1,26 @@
-"""The GGUF format of llama.cpp: settings and the places of all tensors, then their bytes.
+"""Files of ggml: GGUF, the format of llama.cpp, and whisper.cpp's older one (``.bin``).
 
-The header is parsed here rather than by the gguf package: the same parser serves files on disk and
-byte ranges from the Hub, it steps over vocabularies, and sizes that a file cannot hold end it at
-once. The package turns quantised blocks into numbers.
+Headers are parsed here rather than by the gguf package, which maps whole files: so vocabularies are
+stepped over, and sizes that a file cannot hold end it at once. The package turns quantised blocks
+into numbers.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
-from posprobe.checkpoints.files import Files, LocalFiles
-from posprobe.checkpoints.ggml import dequantise, place_tensor
-from posprobe.errors import InvalidCheckpoint
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo, damaged
+from posprobe.checkpoints.files import Files, View
+from posprobe.errors import InvalidCheckpoint, InvalidTable, MissingExtra
+from posprobe.quantisation import Quantisation
 
 MAGIC = b"GGUF"
 #: No header is longer: the largest vocabularies, with their merges, take a tenth of it.
@@ -28,22 +31,37 @@ _MOST_DIMENSIONS, _MOST_ENTRIES = 8, 100_000
 #: Kinds of settings by their number: how Python's struct calls them. 8 is text, 9 an array.
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
+#: Types of tensors by their number: name, numbers in a block, bytes of a block.
+TYPES: Mapping[int, tuple[str, int, int]] = {
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 28: ("F64", 1, 8), 30: ("BF16", 1, 2),
+    24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4), 27: ("I64", 1, 8),
+    2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22), 7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34), 9: ("Q8_1", 32, 40), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144), 13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74), 18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136), 29: ("IQ1_M", 256, 56),
+    34: ("TQ1_0", 256, 54), 35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17), 40: ("NVFP4", 64, 36),
+    41: ("Q1_0", 128, 18),
+}  # fmt: skip
+_NUMBERS = {name: number for number, (name, _, _) in TYPES.items()}
+#: Types whose values are evenly spaced: where in a block their codes stand, or the low bits of
+#: them, and a byte in which every code is 1. The other bytes are scales and offsets.
+_CODES: Mapping[str, tuple[slice, int]] = {
+    "Q4_0": (slice(2, 18), 0x11), "Q4_1": (slice(4, 20), 0x11), "Q5_0": (slice(6, 22), 0x11),
+    "Q5_1": (slice(8, 24), 0x11), "Q8_0": (slice(2, 34), 0x01), "Q2_K": (slice(16, 80), 0x55),
+    "Q3_K": (slice(32, 96), 0x55), "Q4_K": (slice(16, 144), 0x11),
+    "Q5_K": (slice(48, 176), 0x11), "Q6_K": (slice(128), 0x11),
+}  # fmt: skip
+#: What stands first in a file of whisper.cpp.
+_SIZES = (
+    "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer", "n_text_ctx",
+    "n_text_state", "n_text_head", "n_text_layer", "n_mels", "ftype",
+)  # fmt: skip
+_MOST_WORDS, _MOST_AXES, _LONGEST_NAME = 2**20, 4, 300
 
-Read = Callable[[int, int], "bytes | memoryview[int]"]
 
-
-def open_gguf(path: Path) -> Checkpoint:
-    """Open a GGUF file, memory-mapped.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If the header is damaged or claims what the file cannot hold.
-    """
-    return read_gguf(LocalFiles(path), path.name)
-
-
-def read_gguf(files: Files, name: str) -> Checkpoint:
+def read_gguf(files: Files, file: str) -> Checkpoint:
     """Read the header of a GGUF file; ``files`` gives its bytes.
 
     Raises
@@ -51,40 +69,8 @@ def read_gguf(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If the header is damaged or claims what the file cannot hold.
     """
-
-    def read(start: int, stop: int) -> bytes | memoryview[int]:
-        return files.read(name, start, stop)
-
-    tensors, config = parse_header(read, files.size(name), name)
-    return Checkpoint(
-        name, tensors, lambda info: read(info.start, info.stop), config, dequantise=dequantise
-    )
-
-
-def parse_header(read: Read, size: int, file: str) -> tuple[dict[str, TensorInfo], dict[str, Any]]:
-    """Parse the header of a GGUF file.
-
-    Parameters
-    ----------
-    read
-        ``read(start, stop)`` returns those bytes of the file.
-    size
-        Length of the file in bytes.
-    file
-        Its name, for messages and for the entries.
-
-    Returns
-    -------
-    tuple
-        The tensors by name, and the settings as they are called there.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If the header is damaged or claims what the file cannot hold.
-    """
-    cursor = _Cursor(read, size, file)
-    if cursor.take(4) != MAGIC:
+    cursor = _Cursor(View.of(files, file), most=MAX_HEADER)
+    if cursor.number("4s") != MAGIC:
         raise InvalidCheckpoint(f"{file}: it does not begin with GGUF. Download it again.")
     version = cursor.number("I")
     if version not in (2, 3):
@@ -96,7 +82,7 @@ def parse_header(read: Read, size: int, file: str) -> tuple[dict[str, TensorInfo
     tensor_count, setting_count = cursor.number("Q"), cursor.number("Q")
     # The shortest entries: an empty name, a kind and one byte; an empty name and no sizes.
     too_many = max(tensor_count, setting_count) > _MOST_ENTRIES
-    if too_many or 13 * setting_count + 24 * tensor_count > size:
+    if too_many or 13 * setting_count + 24 * tensor_count > len(cursor.data):
         raise cursor.damaged(f"{setting_count} settings and {tensor_count} tensors are announced")
     settings: dict[str, Any] = {}
     for _ in range(setting_count):
@@ -111,14 +97,62 @@ def parse_header(read: Read, size: int, file: str) -> tuple[dict[str, TensorInfo
     begin = -(-cursor.place // alignment) * alignment
     tensors = _placed(entries, begin, cursor)
     factors = {
-        name: list(struct.unpack(f"<{math.prod(info.shape)}f", read(info.start, info.stop)))
+        name: list(cursor.unpacked(f"{math.prod(info.shape)}f", info.start))
         for name, info in tensors.items()
         if name in ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
         and info.dtype == "F32"
         and math.prod(info.shape) <= _MOST_KEPT
     }
     # What divides frequencies is a setting that is stored as a tensor.
-    return tensors, {**settings, **factors}
+    return _checkpoint(files, file, tensors, {**settings, **factors})
+
+
+def read_ggml(files: Files, file: str) -> Checkpoint:
+    """Read the tensors' names of a model of whisper.cpp in the format that came before GGUF.
+
+    It is the magic number, eleven sizes, the filters of mel bins, the vocabulary, and the tensors
+    one after the other, each behind its own sizes.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is damaged, or another model's.
+    """
+    cursor = _Cursor(View.of(files, file), 4)
+    sizes = cursor.numbers(f"{len(_SIZES)}i")
+    mels, bins = cursor.numbers("2i")
+    if min(mels, bins) <= 0:
+        raise cursor.damaged(f"filters of {mels} x {bins} are announced")
+    cursor.skip(4 * mels * bins)
+    words = cursor.number("i")
+    if words > _MOST_WORDS:
+        raise cursor.damaged(f"{words} words are announced")
+    for _ in range(words):
+        cursor.skip(cursor.number("i"))
+    tensors: dict[str, TensorInfo] = {}
+    while cursor.place < len(cursor.data):
+        dimensions, length, kind = cursor.numbers("3i")
+        if not 0 < dimensions <= _MOST_AXES or not 0 < length <= _LONGEST_NAME:
+            raise cursor.damaged(f"a tensor has {dimensions} axes and a name of {length} bytes")
+        shape = cursor.numbers(f"{dimensions}i")[::-1]
+        name = cursor.text(length)
+        if min(shape) < 0 or name in tensors or len(tensors) == _MOST_ENTRIES:
+            raise cursor.damaged(f"tensor {name[:80]!r} has no sound name and shape")
+        tensors[name] = _place_tensor(name, shape, kind, file, cursor.place)
+        cursor.skip(tensors[name].stop - cursor.place)
+    return _checkpoint(files, file, tensors, dict(zip(_SIZES, sizes, strict=True)))
+
+
+def _checkpoint(
+    files: Files, file: str, tensors: dict[str, TensorInfo], config: dict[str, Any]
+) -> Checkpoint:
+    return Checkpoint(
+        file,
+        tensors,
+        lambda info: files.exactly(file, info.start, info.stop),
+        config,
+        dequantise=dequantise,
+    )
 
 
 @dataclass(frozen=True)
@@ -137,8 +171,8 @@ def _placed(entries: list[_Entry], begin: int, cursor: _Cursor) -> dict[str, Ten
         if entry.name in tensors:
             raise cursor.damaged(f"the tensor {entry.name[:80]!r} stands there twice")
         start = begin + entry.offset
-        info = place_tensor(entry.name, entry.shape, entry.kind, cursor.file, start)
-        if start < end or info.stop > cursor.size:
+        info = _place_tensor(entry.name, entry.shape, entry.kind, cursor.data.file, start)
+        if start < end or info.stop > len(cursor.data):
             raise cursor.damaged(
                 f"tensor {entry.name[:80]!r}, shape {list(entry.shape)}, would be the bytes "
                 f"{start} to {info.stop}, and the one before it ends at {end}"
@@ -152,36 +186,44 @@ def _placed(entries: list[_Entry], begin: int, cursor: _Cursor) -> dict[str, Ten
 class _Cursor:
     """A place in a header, which moves on as it is read."""
 
-    read: Read
-    size: int
-    file: str
+    data: View
     place: int = 0
+    #: Where what is read of it must end.
+    most: int = 2**63
 
     def damaged(self, what: str) -> InvalidCheckpoint:
         return InvalidCheckpoint(
-            f"{self.file}: {what}, in a GGUF file of {self.size} bytes. It is truncated or "
-            "damaged: download it again."
+            f"{self.data.file}: {what}, in a file of {len(self.data)} bytes. It is truncated, "
+            "damaged, or a model that is not read (of ggml's older files only those of whisper.cpp "
+            "are): download it again, or convert it to GGUF."
         )
 
     def skip(self, count: int) -> int:
         """Move on, and return where that was from."""
         start = self.place
-        if count > self.size - start:
-            raise self.damaged(f"the header needs {count} bytes from byte {start} on")
-        if start + count > MAX_HEADER:
-            raise self.damaged(f"the header is longer than {MAX_HEADER} bytes")
+        if not 0 <= count <= len(self.data) - start:
+            raise self.damaged(f"{count} bytes are needed from byte {start} on")
+        if start + count > self.most:
+            raise self.damaged(f"the header is longer than {self.most} bytes")
         self.place += count
         return start
 
-    def take(self, count: int) -> bytes:
-        start = self.skip(count)
-        return bytes(self.read(start, self.place))
+    def numbers(self, code: str) -> tuple[Any, ...]:
+        """Read numbers of kinds as `struct` calls them."""
+        return self.unpacked(code, self.skip(struct.calcsize(f"<{code}")))
 
     def number(self, code: str) -> Any:
-        return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
+        return self.numbers(code)[0]
 
-    def text(self) -> str:
-        content = self.take(self.number("Q"))
+    def unpacked(self, code: str, start: int) -> tuple[Any, ...]:
+        """Read numbers at another place."""
+        stop = start + struct.calcsize(f"<{code}")
+        return struct.unpack(f"<{code}", self.data[start:stop])
+
+    def text(self, length: int | None = None) -> str:
+        """Read a text, whose length stands before it unless it is known."""
+        start = self.skip(self.number("Q") if length is None else length)
+        content = bytes(self.data[start : self.place])
         try:
             return content.decode()
         except UnicodeDecodeError:
@@ -197,7 +239,7 @@ class _Cursor:
             raise self.damaged(f"a setting is of the kind {kind}, which does not exist")
         item, count = self.number("I"), self.number("Q")
         if item == _TEXT:
-            if 8 * count > self.size:
+            if 8 * count > len(self.data):
                 raise self.damaged(f"{count} texts are announced")
             for _ in range(count):
                 self.skip(self.number("Q"))
@@ -205,16 +247,91 @@ class _Cursor:
         if item not in _SCALARS:
             raise self.damaged(f"an array is of the kind {item}, which is not read")
         code = _SCALARS[item]
-        width = struct.calcsize(f"<{code}")
         if count > _MOST_KEPT:
-            self.skip(count * width)
+            self.skip(count * struct.calcsize(f"<{code}"))
             return None
-        return list(struct.unpack(f"<{count}{code}", self.take(count * width)))
+        return list(self.numbers(f"{count}{code}"))
 
     def entry(self) -> _Entry:
         name, dimensions = self.text(), self.number("I")
         if dimensions > _MOST_DIMENSIONS:
             raise self.damaged(f"tensor {name[:80]!r} has {dimensions} dimensions")
-        shape = struct.unpack(f"<{dimensions}Q", self.take(8 * dimensions))
+        shape = self.numbers(f"{dimensions}Q")
         kind, offset = self.number("I"), self.number("Q")
         return _Entry(name, shape[::-1], kind, offset)  # the fastest axis stands first
+
+
+def _place_tensor(
+    name: str, shape: tuple[int, ...], kind: int, file: str, start: int
+) -> TensorInfo:
+    """Describe a tensor of one of ggml's types that begins at byte ``start``.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If there is no such type, or the last axis is not a whole number of blocks.
+    """
+    if kind not in TYPES:
+        raise InvalidCheckpoint(
+            f"{file}: tensor {name[:80]!r} is of ggml's type {kind}, which is not known here. "
+            "Convert the model to another type, such as F16."
+        )
+    dtype, block, width = TYPES[kind]
+    if (shape[-1] if shape else 1) % block:
+        raise damaged(
+            f"{file}: tensor {name[:80]!r}, shape {list(shape)}, is of the type {dtype}, which has "
+            f"{block} numbers in a block"
+        )
+    stop = start + math.prod(shape) // block * width
+    if block == 1:
+        return TensorInfo(name, shape, dtype, file, start, stop)
+    return TensorInfo(name, shape, "F32", file, start, stop, Quantisation(dtype))
+
+
+def dequantise(
+    info: TensorInfo, data: bytes | memoryview[int]
+) -> tuple[NDArray[np.floating[Any]], float | None]:
+    """Turn a tensor's blocks into numbers with the gguf package.
+
+    Returns
+    -------
+    tuple
+        The values in the tensor's shape, and the distance between neighbouring values that they
+        can take, the median over the blocks; None for types whose values are not evenly spaced.
+
+    Raises
+    ------
+    MissingExtra
+        If the gguf package is not installed.
+    InvalidTable
+        If it cannot turn this type into numbers.
+    """
+    kind = info.quantisation.name if info.quantisation else ""
+    if find_spec("gguf") is None:
+        raise MissingExtra(
+            f"{info.file}: tensor {info.name} is quantised ({kind}), and is turned into numbers "
+            "with gguf, which is not installed. Run `uv sync --extra gguf`."
+        )
+    if 4 * math.prod(info.shape) > MAX_UNPACKED:
+        raise InvalidTable(
+            f"{info.where}, unpacks to more than {MAX_UNPACKED} bytes, and is not a table of "
+            "positions."
+        )
+    import gguf
+
+    blocks = np.frombuffer(data, np.uint8).reshape(-1, TYPES[_NUMBERS[kind]][2])
+    kind_there = gguf.GGMLQuantizationType(_NUMBERS[kind])
+    try:
+        values = gguf.quants.dequantize(blocks, kind_there).reshape(info.shape)
+    except NotImplementedError as error:
+        raise InvalidTable(
+            f"{info.file}: tensor {info.name} is quantised ({kind}), which the gguf package cannot "
+            "turn into numbers. Convert the model to another type, such as F16."
+        ) from error
+    if kind not in _CODES:
+        return values, None
+    where, ones = _CODES[kind]
+    low, high = blocks.copy(), blocks.copy()
+    low[:, where], high[:, where] = 0, ones
+    steps = gguf.quants.dequantize(high, kind_there) - gguf.quants.dequantize(low, kind_there)
+    return values, float(np.median(np.abs(steps)))

@@ -12,8 +12,8 @@ import zipfile
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from contextlib import AbstractContextManager
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,19 +25,12 @@ from posprobe.checkpoints.base import (
     Checkpoint,
     TensorInfo,
     count_chunks,
+    parsing,
 )
-from posprobe.checkpoints.files import (
-    Content,
-    Files,
-    LocalFiles,
-    Stream,
-    content_of,
-    member_place,
-    part_of,
-)
+from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
 from posprobe.checkpoints.keras_config import position_layers
-from posprobe.checkpoints.local import MAX_JSON, parse_json
-from posprobe.errors import InvalidCheckpoint, PosprobeError
+from posprobe.checkpoints.local import MAX_JSON, parse_json, refuse_outside
+from posprobe.errors import InvalidCheckpoint
 
 if TYPE_CHECKING:
     import h5py
@@ -60,11 +53,6 @@ _TRAINING = {"optimizer", "optimizer_weights"}
 _COMPUTED = re.compile(r"(sine_position_encoding)(?:_\d+)?$")
 
 
-def open_hdf5(path: Path) -> Checkpoint:
-    """Open an HDF5 file of weights, memory-mapped; errors are those of `read_hdf5`."""
-    return read_hdf5(LocalFiles(path), path.name)
-
-
 def read_hdf5(files: Files, name: str) -> Checkpoint:
     """Read an HDF5 file of weights, or the one in a ``.keras`` archive.
 
@@ -77,14 +65,15 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged, holds no tensors, leads to other files, or unpacks to too much.
     """
+    import h5py
     from h5py import h5d
 
     if name.endswith(INDEX):
         return _sharded(files, name)
-    try:
-        packed = content_of(files, name)
+    with _parsing(name):
+        packed = View.of(files, name)
         data = _content(packed, name)
-        with _opened(data) as file:
+        with h5py.File(Stream(data), "r") as file:
             objects = dict(_walk(file))
             tensors = {
                 place: _info(found, place, name, len(data))
@@ -93,23 +82,14 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
             }
             layers = sorted({found[1] for place in objects if (found := _COMPUTED.search(place))})
         uses = _positions(packed, tensors, name) if data is not packed else {}
-    except PosprobeError:
-        raise
-    except Exception as error:
-        raise _damaged(name, error) from error
     if not tensors:
         raise InvalidCheckpoint(f"{name}: contains no tensors. Pass the model's weights.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
             return data[info.start : info.stop]
-        try:
-            with _opened(data) as file:
-                return _values(file[info.name], info)
-        except PosprobeError:
-            raise
-        except Exception as error:
-            raise _damaged(name, error) from error
+        with _parsing(name), h5py.File(Stream(data), "r") as file:
+            return _values(file[info.name], info)
 
     settings = {"keras_layers": layers} if layers else {}
     return Checkpoint(name, tensors, fetch, settings, uses=uses)
@@ -125,10 +105,7 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     shards = [
         shard for found in listed for shard in (found if isinstance(found, list) else [found])
     ]
-    for shard in shards:
-        sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(".weights.h5")
-        if not sound or Path(shard).name != shard:
-            raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
+    refuse_outside(shards, name, (".weights.h5",))
     if not shards:
         raise InvalidCheckpoint(f"{name}: it has no weight_map. It is not an index of weights.")
     folder = PurePosixPath(name).parent
@@ -162,7 +139,7 @@ def _positions(packed: Content, tensors: Mapping[str, TensorInfo], file: str) ->
     return position_layers(parse_json(content, f"{file}/{CONFIG}"), tensors)
 
 
-def _content(data: Content, name: str) -> Content:
+def _content(data: View, name: str) -> Content:
     """Take the HDF5 file, in an archive its member; one that is compressed is unpacked."""
     if not name.endswith(".keras"):
         return data
@@ -183,15 +160,8 @@ def _content(data: Content, name: str) -> Content:
             with archive.open(member) as stream:
                 return memoryview(stream.read(member.file_size + 1))
         archive.open(member).close()  # what stands before it says the same as the directory
-    return part_of(data, *member_place(data, member))
-
-
-@contextmanager
-def _opened(data: Content) -> Iterator[h5py.File]:
-    import h5py
-
-    with h5py.File(Stream(data), "r") as file:
-        yield file
+    begin, end = member_place(data, member)
+    return View(data.files, data.file, begin, end)
 
 
 def _walk(file: h5py.File) -> Iterator[tuple[str, Any]]:
@@ -299,7 +269,7 @@ def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
             raise ValueError(f"a chunk of {piece.size} bytes unpacks to more than {chunk}")
 
 
-def _damaged(file: str, error: Exception) -> InvalidCheckpoint:
-    return InvalidCheckpoint(
-        f"{file}: it cannot be read as HDF5 ({error}). Download it again, or save the model again."
+def _parsing(file: str) -> AbstractContextManager[None]:
+    return parsing(
+        f"{file}: it cannot be read as HDF5", "Download it again, or save the model again."
     )

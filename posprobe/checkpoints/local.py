@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
-from posprobe.checkpoints.pipeline import INDEX, joined, listed_models
+from posprobe.checkpoints.base import Checkpoint
+from posprobe.checkpoints.files import LocalFiles, refuse_link_out
+from posprobe.checkpoints.pipeline import INDEX, gathered, joined, listed_models
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
 from posprobe.readers import (
     MAGIC,
@@ -88,7 +86,6 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
         If it is not a checkpoint, or a damaged one.
     """
     try:
-        path = path.expanduser()
         if path.is_dir():
             entries = list(path.iterdir())
             if (path / INDEX).is_file():
@@ -98,8 +95,6 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
                 _refuse_shelf(path, entries)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
-    except RuntimeError as error:  # ~USER, and there is no such user
-        raise UnknownReference(f"{path}: no such file ({error}). Check the path.") from error
     except FileNotFoundError as error:
         raise UnknownReference(
             f"{error.filename or path}: no such file. Check the path; an index that names missing "
@@ -172,8 +167,10 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
     if path.name.endswith(".index.json"):
         shards = read_index(read_small(path), path.name)
     paths = [path.parent / shard for shard in sorted(set(shards.values()))] or [path]
-    config = _config(path.parent)
+    config = _config(path)
     for part in paths:
+        if shards:
+            refuse_link_out(part, path.parent)
         refuse_pipe(part)
         part.open("rb").close()  # the formats' own readers would call a missing file damaged
     return open_files(paths, str(location.resolve()), config, shards)
@@ -211,47 +208,6 @@ def open_files(
     )
 
 
-def gathered(
-    opened: Callable[[str], Checkpoint],
-    files: list[str],
-    location: str,
-    config: Mapping[str, Any],
-    shards: Mapping[str, str],
-    revision: str | None = None,
-) -> Checkpoint:
-    """Put the files of one checkpoint together; of ``shards`` each is opened when it is needed.
-
-    Parameters
-    ----------
-    opened
-        Opens a file, or returns it opened.
-    files
-        Their names.
-    location, config, shards, revision
-        As for `open_files`.
-    """
-    if not shards:
-        only = opened(files[0])
-        settings = {**only.config, **config}
-        return replace(only, location=location, config=settings, revision=revision)
-
-    def dequantise(
-        info: TensorInfo, data: bytes | memoryview[int]
-    ) -> tuple[NDArray[np.floating[Any]], float | None]:
-        reader = opened(info.file).dequantise
-        assert reader is not None  # noqa: S101 - only what has one says that it is quantised
-        return reader(info, data)
-
-    return Checkpoint(
-        location,
-        ShardedTensors(shards, lambda file: opened(file).tensors),
-        lambda info: opened(info.file).fetch(info),
-        config,
-        revision,
-        dequantise,
-    )
-
-
 def _open_one(path: Path) -> Checkpoint:
     with path.open("rb") as file:
         reader = reader_of(path.name, file.read(MAGIC))
@@ -261,7 +217,11 @@ def _open_one(path: Path) -> Checkpoint:
             f"Known are {known_formats()}, and a folder that holds weights."
         )
     require(reader, path.name)
-    opened: Checkpoint = load_opener(reader.opener)(path)
+    opened: Checkpoint = (
+        load_opener(reader.opener)(path)
+        if reader.opener
+        else load_opener(reader.ranged)(LocalFiles(path), path.name)
+    )
     return replace(opened, format=reader.name)
 
 
@@ -335,12 +295,22 @@ def read_index(content: bytes, name: str) -> dict[str, str]:
             pass
         case _:
             raise InvalidCheckpoint(f"{name}: it has no weight_map. It is not a shard index.")
-    suffixes = suffixes_of(READERS)
-    for shard in shards.values():
+    refuse_outside(shards.values(), name, suffixes_of(READERS))
+    return shards
+
+
+def refuse_outside(shards: Iterable[Any], index: str, suffixes: tuple[str, ...]) -> None:
+    """Refuse an index that names anything but files of weights in its own folder.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If one of the shards is none.
+    """
+    for shard in shards:
         sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(suffixes)
         if not sound or Path(shard).name != shard:
-            raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
-    return shards
+            raise InvalidCheckpoint(f"{index}: the shard {shard!r} lies outside the checkpoint.")
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
@@ -366,6 +336,15 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     return value
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    return parse_json(read_small(path), str(path)) if path.is_file() else {}
+def _config(weights: Path) -> dict[str, Any]:
+    """Read the configuration beside a file of weights.
+
+    Of models for browsers it lies above their folder ``onnx``.
+    """
+    above = weights.suffix == ".onnx" and weights.parent.name == "onnx"
+    folders = [weights.parent.parent, weights.parent] if above else [weights.parent]
+    paths = (folder / "config.json" for folder in folders)
+    found: dict[str, Any] = {}
+    for path in filter(Path.is_file, paths):
+        found |= parse_json(read_small(path), str(path))
+    return found

@@ -10,15 +10,22 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo, widen_bfloat16
-from posprobe.checkpoints.files import Files, LocalFiles
-from posprobe.checkpoints.local import parse_json, read_small
+from posprobe.checkpoints.base import (
+    FLOATS,
+    MAX_UNPACKED,
+    Checkpoint,
+    TensorInfo,
+    damaged,
+    parsing,
+    widen_bfloat16,
+)
+from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.onnx_graph import Graph, find_positions, find_quantised, two_in_a_byte
 from posprobe.checkpoints.wire import Damaged, places
 from posprobe.errors import InvalidCheckpoint, InvalidTable
@@ -58,21 +65,6 @@ _QUANTISED = re.compile(r"_(?:quantized|quant|Q\d+(?:G\d+)?)$")
 _MOST_DIMENSIONS = 32
 
 
-def open_onnx(path: Path) -> Checkpoint:
-    """Open an ONNX model, memory-mapped; files with external data are opened when they are read.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If the model is damaged, or its data lie outside its folder.
-    """
-    opened = read_onnx(LocalFiles(path), path.name)
-    above = path.parent.parent / "config.json"
-    if path.parent.name == "onnx" and above.is_file():  # the layout of models for browsers
-        return replace(opened, config=parse_json(read_small(above), str(above)))
-    return opened
-
-
 def read_onnx(files: Files, name: str) -> Checkpoint:
     """Read the graph of a model; ``files`` gives its bytes and those of its external data.
 
@@ -87,22 +79,18 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
 
     data = memoryview(files.read(name, 0, files.size(name)))
     copy = _Copy(data)
-    try:
+    with parsing(f"{name}: not a valid ONNX model", "Download it again.", Damaged, DecodeError):
         model = onnx.ModelProto.FromString(copy.of("model", 0, len(data)))
         if not model.HasField("graph"):  # as an empty file, which is a sound message of no fields
             raise Damaged("it contains no graph")
         graph = Graph.of(model.graph)
-    except (Damaged, DecodeError) as error:
-        raise InvalidCheckpoint(
-            f"{name}: not a valid ONNX model ({error}). Download it again."
-        ) from error
     found = {key: _info(key, tensor, copy, name) for key, tensor in graph.tensors.items()}
 
     def content(info: TensorInfo) -> bytes | memoryview[int]:
         if info.file == name and not info.stop:
             return _typed(copy.tensor(graph.tensors[info.name]), info)
         stop = info.stop or info.start + _size(info)
-        return files.read(info.file, info.start, stop)
+        return files.exactly(info.file, info.start, stop)
 
     def values(key: str) -> NDArray[Any] | None:
         known = key in found and (found[key].dtype in _NUMPY or found[key].dtype in _HALVES)
@@ -131,9 +119,8 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
         zero = found.get(how.zero or "")
         if zero is not None and zero.dtype != codes.dtype:
             raise InvalidTable(
-                f"{info.file}: tensor {info.name}, shape {list(info.shape)}, is stored as "
-                f"{codes.dtype} and its zero point as {zero.dtype}: the operator wants one type. "
-                "Use the model before it was quantised."
+                f"{info.where}, is stored as {codes.dtype} and its zero point as {zero.dtype}: the "
+                "operator wants one type. Use the model before it was quantised."
             )
         return how.values(_array(codes, data), values, info)
 
@@ -238,10 +225,7 @@ def _number(value: int) -> bytes:
 def _info(key: str, tensor: onnx.TensorProto, copy: _Copy, file: str) -> TensorInfo:
     shape = tuple(tensor.dims)
     if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
-        raise InvalidCheckpoint(
-            f"{file}: tensor {key[:80]!r} has the impossible shape {list(shape)[:8]}. The file is "
-            "damaged: download it again."
-        )
+        raise damaged(f"{file}: tensor {key[:80]!r} has the impossible shape {list(shape)[:8]}")
     if tensor.HasField("segment"):
         raise InvalidCheckpoint(
             f"{file}: tensor {key[:80]!r} is a piece of a larger one, which neither this nor the "
@@ -267,10 +251,9 @@ def _info(key: str, tensor: onnx.TensorProto, copy: _Copy, file: str) -> TensorI
         start = length = -1
     expected = _size(info)
     if not 0 <= start < 2**62 or (expected and length not in (0, expected)):
-        raise InvalidCheckpoint(
+        raise damaged(
             f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, says that its data are "
-            f"{length} bytes from byte {start} of {location[:80]!r}. The file is damaged: download "
-            "it again."
+            f"{length} bytes from byte {start} of {location[:80]!r}"
         )
     beside = str(PurePosixPath(file).parent / path)
     return replace(info, file=beside, start=start, stop=start + expected)
@@ -302,18 +285,12 @@ def _typed(tensor: memoryview[int], info: TensorInfo) -> bytes:
             return bytes((pairs[::2] | pairs[1::2] << 4).tobytes())
         return np.ascontiguousarray(array).tobytes()
     except (ValueError, TypeError, DecodeError) as error:
-        raise InvalidCheckpoint(
-            f"{info.file}: tensor {info.name}, shape {list(info.shape)} {info.dtype}, has no "
-            f"numbers that fit it ({error}). The file is damaged: download it again."
-        ) from error
+        raise damaged(f"{info.where} {info.dtype}, has no numbers that fit it ({error})") from error
 
 
 def _array(info: TensorInfo, data: bytes | memoryview[int]) -> NDArray[Any]:
     if len(data) != _size(info) or len(data) > MAX_UNPACKED:
-        raise InvalidCheckpoint(
-            f"{info.file}: tensor {info.name}, shape {list(info.shape)} {info.dtype}, has "
-            f"{len(data)} bytes. The file is damaged: download it again."
-        )
+        raise damaged(f"{info.where} {info.dtype}, has {len(data)} bytes")
     if info.dtype in _HALVES:
         codes = two_in_a_byte(np.frombuffer(data, np.uint8))[: math.prod(info.shape)]
         signed = codes.astype(np.int8) - np.where(codes > 7, np.int8(16), np.int8(0))

@@ -164,16 +164,15 @@ class Quantised:
         """
         scale = read(self.scale)
         zero = read(self.zero) if self.zero else np.asarray(self.middle)
-        where = f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
         if scale is None or zero is None:
             raise InvalidTable(
-                f"{where}: its scale or zero point is computed when the model runs, or of a type "
-                "that is not read. Use the model before it was quantised."
+                f"{info.where}: its scale or zero point is computed when the model runs, or of a "
+                "type that is not read. Use the model before it was quantised."
             )
         if 8 * codes.size > MAX_UNPACKED:
             raise InvalidTable(
-                f"{where}: it unpacks to more than {MAX_UNPACKED} bytes, and is not a table of "
-                "positions."
+                f"{info.where}: it unpacks to more than {MAX_UNPACKED} bytes, and is not a table "
+                "of positions."
             )
         if self.packed:
             codes = two_in_a_byte(codes)
@@ -183,7 +182,7 @@ class Quantised:
             offsets = self._spread(zero, codes.shape).astype(np.int64)
         except ValueError as error:
             raise InvalidTable(
-                f"{where}: its scale of shape {list(scale.shape)} and zero point of shape "
+                f"{info.where}: its scale of shape {list(scale.shape)} and zero point of shape "
                 f"{list(zero.shape)} do not fit it along axis {self.axis} ({error}). Use the model "
                 "before it was quantised."
             ) from error

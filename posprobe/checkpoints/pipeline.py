@@ -7,11 +7,12 @@ those of the models, as models that consist of several parts have it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
-from posprobe.checkpoints.base import Checkpoint, Dequantise, ShardedTensors, TensorInfo
+from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 
 #: The file that lists the models.
@@ -68,44 +69,29 @@ def joined(
     location, revision
         Of the whole.
     """
-    files: dict[str, str] = {}  # what each model calls a file, by its path in the whole
-    renamed = {folder: _within(folder, model, files) for folder, model in models.items()}
-
-    def own(info: TensorInfo) -> tuple[str, TensorInfo]:
-        folder, _, name = info.name.partition(".")
-        return folder, replace(info, name=name, file=files[info.file])
-
-    def fetch(info: TensorInfo) -> bytes | memoryview[int]:
-        folder, inside = own(info)
-        return models[folder].fetch(inside)
-
-    def dequantise(info: TensorInfo, data: bytes | memoryview[int]) -> Any:
-        folder, inside = own(info)
-        reader: Dequantise | None = models[folder].dequantise
-        assert reader is not None  # noqa: S101 - only what has one says that it is quantised
-        return reader(inside, data)
-
-    whole = Checkpoint(
+    renamed = {folder: _within(folder, model) for folder, model in models.items()}
+    own = {key: value for key, value in index.items() if not isinstance(value, list | dict)}
+    configs = {f"{folder}_config": dict(model.config) for folder, model in models.items()}
+    whole = gathered(
+        renamed.__getitem__,
+        [*models],
         location,
-        ShardedTensors(
-            {name: folder for folder, model in renamed.items() for name in model.tensors},
-            lambda folder: renamed[folder].tensors,
-        ),
-        fetch,
-        {
-            **{key: value for key, value in index.items() if not isinstance(value, list | dict)},
-            **{f"{folder}_config": dict(model.config) for folder, model in models.items()},
-        },
+        own | configs,
+        {name: folder for folder, model in renamed.items() for name in model.tensors},
         revision,
-        dequantise,
-        next(iter(models.values())).format,
-        {name: use for model in renamed.values() for name, use in model.uses.items()},
+        lambda info: info.name.partition(".")[0],
     )
-    return replace(whole, models=renamed)
+    return replace(
+        whole,
+        format=next(iter(models.values())).format,
+        uses={name: use for model in renamed.values() for name, use in model.uses.items()},
+        models=renamed,
+    )
 
 
-def _within(folder: str, model: Checkpoint, files: dict[str, str]) -> Checkpoint:
-    """Rename the tensors of a model, and note what their files are called in it."""
+def _within(folder: str, model: Checkpoint) -> Checkpoint:
+    """Rename the tensors of a model and their files."""
+    files: dict[str, str] = {}  # what the model calls a file, by its path in the whole
 
     @functools.cache
     def header(_: str) -> dict[str, TensorInfo]:
@@ -116,8 +102,61 @@ def _within(folder: str, model: Checkpoint, files: dict[str, str]) -> Checkpoint
             found[f"{folder}.{name}"] = replace(info, name=f"{folder}.{name}", file=file)
         return found
 
+    def own(info: TensorInfo) -> TensorInfo:
+        return replace(info, name=info.name.removeprefix(f"{folder}."), file=files[info.file])
+
+    def dequantise(info: TensorInfo, data: bytes | memoryview[int]) -> Any:
+        assert model.dequantise is not None  # noqa: S101 - only what has one is quantised
+        return model.dequantise(own(info), data)
+
     return replace(
         model,
         tensors=ShardedTensors({f"{folder}.{name}": folder for name in model.tensors}, header),
+        fetch=lambda info: model.fetch(own(info)),
+        dequantise=dequantise,
         uses={f"{folder}.{name}": use for name, use in model.uses.items()},
+    )
+
+
+def gathered(
+    opened: Callable[[str], Checkpoint],
+    parts: list[str],
+    location: str,
+    config: Mapping[str, Any],
+    shards: Mapping[str, str],
+    revision: str | None = None,
+    part_of: Callable[[TensorInfo], str] = attrgetter("file"),
+) -> Checkpoint:
+    """Put the parts of one checkpoint together, of ``shards`` each when it is needed.
+
+    Parameters
+    ----------
+    opened
+        Opens a part by its name, or returns it opened.
+    parts
+        Their names.
+    location, config, revision
+        Of the whole; what the only part says of a configuration counts where this one is silent.
+    shards
+        The part of each tensor, where there are several parts.
+    part_of
+        Names the part of a tensor that is read.
+    """
+    if not shards:
+        only = opened(parts[0])
+        settings = {**only.config, **config}
+        return replace(only, location=location, config=settings, revision=revision)
+
+    def dequantise(info: TensorInfo, data: bytes | memoryview[int]) -> Any:
+        reader = opened(part_of(info)).dequantise
+        assert reader is not None  # noqa: S101 - only what has one says that it is quantised
+        return reader(info, data)
+
+    return Checkpoint(
+        location,
+        ShardedTensors(shards, lambda part: opened(part).tensors),
+        lambda info: opened(part_of(info)).fetch(info),
+        config,
+        revision,
+        dequantise,
     )

@@ -11,9 +11,12 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 #: Seconds between two looks whether a place is free.
 LOOK = 0.02
@@ -37,10 +40,8 @@ class Shared:
     folder: Path
     count: int
 
-    def enter(self, pause: Callable[[float], None]) -> int:
-        """Wait until a request may be made, and return what `leave` takes."""
-        import fcntl
-
+    def enter(self, pause: Callable[[float], None]) -> BaseFileLock:
+        """Wait until a request may be made; it is over when the lock is released."""
         self.folder.mkdir(parents=True, exist_ok=True)
         # Everyone begins to look at another file, so that they seldom meet.
         first = (os.getpid() + time.monotonic_ns()) % self.count
@@ -49,22 +50,15 @@ class Shared:
                 pause(wait)
             for number in range(self.count):
                 path = self.folder / f"request-{(first + number) % self.count}"
-                opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-                try:
-                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    os.close(opened)
-                    continue
-                if self._not_before() <= time.time():
-                    return opened
-                os.close(opened)  # somebody was told to wait in the meantime
-                break
+                lock = FileLock(path, thread_local=False)  # the request's thread releases it
+                with suppress(Timeout):
+                    lock.acquire(blocking=False)
+                    if self._not_before() <= time.time():
+                        return lock
+                    lock.release()  # somebody was told to wait in the meantime
+                    break
             else:
                 time.sleep(LOOK)
-
-    def leave(self, held: int) -> None:
-        """Let somebody else make a request."""
-        os.close(held)
 
     def put_off(self, seconds: float) -> None:
         """Let nobody begin a request within the next ``seconds``."""

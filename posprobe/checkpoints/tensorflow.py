@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
-from posprobe.checkpoints.files import Files, LocalFiles
+from posprobe.checkpoints.base import Checkpoint, TensorInfo, parsing
+from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.checkpoints.wire import Damaged, Message, varint
 from posprobe.errors import InvalidCheckpoint
@@ -37,17 +36,6 @@ _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _BERT_CONFIG = "bert_config.json"
 
 
-def open_tensorflow(path: Path) -> Checkpoint:
-    """Open a checkpoint of TensorFlow by its index, memory-mapped.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If the index is damaged, or claims what the data do not hold.
-    """
-    return read_tensorflow(LocalFiles(path), path.name)
-
-
 def read_tensorflow(files: Files, index: str) -> Checkpoint:
     """Read the index of a checkpoint; ``files`` gives its bytes and those of the data.
 
@@ -63,7 +51,8 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
             "again."
         )
     content = bytes(files.read(index, 0, size))
-    try:
+    what = f"{index}: not a valid index of a TensorFlow checkpoint"
+    with parsing(what, "Download it again.", Damaged, UnicodeDecodeError):
         entries = dict(_table(content))
         header = Message(entries.pop(b"", b""))
         shards = header.number(1)
@@ -71,10 +60,6 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
             raise Damaged("it was written for machines that count bytes the other way round")
         found = (_entry(key, value, index, shards) for key, value in entries.items())
         tensors = {info.name: info for info in found if info is not None}
-    except (Damaged, UnicodeDecodeError) as error:
-        raise InvalidCheckpoint(
-            f"{index}: not a valid index of a TensorFlow checkpoint ({error}). Download it again."
-        ) from error
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.dtype == "slices":
@@ -82,7 +67,7 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
                 f"{index}: tensor {info.name} was saved in slices, which are not put together. "
                 "Save the checkpoint again with the variable in one piece."
             )
-        return files.read(info.file, info.start, info.stop)
+        return files.exactly(info.file, info.start, info.stop)
 
     return Checkpoint(index, tensors, fetch, _config(files))
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import pickle
 import warnings
 import zipfile
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.checkpoints.base import DTYPES, MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.checkpoints.pickles import refuse_costly
 from posprobe.errors import InvalidCheckpoint
 from posprobe.progress import importing
 
@@ -20,11 +24,6 @@ if TYPE_CHECKING:
 
 #: Keys under which training frameworks nest the state dict.
 NESTS = ("model", "state_dict", "model_state_dict", "module", "network", "net", "ema", "params")
-
-_DTYPES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
 
 
 def open_torch(path: Path) -> Checkpoint:
@@ -55,8 +54,8 @@ def open_torch(path: Path) -> Checkpoint:
             return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
         except (RuntimeError, TypeError) as error:
             raise InvalidCheckpoint(
-                f"{info.file}: tensor {info.name}, shape {list(info.shape)}, has no values that "
-                f"can be read ({_first_line(error)}). Save the state dict again."
+                f"{info.where}, has no values that can be read ({_first_line(error)}). Save the "
+                "state dict again."
             ) from error
 
     return Checkpoint(str(path), tensors, fetch, _settings(content))
@@ -64,7 +63,7 @@ def open_torch(path: Path) -> Checkpoint:
 
 def _info(name: str, tensor: torch.Tensor, file: str) -> TensorInfo:
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return TensorInfo(name, tuple(tensor.shape), _DTYPES.get(dtype, dtype), file)
+    return TensorInfo(name, tuple(tensor.shape), DTYPES.get(dtype, dtype), file)
 
 
 def _refuse_repetition(tensor: torch.Tensor, info: TensorInfo) -> None:
@@ -75,8 +74,8 @@ def _refuse_repetition(tensor: torch.Tensor, info: TensorInfo) -> None:
     stored = tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
     if size > max(stored, MAX_UNPACKED):
         raise InvalidCheckpoint(
-            f"{info.file}: tensor {info.name}, shape {list(info.shape)}, has {size} bytes made of "
-            f"{stored} stored ones; up to {MAX_UNPACKED} are unpacked. Save it again, dense."
+            f"{info.where}, has {size} bytes made of {stored} stored ones; up to {MAX_UNPACKED} "
+            "are unpacked. Save it again, dense."
         )
 
 
@@ -145,6 +144,7 @@ def _load(path: Path) -> object:
 
     try:
         mapped = _is_mapped(path)
+        refuse_costly(path)
         # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             # PyTorch says that checking sparse tensors, which it does unasked, may take a while.
@@ -159,6 +159,32 @@ def _load(path: Path) -> object:
             f"{path.name}: PyTorch cannot read it ({type(error).__name__}: {_first_line(error)}). "
             "The file is damaged or of another format: download it again."
         ) from error
+
+
+@contextmanager
+def looking_first() -> Iterator[None]:
+    """Have PyTorch's reader look at what a pickle would cost, whoever calls it.
+
+    Libraries that build models call it themselves, of files that they download themselves.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        As `refuse_costly`, out of the library's call.
+    """
+    torch: Any = importlib.import_module("torch")
+    load = torch.load
+
+    def look(file: Any, *others: Any, **options: Any) -> Any:
+        if isinstance(file, str | os.PathLike):
+            refuse_costly(Path(file))
+        return load(file, *others, **options)
+
+    torch.load = look
+    try:
+        yield
+    finally:
+        torch.load = load
 
 
 def unsafe_pickle(where: str, error: Exception) -> InvalidCheckpoint:

@@ -1,8 +1,9 @@
 """Requests to the Hub: patience with what passes, one clear error for what does not.
 
 Everything goes through huggingface_hub's own session, so its tokens, proxies, endpoint and offline
-switch hold here too. Its ``http_backoff`` is not used: it waits as long as a server tells it to,
-and cannot resume a body that was cut short.
+switch hold here too. Neither its ``http_backoff`` nor its file system is used: both wait as long as
+a server tells them to and begin a body that was cut short again; the file system also takes what
+comes for the range that it asked for, and asks anew for each file's size.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import queue
 import re
 import threading
 import time
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from huggingface_hub import HfApi, constants
+from huggingface_hub import HfApi, constants, get_session, hf_hub_url
 
 # The base class of transport errors comes from httpx or its successor, whichever the installed
 # huggingface_hub is built on; it does not list the name among its exports.
@@ -25,13 +29,14 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
     HFValidationError,
     HTTPError,
 )
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from posprobe.checkpoints.shared import PATIENCE, sharing
 from posprobe.errors import PosprobeError, UnknownReference, Unreachable
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from huggingface_hub import ModelInfo
 
@@ -42,14 +47,37 @@ FIRST_WAIT = 0.5
 LONGEST_WAIT = 10.0
 #: Seconds that an answer may take to begin, and one without a body that is asked for to end.
 LONGEST_REQUEST = 60.0
+#: Bytes per second that a body must come with in the mean, once `GRACE` seconds are over.
+LEAST_RATE, GRACE = 1024.0, 15.0
 #: How a wait is spent.
 pause: Callable[[float], None] = time.sleep
 
-#: How a commit is written.
+#: How a commit and a length are written.
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_LENGTH = re.compile(r"[0-9]{1,18}")
 
 _log = logging.getLogger("posprobe")
 _T = TypeVar("_T")
+
+
+class Replaced(Unreachable):
+    """The bytes that came are of another version of the file than those that were read before."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """What tells one version of a file from another.
+
+    Parameters
+    ----------
+    etag
+        The Hub's own, which stands for the content; empty where none is told.
+    size
+        Length of the whole file in bytes, None where it is not told.
+    """
+
+    etag: str = ""
+    size: int | None = None
 
 
 def too_late(seconds: float) -> bool:
@@ -128,8 +156,8 @@ def _in_time(where: str, attempt: Callable[[], _T], given_up: Callable[[float], 
             answer = None, error
         finally:
             # A request that was given up goes on until its connection ends.
-            if shared is not None and held is not None:
-                shared.leave(held)
+            if held is not None:
+                held.release()
         done.put(answer)
 
     begin = time.monotonic()
@@ -161,27 +189,16 @@ def model_info(repo_id: str, revision: str | None) -> ModelInfo:
     """
     where = f"{repo_id}@{revision}" if revision else repo_id
     api, timeout = HfApi(library_name="posprobe"), constants.HF_HUB_DOWNLOAD_TIMEOUT
-    try:
+    with _answering(where, "a model's page"):
         info = patiently(
             where,
             lambda: api.model_info(
                 repo_id, revision=revision, timeout=timeout, expand=["sha", "siblings"]
             ),
         )
-        if COMMIT.fullmatch(str(info.sha)):
-            return info
-        reason: object = f"its commit is {info.sha!r}"
-    except HFValidationError as error:
-        raise UnknownReference(
-            f"{repo_id}: no Hub id can look like this. Write NAME or OWNER/NAME as on the model's "
-            "page, or check the path if a file was meant."
-        ) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = error
-    raise Unreachable(
-        f"{where}: the answer is not a model's page ({str(reason)[:80]}). Something else than the "
-        "Hub may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
-    )
+        if not COMMIT.fullmatch(str(info.sha)):
+            raise ValueError(f"its commit is {info.sha!r}")
+        return info
 
 
 def all_revisions(repo_id: str) -> list[tuple[str, str]]:
@@ -193,17 +210,163 @@ def all_revisions(repo_id: str) -> list[tuple[str, str]]:
         As `patiently`; also if an answer is no such list.
     """
     api = HfApi(library_name="posprobe")
-    try:
+    with _answering(repo_id, "a list of revisions"):
         refs = patiently(repo_id, lambda: api.list_repo_refs(repo_id))
         commits = patiently(repo_id, lambda: api.list_repo_commits(repo_id))
         named = [(ref.name, ref.target_commit) for ref in (*refs.branches, *refs.tags)]
         named += [(commit.title, commit.commit_id) for commit in reversed(commits)]
         return [(str(name), commit) for name, commit in named if COMMIT.fullmatch(str(commit))]
+
+
+@contextmanager
+def _answering(where: str, what: str) -> Iterator[None]:
+    """Say that an answer is not what was asked for, or that nobody can be asked by such an id."""
+    try:
+        yield
+    except HFValidationError as error:
+        raise UnknownReference(
+            f"{where}: no Hub id can look like this. Write NAME or OWNER/NAME as on the model's "
+            "page, or check the path if a file was meant."
+        ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(
-            f"{repo_id}: the answer is not a list of revisions ({str(error)[:80]}). Something else "
-            "than the Hub may have answered: check the proxy and HF_ENDPOINT."
+            f"{where}: the answer is not {what} ({str(error)[:80]}). Something else than the Hub "
+            "may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
         ) from error
+
+
+def read_range(
+    repo_id: str, commit: str, file: str, start: int, stop: int, version: Version | None = None
+) -> tuple[bytes, Version]:
+    """Read the bytes ``start`` to ``stop`` of a file on the Hub, fewer where the file ends before.
+
+    A commit never changes; a mirror, a proxy or a branch that is read by name can. Every answer
+    says of which content it is, and all of them must say the same.
+
+    Parameters
+    ----------
+    repo_id, commit, file, start, stop
+        What to read.
+    version
+        Of which version of the file, where something of it was read before.
+
+    Returns
+    -------
+    tuple
+        The bytes, and of which version of the file they are.
+
+    Raises
+    ------
+    Replaced
+        If they are of another version or commit.
+    UnknownReference, Unreachable
+        As `patiently`; also if the answer is not the range that was asked for, or comes with less
+        than `LEAST_RATE`.
+    """
+    where, got, known = f"{repo_id}/{file}", bytearray(), version or Version()
+    #: When the body of this attempt began, and how much there was then.
+    began: tuple[float, int] | None = None
+    headers = build_hf_headers(library_name="posprobe", library_version=version_of("posprobe"))
+    headers["Accept-Encoding"] = "identity"  # a range counts bytes as they are sent
+
+    def given_up(seconds: float) -> bool:
+        if began is None:
+            return too_late(seconds)
+        passed = time.monotonic() - began[0]
+        return passed > GRACE and len(got) - began[1] < LEAST_RATE * passed
+
+    def receive() -> None:
+        """Extend ``got`` to the whole range; what arrived before is not asked for again."""
+        nonlocal began, known
+        began = None
+        with get_session().stream(
+            "GET",
+            hf_hub_url(repo_id, file, revision=commit),
+            headers={**headers, "Range": f"bytes={start + len(got)}-{stop - 1}"},
+            timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+            follow_redirects=True,
+        ) as response:
+            status, told = response.status_code, response.headers
+            if status == 416 and start == 0 and told.get("Content-Range") == "bytes */0":
+                known = Version(known.etag, 0)
+                return
+            if status >= 300:
+                raise HfHubHTTPError(f"status {status}", response=response)
+            if status == 200 and start == 0:
+                got.clear()  # the whole file comes, from its beginning
+            end, size, wrong = _announced(status, told, start + len(got), stop)
+            if wrong:
+                raise Unreachable(
+                    f"{where}: {wrong}. Fetch the file with `hf download {repo_id} {file}`; it is "
+                    "then read from there."
+                )
+            known = _joined(known, [*response.history, response], size, commit, where)
+            began = time.monotonic(), len(got)
+            for chunk in response.iter_raw():
+                got.extend(chunk)
+                if start + len(got) >= (stop if end is None else end):
+                    break  # leaving the block closes the connection, with the rest unread
+        have = start + len(got)
+        if end is None and have < stop:
+            known = Version(known.etag, have)
+        elif end is not None and have < end:
+            raise HTTPError(f"the answer broke off {end - have} bytes before its end")
+
+    patiently(where, receive, given_up)
+    return bytes(got[: stop - start]), known
+
+
+def _joined(
+    known: Version, answers: list[Any], size: int | None, commit: str, where: str
+) -> Version:
+    """Hold what answers say of their content against what was read before.
+
+    The Hub's own ETag stands for a content, not that of the server which it redirects to.
+    """
+    for answer in answers:
+        other = answer.headers.get("X-Repo-Commit", commit)
+        if other != commit:
+            raise Replaced(
+                f"{where}: commit {commit[:12]} was asked for and {other[:12]!r} came. Something "
+                "else than the Hub may have answered: check HF_ENDPOINT."
+            )
+    told = [answer.headers.get("X-Linked-Size", "") for answer in answers]
+    others = {int(text) for text in told if size is not None and _LENGTH.fullmatch(text)}
+    linked = [answer.headers.get("X-Linked-Etag", "") for answer in answers]
+    tag = next(filter(None, linked), answers[-1].headers.get("ETag", ""))
+    tags = {known.etag, str(tag).removeprefix("W/").strip('"')[:200]} - {""}
+    sizes = {*others, known.size, size} - {None}
+    if len(tags) > 1 or len(sizes) > 1:
+        raise Replaced(
+            f"{where}: the file was replaced since its beginning was read: its ETag or length is "
+            "another one. Nothing of it was used; run the same again."
+        )
+    return Version(next(iter(tags), ""), next(iter(sizes), None))
+
+
+def _announced(
+    status: int, headers: Mapping[str, str], begin: int, stop: int
+) -> tuple[int | None, int | None, str]:
+    """Check where an answer begins; return where to stop, the file's length, and what is wrong.
+
+    Bytes from any other place would be wrong numbers in a table, without a sign of it.
+    """
+    if headers.get("Content-Encoding", "identity") != "identity":
+        return None, None, "the server compresses what it was asked to send as it is"
+    if status == 206:
+        told = headers.get("Content-Range", "")
+        match = re.fullmatch(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", told)
+        first, last, size = map(int, match.groups()) if match else (0, -1, 0)
+        if first == begin <= last < min(size, stop):
+            return min(stop, size), size, ""
+        sends = f"the server says that it sends {told[:80]!r}"
+        return None, None, f"bytes {begin}-{stop - 1} were asked for and {sends}"
+    if status != 200 or begin:
+        return None, None, "the server sends only whole files, not the byte range asked for"
+    length = headers.get("Content-Length", "")
+    if not _LENGTH.fullmatch(length):
+        return None, None, ""
+    return min(stop, int(length)), int(length), ""
 
 
 def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeError:

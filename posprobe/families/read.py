@@ -257,7 +257,7 @@ def open_reference(
     if revision and (reference.is_path or ":" in source):
         raise UsageError(f"{source}: only Hub repositories have revisions. Leave out --revision.")
     if reference.is_path:
-        return translated(open_local(Path(source), reference.table))
+        return translated(open_local(reference.path, reference.table))
     kind, colon, name = source.partition(":")
     if colon and kind == "sample":
         # Where the package is installed says nothing: a sample is its name.

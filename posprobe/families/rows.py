@@ -74,7 +74,7 @@ def resolve_rows(
     rows = stored.size
     if 0 in info.shape:
         raise InvalidCheckpoint(
-            f"{_where(info)}: it is empty. The checkpoint was saved without its weights: use a "
+            f"{info.where}: it is empty. The checkpoint was saved without its weights: use a "
             "complete one."
         )
     if isinstance(stored, Grid):
@@ -87,7 +87,7 @@ def resolve_rows(
     reserved, reason, notes = _reserved(config, info, rule, rows)
     if reserved >= rows:
         raise InvalidCheckpoint(
-            f"{_where(info)}: {reserved} rows are not positions ({reason}) and it has {rows}. "
+            f"{info.where}: {reserved} rows are not positions ({reason}) and it has {rows}. "
             "The configuration belongs to another checkpoint."
         )
     dropped = tuple(DroppedRow(row, reason) for row in range(reserved))
@@ -98,11 +98,11 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
     """Refuse blocks of rows that only look like a grid of patches."""
     if stated is not None and stated.size != stored.size:
         raise InvalidCheckpoint(
-            f"{_where(info)}: contains {stored.size} rows, and a {stated} has {stated.size}."
+            f"{info.where}: contains {stored.size} rows, and a {stated} has {stated.size}."
         )
     if stated is None and rule.tensors and not rule.grid:
         raise InvalidCheckpoint(
-            f"{_where(info)}: this architecture has one row per position, [n, d]. The tensor is "
+            f"{info.where}: this architecture has one row per position, [n, d]. The tensor is "
             "not this model's; where it is a grid of patches after all, say so with --grid "
             f"{stored.height}x{stored.width}."
         )
@@ -110,7 +110,7 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
     stacked = len(info.shape) == 3 and stored.height != stored.width
     if stated is None and stacked and info.file.endswith(".npy"):
         raise InvalidCheckpoint(
-            f"{_where(info)}: this may be a grid of {stored.height} x {stored.width} patches or "
+            f"{info.where}: this may be a grid of {stored.height} x {stored.width} patches or "
             f"{stored.height} tables of {stored.width} rows. Say --grid {stored.height}x"
             f"{stored.width} for the grid, or save one table alone."
         )
@@ -234,7 +234,7 @@ def stored_layout(info: TensorInfo) -> Layout:
         case (1, height, width, _) | (height, width, _) if _plausible(height, width):
             return Grid(height, width)
     raise InvalidCheckpoint(
-        f"{_where(info)}: a position table is stored as [n, d], [1, n, d], [1, h, w, d] or "
+        f"{info.where}: a position table is stored as [n, d], [1, n, d], [1, h, w, d] or "
         "[1, d, h, w]. Pick another tensor with --tensor NAME; `posprobe inspect` lists the "
         "candidates."
     )
@@ -258,7 +258,7 @@ def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more:
     if promised and not any(rows - count in (0, more) for count in promised.values()):
         said = " and ".join(f"{key} = {count}" for key, count in promised.items())
         raise InvalidCheckpoint(
-            f"{_where(info)}: the configuration says {said}. One of them belongs to another "
+            f"{info.where}: the configuration says {said}. One of them belongs to another "
             f"checkpoint: fix config.json, or read all rows with --tensor {info.name}."
         )
 
@@ -276,7 +276,7 @@ def _reserved(
             padding = config.get(key)
             if type(padding) is not int or padding < 0:
                 raise InvalidCheckpoint(
-                    f"{_where(info)}: positions start at padding_idx + 1 and the configuration "
+                    f"{info.where}: positions start at padding_idx + 1 and the configuration "
                     f'gives {key} as {padding!r}. Add "pad_token_id" to config.json, or take '
                     f"every row as it stands with --tensor {info.name}."
                 )
@@ -285,7 +285,7 @@ def _reserved(
             positions = config.get("max_positions")
             if type(positions) is not int or not 0 < positions <= rows:
                 raise InvalidCheckpoint(
-                    f"{_where(info)}: the rows to leave out are those beyond max_positions, and "
+                    f"{info.where}: the rows to leave out are those beyond max_positions, and "
                     f"the checkpoint gives that as {positions!r}. Read all rows with --tensor "
                     f"{info.name}."
                 )
@@ -403,13 +403,9 @@ def _misfit(
     tokens = " or ".join(str(len(option)) for option in options)
     expected = f"a {stated}" if stated else "a square grid"
     return (
-        f"{_where(info)}: {rows} rows are not {tokens} special tokens and {expected} of patches"
+        f"{info.where}: {rows} rows are not {tokens} special tokens and {expected} of patches"
         + ("" if stated else ", and no image and patch size is configured")
         + f". {'Correct' if stated else 'State'} the grid with --grid HEIGHTxWIDTH, or take every "
         "row as a sequence with "
         f"--tensor {info.name}."
     )
-
-
-def _where(info: TensorInfo) -> str:
-    return f"{info.file}: tensor {info.name}, shape {list(info.shape)}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from posprobe.checkpoints.local import refuse_pipe
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.reference import Reference
@@ -23,7 +21,7 @@ def model_source(reference: Reference) -> str:
         If something in the folder is neither a file nor a folder, which no library expects.
     """
     if reference.is_path:
-        path = Path(reference.source).expanduser()
+        path = reference.path
         config = path / "config.json"
         try:
             if not config.is_file():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from posprobe.arrays import Device, find_devices
 from posprobe.checkpoints.local import open_local, parse_json, read_small
-from posprobe.checkpoints.torchfile import unsafe_pickle
+from posprobe.checkpoints.torchfile import looking_first, unsafe_pickle
 from posprobe.errors import (
     InvalidCheckpoint,
     MissingExtra,
@@ -168,10 +168,10 @@ def load_model(
 def _loading(source: str) -> Iterator[None]:
     """Show that weights are read; those of the Hub are downloaded under bars of the libraries."""
     if Path(source).is_dir():
-        with stage("Loading the model"):
+        with stage("Loading the model"), looking_first():
             yield
         return
-    with stage("Loading the model"), aside() as cleared:
+    with stage("Loading the model"), aside() as cleared, looking_first():
         if cleared:
             required("transformers").utils.logging.enable_progress_bar()
         yield
@@ -378,7 +378,7 @@ def _timm(source: str, revision: str | None, *, offline: bool) -> Any:
             )
     config = Path(source) / "config.json"
     check_sizes(parse_json(read_small(config), str(config)), source)
-    with stage("Loading the model"):
+    with _loading(source):
         model = create(f"local-dir:{Path(source).resolve()}", pretrained=True)
     refuse_other_sizes(model, open_local(Path(source)))
     return model

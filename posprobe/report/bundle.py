@@ -66,7 +66,7 @@ def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
 def forward_name(reference: str) -> str:
     """Name the bundle of a run of a model, which stands beside that of the model's table."""
     parsed = parse_reference(reference)
-    place = Path(parsed.source).expanduser().resolve() if parsed.is_path else Path(parsed.source)
+    place = parsed.path.resolve() if parsed.is_path else Path(parsed.source)
     parts = (place.name.rpartition(":")[2], parsed.revision, parsed.table, "forward")
     return _safe("-".join(part for part in parts if part))
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def write_table(table: PositionTable, path: Path) -> None:
     """Write a table's positions as ``.npy``, ``.npz``, ``.safetensors`` or ``.csv``.
 
-    ``.npz`` also holds the rows of special tokens (``prefix``), ``.safetensors`` the provenance.
+    ``.npz`` also holds the rows of special tokens (``prefix``), ``.safetensors`` the provenance, as
+    JSON under ``posprobe.table`` in its metadata.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def _write(table: PositionTable, path: Path) -> None:
             from safetensors.numpy import save
 
             # The package's own writer maps the file, which a full disk turns into a signal.
-            content = save({"values": values}, {"posprobe.tables": json.dumps(describe(table))})
+            content = save({"values": values}, {"posprobe.table": json.dumps(describe(table))})
             path.write_bytes(content)
         case _:
             digits = 17 if values.dtype == np.float64 else 9

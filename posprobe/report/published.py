@@ -187,7 +187,7 @@ def _lookup(document: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         if isinstance(found, Mapping):
             found = found.get(part)
-        elif isinstance(found, list) and part.isdigit() and int(part) < len(found):
+        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
             return None

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from posprobe import samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.checkpoints.base import ShardedTensors, stored_bytes
+from posprobe.checkpoints.files import refuse_link_out
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
 from posprobe.encodings import FORMULAS
@@ -123,6 +124,8 @@ def write_checkpoint(
         If the folder cannot be written, or the copy would not be read as it should.
     UsageError
         If the checkpoint is a formula, or neither in safetensors nor a PyTorch file.
+    InvalidCheckpoint
+        If it contains a link that leads out of it.
     PosprobeError
         As `posprobe.load`, where a checkpoint of the Hub cannot be downloaded.
     """
@@ -138,6 +141,9 @@ def write_checkpoint(
     new = _new_tensor(checkpoint, encoding.tensor, encoding.rows, table)
     config, keys = with_size(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
     files = _Files.of(source, checkpoint, new.info.file)
+    for name in files.taken:
+        if files.root / name != source:  # a file that was named may be a link
+            refuse_link_out(files.root / name, files.root)
     try:
         with scratch(target) as place:
             made = place / "checkpoint"
@@ -173,7 +179,7 @@ def _source(reference: Reference) -> Path | None:
         return samples.sample_path(name)
     if not reference.is_path and (colon or reference.source in FORMULAS):
         raise UsageError(f"{reference.text}: a formula is not a checkpoint. Write it with -o FILE.")
-    return Path(reference.source).expanduser() if reference.is_path else None
+    return reference.path if reference.is_path else None
 
 
 def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> Path:
@@ -240,18 +246,17 @@ def _new_tensor(
             "first (`save_pretrained` of transformers writes them), or write the table alone with "
             "-o FILE."
         )
-    where = f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
     if rows.axis is not None:
         raise UsageError(
-            f"{where}: contains the tables of two axes, and --into changes whole tensors. Write "
-            "the table alone with -o FILE."
+            f"{info.where}: contains the tables of two axes, and --into changes whole tensors. "
+            "Write the table alone with -o FILE."
         )
     old = rows_of(checkpoint.read(info.name).values, rows)
     first, last = rows.skip, rows.skip + rows.layout.size
     if any(first <= row < last for row in rows.special):
         raise UsageError(
-            f"{where}: special rows stand between its positions. Write the table alone with -o "
-            "FILE."
+            f"{info.where}: special rows stand between its positions. Write the table alone with "
+            "-o FILE."
         )
     full = np.concatenate([old[:first], table.values.astype(old.dtype), old[last:]])
     shape = _new_shape(info, rows, table, len(full))

@@ -18,7 +18,7 @@ from typing import Any
 
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.readers import SUFFIXES, WEIGHTS
-from posprobe.reference import parse_reference
+from posprobe.reference import local_path, parse_reference
 
 #: The column of a list that holds the references.
 REFERENCE = "reference"
@@ -225,11 +225,11 @@ def below(entry: Entry) -> list[Entry]:
     A folder that holds none, and whatever is not a folder, stays what it is.
     """
     try:
-        folder = Path(entry.reference).expanduser()
+        folder = local_path(entry.reference)
         if not folder.is_dir():
             return [entry]
         found = sorted(_checkpoints(folder), key=_natural)
-    except (OSError, ValueError, RuntimeError):
+    except (OSError, ValueError):
         return [entry]
     return [replace(entry, reference=str(path)) for path in found] or [entry]
 
@@ -269,7 +269,7 @@ def _natural(path: Path) -> list[list[tuple[int, str]]]:
     """Order by numbers in names: checkpoint-500 before checkpoint-1000."""
     return [
         [
-            (int(part), "") if part.isdigit() else (-1, part)
+            (int(part), "") if part.isdecimal() else (-1, part)
             for part in re.split(r"(\d{1,15})", name)
         ]
         for name in path.parts

@@ -246,7 +246,7 @@ def state_of(parsed: Reference) -> str | None:
     """
     if not parsed.is_path:
         return "built in" if ":" in parsed.source else None
-    path = Path(parsed.source).expanduser().resolve()
+    path = parsed.path.resolve()
     files = [path, path.parent / "config.json"]
     with suppress(OSError):
         files = sorted(path.iterdir()) if path.is_dir() else files

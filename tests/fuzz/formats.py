@@ -403,6 +403,6 @@ def prepare() -> None:
 
     import posprobe.checkpoints.hdf5file
 
-    assert callable(posprobe.checkpoints.hdf5file.open_hdf5)
+    assert callable(posprobe.checkpoints.hdf5file.read_hdf5)
     assert h5py.version
     assert msgpack.version

@@ -367,4 +367,4 @@ def prepare() -> None:
     import posprobe.checkpoints.onnx
 
     assert callable(onnx.reference.ReferenceEvaluator)
-    assert callable(posprobe.checkpoints.onnx.open_onnx)
+    assert callable(posprobe.checkpoints.onnx.read_onnx)
