@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.pca import pca
+from posprobe.analyses.processes import Process, fit_process
 from posprobe.analyses.similarity import similarity
 from posprobe.analyses.spectrum import spectrum
-from posprobe.analyses.stationary import Process, fit_process
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.tables import PositionTable

@@ -23,8 +23,8 @@ import posprobe as pp
 from posprobe.analyses.copies import Copies, copies
 from posprobe.analyses.decide import hold_rate
 from posprobe.analyses.facts import Answer, Test
+from posprobe.analyses.linear import half_length
 from posprobe.analyses.result import as_block
-from posprobe.analyses.stationary import half_length
 from posprobe.analyses.views import units, view
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE, corrections, grids

@@ -8,18 +8,17 @@ from made_answers import smooth
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
-from posprobe.analyses.planes import find_rotations
-from posprobe.analyses.stationary import (
-    fit_grid_kernel,
-    fit_kernel,
-    fit_process,
+from posprobe.analyses.grid_model import fit_surface
+from posprobe.analyses.linear import (
     grid_distances,
     leading,
-    non_negative,
     offset_sums,
     root,
     toeplitz,
 )
+from posprobe.analyses.mixture import non_negative
+from posprobe.analyses.planes import find_rotations
+from posprobe.analyses.processes import fit_kernel, fit_process
 from posprobe.analyses.views import View
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions import absolute_position, rotations
@@ -47,7 +46,7 @@ def test_least_squares_without_negative_coefficients_is_scipys() -> None:
 
 @pytest.mark.parametrize("length", [2.0, 5.0, 15.0])
 def test_a_fitted_kernel_is_that_of_the_process(length: float) -> None:
-    found = fit_kernel(centred(smooth(300, 400, length))).by_offset(300)
+    found = fit_kernel(centred(smooth(300, 400, length))).by_offset
     offset = np.arange(int(3 * length))
     expected = np.exp(-0.5 * (offset / length) ** 2)
     # Centring takes a constant away, which the fit cannot know.
@@ -55,16 +54,17 @@ def test_a_fitted_kernel_is_that_of_the_process(length: float) -> None:
 
 
 def test_noise_is_in_the_kernel() -> None:
-    found = fit_kernel(centred(gaussian(200, 100))).by_offset(200)
+    found = fit_kernel(centred(gaussian(200, 100))).by_offset
     assert np.abs(found[1:] - found[-1]).max() < 0.05 * found[0]
 
 
 def test_a_grid_s_kernel_is_that_of_the_field() -> None:
     distance = grid_distances(9, 12)
     values = root(np.exp(-distance / 2)) @ gaussian(108, 600)
-    kernel = fit_grid_kernel(centred(values), 9, 12)
+    surface = fit_surface(centred(values), 9, 12)
     near = np.array([0.0, 1, 2, 4])
-    np.testing.assert_allclose(kernel(near) / kernel(near)[0], np.exp(-near / 2), atol=0.12)
+    for found in (surface(near, 0 * near), surface(0 * near, near)):
+        np.testing.assert_allclose(found / found[0], np.exp(-near / 2), atol=0.12)
 
 
 @pytest.mark.parametrize("shape", [(64,), (8, 8)])

@@ -519,6 +519,133 @@ FIELDS: Mapping[str, Process] = {
 }  # fmt: skip
 
 
+def clustered(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw rows around six centres, in random order."""
+    centres = 1.5 * rng.standard_normal((6, d))
+    return np.asarray(centres[rng.integers(6, size=n)] + rng.standard_normal((n, d)))
+
+
+def telegraph(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw a switch between two rows, every tenth row on average, in as much noise."""
+    state = np.cumsum(rng.random(n) < 0.1) % 2
+    return np.asarray(2 * np.outer(state, rng.standard_normal(d)) + rng.standard_normal((n, d)))
+
+
+def polygon(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw straight lines between random corners, nine rows apart."""
+    corners = rng.standard_normal((n // 9 + 2, d))
+    place = np.arange(n) / 9
+    first, part = np.floor(place).astype(int), (place % 1)[:, None]
+    return np.asarray((1 - part) * corners[first] + part * corners[first + 1])
+
+
+def slowing_curve(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw a smooth curve whose pace falls to a fifth."""
+    place = np.geomspace(1, 5, n) * n / 40
+    covariance = np.exp(-0.5 * np.square(np.subtract.outer(place, place) / 1.5))
+    root = np.linalg.cholesky(covariance + 1e-8 * np.eye(n))
+    return np.asarray(root @ rng.standard_normal((n, d)))
+
+
+def fading(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw noise beside a row that fades away over a tenth of the table."""
+    faded = np.exp(-np.arange(n) / (n / 10))
+    return np.asarray(4 * np.outer(faded, rng.standard_normal(d)) + rng.standard_normal((n, d)))
+
+
+def stable_walk(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw a walk whose steps have infinite variance (Cauchy)."""
+    steps = rng.standard_normal((n, d)) / np.abs(rng.standard_normal((n, 1)))
+    return np.asarray(np.cumsum(steps, axis=0))
+
+
+def added(one: Draw, other: Draw) -> Draw:
+    """Draw two processes of equal size, added up."""
+
+    def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
+        parts = [each(rng, n, d) for each in (one, other)]
+        parts = [part - part.mean(axis=0) for part in parts]
+        return np.asarray(sum(part / np.linalg.norm(part) for part in parts))
+
+    return draw
+
+
+def shuffled(draw: Draw) -> Draw:
+    """Draw a process and its rows in random order."""
+    return lambda rng, n, d: rng.permutation(draw(rng, n, d))
+
+
+def columns_of(draw: Draw) -> Draw:
+    """Draw a process whose columns differ in size, a few by far the largest."""
+    return lambda rng, n, d: draw(rng, n, d) * np.exp(1.5 * rng.standard_normal(d))
+
+
+def rounded(draw: Draw, levels: int) -> Draw:
+    """Draw a process in so many levels of each sign."""
+
+    def drawn(rng: np.random.Generator, n: int, d: int) -> Floats:
+        values = draw(rng, n, d)
+        return np.asarray(np.round(values * levels / np.abs(values).max()))
+
+    return drawn
+
+
+def long_field(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw a smooth field that is three times as long along the diagonal as across it."""
+    side = round(np.sqrt(n))
+    y, x = np.divmod(np.arange(side * side), side)
+    along, across = np.subtract.outer(y + x, y + x) / 6, np.subtract.outer(y - x, y - x) / 2
+    covariance = np.exp(-0.25 * (along**2 + across**2)) + 1e-8 * np.eye(n)
+    return np.asarray(np.linalg.cholesky(covariance) @ rng.standard_normal((n, d)))
+
+
+#: Processes that nothing was tuned on: each was drawn once, when everything else was done.
+HELD_OUT: Mapping[str, Process] = {
+    "ARMA(1, 1)": Process(added(recursive(0.6), recursive(-0.4)), either=RELATED),
+    "fractional noise .25": Process(fractional(0.25), either=RELATED),
+    "noise of unequal columns": Process(
+        columns_of(gaussian), either=S({"absolute_position", "low_dimensional"})
+    ),
+    "walk of unequal columns": Process(columns_of(walk), PLACED, S({"low_dimensional"})),
+    "clusters in random order": Process(
+        clustered, either=S({"absolute_position", "low_dimensional"})
+    ),
+    "shuffled sinusoid": Process(
+        shuffled(ladder(10_000.0)), either=S({"absolute_position", "low_dimensional"})
+    ),
+    "telegraph": Process(telegraph, either=ANY | BROKEN | {"order"}),
+    "polygon": Process(polygon, ORDERED, ANY | BROKEN),
+    "slowing curve": Process(slowing_curve, ORDERED, ANY | BROKEN),
+    "fading": Process(fading, either=ANY | BROKEN | {"order"}),
+    "Cauchy walk": Process(stable_walk, ORDERED, ANY | BROKEN),
+    "walk and noise": Process(added(walk, gaussian), ORDERED, S({"absolute_position"})),
+    "OU 5 and OU 40": Process(added(ou(5), ou(40)), ORDERED, S({"absolute_position"})),
+    "RBF 7 in 7 levels": Process(rounded(rbf(7), 3), ORDERED, BOTH),
+    "MA(8)": Process(moving_average(8), either=RELATED),
+    "Matern 3/2 6 and noise": Process(added(matern(6, 3), gaussian), ORDERED, BOTH),
+}
+HELD_OUT_FIELDS: Mapping[str, Process] = {
+    "diagonal field": Process(long_field, ORDERED, BOTH, grid=True),
+    "rbf field and noise": Process(
+        added(field_of("rbf", 2), gaussian), ORDERED, BOTH, grid=True
+    ),
+    "two exponential fields": Process(
+        added(field_of("exponential", 1), field_of("exponential", 5)), ORDERED, BOTH, grid=True
+    ),
+    "field of unequal columns": Process(
+        columns_of(field_of("rbf", 2)), ORDERED, BOTH | {"low_dimensional"}, grid=True
+    ),
+    "clusters on a grid": Process(
+        clustered, either=S({"absolute_position", "low_dimensional"}), grid=True
+    ),
+    "shuffled codes": Process(
+        shuffled(additive), either=S({"absolute_position", "low_dimensional"}), grid=True
+    ),
+}  # fmt: skip
+KINDS = ((PROCESSES, FIELDS), (HELD_OUT, HELD_OUT_FIELDS))
+ALL = {name: process for pair in KINDS for kinds in pair for name, process in kinds.items()}
+
+
 def right_periods(wanted: tuple[float, ...], value: object) -> bool:
     """Say whether every planted period is among those found, within 2 %, and none besides."""
     found = [] if not isinstance(value, list) else [line["period"] for line in value]
@@ -573,7 +700,7 @@ def measure(
 
 def show(name: str, size: str, counts: Counts) -> str:
     """Return a row of the table."""
-    process = {**PROCESSES, **FIELDS}[name]
+    process = ALL[name]
     tables = counts["tables"]
     cells = []
     for question in COLUMNS[process.grid]:
@@ -607,9 +734,10 @@ def rate(yes: int, tables: int, *, least: bool) -> str:
     return f"{yes} of {tables:,} ({end} %)"
 
 
-def rates(counted: Mapping[str, Mapping[str, Counts]], *, grid: bool) -> str:
+def rates(
+    counted: Mapping[str, Mapping[str, Counts]], kinds: Mapping[str, Process], *, grid: bool
+) -> str:
     """Return, by question and size, yes where the property is absent and where it is planted."""
-    kinds = FIELDS if grid else PROCESSES
     sizes = [f"{n}x{d}" for n, d in (GRIDS if grid else SIZES)]
     lines = [
         f"| question | yes where | {' | '.join(sizes)} |",
@@ -636,18 +764,21 @@ def rates(counted: Mapping[str, Mapping[str, Counts]], *, grid: bool) -> str:
 
 def page(counted: Mapping[str, Mapping[str, Counts]]) -> str:
     """Return the measured tables as the documentation has them: rates, then every process."""
-    parts: dict[str, list[str]] = {"rates": [], "processes": []}
-    for grid, kinds in ((False, PROCESSES), (True, FIELDS)):
-        rows = [
-            show(name, size, counts)
-            for name in kinds
-            for size, counts in counted.get(name, {}).items()
-        ]
-        parts["rates"].append(rates(counted, grid=grid))
-        parts["processes"].append("\n".join([heading(grid), *rows]))
-    return "\n\n".join(
-        ["## Rates by question", *parts["rates"], "## Every process", *parts["processes"]]
-    )
+    parts: dict[str, list[str]] = {}
+    for held_out, pair in zip(("", ", held out"), KINDS, strict=True):
+        for grid, kinds in enumerate(pair):
+            rows = [
+                show(name, size, counts)
+                for name in kinds
+                for size, counts in counted.get(name, {}).items()
+            ]
+            parts.setdefault(f"## Rates by question{held_out}", []).append(
+                rates(counted, kinds, grid=bool(grid))
+            )
+            parts.setdefault(f"## Every process{held_out}", []).append(
+                "\n".join([heading(bool(grid)), *rows])
+            )
+    return "\n\n".join(line for title, tables in parts.items() for line in (title, *tables))
 
 
 def main() -> None:
@@ -655,6 +786,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tables", type=int, default=100, help="of each process and size")
     parser.add_argument("--process", action="append", help="part of a name; all without")
+    parser.add_argument("--held-out", action="store_true", help="processes not tuned on")
     parser.add_argument("--size", action="append", help="NxD, N rows or patches; all without")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--counts", type=Path, default=COUNTED, help="file that is added to")
@@ -662,7 +794,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="Markdown file whose tables are replaced")
     given = parser.parse_args()
     counted = json.loads(given.counts.read_text()) if given.counts.exists() else {}
-    for name, process in {**PROCESSES, **FIELDS}.items():
+    kinds, fields = KINDS[given.held_out]
+    for name, process in {**kinds, **fields}.items():
         if not given.tables or (given.process and not any(p in name for p in given.process)):
             continue
         for size in GRIDS if process.grid else SIZES:

@@ -49,11 +49,15 @@ class Share:
         Of the sum of squares of all numbers of the table.
     period
         Of a wave, in positions.
+    error
+        Half the width of an interval that held 95 % of planted shares or more, given that the table
+        has this part; None where no such interval is known, or the model does not explain it.
     """
 
     part: PartName
     share: float
     period: float | None = None
+    error: float | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +87,11 @@ class Budget(Result):
         On a grid, of the row code and of the column code.
     untrained, other
         Of rows that look untrained, and of those in parts too short to measure.
+    misfit, typical_misfit, misfit_p
+        Of the longest part: share of its variance that the model misplaces among frequencies, the
+        median of tables drawn from the model, and how often those misplace as much.
+    explained
+        Whether that is no more than chance; None of grids and of parts too short to measure.
     spectrum
         ``[3, n - 1]``: of the longest part, the share of the variance in each bin of the cosine
         transform, its mean in the best fit without waves, and the independent columns there.
@@ -114,6 +123,10 @@ class Budget(Result):
     columns: Annotated[float | None, Number("column code", OF)] = None
     untrained: Annotated[float | None, Number("untrained rows", OF)] = None
     other: Annotated[float | None, Number("short parts", OF)] = None
+    misfit: Annotated[float | None, Number("misfit", "share of the variance misplaced")] = None
+    typical_misfit: float | None = None
+    misfit_p: float | None = None
+    explained: bool | None = None
     spectrum: Annotated[NDArray[np.float64], Stored("budget_spectrum")] = field(
         default_factory=nothing
     )
@@ -123,7 +136,7 @@ class Budget(Result):
         """Return the parts but for the mean row, as shares of the variance around it."""
         rest = [each for each in self.parts if each.part != "mean"]
         whole = sum(each.share for each in rest) or 1.0
-        return tuple(Share(each.part, each.share / whole, each.period) for each in rest)
+        return tuple(replace(each, share=each.share / whole) for each in rest)
 
 
 #: The parts, as a reader calls them.
@@ -179,6 +192,7 @@ def budget(
     plain = np.delete(values, special, axis=0)
     middle, level = values.mean(axis=0), plain.mean(axis=0)
     shares: dict[tuple[PartName, float | None], float] = {}
+    squares: dict[str, float] = {}
     turning = Turning()
 
     def add(part: PartName, amount: float, period: float | None = None) -> None:
@@ -206,13 +220,37 @@ def budget(
             if found.untrained is not None and run[0] >= found.untrained and not together:
                 add("untrained", amount)
             else:
-                _waves(amount, models.get(run, Turning()), turning, add)
-    parts = [Share(name, amount / whole, period) for (name, period), amount in shares.items()]
+                own = models.get(run, Turning())
+                _waves(amount, own, turning, add)
+                for name, error in _errors(own).items():
+                    squares[name] = squares.get(name, 0.0) + (error * amount / whole) ** 2
+    errors = {name: float(np.sqrt(square)) for name, square in squares.items()}
+    parts = [
+        Share(name, amount / whole, period, errors.get(name))
+        for (name, period), amount in shares.items()
+    ]
     parts.sort(key=lambda each: (ORDER.index(each.part), each.period or 0.0))
     total: dict[str, float] = {}
     for each in parts:
         total[each.part] = total.get(each.part, 0.0) + each.share
-    return Budget(tuple(parts), given.layout, given.start, spectrum=turning.spectrum, **total)  # type: ignore[arg-type]
+    told = Budget(tuple(parts), given.layout, given.start, spectrum=turning.spectrum, **total)  # type: ignore[arg-type]
+    if (off := turning.misfit) is None:
+        return told
+    return replace(
+        told, misfit=off.amount, typical_misfit=off.typical, misfit_p=off.p,
+        explained=off.explained,
+    )  # fmt: skip
+
+
+def _errors(found: Turning) -> Mapping[str, float]:
+    """Return the errors of shares, where planted tables show that they cover the truth.
+
+    Not beside circles of changing pace, nor of a fit that does not explain the table.
+    """
+    off = found.misfit
+    if off is None or not off.explained or any(one.pace != "fixed" for one in found.rotations):
+        return {}
+    return off.errors
 
 
 def _grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:

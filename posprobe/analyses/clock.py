@@ -45,7 +45,8 @@ class Clock(Result):
         Share of what lies in their planes that circles of fixed periods explain, circles that read
         one clock, and circles with a clock for each.
     alike
-        Least correlation of two rotations' clocks, less their even run.
+        Least correlation, without noise, of the clocks of two rotations whose pace changes, less
+        their even run; 0 where fewer than two change theirs.
     p
         How often clocks that are moved against each other are as alike.
     variation

@@ -17,15 +17,17 @@ from posprobe.analyses.mixture import Floats
 
 Complexes: TypeAlias = NDArray[np.complex128]
 
-#: Degree of the polynomial: a clock that runs faster and slower four times along the table.
-DEGREE = 8
+#: Degree of the polynomial: a clock that runs faster and slower four times along the table. What
+#: degrees from there to the second hold is taken for noise.
+DEGREE, NOISE_DEGREE = 8, 24
 #: Turns of fitting the paces and the clock to each other; from the third on nothing moves.
 TURNS = 8
-#: Most of what clocks of their own explain beyond one clock, of what they explain beyond fixed
-#: periods; and the least correlation of how far each runs ahead.
-LEFT, ALIKE = 0.1, 0.97
-#: Share of the planes that bent phases explain beyond straight ones where there is a clock to tell.
-BENT = 0.02
+#: Turns of a plane from which its clock can be told: what else is smooth bends slower ones.
+FEW = 4
+#: Level at which a plane's phases are bent, against their noise; and the least correlation, without
+#: that noise, of how far bent planes run ahead: of two to four planes with a clock of their own
+#: each, one is told in 8 of 1,440 tables.
+BENT, ALIKE = 0.01, 0.97
 #: Draws of clocks that are moved against each other, and the level: 1 / 200 is below it.
 DRAWS, LEVEL = 199, 0.02
 
@@ -43,8 +45,11 @@ class Fitted:
     fixed, one, own
         Share of what lies in the planes that circles of fixed periods explain, that those read from
         this clock do, and those with a clock for each.
+    bent
+        How many planes of `FEW` turns or more change their pace beyond noise.
     alike
-        Least correlation of two planes' clocks, less their even run.
+        Least correlation of two such planes' clocks, less their even run and their noise; 0 of
+        fewer.
     p
         How often clocks that are moved against each other are as alike.
     """
@@ -54,19 +59,14 @@ class Fitted:
     fixed: float
     one: float
     own: float
+    bent: int
     alike: float
     p: float
 
     @property
-    def bent(self) -> bool:
-        """Whether the planes' paces change."""
-        return self.own - self.fixed >= BENT
-
-    @property
     def shared(self) -> bool:
-        """Whether all planes read this one."""
-        left = self.own - self.one <= LEFT * (self.own - self.fixed)
-        return self.bent and left and self.alike >= ALIKE and self.p <= LEVEL
+        """Whether all planes whose pace changes read this one."""
+        return self.bent > 1 and self.alike >= ALIKE and self.p <= LEVEL
 
     @property
     def speed(self) -> Floats:
@@ -90,6 +90,8 @@ def fit_clock(z: Complexes, rng: np.random.Generator) -> Fitted:
     rng
         Of the draws.
     """
+    from scipy.special import fdtrc
+
     z = forward(z)
     n = z.shape[1]
     place = np.arange(n) - (n - 1) / 2
@@ -97,11 +99,17 @@ def fit_clock(z: Complexes, rng: np.random.Generator) -> Fitted:
     phases = np.unwrap(np.angle(z), axis=1)
     phases -= phases.mean(axis=1, keepdims=True)
     straight = np.stack([np.ones(n), place], axis=1)
-    bends = np.polynomial.legendre.legvander(np.linspace(-1, 1, n), DEGREE)[:, 2:]
+    most = min(NOISE_DEGREE, n - 2)
+    bends = np.polynomial.legendre.legvander(np.linspace(-1, 1, n), most)[:, 2:]
     bends = np.linalg.qr(bends - straight @ np.linalg.lstsq(straight, bends, rcond=None)[0])[0]
     even = phases @ place / (place @ place)
-    own = phases @ bends
-    ahead = np.asarray(own / even[:, None])
+    held = phases @ bends
+    own, bends = held[:, : DEGREE - 1], bends[:, : DEGREE - 1]
+    noise = np.square(held[:, DEGREE - 1 :]).mean(axis=1) + 1e-12 / n
+    size = np.square(own).sum(axis=1) + 1e-12
+    told = np.abs(even) * n >= 2 * np.pi * FEW
+    bent = told & (fdtrc(DEGREE - 1, most - DEGREE, size / noise / (DEGREE - 1)) <= BENT)
+    ahead = np.asarray(own / even[:, None])[bent]
     reading, paces = place, even
     for _ in range(TURNS):
         bend = (weights * paces) @ own / (weights @ np.square(paces))
@@ -120,19 +128,32 @@ def fit_clock(z: Complexes, rng: np.random.Generator) -> Fitted:
         fixed=float(np.square(np.abs(np.fft.fft(z, 16 * n)).max(axis=1)).sum() / n / weights.sum()),
         one=explained(paces[:, None] * reading),
         own=explained(each + own @ bends.T),
-        alike=_alike(ahead),
+        bent=len(ahead),
+        alike=_alike(ahead, (1 - (DEGREE - 1) * noise / size)[bent]),
         p=_chance(ahead, np.asarray(bends, np.float64), rng),
     )
 
 
-def _alike(ahead: Floats) -> float:
-    """Return the least correlation of how far clocks run ahead: rows ``[k, m]``."""
-    unit = ahead / np.maximum(np.linalg.norm(ahead, axis=1, keepdims=True), 1e-300)
-    return float((unit @ unit.T).min())
+def _alike(ahead: Floats, kept: Floats | float = 1.0) -> float:
+    """Return the least correlation of how far clocks run ahead: rows ``[k, m]``.
+
+    Parameters
+    ----------
+    ahead
+        Rows that are not zero.
+    kept
+        ``[k]``: what noise is not, of their squares.
+    """
+    if len(ahead) < 2:
+        return 0.0
+    unit = ahead / np.sqrt(np.square(ahead).sum(axis=1) * kept)[:, None]
+    return min(float((unit @ unit.T)[np.triu_indices(len(unit), 1)].min()), 1.0)
 
 
 def _chance(ahead: Floats, bends: Floats, rng: np.random.Generator) -> float:
     """Return how often clocks ``[k, m]`` that are shifted along the table are as alike."""
+    if len(ahead) < 2:
+        return 1.0
     first, *others = np.asarray(ahead @ bends.T)
     reached = 0
     for _ in range(DRAWS):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.stationary import offset_sums
+from posprobe.analyses.linear import offset_sums
 
 #: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so.
 AGAIN, BETWEEN = 0.5, 0.5

@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.mixture import Floats, floored, likelihood, updated, weighted
+from posprobe.analyses.mixture import (
+    EMPTY,
+    FLOOR,
+    Floats,
+    KernelShape,
+    covariance,
+    floored,
+    likelihood,
+    updated,
+    weighted,
+)
 
 #: Ratio of the lengths of neighbouring kernels: coarser, surfaces of two patches leave a rest.
 FINE = 1.25
@@ -36,6 +46,53 @@ UPDATES = 60
 GAINS = {"rows": 5.0, "columns": 5.0, "alternating": 5.0, "smooth": 10.0, "rough": 5.0}
 
 
+@dataclass(frozen=True)
+class SurfaceShape:
+    """A stationary kernel on a grid.
+
+    Parameters
+    ----------
+    family
+        That it belongs to.
+    kind
+        Of `mixture.covariance`: of the straight distance, but of ``blocks`` exponential in the sum
+        of both displacements, of ``long`` normal with a length for each axis.
+    down, right
+        Its length along each axis, in patches; 0 of noise.
+    """
+
+    family: str
+    kind: str
+    down: float
+    right: float
+
+    def __call__(self, y: Floats, x: Floats) -> Floats:
+        """Return the covariance at displacements of any shape."""
+        if self.kind == "blocks":
+            return np.asarray(np.exp(-(y + x) / self.down))
+        if self.kind == "long":
+            square = np.square(y / self.down) + np.square(x / self.right)
+            return np.asarray(np.exp(-0.5 * square))
+        shape = KernelShape(self.family, self.kind, self.down)
+        return covariance(shape, np.asarray(np.hypot(y, x), dtype=np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """A mixture of stationary kernels on a grid."""
+
+    shapes: tuple[SurfaceShape, ...]
+    weights: Floats
+
+    def __call__(self, y: Floats, x: Floats) -> Floats:
+        """Return the covariance at displacements of any shape, summed over columns."""
+        found = np.zeros(np.shape(y))
+        for shape, weight in zip(self.shapes, self.weights, strict=True):
+            if weight > 0:
+                found += weight * shape(y, x)
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Bins:
     """Bins of a grid's transform in bands, with what each component puts there.
@@ -50,12 +107,18 @@ class Bins:
         ``[m]``: of each component.
     power
         ``[b, m]``: its mean power, 1 in all bins together.
+    surfaces
+        Of the first components: those that are stationary.
+    scale
+        ``[m]``: covariance of a patch with itself that such power has.
     """
 
     band: NDArray[np.intp]
     size: NDArray[np.intp]
     family: NDArray[np.str_]
     power: Floats
+    surfaces: tuple[SurfaceShape, ...]
+    scale: Floats
 
     def mean(self, values: Floats) -> Floats:
         """Return the mean of ``[h * w - 1]`` in each band."""
@@ -98,12 +161,7 @@ def fit_grid(
     draws
         Tables drawn from the fit without codes; 0 where only shares are asked for.
     """
-    from scipy.fft import dctn
-
-    cells = np.asarray(points, dtype=np.float64).reshape(height, width, -1)
-    waves = dctn(cells - cells.mean(axis=(0, 1)), axes=(0, 1), norm="ortho")
-    waves = waves.reshape(height * width, -1)[1:]
-    power = np.square(waves).sum(axis=1)
+    waves, power = _waves(points, height, width)
     bins = _bins(height, width)
     observed = bins.mean(power / power.sum())
     free = bins.mean(_columns(waves, height, width)) * bins.size
@@ -119,6 +177,40 @@ def fit_grid(
     shares = {name: float(held[bins.family == name].sum()) for name in names}
     p, drawn = _chance(bins, observed, free, weights, rng, draws) if draws else (1.0, np.zeros(0))
     return GridModel(shares, p, drawn)
+
+
+def fit_surface(points: NDArray[np.floating[Any]], height: int, width: int) -> Surface:
+    """Fit a stationary surface to a table of patches.
+
+    Parameters
+    ----------
+    points
+        ``[h * w, d]``, centred.
+    height, width
+        Of the grid, in patches.
+    """
+    bins = _bins(height, width)
+    count = len(bins.surfaces)
+    weights = np.zeros(count)
+    if points.any():
+        waves, power = _waves(points, height, width)
+        # Empty bins, as of a table without codes, tell nothing of the others.
+        there = power > FLOOR * power.mean()
+        free = bins.mean(np.where(there, _columns(waves, height, width), EMPTY)) * bins.size
+        start = np.full(count, 1 / count)
+        observed = bins.mean(power / power.sum())
+        weights = weighted(observed, free, bins.power[:, :count], start) * power.sum()
+    return Surface(bins.surfaces, weights * bins.scale[:count])
+
+
+def _waves(points: NDArray[np.floating[Any]], height: int, width: int) -> tuple[Floats, Floats]:
+    """Return the cosine transform ``[h * w - 1, d]``, without the mean row, and its power."""
+    from scipy.fft import dctn
+
+    cells = np.asarray(points, dtype=np.float64).reshape(height, width, -1)
+    waves = dctn(cells - cells.mean(axis=(0, 1)), axes=(0, 1), norm="ortho")
+    waves = waves.reshape(height * width, -1)[1:]
+    return waves, np.square(waves).sum(axis=1)
 
 
 def _fitted(
@@ -175,37 +267,14 @@ def _columns(waves: Floats, height: int, width: int) -> Floats:
 def _bins(height: int, width: int) -> Bins:
     """Return the bands of a grid and every component that a table there may have."""
     down, right = _transform(height), _transform(width)
-    y, x = np.arange(height)[:, None], np.arange(width)[None]
-    apart = np.asarray(np.hypot(y, x), dtype=np.float64)
-    family: list[str] = ["noise"]
-    power = [np.ones((height, width))]
-
-    def add(name: str, covariance: Floats) -> None:
-        family.append(name)
-        power.append(down @ covariance @ right.T)
-
-    longest = 2.0 * max(height, width)
-    for length in _lengths(longest):
-        name = "noise" if length < NOISE_LENGTH else "rough"
-        add(name, np.exp(-apart / length))
-        add(name, np.exp(-(y + x) / length))
-        root = np.sqrt(3) * apart / length
-        add("smooth" if length >= NOISE_LENGTH else "noise", (1 + root) * np.exp(-root))
-        add("smooth" if length >= NOISE_LENGTH else "noise", np.exp(-0.5 * (apart / length) ** 2))
-    reach = LONG if min(height, width) >= SHORT_SIDE else LONG_ON_FEW
-    for long_down in _lengths(reach * height)[2::COARSE]:
-        for long_right in _lengths(reach * width)[2::COARSE]:
-            if long_down != long_right:
-                family.append("smooth")
-                sides = (down, height, long_down), (right, width, long_right)
-                one, other = (
-                    each @ np.exp(-0.5 * (np.arange(side) / length) ** 2)
-                    for each, side, length in sides
-                )
-                power.append(np.outer(one, other))
+    y, x = np.indices((height, width)).astype(np.float64)
+    surfaces = _surfaces(height, width)
+    family = [each.family for each in surfaces]
+    power = [down @ each(y, x) @ right.T for each in surfaces]
     for length in (0.5, 1.0, 2.0, 4.0, np.inf):
         signs = np.where((y + x) % 2, -1.0, 1.0)
-        add("alternating", np.asarray(signs * np.exp(-apart / length)))
+        family.append("alternating")
+        power.append(down @ (signs * np.exp(-np.hypot(y, x) / length)) @ right.T)
     for name, side, transform in (("rows", height, down), ("columns", width, right)):
         place, bin_ = np.arange(side), np.arange(1, side)
         ramp = np.zeros(side)  # its transform has odd bins alone
@@ -224,12 +293,35 @@ def _bins(height: int, width: int) -> Bins:
                 power[-1][0] = values
     every = np.maximum([each.ravel()[1:] for each in power], 0.0)
     there = every.sum(axis=1) > 0
-    every = every[there] / every[there].sum(axis=1, keepdims=True)
+    scale = 1 / every[there].sum(axis=1)
+    every = every[there] * scale[:, None]
     pairs = _band(height)[:, None] * (width + 1) + _band(width)[None]
     band = np.unique(pairs.ravel()[1:], return_inverse=True)[1].ravel()
     size = np.bincount(band)
     means = np.stack([np.bincount(band, each) / size for each in every], axis=1)
-    return Bins(band, size, np.array(family)[there], means)
+    return Bins(band, size, np.array(family)[there], means, surfaces, scale)
+
+
+def _surfaces(height: int, width: int) -> tuple[SurfaceShape, ...]:
+    """Return every stationary kernel that a table on a grid may have."""
+    found = [SurfaceShape("noise", "exponential", 0.0, 0.0)]
+    for length in _lengths(2.0 * max(height, width)):
+        noise = length < NOISE_LENGTH
+        found += [
+            SurfaceShape("noise" if noise else family, kind, length, length)
+            for family, kind in (
+                ("rough", "exponential"), ("rough", "blocks"), ("smooth", "matern"),
+                ("smooth", "normal"),
+            )
+        ]  # fmt: skip
+    reach = LONG if min(height, width) >= SHORT_SIDE else LONG_ON_FEW
+    found += [
+        SurfaceShape("smooth", "long", long_down, long_right)
+        for long_down in _lengths(reach * height)[2::COARSE]
+        for long_right in _lengths(reach * width)[2::COARSE]
+        if long_down != long_right
+    ]
+    return tuple(found)
 
 
 def _lengths(longest: float) -> Floats:

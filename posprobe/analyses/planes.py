@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.clock_fit import Complexes, Fitted, fit_clock, rewound
+from posprobe.analyses.misfit import Misfit, misfit
 from posprobe.analyses.mixture import Fit, Floats, Power, cosine_power, floored
 from posprobe.analyses.wave_scores import APART, FIRST, LINE_LEVEL
 from posprobe.analyses.wave_search import (
@@ -143,6 +144,8 @@ class Turning:
     families
         Share of the variance of everything without a period, by family; with the shares of
         ``rotations`` and ``preferred`` they add up to 1.
+    misfit
+        How far all of these may be trusted.
     """
 
     rotations: tuple[Rotation, ...] = ()
@@ -156,6 +159,7 @@ class Turning:
     planes: Floats = field(default_factory=lambda: np.zeros((0, 2, 0)))
     clock: Fitted | None = None
     families: Mapping[str, float] = field(default_factory=dict)
+    misfit: Misfit | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,19 +210,21 @@ def find_rotations(points: Floats, seed: int) -> Turning:
             piece.members.extend(group)
             continue
         path = points @ plane.T
-        about = _path(path)
+        about = measured_path(path)
         p = _chance(found, group, about, rng) if two >= TWO and about.round else 1.0
-        if p <= LEVEL:
-            held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
-            rotations.append(_Found(_turning(path, min(float(held), 1.0), 1.0, p), plane, group))
+        held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
+        turning = _turning(path, min(float(held), 1.0), 1.0, p)
+        if p <= LEVEL and turning.turns >= FIRST:
+            rotations.append(_Found(turning, plane, group))
         elif (coherent := _coherent(found, group, n)) >= n / own[0]:
             preferred.append((Preferred(n / own[0], share, coherent, p), group))
     clock = _clock(points, rotations, rng)
     if clock is not None and clock.shared:
         rotations += _read_by(clock, points)
     rotations.sort(key=lambda each: each.rotation.period)
-    told, families = _apportioned(points, power, found, rotations, [each for _, each in preferred])
-    turning = [
+    others = [each for _, each in preferred]
+    told, families, kept = _apportioned(points, power, found, rotations, others)
+    rounds = [
         replace(each.rotation, share=float(share))
         for each, share in zip(rotations, told, strict=False)
     ]
@@ -226,14 +232,15 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         replace(each, share=float(share))
         for (each, _), share in zip(preferred, told[len(rotations) :], strict=True)
     ]
-    at = max(turning, key=lambda each: each.share).turns if turning else bars.turns
+    at = max(rounds, key=lambda each: each.share).turns if rounds else bars.turns
     return Turning(
-        tuple(turning),
+        tuple(rounds),
         tuple(sorted(humps, key=lambda each: -each.share)),
         max(bars.p, LINE_LEVEL), bars.hidden,
         float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,
         np.stack([power.share, bars.background, power.columns]),
         np.array([each.plane for each in rotations]).reshape(-1, 2, d), clock, families,
+        misfit(power, found, kept.weights, np.random.default_rng([seed, 47])),
     )  # fmt: skip
 
 
@@ -272,7 +279,7 @@ def _read_by(clock: Fitted, points: Floats) -> list[_Found]:
         plane = np.linalg.svd(both, full_matrices=False)[2]
         path = points @ plane.T
         share = float(np.square(path).sum() / np.square(points).sum())
-        if share >= LEAST and _path(path).round:
+        if share >= LEAST and measured_path(path).round:
             new.append(_Found(_turning(path, share, 1.0, LINE_LEVEL), plane, []))
     return new
 
@@ -280,12 +287,12 @@ def _read_by(clock: Fitted, points: Floats) -> list[_Found]:
 def _apportioned(
     points: Floats, power: Power, found: Waves, rotations: Sequence[_Found],
     others: Sequence[list[int]],
-) -> tuple[Floats, dict[str, float]]:  # fmt: skip
+) -> tuple[Floats, dict[str, float], Fit]:  # fmt: skip
     """Share out the variance: to rotations, to other waves, and to families; 1 in all.
 
     Planes whose pace changes are taken off as circles with the phases that they have; other waves
     hold what the model gives them. All else is shared out among the families as the model has them
-    in what the circles leave of each bin.
+    in what the circles leave of each bin. With the fit that all of this is read from.
     """
     components = found.fit.components
     owner = np.full(len(found.waves) + 1, -1)  # the last is of what belongs to no wave
@@ -312,14 +319,14 @@ def _apportioned(
     told /= max(float(told.sum()), 1.0)  # what two waves share counts once
     rest, known = 1 - float(told.sum()), float(each[of < 0].sum())
     if not known > 0:
-        return told, {"noise": rest}
+        return told, {"noise": rest}, kept
     each *= rest / known
     families: dict[str, float] = {}
     for name, k, share in zip(components.family, of.tolist(), each.tolist(), strict=True):
         if k < 0 and share > 0:
             name = "smooth" if name == "slow" else name
             families[name] = families.get(name, 0.0) + share
-    return told, families
+    return told, families, kept
 
 
 def _bins_of(found: Waves, members: Sequence[int]) -> Floats:
@@ -373,7 +380,7 @@ def _line(points: Floats, found: Waves, line: int, share: float) -> _Found:
     # Of the two radii of an ellipse: 1 - |sum z^2| / sum |z|^2 is their smaller square, doubled.
     circularity = float(2 * size[1] ** 2 / np.square(size).sum())
     path = points @ plane.T
-    if circularity >= ROUND and _path(path).round:
+    if circularity >= ROUND and measured_path(path).round:
         z = path[:, 0] + 1j * path[:, 1]
         angle = 2 * np.pi * turns * np.arange(n) / n
         straight = max(abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1))
@@ -386,7 +393,7 @@ def _line(points: Floats, found: Waves, line: int, share: float) -> _Found:
 
 def _turning(path: Floats, share: float, circularity: float, p: float) -> Rotation:
     """Describe a path ``[n, 2]`` whose pace is not fixed."""
-    phase = _path(path).phase
+    phase = measured_path(path).phase
     place = np.arange(len(phase)) - (len(phase) - 1) / 2
     pace = abs(float(phase @ place) / float(place @ place))
     fastest, slowest = (float(q) for q in np.quantile(_local_periods(phase), (0.1, 0.9)))
@@ -396,8 +403,20 @@ def _turning(path: Floats, share: float, circularity: float, p: float) -> Rotati
 
 
 @dataclass(frozen=True, eq=False)
-class _Path:
-    """A path in a plane."""
+class Path:
+    """A path in a plane.
+
+    Parameters
+    ----------
+    phase
+        ``[n]``: its angle, from 0 on.
+    low
+        The 2 % quantile of its radii over their median.
+    variation
+        Standard deviation of the radii over their mean.
+    same
+        Share of the steps that turn the way that most do.
+    """
 
     phase: Floats
     low: float
@@ -406,16 +425,17 @@ class _Path:
 
     @property
     def round(self) -> bool:
+        """Whether it goes round at a kept radius."""
         return (self.low >= LOW or self.variation <= EVEN) and self.same >= SAME
 
 
-def _path(path: Floats) -> _Path:
+def measured_path(path: Floats) -> Path:
     """Measure a path ``[n, 2]``."""
     z = path[:, 0] + 1j * path[:, 1]
     radius = np.abs(z)
     steps, variation, same = _evenness(z)
     low = float(np.quantile(radius, 0.02) / max(np.median(radius), 1e-300))
-    return _Path(np.append(0.0, np.cumsum(steps)), low, float(variation), float(same))
+    return Path(np.append(0.0, np.cumsum(steps)), low, float(variation), float(same))
 
 
 def _evenness(z: NDArray[np.complex128]) -> tuple[Floats, Floats, Floats]:
@@ -445,7 +465,7 @@ def _local_periods(phase: Floats) -> Floats:
     return np.asarray(2 * np.pi * turn / np.maximum(moved, 1e-9))
 
 
-def _chance(found: Waves, group: Sequence[int], about: _Path, rng: np.random.Generator) -> float:
+def _chance(found: Waves, group: Sequence[int], about: Path, rng: np.random.Generator) -> float:
     """Return how often narrow-band noise in two directions keeps its radius as well."""
     own = np.isin(found.member, group)
     covariance = found.fit.components.covariance[:, own] @ found.fit.weights[own]

@@ -14,9 +14,10 @@ from posprobe.analyses.base_fit import BaseFit, fit_base
 from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats, cloud
 from posprobe.analyses.grid_model import GridModel, fit_grid
+from posprobe.analyses.linear import leading
 from posprobe.analyses.planes import Turning, find_rotations
+from posprobe.analyses.processes import Kernel, fit_kernel
 from posprobe.analyses.seams import Seams
-from posprobe.analyses.stationary import Kernel, fit_kernel, leading
 from posprobe.analyses.winding import Winding, winding
 from posprobe.layouts import Grid, Layout, Sequence
 
@@ -94,7 +95,7 @@ class View:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The falling kernel that fits."""
+        """The kernel without a period that fits."""
         return fit_kernel(self.points)
 
     @cached_property

@@ -16,11 +16,11 @@ from posprobe import nulls
 from posprobe.analyses.base_fit import fit_base
 from posprobe.analyses.closeness import Floats, cloud
 from posprobe.analyses.predictors import linear
+from posprobe.analyses.processes import fit_process
 from posprobe.analyses.pursuit import choose_sinusoids
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.seams import seams
 from posprobe.analyses.special_patches import without
-from posprobe.analyses.stationary import fit_process
 from posprobe.analyses.views import view
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from posprobe.analyses.processes import fit_process
 from posprobe.analyses.result import as_block
-from posprobe.analyses.stationary import fit_process
 from posprobe.arrays import cores, positions
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.copies import Copies
 from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.linear import half_length, offset_sums, root, toeplitz
+from posprobe.analyses.processes import HALF
 from posprobe.analyses.similarity import sums_of_rows
-from posprobe.analyses.stationary import HALF, Kernel, half_length, offset_sums, root, toeplitz
 from posprobe.analyses.unit_rows import unit_rows
 from posprobe.analyses.views import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, too_few
@@ -158,7 +159,7 @@ def ask(seen: View) -> Answer:
     reason = {"bounded": "maybe_place", "wanders": "wanders"}.get(path, "few_steps")
     if test.p <= LEVEL and place.large:
         answer, reason = "yes", f"place_{place.sign}"
-    elif p_walk <= LEVEL and test.p > OPEN and _long_share(seen) > LONG_SHARE:
+    elif p_walk <= LEVEL and test.p > OPEN and seen.kernel.long > LONG_SHARE:
         reason = "slow"
     elif path == "bounded" and not LEVEL < test.p <= OPEN:
         answer, reason = "no", "bounded" if test.p > OPEN else "small"
@@ -208,7 +209,7 @@ def _draws(
     n = len(seen)
     length = max(half_length(seen.points), 0.5) / HALF
     smoothest = np.exp(-0.5 * np.square(np.arange(0, n, every) / length))
-    factors = [root(toeplitz(each)) for each in (seen.kernel.by_offset(n)[::every], smoothest)]
+    factors = [root(toeplitz(each)) for each in (seen.kernel.by_offset[::every], smoothest)]
     columns = np.sqrt(np.square(rows).sum(axis=0))
     rng = seen.rng(2)
     drawn: list[list[tuple[float, ...]]] = []
@@ -227,24 +228,6 @@ def _invariance(points: Floats) -> float | None:
     """Return the share of the variance of centred cosines that distance explains."""
     rows, there = unit_rows(points, np, centered=True)
     return sums_of_rows(rows, there, 1, len(points), np).numbers()["translation_invariance"]
-
-
-def _long_share(seen: View) -> float:
-    """Return the share of the variance whose fitted kernels are as long as half the table."""
-    kernel, n = seen.kernel, len(seen)
-    weights = kernel.weights.copy()
-    count = len(kernel.lengths)
-    for family in range(4):
-        weights[1 + family * count : 1 + (family + 1) * count][kernel.lengths < n / 2] = 0.0
-    weights[-1] = 0.0
-    long = Kernel(weights, kernel.lengths)
-    return _centred_trace(long, n) / max(_centred_trace(kernel, n), np.finfo(np.float64).tiny)
-
-
-def _centred_trace(kernel: Kernel, n: int) -> float:
-    values = kernel.by_offset(n)
-    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
-    return float(n * values[0] - pairs @ values / n)
 
 
 def _independent(seen: View) -> int:

@@ -19,8 +19,9 @@ import numpy as np
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.linear import root, toeplitz
 from posprobe.analyses.planes import Rotation, find_rotations
-from posprobe.analyses.stationary import fit_kernel, root, toeplitz
+from posprobe.analyses.processes import fit_kernel
 from posprobe.analyses.views import LEVEL, View, view
 from posprobe.analyses.wave_scores import LINE_LEVEL
 from posprobe.questions.base import (
@@ -44,6 +45,9 @@ DRAWS, MOST_DRAWS = 299, 599
 ROUNDEST = 0.2
 #: Positions that a few turns need at most: longer codes are averaged to so many.
 MOST_POSITIONS = 64
+#: Codes of fewer positions have no lines of fewer turns: smooth curves in three directions have one
+#: of two turns in 3 of 120 tables.
+SHORT, FEW_TURNS = 16, 2.5
 #: Share of a short code below which a rotation of it would not count, whatever else is there.
 LITTLE = 0.25
 #: Least share of a code's variance of a pair of components that counts, and share of all such pairs
@@ -182,19 +186,24 @@ def _windings(measured: AxisCodes | None, axis: str) -> tuple[float, ...]:
 def _by_lines(seen: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
     """Answer by lines of a spectrum, where a code has any."""
     views = [view(points, seed=seen.seed) for _, points in codes]
-    turning = [find_rotations(each.points, seen.seed) for each in views]
-    ps = [found.p for found in turning if found.rotations]
+    turning = [_lines(each) for each in views]
+    ps = [line.p for lines in turning for line in lines]
     if not ps:
         return None
     named = tuple(
-        replace(code, lines=found.rotations)
-        for (code, _), found in zip(codes, turning, strict=True)
+        replace(code, lines=lines) for (code, _), lines in zip(codes, turning, strict=True)
     )
     share = max(sum(line.share for line in code.lines) for code in named)
     p, least = (min(1.0, len(codes) * one) for one in (min(ps), LINE_LEVEL))
     test = Test(share, p, of="smooth", least=least)
     facts = AxisRotations(*seen.shape, named, tuple(c.axis for c in named if c.lines))
     return Answer("axis_rotations", "yes", "lines", facts, test, KEYS)
+
+
+def _lines(code: View) -> tuple[Rotation, ...]:
+    """Return the rotations that stand out of the spectrum of a code."""
+    found = find_rotations(code.points, code.seed).rotations
+    return tuple(one for one in found if len(code) >= SHORT or one.turns >= FEW_TURNS)
 
 
 def _by_circles(seen: View, codes: list[tuple[Code, Floats]]) -> Answer:
@@ -261,7 +270,7 @@ def _smooth_shares(code: Floats, rng: np.random.Generator, draws: int) -> Floats
     left, sizes, _ = np.linalg.svd(code, full_matrices=False)
     roundest = np.exp(-0.5 * np.square(np.arange(h) / (ROUNDEST * h)))
     drawn = []
-    for kernel in (fit_kernel(left * sizes).by_offset(h), roundest):
+    for kernel in (fit_kernel(left * sizes).by_offset, roundest):
         factor = root(toeplitz(kernel))
         own = rng.standard_normal((draws, h, len(sizes))) * sizes
         drawn += [_rounder(factor @ rows)[0] for rows in (own, _independent(h, d, rng, draws))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posprobe.analyses.facts import Answer, Cause, Verdict
+from posprobe.analyses.same_planes import SamePlanes
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.views import View
 from posprobe.layouts import Grid
@@ -64,12 +65,15 @@ class Breaks:
         What changes at each.
     undefined
         Why they were not looked for, or empty.
+    same
+        What another answer shows: parts that go round in the planes of the longest.
     """
 
     rows: int
     pairs: tuple[tuple[int, int], ...] = ()
     causes: tuple[Cause, ...] = ()
     undefined: str = ""
+    same: tuple[SamePlanes, ...] = ()
 
     @property
     def value(self) -> list[list[int]] | None:

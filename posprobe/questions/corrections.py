@@ -16,6 +16,8 @@ import numpy as np
 from posprobe.analyses.copies import Copies, copies, returns
 from posprobe.analyses.decide import Correction
 from posprobe.analyses.facts import Answer
+from posprobe.analyses.same_planes import same_planes
+from posprobe.analyses.stretch import long_runs, stretch
 from posprobe.analyses.views import View
 from posprobe.questions import axis_rotations, fields, ladder, rotations, winding
 
@@ -63,6 +65,20 @@ def _smooth_by_rotations(answers: Answers, seen: View) -> Answer | None:
     facts = replace(smooth.facts, gap=found.gap, waves=found.waves, curve=found.curve)
     keys = (*smooth.keys, "bridging.r2")
     return smooth.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
+
+
+def _seams_by_rotations(answers: Answers, seen: View) -> Answer | None:
+    """Say of parts on both sides of a break that they go round in the same planes."""
+    seams = answers.get("seams")
+    if seams is None or not seams.yes or not answers["rotations"].yes:
+        return None
+    if seen.all_rows is None or seen.breaks is None:
+        return None
+    own = stretch(seen.breaks)
+    others = [run for run in long_runs(seen.breaks) if run[0] != own.first]
+    if not (same := same_planes(seen.turning, seen.all_rows, others, seen.start)):
+        return None
+    return replace(seams, facts=replace(seams.facts, same=same))
 
 
 def _order_by_winding(answers: Answers, _: View) -> Answer | None:
@@ -131,6 +147,7 @@ SEQUENCE: tuple[Correction[View], ...] = (
     lambda own, _: rotations.by_winding(own["rotations"], own["winding"]),
     lambda own, _: winding.by_rotations(own["winding"], own["rotations"]),
     _smooth_by_rotations,
+    _seams_by_rotations,
     _order_by_winding,
     _order_by_copies,
     _place_by_smooth,

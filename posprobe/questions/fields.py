@@ -15,14 +15,9 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, TooFew
-from posprobe.analyses.stationary import (
-    fit_grid_kernel,
-    fit_kernel,
-    grid_distances,
-    leading,
-    root,
-    toeplitz,
-)
+from posprobe.analyses.grid_model import fit_surface
+from posprobe.analyses.linear import displacements, grid_distances, leading, root, toeplitz
+from posprobe.analyses.processes import fit_kernel
 from posprobe.analyses.views import LEVEL, View, units
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, verdict_of
 from posprobe.questions.grids import KEYS as NEIGHBOURS, draw_until, parts, unfit
@@ -97,9 +92,9 @@ def fit_field(points: Floats, shape: tuple[int, int]) -> Field:
     sizes = [float(np.square(each).sum() / len(each)) for each in split]
     whole = max(sum(sizes), np.finfo(np.float64).tiny)
     kernels = (
-        toeplitz(fit_kernel(rows).by_offset(height)),
-        toeplitz(fit_kernel(columns).by_offset(width)),
-        fit_grid_kernel(split[2], height, width)(grid_distances(height, width)),
+        toeplitz(fit_kernel(rows).by_offset),
+        toeplitz(fit_kernel(columns).by_offset),
+        fit_surface(split[2], height, width)(*displacements(height, width)),
     )
     return Field(
         shape,

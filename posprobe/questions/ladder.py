@@ -9,7 +9,7 @@ import numpy as np
 from posprobe.analyses.base_fit import fit_base
 from posprobe.analyses.closeness import cloud
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.stationary import root, toeplitz
+from posprobe.analyses.linear import root, toeplitz
 from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.questions.base import OPEN, Question, against, rank, too_few
 from posprobe.questions.rotations import ALIKE, LEAST_HIDDEN, SEEN, similar
@@ -135,7 +135,7 @@ def _base_test(seen: View, best: float) -> Test:
     """
     d = seen.points.shape[1]
     rows = seen.coordinates[:DRAWN_ROWS]
-    factor = root(toeplitz(seen.kernel.by_offset(len(seen))[: len(rows)]))
+    factor = root(toeplitz(seen.kernel.by_offset[: len(rows)]))
     columns = np.sqrt(np.square(rows).sum(axis=0))
     rng = seen.rng(5)
     drawn: list[float] = []

@@ -8,16 +8,8 @@ import numpy as np
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.stationary import (
-    HALF,
-    Kernel,
-    fit_kernel,
-    fit_offsets,
-    half_length,
-    offset_sums,
-    root,
-    toeplitz,
-)
+from posprobe.analyses.linear import half_length, offset_sums, root, toeplitz
+from posprobe.analyses.processes import HALF, Kernel, fit_kernels
 from posprobe.analyses.views import DRAWN_ROWS, DRAWS, LEVEL, View, units
 from posprobe.questions.base import Question, against, rank, too_few, verdict_of
 from posprobe.questions.waves import STRETCHES
@@ -78,10 +70,10 @@ def ask(seen: View) -> Answer:
     n, d = seen.points.shape
     every = _every(seen.points)
     rows = units(seen.points[::every])
-    kernel = fit_kernel(rows)
+    kernel = fit_kernels(_powers(rows - rows.mean(axis=0))[None])[0]
     facts = LowDimensional(
         n, directions(seen), min(n - 1, d), participation(rows),
-        _expected(kernel, len(rows), d), every,
+        _expected(kernel, d), every,
     )  # fmt: skip
     if d < 3:
         return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=KEYS)
@@ -104,22 +96,30 @@ def ask(seen: View) -> Answer:
 def _drawn(seen: View, rows: Floats, kernel: Kernel) -> Floats:
     """Return participation ratios of draws of each null, beside what their kernels give."""
     n, columns = len(rows), min(seen.points.shape[1], DRAWN_ROWS)
-    distance = (np.arange(n) - np.arange(n)[:, None]).ravel() + n - 1
     rng = seen.rng(3)
-    factor = root(toeplitz(kernel.by_offset(n)))
+    factor = root(toeplitz(kernel.by_offset))
     # As smooth as can be: fewer directions than any other kernel of that length has.
     length = max(half_length(rows), 0.5) / HALF
     smoothest = root(toeplitz(np.exp(-0.5 * (np.arange(n) / length) ** 2)))
-    drawn = np.empty((len(NULLS), DRAWS))
+    spread = np.empty((len(NULLS), DRAWS))
+    powers = np.empty((len(NULLS), DRAWS, n - 1))
     for k in range(DRAWS):
         white = rng.standard_normal((n, columns))
         nulls = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
         for null, points in enumerate(nulls):
             points = units(points - points.mean(axis=0))
-            gram = points @ points.T
-            sums = np.bincount(distance, gram.ravel())[n - 1 :].astype(np.float64)
-            drawn[null, k] = _spread(gram) / _expected(fit_offsets(sums), n, columns)
-    return drawn
+            spread[null, k] = participation(points)
+            powers[null, k] = _powers(points)
+    kernels = fit_kernels(powers.reshape(-1, n - 1))
+    expected = np.array([_expected(each, columns) for each in kernels])
+    return np.asarray(spread / expected.reshape(spread.shape))
+
+
+def _powers(points: Floats) -> Floats:
+    """Return the power of centred rows ``[n, d]`` in each bin of the cosine transform."""
+    from scipy.fft import dct
+
+    return np.asarray(np.square(dct(points, axis=0, norm="ortho")[1:]).sum(axis=1))
 
 
 def _every(points: Floats) -> int:
@@ -158,9 +158,9 @@ def _spread(gram: Floats) -> float:
     return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
 
 
-def _expected(kernel: Kernel, n: int, d: int) -> float:
+def _expected(kernel: Kernel, d: int) -> float:
     """Return the participation ratio of independent columns of a kernel, of ratio of means."""
-    values = kernel.by_offset(n)
+    n, values = kernel.rows, kernel.by_offset
     running = np.cumsum(values)
     row = (running + running[::-1] - values[0]) / n
     mean = row.mean()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.copies import Copies
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.stationary import leading
+from posprobe.analyses.linear import leading
 from posprobe.analyses.views import DRAWS, LEVEL, View, chance_cosine, units
 from posprobe.questions.base import LEAST_SHARE, Question, against, rank, too_few, verdict_of
 from posprobe.questions.waves import SLIGHT, ranks, slow_waves, variation

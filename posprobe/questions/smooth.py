@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.stationary import half_length, leading
+from posprobe.analyses.linear import half_length, leading
 from posprobe.analyses.views import DRAWS, LEVEL, View, random_signs, units
 from posprobe.questions.base import OPEN, Question, against, rank, too_few, verdict_of
 

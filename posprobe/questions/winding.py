@@ -9,9 +9,10 @@ import numpy as np
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
+from posprobe.analyses.linear import leading
 from posprobe.analyses.planes import Rotation
+from posprobe.analyses.processes import fit_process
 from posprobe.analyses.result import HIDDEN
-from posprobe.analyses.stationary import fit_process, leading
 from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.analyses.winding import WindingPair, kept_components, rhythms, winding_pairs
 from posprobe.layouts import Sequence

@@ -46,7 +46,7 @@ TABLES = {
     "place_speed": slowing(),
     "place_mirrored": np.concatenate([HALF, HALF[::-1]]),
     "place_opposed": np.concatenate([HALF, -HALF[::-1]]),
-    "slow": process(64, 64, 32.0),
+    "slow": process(128, 64, 64.0),
     "maybe_place": np.repeat(gaussian(32, 16), 4, axis=0),
     "wanders": walk(200, 32),
     "few_steps": process(128, 8, 64.0, 2),

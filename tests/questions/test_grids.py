@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.analyses.axis_codes import axis_codes
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.stationary import grid_distances, root
+from posprobe.analyses.linear import grid_distances, root
 from posprobe.analyses.views import view
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, axis_rotations
@@ -163,7 +163,8 @@ FOUND = [
     ("checkerboard", "rows_and_columns", "no", "none"),
     ("hardly any codes", "rows_and_columns", "no", "small"),
     ("growing", "absolute_position", "yes", "patch_norms"),
-    ("growing", "low_dimensional", "no", "patch_small"),
+    ("growing", "low_dimensional", "no", "patch_as_many"),
+    ("circles", "low_dimensional", "no", "patch_small"),
     ("hardly growing", "absolute_position", "cannot tell", "patch_small"),
     ("long patches", "absolute_position", "yes", "patch_products"),
 ]
@@ -392,3 +393,24 @@ def test_places_of_patches_whose_order_may_not_matter(
         assert found.change is not None
         assert found.change.was == own
         assert sentence(found)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_waves_of_three_turns_in_codes_of_fourteen_patches_are_found(share: float) -> None:
+    found = 0
+    for seed in range(5):
+        codes = [
+            np.sqrt(share) * unit(circle(14, 3 * 13 / 14, 2 * seed + k) @ rotation(192, seed)[:32])
+            + np.sqrt(1 - share) * unit(curve(14, 192, 3.0, 50 + 2 * seed + k))
+            for k in range(2)
+        ]
+        answer = asked_rotations(summed(codes[0], codes[1], 0.005), 14)
+        found += answer.reason == "lines"
+        for code in answer.facts.codes:
+            assert all(line.turns == pytest.approx(3, abs=0.1) for line in code.lines)
+    assert found == 5
+
+
+def unit(values: Floats) -> Floats:
+    values = values - values.mean(axis=0)
+    return np.asarray(values / np.linalg.norm(values))

@@ -31,7 +31,7 @@ TABLES = {
     "fewer": smooth(256, 3, 8.0) @ rotation(32)[:3] + 0.02 * gaussian(256, 32),
     "small": shared_columns(0.97),
     "not_fewer": smooth(256, 32, 8.0),
-    "open": smooth(12, 3, 1.0, seed=1) * 0.6 ** np.arange(3),
+    "open": smooth(12, 3, 1.0, seed=20) * 0.6 ** np.arange(3),
     "slow": walk(200, 32),
     "few_columns": walk(64, 2),
     "too_few": walk(5, 4),

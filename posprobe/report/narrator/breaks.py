@@ -12,6 +12,7 @@ from posprobe.report.narrator.words import (
     hundredths,
     listed,
     patches,
+    percent,
     positions,
     two_figures,
 )
@@ -78,9 +79,16 @@ def _breaks(f: Breaks) -> str:
     first = cause(f.causes[0])
     if len(f.pairs) == 1:
         left, right = f.pairs[0]
-        return f"The table breaks between positions {left} and {right} ({first})."
-    begin = listed([str(right) for _, right in f.pairs], 8)
-    return f"The table breaks before positions {begin}. At the first: {first}."
+        said = f"The table breaks between positions {left} and {right} ({first})."
+    else:
+        begin = listed([str(right) for _, right in f.pairs], 8)
+        said = f"The table breaks before positions {begin}. At the first: {first}."
+    for part in f.same:
+        said += (
+            f" Positions {part.first}–{part.last} rotate in the same planes, which hold "
+            f"{percent(part.held)} of their variance."
+        )
+    return said
 
 
 def based_on(found: Verdicts) -> str:

@@ -253,6 +253,18 @@ def budget_parts(document: Block) -> tuple[Part, ...]:
     return tuple(named)
 
 
+def budget_note(document: Block) -> str:
+    """Say that the parts explain the table badly; empty where they do not."""
+    found = document.get("budget") or {}
+    if found.get("explained") is not False:
+        return ""
+    return (
+        "The parts do not explain this table well: "
+        f"{percent(found['misfit'] - found['typical_misfit'])} of the variance is at frequencies "
+        "where they have none. Take the shares as rough."
+    )
+
+
 def budget_sums(parts: tuple[Part, ...]) -> list[tuple[float, str]]:
     """Return what several parts of one nature hold together, and how that is called."""
     natures = {"rotations": ("rotation",), "row + column code": ("rows", "columns")}

@@ -1,0 +1,86 @@
+"""Linear algebra of rows: sums by offset, roots of covariances, leading directions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.transforms import fast_length, total_power
+
+#: Leading directions of the columns that a draw keeps.
+DIRECTIONS = 24
+#: Steps of the block iteration for leading directions.
+STEPS = 3
+
+
+def offset_sums(points: Floats) -> Floats:
+    """Return the sums along the diagonals of the Gram matrix, ``[n]``, without forming it."""
+    n = len(points)
+    return np.asarray(np.fft.ifft(total_power(points, fast_length(2 * n))).real[:n])
+
+
+def half_length(points: Floats) -> float:
+    """Return the distance at which the mean inner product of rows halves, from that of neighbours.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred.
+    """
+    n = len(points)
+    mean = offset_sums(points) / np.arange(n, 0, -1)
+    if mean[1] <= 0:
+        return 0.0
+    below = np.flatnonzero(mean[1:] <= mean[1] / 2)
+    if not len(below):
+        return float(n - 1)
+    k = int(below[0]) + 1
+    return float(k - 1 + (mean[k - 1] - mean[1] / 2) / (mean[k - 1] - mean[k]))
+
+
+def grid_distances(height: int, width: int) -> Floats:
+    """Return the distances between all patches, ``[h * w, h * w]``."""
+    return np.asarray(np.hypot(*displacements(height, width)))
+
+
+def displacements(height: int, width: int) -> tuple[Floats, Floats]:
+    """Return by how much all patches differ in row and in column: ``[h * w, h * w]`` each."""
+    y, x = np.divmod(np.arange(height * width, dtype=np.float64), width)
+    return np.abs(y[:, None] - y), np.abs(x[:, None] - x)
+
+
+def root(covariance: Floats) -> Floats:
+    """Return a matrix whose product with white noise has the covariance: ``[n, n]``."""
+    jitter = 1e-9 * float(np.trace(covariance)) / len(covariance) + np.finfo(np.float64).tiny
+    try:
+        return np.asarray(
+            np.linalg.cholesky(covariance + jitter * np.eye(len(covariance))), np.float64
+        )
+    except np.linalg.LinAlgError:  # rounding: smooth kernels have eigenvalues near 0
+        values, vectors = np.linalg.eigh(covariance)
+        return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def toeplitz(values: Floats) -> Floats:
+    """Return the distances' matrix ``|i - j|`` taken through ``values`` ``[n]``."""
+    index = np.arange(len(values))
+    return np.asarray(values[np.abs(index[:, None] - index[None])])
+
+
+def leading(points: Floats, rank: int = DIRECTIONS) -> Floats:
+    """Return the points' coordinates along their leading directions: ``[n, r]``.
+
+    A block iteration that begins with the same random rows whatever the columns' basis, so that
+    rotating the columns changes no more than signs within equal directions.
+    """
+    n, d = points.shape
+    rank = min(rank, n, d)
+    if min(n, d) <= 4 * rank:
+        left, singular, _ = np.linalg.svd(points, full_matrices=False)
+        return np.asarray((left * singular)[:, :rank])
+    block = np.random.default_rng(0).standard_normal((n, rank + 8))
+    for _ in range(STEPS):
+        basis, _ = np.linalg.qr(points.T @ block)
+        block, _ = np.linalg.qr(points @ basis)
+    left, singular, _ = np.linalg.svd(block.T @ points, full_matrices=False)
+    return np.asarray(block @ (left * singular)[:, :rank])
