@@ -17,7 +17,7 @@ class PosprobeError(Exception):
     ...     pp.load("sample:no-such-sample")
     ... except pp.PosprobeError as error:
     ...     print(str(error).partition(".")[0])
-    There is no sample 'no-such-sample'
+    sample:no-such-sample: no such sample
     """
 
     exit_code = 1

@@ -13,13 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.pca import pca
 from posprobe.analyses.processes import Process, fit_process
-from posprobe.analyses.similarity import similarity
-from posprobe.analyses.spectrum import spectrum
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
-from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from posprobe.documents import BandBlock
@@ -118,45 +114,6 @@ def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
             f"--nulls {draws}: between 0 and {most} draws of each null model can be made of a "
             f"table of {values.shape[0]} x {values.shape[1]}."
         )
-
-
-def curves(
-    table: PositionTable, draws: int, seed: int
-) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Draw random walks with a table's steps and return the bands of their curves.
-
-    Returns
-    -------
-    dict
-        5 and 95 % of the centred offset ``profile`` ``[n]``, of the ``spectrum`` as shares of its
-        power ``[f]`` and of the running sum of explained ``variance``; empty on a grid, and where
-        the table never moves.
-
-    Raises
-    ------
-    UsageError
-        If there are too many draws.
-    """
-    check_draws(table.values, draws)
-    if isinstance(table.layout, Grid) or not np.diff(table.values, axis=0).any():
-        return {}
-    scale = float(np.abs(table.values).max()) or 1.0
-    values = np.asarray(table.values, dtype=np.float64) / scale
-    index = list(NULLS).index("walk")
-    drawn = []
-    for draw in range(draws):
-        rng = np.random.default_rng([seed, index, draw])
-        walk = surrogate(values, "walk", rng, table.layout)
-        power = spectrum(walk).power
-        drawn.append({
-            "profile": similarity(walk).centered.offset_mean,
-            "spectrum": power / max(power.sum(), np.finfo(np.float64).tiny),
-            "variance": np.cumsum(pca(walk).explained_variance_ratio),
-        })  # fmt: skip
-    return {
-        name: tuple(np.percentile([found[name] for found in drawn], [5, 95], axis=0))
-        for name in drawn[0]
-    }
 
 
 def band(values: Sequence[float | None]) -> BandBlock | None:

@@ -58,7 +58,7 @@ CASES = [
     *((kind, "grids") for kind in MANY),
     *((kind, "six") for kind in ("similarity", "comparison")),
     *((kind, "grid") for kind in ("similarity", "profile", "variance", "components", "trajectory")),
-    *((kind, "grid") for kind in ("spectrum", "table", "norms", "nulls")),
+    *((kind, "grid") for kind in ("spectrum", "table", "norms")),
     *(("heads", case) for case in ("causal", "layers", "window", "windows", "rotary", "alibi")),
     *((kind, "cut") for kind in ("similarity", "components", "trajectory", "table", "norms")),
 ]  # fmt: skip
@@ -66,7 +66,7 @@ CASES = [
 
 @cache
 def _made(kind: str, case: str, venue: str, span: Span) -> PaperFigure:
-    return paper_figure(kind, *records(case), venue=venue, span=span, nulls=DRAWS)
+    return paper_figure(kind, *records(case), venue=venue, span=span)
 
 
 def made(kind: str, case: str, venue: str = "acl", span: Span = "column") -> PaperFigure:

@@ -195,7 +195,7 @@ def test_a_page_is_written_through_no_link(place: Path) -> None:
 def test_a_caption_of_the_user_is_not_replaced(tmp_path: Path) -> None:
     caption = tmp_path / "fig.caption.txt"
     caption.write_text("Mine.")
-    made = pp.paper_figure("norms", pp.sinusoidal(12, 4), nulls=0)
+    made = pp.paper_figure("norms", pp.sinusoidal(12, 4))
     with pytest.raises(OutputError, match=r"fig\.caption\.txt: posprobe did not write"):
         made.save(tmp_path / "fig.pdf")
     code = child(lambda: command_line(tmp_path, "figure", "norms", "./none.npy", "-o", "fig.pdf"))
@@ -204,8 +204,8 @@ def test_a_caption_of_the_user_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_a_figure_replaces_its_own_caption_in_every_format(tmp_path: Path) -> None:
-    one = pp.paper_figure("norms", pp.sinusoidal(12, 4), nulls=0)
-    two = pp.paper_figure("norms", pp.sinusoidal(14, 4), nulls=0)
+    one = pp.paper_figure("norms", pp.sinusoidal(12, 4))
+    two = pp.paper_figure("norms", pp.sinusoidal(14, 4))
     for suffix in (".pdf", ".svg", ".png", ".pdf"):
         beside = one.save(tmp_path / f"fig{suffix}")
         assert beside.read_text() == one.caption

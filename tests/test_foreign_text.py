@@ -68,7 +68,7 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
     page = (folder / "report.html").read_text(encoding="utf-8")
     said = [page, terminal(document), analysis._repr_html_()]
     said += [path.read_text(encoding="utf-8") for path in (folder / "figures").glob("*.svg")]
-    figure = pp.paper_figure("norms", table, nulls=0)
+    figure = pp.paper_figure("norms", table)
     figure.save(tmp_path / "f.svg")
     said += [figure.caption, (tmp_path / "f.svg").read_text(encoding="utf-8")]
     for text in said:
@@ -90,7 +90,7 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
         ["extract", "sinusoidal:12x4", "-o", NASTY],
         ["extract", "sinusoidal:12x4", "-o", f"{NASTY}.npy"],
         ["figure", NASTY, "sinusoidal:12x4", "-o", "f.pdf"],
-        ["figure", "norms", "sinusoidal:12x4", "--nulls", "0", "-o", f"{NASTY}.pdf"],
+        ["figure", "norms", "sinusoidal:12x4", "-o", f"{NASTY}.pdf"],
         ["report", NASTY],
         [NASTY],
         ["--debug", "analyze", NASTY],

@@ -49,7 +49,7 @@ def test_an_analysis_has_three_doors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_comparisons_show_their_pairs() -> None:
     tables = pp.sinusoidal(32, 8), pp.encodings.counting(32, 8)
-    html = shown(pp.compare(*tables, nulls=0))
+    html = shown(pp.compare(*tables))
     assert "sinusoidal:32x8 · counting:32x8" in html
     (rotary,) = pp.load_schemes("rotary:32x8")
     html = shown(pp.compare_kernels(tables[0], rotary))
@@ -94,8 +94,8 @@ def test_names_are_escaped() -> None:
     hostile = replace(pp.sinusoidal(16, 4), name="<script>alert(1)</script>")
     (rotary,) = pp.load_schemes("rotary:16x4")
     objects: list[Any] = [
-        pp.analyze(hostile, nulls=0),
-        pp.compare(hostile, hostile, nulls=0),
+        pp.analyze(hostile),
+        pp.compare(hostile, hostile),
         pp.compare_kernels(hostile, rotary),
         pp.report.analyze_schemes(replace(rotary, name="<script>")),
         hostile,
@@ -107,7 +107,7 @@ def test_names_are_escaped() -> None:
 def test_what_users_hold_says_what_it_is_in_few_words() -> None:
     table, sinusoid = pp.load("sample:digits-vit"), pp.sinusoidal(64, 16)
     (rotary,), (alibi,) = pp.load_schemes("rotary:64x16"), pp.load_schemes("alibi:64x112")
-    comparison = pp.compare(sinusoid, pp.encodings.counting(64, 16), nulls=0)
+    comparison = pp.compare(sinusoid, pp.encodings.counting(64, 16))
     held: list[tuple[Any, str]] = [
         (table, "'digits-vit', learned, grid of 8 x 8, dim=48"),
         (pp.pca(table), "stable_rank="),
@@ -120,7 +120,7 @@ def test_what_users_hold_says_what_it_is_in_few_words() -> None:
         (pp.report.analyze_schemes(rotary), "'rotary:64x16'"),
         (pp.nearest("sample:digits-vit"), "exact copy digits-vit"),
         (pp.nearest("sample:digits-vit").matches[0], "exact copy"),
-        (pp.paper_figure("norms", sinusoid, nulls=0), "venue='acl'"),
+        (pp.paper_figure("norms", sinusoid), "venue='acl'"),
         (pp.families.load_heads("sample:digits-vit"), "heads=4"),
         (pp.load_tokens(table), "white-noise patch"),
         (pp.forward.explanations(table)[1], "leading component"),

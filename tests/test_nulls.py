@@ -14,7 +14,7 @@ import posprobe as pp
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.baselines import bands, made, numbers_of_table
-from posprobe.nulls import NULLS, band, curves, null_models, surrogate
+from posprobe.nulls import NULLS, band, null_models, surrogate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -366,35 +366,6 @@ def test_there_is_no_sinusoid_of_such_a_width(name: str) -> None:
     assert numbers["pca.top3"]["stationary"] is not None
 
 
-# --- curves ---
-
-
-def test_bands_of_curves_are_the_percentiles_of_their_walks() -> None:
-    table = as_table(structured())
-    found = curves(table, 5, 3)
-    values = table.values / np.abs(table.values).max()
-    drawn = []
-    for k in range(5):
-        rng = np.random.default_rng([3, list(NULLS).index("walk"), k])
-        rows = surrogate(values, "walk", rng, table.layout)
-        power = pp.spectrum(rows).power
-        drawn.append({
-            "profile": pp.similarity(rows).centered.offset_mean,
-            "spectrum": power / power.sum(),
-            "variance": np.cumsum(pp.pca(rows).explained_variance_ratio),
-        })  # fmt: skip
-    assert set(found) == {"profile", "spectrum", "variance"}
-    for name, (low, high) in found.items():
-        ordered = np.sort([curve[name] for curve in drawn], axis=0)
-        np.testing.assert_allclose(low, ordered[0] + 0.2 * (ordered[1] - ordered[0]), atol=1e-6)
-        np.testing.assert_allclose(high, ordered[4] - 0.2 * (ordered[4] - ordered[3]), atol=1e-6)
-
-
-def test_there_are_no_curves_on_a_grid_or_of_equal_rows() -> None:
-    assert curves(patches(4, 5, 6), 2, 0) == {}
-    assert curves(LEAN["constant"], 2, 0) == {}
-
-
 @pytest.mark.parametrize("rows", [60, 12], ids=["more rows than columns", "fewer"])
 @pytest.mark.parametrize("grid", [False, True], ids=["line", "plane"])
 def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> None:
@@ -412,8 +383,7 @@ def test_draws_without_end_are_refused(draws: int) -> None:
     table = as_table(gaussian(12, 4))
     for attempt in (
         lambda: bands(table, {}, draws, 0),
-        lambda: curves(table, draws, 0),
-        lambda: pp.paper_figure("norms", table, venue="acl", nulls=draws),
+        lambda: pp.analyze(table, nulls=draws),
     ):
         with pytest.raises(
             UsageError,

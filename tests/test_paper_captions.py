@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_figures import pyplot_is_left_alone
-from made_paper import DRAWS, FIRST, made, records, sequence
+from made_paper import FIRST, made, records, sequence
 from made_schemes import buckets, rotary, window
 from made_tables import as_table, gaussian, patches, walk
 
@@ -40,18 +40,14 @@ def test_a_caption_says_of_what_it_is_and_how_it_was_made() -> None:
         assert said in text
 
 
-def test_a_caption_names_the_revision_the_rows_and_the_draws() -> None:
+def test_a_caption_names_the_revision_and_the_rows() -> None:
     from dataclasses import replace
 
     first, second = sequence("one"), sequence("two", 5)
     hub = replace(first, source=replace(first.source, revision="0123456789abcdef" * 2))
-    text = paper_figure("profile", hub[10:60], second, nulls=3, seed=7).caption
+    text = paper_figure("profile", hub[10:60], second).caption
     assert "revision 0123456789ab" in text
     assert "positions 10 to 59" in text
-    assert "of 3 random walks" in text
-    assert "(seed 7)" in text
-    without = paper_figure("profile", first, second, nulls=0).caption
-    assert "random walk" not in without
 
 
 def numbers_of(kind: str, record: Any) -> list[str]:
@@ -79,8 +75,6 @@ def numbers_of(kind: str, record: Any) -> list[str]:
             return ["6 × 8", f"{pp.grid(record).neighbour_right:.3g} with the right"]
         case "spectrogram":
             return [f"segments of {pp.spectrogram(record).length} positions"]
-        case "nulls":
-            return [f"{DRAWS} draws", "seed 0", "independent Gaussian rows"]
         case "table":
             return [f"±{np.percentile(np.abs(record.values), 99):.3g}"]
         case "heads":
@@ -123,7 +117,7 @@ def test_large_tables_say_what_was_averaged_or_left_out() -> None:
 )
 def test_a_kind_that_does_not_apply_is_refused(kind: str, case: str, said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
-        paper_figure(kind, *records(case), nulls=0)
+        paper_figure(kind, *records(case))
 
 
 def test_other_refusals_say_what_there_is() -> None:
@@ -138,8 +132,6 @@ def test_other_refusals_say_what_there_is() -> None:
         paper_figure("similarity")
     with pytest.raises(UsageError, match="no encoding"):
         paper_figure("heads")
-    with pytest.raises(UsageError, match="--nulls 1 or more"):
-        paper_figure("nulls", table, nulls=0)
     with pytest.raises(UsageError, match="same grid"):
         paper_figure("profile", table, records("grid")[0])
     with pytest.raises(UsageError, match="REF#NAME"):
@@ -153,7 +145,7 @@ def test_other_refusals_say_what_there_is() -> None:
 @pytest.mark.parametrize("kind", ["variance", "components", "trajectory", "spectrum", "shift"])
 def test_what_is_undefined_is_not_drawn(kind: str) -> None:
     with pytest.raises(UsageError, match=f"{kind} cannot be drawn: "):
-        paper_figure(kind, as_table(np.full((32, 3), 0.1)), nulls=0)
+        paper_figure(kind, as_table(np.full((32, 3), 0.1)))
 
 
 def test_captions_tell_of_what_is_drawn() -> None:
@@ -166,7 +158,4 @@ def test_captions_tell_of_what_is_drawn() -> None:
         assert "positions 3 to 119 " in text, kind
     assert "No segment has a line" in paper_figure("spectrogram", as_table(walk(96, 8))).caption
     grid = patches(6, 6, 8)
-    bands = paper_figure("nulls", grid, nulls=DRAWS).caption
-    assert "walk" not in bands
-    assert "permuted" in bands
     assert "of the row code and of the column code" in paper_figure("bridging", grid).caption

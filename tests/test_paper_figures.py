@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from made_figures import pyplot_is_left_alone
-from made_paper import CASES, DRAWS, FIRST, KINDS, made, records, sequence
+from made_paper import CASES, FIRST, KINDS, made, records, sequence
 from made_schemes import rotary
 from made_tables import as_table, gaussian, walk
 from matplotlib import pyplot as plt
@@ -25,7 +25,6 @@ from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
 from posprobe.figures.venues import venue_rc, venues
 from posprobe.layouts import Grid
-from posprobe.measurements import compared_numbers
 from posprobe.report.paper import PaperFigure, paper_figure
 
 if TYPE_CHECKING:
@@ -190,31 +189,6 @@ def test_on_a_grid_every_row_is_a_path_of_its_own() -> None:
     assert len(np.unique(np.asarray(path.get_colors()), axis=0)) == 6
 
 
-def test_every_number_stands_beside_its_bands() -> None:
-    analysis = pp.analyze(table_of("sequence"), nulls=DRAWS)
-    numbers = analysis.nulls["numbers"]
-    figure = made("nulls", "sequence").figure
-    strips = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.axison}
-    defined = {
-        number.label
-        for key, number in compared_numbers().items()
-        if numbers.get(key, {}).get("value") is not None
-    }
-    assert set(strips) == {label.replace("translation", "transl.") for label in defined}
-    axes, entry = strips["stable rank"], numbers["pca.stable_rank"]
-    lines: dict[str, Any] = {str(line.get_label()): line for line in axes.lines}
-    assert set(lines["table"].get_xdata()) == {entry["value"]}
-    assert set(lines["sinusoid"].get_xdata()) == {entry["sinusoid"]}
-    bars: list[Any] = [line for line in axes.lines if line.get_label() == "_band"]
-    for bar, name in zip(bars, ("gaussian", "permuted", "walk", "stationary"), strict=True):
-        assert list(bar.get_xdata()) == [entry[name]["p5"], entry[name]["p95"]]
-        assert list(lines[name].get_xdata()) == [entry[name]["p50"]]
-    assert (
-        len({lines[name].get_marker() for name in ("gaussian", "permuted", "walk", "stationary")})
-        == 4
-    )
-
-
 def test_a_mosaic_says_how_to_read_a_tile_and_shows_one() -> None:
     page = made("mosaic", "grid", span="page").figure
     said = " ".join(text.get_text() for text in texts(page))
@@ -275,7 +249,6 @@ def test_a_pdf_has_the_exact_width_and_fonts_that_printers_take(
         ("heads", "window", [(9, 9)] * 3),
         ("profile", "sequence", []),
         ("variance", "several", []),
-        ("nulls", "sequence", []),
         ("shift", "sequence", []),
     ],
 )
@@ -308,9 +281,9 @@ def test_a_png_has_its_pixels_and_an_svg_its_width_and_text(tmp_path: Path) -> N
     assert "<dc:date>" not in svg
 
 
-@pytest.mark.parametrize("kind", ["similarity", "trajectory", "nulls", "comparison", "heads"])
+@pytest.mark.parametrize("kind", ["similarity", "trajectory", "comparison", "heads"])
 def test_the_same_figure_gives_the_same_bytes(kind: str, tmp_path: Path) -> None:
-    again = paper_figure(kind, *records(FIRST[kind]), nulls=DRAWS)
+    again = paper_figure(kind, *records(FIRST[kind]))
     assert again.caption == made(kind, FIRST[kind]).caption
     for suffix in ("pdf", "svg", "png"):
         first = saved(made(kind, FIRST[kind]), tmp_path / f"a.{suffix}")
@@ -442,7 +415,7 @@ def test_colours_that_a_figure_has_not_are_refused() -> None:
 
 def test_papers_are_set_in_serif_and_slides_are_not() -> None:
     for venue, face in (("acl", "STIXGeneral"), ("slides", "DejaVu Sans")):
-        figure = paper_figure("norms", sequence(), venue=venue, nulls=0).figure
+        figure = paper_figure("norms", sequence(), venue=venue).figure
         texts = [text for text in figure.findobj(Text) if text.get_text()]
         assert {text.get_fontname() for text in texts} == {face}
 
@@ -481,7 +454,7 @@ def test_equal_rotations_are_drawn_once() -> None:
 )
 def test_any_name_can_be_drawn(label: str, tmp_path: Path) -> None:
     tables = as_table(walk(40, 4), name=label), as_table(walk(40, 4, 1), name="other")
-    drawn = paper_figure("comparison", *tables, nulls=0)
+    drawn = paper_figure("comparison", *tables)
     for suffix in ("pdf", "svg"):
         assert saved(drawn, tmp_path / f"f.{suffix}")
     assert "\n" not in drawn.caption[:-1]

@@ -517,7 +517,7 @@ def from_config(folder: Path, **config: Any) -> Any:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"rope_theta": 1e4}, "how wide a head is"),
+        ({"rope_theta": 1e4}, "the width of a head"),
         ({"rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 0}, "num_attention_heads"),
         ({"rope_theta": -1, "head_dim": 8}, "rope_theta"),
         ({"rope_theta": "large", "head_dim": 8}, "rope_theta"),

@@ -26,7 +26,6 @@ FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...]
     ("shift", (MINILM,), "column", "rotations of the learned step, with periods"),
     ("spectrogram", (MINILM,), "page", "frequencies along the table"),
     ("components", (MINILM,), "page", "scores against position"),
-    ("nulls", (MINILM,), "page", "headline numbers beside their null bands"),
     ("trajectory", (WHISPER,), "column", "the path of the first components"),
     ("heads", ("rotary:8192x128,base=500000",), "page", "a rotary ladder and its decay"),
     ("heads", ("alibi:512x8",), "column", "ALiBi's slopes"),

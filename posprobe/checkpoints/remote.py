@@ -50,8 +50,8 @@ class Repo:
     def not_here(self, file: str) -> Unreachable:
         """Say that a file is not on this machine, and that nothing may be asked for."""
         return Unreachable(
-            f"{self.id}/{file}: offline, and what is needed of it is not on this machine. Run the "
-            "same once without --offline and HF_HUB_OFFLINE, or fetch the file with "
+            f"{self.id}/{file}: not in the local cache. Run once without --offline and "
+            "HF_HUB_OFFLINE, or fetch the file with "
             f"`hf download {self.id} {file} --revision {self.commit}`."
         )
 
@@ -247,6 +247,6 @@ def _check(path: Path, where: str) -> None:
         kept.unlink()
         path.unlink(missing_ok=True)
         raise Unreachable(
-            f"{where}: what came is not what the Hub announced (SHA-256 {found[:12]}..., announced "
-            f"{kept.name[:12]}...), and was removed. Run it again; a proxy may change files."
+            f"{where}: the download is not the file that the Hub announced (SHA-256 {found[:12]}…, "
+            f"announced {kept.name[:12]}…) and was removed. Run it again; a proxy may change files."
         )

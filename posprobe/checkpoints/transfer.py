@@ -225,8 +225,8 @@ def _answering(where: str, what: str) -> Iterator[None]:
         yield
     except HFValidationError as error:
         raise UnknownReference(
-            f"{where}: no Hub id can look like this. Write NAME or OWNER/NAME as on the model's "
-            "page, or check the path if a file was meant."
+            f"{where}: not a valid Hub id. Write NAME or OWNER/NAME as on the model's page, or "
+            "check the path if a file was meant."
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(

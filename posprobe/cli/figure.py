@@ -87,7 +87,6 @@ def figure(
         str | None,
         typer.Option("--cmap", metavar="NAME", help=f"Colours for signed values: {MAPS}."),
     ] = None,
-    nulls: options.Nulls = options.BANDS,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     quiet: options.Quiet = False,
@@ -102,7 +101,7 @@ def figure(
     options.set_up_logging(quiet=quiet)
     if kind == "series":
         asked = (label, centred, columns, cmap, rows, where.tensor, where.grid, where.revision)
-        computed = (nulls, seed, device) != (options.BANDS, 0, options.DeviceName.auto)
+        computed = (seed, device) != (0, options.DeviceName.auto)
         if computed or any(option is not None for option in asked):
             raise UsageError("series takes --venue and --span only: the sweep has the numbers.")
         _write(_series(refs, output, venue, span), output, quiet=quiet)
@@ -112,7 +111,7 @@ def figure(
 
         # What was asked for is checked before anything is fetched.
         paper.check_request(kind, venue, output, cmap=cmap, centred=centred, columns=columns)
-        analysis.check_request(None, nulls, device.value)
+        analysis.check_request(None, 0, device.value)
     if len(refs) > 1 and (where.tensor or where.grid or where.revision):
         raise UsageError(
             "--tensor, --grid and --revision apply to one reference. Write REF@REVISION for a "
@@ -133,7 +132,6 @@ def figure(
         centred=centred,
         columns=columns,
         cmap=cmap,
-        nulls=nulls,
         seed=seed,
         device=device.value,
         length=options.scheme_length(rows) if kind == "heads" else None,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.sheet import Sheet
-from posprobe.figures.styles import LINES, MUTED
+from posprobe.figures.styles import LINES
 from posprobe.foreign import plain as as_seen
 from posprobe.layouts import Grid, Layout
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 #: Makes a figure on a sheet, of results by label and of what was computed to stand beside them.
 Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Mapping[str, Any]], Figure]"
-#: Lower and upper edge of a null model's curves.
-Band: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 #: Cells per side beyond which a heat map is averaged in blocks: more are finer than any page.
 MAX_CELLS = 512
@@ -35,7 +33,6 @@ MAX_POINTS = 2048
 MAX_PIECES = 256
 #: Decibels below the peak at which the colours end.
 FLOOR = -40.0
-BAND = "random walk, 5 to 95 %"
 #: Ends of axes whose decades are written as plain numbers.
 LEAST, MOST = 5e-5, 2e5
 
@@ -71,12 +68,6 @@ def one_each(
         return figure
 
     return build
-
-
-def band_of(references: Mapping[str, Any], curve: str) -> Band | None:
-    """Look up the null band of a curve among what stands beside results."""
-    found: Band | None = references.get("bands", {}).get(curve)
-    return found
 
 
 def panels(figure: Any, count: int, most: int) -> Any:
@@ -155,7 +146,7 @@ def extremes(
     return at[kept], values[kept]
 
 
-def area(ax: Axes, edges: tuple[NDArray[Any], ...], *, log: bool = False, **look: Any) -> None:
+def area(ax: Axes, edges: tuple[NDArray[Any], ...], **look: Any) -> None:
     """Fill between two curves, of many points with the extremes of neighbouring ones.
 
     Parameters
@@ -164,25 +155,16 @@ def area(ax: Axes, edges: tuple[NDArray[Any], ...], *, log: bool = False, **look
         To draw into.
     edges
         Places, lower and upper values, each ``[k]``.
-    log
-        Whether the places, positive and rising, are drawn on a logarithmic axis.
     look
         Of the area.
     """
     at, low, high = edges
     if len(at) > MAX_POINTS:
-        spaced = (np.geomspace if log else np.linspace)(at[0], at[-1], MAX_POINTS)
+        spaced = np.linspace(at[0], at[-1], MAX_POINTS)
         first = np.unique(np.searchsorted(at, spaced))
         at = at[first]
         low, high = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
     ax.fill_between(at, low, high, linewidth=0, **look)
-
-
-def null_band(ax: Axes, band: Band | None, first: int) -> None:
-    """Draw a null band of a curve whose first value stands at ``first``."""
-    if band is not None:
-        at = np.arange(first, first + len(band[0]))
-        area(ax, (at, *band), color=MUTED, alpha=0.25, label=BAND)
 
 
 def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:

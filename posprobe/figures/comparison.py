@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, balanced, band_of
+from posprobe.figures.common import Builder, balanced
 from posprobe.figures.sheet import LETTER, Sheet, columns_of, legend_height
 from posprobe.figures.similarity import matrices, profiles
 from posprobe.figures.spectrum import shares
@@ -80,8 +80,8 @@ def _both_curves(
     stacked: bool,
 ) -> None:
     left, right = figure.subplots(2, 1) if stacked else figure.subplots(1, 2)
-    profiles(left, results, band_of(references, "profile"))
-    shares(right, references["spectra"], band_of(references, "spectrum"))
+    profiles(left, results)
+    shares(right, references["spectra"])
     handles, labels = left.get_legend_handles_labels()
     for ax in (left, right):
         ax.get_legend().remove()

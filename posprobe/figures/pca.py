@@ -9,12 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.common import (
-    Band,
     Builder,
-    band_of,
     extremes,
     nothing,
-    null_band,
     panels,
     pieces,
     plain,
@@ -59,9 +56,8 @@ def plot(ax: Axes, result: PCA) -> None:
     ax.legend(loc="center right")
 
 
-def variances(ax: Axes, results: Mapping[str, PCA], band: Band | None) -> None:
+def variances(ax: Axes, results: Mapping[str, PCA]) -> None:
     """Draw the running sum of explained variance for each table."""
-    null_band(ax, band, first=1)
     for _, result, look in styled(results):
         share = np.cumsum(result.explained_variance_ratio)
         ax.plot(np.arange(1, len(share) + 1), share, **look)
@@ -173,7 +169,7 @@ def _end(ax: Any, result: PCA, row: int, components: int, **look: Any) -> None:
     )  # fmt: skip
 
 
-def _variance(sheet: Sheet, results: Mapping[str, PCA], references: Mapping[str, Any]) -> Figure:
+def _variance(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
     """Draw the explained variance by component."""
     width = min(sheet.width, PLAIN)
     figure = sheet.figure(sheet.plain + 0.2 + legend_height([*results, ""], width), width=width)
@@ -181,7 +177,7 @@ def _variance(sheet: Sheet, results: Mapping[str, PCA], references: Mapping[str,
     if len(results) == 1:
         plot(ax, next(iter(results.values())))
     else:
-        variances(ax, results, band_of(references, "variance"))
+        variances(ax, results)
     legend_above(ax)
     return figure
 

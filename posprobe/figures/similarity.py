@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.figures.common import (
-    Band,
     Builder,
     area,
     balanced,
-    band_of,
     extremes,
-    null_band,
     panels,
     pooled,
     position_label,
@@ -94,15 +91,8 @@ def profile(ax: Axes, result: Similarity, centred: bool | None = None) -> None:
     ax.legend(loc="upper right", ncols=3)
 
 
-def profiles(
-    ax: Axes, results: Mapping[str, Similarity], band: Band | None, *, centred: bool = True
-) -> None:
-    """Draw each table's mean cosine against offset, on a grid along its rows.
-
-    The ``band`` is of centred rows.
-    """
-    if centred:
-        null_band(ax, band, first=0)
+def profiles(ax: Axes, results: Mapping[str, Similarity], *, centred: bool = True) -> None:
+    """Draw each table's mean cosine against offset, on a grid along its rows."""
     for _, result, look in styled(results):
         mean = (result.centered if centred else result.raw).offset_mean
         if isinstance(result.layout, Grid):
@@ -203,7 +193,7 @@ def _profile(
     if len(results) == 1:
         profile(ax, first, centred)
     else:
-        profiles(ax, results, band_of(references, "profile"), centred=centred is not False)
+        profiles(ax, results, centred=centred is not False)
     legend_above(ax)
     return figure
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import BAND, Band, Builder, area, band_of, nothing, plain, styled
+from posprobe.figures.common import Builder, nothing, plain, styled
 from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 from posprobe.layouts import Grid
@@ -104,12 +104,9 @@ def ladder(ax: Axes, result: Spectrum) -> None:
     ax.legend(loc="upper right")
 
 
-def shares(ax: Axes, results: Mapping[str, Spectrum], band: Band | None) -> None:
+def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     """Draw each table's spectrum as the share of its power at each frequency."""
     first = next(iter(results.values()))
-    if band is not None and len(band[0]) == len(first.frequency):
-        low, high = (np.maximum(edge[1:], 1e-12) for edge in band)
-        area(ax, (first.frequency[1:], low, high), log=True, color=MUTED, alpha=0.25, label=BAND)
     for _, result, look in styled(results):
         ax.plot(result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **look)
     ax.set(xscale="log", yscale="log", xlabel=_frequency(first), ylabel="share of power")
@@ -118,9 +115,7 @@ def shares(ax: Axes, results: Mapping[str, Spectrum], band: Band | None) -> None
     ax.legend(loc="lower left")
 
 
-def _spectrum(
-    sheet: Sheet, results: Mapping[str, Spectrum], references: Mapping[str, Any]
-) -> Figure:
+def _spectrum(sheet: Sheet, results: Mapping[str, Spectrum], _: Mapping[str, Any]) -> Figure:
     """Draw the power spectrum and, of a single sequence, each dimension's dominant frequency."""
     first = next(iter(results.values()))
     if len(results) > 1 or isinstance(first.layout, Grid):
@@ -129,7 +124,7 @@ def _spectrum(
         figure = sheet.figure(sheet.plain + 0.3 + legend_height([*results, ""], width), width=width)
         ax = figure.subplots()
         if len(results) > 1:
-            shares(ax, results, band_of(references, "spectrum"))
+            shares(ax, results)
         else:
             plot(ax, first)
         legend_above(ax)

@@ -67,8 +67,6 @@ class Drawing(Generic[R]):
         From a result, why the figure cannot be drawn; empty where it can.
     several
         Whether it shows several tables in one figure.
-    band
-        The curve of which a band of random walks is drawn beside several tables, if any.
     centring
         Whether rows can be drawn as stored or less their mean, as asked for; its caption is then
         told which by ``centred``, None where nothing was asked for.
@@ -82,7 +80,6 @@ class Drawing(Generic[R]):
     caption: Callable[..., str] = lambda _: ""
     lacks: Callable[[R], str] = lambda _: ""
     several: bool = False
-    band: str = ""
     centring: bool = False
     columns: bool = False
     draws: str = ""

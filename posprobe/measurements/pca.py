@@ -19,7 +19,6 @@ PRINCIPAL = Measurement[TableInputs, PCA](
             caption=CAPTIONS["variance"],
             lacks=undefined,
             several=True,
-            band="variance",
         ),
         Drawing(
             "components",

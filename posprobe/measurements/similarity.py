@@ -26,7 +26,6 @@ SIMILARITY = Measurement[TableInputs, Similarity](
             draws="cosine by offset",
             caption=CAPTIONS["profile"],
             several=True,
-            band="profile",
             centring=True,
         ),
     ),

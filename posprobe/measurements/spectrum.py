@@ -19,7 +19,6 @@ SPECTRUM = Measurement[TableInputs, Spectrum](
             caption=CAPTIONS["spectrum"],
             lacks=undefined,
             several=True,
-            band="spectrum",
         ),
     ),
 )

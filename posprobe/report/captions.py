@@ -79,13 +79,6 @@ def _whence(source: Source) -> str:
     return text
 
 
-def walk_band(name: str, draws: int, seed: int) -> str:
-    """Say what a grey band is; empty without one."""
-    if not draws:
-        return ""
-    return f"Grey: 5 to 95 % of {draws} random walks with steps as long as {name}'s (seed {seed})."
-
-
 def table(table: PositionTable, limit: float, cells: int) -> str:
     """Say how to read the table itself; ``cells`` are drawn along an axis at most."""
     steps = {"position": -(-len(table) // cells), "dimension": -(-table.dim // cells)}
@@ -93,15 +86,6 @@ def table(table: PositionTable, limit: float, cells: int) -> str:
     return (
         f"The position embeddings of {table.name} themselves, colours ending at ±{limit:.3g}, the "
         "99th percentile of their size." + (f" Of each axis, {left} is drawn." if left else "")
-    )
-
-
-def nulls(draws: int, seed: int, models: Mapping[str, str]) -> str:
-    """Say how to read numbers and their bands."""
-    kept = "; ".join(f"{name}: {meaning}" for name, meaning in models.items())
-    return (
-        "Numbers of the table (solid line), of the sinusoid of its shape (dashed) and of null "
-        f"models (bar: 5 to 95 % of {draws} draws, seed {seed}; marker: median). {kept}."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
@@ -20,7 +20,7 @@ from posprobe.arrays import Array, Device
 from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
-from posprobe.nulls import DRAWS, NULLS, band, curves, null_models, surrogate
+from posprobe.nulls import DRAWS, NULLS, band, null_models, surrogate
 from posprobe.progress import stage
 from posprobe.report.analysis import Analysis, analyze, environment
 from posprobe.report.document import shared_block
@@ -62,9 +62,6 @@ class Comparison(Saved):
     bands
         ``[m][m]``: by null model, the debiased CKA of a surrogate of the one with a surrogate of
         the other, None where undefined; None on the diagonal.
-    curve_bands
-        By curve (``profile``, ``spectrum``, ``variance``): 5 and 95 % of a random walk with the
-        first table's steps.
     environment
         Versions, device, seed, command and time.
 
@@ -81,7 +78,6 @@ class Comparison(Saved):
     length: int
     distances: tuple[tuple[Closeness | None, ...], ...]
     bands: tuple[tuple[PairBand | None, ...], ...]
-    curve_bands: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
     environment: EnvironmentBlock
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,7 +145,6 @@ class Comparison(Saved):
             if name in spectra and not isinstance(found.layout, Grid)
         }
         references = {
-            "bands": self.curve_bands,
             "spectra": printable({name: spectra[name] for name in lines}),
             "distances": {name: self.matrix(name) for name in DISTANCES},
         }
@@ -238,15 +233,12 @@ def compare(
                 pairs[i, j] = _apart(cut[i], cut[j]), None
             pairs[j, i] = pairs[i, j]
             done(1)
-    with stage("Random walks"):
-        walks = curves(tables[0], nulls, seed) if nulls else {}
     return Comparison(
         labels=distinct([table.name for table in tables]),
         analyses=analyses,
         length=length,
         distances=tuple(tuple(pairs[i, j][0] if i != j else None for j in size) for i in size),
         bands=tuple(tuple(pairs[i, j][1] if i != j else None for j in size) for i in size),
-        curve_bands=walks,
         environment=environment(analyses[0].environment["device"], seed, command),
     )
 

@@ -30,7 +30,7 @@ from posprobe.report.drawing import (
     text,
     ticks,
 )
-from posprobe.report.narrator.lines import budget_parts, budget_sums
+from posprobe.report.narrator.lines import budget_note, budget_parts, budget_sums
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
@@ -115,8 +115,8 @@ def _budget(document: Block) -> str:
             drawn.append(_in_bar(middle, 64, value, f"in {part.look}t pc{narrow}"))
         left += width
     drawn.append(
-        '<text class="lab note" x="100%" y="16" text-anchor="end">variance around the mean row'
-        "</text>"
+        '<text class="lab note" x="100%" y="16" text-anchor="end">'
+        f"{', '.join(filter(None, ['variance around the mean row', budget_note(document)]))}</text>"
     )
     small = [p for p in parts if p.share <= LETTER * len(p.short)]
     if small:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.arrays import Device
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
-from posprobe.nulls import DRAWS, check_draws
 from posprobe.progress import stage
 from posprobe.report.captions import caption
 from posprobe.report.comparison import relabelled
@@ -55,7 +54,7 @@ class PaperFigure:
     Examples
     --------
     >>> import posprobe as pp
-    >>> figure = pp.paper_figure("norms", pp.sinusoidal(64, 8), venue="acl", nulls=0)
+    >>> figure = pp.paper_figure("norms", pp.sinusoidal(64, 8), venue="acl")
     >>> figure.caption.startswith("Euclidean norm of each position embedding")
     True
     """
@@ -238,7 +237,6 @@ def paper_figure(
     centred: bool | None = None,
     columns: int | None = None,
     cmap: str | None = None,
-    nulls: int = DRAWS,
     seed: int = 0,
     device: Device = "auto",
     length: int | None = None,
@@ -266,8 +264,6 @@ def paper_figure(
     cmap
         Colours of numbers with a sign, as for `posprobe.style`; ``"grey"`` keeps the sign in black
         and white.
-    nulls
-        Draws of null models, where the kind shows any; 0 for none.
     seed, device
         As for `analyze`.
     length
@@ -284,7 +280,7 @@ def paper_figure(
     Examples
     --------
     >>> import posprobe as pp
-    >>> figure = pp.paper_figure("norms", pp.sinusoidal(64, 8), venue="acl", nulls=0)
+    >>> figure = pp.paper_figure("norms", pp.sinusoidal(64, 8), venue="acl")
     >>> print(f"{figure.figure.get_figwidth():.2f} inches")
     3.03 inches
     """
@@ -296,8 +292,6 @@ def paper_figure(
     check_kind(kind)
     check_look(kind, centred, columns)
     records = relabelled(records, labels)
-    if nulls < 0:
-        raise UsageError(f"--nulls {nulls}: the number of draws is 0 or more.")
     place = venue_of(venue)
     with style(venue, span=span, cmap=cmap):
         sheet = Sheet(place.width(span), place.height, columns=columns)
@@ -305,10 +299,7 @@ def paper_figure(
             figure, (text, *whence) = of_schemes(schemes_for(records), sheet, length, seed)
         else:
             tables = tables_for(kind, records)
-            check_draws(tables[0].values, nulls)
-            figure, (text, *whence) = of_tables(
-                kind, tables, sheet, nulls, seed, device, centred=centred
-            )
+            figure, (text, *whence) = of_tables(kind, tables, sheet, seed, device, centred=centred)
         colours = _colours(kind, figure, cmap) if cmap else ""
         with stage("Laying out the figure"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")

@@ -11,8 +11,7 @@ from posprobe.analyses import Heads, Rotation
 from posprobe.arrays import Device
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid
-from posprobe.measurements import TABLE, Drawing, TableMeasurement, compared_numbers
-from posprobe.nulls import curves, null_models
+from posprobe.measurements import TABLE, Drawing, TableMeasurement
 from posprobe.report import captions
 from posprobe.report.analysis import Analysis, analyze
 from posprobe.report.comparison import distinct
@@ -35,7 +34,6 @@ Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 #: Kinds that are not the figure of one measurement.
 OTHERS: Mapping[str, str] = {
     "table": "the table itself",
-    "nulls": "key numbers next to random baselines",
     "heads": "relative, rotary and ALiBi encodings",
     "comparison": "similarity, profiles and spectra together",
 }
@@ -137,7 +135,6 @@ def of_tables(
     kind: str,
     tables: list[PositionTable],
     sheet: Sheet,
-    nulls: int,
     seed: int,
     device: Device,
     *,
@@ -152,21 +149,15 @@ def of_tables(
     """
     names = distinct([table.name for table in tables])
     run = {"seed": seed, "device": device}
-    bands: dict[str, Any] = {}
     match kind:
         case "table":
             figure, text = _table(tables[0], sheet)
-        case "nulls":
-            if nulls < 1:
-                raise UsageError("nulls: it draws random tables. Use --nulls 1 or more.")
-            figure, text = _nulls(analyze(tables[0], nulls=nulls, **run), sheet)  # type: ignore[call-overload]
         case "comparison":
             if sheet.low and sheet.narrow:
                 raise UsageError("comparison: it does not fit half a slide. Use --span page.")
             only = ("similarity", "spectrum")
             found = [analyze(table, only=only, nulls=0, **run) for table in tables]  # type: ignore[call-overload]
-            bands = curves(tables[0], nulls, seed) if nulls else {}
-            figure, text = _comparison(dict(zip(names, found, strict=True)), bands, sheet, centred)
+            figure, text = _comparison(dict(zip(names, found, strict=True)), sheet, centred)
         case _:
             measurement, drawing = drawings()[kind]
             results = {}
@@ -175,17 +166,13 @@ def of_tables(
                 results[name] = one.results[measurement.name]
                 if why := drawing.lacks(results[name]):
                     raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
-            if drawing.band and len(tables) > 1 and nulls and centred is not False:
-                bands = curves(tables[0], nulls, seed)
-            figure, text = _measured(drawing, results, bands, sheet, centred)
-    about = captions.walk_band(names[0], nulls, seed) if bands else ""
-    return figure, (text, about, captions.provenance(names, tables))
+            figure, text = _measured(drawing, results, sheet, centred)
+    return figure, (text, captions.provenance(names, tables))
 
 
 def _measured(
     drawing: Drawing[Any],
     results: Mapping[str, Any],
-    bands: Mapping[str, Any],
     sheet: Sheet,
     centred: bool | None,
 ) -> Drawn:
@@ -193,14 +180,13 @@ def _measured(
     from posprobe.figures.styles import printable
 
     build = builders(next(iter(results.values())))[drawing.name]
-    figure = build(sheet, printable(results), {"bands": bands, "centred": centred})
+    figure = build(sheet, printable(results), {"centred": centred})
     asked = {"centred": centred} if drawing.centring else {}
     return figure, drawing.caption(results, **asked)
 
 
 def _comparison(
     analyses: Mapping[str, Analysis],
-    bands: Mapping[str, Any],
     sheet: Sheet,
     centred: bool | None,
 ) -> Drawn:
@@ -209,7 +195,7 @@ def _comparison(
 
     alike = {name: analysis.results["similarity"] for name, analysis in analyses.items()}
     spectra = {name: analysis.results["spectrum"] for name, analysis in analyses.items()}
-    references = {"bands": bands, "spectra": printable(spectra), "centred": centred}
+    references = {"spectra": printable(spectra), "centred": centred}
     figure = FIGURES["comparison"](sheet, printable(alike), references)
     return figure, CAPTIONS["comparison"](alike, centred)
 
@@ -222,23 +208,6 @@ def _table(table: PositionTable, sheet: Sheet) -> Drawn:
     limit = float(np.percentile(np.abs(table.values), 99))
     figure = builders(table)["table"](sheet, printable({table.name: table}), {})
     return figure, captions.table(table, limit, MAX_CELLS)
-
-
-def _nulls(analysis: Analysis, sheet: Sheet) -> Drawn:
-    from posprobe.figures.nulls import FIGURES
-
-    block = analysis.nulls
-    numbers = {
-        number.label: block["numbers"][key]
-        for key, number in compared_numbers().items()
-        if key in block["numbers"] and block["numbers"][key]["value"] is not None
-    }
-    if not numbers:
-        raise UsageError(f"{analysis.table.name}: nulls cannot be drawn: no number is defined.")
-    drawn = null_models(analysis.table.layout)
-    models = {name: block["models"][name] for name in drawn}
-    text = captions.nulls(block["draws"], block["seed"], models)
-    return FIGURES["nulls"](sheet, {}, {"numbers": numbers}), text
 
 
 def schemes_for(records: Sequence[Record]) -> list[Scheme]:

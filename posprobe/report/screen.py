@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from posprobe.foreign import plain
 from posprobe.number_format import Block
 from posprobe.page import NONE, Evidence, Line, Page, Table
-from posprobe.report.narrator.lines import Part, budget_parts
+from posprobe.report.narrator.lines import Part, budget_note, budget_parts
 from posprobe.report.page import page_of
 
 #: Marks of answers, and blocks of a bar, which neighbours do not share.
@@ -30,7 +30,7 @@ def text(document: Block, width: int | None = None, *, verbose: bool = False) ->
     parts = [
         [title, *(_headline(page.headline, wide) if page.headline else ())],
         [wrapped(note, "note: ", wide) for note in page.notes],
-        _bar(budget_parts(document), wide),
+        _bar(budget_parts(document), budget_note(document), wide),
         _answers(page.single, wide),
         # What answers nothing is told in its sentences.
         [wrapped(_told(each), "* ", wide) for each in page.evidence if _answers_nothing(each)],
@@ -148,7 +148,7 @@ def _columns(rows: Sequence[Sequence[str]], width: int, right: Iterable[int] = (
     return lines
 
 
-def _bar(parts: Sequence[Part], width: int) -> list[str]:
+def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
     """Draw a bar of blocks, the names of its parts below where they fit, and the others after."""
     if not parts:
         return []
@@ -167,8 +167,9 @@ def _bar(parts: Sequence[Part], width: int) -> list[str]:
             rest.append(f"{part.label} {part.value}")
         bar += BLOCKS[k % len(BLOCKS)] * count
     lines = [bar, names.rstrip()]
-    if rest:
-        more = f"and {', '.join(rest)}"
+    if rest or note:
+        more = f"and {', '.join(rest)}" if rest else ""
+        more = "; ".join(filter(None, [note, more]))
         if len(lines[1]) + 1 + len(more) <= width:
             lines[1] += f" {more}"
         else:

@@ -10,7 +10,7 @@ from posprobe.number_format import Block, cell, lookup, show
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report.narrator import REPLACED, claim
 from posprobe.report.narrator.captions import baselines_caption
-from posprobe.report.narrator.lines import budget_note, key, lines, size
+from posprobe.report.narrator.lines import key, lines, size
 from posprobe.report.overview import NAMES
 
 
@@ -20,8 +20,6 @@ def table_page(document: Block) -> Page:
     notes = [f"{note}." for note in table["notes"]]
     if told and told.get("replaced"):
         notes.append(REPLACED)
-    if note := budget_note(document):
-        notes.append(note)
     return Page(
         title=table["name"],
         subject="what it has learned about position",

@@ -254,15 +254,11 @@ def budget_parts(document: Block) -> tuple[Part, ...]:
 
 
 def budget_note(document: Block) -> str:
-    """Say that the parts explain the table badly; empty where they do not."""
+    """Say how much of the variance the parts do not explain; empty where that is chance."""
     found = document.get("budget") or {}
     if found.get("explained") is not False:
         return ""
-    return (
-        "The parts do not explain this table well: "
-        f"{percent(found['misfit'] - found['typical_misfit'])} of the variance is at frequencies "
-        "where they have none. Take the shares as rough."
-    )
+    return f"{percent(found['misfit'] - found['typical_misfit'])} not explained by these parts"
 
 
 def budget_sums(parts: tuple[Part, ...]) -> list[tuple[float, str]]:
@@ -284,16 +280,15 @@ def key(document: Block) -> str:
     return capital(KEY)
 
 
-def size(table: Block, *, file: bool = True) -> str:
-    """Say in a line, after its name, how large a table is and where it is stored."""
+def size(table: Block) -> str:
+    """Say in a line, after its name, how large a table is and which tensor it is."""
     layout, source = table["layout"], table["source"]
     rows = f"{table['positions']:,} positions"
     if layout["type"] == "grid":
         rows = f"{layout['height']} × {layout['width']} patches"
     said = [f"{rows} × {table['dim']}"]
     if source["tensor"]:
-        place = f" in {source['file']}" if source["file"] and file else ""
-        said.append(f"{source['tensor']}{place}")
+        said.append(source["tensor"])
     tokens = [row["token"] for row in table["prefix_rows"]]
     if tokens:
         said.append(f"{', '.join(tokens[:3])} kept apart")
