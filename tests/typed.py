@@ -9,7 +9,7 @@ import pytest
 
 from posprobe.cli import main
 
-WITH_NULLS = ("analyze", "compare", "figure", "forward")
+WITH_NULLS = ("analyze", "compare", "forward")
 
 
 def run(
