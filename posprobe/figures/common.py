@@ -193,7 +193,7 @@ def plain(*axes: Axis) -> None:
 
 def _decade(axis: Axis, value: float, _: object) -> str:
     low, high = sorted(axis.get_view_interval())
-    if low >= LEAST and high <= MOST:
+    if high <= MOST and (low >= LEAST or -MOST <= low < 0):  # decades, or colours about 0
         return f"{value:g}"
     if value in (0, 1):
         return f"{value:g}"
