@@ -78,22 +78,6 @@ class SurfaceShape:
 
 
 @dataclass(frozen=True, eq=False)
-class Surface:
-    """A mixture of stationary kernels on a grid."""
-
-    shapes: tuple[SurfaceShape, ...]
-    weights: Floats
-
-    def __call__(self, y: Floats, x: Floats) -> Floats:
-        """Return the covariance at displacements of any shape, summed over columns."""
-        found = np.zeros(np.shape(y))
-        for shape, weight in zip(self.shapes, self.weights, strict=True):
-            if weight > 0:
-                found += weight * shape(y, x)
-        return found
-
-
-@dataclass(frozen=True, eq=False)
 class Bins:
     """Bins of a grid's transform in bands, with what each component puts there.
 
@@ -179,7 +163,7 @@ def fit_grid(
     return GridModel(shares, p, drawn)
 
 
-def fit_surface(points: NDArray[np.floating[Any]], height: int, width: int) -> Surface:
+def fit_surface(points: NDArray[np.floating[Any]], height: int, width: int) -> Floats:
     """Fit a stationary surface to a table of patches.
 
     Parameters
@@ -188,19 +172,26 @@ def fit_surface(points: NDArray[np.floating[Any]], height: int, width: int) -> S
         ``[h * w, d]``, centred.
     height, width
         Of the grid, in patches.
+
+    Returns
+    -------
+    NDArray
+        ``[h, w]``: the covariance by displacement, summed over columns.
     """
-    bins = _bins(height, width)
+    bins, found = _bins(height, width), np.zeros((height, width))
+    if not points.any():
+        return found
     count = len(bins.surfaces)
-    weights = np.zeros(count)
-    if points.any():
-        waves, power = _waves(points, height, width)
-        # Empty bins, as of a table without codes, tell nothing of the others.
-        there = power > FLOOR * power.mean()
-        free = bins.mean(np.where(there, _columns(waves, height, width), EMPTY)) * bins.size
-        start = np.full(count, 1 / count)
-        observed = bins.mean(power / power.sum())
-        weights = weighted(observed, free, bins.power[:, :count], start) * power.sum()
-    return Surface(bins.surfaces, weights * bins.scale[:count])
+    waves, power = _waves(points, height, width)
+    # Empty bins, as of a table without codes, tell nothing of the others.
+    there = power > FLOOR * power.mean()
+    free = bins.mean(np.where(there, _columns(waves, height, width), EMPTY)) * bins.size
+    observed, start = bins.mean(power / power.sum()), np.full(count, 1 / count)
+    weights = weighted(observed, free, bins.power[:, :count], start) * power.sum()
+    y, x = np.indices((height, width)).astype(np.float64)
+    for k in np.flatnonzero(weights):
+        found += weights[k] * bins.scale[k] * bins.surfaces[k](y, x)
+    return found
 
 
 def _waves(points: NDArray[np.floating[Any]], height: int, width: int) -> tuple[Floats, Floats]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.transforms import fast_length, total_power
@@ -43,9 +44,9 @@ def grid_distances(height: int, width: int) -> Floats:
     return np.asarray(np.hypot(*displacements(height, width)))
 
 
-def displacements(height: int, width: int) -> tuple[Floats, Floats]:
+def displacements(height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return by how much all patches differ in row and in column: ``[h * w, h * w]`` each."""
-    y, x = np.divmod(np.arange(height * width, dtype=np.float64), width)
+    y, x = np.divmod(np.arange(height * width), width)
     return np.abs(y[:, None] - y), np.abs(x[:, None] - x)
 
 

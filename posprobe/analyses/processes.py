@@ -55,18 +55,13 @@ class Kernel:
     weights: Floats
     scale: Floats
 
-    def __call__(self, distance: Floats) -> Floats:
-        """Return the covariance at distances ``[k]``, summed over columns."""
-        found = np.zeros(np.shape(distance))
-        for k in np.flatnonzero(self.weights):
-            kernel = kernels(self.rows)[k]
-            found += self.weights[k] * self.scale[k] * covariance(kernel, distance)
-        return found
-
     @property
     def by_offset(self) -> Floats:
-        """``[rows]``: the covariance at every offset."""
-        return self(np.arange(self.rows, dtype=np.float64))
+        """``[rows]``: the covariance at every offset, summed over columns."""
+        lag, found = np.arange(self.rows, dtype=np.float64), np.zeros(self.rows)
+        for k in np.flatnonzero(self.weights):
+            found += self.weights[k] * self.scale[k] * covariance(kernels(self.rows)[k], lag)
+        return found
 
     @property
     def long(self) -> float:
@@ -175,10 +170,9 @@ def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
         points = np.zeros_like(points)
     sides = (layout.height, layout.width) if isinstance(layout, Grid) else (n,)
     away = [np.minimum(np.arange(2 * size), 2 * size - np.arange(2 * size)) for size in sides]
-    if isinstance(layout, Grid):
-        around_ring = fit_surface(points, *sides)(*np.meshgrid(*away, indexing="ij"))
-    else:
-        around_ring = fit_kernel(points)(away[0].astype(np.float64))
+    fitted = fit_surface(points, *sides) if len(sides) > 1 else fit_kernel(points).by_offset
+    near = [np.minimum(each, size - 1) for each, size in zip(away, sides, strict=True)]
+    around_ring = fitted[np.ix_(*near)]
     around_ring /= max(float(around_ring.ravel()[0]), np.finfo(np.float64).tiny)
     spectrum = np.maximum(np.fft.fftn(around_ring).real, 0.0)
     # Draws are centred, and so was the table: their variances around the mean are to be the same.

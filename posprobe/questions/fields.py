@@ -94,7 +94,7 @@ def fit_field(points: Floats, shape: tuple[int, int]) -> Field:
     kernels = (
         toeplitz(fit_kernel(rows).by_offset),
         toeplitz(fit_kernel(columns).by_offset),
-        fit_surface(split[2], height, width)(*displacements(height, width)),
+        fit_surface(split[2], height, width)[displacements(height, width)],
     )
     return Field(
         shape,
