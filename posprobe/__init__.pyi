@@ -25,6 +25,10 @@ from .analyses import (
     subspace_overlap as subspace_overlap,
     winding as winding,
 )
+from .checks import (
+    Check as Check,
+    check as check,
+)
 from .encodings import (
     alibi_slopes as alibi_slopes,
     binary as binary,
