@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from posprobe import settings
-from posprobe.checkpoints import Checkpoint, open_local
 from posprobe.checkpoint_analysis import load_any
+from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.encodings import FORMULAS
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, PosprobeError, UnknownReference
 from posprobe.families import find_encodings, open_reference, read_table
@@ -38,6 +38,7 @@ from posprobe.relations import (
 from posprobe.relations.dumps import NAMES, Dump, is_dump, read_dump, relate_query
 from posprobe.report.narrator import check as narrator
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 Record: TypeAlias = PositionTable | Scheme
@@ -151,7 +152,7 @@ def _as_json(found: Finding) -> dict[str, Any]:
     about = {key: _plain(value) for key, value in asdict(replace(found, more={})).items()}
     more = {key: _plain(value) for key, value in found.more.items()}
     rule = {"tolerance": RULES[found.cause].tolerance}
-    return {**about, **rule, "more": more, "sentence": narrator.sentence(found)}
+    return {**about, **rule, "more": more, "sentence": narrator.told(found)}
 
 
 def _plain(value: Any) -> Any:
@@ -240,7 +241,7 @@ def _open(given: str | PathLike[str] | Record, *, offline: bool) -> _Side:
         return _Side(given.name, {_kind(given): {"": given}})
     parsed = parse_reference(given)
     source = parsed.source
-    formula = ":" in source and not source.startswith("sample:") or source in FORMULAS
+    formula = (":" in source and not source.startswith("sample:")) or source in FORMULAS
     if formula and not parsed.is_path:
         loaded = load_any(parsed.text)
         first = loaded[0] if isinstance(loaded, tuple) else loaded
@@ -286,10 +287,8 @@ def _read_dump(archive: Checkpoint) -> Dump:
                 "Write fewer positions: a few thousand tell as much."
             )
         if info.dtype in ("I32", "I64"):
-            data = archive.fetch(info)
-            arrays[name] = np.frombuffer(data, f"<i{info.dtype[1:] == '64' and 8 or 4}").astype(
-                np.float64
-            )
+            whole = np.frombuffer(archive.fetch(info), f"<i{int(info.dtype[1:]) // 8}")
+            arrays[name] = whole.astype(np.float64).reshape(info.shape)
         else:
             arrays[name] = archive.read(name).values.astype(np.float64)
     return read_dump(arrays, archive.location)
@@ -302,9 +301,7 @@ def _kind(record: Record) -> str:
 # --- comparing --------------------------------------------------------------------------------
 
 
-def _compare(
-    a: _Side, b: _Side, *, all_layers: bool
-) -> tuple[list[Finding], list[NotCompared]]:
+def _compare(a: _Side, b: _Side, *, all_layers: bool) -> tuple[list[Finding], list[NotCompared]]:
     if a.dump is not None and b.dump is None:
         raise InvalidCheckpoint(
             f"{a.name}: a dump is held against a checkpoint. Name the checkpoint first."
@@ -355,7 +352,9 @@ def _related(a: Record, b: Record) -> Sequence[Finding]:
     match a, b:
         case PositionTable(), PositionTable():
             values = [np.asarray(each.values, dtype=np.float64) for each in (a, b)]
-            return relate_tables(values[0], values[1], (a.layout, b.layout))
+            kinds = [_type(each.source) for each in (a, b)]
+            found = relate_tables(values[0], values[1], (a.layout, b.layout))
+            return [_as_declared(each, kinds) for each in found]
         case LinearBias(), LinearBias():
             return relate_slopes(a.slopes, b.slopes)
         case RelativeBias(), RelativeBias():
@@ -363,6 +362,19 @@ def _related(a: Record, b: Record) -> Sequence[Finding]:
         case Rotary(), Rotary():
             return list(_of_rotary(a, b))
     raise TypeError((a, b))
+
+
+def _type(stored: Source | TensorInfo) -> str | None:
+    return stored.quantisation.name if stored.quantisation else None
+
+
+def _as_declared(found: Finding, kinds: Sequence[str | None]) -> Finding:
+    """Call values rounded that a file declares so: grids of larger blocks are not looked for."""
+    if found.cause != "moved" or not any(kinds):
+        return found
+    side = "b" if kinds[1] else "a"
+    more = {"type": kinds[1] or kinds[0], "side": side}
+    return replace(found, cause="quantised", more=more)
 
 
 def _of_rotary(a: Rotary, b: Rotary) -> Iterator[Finding]:
@@ -436,50 +448,48 @@ def _stated(config: Mapping[str, Any]) -> dict[str, Any]:
 # --- queries and keys ---------------------------------------------------------------------------
 
 
-def _layouts(
-    a: _Side, b: _Side, *, all_layers: bool
-) -> tuple[list[Finding], list[NotCompared]]:
+def _layouts(a: _Side, b: _Side, *, all_layers: bool) -> tuple[list[Finding], list[NotCompared]]:
     """Compare pairs as declared, and the order of the rows that make queries and keys."""
     one, other = (
         next(each for each in side.records["rotary"].values() if isinstance(each, Rotary))
         for side in (a, b)
     )
     declared = tuple(
-        record.interleaved if side.declared else None
-        for record, side in ((one, a), (other, b))
+        record.interleaved if side.declared else None for record, side in ((one, a), (other, b))
     )
     found: dict[tuple[str, str | None], list[tuple[int, Finding]]] = {}
-    reason = _unreadable(a, b)
+    stored = a.checkpoint is not None and b.checkpoint is not None
+    reason = "no_projections" if stored else "no_weights"
+    missing = []
     try:
-        for layer, mine, theirs in () if reason else _projections(a, b, one, other, all_layers):
+        for layer, kinds, mine, theirs in (
+            _projections(a, b, one, other, all_layers=all_layers) if stored else ()
+        ):
             order, finding = relate_projections(mine, theirs)
+            finding = _as_declared(finding, kinds)
             found.setdefault((finding.cause, order), []).append((layer, finding))
     except PosprobeError as error:
-        reason = str(error)
+        missing.append(NotCompared("weights", str(error)))
         found = {}
     findings = []
     for each in found.values():
         worst = max((finding for _, finding in each), key=lambda finding: finding.value or 0.0)
         layers = [layer for layer, _ in each]
         findings.append(replace(worst, more={**worst.more, "layers": layers}))
-    orders = sorted({order for _, order in found if order}) or [None]
+    orders: list[str | None] = [*sorted({order for _, order in found if order})] or [None]
     pairs = [relate_layouts((declared[0], declared[1]), order) for order in orders]
     findings += {each.cause: each for each in pairs if each is not None}.values()
-    missing = []
-    if reason or not found:
-        missing.append(NotCompared("weights", reason or "no_projections", decides=False))
+    if not found and not missing:
+        missing.append(NotCompared("weights", reason, decides=False))
     if None in pairs:
         missing.append(NotCompared("pairs", "pairs_unknown"))
     return findings, missing
 
 
-def _unreadable(a: _Side, b: _Side) -> str:
-    return "no_weights" if a.checkpoint is None or b.checkpoint is None else ""
-
-
 def _projections(
-    a: _Side, b: _Side, one: Rotary, other: Rotary, all_layers: bool
-) -> Iterator[tuple[int, Projections, Projections]]:
+    a: _Side, b: _Side, one: Rotary, other: Rotary, *, all_layers: bool
+) -> Iterator[tuple[int, list[str | None], Projections, Projections]]:
+    """Yield layers with the types that files declare, and what was read of both."""
     checkpoints = [side.checkpoint for side in (a, b) if side.checkpoint is not None]
     names = [_names(checkpoint) for checkpoint in checkpoints]
     if names[0].keys() != names[1].keys() or not names[0]:
@@ -490,29 +500,34 @@ def _projections(
     whole = all_layers or all(checkpoint.revision is None for checkpoint in checkpoints)
     for layer in layers:
         with stage(f"Comparing queries and keys of layer {layer}"):
-            shapes = [
-                checkpoint.tensors[name].shape
+            infos = [
+                checkpoint.tensors[name]
                 for checkpoint, found in zip(checkpoints, names, strict=True)
                 for name in found[layer]
             ]
+            shapes = [info.shape for info in infos]
+            kinds = [_type(info) for info in infos[::2]]
             numbers = max(math.prod(shape) for shape in shapes)
             one_head = not whole or (numbers > MOST and not all_layers)
             if any(len(shape) != 2 or shape[0] % one.head_dim for shape in shapes):
                 return
             mine, theirs = (
-                Projections(
-                    *(_rows(checkpoint, name, record, one_head) for name in found[layer]),
-                    record.head_dim,
-                    record.rotated,
-                )
+                _read(checkpoint, found[layer], record, one_head=one_head)
                 for checkpoint, found, record in zip(checkpoints, names, (one, other), strict=True)
             )
-            yield layer, mine, theirs
+            yield layer, kinds, mine, theirs
 
 
-def _rows(checkpoint: Checkpoint, name: str, record: Rotary, one_head: bool) -> Any:
-    count = record.head_dim if one_head else checkpoint.tensors[name].shape[0]
-    return checkpoint.read_rows(name, np.arange(count)).astype(np.float64)
+def _read(
+    checkpoint: Checkpoint, names: tuple[str, str], record: Rotary, *, one_head: bool
+) -> Projections:
+    query, key = (
+        checkpoint.read_rows(
+            name, np.arange(record.head_dim if one_head else checkpoint.tensors[name].shape[0])
+        ).astype(np.float64)
+        for name in names
+    )
+    return Projections(query, key, record.head_dim, record.rotated)
 
 
 def _names(checkpoint: Checkpoint) -> dict[int, tuple[str, str]]:

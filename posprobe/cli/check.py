@@ -1,4 +1,4 @@
-"""``posprobe check``: do two copies of a model encode position alike?"""
+"""``posprobe check``: whether two copies of a model encode position alike."""
 
 from typing import Annotated
 

@@ -134,9 +134,7 @@ def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     return Ladder(omega, factor, cos=cos, sin=sin)
 
 
-def relate_query(
-    ladder: Ladder, dump: Dump, neighbours: bool | None
-) -> Finding | None:
+def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding | None:
     """Find which columns an engine rotates together, from a query before and after.
 
     Parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from posprobe.relations.values import Floats, to_type
 OFF = 0.1
 #: Longest distance at which mean rotations are compared, which bounds the time.
 FURTHEST = 2**16
+#: Fast pairs that tell how a ladder would go on: rules by parts keep more of published heads.
+FIRST = 6
 #: Factors by which positions are stretched in practice.
 _FACTORS = range(2, 129)
 _SAME = RULES["same_ladder"].tolerance
@@ -131,13 +134,12 @@ def _frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
         return
     plain_a, plain_b = geometric(a.omega), geometric(b.omega)
     if plain_a and plain_b:
-        yield from _of_geometric(a, b, plain_a, plain_b)
+        yield from _of_geometric(a, plain_a, plain_b)
     elif np.ptp(ratio) < _SAME:
         yield Finding("ladder", "positions_scaled", value=math.exp(-float(ratio.mean())))
     elif (slope := geometric(np.exp(ratio))) and abs(slope[0]) < _SAME:
-        start, change = slope
         base = base_of(a)
-        grown = math.exp(-change * len(ratio))
+        grown = math.exp(-slope[1] * len(ratio))
         yield Finding("ladder", "base", base, base and base * grown, grown)
     else:
         yield from _by_parts(a, b, ratio)
@@ -168,7 +170,7 @@ def base_of(ladder: Ladder) -> float | None:
 
 
 def _of_geometric(
-    a: Ladder, b: Ladder, one: tuple[float, float], other: tuple[float, float]
+    a: Ladder, one: tuple[float, float], other: tuple[float, float]
 ) -> Iterator[Finding]:
     pairs = len(a.omega)
     base_a, base_b = (math.exp(-slope * pairs) for _, slope in (one, other))
@@ -200,28 +202,18 @@ def _by_parts(a: Ladder, b: Ladder, ratio: Floats) -> Iterator[Finding]:
     """Name rules that stretch some pairs more than others."""
     for cause, scaled, plain, sign in (("parts_lost", a, b, 1), ("parts_added", b, a, -1)):
         found = geometric(plain.omega)
-        if found is None:
+        before = None if found is None else _before(scaled, plain)
+        if found is None or before is None:
             continue
-        before = _before(scaled)
-        last = np.log(before / scaled.omega)
-        kept = int((np.abs(last) < _SAME).sum())
-        if not kept and scaled.unscaled is None:
-            continue
-        more = {"pairs": len(before), "kept": kept, "last": math.exp(float(last[-1]))}
-        yield Finding("ladder", cause, value=more["last"], more=more)
-        others = (Ladder(before, head_dim=a.head_dim), Ladder(plain.omega, head_dim=a.head_dim))
-        first, second = others[::sign]
+        yield Finding("ladder", cause, *_stretch(np.log(before / scaled.omega)))
         start = geometric(before)
         if start and np.abs(np.log(before / plain.omega)).max() > 20 * _SAME:
             ends = (start, found)[::sign]
-            yield from _of_geometric(first, second, *ends)
+            yield from _of_geometric(replace(a, omega=before), *ends)
         return
     kept = np.abs(ratio) < _SAME
-    change = ratio[np.argmin(kept) :]
-    steps = np.diff(change)
-    if kept[0] and not kept[-1] and ((steps >= -_SAME).all() or (steps <= _SAME).all()):
-        more = {"pairs": len(ratio), "kept": int(kept.sum()), "last": math.exp(float(ratio[-1]))}
-        yield Finding("ladder", "parts_factor", value=more["last"], more=more)
+    if _is_stretch(ratio, 1):
+        yield Finding("ladder", "parts_factor", *_stretch(-ratio))
     elif kept[0] and kept[-1]:
         more = {"pairs": len(ratio), "kept": int(kept.sum())}
         yield Finding("ladder", "ramp", value=float(np.abs(ratio).max()), more=more)
@@ -229,14 +221,34 @@ def _by_parts(a: Ladder, b: Ladder, ratio: Floats) -> Iterator[Finding]:
         yield Finding("ladder", "frequencies", value=float(np.abs(ratio).max()))
 
 
-def _before(ladder: Ladder) -> Floats:
-    """Return the ladder before its rule: as stated, or as its first two pairs go on."""
-    if ladder.unscaled is not None and len(ladder.unscaled) == len(ladder.omega):
+def _stretch(apart: Floats) -> tuple[None, None, float, None, None, dict[str, Any]]:
+    """Return what follows the cause in a `Finding`: the last ratio, and how many pairs are kept."""
+    last = math.exp(float(apart[-1]))
+    kept = int((np.abs(apart) < _SAME).sum())
+    return None, None, last, None, None, {"pairs": len(apart), "kept": kept, "last": last}
+
+
+def _is_stretch(ratio: Floats, least: int) -> bool:
+    """Tell whether so many fast pairs are kept, and others go ever further away."""
+    kept = np.abs(ratio) < _SAME
+    steps = np.diff(np.abs(ratio[np.argmin(kept) :]))
+    return bool(kept[:least].all() and not kept[-1] and (steps >= -2 * _SAME).all())
+
+
+def _before(ladder: Ladder, plain: Ladder) -> Floats | None:
+    """Return the ladder before its rule: as stated, the other one, or as its first pairs go on."""
+    if ladder.unscaled is not None:
         return ladder.unscaled
-    step = math.log(ladder.omega[1] / ladder.omega[0]) if len(ladder.omega) > 1 else 0.0
-    going = ladder.omega[0] * np.exp(step * np.arange(len(ladder.omega)))
-    near = np.abs(np.log(going / ladder.omega)) < 1e-5  # a step of float32, many times over
-    return np.where(near, ladder.omega, going)
+    if _is_stretch(np.log(plain.omega / ladder.omega), 1):
+        return plain.omega
+    omega, at = ladder.omega, np.arange(len(ladder.omega))
+    if len(omega) <= FIRST or geometric(omega[:FIRST]) is None:
+        return None
+    going = omega[0] * np.exp(math.log(omega[FIRST - 1] / omega[0]) / (FIRST - 1) * at)
+    apart = np.log(going / omega)
+    # A step that was read off float32 is off by more, the further it goes.
+    going = np.where(np.abs(apart) < 10 * _SAME, omega, going)
+    return going if _is_stretch(np.log(going / omega), FIRST) else None
 
 
 def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:

@@ -36,7 +36,9 @@ RULES: Mapping[str, Rule] = {
     # Tables.
     "width": Rule(False, 0.0, _EXACT),
     "rows_cut": Rule(False, 0.5, "half the squared distance of neighbouring rows must be gained"),
-    "rows_before": Rule(False, 0.5, "half the squared distance of neighbouring rows must be gained"),
+    "rows_before": Rule(
+        False, 0.5, "half the squared distance of neighbouring rows must be gained"
+    ),
     "truncated": Rule(False, 0.0, _EXACT),
     "longer": Rule(False, 0.0, _EXACT),
     "repeated": Rule(False, 0.02, "copies of the first rows, up to rounding to 8 bits"),

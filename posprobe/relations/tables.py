@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.layouts import Grid, Layout
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.relations.rules import RULES, Finding
 from posprobe.relations.values import Floats, distance, stored_again
 
@@ -47,7 +47,7 @@ def relate_tables(
         if a.shape == b.shape[::-1] and distance(a, b.T) < RULES["transposed"].tolerance:
             return (Finding("rows", "transposed", list(a.shape), list(b.shape)),)
         return (Finding("rows", "width", a.shape[1], b.shape[1]),)
-    lag, common = _lag(a, b), min(len(a), len(b))
+    lag = _lag(a, b)
     cut_a, cut_b = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
     common = min(len(cut_a), len(cut_b))
     one, other = cut_a[:common], cut_b[:common]
@@ -55,10 +55,12 @@ def relate_tables(
     if lag:
         rows.append(Finding("rows", "rows_cut" if lag > 0 else "rows_before", value=abs(lag)))
     values = _values(one, other)
-    if len(a) != len(b) and values.cause == "unrelated" or grids and len(a) != len(b):
-        resized = _resized(a, b, layouts)
-        return (resized or Finding("rows", "unrelated", len(a), len(b), values.value),)
-    if values.cause == "unrelated" and len(a) == len(b):
+    if len(a) != len(b) and values.cause in ("moved", "unrelated"):
+        if resized := _resized(a, b, layouts):
+            return (resized,)
+        if grids or values.cause == "unrelated":
+            return (Finding("rows", "unrelated", len(a), len(b), values.value),)
+    elif values.cause == "unrelated":
         return (_moved_whole(a, b, layouts, values),)
     if len(cut_a) > common and not (lag > 0 and len(a) - lag == len(b)):
         rows.append(Finding("rows", "truncated", len(a), len(b)))
@@ -162,13 +164,12 @@ def _nearest_rows(a: Floats, b: Floats) -> NDArray[np.intp]:
 
 def _resized(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) -> Finding | None:
     """Find the interpolation that makes one table of the other."""
-    sizes = layouts or ()
-    if sizes and isinstance(sizes[0], Grid) and isinstance(sizes[1], Grid):
-        old, new = ((grid.height, grid.width) for grid in sizes)
-    elif any(isinstance(size, Grid) for size in sizes):
+    old, new = (
+        (size.height, size.width) if isinstance(size, Grid) else (size.length, 1)
+        for size in layouts or (Sequence(len(a)), Sequence(len(b)))
+    )
+    if (old[1] > 1) != (new[1] > 1):
         return None
-    else:
-        old, new = (len(a), 1), (len(b), 1)
     found = []
     for method in ("linear", "bicubic", "bicubic_antialias"):
         for corners in (False, True):

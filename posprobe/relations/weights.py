@@ -94,11 +94,11 @@ def _changes(a: Projections, b: Projections, orders: dict[str, Floats]) -> Itera
         ]
         scaled = np.concatenate([one[:queries] * scales[0], one[queries:] * scales[1]])
         if _better(distance(other, scaled), apart, limit):
-            yield Finding("weights", "scale_folded", *scales, more=more)
+            yield Finding("weights", "scale_folded", scales[0], scales[1], more=more)
         gain = (one * other).sum(axis=0) / np.maximum((one * one).sum(axis=0), 1e-300)
         if len(one) >= 8 and _better(distance(other, one * gain), apart, limit):
-            ends = [float(gain.min()), float(gain.max())]
-            yield Finding("weights", "gain_folded", *ends, more=more)
+            ends = float(gain.min()), float(gain.max())
+            yield Finding("weights", "gain_folded", ends[0], ends[1], more=more)
         if found := _heads_order(one, other, a):
             yield Finding("weights", "heads_order", value=found, more=more)
     for one, theirs in ((a.query, b.query), (a.key, b.key)):
@@ -163,9 +163,7 @@ def pair_products(given: Projections, layout: str) -> Floats:
     return np.stack([norms, match.real, match.imag], axis=2)
 
 
-def relate_layouts(
-    declared: tuple[bool | None, bool | None], order: str | None
-) -> Finding | None:
+def relate_layouts(declared: tuple[bool | None, bool | None], order: str | None) -> Finding | None:
     """Hold the order of rows against the pairs that both say they rotate.
 
     Parameters
@@ -180,14 +178,11 @@ def relate_layouts(
     Finding
         None where nothing can be told.
     """
-    names = [None if each is None else ("neighbours" if each else "halves") for each in declared]
-    if order is None:
-        known = None not in names and names[0] == names[1]
-        return Finding("pairs", "same_pairs", *names) if known else None
-    if None in names:
-        return Finding("pairs", "same_pairs", *names) if order == "same" else None
-    wanted = "same" if names[0] == names[1] else f"to_{names[1]}"
-    if order == wanted:
-        cause = "same_pairs" if order == "same" else "pairs_reordered"
-        return Finding("pairs", cause, *names)
-    return Finding("pairs", "pairs_mixed_up", *names, more={"order": order})
+    a, b = (None if each is None else ("neighbours" if each else "halves") for each in declared)
+    known = a is not None and b is not None
+    if order is None or not known:
+        same = (known and a == b) if order is None else order == "same"
+        return Finding("pairs", "same_pairs", a, b) if same else None
+    if order != ("same" if a == b else f"to_{b}"):
+        return Finding("pairs", "pairs_mixed_up", a, b, more={"order": order})
+    return Finding("pairs", "same_pairs" if order == "same" else "pairs_reordered", a, b)

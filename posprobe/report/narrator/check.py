@@ -58,8 +58,11 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
     ),
     "quantised": (
         None,
-        lambda f: f"{_layers(f)}rounded to {f.more['bits']} bits in blocks in "
-        f"{_BETWEEN[f.more['side']]}",
+        lambda f: (
+            f"{_layers(f)}rounded to "
+            + (f.more.get("type") or f"{f.more['bits']} bits in blocks")
+            + f" in {_BETWEEN[f.more['side']]}"
+        ),
     ),
     "moved": (
         "B has other weights.",
@@ -70,7 +73,10 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
         lambda f: f"unrelated (relative distance {_size(f.value)})",
     ),
     "width": ("B has rows of another width.", _both),
-    "rows_cut": ("B lacks the first rows.", lambda f: f"first {some(int(f.value or 0), 'row')} cut off in B"),
+    "rows_cut": (
+        "B lacks the first rows.",
+        lambda f: f"first {some(int(f.value or 0), 'row')} cut off in B",
+    ),
     "rows_before": (
         "B has rows in front.",
         lambda f: f"{some(int(f.value or 0), 'row')} put in front in B",
@@ -80,8 +86,10 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
     "repeated": ("B repeats its first rows.", lambda f: f"{_both(f)}: the first rows again"),
     "retrained": (
         "Some rows of B were trained again.",
-        lambda f: f"{some(f.more['count'], 'row')} between {f.more['first']} and "
-        f"{f.more['last']} retrained",
+        lambda f: (
+            f"{some(f.more['count'], 'row')} between {f.more['first']} and "
+            f"{f.more['last']} retrained"
+        ),
     ),
     "scaled": ("B is scaled.", lambda f: f"times {number(f.more['factor'])} in B"),
     "constant_row": (
@@ -91,11 +99,16 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
     "reversed": ("B is in reverse order.", lambda _: "in reverse order"),
     "transposed": ("B is transposed.", lambda _: "transposed"),
     "exchanged": ("B has rows and columns exchanged.", lambda _: "rows and columns exchanged"),
-    "permuted": ("B has its rows in another order.", lambda f: f"{some(int(f.value or 0), 'row')} elsewhere"),
+    "permuted": (
+        "B has its rows in another order.",
+        lambda f: f"{some(int(f.value or 0), 'row')} elsewhere",
+    ),
     "resized": (
         "B is resized.",
-        lambda f: f"{_both(f)}: {f.more['method'].replace('_antialias', ', antialiased')}, corners "
-        f"{'' if f.more['corners'] else 'not '}aligned",
+        lambda f: (
+            f"{_both(f)}: {f.more['method'].replace('_antialias', ', antialiased')}, corners "
+            f"{'' if f.more['corners'] else 'not '}aligned"
+        ),
     ),
     "turned": ("B has its columns turned.", lambda _: "columns turned, inner products kept"),
     "same_ladder": (
@@ -129,9 +142,11 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
     ),
     "positions_scaled": (
         "B scales positions.",
-        lambda f: f"frequencies divided by {number(f.value)} in B"
-        if (f.value or 0) >= 1
-        else f"frequencies times {number(1 / (f.value or 1))} in B",
+        lambda f: (
+            f"frequencies divided by {number(f.value)} in B"
+            if (f.value or 0) >= 1
+            else f"frequencies times {number(1 / (f.value or 1))} in B"
+        ),
     ),
     "parts_lost": (
         "B lost the scaling by parts.",
@@ -144,10 +159,15 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
     "parts_factor": ("B scales by parts with another factor.", _parts),
     "ramp": (
         "B scales by parts with another ramp.",
-        lambda f: f"equal at both ends, {f.more['pairs'] - f.more['kept']} of {f.more['pairs']} "
-        "pairs between them differ",
+        lambda f: (
+            f"equal at both ends, {f.more['pairs'] - f.more['kept']} of {f.more['pairs']} "
+            "pairs between them differ"
+        ),
     ),
-    "pair_order": ("B has its frequencies in another order.", lambda _: "same frequencies, reordered"),
+    "pair_order": (
+        "B has its frequencies in another order.",
+        lambda _: "same frequencies, reordered",
+    ),
     "frequencies": ("B has other frequencies.", lambda _: "other frequencies"),
     "columns": (
         "B rotates another number of columns.",
@@ -167,12 +187,14 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
     "pairs_reordered": (None, lambda f: f"{f.a} in A, {f.b} in B, rows reordered to match"),
     "pairs_mixed_up": (
         "The rows of B do not fit the pairs it rotates.",
-        lambda f: f"{f.a or 'not stated'} in A, {f.b or 'not stated'} in B, rows "
-        + {
-            "same": "in the same order",
-            "to_neighbours": "reordered from halves to neighbours",
-            "to_halves": "reordered from neighbours to halves",
-        }[f.more["order"]],
+        lambda f: (
+            f"{f.a or 'not stated'} in A, {f.b or 'not stated'} in B, "
+            + {
+                "same": "rows not reordered",
+                "to_neighbours": "rows put as neighbours",
+                "to_halves": "rows put as halves",
+            }[f.more["order"]]
+        ),
     ),
     "pairs_wrong": ("B rotates other pairs of columns.", lambda f: f"{f.a} in A, {f.b} in B"),
     "gain_folded": (
@@ -254,7 +276,7 @@ def not_compared(reason: str, about: str = "") -> str:
     return _REASONS.get(reason, reason)
 
 
-def sentence(f: Finding) -> str:
+def told(f: Finding) -> str:
     """Say one finding in a sentence."""
     where = f" of {f.part}" if f.part else ""
     text = f"{_WHAT[f.what].capitalize()}{where}: {WORDS[f.cause][1](f)}."
@@ -290,16 +312,16 @@ def lines(
     rest = [line for found in compared for line in _rows(found, "alike", context)]
     rest += [f"  not compared: {text}." for text in missing]
     hints = [LIKELY[found.cause] for found in causes if found.cause in LIKELY][:1]
-    told = [*body, *rest]
+    said = [*body, *rest]
     room = MOST - 1 - len(hints)
-    if len(told) > room:
-        told = [*told[: room - 1], f"  … {len(told) - room + 1} more lines: --json has all."]
-    return [head, *told, *(f"Likely: {hint}" for hint in hints)]
+    if len(said) > room:
+        said = [*said[: room - 1], f"  … {len(said) - room + 1} more lines: --json has all."]
+    return [head, *said, *(f"Likely: {hint}" for hint in hints)]
 
 
 def _rows(f: Finding, verdict: str, context: int | None) -> Iterator[str]:
     what = _WHAT[f.what] + (f" {f.part}" if f.part else "")
-    yield f"  {what:<16}{WORDS[f.cause][1](f):<55}{verdict}".rstrip()
+    yield f"  {what:<16}{WORDS[f.cause][1](f):<56}  {verdict}"
     if f.first_distance is not None:
         length = f"; the context is {context:,}" if context else ""
         yield f"  {'':<16}{_harm(f)[:1].lower()}{_harm(f)[1:]}{length}"
