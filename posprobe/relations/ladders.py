@@ -213,7 +213,7 @@ def _by_parts(a: Ladder, b: Ladder, ratio: Floats) -> Iterator[Finding]:
         return
     kept = np.abs(ratio) < _SAME
     if _is_stretch(ratio, 1):
-        yield Finding("ladder", "parts_factor", *_stretch(-ratio))
+        yield Finding("ladder", "parts_factor", *_stretch(ratio))
     elif kept[0] and kept[-1]:
         more = {"pairs": len(ratio), "kept": int(kept.sum())}
         yield Finding("ladder", "ramp", value=float(np.abs(ratio).max()), more=more)

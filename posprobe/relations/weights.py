@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.relations.rules import RULES, Finding
 from posprobe.relations.values import Floats, distance, stored_again
 
-#: How rows of a head can stand: as in A, each pair that was half a head apart now neighbours, back.
-ORDERS = ("same", "to_neighbours", "to_halves")
+#: How rows of a head can stand: as in A; pairs that were half a head apart now neighbours, or back;
+#: and what a converter makes that is run twice.
+ORDERS = ("same", "to_neighbours", "to_halves", "to_neighbours_twice", "to_halves_twice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +46,17 @@ def reordered(weight: Floats, order: str, head_dim: int, rotated: int) -> Floats
         One of `ORDERS`.
     """
     heads = weight.reshape(-1, head_dim, weight.shape[1])
-    turning, others = heads[:, :rotated], heads[:, rotated:]
-    split = (2, rotated // 2) if order == "to_neighbours" else (rotated // 2, 2)
-    if order != "same":
-        cells = turning.reshape(len(heads), *split, -1).swapaxes(1, 2)
-        turning = cells.reshape(turning.shape)
-    return np.concatenate([turning, others], axis=1).reshape(weight.shape)
+    rows = np.concatenate([_rows(order, rotated), np.arange(rotated, head_dim)])
+    return heads[:, rows].reshape(weight.shape)
+
+
+def _rows(order: str, rotated: int) -> NDArray[np.intp]:
+    """Return which of the rotated rows stands where."""
+    rows = np.arange(rotated)
+    once = rows.reshape(*((2, -1) if "neighbours" in order else (-1, 2))).T.ravel()
+    if order == "same":
+        return rows
+    return once[once] if order.endswith("twice") else once
 
 
 def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Finding]:
@@ -64,10 +71,12 @@ def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Find
         shapes = (list(a.query.shape), list(b.query.shape))
         return None, Finding("weights", "other_weights", *shapes)
     both_a, both_b = (np.concatenate([each.query, each.key]) for each in (a, b))
-    orders = {name: reordered(both_a, name, a.head_dim, a.rotated) for name in ORDERS}
+    # In narrow heads several are one order: the first name stays.
+    orders = {
+        name: reordered(both_a, name, a.head_dim, a.rotated)
+        for name in {_rows(name, a.rotated).tobytes(): name for name in ORDERS[::-1]}.values()
+    }
     apart = {name: distance(each, both_b) for name, each in orders.items()}
-    if a.rotated <= 4:  # to and fro are one order of so few
-        apart.pop("to_halves")
     best = min(apart, key=lambda name: apart[name])
     if apart[best] < RULES["same_pairs"].tolerance:
         one = orders[best]

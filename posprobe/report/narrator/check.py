@@ -45,8 +45,8 @@ def _layers(f: Finding) -> str:
 
 
 def _parts(f: Finding) -> str:
-    kept, pairs = f.more["kept"], f.more["pairs"]
-    return f"{kept} of {pairs} pairs equal, the slowest {number(f.more['last'])} times apart"
+    kept, pairs, last = f.more["kept"], f.more["pairs"], f.more["last"]
+    return f"{kept} of {pairs} pairs equal, the slowest {number(max(last, 1 / last))} times apart"
 
 
 #: Of each cause the headline, None where it is no difference, and what a line says of it.
@@ -193,6 +193,8 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
                 "same": "rows not reordered",
                 "to_neighbours": "rows put as neighbours",
                 "to_halves": "rows put as halves",
+            "to_neighbours_twice": "rows put as neighbours twice",
+            "to_halves_twice": "rows put as halves twice",
             }[f.more["order"]]
         ),
     ),
