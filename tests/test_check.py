@@ -11,13 +11,13 @@ import gguf
 import numpy as np
 import pytest
 import relations as made
-import timm.layers
 import torch
 from hub_server import Hub
 from made_gguf import write
 from made_hub import server, waits
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+from timm.layers.pos_embed import resample_abs_pos_embed
 from transformers import Gemma3TextConfig, GlmConfig, LlamaConfig
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as rotate_neighbours
 from transformers.models.llama.modeling_llama import (
@@ -29,6 +29,7 @@ import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import NoPositionTable
 from posprobe.relations.values import to_type
+from posprobe.relations.weights import reordered
 
 __all__ = ["server", "waits"]
 
@@ -112,7 +113,7 @@ def engine(path: Path, config: Any, count: int = 512, **kept: bool) -> str:
     return str(path)
 
 
-def configured(head_dim: int = WIDTH, **rope: Any) -> Any:
+def configured(head_dim: int = WIDTH, /, **rope: Any) -> Any:
     return LlamaConfig(
         hidden_size=head_dim * 2, num_attention_heads=2, head_dim=head_dim,
         max_position_embeddings=8192,
@@ -161,7 +162,7 @@ def test_queries_reordered_twice_or_not_at_all_do_not_fit_their_pairs(
 
 def test_rows_put_as_neighbours_under_an_architecture_of_halves(tmp_path: Path) -> None:
     neighbours = {
-        name: made.reordered(values, "to_neighbours", WIDTH, WIDTH)
+        name: reordered(values.astype(float), "to_neighbours", WIDTH, WIDTH)
         for name, values in projections().items()
     }
     found = pp.check(llama(tmp_path / "a"), llama(tmp_path / "b", neighbours))
@@ -198,7 +199,7 @@ def test_a_table_of_roberta_shifted_on_conversion(tmp_path: Path) -> None:
         path = write(
             tmp_path / f"{cut}.gguf", "bert",
             {"position_embd.weight": values[cut:], "token_embd.weight": np.ones((9, 4), "f4")},
-            lambda writer, cut=cut: writer.add_context_length(len(values) - cut),
+            lambda writer: writer.add_context_length(len(values)),
         )  # fmt: skip
         assert causes(pp.check("sample:sapiens-roberta", path)) == expected
 
@@ -211,13 +212,11 @@ def test_a_stale_base_beside_rope_parameters_loses(tmp_path: Path) -> None:
 def test_a_table_that_timm_resampled_and_stored() -> None:
     table = pp.load("sample:digits-vit")
     values = torch.tensor(np.asarray(table.values, np.float32))[None]
-    theirs = timm.layers.resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0)[0]
+    theirs = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0)[0]
     found = pp.check(table, pp.table(theirs.numpy(), grid=(12, 12)))
     assert causes(found) == ["resized"]
     assert found.causes[0].more == {"method": "bicubic_antialias", "corners": False}
-    plain = timm.layers.resample_abs_pos_embed(
-        values, (12, 12), num_prefix_tokens=0, antialias=False
-    )[0]
+    plain = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0, antialias=False)[0]
     found = pp.check(table, pp.table(plain.numpy(), grid=(12, 12)))
     assert found.causes[0].more["method"] == "bicubic"
 
@@ -227,7 +226,8 @@ def test_a_table_that_timm_resampled_and_stored() -> None:
 
 @pytest.mark.parametrize("cosines", [True, False])
 def test_an_engine_that_does_what_the_checkpoint_says(cosines: bool, tmp_path: Path) -> None:
-    for rope in ({}, LLAMA3, YARN):
+    ropes: list[dict[str, Any]] = [{}, LLAMA3, YARN]
+    for rope in ropes:
         a = llama(tmp_path / "a", rope=rope)
         found = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=cosines))
         assert found.causes == (), str(found)
@@ -332,8 +332,8 @@ def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(
 ) -> None:
     def dumped(omega: NDArray[np.float64]) -> str:
         angles = np.outer(np.arange(64.0), omega)
-        rounded = (to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin))
-        np.savez(tmp_path / "b.npz", **dict(zip(("cos", "sin"), rounded, strict=True)))
+        cos, sin = (to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin))
+        np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
         return str(tmp_path / "b.npz")
 
     sound = pp.check("rotary:8192x128", dumped(pp.rotary_frequencies(128)[0]))

@@ -9,11 +9,11 @@ import pytest
 import relations as made
 
 import posprobe as pp
-from posprobe.relations import RULES, Ladder, relate_ladders, relate_tables
+from posprobe.relations import RULES, Ladder, Projections, relate_ladders, relate_tables
 from posprobe.relations.ladders import harm
 from posprobe.relations.tables import resampling
 from posprobe.relations.values import to_type
-from posprobe.relations.weights import relate_projections
+from posprobe.relations.weights import relate_projections, reordered
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +98,9 @@ def test_a_shift_is_found_under_noise_of_four_bits() -> None:
 def test_grouped_keys_and_columns_that_do_not_rotate_keep_their_order() -> None:
     draw = np.random.default_rng(3)
     query, key = draw.normal(size=(8 * 16, 32)), draw.normal(size=(2 * 16, 32))
-    a = made.Projections(query, key, 16, 8)
-    b = made.Projections(
-        *(made.reordered(each, "to_neighbours", 16, 8) for each in (query, key)), 16, 8
-    )
+    a = Projections(query, key, 16, 8)
+    moved, keys = (reordered(each, "to_neighbours", 16, 8) for each in (query, key))
+    b = Projections(moved, keys, 16, 8)
     order, found = relate_projections(a, b)
     assert (order, found.cause) == ("to_neighbours", "identical")
     np.testing.assert_array_equal(
