@@ -63,7 +63,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "questions": {*BASE, "analyses", "encodings", "schemes"},
     # What is known of resizing, and of tables near each other, lies below who speaks of it.
     "resizing.facts": {*BASE, "analyses"},
-    "sweeps.fingerprints": {*BASE},
+    "sweeps.fingerprints": {*BASE, "relations"},
     "report.narrator": {
         *BASE, "analyses", "figures", "questions", "relations", "resizing.facts", "schemes",
         "sweeps.fingerprints", "number_format",

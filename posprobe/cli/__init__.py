@@ -59,7 +59,11 @@ app = typer.Typer(
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {"analyze": analyze, "inspect": inspect, "figure": figure, "list": list_names},
     "Compare": {
-        "compare": compare, "check": check, "nearest": nearest, "sweep": sweep, "table": table,
+        "compare": compare,
+        "check": check,
+        "nearest": nearest,
+        "sweep": sweep,
+        "table": table,
     },
     "Models": {"forward": forward, "resize": resize},
     "Files": {"extract": extract, "report": report},

@@ -47,7 +47,7 @@ def relate_tables(
         if a.shape == b.shape[::-1] and distance(a, b.T) < RULES["transposed"].tolerance:
             return (Finding("rows", "transposed", list(a.shape), list(b.shape)),)
         return (Finding("rows", "width", a.shape[1], b.shape[1]),)
-    lag = _lag(a, b)
+    lag = row_lag(a, b)
     cut_a, cut_b = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
     common = min(len(cut_a), len(cut_b))
     one, other = cut_a[:common], cut_b[:common]
@@ -78,7 +78,7 @@ def _row_errors(a: Floats, b: Floats) -> Floats:
     return np.asarray(np.linalg.norm(b - a, axis=1) / size)
 
 
-def _lag(a: Floats, b: Floats) -> int:
+def row_lag(a: Floats, b: Floats) -> int:
     """Return by how many rows ``b`` begins later than ``a``, 0 unless it surely does."""
     errors = {}
     for lag in range(-LAGS - 1, LAGS + 2):

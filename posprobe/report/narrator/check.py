@@ -193,8 +193,8 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
                 "same": "rows not reordered",
                 "to_neighbours": "rows put as neighbours",
                 "to_halves": "rows put as halves",
-            "to_neighbours_twice": "rows put as neighbours twice",
-            "to_halves_twice": "rows put as halves twice",
+                "to_neighbours_twice": "rows put as neighbours twice",
+                "to_halves_twice": "rows put as halves twice",
             }[f.more["order"]]
         ),
     ),
