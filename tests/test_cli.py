@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["cli"]
 
 COMMANDS = (
-    "analyze", "inspect", "figure", "list", "compare", "nearest", "sweep", "table", "forward",
+    "analyze", "inspect", "figure", "list", "compare", "check", "nearest", "sweep", "table", "forward",
     "resize", "extract", "report",
 )  # fmt: skip
 
