@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,7 @@ def test_a_table_of_roberta_shifted_on_conversion(tmp_path: Path) -> None:
         path = write(
             tmp_path / f"{cut}.gguf", "bert",
             {"position_embd.weight": values[cut:], "token_embd.weight": np.ones((9, 4), "f4")},
-            lambda writer: writer.add_context_length(len(values)),
+            partial(gguf.GGUFWriter.add_context_length, length=len(values) - cut),
         )  # fmt: skip
         assert causes(pp.check("sample:sapiens-roberta", path)) == expected
 
@@ -372,6 +373,8 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
     [
         ({"inv_freq": np.array([1.0, np.nan])}, "inv_freq contains NaN"),
         ({"inv_freq": np.zeros(4)}, "inv_freq of shape"),
+        ({"inv_freq": np.array([1.0, 1e-300])}, "inv_freq of shape"),
+        ({"inv_freq": np.zeros(0)}, "inv_freq of shape"),
         ({"cos": np.ones((4, 3)), "sin": np.zeros((4, 2))}, "cos and sin of shape"),
         ({"cos": np.ones((4, 4)), "sin": np.ones((4, 4)) * 3 + np.eye(4)}, "not the same everywh"),
         ({"cos": np.cos(LATE), "sin": np.sin(LATE)}, "not that of position 0"),

@@ -88,6 +88,19 @@ def test_interpolation_is_pytorchs(method: str, corners: bool, size: int) -> Non
     np.testing.assert_allclose(weights @ values @ weights.T, theirs, atol=1e-6)
 
 
+@pytest.mark.parametrize("pairs", [1, 2, 3, 7])
+def test_ladders_of_any_shape_are_related_without_failing(pairs: int) -> None:
+    draw = np.random.default_rng(pairs)
+    made_up = [
+        1e4 ** -(np.arange(pairs) / pairs), np.ones(pairs), draw.uniform(0.01, 3, pairs),
+        np.sort(draw.uniform(1e-9, 1, pairs))[::-1],
+    ]  # fmt: skip
+    for a in made_up:
+        for b in made_up:
+            found = relate_ladders(Ladder(a, 1.0, None, 2 * pairs, 512), Ladder(b))
+            assert all(each.alike for each in found) == bool(np.allclose(a, b, 1e-6, 0))
+
+
 def test_a_shift_is_found_under_noise_of_four_bits() -> None:
     values = np.asarray(pp.load("sample:all-minilm-l6-v2").values, np.float64)
     found = relate_tables(values, made.in_blocks(values[2:], 4))

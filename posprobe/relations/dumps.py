@@ -20,6 +20,8 @@ NAMES: Mapping[str, str] = {
 }  # fmt: skip
 #: Widest head and longest table that are looked at, which bounds time and memory.
 WIDEST, LONGEST = 2**12, 2**20
+#: Frequencies in rad per position: slower pairs never turn, and no engine has faster ones.
+SLOWEST, FASTEST = 1e-12, 100.0
 #: Largest difference of cos² + sin² between positions and pairs of one table, in bfloat16.
 _ROUND = 2**-6
 
@@ -83,8 +85,9 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         ladder = _of_cosines(given["cos"], given["sin"], file)
     else:
         omega = given["inv_freq"].reshape(-1)
-        if not 0 < omega.size <= WIDEST or (omega <= 0).any():
-            raise _wrong(file, "inv_freq", f"{list(given['inv_freq'].shape)}, all above 0")
+        if not 0 < omega.size <= WIDEST or (omega < SLOWEST).any() or (omega > FASTEST).any():
+            shape = f"{list(given['inv_freq'].shape)} from {omega.min(initial=0):.3g} rad"
+            raise _wrong(file, "inv_freq", shape)
         ladder = Ladder(omega)
     return Dump(ladder, q, rotated, where)
 

@@ -184,6 +184,8 @@ def _of_geometric(
 def _base(a: Ladder, base_a: float, base_b: float) -> Finding:
     """Name why the base is another."""
     pairs = len(a.omega)
+    if min(base_a, base_b) <= 1 + _SAME:  # no ladder that falls: nothing but its steps to name
+        return Finding("ladder", "base", base_a, base_b, base_b / base_a)
     power = math.log(base_b) / math.log(base_a)
     limit = RULES["ntk"].tolerance
     if abs(power - pairs / (pairs - 1)) < limit / math.log(base_a):
