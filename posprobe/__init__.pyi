@@ -27,6 +27,10 @@ from .analyses import (
     spectrum as spectrum,
     winding as winding,
 )
+from .checks import (
+    Check as Check,
+    check as check,
+)
 from .encodings import (
     sincos2d as sincos2d,
     sinusoidal as sinusoidal,

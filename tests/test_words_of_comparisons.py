@@ -173,15 +173,15 @@ LIKENESS = Likeness("unrelated", 4.14, 512, 1.0, (Sequence(512), Sequence(1024))
     [
         ({}, "Relative distance 4.1 over 512 shared positions: no closer than chance (p = 1)."),
         ({"chance": 3e-4}, "chance is not excluded (p = 0.0003, required 1e-9)."),
-        ({"relation": "fine-tune of", "distance": 0.131, "chance": 0.0},
+        ({"relation": "moved", "distance": 0.131, "chance": 0.0},
          "0.13 over 512 shared positions: closer than chance (p < 1e-9). Which came first is not"),
-        ({"relation": "fine-tune of", "distance": 0.9, "chance": 0.0},
+        ({"relation": "moved", "distance": 0.9, "chance": 0.0},
          "may share only their initial values"),
-        ({"relation": "resized from", "distance": 0.1, "rows": 0, "chance": 0.0},
+        ({"relation": "resized", "distance": 0.1, "rows": 0, "chance": 0.0},
          "Relative distance 0.1 between means of 36 equal parts (512 and 1024 positions): closer "),
-        ({"relation": "exact copy", "distance": 3e-4, "chance": 0.0},
+        ({"relation": "identical", "distance": 3e-4, "chance": 0.0},
          "below 0.0004 over 512 shared positions: equal, as far as fingerprints can tell."),
-        ({"relation": "exact copy", "distance": 0.0, "sizes": (Sequence(512),) * 2},
+        ({"relation": "identical", "distance": 0.0, "sizes": (Sequence(512),) * 2},
          "All 512 rows are equal (same SHA-256)."),
         ({"distance": None, "chance": None, "rows": None, "widths": (4, 6)},
          "Tables of width 4 and 6 cannot be compared."),
@@ -195,7 +195,7 @@ def test_a_rounded_copy_is_called_one() -> None:
     table = pp.load("sample:all-minilm-l6-v2")
     rounded = np.asarray(table.values).astype(np.float16).astype(np.float32)
     found = likeness(fingerprint(pp.table(rounded)), fingerprint(table))
-    assert nearest.relation(found) == "rounded copy of"
+    assert nearest.relation(found) == "rounded from"
     assert nearest.evidence(found) == (
         "Relative distance below 0.0004 over all 512 positions: within rounding to float16."
     )

@@ -119,7 +119,7 @@ def main() -> None:
         for _ in range(20):
             for table in tables:
                 seen, exact = again(table, change(table.values.astype(np.float64)))
-                right += seen.relation == "fine-tune of"
+                right += seen.relation == "moved"
                 ratios.append((seen.distance or 0.0) / exact)
         print(f"| {name} | {len(ratios)} | {right} | {min(ratios):.2f} to {max(ratios):.2f} |")
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "posprobe"
 BUDGET = {
     "": 1690, "analyses": 5900, "attention": 100, "checkpoints": 2700, "cli": 1150,
     "encodings": 900, "families": 2600, "figures": 2800, "forward": 1950, "measurements": 900,
-    "questions": 1250, "report": 4100, "resizing": 1050, "sweeps": 1400,
+    "questions": 1250, "relations": 830, "report": 4100, "resizing": 1050, "sweeps": 1400,
 }  # fmt: skip
 #: Lines of a function from which it is named.
 LONG = 50

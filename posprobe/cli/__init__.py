@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from posprobe.cli.analyze import analyze
+from posprobe.cli.check import check
 from posprobe.cli.compare import compare
 from posprobe.cli.extract import extract
 from posprobe.cli.figure import figure
@@ -32,8 +33,8 @@ from posprobe.progress import shown
 _EPILOG = (
     "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
     "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not found or not "
-    "reached, 4 checkpoint not readable, 5 no position table or encoding, 1 a bug, 130 and 143 "
-    "stopped by SIGINT and SIGTERM."
+    "reached, 4 checkpoint not readable, 5 no position table or encoding, 6 and 7 of check: "
+    "different, cannot tell; 1 a bug, 130 and 143 stopped by SIGINT and SIGTERM."
 )
 
 #: What stdout says when there is no room for it; any other unforeseen OSError is a bug.
@@ -57,7 +58,13 @@ app = typer.Typer(
 #: Commands by what they are for, in the order of the help.
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {"analyze": analyze, "inspect": inspect, "figure": figure, "list": list_names},
-    "Compare": {"compare": compare, "nearest": nearest, "sweep": sweep, "table": table},
+    "Compare": {
+        "compare": compare,
+        "check": check,
+        "nearest": nearest,
+        "sweep": sweep,
+        "table": table,
+    },
     "Models": {"forward": forward, "resize": resize},
     "Files": {"extract": extract, "report": report},
 }

@@ -35,7 +35,7 @@ def nearest(
 ) -> None:
     """Find the model that a position table was copied from.
 
-    The answer is an exact copy, a rounded copy, a fine-tune, a resized copy, or unrelated.
+    The table is identical, rounded, moved (fine-tuned), shifted by rows, resized, or unrelated.
     Fine-tuning hardly changes position embeddings; tables trained separately are far apart.
     """
     options.set_up_logging(quiet=quiet)

@@ -14,12 +14,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
+from posprobe.relations.sketches import CHANCE, relate_sketches
+from posprobe.relations.tables import row_lag
 from posprobe.tables import PositionTable
 
 #: Numbers to which a row is projected; a narrower one is kept as it is.
@@ -29,20 +31,15 @@ SIDE = 6
 BLOCKS = SIDE * SIDE
 #: All of the first positions are kept, then every position that is one part in so many further on.
 STEP = 24
-#: Largest chance, were the columns of one table turned at random, at which two count as related.
-CHANCE = 1e-9
+#: So that these are the first positions, without a gap.
+DENSE = 2 * STEP
 #: Slopes among which the bound of that chance is looked for.
 SLOPES = 160
-#: Relative distance below which fingerprints tell nothing: both are rounded to half precision,
-#: each by at most 2**-11 / 3**0.5 (that of values just above a power of two).
-PRECISION = 4e-4
 #: Relative distance of related tables beyond which little of one may be left in the other.
 FAR = 0.5
-#: Relative distance that rounding to a format makes at most, 2**-p / 3**0.5 of p significant bits.
-ROUNDING = {"F16": 3e-4, "BF16": 2.4e-3, "F32": 4e-8}
-
+#: Names among the causes of `posprobe.relations`.
 Relation: TypeAlias = Literal[
-    "exact copy", "rounded copy", "fine-tune of", "resized from", "unrelated"
+    "identical", "rounded", "moved", "rows_cut", "rows_before", "resized", "unrelated"
 ]
 
 
@@ -88,7 +85,7 @@ class Likeness:
     Parameters
     ----------
     relation
-        Such as ``fine-tune of``.
+        Of the first table to the second, such as ``moved``.
     distance
         Relative Frobenius distance, estimated: the norm of the difference over that of the second
         table; None where there is nothing to compare.
@@ -101,14 +98,16 @@ class Likeness:
     sizes, widths
         Arrangement of the positions, and width of the rows, of both.
     rounded_to
-        For a rounded copy, the coarser format of both.
+        For a rounded table, the coarser format of both.
+    shift
+        Rows that the first table lacks in front, or has in front besides.
 
     Examples
     --------
     >>> import posprobe as pp
     >>> found = pp.nearest("sample:rxnmapper-albert").matches[0].likeness
     >>> found.relation, found.rows, found.whole
-    ('exact copy', 512, True)
+    ('identical', 512, True)
     """
 
     relation: Relation
@@ -118,6 +117,7 @@ class Likeness:
     sizes: tuple[Layout, Layout]
     widths: tuple[int, int]
     rounded_to: str | None = None
+    shift: int = 0
 
     @property
     def related(self) -> bool:
@@ -225,36 +225,33 @@ def likeness(one: Fingerprint, other: Fingerprint) -> Likeness:
     if one.dim != other.dim:
         return Likeness("unrelated", None, None, None, sizes, widths)
     if one.sha256 == other.sha256 and one.layout.size == other.layout.size:
-        return Likeness("exact copy", 0.0, one.layout.size, 0.0, sizes, widths)
+        return Likeness("identical", 0.0, one.layout.size, 0.0, sizes, widths)
+    lag, shifted = _shifted(one, other)
     found = [
-        Likeness("unrelated", apart, pair.positions, _turned(one, other, pair), sizes, widths)
-        for pair in (_common_rows(one, other), _common_parts(one, other))
+        replace(_judged(one, other, pair, apart), shift=shift)
+        for shift, pair in (
+            (0, _common_rows(one, other)), (0, _common_parts(one, other)), (lag, shifted),
+        )
         if pair is not None and (apart := _distance(one, other, pair)) is not None
+    ]  # fmt: skip
+    judged = [
+        replace(each, relation="rows_cut" if each.shift > 0 else "rows_before", shift=abs(lag))
+        if each.shift and each.related
+        else each
+        for each in found
     ]
-    judged = [_judged(each, one.dtype, other.dtype) for each in found]
     nothing = Likeness("unrelated", None, None, None, sizes, widths)
     return min(judged, key=lambda each: (not each.related, each.distance), default=nothing)
 
 
-def _judged(found: Likeness, *formats: str | None) -> Likeness:
-    """Tell the relation of tables from their distance, its chance and the formats of their values.
-
-    What rounds to another format adds to the rounding of fingerprints. Tables in one format have
-    the same scale, so that what their fingerprints lose is the same.
-    """
-    assert found.distance is not None and found.chance is not None  # noqa: S101, PT018 - measured
-    if found.chance > CHANCE:
-        return found
-    if not found.rows:
-        return replace(found, relation="resized from")
-    coarser = max(formats, key=lambda name: ROUNDING.get(name or "", 0.0))
-    rounding = ROUNDING.get(coarser or "", 0.0)
-    same = len(set(formats)) == 1
-    if same and not found.whole and found.distance <= PRECISION:
-        return replace(found, relation="exact copy")
-    if found.distance <= rounding + (0.0 if same else PRECISION):
-        return replace(found, relation="rounded copy", rounded_to=coarser)
-    return replace(found, relation="fine-tune of")
+def _judged(one: Fingerprint, other: Fingerprint, pair: _Pair, apart: float) -> Likeness:
+    """Have the relation of tables named by what names that of whole ones."""
+    chance, rows = _turned(one, other, pair), pair.positions
+    sizes, widths = (one.layout, other.layout), (one.dim, other.dim)
+    found = Likeness("unrelated", apart, rows, chance, sizes, widths)
+    named = relate_sketches(apart, chance, (one.dtype, other.dtype), rows=rows, whole=found.whole)
+    relation = cast("Relation", named.cause)
+    return replace(found, relation=relation, rounded_to=named.more.get("type"))
 
 
 def related_distance(one: Fingerprint, other: Fingerprint) -> float | None:
@@ -308,6 +305,20 @@ def _common_parts(one: Fingerprint, other: Fingerprint) -> _Pair | None:
     if one.start or other.start:
         return None
     return _Pair(one.blocks.astype(np.float64), other.blocks.astype(np.float64), 0)
+
+
+def _shifted(one: Fingerprint, other: Fingerprint) -> tuple[int, _Pair | None]:
+    """Return by how many rows the first table begins later, and rows that then stand together."""
+    sound = one.scale and other.scale and _comparable(one.scale / other.scale)
+    if not sound or any(isinstance(each.layout, Grid) or each.start for each in (one, other)):
+        return 0, None
+    mine, theirs = (each.rows[:DENSE].astype(np.float64) for each in (one, other))
+    lag = row_lag(theirs * other.scale, mine * one.scale)
+    if not lag:
+        return 0, None
+    mine, theirs = mine[max(-lag, 0) :], theirs[max(lag, 0) :]
+    common = min(len(mine), len(theirs))
+    return lag, _Pair(mine[:common], theirs[:common], common)
 
 
 def _distance(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float | None:

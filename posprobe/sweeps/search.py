@@ -61,7 +61,7 @@ class Match:
     >>> import posprobe as pp
     >>> match = pp.nearest("sample:digits-vit").matches[0]
     >>> match.likeness.relation, match.about["licence"]
-    ('exact copy', 'Apache-2.0')
+    ('identical', 'Apache-2.0')
     """
 
     name: str
@@ -72,7 +72,7 @@ class Match:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         found = {"name": self.name, "reference": self.reference, "about": dict(self.about)}
-        for key in ("relation", "distance", "rows", "chance", "rounded_to"):
+        for key in ("relation", "distance", "rows", "chance", "rounded_to", "shift"):
             found[key] = getattr(self.likeness, key)
         return {**found, "evidence": narrator.evidence(self.likeness)}
 
@@ -113,7 +113,7 @@ class Nearest:
         return {**vars(self), "matches": [match.to_dict() for match in self.matches]}
 
     def __repr__(self) -> str:
-        found = [f"{match.likeness.relation} {match.name}" for match in self.matches]
+        found = [f"{narrator.relation(match.likeness)} {match.name}" for match in self.matches]
         return line(self, repr(self.name), *found, f"compared={self.compared}")
 
 
@@ -154,7 +154,7 @@ def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: in
     >>> noise = np.random.default_rng(0).normal(size=table.shape) * table.values.std()
     >>> match = pp.nearest(table.values + 0.02 * noise).matches[0]
     >>> match.name, match.likeness.relation, round(match.likeness.distance, 3)
-    ('rxnmapper-albert', 'fine-tune of', 0.02)
+    ('rxnmapper-albert', 'moved', 0.02)
     """
     if most < 1:
         raise UsageError(f"--limit {most}: at least one table is named.")
@@ -184,7 +184,7 @@ def nearest_to(asked: PositionTable, sweep: str | os.PathLike[str] | None, most:
 def _order(match: Match) -> tuple[bool, bool, float]:
     found = match.likeness
     distance = float("inf") if found.distance is None else found.distance
-    return not found.related, found.relation != "exact copy", distance
+    return not found.related, found.relation != "identical", distance
 
 
 def read_fingerprints(

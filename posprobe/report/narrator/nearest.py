@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe.layouts import Grid
-from posprobe.report.narrator.words import two_figures
-from posprobe.sweeps.fingerprints import BLOCKS, CHANCE, FAR, PRECISION, SIDE, Likeness
+from posprobe.relations.sketches import CHANCE, PRECISION
+from posprobe.report.narrator.words import some, two_figures
+from posprobe.sweeps.fingerprints import BLOCKS, FAR, SIDE, Likeness
 
 #: Probability above which as small a distance is what chance makes.
 USUAL = 0.05
@@ -18,8 +19,11 @@ def relation(f: Likeness) -> str:
     """Say what a table is to another, whose name follows."""
     if f.distance is None:
         return "not comparable with"
-    words = {"exact copy": "exact copy of", "rounded copy": "rounded copy of"}
-    return {**words, "unrelated": "unrelated to"}.get(f.relation, f.relation)
+    if f.shift:
+        rows = some(f.shift, "row")
+        cut = f"first {rows} cut off from"
+        return cut if f.relation == "rows_cut" else f"{rows} put in front of"
+    return f"{f.relation} {'to' if f.relation in ('identical', 'unrelated') else 'from'}"
 
 
 def evidence(f: Likeness) -> str:
@@ -29,12 +33,12 @@ def evidence(f: Likeness) -> str:
         if one != other:
             return f"Tables of width {one} and {other} cannot be compared."
         return "They have no positions in common, or one is zero."
-    if f.relation == "exact copy" and f.whole:
+    if f.relation == "identical" and f.whole:
         return f"All {f.rows} rows are equal (same SHA-256)."
     told = f"Relative distance {_distance(f.distance)} {_between(f)}"
-    if f.relation == "exact copy":
+    if f.relation == "identical":
         return f"{told}: equal, as far as fingerprints can tell."
-    if f.relation == "rounded copy":
+    if f.relation == "rounded":
         return f"{told}: within rounding to {_FORMATS[f.rounded_to]}."
     if not f.related:
         if f.chance > USUAL:

@@ -1,0 +1,11 @@
+"""How two encodings of position are related: one engine for `check` and for `nearest`."""
+
+from posprobe.relations.biases import relate_biases as relate_biases, relate_slopes as relate_slopes
+from posprobe.relations.ladders import Ladder as Ladder, relate_ladders as relate_ladders
+from posprobe.relations.rules import RULES as RULES, Finding as Finding, Rule as Rule
+from posprobe.relations.tables import relate_tables as relate_tables
+from posprobe.relations.weights import (
+    Projections as Projections,
+    relate_layouts as relate_layouts,
+    relate_projections as relate_projections,
+)

@@ -1,0 +1,188 @@
+"""What an engine really uses, as a few arrays: frequencies, or cosines and sines, and one query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from posprobe.errors import InvalidCheckpoint
+from posprobe.relations.ladders import Ladder
+from posprobe.relations.rules import RULES, Finding
+from posprobe.relations.values import Floats
+
+#: Names of the arrays, with what they hold.
+NAMES: Mapping[str, str] = {
+    "inv_freq": "[pairs]", "cos": "[positions, pairs]", "sin": "[positions, pairs]",
+    "q": "[..., head_dim] before rotation", "q_rotated": "the same after it",
+    "position": "of that query",
+}  # fmt: skip
+#: Widest head and longest table that are looked at, which bounds time and memory.
+WIDEST, LONGEST = 2**12, 2**20
+#: Frequencies in rad per position: slower pairs never turn, and no engine has faster ones.
+SLOWEST, FASTEST = 1e-12, 100.0
+#: Largest difference of cos² + sin² between positions and pairs of one table, in bfloat16.
+_ROUND = 2**-6
+
+
+@dataclass(frozen=True, eq=False)
+class Dump:
+    """A checked dump.
+
+    Parameters
+    ----------
+    ladder
+        Of its frequencies; a factor and the arrays only where cosines and sines are given.
+    q, q_rotated
+        ``[n, head_dim]``, or None.
+    position
+        At which they stand; None where that is not said.
+    """
+
+    ladder: Ladder
+    q: Floats | None = None
+    q_rotated: Floats | None = None
+    position: float | None = None
+
+
+def is_dump(names: Mapping[str, object]) -> bool:
+    """Tell whether an archive with these names is an engine's dump."""
+    return "inv_freq" in names or {"cos", "sin"} <= set(names)
+
+
+def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
+    """Check the arrays of a dump.
+
+    Parameters
+    ----------
+    arrays
+        By the names in `NAMES`; others are not looked at.
+    file
+        For messages.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If a shape cannot be, a number is not finite, or positions do not begin at 0.
+    """
+    given = {name: np.asarray(arrays[name], dtype=np.float64) for name in NAMES if name in arrays}
+    for name, values in given.items():
+        if not np.isfinite(values).all():
+            raise InvalidCheckpoint(f"{file}: {name} contains NaN or infinity. Write it again.")
+    q, rotated = (given.get(name) for name in ("q", "q_rotated"))
+    if (q is None) != (rotated is None):
+        raise InvalidCheckpoint(f"{file}: of q and q_rotated it has one. Write both, or neither.")
+    if q is not None and rotated is not None:
+        if q.shape != rotated.shape or not q.ndim or q.shape[-1] % 2 or not 0 < q.size < 2**26:
+            raise _wrong(file, "q and q_rotated", f"{list(q.shape)} and {list(rotated.shape)}")
+        q, rotated = (each.reshape(-1, each.shape[-1]) for each in (q, rotated))
+    position = given.get("position")
+    if position is not None and position.size != 1:
+        raise _wrong(file, "position", str(list(position.shape)))
+    where = None if position is None else float(position.reshape(-1)[0])
+    if "cos" in given and "sin" in given:
+        ladder = _of_cosines(given["cos"], given["sin"], file)
+    else:
+        omega = given["inv_freq"].reshape(-1)
+        if not 0 < omega.size <= WIDEST or (omega < SLOWEST).any() or (omega > FASTEST).any():
+            shape = f"{list(given['inv_freq'].shape)} from {omega.min(initial=0):.3g} rad"
+            raise _wrong(file, "inv_freq", shape)
+        ladder = Ladder(omega)
+    return Dump(ladder, q, rotated, where)
+
+
+def _wrong(file: str, name: str, shape: str) -> InvalidCheckpoint:
+    wanted = "; ".join(f"{name} {shape}" for name, shape in NAMES.items())
+    return InvalidCheckpoint(f"{file}: {name} of shape {shape} cannot be. Expected are {wanted}.")
+
+
+def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
+    """Read frequencies off the angles, each over as many positions as tell it."""
+    cos, sin = (each.reshape(-1, each.shape[-1]) if each.ndim > 1 else each for each in (cos, sin))
+    if cos.shape != sin.shape or cos.ndim != 2 or len(cos) < 2 or not 0 < cos.shape[1] <= WIDEST:
+        raise _wrong(file, "cos and sin", f"{list(cos.shape)} and {list(sin.shape)}")
+    cos, sin = cos[:LONGEST], sin[:LONGEST]
+    half = cos.shape[1] // 2
+    if cos.shape[1] % 2 == 0 and np.array_equal(cos[:, :half], cos[:, half:]):
+        cos, sin = cos[:, :half], sin[:, half:]  # a sign may stand in the first half
+    elif cos.shape[1] % 2 == 0 and np.array_equal(cos[:, 0::2], cos[:, 1::2]):
+        cos, sin = cos[:, 0::2], sin[:, 1::2]
+    length = np.sqrt(cos**2 + sin**2)
+    factor = float(length[0].mean())
+    if not factor or np.abs(length / factor - 1).max() > _ROUND:
+        raise InvalidCheckpoint(
+            f"{file}: cos² + sin² is not the same everywhere, so that they are not cosines and "
+            "sines of one rotation. Write the arrays before anything is added to them."
+        )
+    factor = float(length.mean())
+    cos, sin = cos / factor, sin / factor
+    if np.abs(sin[0]).max() > _ROUND:
+        raise InvalidCheckpoint(
+            f"{file}: the first row of cos and sin is not that of position 0. Write the rows of "
+            "positions 0, 1, 2 and so on."
+        )
+    omega = np.arctan2(sin[1], cos[1])
+    at = 1
+    while 2 * at < len(cos):
+        at *= 2
+        angle = np.arctan2(sin[at], cos[at])
+        turns = np.round((omega * at - angle) / (2 * np.pi))
+        omega = (angle + 2 * np.pi * turns) / at
+    if (omega <= 0).any():
+        raise InvalidCheckpoint(
+            f"{file}: {int((omega <= 0).sum())} pairs do not turn forwards from position 0 to 1. "
+            "Write the rows of positions 0, 1, 2 and so on, and the pairs that rotate."
+        )
+    return Ladder(omega, factor, cos=cos, sin=sin)
+
+
+def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding | None:
+    """Find which columns an engine rotates together, from a query before and after.
+
+    Parameters
+    ----------
+    ladder
+        What the checkpoint says.
+    dump
+        With ``q`` and ``q_rotated``.
+    neighbours
+        Whether the checkpoint's pairs are neighbours; None where that is not known.
+
+    Returns
+    -------
+    Finding
+        None where the query does not tell: both readings, or neither, fit it.
+    """
+    if dump.q is None or dump.q_rotated is None:
+        return None
+    rests = {name: _rest(ladder, dump, name) for name in ("halves", "neighbours")}
+    limit = RULES["pairs_wrong"].tolerance
+    fits = [name for name, rest in rests.items() if rest < limit]
+    if len(fits) != 1:
+        return None
+    declared = None if neighbours is None else ("neighbours" if neighbours else "halves")
+    if declared is None:
+        return None
+    cause = "same_pairs" if fits[0] == declared else "pairs_wrong"
+    return Finding("pairs", cause, declared, fits[0], rests[fits[0]])
+
+
+def _rest(ladder: Ladder, dump: Dump, layout: str) -> float:
+    """Return what of the rotated query a pairing leaves unexplained, over its length."""
+    assert dump.q is not None and dump.q_rotated is not None  # noqa: S101, PT018 - the caller asked
+    pairs = min(len(ladder.omega), dump.q.shape[1] // 2)
+    before, after = (_complex(each, layout, pairs) for each in (dump.q, dump.q_rotated))
+    # One angle and one factor for all queries of a pair; least squares of one complex number.
+    turn = (after * before.conj()).sum(axis=0)
+    turn /= np.maximum((np.abs(before) ** 2).sum(axis=0), 1e-300)
+    factor = ladder.factor or dump.ladder.factor or float(np.median(np.abs(turn)))
+    turn = factor * turn / np.maximum(np.abs(turn), 1e-300)  # a rotation changes no length
+    return float(np.linalg.norm(after - turn * before) / (np.linalg.norm(after) or 1.0))
+
+
+def _complex(queries: Floats, layout: str, pairs: int) -> np.ndarray:
+    rotated = queries[:, : 2 * pairs]
+    if layout == "halves":
+        return np.asarray(rotated[:, :pairs] + 1j * rotated[:, pairs:])
+    return np.asarray(rotated[:, 0::2] + 1j * rotated[:, 1::2])

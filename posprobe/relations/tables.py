@@ -1,0 +1,232 @@
+"""Two tables of positions: which rows of one are which of the other, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.relations.rules import RULES, Finding
+from posprobe.relations.values import Floats, distance, stored_again
+
+#: Rows by which a table is tried to be shifted: reserved rows are one to four.
+LAGS = 4
+#: Most rows of which all inner products are formed.
+_MOST = 2048
+
+
+def relate_tables(
+    a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None = None
+) -> tuple[Finding, ...]:
+    """Say what the rows and the values of one table are to those of another.
+
+    Parameters
+    ----------
+    a, b
+        ``[n, d]`` and ``[m, d]``, rows that are positions, finite.
+    layouts
+        Of both; lines of positions where None.
+
+    Returns
+    -------
+    tuple
+        What differs in the rows first, then the values of those that both have.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).normal(size=(40, 8))
+    >>> [found.cause for found in relate_tables(rows, rows[2:])]
+    ['rows_cut', 'identical']
+    """
+    grids = layouts is not None and any(isinstance(layout, Grid) for layout in layouts)
+    if a.shape[1] != b.shape[1]:
+        if a.shape == b.shape[::-1] and distance(a, b.T) < RULES["transposed"].tolerance:
+            return (Finding("rows", "transposed", list(a.shape), list(b.shape)),)
+        return (Finding("rows", "width", a.shape[1], b.shape[1]),)
+    lag = row_lag(a, b)
+    cut_a, cut_b = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
+    common = min(len(cut_a), len(cut_b))
+    one, other = cut_a[:common], cut_b[:common]
+    rows: list[Finding] = []
+    if lag:
+        rows.append(Finding("rows", "rows_cut" if lag > 0 else "rows_before", value=abs(lag)))
+    values = _values(one, other)
+    if len(a) != len(b) and values.cause in ("moved", "unrelated"):
+        if resized := _resized(a, b, layouts):
+            return (resized,)
+        if grids or values.cause == "unrelated":
+            return (Finding("rows", "unrelated", len(a), len(b), values.value),)
+    elif values.cause == "unrelated":
+        return (_moved_whole(a, b, layouts, values),)
+    if len(cut_a) > common and not (lag > 0 and len(a) - lag == len(b)):
+        rows.append(Finding("rows", "truncated", len(a), len(b)))
+    elif len(cut_b) > common:
+        tail = cut_b[common:]
+        copied = len(tail) <= common and distance(cut_b[: len(tail)], tail)
+        again = copied is not False and copied < RULES["repeated"].tolerance
+        rows.append(Finding("rows", "repeated" if again else "longer", len(a), len(b)))
+    return (*rows, replace(values, a=len(a), b=len(b)))
+
+
+def _row_errors(a: Floats, b: Floats) -> Floats:
+    """Return how far rows are from each other, over the median length of a row."""
+    size = float(np.median(np.linalg.norm(a, axis=1))) or 1.0
+    return np.asarray(np.linalg.norm(b - a, axis=1) / size)
+
+
+def row_lag(a: Floats, b: Floats) -> int:
+    """Return by how many rows ``b`` begins later than ``a``, 0 unless it surely does."""
+    errors = {}
+    for lag in range(-LAGS - 1, LAGS + 2):
+        one, other = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
+        common = min(len(one), len(other))
+        if common > 0:
+            errors[lag] = float(np.median(_row_errors(one[:common], other[:common])))
+    best = min(errors, key=lambda lag: (errors[lag], abs(lag)))
+    if abs(best) > LAGS or len(a) < 3:
+        return 0
+    size = float(np.median(np.linalg.norm(a, axis=1))) or 1.0
+    neighbours = float(np.median(np.linalg.norm(np.diff(a, axis=0), axis=1))) / size
+    gained = min(errors[k] ** 2 - errors[best] ** 2 for k in (best - 1, best + 1) if k in errors)
+    sure = gained >= neighbours**2 / 2 and errors[best] < RULES["rows_cut"].tolerance
+    return best if sure else 0
+
+
+def _values(a: Floats, b: Floats) -> Finding:
+    """Say what became of the values of rows that stand for the same positions."""
+    if found := stored_again(a, b, "values"):
+        return found
+    apart, errors = distance(a, b), _row_errors(a, b)
+    for found in _simple_changes(a, b):
+        # A change of everything by one number leaves no more than a third of the difference.
+        if found.value is not None and found.value < min(RULES[found.cause].tolerance, apart / 3):
+            return found
+    away = np.flatnonzero(errors > RULES["retrained"].tolerance * np.median(errors))
+    if 0 < len(away) < len(a) / 2:
+        kept = np.delete(np.arange(len(a)), away)
+        same = stored_again(a[kept], b[kept], "values")
+        more = {"first": int(away[0]), "last": int(away[-1]), "count": len(away)}
+        if same or distance(a[kept], b[kept]) < RULES["moved"].tolerance:
+            return Finding("values", "retrained", value=float(errors[away].max()), more=more)
+    cause = "moved" if apart < RULES["moved"].tolerance else "unrelated"
+    return Finding("values", cause, value=apart)
+
+
+def _simple_changes(a: Floats, b: Floats) -> Iterator[Finding]:
+    scale = float((a * b).sum() / ((a * a).sum() or 1.0))
+    if abs(scale) > 0:
+        yield Finding("values", "scaled", value=distance(b, scale * a), more={"factor": scale})
+    row = (b - a).mean(axis=0)
+    if np.linalg.norm(row):
+        mean = float(np.linalg.norm(row) / (np.median(np.linalg.norm(a, axis=1)) or 1.0))
+        yield Finding("values", "constant_row", value=distance(b, a + row), more={"size": mean})
+
+
+def _moved_whole(
+    a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None, values: Finding
+) -> Finding:
+    """Say how the rows of a table of the same size were arranged anew."""
+    limit = RULES["reversed"].tolerance
+    if distance(a[::-1], b) < limit:
+        return Finding("rows", "reversed", len(a), len(b))
+    if a.shape[0] == a.shape[1] and distance(a.T, b) < limit:
+        return Finding("rows", "transposed", list(a.shape), list(b.shape))
+    grid = layouts[0] if layouts else None
+    if isinstance(grid, Grid):
+        cells = a.reshape(grid.height, grid.width, -1)
+        if distance(cells.swapaxes(0, 1).reshape(a.shape), b) < limit:
+            return Finding("rows", "exchanged", grid.height, grid.width)
+    found = _nearest_rows(a, b)
+    if len(set(found.tolist())) == len(a) and distance(a[found], b) < limit:
+        moved = int((found != np.arange(len(a))).sum())
+        return Finding("rows", "permuted", len(a), len(b), moved)
+    # Inner products of some rows tell a turn of the columns as well as those of all.
+    some = np.linspace(0, len(a) - 1, min(len(a), _MOST)).astype(np.intp)
+    before, after = (rows[some] @ rows[some].T for rows in (a, b))
+    if distance(before, after) < RULES["turned"].tolerance:
+        return Finding("values", "turned", value=distance(before, after))
+    return values
+
+
+def _nearest_rows(a: Floats, b: Floats) -> NDArray[np.intp]:
+    """Return for each row of ``b`` the row of ``a`` that is nearest, in blocks."""
+    squares = (a * a).sum(axis=1)
+    found = [
+        np.argmin(squares - 2 * b[begin : begin + _MOST] @ a.T, axis=1)
+        for begin in range(0, len(b), _MOST)
+    ]
+    return np.concatenate(found)
+
+
+def _resized(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) -> Finding | None:
+    """Find the interpolation that makes one table of the other."""
+    old, new = (
+        (size.height, size.width) if isinstance(size, Grid) else (size.length, 1)
+        for size in layouts or (Sequence(len(a)), Sequence(len(b)))
+    )
+    if (old[1] > 1) != (new[1] > 1):
+        return None
+    found = []
+    for method in ("linear", "bicubic", "bicubic_antialias"):
+        for corners in (False, True):
+            if corners and method == "bicubic_antialias":
+                continue
+            cells = a.reshape(*old, -1)
+            for axis in (0, 1):
+                weights = resampling(old[axis], new[axis], method, corners=corners)
+                cells = np.moveaxis(np.tensordot(weights, cells, (1, axis)), 0, axis)
+            found.append((distance(cells.reshape(len(b), -1), b), method, corners))
+    apart, method, corners = min(found)
+    if apart >= RULES["resized"].tolerance:
+        return None
+    more = {"method": method, "corners": corners}
+    shapes = (old, new) if new[1] > 1 or old[1] > 1 else (old[:1], new[:1])
+    return Finding("rows", "resized", list(shapes[0]), list(shapes[1]), apart, more=more)
+
+
+def resampling(old: int, new: int, method: str, *, corners: bool) -> Floats:
+    """Return the weights ``[new, old]`` with which one axis is interpolated.
+
+    They are those of PyTorch's ``interpolate``: linear, or cubic convolution with a = -0.75, or
+    -0.5 and a kernel that widens with the step where it is antialiased (timm, Pillow).
+
+    Parameters
+    ----------
+    old, new
+        Numbers of rows.
+    method
+        ``linear``, ``bicubic`` or ``bicubic_antialias``.
+    corners
+        Whether the first and last rows stay where they are (``align_corners``).
+    """
+    if old == new:
+        return np.eye(old)
+    at = np.arange(new)
+    step = (old - 1) / max(new - 1, 1) if corners else old / new
+    places = at * step if corners else (at + 0.5) * step - 0.5
+    wide = max(step, 1.0) if method == "bicubic_antialias" else 1.0
+    if method == "linear" and not corners:
+        places = np.maximum(places, 0.0)
+    reach = int(np.ceil(2 * wide)) + 1
+    weights = np.zeros((new, old))
+    for shift in range(-reach, reach + 1):
+        near = np.floor(places) + shift
+        share = _kernel((near - places) / wide, method)
+        if method == "bicubic_antialias":  # beyond the edge nothing counts
+            share = np.where((near >= 0) & (near < old), share, 0.0)
+        np.add.at(weights, (at, np.clip(near, 0, old - 1).astype(np.intp)), share)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def _kernel(x: Floats, method: str) -> Floats:
+    x = np.abs(x)
+    if method == "linear":
+        return np.maximum(1 - x, 0.0)
+    a = -0.5 if method == "bicubic_antialias" else -0.75  # Keys 1981, and what PyTorch took
+    inner = (a + 2) * x**3 - (a + 3) * x**2 + 1
+    outer = a * (x**3 - 5 * x**2 + 8 * x - 4)
+    return np.where(x <= 1, inner, np.where(x < 2, outer, 0.0))

@@ -1,0 +1,97 @@
+"""Numbers that were stored twice: equal, rounded to a type, or rounded in blocks."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.relations.rules import RULES, Finding
+
+Floats: TypeAlias = NDArray[np.float64]
+
+#: Numbers of a block that share a step: of GGUF's smaller types and of most others.
+BLOCK = 32
+#: Largest whole number of a block's scale, by bits: symmetric, or with one more below zero.
+_LEVELS = {8: (127, 128), 5: (15, 16), 4: (7, 8)}
+#: A stored scale is rounded to float16; steps are whole to so much of full scale.
+_WHOLE = 1e-4
+
+
+def to_type(values: Floats, name: str) -> Floats:
+    """Round to the nearest number of a type, a tie to the even one.
+
+    Parameters
+    ----------
+    values
+        Of any shape.
+    name
+        ``float32``, ``float16`` or ``bfloat16``.
+    """
+    single = np.asarray(values, dtype=np.float32)
+    if name == "float32":
+        return single.astype(np.float64)
+    if name == "float16":
+        with np.errstate(over="ignore"):
+            return np.asarray(values).astype(np.float16).astype(np.float64)
+    bits = single.view(np.uint32).astype(np.uint64)
+    kept = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32)
+    return kept.view(np.float32).astype(np.float64)
+
+
+def distance(a: Floats, b: Floats) -> float:
+    """Return the norm of the difference over the norm of ``a``; infinite where that is 0."""
+    size = float(np.linalg.norm(a))
+    return float(np.linalg.norm(b - a)) / size if size else float("inf")
+
+
+def stored_again(a: Floats, b: Floats, what: str) -> Finding | None:
+    """Find whether ``b`` is ``a``, or ``a`` rounded, or the other way round; else None.
+
+    Parameters
+    ----------
+    a, b
+        Of one shape.
+    what
+        As in `Finding`.
+    """
+    if np.array_equal(a, b):
+        return Finding(what, "identical", value=0.0)
+    for name in ("float32", "float16", "bfloat16"):
+        for one, other, whose in ((a, b, "b"), (b, a, "a")):
+            if np.array_equal(to_type(one, name), other):
+                return Finding(
+                    what, "rounded", value=distance(a, b), more={"type": name, "side": whose}
+                )
+    for one, other, whose in ((a, b, "b"), (b, a, "a")):
+        if bits := _bits(one, other):
+            return Finding(
+                what, "quantised", value=distance(a, b), more={"bits": bits, "side": whose}
+            )
+    return None
+
+
+def _bits(a: Floats, b: Floats) -> int | None:
+    """Return to how many bits ``b`` is ``a`` rounded in blocks."""
+    if b.shape[-1] % BLOCK:
+        return None
+    exact, blocks = a.reshape(-1, BLOCK), b.reshape(-1, BLOCK)
+    largest = np.abs(blocks).max(axis=1, keepdims=True)
+    there = largest[:, 0] > 0
+    if not there.any():
+        return None
+    for bits, levels in _LEVELS.items():
+        fits = np.zeros(len(blocks), dtype=bool)
+        step = np.zeros_like(largest)
+        for level in levels:
+            tried = largest / level
+            number = np.divide(blocks, tried, out=np.zeros_like(blocks), where=tried > 0)
+            whole = np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * level
+            step[whole & ~fits] = tried[whole & ~fits]
+            fits |= whole
+        if fits.all():
+            near = np.abs(exact - blocks) <= RULES["quantised"].tolerance * step
+            if near[there].mean() >= 0.99:
+                return bits
+    return None

@@ -1,0 +1,468 @@
+"""Two copies of a model: errors that people met, made again with the libraries they met them in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import relations as made
+import torch
+from hub_server import Hub
+from made_gguf import write
+from made_hub import server, waits
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from timm.layers.pos_embed import resample_abs_pos_embed
+from transformers import Gemma3TextConfig, GlmConfig, LlamaConfig
+from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as rotate_neighbours
+from transformers.models.llama.modeling_llama import (
+    LlamaRotaryEmbedding,
+    apply_rotary_pos_emb as rotate_halves,
+)
+
+import posprobe as pp
+from posprobe.cli import main
+from posprobe.errors import NoPositionTable
+from posprobe.relations.values import to_type
+from posprobe.relations.weights import reordered
+
+__all__ = ["server", "waits"]
+
+LLAMA3 = made._LLAMA3
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+HEADS, KEYS, WIDTH, HIDDEN = 4, 2, 32, 64
+#: Angles of positions 5 to 9.
+LATE = np.arange(5.0, 10.0)[:, None]
+
+
+def projections(seed: int = 0) -> dict[str, NDArray[np.float32]]:
+    """Queries and keys of three layers, whose rows have sizes of their own."""
+    draw = np.random.default_rng(seed)
+    found = {}
+    for layer in range(3):
+        for name, heads in (("q", HEADS), ("k", KEYS)):
+            rows = np.exp(0.5 * draw.normal(size=(heads * WIDTH, 1)))
+            values = (rows * draw.normal(size=(heads * WIDTH, HIDDEN))).astype(np.float32)
+            found[f"model.layers.{layer}.self_attn.{name}_proj.weight"] = values
+    return found
+
+
+def llama(folder: Path, tensors: Mapping[str, NDArray[Any]] | None = None, **changed: Any) -> str:
+    """Save a small Llama: configuration of transformers, and the weights that are compared."""
+    stated = {"rope_type": "default", "rope_theta": 5e5, **changed.pop("rope", {})}
+    config = LlamaConfig(
+        hidden_size=HIDDEN, num_attention_heads=HEADS, num_key_value_heads=KEYS, head_dim=WIDTH,
+        num_hidden_layers=3, max_position_embeddings=8192, rope_parameters=stated,
+    ).to_dict()  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**config, **changed}))
+    save_file(dict(tensors or projections()), folder / "model.safetensors")
+    return str(folder)
+
+
+def converted(
+    path: Path, *, times: int = 1, freqs: NDArray[np.float32] | None = None, kind: Any = None
+) -> str:
+    """Convert that Llama as llama.cpp does, its queries and keys reordered so many times."""
+    names = {"q": ("attn_q", HEADS), "k": ("attn_k", KEYS)}
+    tensors = {}
+    for name, values in projections().items():
+        layer, which = name.split(".")[2], name.split(".")[4][0]
+        short, heads = names[which]
+        for _ in range(times):
+            cells = values.reshape(heads, 2, WIDTH // 2, HIDDEN)
+            values = cells.swapaxes(1, 2).reshape(values.shape)
+        tensors[f"blk.{layer}.{short}.weight"] = np.ascontiguousarray(values)
+    kinds = dict.fromkeys(tensors, kind) if kind is not None else None
+    if freqs is not None:
+        tensors["rope_freqs.weight"] = freqs
+
+    def add(writer: gguf.GGUFWriter) -> None:
+        writer.add_context_length(8192)
+        writer.add_embedding_length(HIDDEN)
+        writer.add_block_count(3)
+        writer.add_head_count(HEADS)
+        writer.add_head_count_kv(KEYS)
+        writer.add_key_length(WIDTH)
+        writer.add_rope_dimension_count(WIDTH)
+        writer.add_rope_freq_base(5e5)
+
+    return write(path, "llama", tensors, add, kinds)
+
+
+def engine(path: Path, config: Any, count: int = 512, **kept: bool) -> str:
+    """Dump what transformers computes from a configuration, and one query at position 7."""
+    module = LlamaRotaryEmbedding(config)
+    width = 2 * len(module.inv_freq)
+    arrays = {}
+    cos, sin = module(torch.zeros(1, 1), torch.arange(count)[None])
+    if kept.get("cosines", True):
+        arrays = {"cos": cos[0].numpy(), "sin": sin[0].numpy()}
+    else:
+        arrays = {"inv_freq": module.inv_freq.numpy()}
+    q = torch.randn(1, 1, count, width, generator=torch.Generator().manual_seed(0))
+    rotate = rotate_neighbours if kept.get("neighbours", False) else rotate_halves
+    arrays["q"] = q[0, :, 7].numpy()
+    arrays["q_rotated"] = rotate(q, q, cos, sin)[0][0, :, 7].numpy()
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def configured(head_dim: int = WIDTH, /, **rope: Any) -> Any:
+    return LlamaConfig(
+        hidden_size=head_dim * 2, num_attention_heads=2, head_dim=head_dim,
+        max_position_embeddings=8192,
+        rope_parameters={"rope_type": "default", "rope_theta": 5e5, **rope},
+    )  # fmt: skip
+
+
+def causes(found: pp.Check) -> list[str]:
+    return [each.cause for each in found.causes]
+
+
+# In the files.
+
+
+def test_a_sound_conversion_is_alike_also_in_8_bits(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a")
+    for kind in (None, gguf.GGMLQuantizationType.Q8_0):
+        found = pp.check(a, converted(tmp_path / "b.gguf", kind=kind))
+        assert found.alike, str(found)
+        told = {each.cause for each in found.compared}
+        assert told == {
+            "same_ladder", "same_columns", "pairs_reordered", "quantised" if kind else "identical"
+        }  # fmt: skip
+
+
+def test_a_conversion_without_rope_freqs_lost_the_scaling_by_parts(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a", rope=LLAMA3)
+    found = pp.check(a, converted(tmp_path / "b.gguf"))
+    assert causes(found) == ["parts_lost"]
+    assert found.causes[0].more["last"] == pytest.approx(8)
+    omega = 5e5 ** -(np.arange(WIDTH / 2) / (WIDTH / 2))
+    scaled, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5, scaling=LLAMA3)
+    sound = converted(tmp_path / "c.gguf", freqs=(omega / scaled).astype(np.float32))
+    assert pp.check(a, sound).alike
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_queries_reordered_twice_or_not_at_all_do_not_fit_their_pairs(
+    times: int, tmp_path: Path
+) -> None:
+    found = pp.check(llama(tmp_path / "a"), converted(tmp_path / "b.gguf", times=times))
+    assert causes(found) == ["pairs_mixed_up"]
+    order = "same" if times == 0 else "to_neighbours_twice"
+    assert found.causes[0].more["order"] == order
+
+
+def test_rows_put_as_neighbours_under_an_architecture_of_halves(tmp_path: Path) -> None:
+    neighbours = {
+        name: reordered(values.astype(float), "to_neighbours", WIDTH, WIDTH)
+        for name, values in projections().items()
+    }
+    found = pp.check(llama(tmp_path / "a"), llama(tmp_path / "b", neighbours))
+    assert causes(found) == ["pairs_mixed_up"]
+    # Where neither says what it rotates, nobody can tell.
+    for name in "ab":
+        (tmp_path / name / "config.json").write_text(json.dumps({
+            "rope_theta": 5e5, "head_dim": WIDTH, "num_attention_heads": HEADS,
+        }))  # fmt: skip
+    found = pp.check(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (found.alike, found.exit_code) == (None, 7)
+
+
+def test_native_scaling_overwritten_by_linear_with_the_base_dropped(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a", rope=LLAMA3)
+    linear = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
+    found = pp.check(a, llama(tmp_path / "b", rope=linear))
+    assert causes(found) == ["parts_lost", "base", "positions_scaled"]
+    assert found.causes[1].b == pytest.approx(1e4)
+    assert found.causes[2].value == pytest.approx(4)
+
+
+def test_factor_8_for_32(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a", rope={**LLAMA3, "factor": 32.0})
+    found = pp.check(a, llama(tmp_path / "b", rope=LLAMA3))
+    assert causes(found) == ["parts_factor"]
+    assert found.causes[0].more["last"] == pytest.approx(4)
+
+
+def test_a_table_of_roberta_shifted_on_conversion(tmp_path: Path) -> None:
+    a = pp.load("sample:sapiens-roberta")
+    values = np.asarray(a.values, dtype=np.float32)
+    for cut, expected in ((0, []), (2, ["rows_cut"])):
+        path = write(
+            tmp_path / f"{cut}.gguf", "bert",
+            {"position_embd.weight": values[cut:], "token_embd.weight": np.ones((9, 4), "f4")},
+            partial(gguf.GGUFWriter.add_context_length, length=len(values) - cut),
+        )  # fmt: skip
+        assert causes(pp.check("sample:sapiens-roberta", path)) == expected
+
+
+def test_a_stale_base_beside_rope_parameters_loses(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a")
+    assert pp.check(a, llama(tmp_path / "b", rope_theta=1e4)).alike
+
+
+def test_a_table_that_timm_resampled_and_stored() -> None:
+    table = pp.load("sample:digits-vit")
+    values = torch.tensor(np.asarray(table.values, np.float32))[None]
+    theirs = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0)[0]
+    found = pp.check(table, pp.table(theirs.numpy(), grid=(12, 12)))
+    assert causes(found) == ["resized"]
+    assert found.causes[0].more == {"method": "bicubic_antialias", "corners": False}
+    plain = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0, antialias=False)[0]
+    found = pp.check(table, pp.table(plain.numpy(), grid=(12, 12)))
+    assert found.causes[0].more["method"] == "bicubic"
+
+
+# In what an engine computes.
+
+
+@pytest.mark.parametrize("cosines", [True, False])
+def test_an_engine_that_does_what_the_checkpoint_says(cosines: bool, tmp_path: Path) -> None:
+    ropes: list[dict[str, Any]] = [{}, LLAMA3, YARN]
+    for rope in ropes:
+        a = llama(tmp_path / "a", rope=rope)
+        found = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=cosines))
+        assert found.causes == (), str(found)
+        # Frequencies alone do not carry the factor that YaRN puts on cosines.
+        assert found.alike is (None if rope is YARN and not cosines else True), str(found)
+
+
+def test_an_engine_that_fell_back_to_the_default_base(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a")
+    for cosines in (True, False):
+        b = engine(tmp_path / "b.npz", configured(rope_theta=1e4), cosines=cosines)
+        found = pp.check(a, b)
+        assert causes(found) == ["base"]
+        assert found.causes[0].first_distance < 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("rope", [LLAMA3, {**LLAMA3, "factor": 32.0}])
+def test_an_engine_that_drops_llama3s_scaling_or_takes_another_factor(
+    rope: dict[str, Any], tmp_path: Path
+) -> None:
+    a = llama(tmp_path / "a", rope=rope)
+    assert causes(pp.check(a, engine(tmp_path / "b.npz", configured()))) == ["parts_lost"]
+    other = configured(**{**rope, "factor": 16.0})
+    assert causes(pp.check(a, engine(tmp_path / "c.npz", other))) == ["parts_factor"]
+
+
+def test_an_engine_with_another_factor_on_cosines(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a", rope={**YARN, "attention_factor": 1.0})
+    found = pp.check(a, engine(tmp_path / "b.npz", configured(**YARN, attention_factor=1.2773)))
+    assert causes(found) == ["factor"]
+    assert found.causes[0].b == pytest.approx(1.2773, abs=1e-5)
+
+
+def test_an_engine_that_rounds_the_ramp_of_yarn(tmp_path: Path) -> None:
+    rope = {**YARN, "rope_theta": 1.5e5}
+    a = llama(tmp_path / "a", rope={**rope, "truncate": False})
+    found = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=False))
+    assert causes(found) == ["ramp"]
+
+
+def test_linear_scaling_dropped_on_the_global_layers_of_gemma(tmp_path: Path) -> None:
+    config = Gemma3TextConfig(
+        hidden_size=64, num_attention_heads=2, num_key_value_heads=1, head_dim=32,
+        num_hidden_layers=6,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    )  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, tmp_path / "model.safetensors")
+    b = engine(tmp_path / "b.npz", configured(32, rope_theta=1e6), cosines=False)
+    several = pp.check(str(tmp_path), b)
+    assert several.exit_code == 7
+    assert "#full_attention" in str(several)
+    found = pp.check(f"{tmp_path}#full_attention", b)
+    assert causes(found) == ["positions_scaled"]
+    assert found.causes[0].value == pytest.approx(1 / 8)
+    local = engine(tmp_path / "c.npz", configured(32, rope_theta=1e4), cosines=False)
+    assert pp.check(f"{tmp_path}#sliding_attention", local).alike
+
+
+def test_an_engine_that_rotates_the_whole_head_or_spreads_the_ladder(tmp_path: Path) -> None:
+    config = GlmConfig(
+        hidden_size=64, num_attention_heads=2, head_dim=32, num_hidden_layers=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    )  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, tmp_path / "model.safetensors")
+    whole = engine(tmp_path / "b.npz", configured(32, rope_theta=1e4), cosines=False)
+    assert "columns" in causes(pp.check(str(tmp_path), whole))
+    np.savez(tmp_path / "c.npz", inv_freq=1e4 ** -(2 * np.arange(8) / 32))
+    assert causes(pp.check(str(tmp_path), str(tmp_path / "c.npz"))) == ["spread"]
+
+
+@pytest.mark.parametrize(
+    ("way", "first"), [("ladder", 56), ("all", 33), ("positions", 257), ("product", None)]
+)
+def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
+    way: str, first: float | None, tmp_path: Path
+) -> None:
+    omega = pp.encodings.rotary_frequencies(128, base=5e5)[0]
+    t, small = np.arange(512.0), to_type(omega, "bfloat16")
+    angles = {
+        "ladder": np.outer(t, small),
+        "all": to_type(np.outer(to_type(t, "bfloat16"), small), "bfloat16"),
+        "positions": np.outer(to_type(t, "bfloat16"), omega),
+        "product": to_type(np.outer(t, omega), "bfloat16"),
+    }[way]
+    for stored in ("float32", "bfloat16"):
+        cos, sin = (to_type(f(angles), stored).astype("f4") for f in (np.cos, np.sin))
+        np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
+        found = pp.check("rotary:8192x128,base=500000", str(tmp_path / "b.npz"))
+        assert found.causes[0].cause in ("ladder_rounded", "angles_rounded")
+        assert (found.causes[0].more["way"], found.causes[0].more["type"]) == (way, "bfloat16")
+        if first is not None:
+            assert found.causes[0].first_distance == pytest.approx(first, abs=1)
+
+
+def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(
+    tmp_path: Path,
+) -> None:
+    def dumped(omega: NDArray[np.float64]) -> str:
+        angles = np.outer(np.arange(64.0), omega)
+        cos, sin = (to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin))
+        np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
+        return str(tmp_path / "b.npz")
+
+    sound = pp.check("rotary:8192x128", dumped(pp.encodings.rotary_frequencies(128)[0]))
+    assert [each.cause for each in sound.compared] == ["cosines_rounded"]
+    # Over 64 positions only the sines of slow pairs tell that they were stretched.
+    scaling = {**LLAMA3, "original_max_position_embeddings": 8192}
+    lost = pp.check(
+        "rotary:8192x128", dumped(pp.encodings.rotary_frequencies(128, scaling=scaling)[0])
+    )
+    assert lost.alike is False
+
+
+def test_an_engine_with_the_other_pairing(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a")
+    b = engine(tmp_path / "b.npz", configured(), cosines=False, neighbours=True)
+    found = pp.check(a, b)
+    # transformers' neighbours take their angles from the first half of the cosines.
+    assert causes(found) == ["pairs_wrong"]
+    assert (found.causes[0].a, found.causes[0].b) == ("halves", "neighbours")
+
+
+# What cannot be told, and what cannot be.
+
+
+def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
+    omega = pp.encodings.rotary_frequencies(WIDTH, base=5e5)[0]
+    np.savez(tmp_path / "b.npz", inv_freq=omega)
+    a = llama(tmp_path / "a")
+    found = pp.check(a, str(tmp_path / "b.npz"))
+    assert (found.alike, found.causes) == (None, ())
+    q = np.ones((1, WIDTH))
+    np.savez(tmp_path / "c.npz", inv_freq=omega, q=q, q_rotated=q)  # at position 0
+    assert pp.check(a, str(tmp_path / "c.npz")).alike is None
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"inv_freq": np.array([1.0, np.nan])}, "inv_freq contains NaN"),
+        ({"inv_freq": np.zeros(4)}, "inv_freq of shape"),
+        ({"inv_freq": np.array([1.0, 1e-300])}, "inv_freq of shape"),
+        ({"inv_freq": np.zeros(0)}, "inv_freq of shape"),
+        ({"cos": np.ones((4, 3)), "sin": np.zeros((4, 2))}, "cos and sin of shape"),
+        ({"cos": np.ones((4, 4)), "sin": np.ones((4, 4)) * 3 + np.eye(4)}, "not the same everywh"),
+        ({"cos": np.cos(LATE), "sin": np.sin(LATE)}, "not that of position 0"),
+        ({"inv_freq": np.ones(2), "q": np.ones((1, 4))}, "Write both"),
+        ({"inv_freq": np.ones(2), "q": np.ones(4), "q_rotated": np.ones(6)}, "q and q_rotated"),
+        ({"inv_freq": np.array([{}], dtype=object)}, "stored as object"),
+    ],
+)  # fmt: skip
+def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
+    arrays: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "b.npz", **arrays)
+    with pytest.raises(pp.PosprobeError, match=words) as refused:
+        pp.check("rotary:4096x8", str(tmp_path / "b.npz"))
+    assert refused.value.exit_code == 4
+
+
+def test_encodings_of_two_kinds_cannot_be_compared() -> None:
+    found = pp.check("rotary:4096x128", "sample:digits-vit")
+    assert (found.alike, found.exit_code) == (None, 7)
+    assert "nothing that both have" in str(found)
+
+
+def test_neither_has_a_position(tmp_path: Path) -> None:
+    for name in "ab":
+        save_file({"x": np.ones((3, 4), "f4")}, tmp_path / f"{name}.safetensors")
+    with pytest.raises(NoPositionTable):
+        pp.check(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+
+
+def test_other_weights_are_a_difference_only_where_asked(tmp_path: Path) -> None:
+    a, b = llama(tmp_path / "a"), llama(tmp_path / "b", projections(seed=1))
+    assert pp.check(a, b).alike
+    assert causes(pp.check(a, b, same_weights=True)) == ["other_weights"]
+
+
+def test_of_a_model_on_the_hub_one_head_of_three_layers_is_read(
+    server: Hub, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(0)
+    large = {
+        f"model.layers.{layer}.self_attn.{name}_proj.weight": draw.normal(
+            size=(64 * WIDTH, HIDDEN)
+        ).astype("f4")
+        for layer in range(4)
+        for name in "qk"
+    }
+    a = Path(llama(tmp_path / "a", large, num_hidden_layers=4))
+    server.add("someone/llama", {file.name: file.read_bytes() for file in a.iterdir()})
+    found = pp.check("someone/llama", str(a))
+    assert found.alike, str(found)
+    (weights,) = (each for each in found.compared if each.what == "weights")
+    assert (weights.cause, weights.more["layers"]) == ("identical", [0, 2, 3])
+    whole = (a / "model.safetensors").stat().st_size
+    assert server.sent() < whole / 20
+
+
+def test_slopes_and_buckets() -> None:
+    assert pp.check("alibi:512x8", "alibi:1024x8").alike
+    assert causes(pp.check("alibi:512x8", "alibi:512x12")) == ["heads"]
+    assert pp.check("t5:512x32", "t5:512x32").alike
+    assert pp.check("t5:512x32", "t5:512x32,max=64").causes[0].what == "buckets"
+
+
+def command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> tuple[int, str]:
+    monkeypatch.setattr("sys.argv", ["posprobe", "check", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0), capsys.readouterr().out
+
+
+def test_the_command_says_the_verdict_first_in_twelve_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a = llama(tmp_path / "a", rope=LLAMA3)
+    b = llama(tmp_path / "b", rope={"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4})
+    code, out = command(capsys, monkeypatch, a, b)
+    assert code == 6
+    assert out.startswith("Different: ")
+    assert len(out.splitlines()) <= 12
+    code, out = command(capsys, monkeypatch, a, b, "--json")
+    document = json.loads(out)
+    assert (code, document["schema"], document["alike"]) == (6, "posprobe.check/1", False)
+    keys = {"part", "what", "cause", "a", "b", "value", "tolerance", "first_distance", "sentence"}
+    assert keys <= document["causes"][0].keys()
+    assert command(capsys, monkeypatch, a, a, "--all")[0] == 0
+    assert command(capsys, monkeypatch, a, "sample:digits-vit")[0] == 7

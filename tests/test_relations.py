@@ -1,0 +1,121 @@
+"""Every change that a copy can suffer is named; tables without relation are never kin."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import relations as made
+
+import posprobe as pp
+from posprobe.relations import RULES, Ladder, Projections, relate_ladders, relate_tables
+from posprobe.relations.ladders import harm
+from posprobe.relations.tables import resampling
+from posprobe.relations.values import to_type
+from posprobe.relations.weights import relate_projections, reordered
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[tuple[str, str, tuple[str, ...]]]:
+    return [(s, cause, tuple(f.cause for f in found)) for s, cause, found in made.cases(0)]
+
+
+def test_every_change_is_named_by_its_cause(
+    cases: list[tuple[str, str, tuple[str, ...]]],
+) -> None:
+    assert [case for case in cases if case[1] not in case[2]] == []
+    tried = Counter(cause for _, cause, _ in cases)
+    assert {*made.TABLE_CHANGES, "resized", "exchanged"} <= tried.keys()
+    assert min(tried.values()) >= 1
+    assert len(cases) > 200
+
+
+def test_only_what_was_changed_is_called_different(
+    cases: list[tuple[str, str, tuple[str, ...]]],
+) -> None:
+    alike = {cause for cause, rule in RULES.items() if rule.alike}
+    for subject, cause, names in cases:
+        assert (cause in alike) == (set(names) <= alike), (subject, cause, names)
+
+
+def test_tables_without_relation_are_no_kin() -> None:
+    assert made.false_kin(100) == 0
+
+
+# 128 columns: bases and rules of published models, and the distance from which each is felt.
+@pytest.mark.parametrize(
+    ("a", "b", "first", "rotation"),
+    [
+        ({"base": 5e5}, {"base": 1e4}, 0.77, 0.536),
+        ({"base": 1e4}, {"base": 10_001.0}, 25_040, 0.00186),
+        ({"base": 1e4, "scaling": {"rope_type": "linear", "factor": 4.0}}, {}, None, 0.444),
+        ({"base": 5e5, "scaling": made._LLAMA3}, {"base": 5e5}, 112, 0.137),
+    ],
+)  # fmt: skip
+def test_a_difference_says_from_which_distance_it_is_felt(
+    a: dict[str, object], b: dict[str, object], first: float | None, rotation: float
+) -> None:
+    one, other = (pp.encodings.rotary_frequencies(128, **given)[0] for given in (a, b))  # type: ignore[arg-type]
+    found, apart = harm(one, other)
+    assert apart == pytest.approx(rotation, rel=0.01)
+    if first is not None:
+        assert found == pytest.approx(first, rel=0.01)
+
+
+@pytest.mark.parametrize(("kind", "first"), [("bfloat16", 82), ("float16", 414)])
+def test_a_rounded_ladder_is_felt_where_arithmetic_says(kind: str, first: float) -> None:
+    omega = pp.encodings.rotary_frequencies(128)[0]
+    (found,) = relate_ladders(Ladder(omega), Ladder(to_type(omega, kind)))
+    assert (found.cause, found.more["type"]) == ("ladder_rounded", kind)
+    assert found.first_distance == pytest.approx(first, rel=0.01)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("method", ["linear", "bicubic", "bicubic_antialias"])
+@pytest.mark.parametrize("size", [9, 24])
+def test_interpolation_is_pytorchs(method: str, corners: bool, size: int) -> None:
+    torch = pytest.importorskip("torch")
+    if method == "bicubic_antialias" and corners:
+        pytest.skip("PyTorch's antialiasing is used with corners not aligned")
+    values = np.random.default_rng(0).normal(size=(14, 14))
+    mode = "bilinear" if method == "linear" else "bicubic"
+    theirs = torch.nn.functional.interpolate(
+        torch.from_numpy(values)[None, None], size=(size, size), mode=mode, align_corners=corners,
+        antialias=method == "bicubic_antialias",
+    )[0, 0].numpy()  # fmt: skip
+    weights = resampling(14, size, method, corners=corners)
+    np.testing.assert_allclose(weights @ values @ weights.T, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 7])
+def test_ladders_of_any_shape_are_related_without_failing(pairs: int) -> None:
+    draw = np.random.default_rng(pairs)
+    made_up = [
+        1e4 ** -(np.arange(pairs) / pairs), np.ones(pairs), draw.uniform(0.01, 3, pairs),
+        np.sort(draw.uniform(1e-9, 1, pairs))[::-1],
+    ]  # fmt: skip
+    for a in made_up:
+        for b in made_up:
+            found = relate_ladders(Ladder(a, 1.0, None, 2 * pairs, 512), Ladder(b))
+            assert all(each.alike for each in found) == bool(np.allclose(a, b, 1e-6, 0))
+
+
+def test_a_shift_is_found_under_noise_of_four_bits() -> None:
+    values = np.asarray(pp.load("sample:all-minilm-l6-v2").values, np.float64)
+    found = relate_tables(values, made.in_blocks(values[2:], 4))
+    assert [each.cause for each in found] == ["rows_cut", "quantised"]
+    assert found[0].value == 2
+
+
+def test_grouped_keys_and_columns_that_do_not_rotate_keep_their_order() -> None:
+    draw = np.random.default_rng(3)
+    query, key = draw.normal(size=(8 * 16, 32)), draw.normal(size=(2 * 16, 32))
+    a = Projections(query, key, 16, 8)
+    moved, keys = (reordered(each, "to_neighbours", 16, 8) for each in (query, key))
+    b = Projections(moved, keys, 16, 8)
+    order, found = relate_projections(a, b)
+    assert (order, found.cause) == ("to_neighbours", "identical")
+    np.testing.assert_array_equal(
+        b.query.reshape(8, 16, 32)[:, 8:], query.reshape(8, 16, 32)[:, 8:]
+    )

@@ -1,0 +1,377 @@
+"""Count how often `posprobe check` names what was done to a table, a ladder or a projection.
+
+    uv run python tools/relations.py
+
+Every change of its rules is made to the sample tables, to ladders of published configurations and
+to made projections, with drawn sizes; pairs without relation show false kinship. The table in
+docs/how-to/check.md is what it prints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.relations import Finding, Ladder, Projections, relate_ladders, relate_layouts
+from posprobe.relations.tables import relate_tables, resampling
+from posprobe.relations.values import to_type
+from posprobe.relations.weights import relate_projections, reordered
+
+Floats: TypeAlias = NDArray[np.float64]
+Draw: TypeAlias = np.random.Generator
+SAMPLES = (
+    "all-minilm-l6-v2", "digits-vit", "rxnmapper-albert", "sapiens-roberta", "whisper-tiny-decoder",
+)  # fmt: skip
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def in_blocks(values: Floats, bits: int) -> Floats:
+    """Round in blocks of 32 as ggml's Q8_0 and Q4_0 do, with scales in half precision."""
+    blocks = values.reshape(-1, 32)
+    if bits == 8:
+        step = np.abs(blocks).max(axis=1, keepdims=True) / 127
+    else:
+        at = np.abs(blocks).argmax(axis=1)[:, None]
+        step = np.take_along_axis(blocks, at, 1) / -8
+    step = np.where(step == 0, 1, step)
+    low, high = (-127, 127) if bits == 8 else (-8, 7)
+    codes = np.clip(np.round(blocks / step), low, high)
+    return np.asarray(codes * to_type(step, "float16")).reshape(values.shape)
+
+
+def orthogonal(width: int, draw: Draw) -> Floats:
+    """Draw a turn of the columns."""
+    q, r = np.linalg.qr(draw.normal(size=(width, width)))
+    return np.asarray(q * np.sign(np.diag(r)))
+
+
+def resized(values: Floats, layout: Layout, size: int, method: str, corners: bool) -> Floats:
+    """Interpolate a line to ``size`` rows, or a grid to ``size`` rows and columns."""
+    cells = values.reshape(layout.height, layout.width, -1) if isinstance(layout, Grid) else values
+    for axis in range(cells.ndim - 1):
+        weights = resampling(cells.shape[axis], size, method, corners=corners)
+        cells = np.moveaxis(np.tensordot(weights, cells, (1, axis)), 0, axis)
+    return np.asarray(cells.reshape(-1, values.shape[1]))
+
+
+def _noise(values: Floats, share: float, draw: Draw) -> Floats:
+    noise = draw.normal(size=values.shape)
+    return np.asarray(values + share * noise * np.linalg.norm(values) / np.linalg.norm(noise))
+
+
+def _retrained(values: Floats, draw: Draw) -> Floats:
+    first, count = int(draw.integers(0, len(values) // 2)), max(2, len(values) // 8)
+    made = _noise(values, float(draw.choice([0.0, 0.002])), draw)
+    rows = draw.normal(size=(count, values.shape[1]))
+    size = np.median(np.linalg.norm(values, axis=1)) / math.sqrt(values.shape[1])
+    made[first : first + count] = rows * size
+    return made
+
+
+def _permuted(values: Floats, draw: Draw) -> Floats:
+    # Two neighbours alone would be found again as well, but not by rows that are stored twice.
+    return values[draw.permutation(len(values))]
+
+
+#: Changes of a table's values, by the cause that is to be named.
+TABLE_CHANGES: Mapping[str, Callable[[Floats, Draw], Floats]] = {
+    "identical": lambda v, _: v.copy(),
+    "rounded": lambda v, draw: to_type(v, str(draw.choice(["float16", "bfloat16"]))),
+    "quantised": lambda v, draw: in_blocks(v, int(draw.choice([8, 4]))),
+    "moved": lambda v, draw: _noise(v, float(draw.choice([0.01, 0.05, 0.1, 0.3])), draw),
+    "rows_cut": lambda v, draw: v[int(draw.integers(1, 5)) :],
+    "rows_before": lambda v, draw: np.concatenate(
+        [draw.normal(size=(int(draw.integers(1, 5)), v.shape[1])) * v.std(), v]
+    ),
+    "truncated": lambda v, draw: v[: int(draw.integers(len(v) // 2, len(v)))],
+    "repeated": lambda v, draw: np.concatenate([v, v[: int(draw.integers(6, len(v)))]]),
+    "longer": lambda v, draw: np.concatenate(
+        [v, draw.normal(size=(int(draw.integers(6, len(v))), v.shape[1])) * v.std()]
+    ),
+    "retrained": _retrained,
+    "scaled": lambda v, draw: v * float(draw.choice([math.sqrt(v.shape[1]), 0.5, 8.0])),
+    "constant_row": lambda v, draw: v + draw.normal(size=v.shape[1]) * v.std(),
+    "reversed": lambda v, _: v[::-1],
+    "permuted": _permuted,
+    "turned": lambda v, draw: v @ orthogonal(v.shape[1], draw),
+    "unrelated": lambda v, draw: draw.normal(size=v.shape) * v.std(),
+}
+
+
+def table_cases(seed: int, tables: Mapping[str, pp.PositionTable]) -> Iterator[Any]:
+    """Yield cause and findings of every change of every table, once."""
+    for name, table in tables.items():
+        draw = np.random.default_rng([seed, len(name)])
+        values = np.asarray(table.values, np.float64)
+        for cause, change in TABLE_CHANGES.items():
+            grid = isinstance(table.layout, Grid)
+            made = change(values, draw)
+            if grid and len(made) != len(values):
+                continue
+            if cause == "quantised" and values.shape[1] % 32:
+                continue
+            if cause == "rounded" and np.array_equal(made, values):  # it is stored so
+                continue
+            layouts = (table.layout, table.layout if grid else Sequence(len(made)))
+            yield name, cause, relate_tables(values, made, layouts)
+        size = (
+            int(draw.integers(9, 20))
+            if isinstance(table.layout, Grid)
+            else int(draw.integers(len(values) // 2, 2 * len(values)))
+        )
+        size += size in (len(values), getattr(table.layout, "height", 0))
+        method = str(draw.choice(["linear", "bicubic", "bicubic_antialias"]))
+        corners = bool(draw.integers(2)) and method != "bicubic_antialias"
+        made = to_type(resized(values, table.layout, size, method, corners), "float32")
+        grid = isinstance(table.layout, Grid)
+        layouts = (table.layout, Grid(size, size) if grid else Sequence(size))
+        yield name, "resized", relate_tables(values, made, layouts)
+        if isinstance(table.layout, Grid):
+            cells = values.reshape(table.layout.height, table.layout.width, -1)
+            made = cells.swapaxes(0, 1).reshape(values.shape)
+            yield name, "exchanged", relate_tables(values, made, (table.layout, table.layout))
+
+
+# --- ladders ----------------------------------------------------------------------------------
+
+_LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+#: Ladders of published configurations: width of a head, base, share that rotates, rule, context.
+PUBLISHED: Mapping[str, tuple[int, float, float, Mapping[str, Any] | None, int]] = {
+    "Llama 2": (128, 1e4, 1.0, None, 4096),
+    "Llama 3": (128, 5e5, 1.0, None, 8192),
+    "Llama 3.1": (128, 5e5, 1.0, _LLAMA3, 131072),
+    "Llama 3.2": (64, 5e5, 1.0, {**_LLAMA3, "factor": 32.0}, 131072),
+    "Qwen2": (128, 1e6, 1.0, None, 32768),
+    "Qwen2.5, YaRN": (128, 1e6, 1.0, _YARN, 131072),
+    "Phi-2": (80, 1e4, 0.4, None, 2048),
+    "GPT-NeoX": (96, 1e4, 0.25, None, 2048),
+    "Gemma 2": (256, 1e4, 1.0, None, 8192),
+    "Gemma 3, global": (256, 1e6, 1.0, {"rope_type": "linear", "factor": 8.0}, 131072),
+}
+
+
+def published(name: str, **changed: Any) -> Ladder:
+    """Build a ladder of a published configuration, or with something changed."""
+    width, base, partial, scaling, context = PUBLISHED[name]
+    scaling = changed.get("scaling", scaling)
+    about = {"partial": changed.get("partial", partial), "max_positions": context}
+    base = changed.get("base", base)
+    omega, factor = pp.encodings.rotary_frequencies(width, base=base, scaling=scaling, **about)
+    plain = {"rope_type": "default"} if scaling else None
+    unscaled, _ = pp.encodings.rotary_frequencies(width, base=base, scaling=plain, **about)
+    return Ladder(omega, factor, unscaled, width, context)
+
+
+def _as_dumped(omega: Floats) -> Ladder:
+    return Ladder(to_type(omega, "float32"))
+
+
+def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
+    """Yield cause and findings of every change of every ladder, as an engine would dump it."""
+    for name, (width, base, partial, scaling, _) in PUBLISHED.items():
+        draw = np.random.default_rng([seed, len(name), width])
+        a = published(name)
+        pairs = len(a.omega)
+        rule = (scaling or {}).get("rope_type")
+        by_parts = rule in ("llama3", "yarn")
+        made: dict[str, Floats] = {"same_ladder": a.omega}
+        made["ladder_rounded"] = to_type(a.omega, str(draw.choice(["bfloat16", "float16"])))
+        other = float(draw.choice([1e4, 10001.0, 2e5, 1.5e6]))
+        other = other if other != base else 7e4
+        if not by_parts:
+            made["base"] = published(name, base=other).omega
+            stretch = int(draw.integers(2, 17))
+            grown = base * stretch ** (pairs / (pairs - 1))
+            made["ntk"] = published(name, base=grown).omega
+            if rule is None:
+                made["last_pair"] = base ** -(np.arange(pairs) / (pairs - 1))
+                added = {**_LLAMA3, "factor": float(draw.choice([8, 32]))}
+                made["parts_added"] = published(name, scaling=added).omega
+                if partial < 1:
+                    made["spread"] = base ** -(2 * np.arange(pairs) / width)
+                    made["columns"] = published(name, partial=1.0).omega
+        else:
+            made["parts_lost"] = published(name, scaling=None).omega
+            assert scaling is not None  # noqa: S101 - its rule was read
+            factor = {"factor": float(draw.choice([3.0, 16.0, 24.0]))}
+            made["parts_factor"] = published(name, scaling={**scaling, **factor}).omega
+            ramp: dict[str, Any] = (
+                {"beta_fast": 24.0} if rule == "yarn" else {"low_freq_factor": 2.0}
+            )
+            if rule == "yarn":
+                ramp["truncate"] = False
+            made["ramp"] = published(name, scaling={**scaling, **ramp}).omega
+        made["positions_scaled"] = a.omega / float(draw.choice([2.0, 4.0, 8.0, 0.25]))
+        made["frequencies"] = a.omega * np.exp(0.1 * draw.normal(size=pairs))
+        made["pair_order"] = a.omega[draw.permutation(pairs)]
+        for cause, omega in made.items():
+            yield name, cause, relate_ladders(a, _as_dumped(omega))
+        yield name, "factor", relate_ladders(a, Ladder(a.omega, (a.factor or 1.0) * 1.2773))
+
+
+# --- projections ------------------------------------------------------------------------------
+
+
+def projections(draw: Draw, heads: int = 4, head_dim: int = 16, width: int = 64) -> Projections:
+    """Make queries and keys whose pairs and columns have sizes of their own."""
+    rows = np.exp(0.5 * draw.normal(size=heads * head_dim))[:, None]
+    made = [rows * draw.normal(size=(heads * head_dim, width)) for _ in range(2)]
+    return Projections(made[0], made[1], head_dim, head_dim)
+
+
+def _each(given: Projections, change: Callable[[Floats], Floats]) -> Projections:
+    return Projections(change(given.query), change(given.key), given.head_dim, given.rotated)
+
+
+def _gauge(given: Projections, draw: Draw) -> Projections:
+    """Turn each pair of queries and keys by one angle: no logit changes."""
+    half, size = given.head_dim // 2, given.head_dim
+    angle = draw.uniform(1, 3, size=(len(given.query) // size, half, 1))
+
+    def turned(weight: Floats) -> Floats:
+        heads = weight.reshape(-1, size, weight.shape[1])
+        pairs = (heads[:, :half] + 1j * heads[:, half:]) * np.exp(1j * angle)
+        return np.concatenate([pairs.real, pairs.imag], axis=1).reshape(weight.shape)
+
+    return _each(given, turned)
+
+
+def _heads_moved(given: Projections, draw: Draw) -> Projections:
+    heads = len(given.query) // given.head_dim
+    order = np.roll(np.arange(heads), int(draw.integers(1, heads)))
+
+    def moved(weight: Floats) -> Floats:
+        return weight.reshape(heads, given.head_dim, -1)[order].reshape(weight.shape)
+
+    return _each(given, moved)
+
+
+def _scale_folded(given: Projections, draw: Draw) -> Projections:
+    factor = float(draw.choice([8.0, 0.25]))
+    return Projections(given.query * factor, given.key / factor, given.head_dim, given.rotated)
+
+
+def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
+    """Yield cause and findings of every change of made projections."""
+    draw = np.random.default_rng(seed)
+    a = projections(draw)
+    gain = np.exp(draw.normal(size=a.query.shape[1]))
+    kinds = ("float16", "bfloat16")
+    made: dict[str, Projections] = {
+        "identical": a,
+        "rounded": _each(a, lambda w: to_type(w, str(draw.choice(kinds)))),
+        "quantised": _each(a, lambda w: in_blocks(w, 8)),
+        "moved": _each(a, lambda w: _noise(w, 0.1, draw)),
+        "gain_folded": _each(a, lambda w: w * gain),
+        "scale_folded": _scale_folded(a, draw),
+        "heads_order": _heads_moved(a, draw),
+        "weights_transposed": _each(a, lambda w: w.T),
+        "gauge": _gauge(a, draw),
+        "other_weights": projections(draw),
+    }
+    made["rounded"] = _each(a, lambda w: to_type(w, "bfloat16"))
+    for cause, b in made.items():
+        yield "projections", cause, (relate_projections(a, b)[1],)
+    for (mine, theirs), order, cause in (
+        ((False, False), "same", "same_pairs"),
+        ((False, True), "to_neighbours", "pairs_reordered"),
+        ((True, False), "to_halves", "pairs_reordered"),
+        ((False, False), "to_neighbours", "pairs_mixed_up"),
+        ((False, True), "same", "pairs_mixed_up"),
+        ((False, True), "to_halves", "pairs_mixed_up"),
+    ):
+        change = str(draw.choice(["none", "8 bits", "noise"]))
+        query, key = (reordered(w, order, a.head_dim, a.rotated) for w in (a.query, a.key))
+        b = Projections(query, key, a.head_dim, a.rotated)
+        if change != "none":
+            again = {"8 bits": lambda w: in_blocks(w, 8), "noise": lambda w: _noise(w, 0.1, draw)}
+            b = _each(b, again[change])
+        found = relate_layouts((mine, theirs), relate_projections(a, b)[0])
+        yield "projections", cause, () if found is None else (found,)
+
+
+# --- unrelated --------------------------------------------------------------------------------
+
+
+def unrelated(seed: int) -> tuple[Floats, Floats]:
+    """Draw two tables of one shape without relation: smooth, walks, waves, or noise with a mean."""
+    draw = np.random.default_rng([7, seed])
+    n, d = int(draw.choice([64, 128, 256])), int(draw.choice([32, 64, 128]))
+
+    def one(kind: str) -> Floats:
+        steps = draw.normal(size=(n, d))
+        if kind == "walk":
+            return np.asarray(np.cumsum(steps, axis=0))
+        if kind == "smooth":
+            basis = np.cos(np.pi * np.outer(np.arange(n) + 0.5, np.arange(6)) / n)
+            return np.asarray(basis @ draw.normal(size=(6, d)))
+        if kind == "waves":
+            return np.asarray(pp.sinusoidal(n, d).values @ orthogonal(d, draw))
+        return np.asarray(steps + 3 * draw.normal(size=d))
+
+    kinds = ("walk", "smooth", "waves", "mean")
+    first, second = (one(str(draw.choice(kinds))) for _ in range(2))
+    return first, second * np.linalg.norm(first) / np.linalg.norm(second)
+
+
+#: What calls two tables kin.
+KIN = {"identical", "rounded", "quantised", "moved", "retrained", "scaled", "constant_row"}
+
+
+def false_kin(count: int) -> int:
+    """Count pairs of unrelated tables that are called kin."""
+    found = 0
+    for seed in range(count):
+        a, b = unrelated(seed)
+        names = {each.cause for each in relate_tables(a, b)}
+        found += bool(
+            names & (KIN | {"rows_cut", "rows_before", "permuted", "reversed", "resized"})
+        )
+    return found
+
+
+def cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
+    """Yield all cases of one seed: subject, cause, findings."""
+    tables = {name: pp.load(f"sample:{name}") for name in SAMPLES}
+    yield from table_cases(seed, tables)
+    yield from ladder_cases(seed)
+    for again in range(5):
+        yield from weight_cases(10 * seed + again)
+
+
+def main() -> None:
+    """Print rule by rule how many changes were named, and what others were called."""
+    right: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+    wrong: Counter[tuple[str, str, str]] = Counter()
+    for seed in range(1, 5):
+        for subject, cause, found in cases(seed):
+            names = [each.cause for each in found]
+            tried[cause] += 1
+            right[cause] += cause in names
+            if cause not in names:
+                wrong[subject, cause, " ".join(names)] += 1
+    print("| change | named right |\n| --- | ---: |")
+    for cause, count in tried.items():
+        print(f"| {cause} | {right[cause]} of {count} |")
+    print(f"| **all** | {right.total()} of {tried.total()} |")
+    for (subject, cause, called), count in wrong.items():
+        print(f"wrong: {subject}: {cause} is called {called or 'nothing'} ({count})")
+    print(f"unrelated tables called kin: {false_kin(200)} of 200")
+
+
+if __name__ == "__main__":
+    main()
