@@ -81,7 +81,8 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
     Examples
     --------
     >>> import posprobe as pp
-    >>> one, other = (Ladder(pp.encodings.rotary_frequencies(64, base=base)[0]) for base in (5e5, 1e4))
+    >>> ladder = pp.encodings.rotary_frequencies
+    >>> one, other = (Ladder(ladder(64, base=base)[0]) for base in (5e5, 1e4))
     >>> [(found.cause, round(found.b)) for found in relate_ladders(one, other)]
     [('base', 10000)]
     """
