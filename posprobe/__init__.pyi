@@ -60,6 +60,8 @@ from .forward import (
     phase_shift as phase_shift,
     random_images as random_images,
     random_tokens as random_tokens,
+    rotary_use as rotary_use,
+    sampled_tokens as sampled_tokens,
     substitution_effect as substitution_effect,
 )
 from .forward.attend import (

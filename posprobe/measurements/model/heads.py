@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from posprobe import forward
 from posprobe.analyses.head_logits import HeadsByLayer
+from posprobe.forward.streaming import has_table
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.attention import preferred_table
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.number_format import Block, cell, percent_with_error
 from posprobe.page import Table, columns
 from posprobe.report.narrator.captions_models import ALTS, LACKS, note_sentences, sharpest
+from posprobe.report.narrator.rotary import NEEDS_ADDED
 
 #: Heads that the table lists; the JSON has all.
 LISTED = 32
@@ -55,6 +57,10 @@ HEADS = ModelMeasurement[HeadsByLayer](
     tables=lambda document: (
         preferred_table(document["heads"], "by their weights", document["heads"]["layers"][0]),
         _sharpest(document["heads"]),
+    ),
+    # A model that rotates queries and keys adds no rows whose logits weights alone would give.
+    needs=lambda given: (
+        NEEDS_ADDED if forward.is_rotary(given.model) and not has_table(given.model) else ""
     ),
     from_weights=True,
 )

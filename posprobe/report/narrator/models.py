@@ -11,7 +11,7 @@ from posprobe.number_format import fine_percent, percent_with_error, show, with_
 from posprobe.questions.model_attention import First, Heads
 from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
-from posprobe.report.narrator import Template
+from posprobe.report.narrator import Template, rotary
 from posprobe.report.narrator.captions_models import worth
 from posprobe.report.narrator.words import capital, listed, some
 
@@ -32,6 +32,7 @@ ASKS: Mapping[str, str] = {
     "needed": "Does removing positions cost the model anything?",
     "few": "Are ten components of the table, or fewer, enough?",
     "random": "Is a random table enough?",
+    **rotary.ASKS,
 }
 
 
@@ -249,6 +250,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("random", "enough"): lambda f: f"{_keeps(f)}.",
     ("random", "less"): _best,
     ("random", "open"): _best,
+    **rotary.TEMPLATES,
 }
 
 
@@ -341,6 +343,7 @@ def _of_need(answer: Answer, answers: Mapping[str, Answer], _: Run) -> str:
 
 
 _CLAUSES: Mapping[str, Clause] = {
+    "distance": lambda answer, _, __: rotary.clause(answer.facts) if answer.yes else "",
     "kept": _of_states,
     "order": _of_order,
     "absolute": _of_shifts,
