@@ -50,11 +50,19 @@ QUERIES = 256
 
 
 @dataclass(frozen=True, eq=False)
-class _Handed:
+class Handed:
     """What one layer hands to attention for a batch.
 
-    Queries ``[b, heads, t, d]``, keys ``[b, groups, t, d]``, the mask (None where every key is
-    seen), what dot products are multiplied by, and what logits are capped at.
+    Parameters
+    ----------
+    query, key
+        ``[b, heads, t, d]`` and ``[b, groups, t, d]``, rotated.
+    mask
+        Additive or boolean; None where every key is seen.
+    scale
+        What dot products are multiplied by.
+    cap
+        What logits are capped at afterwards; None where they are not.
     """
 
     query: torch.Tensor
@@ -65,10 +73,15 @@ class _Handed:
 
 
 @dataclass(frozen=True, eq=False)
-class _Layer:
-    """How a layer turns, and the queries and distances that are looked at.
+class Looked:
+    """How a layer turns, and which of its queries are looked at.
 
-    ``turning`` and the first and last query of the window, the latter exclusive.
+    Parameters
+    ----------
+    turning
+        With the distances at which each of them is looked at.
+    first, stop
+        The first query of the window, and the one after its last.
     """
 
     turning: Turning
@@ -144,7 +157,7 @@ def rotary_use(
             f"{title}: {type(model).__name__} has no rotary embedding of transformers, so there "
             "are no rotated queries and keys to look at."
         )
-    found: list[tuple[dict[int, _Layer], dict[int, LayerUse]]] = []
+    found: list[tuple[dict[int, Looked], dict[int, LayerUse]]] = []
     lengths: list[int] = []
 
     def measure(
@@ -159,13 +172,13 @@ def rotary_use(
         made: dict[int, RotarySums] = {}
         lost: dict[int, LayerUse] = {}
 
-        def look(number: int, handed: _Handed) -> None:
+        def look(number: int, handed: Handed) -> None:
             if number not in layers:
                 return
             if not bool(handed.query.isfinite().all() and handed.key.isfinite().all()):
                 lost[number] = _unmeasured(number, "not_finite")
                 return
-            made[number] = _sums(handed, layers[number])
+            made[number] = window_sums(handed, layers[number])
 
         _run(model, batch, look, title)
         for number, why in lost.items():
@@ -215,7 +228,7 @@ def _unmeasured(number: int, reason: Reason, residual: float | None = None) -> L
 
 
 @contextmanager
-def _watched(model: Any, look: Callable[[int, _Handed], None], title: str) -> Iterator[None]:
+def _watched(model: Any, look: Callable[[int, Handed], None], title: str) -> Iterator[None]:
     """Show what each layer hands to attention; the layer's own attention goes on with it."""
     transformers = required("transformers")
     masks = transformers.masking_utils
@@ -230,7 +243,7 @@ def _watched(model: Any, look: Callable[[int, _Handed], None], title: str) -> It
             scale = named.get("scaling", more[0] if more else None)
             cap = named.get("softcap")
             size = query.shape[-1] ** -0.5 if scale is None else float(scale)
-            look(numbers[module], _Handed(query, key, mask, size, cap))
+            look(numbers[module], Handed(query, key, mask, size, cap))
         own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         if own is None:
             raise UsageError(
@@ -262,7 +275,7 @@ def _numbers(model: Any) -> dict[Any, int]:
 def _run(
     model: Any,
     batch: torch.Tensor,
-    look: Callable[[int, _Handed], None],
+    look: Callable[[int, Handed], None],
     title: str,
     shift: int | None = None,
 ) -> Any:
@@ -348,7 +361,7 @@ def _ladder(output: Any, pt: Any) -> NDArray[np.float64] | None:
 
 def _prepared(
     model: Any, batch: torch.Tensor, title: str
-) -> tuple[dict[int, _Layer], dict[int, LayerUse]]:
+) -> tuple[dict[int, Looked], dict[int, LayerUse]]:
     """Check that looking changes nothing, and find how each layer turns queries and keys.
 
     Returns
@@ -368,7 +381,7 @@ def _prepared(
             f"{title}: contexts of {length} tokens are longer than the {limit} positions of the "
             "model. Use shorter ones: --length."
         )
-    handed: dict[int, _Handed] = {}
+    handed: dict[int, Handed] = {}
     with step_by_step(model, title):
         plain = _states(model, batch)
     with _ladders_seen(model) as ladders:
@@ -387,11 +400,11 @@ def _prepared(
             f"{float((plain - watched).abs().max()):.1e}, so it is not measured."
         )
     moved = _shifted(model, batch, handed, title, limit)
-    layers: dict[int, _Layer] = {}
+    layers: dict[int, Looked] = {}
     unmeasured: dict[int, LayerUse] = {}
     for number, part in sorted(handed.items()):
         found = _layer(part, moved[number], ladders, length)
-        if isinstance(found, _Layer):
+        if isinstance(found, Looked):
             layers[number] = found
         else:
             unmeasured[number] = _unmeasured(number, *found)
@@ -419,14 +432,14 @@ _Both = Sequence[tuple["torch.Tensor", "torch.Tensor"]]
 
 
 def _shifted(
-    model: Any, batch: torch.Tensor, handed: Mapping[int, _Handed], title: str, limit: int | None
+    model: Any, batch: torch.Tensor, handed: Mapping[int, Handed], title: str, limit: int | None
 ) -> dict[int, _Both]:
     """Run the same tokens at later positions, and return what each layer hands over then."""
     # Frequencies can depend on the length, so contexts stay as long where there is room.
     if limit is not None and batch.shape[1] + SHIFT > limit:
         batch = batch[:, : max(limit - SHIFT, 2)]
-    first: dict[int, _Handed] = {}
-    later: dict[int, _Handed] = {}
+    first: dict[int, Handed] = {}
+    later: dict[int, Handed] = {}
     try:
         _run(model, batch, first.__setitem__, title, 0)
         _run(model, batch, later.__setitem__, title, SHIFT)
@@ -457,8 +470,8 @@ def _float(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _layer(
-    handed: _Handed, both: _Both, ladders: Sequence[NDArray[np.float64]], length: int
-) -> _Layer | tuple[Reason, float | None]:
+    handed: Handed, both: _Both, ladders: Sequence[NDArray[np.float64]], length: int
+) -> Looked | tuple[Reason, float | None]:
     """Find how a layer turns queries and keys, and its window; or why it cannot be measured."""
     if not all(bool(part.isfinite().all()) for part in (handed.query, handed.key)):
         return "not_finite", None
@@ -476,7 +489,7 @@ def _layer(
     if isinstance(window, str):
         return window, best.residual
     distances, first, stop = window
-    return _Layer(replace(best, distances=distances), first, stop)
+    return Looked(replace(best, distances=distances), first, stop)
 
 
 def _candidates(
@@ -564,8 +577,12 @@ def _window(
 # Adding up.
 
 
-def _sums(handed: _Handed, layer: _Layer) -> RotarySums:
-    """Add a layer's window up over the contexts of a batch: one context, some queries at a time."""
+def window_sums(handed: Handed, layer: Looked) -> RotarySums:
+    """Add a layer's window up over the contexts of a batch: one context, some queries at a time.
+
+    Logits are products in the model's own precision, float32 at least; sums are float64 (float32
+    on MPS).
+    """
     pt = required("torch")
     turning, first, stop = layer.turning, layer.first, layer.stop
     distances = turning.distances
