@@ -15,12 +15,12 @@ from posprobe.forward import rotary_use
 
 torch.set_num_threads(1)
 LENGTH, VOCABULARY = 40, 64
-COMMON = {
+COMMON: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
-LATENT = {
+LATENT: dict[str, Any] = {
     "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
     "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
     "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 2,
@@ -85,7 +85,9 @@ def test_what_turns_is_found_and_looking_changes_nothing(family: str) -> None:
     assert [(layer.pairs, layer.columns) for layer in found.layers] == expected
     assert all((layer.shift_check or 0.0) < 1e-5 for layer in found.layers)
     assert model.config._attn_implementation == way
-    assert "posprobe_rotary" not in transformers.AttentionInterface()
-    assert "posprobe_rotary" not in transformers.AttentionMaskInterface()
+    interfaces: tuple[Any, ...] = (
+        transformers.AttentionInterface, transformers.AttentionMaskInterface,
+    )  # fmt: skip
+    assert all("posprobe_rotary" not in interface() for interface in interfaces)
     with torch.no_grad():
         assert torch.equal(model(input_ids=given).last_hidden_state, before)

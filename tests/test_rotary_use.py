@@ -126,7 +126,8 @@ def test_hiding_distance_moves_little_of_what_the_slowest_pair_does() -> None:
     found = measured(same(slow), same(slow))
     assert found.moved < 0.05
     assert found.offset is not None
-    assert (found.offset.pair, found.offset.angle) == (3, pytest.approx(0))
+    assert found.offset.pair == 3
+    assert found.offset.angle == pytest.approx(0)
 
 
 def test_an_offset_pair_falls_as_its_angle_says() -> None:
@@ -408,7 +409,8 @@ def language_model() -> Any:
     from test_rotary_families import COMMON
 
     torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**COMMON)).eval()
+    made: Any = transformers.LlamaForCausalLM
+    model = made(transformers.LlamaConfig(**COMMON)).eval()
     with torch.no_grad():
         model.lm_head.weight *= 30  # so that the next token depends on those before
     return model
@@ -496,8 +498,8 @@ def test_token_ids_of_a_file_are_what_everything_is_run_on(saved: Path, tmp_path
         str(saved), pp.Contexts(tokens=path), only=("rotary_use", "shift"), device="cpu"
     )
     own = rotary_use(pp.load_model(str(saved), device="cpu"), [tokens()])
-    found = analysis.results["rotary_use"]
-    np.testing.assert_allclose(found.rotary_measured, own.rotary_measured, atol=1e-6)  # type: ignore[attr-defined]
+    found: Any = analysis.results["rotary_use"]
+    np.testing.assert_allclose(found.rotary_measured, own.rotary_measured, atol=1e-6)
     document = analysis.to_dict()
     assert document["contexts"]["random"] is False
     assert document["contexts"]["seed"] is None
@@ -505,6 +507,6 @@ def test_token_ids_of_a_file_are_what_everything_is_run_on(saved: Path, tmp_path
     assert json.dumps(document)
     with pytest.raises(UsageError, match="--text and --tokens"):
         pp.analyze_model(str(saved), pp.Contexts(text=path, tokens=path))
+    np.save(path, tokens() + VOCABULARY)
     with pytest.raises(UsageError, match="token ids run from"):
-        np.save(path, tokens() + VOCABULARY)
         pp.analyze_model(str(saved), pp.Contexts(tokens=path), device="cpu")
