@@ -138,7 +138,7 @@ def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> S
     )  # fmt: skip
 
 
-def rotary_of(layers: int = 2, contexts: int = 16, size: float = 1.0) -> RotaryUse:
+def rotary_of(layers: int = 2, contexts: int = 12, size: float = 1.0) -> RotaryUse:
     """Heads of a rotary model whose logits fall with distance, all but the last of each layer."""
     rng = np.random.default_rng(0)
     turning = Turning(
