@@ -49,6 +49,7 @@ from .figures import (
 from .forward import (
     load_model as load_model,
     random_images as random_images,
+    rotary_use as rotary_use,
     substitution_effect as substitution_effect,
 )
 from .forward.attend import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posprobe import forward
@@ -116,7 +117,11 @@ def analyze_model(
         reference, device=device, device_map=device_map, dtype=dtype,
         trust_remote_code=trust_remote_code,
         # A loss of random tokens says nothing; without a head a model is smaller.
-        head=given.text is not None or any(MODEL[name].head for name in wanted),
+        head=lambda empty: (
+            given.text is not None
+            or isinstance(given.tokens, Path)
+            or any(MODEL[name].head(empty) for name in wanted)
+        ),
         check=check, **where,
     )  # fmt: skip
     inputs = inputs_of(model)
@@ -172,8 +177,13 @@ def check_contexts(given: Contexts) -> None:
     UnknownReference
         If the text or the folder is not there.
     """
-    if given.text and given.images:
-        raise UsageError("--text and --images exclude each other. Leave one out.")
+    named = [
+        f"--{kind}" for kind in ("text", "images", "tokens") if getattr(given, kind) is not None
+    ]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)}: a model takes one of them. Leave the others out.")
+    if isinstance(given.tokens, Path) and not there(given.tokens):
+        raise UnknownReference(f"{given.tokens}: no such file. Check the path after --tokens.")
     if given.text and not there(given.text):
         raise UnknownReference(f"{given.text}: no such file. Check the path after --text.")
     if given.images and not folder_there(given.images):

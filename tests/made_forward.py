@@ -19,6 +19,7 @@ from posprobe.analyses.experiments import (
 from posprobe.analyses.head_logits import HeadsByLayer, head_logits
 from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
 from posprobe.analyses.moments import moments
+from posprobe.analyses.rotary_use import RotarySums, RotaryUse, Turning, rotary_result
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.substitution import (
     Substitute,
@@ -137,6 +138,32 @@ def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> S
     )  # fmt: skip
 
 
+def rotary_of(layers: int = 2, contexts: int = 12, size: float = 1.0) -> RotaryUse:
+    """Heads of a rotary model whose logits fall with distance, all but the last of each layer."""
+    rng = np.random.default_rng(0)
+    turning = Turning(
+        np.array([1.0, 0.1, 0.01]), "halves", "first", 3e-7, np.arange(16), 0.5
+    )  # fmt: skip
+    fall = -size * np.arange(16) / 8 * (np.arange(HEADS) < HEADS - 1)[:, None]
+    vectors = rng.normal(size=(2, HEADS, 3, 2)) @ [1, 1j]
+
+    def sums() -> RotarySums:
+        return RotarySums(
+            curves=fall + size * 0.02 * rng.normal(size=(contexts, HEADS, 16)),
+            within=size**2 * (1 + 0.1 * rng.random((contexts, HEADS))),
+            moved=np.full((contexts, HEADS), 0.3), capped=np.full((contexts, HEADS), 0.01),
+            query=vectors[0], key=vectors[1], rest_query=np.ones((HEADS, 2)),
+            rest_key=np.ones((HEADS, 2)), query_power=np.full((HEADS, 4), 5.0),
+            key_power=np.full((HEADS, 4), 5.0), queries=1, keys=1,
+        )  # fmt: skip
+
+    numbers = range(layers)
+    return rotary_result(
+        {number: sums() for number in numbers}, dict.fromkeys(numbers, turning), {}, length=32,
+        positions=64, source="sampled", name="made",
+    )  # fmt: skip
+
+
 def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     """Every result that a run on such positions has."""
     states = states_of(layout)
@@ -168,6 +195,7 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
         return found | {"blank": BlankImages(patterns, patterns, layout, 0, "pos_embed")}
     return found | {
         "words": replace(attention, contexts=7, layers={0: attention.layers[0]}),
+        "rotary_use": rotary_of(),
         "shift": PhaseShift(
             np.array([0, 4, 8]), np.array([0.0, 0.3, 0.5]), np.array([2.0, 2.5, 3.0]),
             "next token", 5,

@@ -35,6 +35,7 @@ FIGURES = {
     "states": {"layers", "cosines", "paths"}, "heads": {"heads", "peaks"},
     "effective": {"effective"}, "subspaces": {"overlap"}, "attention": {"attention", "first"},
     "words": {"words"}, "permutation": {"permutation"}, "shift": {"shift"}, "blank": {"blank"},
+    "rotary_use": {"rotary_curves", "rotary_usage"},
     "substitution": {"substitution", "substitution_positions", "substitution_attention"},
 }  # fmt: skip
 

@@ -19,6 +19,7 @@ from posprobe.questions import MODEL
 from posprobe.questions.base import SHARED
 from posprobe.questions.model_attention import First, Heads, Preferred
 from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
+from posprobe.questions.rotary_use import Preferring
 from posprobe.questions.substitution import Enough, Removal, Worth
 from posprobe.report.narrator import sentence
 from posprobe.report.narrator.models import TEMPLATES, summary
@@ -34,6 +35,7 @@ FACTS: dict[str, Any] = {
     "heads": Heads(3, 24, 0.9, 0.05, 2, (Preferred((-1,), 2), Preferred((0,), 1)), 2),
     "first": First(5, 0.996, 0.044),
     "blank": Blank(12, 0.25, 0.3, 1e-6),
+    "distance": Preferring(0.519, 0.0687, 0.697, 39, 0, 1, 0.876, 512, 16, 256, "sampled"),
     "needed": Removal(WORTH, 0.52, 0.03, 2.0, 0.1, 0.2, 0.02),
     "few": Enough("3 leading components", 3, 0.95, 0.02, 5, WORTH),
     "random": Enough("its rows in random order", None, 0.12, 0.03, 4, WORTH),
@@ -75,6 +77,10 @@ SAID = {
     # 99.6 % is not 100 %.
     ("first", "most"): "In attention layer 5, the first position receives 99.6 % of the attention "
     "of later positions (uniform attention: 4.4 %).",
+    ("distance", "some"): "Distance alone explains 52 % (7 to 70 %) of the differences between a "
+    "query's logits, on 16 contexts of 256 tokens sampled from the model. 39 of 40 heads have a "
+    "preferred distance, 0 have none, 1 can't be told. 88 % of the strength of queries and keys "
+    "lies in pairs that never turn within 512 positions.",
     ("needed", "loses"): "With the mean row in place of every row of wpe.weight, the next-token "
     "loss changes by 0.520 ± 0.030 nats (unchanged: 2.00 ± 0.10).",
     ("few", "enough"): "3 leading components keep 95 ± 2 % of what the table is worth to the "

@@ -4,7 +4,7 @@ import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,6 +36,15 @@ def forward(
     images: Annotated[
         Path | None,
         typer.Option("--images", metavar="DIR", help="Run the model on the images in this folder."),
+    ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--tokens",
+            metavar="FILE",
+            help="Run the model on the token ids [contexts, tokens] in this .npy file, or on "
+            "random ones: random.",
+        ),
     ] = None,
     only: Annotated[
         str | None,
@@ -102,8 +111,9 @@ def forward(
 
     Measure hidden states, attention and heads layer by layer; then permute tokens, shift positions
     and show images without content. `--only substitution` replaces the position table by its
-    explanations and measures what the model loses. Without --text or --images the inputs are random
-    tokens or pixels. Ctrl-C keeps what has been measured so far.
+    explanations and measures what the model loses. Without --text, --images or --tokens the
+    inputs are random tokens or pixels; rotary use is measured on 16 contexts that a causal language
+    model samples itself. Ctrl-C keeps what has been measured so far.
     """
     options.set_up_logging(quiet=quiet)
     with stage("Starting"):
@@ -116,7 +126,7 @@ def forward(
         check_place(folder)
     analysis = analyze_model(
         ref,
-        Contexts(text, images, contexts, length, batch_size, seed),
+        Contexts(text, images, contexts, length, batch_size, seed, _token_ids(tokens)),
         only=options.names_of(only),
         positions=None if rows is None else options.parse_rows(rows),
         layers=None if layers is None else _layers(layers),
@@ -144,3 +154,9 @@ def _layers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"--layers {text}: expected N,N,..., such as 0,6,12.") from None
+
+
+def _token_ids(text: str | None) -> Path | Literal["random"] | None:
+    if text is None:
+        return None
+    return "random" if text == "random" else Path(text)

@@ -118,8 +118,16 @@ def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:
 
 
 @contextmanager
-def step_by_step(model: Any, title: str) -> Iterator[None]:
-    """Have attention computed step by step, so that its weights exist."""
+def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
+    """Have attention computed step by step, so that its weights exist.
+
+    Parameters
+    ----------
+    model, title
+        The model, and its name for messages.
+    way
+        Name of the attention function of transformers.
+    """
     if is_timm(model):
         every: list[Any] = [getattr(block, "attn", None) for block in model.blocks]
         parts = [part for part in every if hasattr(part, "fused_attn")]
@@ -143,7 +151,7 @@ def step_by_step(model: Any, title: str) -> Iterator[None]:
         if hasattr(config, "_attn_implementation")
     ]
     try:
-        model.set_attn_implementation("eager")
+        model.set_attn_implementation(way)
     except ValueError as error:
         raise UsageError(f"{title}: it cannot show its attention ({error}).") from error
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
+from posprobe.forward.failing import refuse_overflow, running
+from posprobe.forward.models import evaluation_mode, required
+from posprobe.progress import stage
 
 #: Ends of the names of pictures.
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -62,6 +66,138 @@ def random_tokens(
     rng = np.random.default_rng(seed)
     for size in _sizes(count, batch_size):
         yield allowed[rng.integers(0, len(allowed), (size, length))]
+
+
+def generates(model: Any) -> bool:
+    """Tell whether a model of transformers predicts the next token, so that it can be sampled."""
+    return type(model).__name__.endswith(("ForCausalLM", "LMHeadModel"))
+
+
+def sampled_tokens(
+    model: Any, length: int, count: int, *, seed: int = 0, batch_size: int = 8
+) -> Iterator[NDArray[np.int64]]:
+    """Yield contexts that a causal language model writes itself, at temperature 1.
+
+    Each begins with the token that begins a text, or else with the one that ends it. A context
+    costs one step of the model per token.
+
+    Parameters
+    ----------
+    model
+        Of transformers, with its head.
+    length, count, seed, batch_size
+        As for `random_tokens`.
+
+    Yields
+    ------
+    NDArray
+        ``[b, length]``.
+
+    Raises
+    ------
+    UsageError
+        If the model does not predict the next token, or cannot be run token by token.
+    InvalidTable
+        If its logits are not finite.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> config = LlamaConfig(
+    ...     hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+    ...     vocab_size=50,
+    ... )
+    >>> model = LlamaForCausalLM(config)
+    >>> [batch.shape for batch in pp.forward.sampled_tokens(model, length=16, count=10)]
+    [(8, 16), (2, 16)]
+    """
+    title = type(model).__name__
+    if not generates(model):
+        raise UsageError(
+            f"{title}: it does not predict the next token, so it cannot be sampled. Use a text "
+            "(--text), token ids (--tokens FILE.npy) or random ones (--tokens random)."
+        )
+    config = model.config
+    begins = (config.bos_token_id, config.eos_token_id)
+    first = next((token for token in begins if isinstance(token, int)), None)
+    if first is None:
+        first = int(_ordinary(config)[0])
+    drawn = np.random.default_rng(seed).random((count, length))
+    with stage("Sampling contexts from the model (tokens)", count * (length - 1)) as done:
+        for begin in range(0, count, batch_size):
+            yield _sampled(model, drawn[begin : begin + batch_size], first, title, done)
+
+
+def _sampled(
+    model: Any, drawn: NDArray[np.float64], first: int, title: str, done: Callable[[int], None]
+) -> NDArray[np.int64]:
+    """Sample a batch by one uniform number per token, what was read before being cached."""
+    pt = required("torch")
+    cache = required("transformers").DynamicCache(config=model.config)
+    # The argument was renamed in transformers 5.24.
+    takes = inspect.signature(model.forward).parameters
+    named = {"cache" if "cache" in takes else "past_key_values": cache}
+    tokens = np.full(drawn.shape, first, dtype=np.int64)
+    with evaluation_mode(model) as device:
+        for place in range(1, drawn.shape[1]):
+            given = pt.as_tensor(tokens[:, place - 1 : place], device=device)
+            with running(model):
+                logits = model(input_ids=given, use_cache=True, **named).logits[:, -1]
+            refuse_overflow(model, logits, "the logits", title)
+            wide = logits[:, : model.config.vocab_size].cpu().double().softmax(dim=-1).numpy()
+            reached = np.cumsum(wide, axis=1)
+            for row, sums in enumerate(reached):
+                tokens[row, place] = np.searchsorted(
+                    sums / sums[-1], drawn[row, place], side="right"
+                )
+            done(len(tokens))
+    return tokens
+
+
+def file_tokens(
+    path: Path, *, count: int | None = None, length: int | None = None
+) -> NDArray[np.int64]:
+    """Read contexts of token ids from a ``.npy`` file.
+
+    Parameters
+    ----------
+    path
+        Of an array of whole numbers ``[contexts, tokens]``.
+    count, length
+        Most contexts, and tokens of each, that are taken; all where None.
+
+    Returns
+    -------
+    NDArray
+        ``[contexts, tokens]``.
+
+    Raises
+    ------
+    UnknownReference
+        If the file cannot be read.
+    UsageError
+        If it holds something else, or contexts are shorter.
+    """
+    try:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UnknownReference(
+            f"{path}: the token ids cannot be read ({error}). Name a .npy file of whole numbers "
+            "[contexts, tokens]."
+        ) from error
+    if not isinstance(found, np.ndarray) or found.ndim != 2 or 0 in found.shape or (
+        found.dtype.kind not in "iu"
+    ):  # fmt: skip
+        what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else "several"
+        raise UsageError(f"{path}: it holds {what}; whole numbers [contexts, tokens] are expected.")
+    if length and length > found.shape[1]:
+        raise UsageError(
+            f"{path}: its contexts have {found.shape[1]} tokens, fewer than {length} (--length)."
+        )
+    return found[:count, :length].astype(np.int64)
 
 
 def repeated_tokens(

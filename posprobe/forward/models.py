@@ -48,7 +48,7 @@ def load_model(
     *,
     device: Device = "auto",
     dtype: Precision = "float32",
-    head: bool = False,
+    head: bool | Callable[[nn.Module], bool] = False,
     device_map: str | None = None,
     trust_remote_code: bool = False,
     revision: str | None = None,
@@ -68,7 +68,8 @@ def load_model(
         Precision of weights and activations.
     head
         Whether to build it with the head for the task that its configuration names. Models of timm
-        always have theirs.
+        always have theirs. A function is told the model of transformers with its head and without
+        weights, and says whether to keep it.
     device_map
         How transformers spreads a model that outgrows one device, such as ``"auto"``: over all GPUs
         first, then main memory. ``device`` must then be ``"auto"``.
@@ -388,7 +389,7 @@ def _transformers(
     source: str,
     *,
     dtype: object,
-    head: bool,
+    head: bool | Callable[[nn.Module], bool],
     device_map: str | None,
     check: Callable[[nn.Module], None],
     **options: Any,
@@ -407,6 +408,8 @@ def _transformers(
             with unattended(kernels=options["trust_remote_code"], config=stated):
                 config = transformers.AutoConfig.from_pretrained(source, **options)
                 named = model_class(transformers, config)
+                if named is not None and callable(head):
+                    head = head(without_weights(transformers, named, config))
                 if not head and not is_encoder_alone(named):
                     named = None
                 # Code of a checkpoint may be of any kind.

@@ -169,6 +169,11 @@ def first_position(model: Any) -> int:
     return max((row + 1 for row in padding if row is not None), default=0)
 
 
+def has_table(model: Any) -> bool:
+    """Tell whether a model looks rows of positions up in a table."""
+    return bool(_tables(model))
+
+
 def _tables(model: Any) -> list[nn.Module]:
     named = model.named_modules() if hasattr(model, "named_modules") else ()
     return [

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from posprobe.questions import fields, grids, model_attention, models, schemes, substitution
+from posprobe.questions import (
+    fields,
+    grids,
+    model_attention,
+    models,
+    rotary_use,
+    schemes,
+    substitution,
+)
 from posprobe.questions.absolute_position import ABSOLUTE_POSITION
 from posprobe.questions.axis_rotations import AXIS_ROTATIONS
 from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
@@ -33,5 +41,5 @@ ANALYSIS = (*TABLE, *schemes.NAMES)
 MODEL = (
     models.KEPT, models.INPUT_ORDER, models.ORDER_WITHOUT, models.ABSOLUTE, models.APART,
     model_attention.HEADS, model_attention.FIRST, models.BLANK,
-    substitution.NEEDED, substitution.FEW_COMPONENTS, substitution.RANDOM,
+    rotary_use.DISTANCE, substitution.NEEDED, substitution.FEW_COMPONENTS, substitution.RANDOM,
 )  # fmt: skip

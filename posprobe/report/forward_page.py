@@ -13,7 +13,8 @@ from posprobe.report.table_page import versions
 
 #: Figures that stand on the first screen, by what they are of: the first two that there are.
 LEADING = {
-    "layers": "states", "substitution": "substitution", "heads": "heads", "cosines": "states",
+    "rotary_curves": "rotary_use", "rotary_usage": "rotary_use", "layers": "states",
+    "substitution": "substitution", "heads": "heads", "cosines": "states",
 }  # fmt: skip
 SHOWN = 2
 

@@ -14,6 +14,7 @@ from posprobe.measurements.model.blank import BLANK
 from posprobe.measurements.model.effective import EFFECTIVE
 from posprobe.measurements.model.heads import HEADS
 from posprobe.measurements.model.permutation import PERMUTATION
+from posprobe.measurements.model.rotary_use import ROTARY_USE
 from posprobe.measurements.model.shift import SHIFT
 from posprobe.measurements.model.states import STATES
 from posprobe.measurements.model.subspaces import SUBSPACES
@@ -26,6 +27,7 @@ MODEL: dict[str, ModelMeasurement[Any]] = {
     for measurement in (
         STATES,
         HEADS,
+        ROTARY_USE,
         EFFECTIVE,
         SUBSPACES,
         ATTENTION,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,9 @@ class Contexts:
         File in UTF-8, cut into windows; None draws random tokens.
     images
         Folder of pictures; None draws random pixels.
+    tokens
+        File ``.npy`` of token ids ``[contexts, tokens]``; ``"random"`` draws random tokens even
+        where a measurement would sample them from the model.
     count
         Largest number of windows or images.
     length
@@ -66,7 +69,7 @@ class Contexts:
     --------
     >>> import posprobe as pp
     >>> pp.Contexts(count=16, length=64)
-    Contexts(text=None, images=None, count=16, length=64, batch_size=8, seed=0)
+    Contexts(text=None, images=None, count=16, length=64, batch_size=8, seed=0, tokens=None)
     """
 
     text: Path | None = None
@@ -75,6 +78,12 @@ class Contexts:
     length: int | None = None
     batch_size: int = 8
     seed: int = 0
+    tokens: Path | Literal["random"] | None = None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether they are drawn: neither text, nor pictures, nor token ids of a file."""
+        return not (self.text or self.images or isinstance(self.tokens, Path))
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +97,7 @@ class Material:
     length
         Tokens of a context; None of images.
     tokenizer, windows
-        Of a text: what reads it, and ``[count, length]`` token ids, cut once.
+        Of a text: what reads it. Of a text or a file of token ids: ``[count, length]``, cut once.
     prepare
         Turns a picture of Pillow into pixels.
     """
@@ -158,6 +167,12 @@ def read_material(
         return Material(f"the pictures in {given.images}", prepare=prepare)
     if shape:
         return Material("random pixels, independent and normal")
+    if given.tokens and shape:
+        raise UsageError(f"{reference}: this model takes images: leave out --tokens.")
+    if isinstance(given.tokens, Path):
+        windows = forward.file_tokens(given.tokens, count=given.count, length=given.length)
+        check_ids(windows, model)
+        return Material(f"the token ids in {given.tokens}", windows.shape[1], windows=windows)
     longest = context_length(model)
     length = given.length or min(LENGTH, longest or LENGTH)
     if longest and length > longest:
@@ -237,7 +252,7 @@ class ModelInputs:
     @property
     def is_random(self) -> bool:
         """Whether contexts are random, neither text nor pictures."""
-        return not self.contexts.text and not self.contexts.images
+        return self.contexts.is_random
 
     @property
     def mask_token(self) -> int | None:
@@ -262,7 +277,7 @@ class ModelInputs:
     def describe(self) -> dict[str, Any]:
         """Say what the model is run on."""
         given, shape = self.contexts, image_shape(self.model)
-        seed = None if given.images or given.text else given.seed
+        seed = given.seed if given.is_random else None
         size = {"length": self.material.length} if shape is None else {"shape": list(shape)}
         return {
             "kind": self.material.kind, "random": self.is_random, **size, "seed": seed,
@@ -327,13 +342,13 @@ class ModelMeasurement(Measurement[ModelInputs, R]):
     from_weights
         Whether it runs nothing: such are measured first, so that who stops a long run has them.
     head
-        Whether it looks at the answers of the model's head, also where contexts are not text.
+        From the model without weights, whether it needs the model's head where contexts are drawn.
     rows
         From the document, its numbers as the page lists them.
     """
 
     from_weights: bool = False
-    head: bool = False
+    head: Callable[[Any], bool] = lambda _: False
     rows: Callable[[Block], Iterable[LabelledRow]] = lambda _: ()
 
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.head_logits import HeadsByLayer
+from posprobe.forward.streaming import has_table
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.attention import preferred_offsets
 from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer
 from posprobe.number_format import Block, between
 from posprobe.report.narrator.captions import LACKS
+from posprobe.report.narrator.rotary import NEEDS_ADDED
 
 #: Numbers of a head of which the range is listed, and what it is called.
 COLUMNS = {
@@ -40,5 +42,9 @@ HEADS = ModelMeasurement[HeadsByLayer](
         Drawing("peaks", lacks=LACKS["peaks"]),
     ),
     rows=_rows,
+    # A model that rotates queries and keys adds no rows whose logits weights alone would give.
+    needs=lambda given: (
+        NEEDS_ADDED if forward.is_rotary(given.model) and not has_table(given.model) else ""
+    ),
     from_weights=True,
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.experiments import PhaseShift
+from posprobe.forward.states import body_of
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasurement, only_text
 from posprobe.number_format import Block, cell
@@ -26,7 +27,9 @@ SHIFT = ModelMeasurement[PhaseShift](
     name="shift",
     title="Shifted positions",
     compute=lambda given: forward.phase_shift(
-        given.model, given.batches("shifted positions", given.few, room=True),
+        # A loss of random tokens says nothing.
+        body_of(given.model) if given.is_random else given.model,
+        given.batches("shifted positions", given.few, room=True),
         mask_token=given.mask_token, seed=given.seed, name=given.reference,
     ),
     record=PhaseShift,

@@ -61,6 +61,6 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
         ),
     ),
     slow=True,
-    head=True,
+    head=lambda _: True,
     rows=_rows,
 )

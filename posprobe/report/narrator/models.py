@@ -19,7 +19,7 @@ from posprobe.page import NONE, Line
 from posprobe.questions.model_attention import First, Heads
 from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
-from posprobe.report.narrator import Template
+from posprobe.report.narrator import Template, rotary
 from posprobe.report.narrator.lines import Form, held_against
 from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.words import capital, listed, some
@@ -264,6 +264,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("random", "enough"): lambda f: f"{_keeps(f)}.",
     ("random", "less"): _best,
     ("random", "open"): _best,
+    **rotary.TEMPLATES,
 }
 
 
@@ -356,6 +357,7 @@ def _of_need(answer: Answer, answers: Mapping[str, Answer], _: Run) -> str:
 
 
 _CLAUSES: Mapping[str, Clause] = {
+    "distance": lambda answer, _, __: rotary.clause(answer.facts) if answer.yes else "",
     "kept": _of_states,
     "order": _of_order,
     "absolute": _of_shifts,
@@ -383,6 +385,14 @@ PICTURES: Mapping[str, str] = {
     "paths": "Positions in the first two principal components of what they add, at some layers.",
     "peaks": "How many heads prefer each offset.",
     "permutation": "Relative change of the last hidden states when parts are permuted.",
+    "rotary_curves": (
+        "Mean logit of each head by distance: measured (solid), and predicted from mean queries "
+        "and keys (dashed). In the corner, the distance share."
+    ),
+    "rotary_usage": (
+        "Share of each head's strength, and of its curve, by rotary pair, fastest on top; the line "
+        "lies below the pairs that complete a turn."
+    ),
     "shift": "Relative change of the last hidden states, and loss, by shift.",
     "substitution": "Share of the worth of positions that each table in their place keeps.",
     "substitution_attention": "Attention by distance, with each table in the model's place.",
@@ -408,6 +418,7 @@ _MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "order_without": _changed,
     "absolute": _changed,
     "apart": lambda f: ("token variance", _short(f["share"])),
+    "distance": lambda f: ("heads", f"{f['yes']} of {f['yes'] + f['no'] + f['open']}"),
     "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
     "first": lambda f: (f"attention, layer {f['layer']}", _short(f["attention"])),
     "blank": lambda _: ("share that differs", ""),

@@ -40,6 +40,7 @@ ASKS: Mapping[str, str] = {
     "order_without": "Order without positions?",
     "absolute": "Absolute position matters?",
     "apart": "Positions apart from tokens?",
+    "distance": "Heads prefer a distance?",
     "heads": "Heads fixed on one offset?",
     "first": "Most attention to first?",
     "blank": "Patches differ when grey?",

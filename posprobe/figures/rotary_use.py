@@ -1,0 +1,175 @@
+"""What heads of a rotary model make of distance: their curves, and the pairs that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.figures.common import Builder, spread
+from posprobe.figures.sheet import Sheet
+from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED, RED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from posprobe.analyses.rotary_use import HeadUse, RotaryUse
+
+#: Layers and heads of a layer that curves are drawn of at most.
+MAX_LAYERS, MAX_HEADS = 12, 8
+#: Distances that are named on the axis.
+MARKS = (0, 8, 64, 512, 4096)
+
+
+def plot(ax: Axes, result: RotaryUse) -> None:
+    """Draw the measured curve of every head, coloured from its first layer to its last."""
+    from matplotlib import colormaps
+
+    numbers = [layer.layer for layer in result.layers]
+    for head in result.heads:
+        shade = numbers.index(head.layer) / max(len(numbers) - 1, 1)
+        curve = head.measured - head.measured.mean()
+        ax.plot(_distances(curve, result, head), curve, color=colormaps[ONE_SIDED](shade))
+    ax.set(xlabel="distance (tokens)", ylabel="mean logit, centred (nats)")
+
+
+def _distances(curve: NDArray[np.float64], result: RotaryUse, head: HeadUse) -> NDArray[np.int64]:
+    layer = next(layer for layer in result.layers if layer.layer == head.layer)
+    first = 1 - layer.window if layer.both_sides else 0
+    return np.arange(first, first + len(curve))
+
+
+def _curves(sheet: Sheet, results: Mapping[str, RotaryUse], _: Mapping[str, Any]) -> Figure:
+    """Draw both curves of every head: layers down, heads across, one range per layer."""
+    (found,) = results.values()
+    rows = _chosen(found)
+    across = max(map(len, rows))
+    every = max(len(_of_layer(found, row[0].layer)) for row in rows)
+    wide = (sheet.width - 0.4) / across
+    figure = sheet.figure(min(wide, 0.8) * len(rows) + 0.5)
+    grid = figure.subplots(len(rows), across, sharey="row", squeeze=False)
+    for axes, heads in zip(grid, rows, strict=True):
+        for ax in axes[len(heads) :]:
+            ax.set_axis_off()
+        for ax, head in zip(axes, heads, strict=False):
+            _one_head(ax, found, head)
+            if len(heads) < every:
+                ax.set_title(f"head {head.head}", fontsize=6, pad=2)
+        axes[0].set_ylabel(f"layer {heads[0].layer}")
+    if across == every:
+        for number, ax in enumerate(grid[0]):
+            ax.set_title(f"head {number}")
+    part = []
+    measured = {head.layer for head in found.heads}
+    if len(rows) < len(measured):
+        part.append(f"{len(rows)} of {len(measured)} layers")
+    if across < every:
+        part.append(f"the {across} heads of largest spread of {every}")
+    figure.supxlabel(
+        "distance (tokens)" + (f"; {', '.join(part)}" if part else ""), fontsize="medium"
+    )
+    return figure
+
+
+def _of_layer(found: RotaryUse, layer: int) -> list[HeadUse]:
+    return [head for head in found.heads if head.layer == layer]
+
+
+def _chosen(found: RotaryUse) -> list[list[HeadUse]]:
+    """Choose layers evenly, and of each the heads of largest spread, in their order."""
+    numbers = spread(list(dict.fromkeys(head.layer for head in found.heads)), MAX_LAYERS)
+    rows = []
+    for number in numbers:
+        heads = sorted(_of_layer(found, number), key=lambda head: -(head.spread or 0.0))
+        rows.append(sorted(heads[:MAX_HEADS], key=lambda head: head.head))
+    return rows
+
+
+def _one_head(ax: Axes, found: RotaryUse, head: HeadUse) -> None:
+    """Draw the measured curve below the predicted one, both centred, and the distance share."""
+    grey = head.answer == "no"
+    at = _distances(head.measured, found, head)
+    # Near distances matter most: the axis is logarithmic in distance + 1, to either side.
+    place = np.sign(at) * np.log2(np.abs(at) + 1)
+    measured, predicted = (curve - curve.mean() for curve in (head.measured, head.predicted))
+    ax.plot(place, measured, color=MUTED if grey else BLUE, linewidth=1.6, alpha=0.5 if grey else 1)
+    ax.plot(
+        place, predicted, color=MUTED if grey else RED, linewidth=0.8, linestyle=(0, (4, 1.5)),
+        alpha=0.5 if grey else 1,
+    )  # fmt: skip
+    if head.share is not None:
+        ax.text(
+            0.96, 0.94, f"{100 * max(head.share, 0.0):.0f}%", transform=ax.transAxes, ha="right",
+            va="top", fontsize=6, color=MUTED if grey else INK,
+        )  # fmt: skip
+    marks = [mark for mark in MARKS if mark <= at[-1]][:3]
+    ax.set_xticks(np.log2(np.array(marks) + 1), [str(mark) for mark in marks])
+    ax.tick_params(labelsize=6, pad=1, length=2)
+
+
+def _usage(sheet: Sheet, results: Mapping[str, RotaryUse], _: Mapping[str, Any]) -> Figure:
+    """Draw which pairs hold each head's strength, and which its curve: fastest pair on top."""
+    (found,) = results.values()
+    titles = ("share of the head's usage", "share of its curve")
+    across = len(titles) if not sheet.narrow else 1
+    figure = sheet.figure(2.6 * (len(titles) // across))
+    axes = figure.subplots(len(titles) // across, across, squeeze=False, sharey=True).ravel()
+    for ax, title, name in zip(axes, titles, ("usage", "curve_share"), strict=True):
+        values = _stacked([getattr(head, name) for head in found.heads])
+        ax.imshow(
+            np.clip(values, 0, 1), aspect="auto", vmin=0, vmax=1, cmap=ONE_SIDED,
+            interpolation="nearest",
+        )  # fmt: skip
+        ax.set_title(title)
+        _layers(ax, found)
+        _turning(ax, found)
+    axes[0].set_ylabel("wavelength (tokens)")
+    figure.colorbar(axes[0].images[0], ax=axes.tolist(), label="share", aspect=30)
+    return figure
+
+
+def _stacked(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Put heads side by side: ``[pairs, heads]``, NaN where a layer has fewer."""
+    made = np.full((max(map(len, columns)), len(columns)), np.nan)
+    for number, column in enumerate(columns):
+        made[: len(column), number] = column
+    return made
+
+
+def _layers(ax: Axes, found: RotaryUse) -> None:
+    """Divide layers, and name some."""
+    numbers = [head.layer for head in found.heads]
+    firsts = [k for k, number in enumerate(numbers) if k == 0 or number != numbers[k - 1]]
+    for first in firsts[1:]:
+        ax.axvline(first - 0.5, color="white", linewidth=0.6)
+    ends = [*firsts[1:], len(numbers)]
+    middles = [(first + end - 1) / 2 for first, end in zip(firsts, ends, strict=True)]
+    shown = spread(list(range(len(firsts))), 8)
+    ax.set_xticks([middles[k] for k in shown], [str(numbers[firsts[k]]) for k in shown])
+    ax.set_xlabel("layer")
+
+
+def _turning(ax: Axes, found: RotaryUse) -> None:
+    """Name wavelengths, and draw a line below the pairs that turn within the contexts.
+
+    Layers can have ladders of their own: the names are those of the first that rotates.
+    """
+    rotating = [layer.ladder for layer in found.layers if layer.pairs in ("halves", "neighbours")]
+    first = rotating[0] if rotating else np.zeros(1)
+    names = ["never" if not turn else f"{2 * np.pi / turn:,.4g}" for turn in first]
+    shown = spread(list(range(len(names))), 8)
+    ax.set_yticks(shown, [names[k] for k in shown])
+    ladders = {layer.layer: layer.ladder for layer in found.layers}
+    for number, head in enumerate(found.heads):
+        turning = int(np.sum(ladders[head.layer] * found.length >= 2 * np.pi))
+        ax.plot(
+            [number - 0.5, number + 0.5], [turning - 0.5] * 2, color=RED, linewidth=1,
+            solid_capstyle="butt",
+        )  # fmt: skip
+    ax.tick_params(length=2)
+
+
+FIGURES: Mapping[str, Builder] = {"rotary_curves": _curves, "rotary_usage": _usage}

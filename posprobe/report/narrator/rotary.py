@@ -1,0 +1,109 @@
+"""What is said of the heads of a rotary model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from posprobe.analyses.rotary_use import MIN_CONTEXTS, RotaryUse
+from posprobe.number_format import Block
+from posprobe.questions.rotary_use import Preferring
+from posprobe.report.narrator import Template
+from posprobe.report.narrator.words import percent, some
+
+#: What contexts are.
+SOURCES: Mapping[str, str] = {
+    "text": "of the text", "tokens": "of the token ids", "sampled": "sampled from the model",
+    "random": "of random tokens", "given": "",
+}  # fmt: skip
+#: Whether a layer ignores position, or why it was not measured.
+REASONS: Mapping[str, str] = {
+    "moves": "uses position",
+    "still": "ignores position",
+    "between": "can't tell: between the two thresholds",
+    "flat": "can't tell: logits are flat",
+    "no_rotation": "does not rotate",
+    "no_pairing": "not measured: no known rotation fits",
+    "not_finite": "not measured: NaN or infinity",
+    "other_keys": "not measured: keys are not chosen by distance",
+    "short_window": "not measured: too few distances",
+}
+
+
+def _on(f: Preferring) -> str:
+    return f"on {f.contexts:,} contexts of {f.length:,} tokens {SOURCES[f.source]}".rstrip()
+
+
+def _explains(f: Preferring) -> str:
+    if f.share is None or f.least is None or f.most is None:
+        return "All logits of a query are equal"
+    span = _range(f.least, f.most)
+    return (
+        f"Distance alone explains {percent(max(f.share, 0.0))} ({span}) of the differences between "
+        f"a query's logits"
+    )
+
+
+def _range(least: float, most: float) -> str:
+    """Return a range of shares; an estimate of nothing can be a little below 0."""
+    low, high = percent(max(least, 0.0)), percent(max(most, 0.0))
+    return high if low == high else f"{low.removesuffix(' %')} to {high}"
+
+
+def _counts(f: Preferring) -> str:
+    return (
+        f"{f.yes} of {some(f.heads, 'head')} {'has' if f.yes == 1 else 'have'} a preferred "
+        f"distance, {f.no} {'has' if f.no == 1 else 'have'} none, {f.open} can't be told."
+    )
+
+
+def _strength(f: Preferring) -> str:
+    if f.never is None:
+        return ""
+    return (
+        f" {percent(f.never)} of the strength of queries and keys lies in pairs that never turn "
+        f"within {f.positions:,} positions."
+    )
+
+
+def _told(f: Preferring) -> str:
+    return f"{_explains(f)}, {_on(f)}. {_counts(f)}{_strength(f)}"
+
+
+TEMPLATES: Mapping[tuple[str, str], Template] = {
+    ("distance", "some"): _told,
+    ("distance", "open"): _told,
+    ("distance", "no_head"): _told,
+    ("distance", "few_contexts"): lambda f: (
+        f"{some(f.contexts, 'context')} of {f.length:,} tokens are too few to test a head: take "
+        f"{MIN_CONTEXTS} or more."
+    ),
+    ("distance", "even"): lambda f: f"No head tells keys apart, {_on(f)}.",
+}
+
+
+def clause(f: Preferring) -> str:
+    """Say in the summary of a run how many heads prefer a distance."""
+    return f"{f.yes} of {some(f.heads, 'head')} prefer a distance ({_on(f)})."
+
+
+def peaks(heads: Sequence[Block]) -> str:
+    """List the preferred distances of a layer's heads, most frequent first."""
+    found = Counter(head["peak"] for head in heads if head["peak"] is not None).most_common(4)
+    return ", ".join(f"{peak} ({count})" for peak, count in found) or "–"
+
+
+def counts(heads: Sequence[Block]) -> str:
+    """Count a layer's heads by their answers: yes, no, can't tell."""
+    answers = Counter(head["answer"] for head in heads)
+    return " / ".join(str(answers[each]) for each in ("yes", "no", "cannot tell"))
+
+
+def no_heads(found: RotaryUse) -> str:
+    """Say why nothing can be drawn; empty where it can."""
+    return "" if found.heads else "no layer could be measured"
+
+
+#: What a measurement needs that a model lacks.
+NEEDS_ROTARY = "a text model of transformers with rotary embeddings"
+NEEDS_ADDED = "positions that are added to the input; this model rotates queries and keys"

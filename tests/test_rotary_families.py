@@ -1,0 +1,93 @@
+"""Models of many families by transformers, tiny: what turns queries and keys is found in each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+import torch
+import transformers
+
+from posprobe.forward import rotary_use
+
+torch.set_num_threads(1)
+LENGTH, VOCABULARY = 40, 64
+COMMON: dict[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 2,
+}  # fmt: skip
+HALVES, NEIGHBOURS = ("halves", "all"), ("neighbours", "all")
+#: By family: its own settings, and how columns of each layer turn.
+FAMILIES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
+    "Llama": ({}, [HALVES] * 2),
+    "Mistral": ({"sliding_window": 16}, [HALVES] * 2),
+    "Qwen2": ({}, [HALVES] * 2),
+    "Qwen3": ({"head_dim": 8}, [HALVES] * 2),
+    "Gemma2": ({"head_dim": 8, "sliding_window": 16}, [HALVES] * 2),
+    "Gemma3Text": (
+        {"head_dim": 8, "sliding_window": 16,
+         "layer_types": ["sliding_attention", "full_attention"]},
+        [HALVES] * 2,
+    ),
+    "Phi3": ({}, [HALVES] * 2),
+    "GPTNeoX": ({"rotary_pct": 0.5}, [("halves", "first")] * 2),
+    "Glm": ({"head_dim": 8, "partial_rotary_factor": 0.5}, [("neighbours", "first")] * 2),
+    "DeepseekV3": (LATENT, [("halves", "last")] * 2),
+    "SmolLM3": (
+        {"num_hidden_layers": 4, "no_rope_layer_interval": 4}, [HALVES] * 3 + [("none", "none")]
+    ),
+    "GptOss": (
+        {"head_dim": 8, "num_local_experts": 4, "sliding_window": 16}, [HALVES] * 2
+    ),
+    "Cohere": ({}, [NEIGHBOURS] * 2),
+    "Olmo2": ({}, [HALVES] * 2),
+    "StableLm": ({"partial_rotary_factor": 0.5}, [("halves", "first")] * 2),
+    "Granite": ({"attention_multiplier": 0.3}, [HALVES] * 2),
+    "Ernie4_5": ({}, [NEIGHBOURS] * 2),
+    "Starcoder2": ({}, [HALVES] * 2),
+    "ModernBert": (
+        {"local_attention": 16, "global_attn_every_n_layers": 2, "cls_token_id": 1,
+         "sep_token_id": 2},
+        [HALVES] * 2,
+    ),
+    "Esm": ({"position_embedding_type": "rotary", "mask_token_id": 3}, [HALVES] * 2),
+}  # fmt: skip
+
+
+def built(family: str, **settings: Any) -> Any:
+    config = getattr(transformers, f"{family}Config")(**{**COMMON, **settings})
+    torch.manual_seed(0)
+    return getattr(transformers, f"{family}Model")._from_config(config).eval()
+
+
+def tokens(contexts: int = 12, length: int = LENGTH, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(4, VOCABULARY, (contexts, length))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_turns_is_found_and_looking_changes_nothing(family: str) -> None:
+    settings, expected = FAMILIES[family]
+    model = built(family, **settings)
+    given = torch.as_tensor(tokens(2))
+    way = model.config._attn_implementation
+    with torch.no_grad():
+        before = model(input_ids=given).last_hidden_state
+    found = rotary_use(model, [tokens()])
+    assert [(layer.pairs, layer.columns) for layer in found.layers] == expected
+    assert all((layer.shift_check or 0.0) < 1e-5 for layer in found.layers)
+    assert model.config._attn_implementation == way
+    interfaces: tuple[Any, ...] = (
+        transformers.AttentionInterface, transformers.AttentionMaskInterface,
+    )  # fmt: skip
+    assert all("posprobe_rotary" not in interface() for interface in interfaces)
+    with torch.no_grad():
+        assert torch.equal(model(input_ids=given).last_hidden_state, before)

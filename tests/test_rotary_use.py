@@ -1,0 +1,512 @@
+"""What heads of a rotary model make of distance: closed forms, slow sums, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("transformers")
+import torch
+from made_schemas import problems, schema
+from test_rotary_families import FAMILIES, LENGTH, VOCABULARY, built, tokens
+
+import posprobe as pp
+from posprobe.analyses.rotary_use import (
+    HeadUse,
+    LayerUse,
+    Turning,
+    ignores_position,
+    judged,
+    rotary_heads,
+)
+from posprobe.errors import UnknownReference, UsageError
+from posprobe.forward import file_tokens, rotary_use, sampled_tokens
+from posprobe.forward.rotary_hook import Handed, Looked, window_sums
+from posprobe.report import read_bundle
+
+torch.set_num_threads(1)
+LADDER = 10_000.0 ** (-np.arange(4) / 4)
+SCALE = 8**-0.5
+Complexes = np.ndarray[Any, np.dtype[np.complex128]]
+
+
+# Closed forms: 4 pairs, 256 tokens, base 10,000.
+
+
+def handed(query: Complexes, key: Complexes, places: Any = None) -> Handed:
+    """Rotate unrotated pairs ``[contexts, tokens, pairs]`` of one head."""
+    places = np.arange(query.shape[1]) if places is None else places
+    turned = np.exp(1j * places[:, None] * LADDER)
+    columns = [
+        torch.as_tensor(np.concatenate([pairs.real, pairs.imag], axis=-1)[:, None])
+        for pairs in (query * turned, key * turned)
+    ]
+    return Handed(columns[0], columns[1], None, SCALE, None)
+
+
+def measured(query: Complexes, key: Complexes) -> HeadUse:
+    length = query.shape[1]
+    turning = Turning(LADDER, "halves", "all", 0.0, np.arange(length // 2), SCALE)
+    sums = window_sums(handed(query, key), Looked(turning, length // 2, length))
+    return judged(rotary_heads(0, sums, turning, length=length))[0]
+
+
+def same(value: complex | Complexes, contexts: int = 16) -> Complexes:
+    return np.broadcast_to(np.asarray(value, complex), (contexts, 256, 4)).copy()
+
+
+def noise(seed: int, contexts: int = 16) -> Complexes:
+    """Complex, of variance 1."""
+    rng = np.random.default_rng(seed)
+    pair = rng.normal(size=(2, contexts, 256, 4)) / np.sqrt(2)
+    return np.asarray(pair[0] + 1j * pair[1])
+
+
+def test_constant_queries_and_keys_have_the_kernel_of_the_ladder() -> None:
+    found = measured(same(2), same(2))
+    kernel = 4 * SCALE * np.cos(np.outer(np.arange(128), LADDER)).sum(axis=1)
+    np.testing.assert_allclose(found.measured, kernel, atol=1e-9)
+    np.testing.assert_allclose(found.predicted, kernel, atol=1e-9)
+    assert found.share == pytest.approx(1, abs=1e-9)
+    assert found.spread is not None
+    assert found.spread**2 == pytest.approx(2.096731, abs=1e-5)
+    assert found.moved == pytest.approx(0.50645, abs=1e-5)
+    assert (found.peak, found.answer) == (0, "yes")
+    assert found.curve_share.sum() == pytest.approx(1)
+    np.testing.assert_allclose(found.mean_part, 1)
+    np.testing.assert_allclose(found.usage, 0.25)
+
+
+def test_a_previous_token_head_prefers_the_distance_1() -> None:
+    found = measured(same(3), same(3 * np.exp(1j * LADDER)))
+    assert (found.peak, found.answer) == (1, "yes")
+    assert found.measured[1] == pytest.approx(36 * SCALE)
+    assert found.range == pytest.approx(13.78587, abs=1e-5)
+    assert found.spread == pytest.approx(3.28872, abs=1e-5)
+    # A pair turned by an angle of its own falls with a slope of its own.
+    assert found.offset is None or found.offset.pair in (2, 3)
+
+
+def test_white_noise_has_no_curve_and_yet_moves() -> None:
+    found = measured(noise(1), noise(2))
+    assert found.share == pytest.approx(0, abs=1e-3)
+    assert found.moved == pytest.approx(0.25, abs=0.25)
+    assert found.moved > 0.1
+    assert (found.answer, found.peak, found.by_content) == ("no", None, True)
+    assert found.means_explain is None
+
+
+def test_a_constant_amid_noise_has_the_share_that_arithmetic_gives() -> None:
+    found = measured(1 + noise(3), 1 + noise(4))
+    still = np.abs(np.exp(1j * np.outer(np.arange(128), LADDER)).mean(axis=0)) ** 2
+    curve = SCALE * np.cos(np.outer(np.arange(128), LADDER)).sum(axis=1)
+    noisy = curve.var() + SCALE**2 * (4 * 127 / 128 + np.sum(1 - still) / 2)
+    assert curve.var() == pytest.approx(0.131046, abs=1e-5)
+    assert noisy == pytest.approx(0.760270, abs=1e-4)
+    assert found.variance == pytest.approx(noisy, rel=0.03)
+    assert found.share == pytest.approx(0.172367, abs=0.015)
+    np.testing.assert_allclose(found.mean_part, 0.5, atol=0.03)
+
+
+def test_content_that_matches_itself_is_in_the_measured_curve_alone() -> None:
+    both = 2 * noise(5)
+    found = measured(both, both)
+    assert found.measured[0] == pytest.approx(16 * SCALE, abs=0.2)
+    assert np.abs(found.predicted).max() < 0.1
+    assert found.r2 is not None
+    assert found.r2 < 0.1
+
+
+def test_hiding_distance_moves_little_of_what_the_slowest_pair_does() -> None:
+    slow = np.array([0, 0, 0, 2.0])
+    found = measured(same(slow), same(slow))
+    assert found.moved < 0.05
+    assert found.offset is not None
+    assert found.offset.pair == 3
+    assert found.offset.angle == pytest.approx(0)
+
+
+def test_an_offset_pair_falls_as_its_angle_says() -> None:
+    angle = np.radians(100)
+    slow = np.array([0, 0, 0, 2.0])
+    found = measured(same(slow * np.exp(1j * angle)), same(slow))
+    assert found.offset is not None
+    assert found.offset.angle == pytest.approx(angle)
+    step = float(found.predicted[1] - found.predicted[0])
+    assert found.offset.slope == pytest.approx(step, rel=1e-3)
+
+
+def test_fewer_than_twelve_contexts_answer_nothing() -> None:
+    found = measured(same(2, 11), same(2, 11))
+    assert (found.p, found.answer, found.peak) == (None, "cannot tell", None)
+    one = measured(same(2, 1), same(2, 1))
+    assert (one.share, one.interval, one.spread) == (None, None, None)
+
+
+def test_zeros_are_undefined_and_no_error() -> None:
+    found = measured(same(0), same(0))
+    assert (found.share, found.r, found.r2) == (None, None, None)
+    assert np.isnan(found.usage).all()
+    assert (found.moved, found.range, found.answer) == (0, 0, "no")
+
+
+def test_heads_without_a_curve_are_seldom_said_to_have_one() -> None:
+    """Topics per context, with neighbours alike: what is smooth along keys is no curve."""
+    rng = np.random.default_rng(0)
+    ps = []
+    for seed in range(40):
+        pair = noise(100 + seed, 12), noise(200 + seed, 12)
+        topic = rng.normal(size=(2, 12, 1, 4)) @ np.eye(4)
+        for side in pair:
+            for place in range(1, 256):
+                side[:, place] = 0.8 * side[:, place - 1] + 0.6 * side[:, place]
+        found = measured(pair[0] + topic[0] * rng.choice([-1, 1], (12, 1, 1)), pair[1])
+        ps.append(found.p)
+        assert found.answer != "yes"
+    assert np.mean(np.array(ps) <= 0.05) < 0.2
+
+
+def test_a_layer_ignores_position_only_where_all_its_heads_do() -> None:
+    turning = Turning(LADDER, "halves", "all", 0.0, np.arange(128), SCALE)
+    quiet = 0.05 * noise(7), noise(8)
+    flat = [measured(*quiet)]
+    assert flat[0].variance < 0.01
+    assert ignores_position(turning, flat) == ("cannot tell", "flat")
+    moving = [*flat, measured(same(2), same(2))]
+    assert ignores_position(turning, moving) == ("no", "moves")
+    slow = np.array([0, 0, 0, 2.0])
+    still = [measured(same(slow) * noise(9), same(slow) * noise(10))]
+    assert still[0].variance > 0.01
+    assert ignores_position(turning, still) == ("yes", "still")
+
+
+# The same numbers, one query and one distance at a time.
+
+
+def taken(model: Any, given: Any) -> list[dict[str, Any]]:
+    """Take queries, keys and attention of every layer as the library computes them."""
+    import sys
+
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    seen: list[dict[str, Any]] = []
+
+    def look(module: Any, query: Any, key: Any, value: Any, mask: Any, **named: Any) -> Any:
+        eager = sys.modules[type(module).__module__].eager_attention_forward
+        output, weights = eager(module, query, key, value, mask, **named)
+        seen.append({
+            "q": query.double().numpy(), "k": key.double().numpy(), "scale": named["scaling"],
+            "weights": weights.double().numpy(),
+        })  # fmt: skip
+        return output, weights
+
+    AttentionInterface.register("slow", look)
+    AttentionMaskInterface.register("slow", eager_mask)
+    model.set_attn_implementation("slow")
+    try:
+        with torch.no_grad():
+            model(input_ids=torch.as_tensor(given))
+    finally:
+        model.set_attn_implementation("eager")
+    return seen
+
+
+def softmax(row: Any) -> Any:
+    row = np.exp(row - row.max())
+    return row / row.sum()
+
+
+def slowly(part: dict[str, Any], layer: LayerUse, head: int) -> dict[str, Any]:
+    """Compute the numbers of one head by loops over contexts, queries and distances."""
+    window, both = layer.window, layer.both_sides
+    distances = list(range(-window + 1 if both else 0, window))
+    group = part["q"].shape[1] // part["k"].shape[1]
+    q, k = part["q"][:, head], part["k"][:, head // group]
+    length, width = q.shape[1:]
+    queries = range(window, length - window if both else 2 * window)
+    turns = [turn for turn in layer.ladder if turn]
+    place = np.arange(2 * len(turns)) + (width - 2 * len(turns) if layer.columns == "last" else 0)
+    first, second = (
+        (place[: len(turns)], place[len(turns) :]) if layer.pairs == "halves"
+        else (place[0::2], place[1::2])
+    )  # fmt: skip
+    rest = [column for column in range(width) if column not in place]
+
+    def logit(c: int, m: int, n: int, turned: Any) -> float:
+        """Return the logit with every pair at its unrotated place times ``turned``."""
+        qs = (q[c, m, first] + 1j * q[c, m, second]) * np.exp(-1j * np.array(turns) * m)
+        ks = (k[c, n, first] + 1j * k[c, n, second]) * np.exp(-1j * np.array(turns) * n)
+        return float(part["scale"] * (
+            np.sum(qs * np.conj(ks) * turned).real + q[c, m, rest] @ k[c, n, rest]
+        ))  # fmt: skip
+
+    mean_turn = np.mean([np.exp(1j * np.array(turns) * d) for d in distances], axis=0)
+    curves, within, moved, plain = [], [], [], []
+    for c in range(len(q)):
+        rows = np.array([
+            [logit(c, m, m - d, np.exp(1j * np.array(turns) * d)) for d in distances]
+            for m in queries
+        ])  # fmt: skip
+        hidden = np.array([[logit(c, m, m - d, mean_turn) for d in distances] for m in queries])
+        plain.append(part["scale"] * np.array([[q[c, m] @ k[c, m - d] for d in distances]
+                                               for m in queries]))  # fmt: skip
+        curves.append(rows.mean(axis=0))
+        within.append(rows.var(axis=1).mean())
+        moved += [
+            np.abs(softmax(row) - softmax(other)).sum() / 2
+            for row, other in zip(rows, hidden, strict=True)
+        ]
+        np.testing.assert_allclose(rows, plain[-1], atol=1e-5)
+        # The model's own attention has the same differences, whatever else its softmax sees.
+        own = np.log(np.array([[part["weights"][c, head, m, m - d] for d in distances]
+                               for m in queries]))  # fmt: skip
+        np.testing.assert_allclose(
+            own - own.mean(axis=1, keepdims=True), rows - rows.mean(axis=1, keepdims=True),
+            atol=1e-4,
+        )  # fmt: skip
+    covariances = [
+        np.mean((one - one.mean()) * (other - other.mean()))
+        for a, one in enumerate(curves) for b, other in enumerate(curves) if a != b
+    ]  # fmt: skip
+    return {
+        "measured": np.mean(curves, axis=0), "variance": np.mean(within),
+        "share": np.mean(covariances) / np.mean(within), "moved": np.mean(moved),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma3Text", "Glm", "DeepseekV3", "ModernBert"])
+def test_sums_are_those_of_slow_loops(family: str) -> None:
+    model = built(family, **FAMILIES[family][0]).double()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            # Random weights hardly attend: larger ones do.
+            if any(part in name for part in ("q_proj", "k_proj", "q_b", "kv_b", "Wqkv")):
+                weight *= 12
+    given = tokens(3, 32)
+    found = rotary_use(model, [given[:2], given[2:]])
+    seen = taken(model, given)
+    for place, layer in enumerate(found.layers):
+        head = found.heads[place * 4 + 3]
+        assert (head.layer, head.head) == (layer.layer, 3)
+        slow = slowly(seen[place], layer, 3)
+        np.testing.assert_allclose(head.measured, slow["measured"], atol=1e-6)
+        for key in ("variance", "share", "moved"):
+            assert getattr(head, key) == pytest.approx(slow[key], abs=1e-6, rel=1e-6)
+
+
+def test_windows_are_those_that_the_model_sees() -> None:
+    windows = {
+        family: [layer.window for layer in rotary_use(built(family, **FAMILIES[family][0]),
+                                                      [tokens(2, 64)]).layers]
+        for family in ("Llama", "Gemma3Text", "ModernBert")
+    }  # fmt: skip
+    assert windows["Llama"] == [32, 32]
+    assert windows["Gemma3Text"] == [16, 32]
+    # 64 tokens to both sides, or as far as a local layer sees: half of 16 and oneself.
+    assert windows["ModernBert"] == [21, 9]
+
+
+def test_batches_do_not_matter() -> None:
+    model = built("Llama")
+    one = rotary_use(model, [tokens()])
+    many = rotary_use(model, np.split(tokens(), 6))
+    np.testing.assert_allclose(one.rotary_measured, many.rotary_measured, atol=1e-6)
+    np.testing.assert_allclose(one.rotary_c, many.rotary_c, atol=1e-7)
+    assert one.contexts == many.contexts == 12
+
+
+def test_a_capped_model_says_how_many_logits_are_near_the_cap() -> None:
+    model = built("Gemma2", **FAMILIES["Gemma2"][0], attn_logit_softcapping=1e-3)
+    capped = [head.capped for head in rotary_use(model, [tokens()]).heads]
+    assert all(share is not None and share > 0.5 for share in capped)
+    assert all(head.capped is None for head in rotary_use(built("Llama"), [tokens()]).heads)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_passes_its_own_shift_check(dtype: torch.dtype) -> None:
+    model = built("Llama")
+    exact = rotary_use(model, [tokens()])
+    ladder = model.rotary_emb.inv_freq.clone()
+    model.to(dtype)
+    rough = rotary_use(model, [tokens()]).layers[0].ladder
+    assert np.abs(rough / exact.layers[0].ladder - 1).max() > 1e-4  # rounded with the weights
+    # As models are loaded, frequencies stay in float32, and are read so, whatever cosines are in.
+    model.rotary_emb.inv_freq = ladder
+    rounded = rotary_use(model, [tokens()])
+    np.testing.assert_allclose(rounded.layers[0].ladder, exact.layers[0].ladder, rtol=1e-6)
+    assert 1e-5 < (rounded.layers[0].shift_check or 0) < 0.02
+    for one, other in zip(exact.heads, rounded.heads, strict=True):
+        np.testing.assert_allclose(one.usage, other.usage, rtol=0.02)
+
+
+# What cannot be measured.
+
+
+def test_a_layer_with_nan_is_left_out_and_the_others_are_measured() -> None:
+    model = built("Llama", num_hidden_layers=3)
+    model.layers[1].self_attn.q_proj.weight.data[0, 0] = float("nan")
+    found = rotary_use(model, [tokens()])
+    assert [layer.reason for layer in found.layers[1:]] == ["not_finite"] * 2
+    assert {head.layer for head in found.heads} == {0}
+    assert np.isnan(found.rotary_usage[1:]).all()
+    assert np.isfinite(found.rotary_usage[0]).all()
+    assert found.layers[1].ignores is None
+
+
+def test_a_rotation_that_no_ladder_explains_is_not_measured() -> None:
+    model = built("Llama")
+    own = model.layers[1].self_attn.q_proj
+    # What depends on absolute position is no rotation.
+    own.register_forward_hook(
+        lambda _, __, output: output * (1 + model.rotary_emb.seen[:, :, None])
+    )
+    model.rotary_emb.register_forward_hook(
+        lambda module, given, named, _: setattr(
+            module, "seen", (named.get("position_ids", given[-1]) / 10).float()
+        ),
+        with_kwargs=True,
+    )
+    found = rotary_use(model, [tokens()])
+    assert found.layers[1].reason == "no_pairing"
+    assert found.layers[0].shift_check is not None
+    assert found.layers[0].shift_check < 1e-5
+    assert {head.layer for head in found.heads} == {0}
+    assert (found.layers[1].shift_check or 0) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("family", "length", "text"),
+    [
+        ("Llama", 31, "contexts of 31 tokens are too short"),
+        ("Llama", 129, "longer than the 128 positions"),
+        ("Falcon", LENGTH, "do not use the attention interface"),
+        ("GPT2", LENGTH, "has no rotary embedding"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_one_sentence(
+    family: str, length: int, text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        rotary_use(built(family), [tokens(2, length)])
+
+
+def test_contexts_that_fill_the_positions_leave_room_for_the_shift_check() -> None:
+    found = rotary_use(built("Llama"), [tokens(2, 128)])
+    assert all((layer.shift_check or 0) < 1e-5 for layer in found.layers)
+    assert (found.length, found.layers[0].window) == (128, 64)
+
+
+# Contexts.
+
+
+def language_model() -> Any:
+    import transformers
+    from test_rotary_families import COMMON
+
+    torch.manual_seed(0)
+    made: Any = transformers.LlamaForCausalLM
+    model = made(transformers.LlamaConfig(**COMMON)).eval()
+    with torch.no_grad():
+        model.lm_head.weight *= 30  # so that the next token depends on those before
+    return model
+
+
+def test_sampled_tokens_are_drawn_from_what_the_model_predicts() -> None:
+    model = language_model()
+    made = np.concatenate(list(sampled_tokens(model, 24, 5, seed=3, batch_size=2)))
+    again = np.concatenate(list(sampled_tokens(model, 24, 5, seed=3, batch_size=5)))
+    np.testing.assert_array_equal(made, again)
+    assert (made[:, 0] == 1).all()
+    drawn = np.random.default_rng(3).random((5, 24))
+    with torch.no_grad():
+        predicted = model(input_ids=torch.as_tensor(made)).logits.double().softmax(-1).numpy()
+    sums = predicted[:, :-1].cumsum(axis=-1)
+    token = made[:, 1:, None]
+    above = np.take_along_axis(sums, token, axis=-1)[..., 0]
+    below = above - np.take_along_axis(predicted[:, :-1], token, axis=-1)[..., 0]
+    assert (below - 1e-5 <= drawn[:, 1:]).all()
+    assert (drawn[:, 1:] <= above + 1e-5).all()
+    assert len(np.unique(made)) > 10
+
+
+def test_a_model_without_a_head_is_not_sampled() -> None:
+    with pytest.raises(UsageError, match="does not predict the next token"):
+        next(sampled_tokens(built("Llama"), 8, 2))
+
+
+def test_token_ids_are_read_from_a_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "ids.npy", tokens().astype(np.int32))
+    np.testing.assert_array_equal(
+        file_tokens(tmp_path / "ids.npy", count=3, length=8), tokens()[:3, :8]
+    )
+    np.save(tmp_path / "floats.npy", np.zeros((2, 3)))
+    with pytest.raises(UsageError, match="whole numbers"):
+        file_tokens(tmp_path / "floats.npy")
+    with pytest.raises(UsageError, match="fewer than 41"):
+        file_tokens(tmp_path / "ids.npy", length=41)
+    (tmp_path / "text.npy").write_text("no array")
+    with pytest.raises(UnknownReference, match="cannot be read"):
+        file_tokens(tmp_path / "text.npy")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    language_model().save_pretrained(folder)
+    return folder
+
+
+def test_a_run_samples_contexts_and_follows_the_schema(saved: Path, tmp_path: Path) -> None:
+    analysis = pp.analyze_model(
+        str(saved), pp.Contexts(count=12, length=32), only=("rotary_use",), device="cpu"
+    )
+    folder = analysis.save(tmp_path / "bundle")
+    document = read_bundle(folder)
+    assert problems(schema("forward"), document) == []
+    block = document["rotary_use"]
+    assert (block["source"], block["contexts"], block["length"]) == ("sampled", 12, 32)
+    assert [len(layer["ladder"]) for layer in block["layers"]] == [4, 4]
+    told = next(each for each in document["verdict"]["answers"] if each["question"] == "distance")
+    assert "12 contexts of 32 tokens sampled from the model" in told["sentence"]
+    with np.load(folder / "arrays.npz") as arrays:
+        assert arrays["rotary_measured"].shape == (2, 4, 16)
+        assert arrays["rotary_c"].shape == (2, 4, 4, 2)
+    assert {"rotary_curves.svg", "rotary_usage.svg"} <= {
+        path.name for path in (folder / "figures").iterdir()
+    }
+
+
+def test_a_default_run_measures_rotary_use_and_asks_no_weights_for_logits(saved: Path) -> None:
+    given = pp.Contexts(count=4, length=32, tokens="random")
+    analysis = pp.analyze_model(str(saved), given, nulls=0, device="cpu")
+    assert "rotary_use" in analysis.results
+    assert "heads" not in {*analysis.results, *analysis.missing}
+    assert analysis.to_dict()["rotary_use"]["source"] == "random"
+    # A loss of random tokens says nothing.
+    assert analysis.to_dict()["shift"]["loss"] is None
+
+
+def test_token_ids_of_a_file_are_what_everything_is_run_on(saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ids.npy"
+    np.save(path, tokens())
+    analysis = pp.analyze_model(
+        str(saved), pp.Contexts(tokens=path), only=("rotary_use", "shift"), device="cpu"
+    )
+    own = rotary_use(pp.load_model(str(saved), device="cpu"), [tokens()])
+    found: Any = analysis.results["rotary_use"]
+    np.testing.assert_allclose(found.rotary_measured, own.rotary_measured, atol=1e-6)
+    document = analysis.to_dict()
+    assert document["contexts"]["random"] is False
+    assert document["contexts"]["seed"] is None
+    assert document["shift"]["loss"] is not None
+    assert json.dumps(document)
+    with pytest.raises(UsageError, match="--text and --tokens"):
+        pp.analyze_model(str(saved), pp.Contexts(text=path, tokens=path))
+    np.save(path, tokens() + VOCABULARY)
+    with pytest.raises(UsageError, match="token ids run from"):
+        pp.analyze_model(str(saved), pp.Contexts(tokens=path), device="cpu")
