@@ -132,7 +132,7 @@ COMMANDS = {
     "report": ["report", "bundle"],
     "index": ["report", "."],
 }
-QUIET = {"analyze": ["--nulls", "0", "--quiet"], "figure": ["--nulls", "0"]}
+QUIET = {"analyze": ["--nulls", "0", "--quiet"]}
 QUIET["compare"] = ["--only", "norms", *QUIET["analyze"]]
 
 

@@ -63,10 +63,9 @@ def test_several_tables_and_a_formula_that_takes_the_first_ones_shape(
 ) -> None:
     np.save(tmp_path / "walk.npy", walk(50, 8))
     refs = ("walk.npy", "sinusoidal")
-    code, out, err = figure("comparison", *refs, "-o", "f.pdf", "--span", "page", "--nulls", "2")
+    code, out, err = figure("comparison", *refs, "-o", "f.pdf", "--span", "page")
     assert code == 0, err
     assert "sinusoidal:50x8" in out
-    assert "2 random walks" in out
     (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+)", (tmp_path / "f.pdf").read_bytes())
     assert float(box) / 72 == pytest.approx(16 / 2.54, abs=1e-3)
 
@@ -139,11 +138,9 @@ def test_two_runs_in_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
         (["heads", "sinusoidal:16x8", "-o", "f.pdf"], "table of positions"),
         (["similarity", "rotary:64x32", "-o", "f.pdf"], "kind heads"),
         (["shift", "sinusoidal:16x8", "sinusoidal:16x4", "-o", "f.pdf"], "one table"),
-        (["nulls", "sinusoidal:16x8", "-o", "f.pdf", "--nulls", "0"], "--nulls 1"),
         *(
             (["series", "sweep", "-o", "f.pdf", *option], "series takes --venue and --span only")
             for option in (
-                ["--nulls", "3"],
                 ["--seed", "1"],
                 ["--device", "cpu"],
                 ["--grid", "2x2"],

@@ -122,7 +122,6 @@ posprobe.cli.main()
         ["analyze", "sinusoidal:12x4", "--only", "all,foo"],
         ["compare", "sinusoidal:12x4", "sinusoidal:14x4", "--nulls", "-1"],
         ["compare", "t5:8x2", "sinusoidal:14x4", "--nulls", "-1"],
-        ["figure", "norms", "sinusoidal:12x4", "-o", "f.pdf", "--nulls", "-1"],
     ],
     ids=" ".join,
 )

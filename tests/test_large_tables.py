@@ -383,8 +383,7 @@ def test_a_mosaic_of_a_large_grid_shows_the_cosines_of_single_patches() -> None:
     assert MAX_TILES == 16
 
 
-@pytest.mark.parametrize("log", [False, True])
-def test_an_area_of_many_points_keeps_their_extremes(log: bool) -> None:
+def test_an_area_of_many_points_keeps_their_extremes() -> None:
     from matplotlib.figure import Figure
 
     n = 50_000
@@ -392,7 +391,7 @@ def test_an_area_of_many_points_keeps_their_extremes(log: bool) -> None:
     low = -np.ones(n)
     low[31_415] = -9
     ax = Figure().subplots()
-    area(ax, (at, low, -low), log=log, label="band")
+    area(ax, (at, low, -low), label="band")
     (path,) = ax.collections[0].get_paths()
     corners = np.asarray(path.vertices)
     assert len(corners) <= 2 * MAX_POINTS + 3

@@ -37,15 +37,6 @@ def forward(
         Path | None,
         typer.Option("--images", metavar="DIR", help="Run the model on the images in this folder."),
     ] = None,
-    tokens: Annotated[
-        str | None,
-        typer.Option(
-            "--tokens",
-            metavar="FILE",
-            help="Run the model on the token ids [contexts, tokens] in this .npy file, or on "
-            "random ones: random.",
-        ),
-    ] = None,
     only: Annotated[
         str | None,
         typer.Option(
@@ -57,6 +48,15 @@ def forward(
     length: Annotated[
         int | None,
         typer.Option("--length", metavar="N", min=2, help="Tokens per window [default: 128]."),
+    ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            "--tokens",
+            metavar="FILE",
+            help="Run the model on the token ids [contexts, tokens] in this .npy file, or on "
+            "random ones: random.",
+        ),
     ] = None,
     contexts: Annotated[
         int,
