@@ -50,6 +50,7 @@ from .forward import (
     load_model as load_model,
     random_images as random_images,
     rotary_use as rotary_use,
+    sampled_tokens as sampled_tokens,
     substitution_effect as substitution_effect,
 )
 from .forward.attend import (
