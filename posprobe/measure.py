@@ -182,7 +182,7 @@ def check_contexts(given: Contexts) -> None:
     ]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)}: a model takes one of them. Leave the others out.")
-    if isinstance(given.tokens, Path) and not there(given.tokens):
+    if isinstance(given.tokens, Path) and not given.tokens.is_file():
         raise UnknownReference(f"{given.tokens}: no such file. Check the path after --tokens.")
     if given.text and not there(given.text):
         raise UnknownReference(f"{given.text}: no such file. Check the path after --text.")

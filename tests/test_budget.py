@@ -173,6 +173,8 @@ def test_errors_cover_what_was_planted(one: str, other: str) -> None:
         whole = float(np.square(values - values.mean(axis=0)).sum())
         found = pp.budget(values)
         assert found.explained
+        covered = {each.part for each in found.parts if each.error is not None}
+        assert covered >= {one, other} & {"smooth", "walk", "line"}
         for each in found.around_mean():
             if each.error is not None:
                 planted = {one: 0.7, other: 0.3}.get(each.part, 0.0)

@@ -36,11 +36,16 @@ def decide(
     return answers
 
 
+def discovery_bar(ps: Iterable[float | None]) -> float:
+    """Return the largest p-value at which the false discovery rate holds; 0 where none does."""
+    known = sorted(p for p in ps if p is not None)
+    return max((p for k, p in enumerate(known, 1) if p <= RATE * k / len(known)), default=0.0)
+
+
 def hold_rate(own: Iterable[Answer]) -> list[Answer]:
     """Leave open each yes that fails the false discovery rate over all p-values."""
     own = list(own)
-    ps = sorted(answer.p for answer in own if answer.p is not None)
-    bar = max((p for k, p in enumerate(ps, 1) if p <= RATE * k / len(ps)), default=0.0)
+    bar = discovery_bar(answer.p for answer in own)
     return [
         answer.corrected("cannot tell", "among_many", "number of questions")
         if answer.yes and answer.p is not None and answer.p > bar

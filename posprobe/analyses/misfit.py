@@ -19,7 +19,7 @@ from posprobe.analyses.wave_search import Waves
 DRAWS = 99
 #: Level of a misfit, and how much of the variance must be misplaced beyond what is in such draws:
 #: planted parts of the model are flagged in 5 of 320 tables; torus knots, bridges and moving
-#: averages in 57 of 60.
+#: averages in 117 of 120.
 LEVEL, LEAST = 0.02, 0.01
 #: Families whose errors cover what was planted: 2 of their root mean squares in 151 of 151 tables.
 #: Those of noise do in 66 of 100.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.decide import RATE
+from posprobe.analyses.decide import discovery_bar
 from posprobe.analyses.facts import Number, Verdict
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, limits
@@ -596,9 +596,8 @@ def judged(heads: Sequence[HeadUse]) -> tuple[HeadUse, ...]:
     stands at a false discovery rate of 0.05 over all heads (Benjamini & Hochberg 1995). No needs a
     share below 0.05 at the upper end, or fewer nats.
     """
-    ps = sorted(head.p for head in heads if head.p is not None)
-    bar = max((p for k, p in enumerate(ps, 1) if p <= RATE * k / len(ps)), default=0.0)
-    answers = [_answer(head, min(bar, LEVEL)) for head in heads]
+    level = min(discovery_bar(head.p for head in heads), LEVEL)
+    answers = [_answer(head, level) for head in heads]
     return tuple(
         replace(head, answer=answer, peak=head.peak if answer == "yes" else None)
         for head, answer in zip(heads, answers, strict=True)

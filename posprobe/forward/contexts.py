@@ -182,7 +182,8 @@ def file_tokens(
         If it holds something else, or contexts are shorter.
     """
     try:
-        found = np.load(path, allow_pickle=False)
+        # Mapped: of a long file only the contexts that are taken are read.
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise UnknownReference(
             f"{path}: the token ids cannot be read ({error}). Name a .npy file of whole numbers "

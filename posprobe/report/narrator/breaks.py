@@ -84,9 +84,10 @@ def _breaks(f: Breaks) -> str:
         begin = listed([str(right) for _, right in f.pairs], 8)
         said = f"The table breaks before positions {begin}. At the first: {first}."
     for part in f.same:
+        some_of = f" ({part.around} of {part.rotations})" if part.around < part.rotations else ""
         said += (
-            f" Positions {part.first}–{part.last} rotate in the same planes, which hold "
-            f"{percent(part.held)} of their variance."
+            f" Positions {part.first}–{part.last} rotate in the same planes{some_of}, which "
+            f"explain {percent(part.held)} of their variance."
         )
     return said
 

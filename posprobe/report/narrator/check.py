@@ -110,7 +110,7 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
             f"{'' if f.more['corners'] else 'not '}aligned"
         ),
     ),
-    "turned": ("B has its columns turned.", lambda _: "columns turned, inner products kept"),
+    "turned": ("B has its columns rotated.", lambda _: "columns rotated, inner products kept"),
     "same_ladder": (
         None,
         lambda f: f"base {number(f.a)} in both" if f.a else "equal",

@@ -291,6 +291,8 @@ def summary(answers: Mapping[str, Answer], run: Run) -> str:
 def _note(run: Run) -> str:
     if not (run.random and run.contexts):
         return ""
+    if "rotary_use" in run.results and run.results["rotary_use"].source != "random":
+        return "(All else: on random tokens.)"
     return f"(Measured on random {'pixels' if run.images else 'tokens'}.)"
 
 
