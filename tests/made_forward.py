@@ -19,7 +19,8 @@ from posprobe.analyses.experiments import (
 from posprobe.analyses.head_logits import HeadsByLayer, head_logits
 from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
 from posprobe.analyses.moments import moments
-from posprobe.analyses.rotary_use import RotarySums, RotaryUse, Turning, rotary_result
+from posprobe.analyses.rotary_heads import RotarySums, Turning, rotary_result
+from posprobe.analyses.rotary_use import RotaryUse
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.substitution import (
     Substitute,

@@ -15,17 +15,13 @@ from made_schemas import problems, schema
 from test_rotary_families import FAMILIES, LENGTH, VOCABULARY, built, tokens
 
 import posprobe as pp
-from posprobe.analyses.rotary_use import (
-    HeadUse,
-    LayerUse,
-    Turning,
-    ignores_position,
-    judged,
-    rotary_heads,
-)
+from posprobe.analyses.rotary_heads import Turning, ignores_position, judged, rotary_heads
+from posprobe.analyses.rotary_use import HeadUse, LayerUse
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
-from posprobe.forward.rotary_hook import Handed, Looked, window_sums
+from posprobe.forward.rotary_attention import Handed
+from posprobe.forward.rotary_check import Looked
+from posprobe.forward.rotary_use import window_sums
 from posprobe.report import read_bundle
 
 torch.set_num_threads(1)

@@ -24,9 +24,7 @@ from posprobe.forward.models import (
     load_tokenizer as load_tokenizer,
 )
 from posprobe.forward.permute import permutation_effect as permutation_effect
-from posprobe.forward.rotary_hook import (
-    is_rotary as is_rotary,
-    rotary_use as rotary_use,
-)
+from posprobe.forward.rotary_attention import is_rotary as is_rotary
+from posprobe.forward.rotary_use import rotary_use as rotary_use
 from posprobe.forward.shift import phase_shift as phase_shift
 from posprobe.forward.substitute import substitution_effect as substitution_effect

@@ -1,0 +1,278 @@
+"""How each layer of a rotary model turns queries and keys, checked by shifting positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.rotary_heads import Turning
+from posprobe.analyses.rotary_use import LayerUse, Pairs, Reason
+from posprobe.errors import UsageError
+from posprobe.forward.attend import step_by_step
+from posprobe.forward.models import required
+from posprobe.forward.rotary_attention import (
+    Handed,
+    ladders_seen,
+    last_states,
+    run_watched,
+    stated_context,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+#: Positions that the shift check moves by: no multiple of any usual period.
+SHIFT = 37
+#: Positions of a context that the shift check compares: at later ones the rounding of angles in
+#: float32 grows beyond what another base leaves.
+COMPARED = 64
+#: Residual of the shift check below which a candidate is right, by bytes of a number: other ladders
+#: and pairings leave at least three times as much.
+PASSES = {"float64": 1e-5, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2.5e-2}
+#: Fewest tokens of a context, and fewest distances of a window.
+MIN_LENGTH, MIN_WINDOW = 32, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """How a layer turns, and which of its queries are looked at.
+
+    Parameters
+    ----------
+    turning
+        With the distances at which each of them is looked at.
+    first, stop
+        The first query of the window, and the one after its last.
+    """
+
+    turning: Turning
+    first: int
+    stop: int
+
+
+def unmeasured_layer(number: int, reason: Reason, residual: float | None = None) -> LayerUse:
+    """Return the record of a layer that cannot be measured."""
+    return LayerUse(
+        layer=number, ignores=None, reason=reason, window=0, both_sides=False, ladder=np.zeros(0),
+        pairs=None, columns=None, shift_check=residual,
+    )  # fmt: skip
+
+
+def prepared(
+    model: Any, batch: torch.Tensor, title: str
+) -> tuple[dict[int, Looked], dict[int, LayerUse]]:
+    """Check that looking changes nothing, and find how each layer turns queries and keys.
+
+    Returns
+    -------
+    tuple
+        The layers that can be measured, and the others, by number.
+    """
+    pt = required("torch")
+    length, limit = batch.shape[1], stated_context(model)
+    if length < MIN_LENGTH:
+        raise UsageError(
+            f"{title}: contexts of {length} tokens are too short to tell distances apart: use "
+            f"{MIN_LENGTH} or more (--length)."
+        )
+    if limit and length > limit:
+        raise UsageError(
+            f"{title}: contexts of {length} tokens are longer than the {limit} positions of the "
+            "model. Use shorter ones: --length."
+        )
+    handed: dict[int, Handed] = {}
+    with step_by_step(model, title):
+        plain = last_states(model, batch)
+    with ladders_seen(model) as ladders:
+        watched = run_watched(model, batch, handed.__setitem__, title)
+    if not handed:
+        raise UsageError(
+            f"{title}: the layers of {type(model).__name__} do not use the attention interface of "
+            "transformers, so their queries and keys cannot be seen."
+        )
+    same = (plain == watched) | (plain.isnan() & watched.isnan())
+    # A GPU adds up in another order now and then; main memory does not.
+    close = plain.device.type != "cpu" and pt.allclose(plain, watched, rtol=1e-4, atol=1e-5)
+    if not (bool(same.all()) or close):
+        raise UsageError(
+            f"{title}: outputs change when attention is looked at, by up to "
+            f"{float((plain - watched).abs().max()):.1e}, so it is not measured."
+        )
+    moved = _shifted(model, batch, handed, title, limit)
+    layers: dict[int, Looked] = {}
+    unmeasured: dict[int, LayerUse] = {}
+    for number, part in sorted(handed.items()):
+        found = _layer(part, moved[number], ladders, length)
+        if isinstance(found, Looked):
+            layers[number] = found
+        else:
+            unmeasured[number] = unmeasured_layer(number, *found)
+    if not layers:
+        reasons = {layer.reason for layer in unmeasured.values()}
+        residuals = [use.shift_check for use in unmeasured.values() if use.shift_check is not None]
+        least = f" (least residual of the shift check: {min(residuals):.1e})" if residuals else ""
+        raise UsageError(
+            f"{title}: no layer can be measured: "
+            f"{', '.join(WHY[reason] for reason in sorted(reasons))}{least}."
+        )
+    return layers, unmeasured
+
+
+#: Why a layer cannot be measured.
+WHY: Mapping[str, str] = {
+    "no_pairing": "no rotation that is known explains its queries and keys",
+    "not_finite": "its queries or keys hold NaN or infinity",
+    "other_keys": "which keys it sees does not depend on distance alone",
+    "short_window": f"it sees fewer than {MIN_WINDOW} distances",
+}
+
+#: Queries and keys ``[b, heads, t, d]`` of the same tokens at positions from 0 and from `SHIFT`.
+_Both = Sequence[tuple["torch.Tensor", "torch.Tensor"]]
+
+
+def _shifted(
+    model: Any, batch: torch.Tensor, handed: Mapping[int, Handed], title: str, limit: int | None
+) -> dict[int, _Both]:
+    """Run the same tokens at later positions, and return what each layer hands over then."""
+    # Frequencies can depend on the length, so contexts stay as long where there is room.
+    if limit is not None and batch.shape[1] + SHIFT > limit:
+        batch = batch[:, : max(limit - SHIFT, 2)]
+    first: dict[int, Handed] = {}
+    later: dict[int, Handed] = {}
+    try:
+        run_watched(model, batch, first.__setitem__, title, 0)
+        run_watched(model, batch, later.__setitem__, title, SHIFT)
+    except UsageError as error:
+        raise UsageError(
+            f"{title}: its positions cannot be shifted, so its rotation cannot be checked ({error})"
+        ) from error
+    unmoved = all(bool((first[number].query == part.query).all()) for number, part in later.items())
+    if unmoved:
+        raise UsageError(
+            f"{title}: its queries do not change when positions start later, so its rotation "
+            "cannot be checked."
+        )
+    return {
+        number: [
+            (wide_enough(one)[:, :, :COMPARED], wide_enough(other)[:, :, :COMPARED])
+            for one, other in (
+                (first[number].query, later[number].query),
+                (first[number].key, later[number].key),
+            )
+        ]
+        for number in handed
+    }
+
+
+def wide_enough(tensor: torch.Tensor) -> torch.Tensor:
+    """Return numbers of half precision as float32, others as they are."""
+    return tensor.float() if tensor.element_size() < 4 else tensor
+
+
+def _layer(
+    handed: Handed, both: _Both, ladders: Sequence[NDArray[np.float64]], length: int
+) -> Looked | tuple[Reason, float | None]:
+    """Find how a layer turns queries and keys, and its window; or why it cannot be measured."""
+    if not all(bool(part.isfinite().all()) for part in (handed.query, handed.key)):
+        return "not_finite", None
+    dtype = str(handed.query.dtype).removeprefix("torch.")
+    best = min(
+        (
+            replace(candidate, residual=_residual(candidate, both))
+            for candidate in _candidates(ladders, handed.query.shape[-1], handed.scale)
+        ),
+        key=lambda candidate: candidate.residual,
+    )
+    if not best.residual < PASSES[dtype]:
+        return "no_pairing", best.residual
+    window = _window(handed.mask, length)
+    if isinstance(window, str):
+        return window, best.residual
+    distances, first, stop = window
+    return Looked(replace(best, distances=distances), first, stop)
+
+
+def _candidates(
+    ladders: Sequence[NDArray[np.float64]], width: int, scale: float
+) -> Iterator[Turning]:
+    """Yield all ways in which columns of a width may turn, beside not turning at all."""
+    nothing = np.zeros(0, dtype=np.int64)
+    yield Turning(np.zeros(0), "none", "none", 0.0, nothing, scale)
+    ways: tuple[Pairs, Pairs] = ("halves", "neighbours")
+    for ladder in ladders:
+        if 0 < 2 * len(ladder) <= width:
+            for pairs in ways:
+                if 2 * len(ladder) == width:
+                    yield Turning(ladder, pairs, "all", 0.0, nothing, scale)
+                else:
+                    yield Turning(ladder, pairs, "first", 0.0, nothing, scale)
+                    yield Turning(ladder, pairs, "last", 0.0, nothing, scale)
+
+
+def _residual(turning: Turning, both: _Both) -> float:
+    """Return the norm of the change of unrotated queries and keys over theirs, the larger."""
+    found = []
+    for one, other in both:
+        changes, sizes = [], []
+        first = unrotated(one, turning, 0)
+        later = unrotated(other, turning, SHIFT)
+        for a, b in zip(first, later, strict=True):
+            changes.append(float((a - b).abs().double().square().sum()))
+            sizes.append(float(a.abs().double().square().sum()))
+        found.append((sum(changes) / sum(sizes)) ** 0.5 if sum(sizes) else 0.0)
+    return max(found)
+
+
+def unrotated(
+    tensor: torch.Tensor, turning: Turning, start: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Undo the rotation of queries or keys at positions that begin at a number.
+
+    Returns
+    -------
+    tuple
+        ``[..., t, pairs]``, complex, and ``[..., t, columns]`` those that do not turn.
+    """
+    pt = required("torch")
+    width, size = tensor.shape[-1], len(turning.frequencies)
+    begin = width - 2 * size if turning.columns == "last" else 0
+    turned = tensor[..., begin : begin + 2 * size]
+    rest = pt.cat([tensor[..., :begin], tensor[..., begin + 2 * size :]], dim=-1)
+    if turning.pairs == "neighbours":
+        real, imaginary = turned[..., 0::2], turned[..., 1::2]
+    else:
+        real, imaginary = turned[..., :size], turned[..., size:]
+    places = np.arange(start, start + tensor.shape[-2])
+    back = np.exp(-1j * np.outer(places, turning.frequencies))
+    pair = pt.complex(real.contiguous(), imaginary.contiguous())
+    return pair * pt.as_tensor(back, dtype=pair.dtype, device=pair.device), rest
+
+
+def _window(
+    mask: torch.Tensor | None, length: int
+) -> tuple[NDArray[np.int64], int, int] | Literal["other_keys", "short_window"]:
+    """Return the distances, and the first and last query, of which each sees all of them."""
+    seen = None
+    if mask is not None:
+        seen = (mask if mask.dtype == required("torch").bool else mask == 0)[0, 0, :, -length:]
+    middle = length // 2
+    both = seen is None or bool(seen[middle, middle + 1 :].any())
+    window = length // 3 if both else length // 2
+    if seen is not None:
+        # How far back the middle, or the last, query sees without a gap.
+        row = middle if both else length - 1
+        back = seen[row, : row + 1].flip(0).tolist()
+        window = min(window, back.index(False) if False in back else row + 1)
+    if window < MIN_WINDOW:
+        return "short_window"
+    distances = np.arange(-window + 1 if both else 0, window)
+    first, stop = window, length - window if both else 2 * window
+    if seen is not None:
+        rows, columns = np.arange(first, stop)[:, None], distances[None, :]
+        if not bool(seen[rows, rows - columns].all()):
+            return "other_keys"
+    return distances, first, stop

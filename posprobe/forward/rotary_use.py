@@ -1,0 +1,242 @@
+"""What the heads of a running rotary model make of distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.rotary_heads import RotarySums, rotary_result
+from posprobe.analyses.rotary_use import LayerUse, Origin, RotaryUse
+from posprobe.arrays import Array
+from posprobe.errors import UsageError
+from posprobe.forward.models import required
+from posprobe.forward.rotary_attention import (
+    Handed,
+    is_rotary,
+    run_watched,
+    stated_context,
+)
+from posprobe.forward.rotary_check import (
+    Looked,
+    prepared,
+    unmeasured_layer,
+    unrotated,
+    wide_enough,
+)
+from posprobe.forward.streaming import stream
+
+if TYPE_CHECKING:
+    import torch
+
+#: Queries whose logits are held at a time.
+QUERIES = 256
+
+
+def rotary_use(
+    model: Any,
+    contexts: Iterable[Array],
+    *,
+    source: Origin = "given",
+    name: str | None = None,
+) -> RotaryUse:
+    """Measure what each head of a rotary model makes of distance, on some contexts.
+
+    Of contexts of T tokens, each query of a window is seen with the same distances, so that the
+    variance of logits splits exactly: ``W = T // 2`` distances where keys come before queries
+    (fewer in layers with a sliding window), ``T // 3`` on either side where both are seen. The
+    first token is never a key. The distance share depends on T and on the text.
+
+    Before anything is measured, two checks guard it: looking leaves the outputs exactly as they
+    are, and for each layer frequencies, pairs and rotated columns must be those with which
+    unrotated queries and keys stay the same when positions start 37 later. A layer of which no
+    candidate passes is not measured, and the result says so.
+
+    Unrotated pairs: Su et al. 2021; usage: Barbero et al. 2024 (2410.06205); offset pairs:
+    Jonasson 2025 (2503.01832); window, distance share and moved attention are this package's own.
+
+    Parameters
+    ----------
+    model
+        Of transformers, rotary, for text.
+    contexts
+        Batches ``[b, t]`` of token ids, all as long, at least 32 tokens; 12 contexts or more for
+        answers.
+    source
+        What the contexts are, for the record.
+    name
+        Name of the model, for messages.
+
+    Returns
+    -------
+    RotaryUse
+        By head: distance share (0 to 1), spread, range and curves (nats), preferred distance
+        (tokens), usage and mean part of each pair, moved attention (0 to 1), and an answer.
+
+    Raises
+    ------
+    UsageError
+        If the model has no rotary embedding, its layers do not hand queries and keys to the
+        attention interface of transformers, contexts are too short or longer than its context, or
+        no layer can be measured.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> config = LlamaConfig(
+    ...     hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+    ...     vocab_size=50,
+    ... )
+    >>> model = LlamaModel(config).eval()
+    >>> found = pp.rotary_use(model, pp.forward.random_tokens(config, length=32, count=4))
+    >>> found.layers[0].pairs, found.layers[0].window, len(found.heads)
+    ('halves', 16, 2)
+    """
+    title = name or type(model).__name__
+    if not is_rotary(model):
+        raise UsageError(
+            f"{title}: {type(model).__name__} has no rotary embedding of transformers, so there "
+            "are no rotated queries and keys to look at."
+        )
+    found: list[tuple[dict[int, Looked], dict[int, LayerUse]]] = []
+    lengths: list[int] = []
+
+    def measure(
+        batch: torch.Tensor, _: Mapping[int, RotarySums]
+    ) -> tuple[None, dict[int, RotarySums]]:
+        if batch.ndim != 2:
+            raise UsageError(f"{title}: rotations are measured on text, not on images.")
+        if not found:
+            lengths.append(batch.shape[1])
+            found.append(prepared(model, batch[:2], title))
+        layers = found[0][0]
+        made: dict[int, RotarySums] = {}
+        lost: dict[int, LayerUse] = {}
+
+        def look(number: int, handed: Handed) -> None:
+            if number not in layers:
+                return
+            if not bool(handed.query.isfinite().all() and handed.key.isfinite().all()):
+                lost[number] = unmeasured_layer(number, "not_finite")
+                return
+            made[number] = window_sums(handed, layers[number])
+
+        run_watched(model, batch, look, title)
+        for number, why in lost.items():
+            # A layer is measured on all contexts or on none.
+            layers.pop(number)
+            found[0][1][number] = why
+        return None, {number: part for number, part in made.items() if number in layers}
+
+    _, sums, stopped = stream(model, contexts, measure, title)
+    layers, unmeasured = found[0]
+    return rotary_result(
+        {number: part for number, part in sums.items() if number in layers},
+        {number: layer.turning for number, layer in layers.items()},
+        unmeasured,
+        length=lengths[0],
+        positions=stated_context(model),
+        source=source,
+        name=title,
+        stopped=stopped,
+    )
+
+
+def window_sums(handed: Handed, layer: Looked) -> RotarySums:
+    """Add a layer's window up over the contexts of a batch: one context, some queries at a time.
+
+    Logits are products in the model's own precision, float32 at least; sums are float64 (float32
+    on MPS).
+    """
+    pt = required("torch")
+    turning, first, stop = layer.turning, layer.first, layer.stop
+    distances = turning.distances
+    group = handed.query.shape[1] // handed.key.shape[1]
+    keys_from, keys_to = first - int(distances[-1]), stop - int(distances[0])
+    wide = pt.float32 if handed.query.device.type == "mps" else pt.float64
+    still = np.exp(1j * np.outer(turning.frequencies, distances)).mean(axis=1)
+    curves: list[NDArray[np.float64]] = []
+    within: list[NDArray[np.float64]] = []
+    moved: list[NDArray[np.float64]] = []
+    capped: list[NDArray[np.float64]] = []
+    added: dict[str, Any] = {}
+    for query, key in zip(wide_enough(handed.query), wide_enough(handed.key), strict=True):
+        plain = [query[:, first:stop], key.repeat_interleave(group, dim=0)[:, keys_from:keys_to]]
+        pair_q, rest_q = unrotated(plain[0], turning, first)
+        pair_k, rest_k = unrotated(plain[1], turning, keys_from)
+        held = pair_q * pt.as_tensor(still, dtype=pair_q.dtype, device=pair_q.device)
+        # What stays of a logit when every pair has the mean of its rotation.
+        hidden = [
+            pt.cat([held.real, held.imag, rest_q], dim=-1),
+            pt.cat([pair_k.real, pair_k.imag, rest_k], dim=-1),
+        ]
+        parts: list[tuple[Any, ...]] = []
+        for begin in range(0, stop - first, QUERIES):
+            end = min(begin + QUERIES, stop - first)
+            logits, other = (
+                _by_distance(q[:, begin:end], k[:, begin : end + len(distances) - 1])
+                * turning.scale
+                for q, k in (plain, hidden)
+            )
+            gone = (logits.softmax(dim=-1) - other.softmax(dim=-1)).abs().sum(dim=-1) / 2
+            above = pt.full_like(gone, float("nan")) if handed.cap is None else (
+                (logits.abs() > handed.cap / 2).to(gone.dtype).mean(dim=-1)
+            )  # fmt: skip
+            parts.append((
+                logits.sum(dim=1, dtype=wide),
+                logits.var(dim=-1, correction=0).sum(dim=1, dtype=wide),
+                gone.sum(dim=1, dtype=wide),
+                above.sum(dim=1, dtype=wide),
+            ))  # fmt: skip
+        means = [sum(each).cpu().double() / (stop - first) for each in zip(*parts, strict=True)]
+        for kept, mean in zip((curves, within, moved, capped), means, strict=True):
+            kept.append(mean.numpy())
+        for name, (pair, rest) in {
+            "query": (pair_q, rest_q), "key": (pair_k, rest_k),
+        }.items():  # fmt: skip
+            power = pair.real.square() + pair.imag.square()
+            if turning.columns != "all":
+                power = pt.cat([power, rest.square().sum(dim=-1, keepdim=True)], dim=-1)
+            for label, part in (
+                (f"{name}_real", pair.real), (f"{name}_imag", pair.imag), (f"rest_{name}", rest),
+                (f"{name}_power", power),
+            ):  # fmt: skip
+                total = part.sum(dim=1, dtype=wide).cpu().double().numpy()
+                added[label] = added[label] + total if label in added else total
+    return RotarySums(
+        # The farthest key comes first in memory.
+        curves=np.stack(curves)[:, :, ::-1],
+        within=np.stack(within),
+        moved=np.stack(moved),
+        capped=np.stack(capped),
+        query=added["query_real"] + 1j * added["query_imag"],
+        key=added["key_real"] + 1j * added["key_imag"],
+        rest_query=added["rest_query"],
+        rest_key=added["rest_key"],
+        query_power=added["query_power"],
+        key_power=added["key_power"],
+        queries=len(curves) * (stop - first),
+        keys=len(curves) * (keys_to - keys_from),
+    )
+
+
+def _by_distance(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """Return the dot product of each query with the n keys up to its own place, farthest first.
+
+    Parameters
+    ----------
+    query, key
+        ``[heads, q, d]`` and ``[heads, q + n - 1, d]``: query i meets keys i to i + n - 1.
+    """
+    heads, count, _ = query.shape
+    across = key.shape[1]
+    products = query @ key.transpose(1, 2)
+    # Rows that begin one later each are rows of a matrix with one column more.
+    flat = required("torch").nn.functional.pad(products.reshape(heads, -1), (0, count))
+    found: torch.Tensor = flat.reshape(heads, count, across + 1)[:, :, : across - count + 1]
+    return found
