@@ -146,7 +146,7 @@ def ladders_seen(model: Any) -> Iterator[list[NDArray[np.float64]]]:
     def note(module: Any, given: tuple[Any, ...], named: dict[str, Any], _: Any) -> None:
         # Cosines of a model in half precision are rounded; the module itself computes in float32.
         output = module.forward(
-            *map(_widened, given), **{key: _widened(value) for key, value in named.items()}
+            *map(widened, given), **{key: widened(value) for key, value in named.items()}
         )
         ladder = _ladder(output, pt)
         if ladder is None and hasattr(module, "inv_freq"):
@@ -166,7 +166,8 @@ def ladders_seen(model: Any) -> Iterator[list[NDArray[np.float64]]]:
             handle.remove()
 
 
-def _widened(value: Any) -> Any:
+def widened(value: Any) -> Any:
+    """Return numbers of half precision as float32, all else as it is."""
     wide = getattr(value, "is_floating_point", bool)
     return value.float() if wide() and value.element_size() < 4 else value
 

@@ -20,6 +20,7 @@ from posprobe.forward.rotary_attention import (
     last_states,
     run_watched,
     stated_context,
+    widened,
 )
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _shifted(
         )
     return {
         number: [
-            (wide_enough(one)[:, :, :COMPARED], wide_enough(other)[:, :, :COMPARED])
+            (widened(one)[:, :, :COMPARED], widened(other)[:, :, :COMPARED])
             for one, other in (
                 (first[number].query, later[number].query),
                 (first[number].key, later[number].key),
@@ -166,11 +167,6 @@ def _shifted(
         ]
         for number in handed
     }
-
-
-def wide_enough(tensor: torch.Tensor) -> torch.Tensor:
-    """Return numbers of half precision as float32, others as they are."""
-    return tensor.float() if tensor.element_size() < 4 else tensor
 
 
 def _layer(

@@ -18,13 +18,13 @@ from posprobe.forward.rotary_attention import (
     is_rotary,
     run_watched,
     stated_context,
+    widened,
 )
 from posprobe.forward.rotary_check import (
     Looked,
     prepared,
     unmeasured_layer,
     unrotated,
-    wide_enough,
 )
 from posprobe.forward.streaming import stream
 
@@ -165,7 +165,7 @@ def window_sums(handed: Handed, layer: Looked) -> RotarySums:
     moved: list[NDArray[np.float64]] = []
     capped: list[NDArray[np.float64]] = []
     added: dict[str, Any] = {}
-    for query, key in zip(wide_enough(handed.query), wide_enough(handed.key), strict=True):
+    for query, key in zip(widened(handed.query), widened(handed.key), strict=True):
         plain = [query[:, first:stop], key.repeat_interleave(group, dim=0)[:, keys_from:keys_to]]
         pair_q, rest_q = unrotated(plain[0], turning, first)
         pair_k, rest_k = unrotated(plain[1], turning, keys_from)

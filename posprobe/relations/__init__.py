@@ -2,7 +2,12 @@
 
 from posprobe.relations.biases import relate_biases as relate_biases, relate_slopes as relate_slopes
 from posprobe.relations.ladders import Ladder as Ladder, relate_ladders as relate_ladders
-from posprobe.relations.rules import RULES as RULES, Finding as Finding, Rule as Rule
+from posprobe.relations.rules import (
+    RULES as RULES,
+    Finding as Finding,
+    NotCompared as NotCompared,
+    Rule as Rule,
+)
 from posprobe.relations.tables import relate_tables as relate_tables
 from posprobe.relations.weights import (
     Projections as Projections,

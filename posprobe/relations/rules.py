@@ -136,3 +136,25 @@ class Finding:
     def alike(self) -> bool:
         """Whether copies so related encode position alike in this."""
         return RULES[self.cause].alike
+
+
+@dataclass(frozen=True)
+class NotCompared:
+    """What could not be compared, and whether the verdict hangs on it.
+
+    Parameters
+    ----------
+    what
+        As in `Finding`, or the kind of an encoding.
+    reason
+        A key of the narrator.
+    about
+        What the sentence names.
+    decides
+        Whether copies may differ in it, so that they cannot be called alike.
+    """
+
+    what: str
+    reason: str
+    about: str = ""
+    decides: bool = True

@@ -1,0 +1,167 @@
+"""What differs between two copies of a model, and what is alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from posprobe import settings
+from posprobe.checks.sides import Record, Side
+from posprobe.checks.weights import as_declared, relate_weights, stored_type
+from posprobe.errors import InvalidCheckpoint, NoPositionTable
+from posprobe.families.parts import parts_of
+from posprobe.relations import (
+    Finding,
+    Ladder,
+    NotCompared,
+    relate_biases,
+    relate_ladders,
+    relate_slopes,
+    relate_tables,
+)
+from posprobe.relations.dumps import Dump, relate_query
+from posprobe.schemes import LinearBias, RelativeBias, Rotary
+from posprobe.tables import PositionTable
+
+
+def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[NotCompared]]:
+    """Compare two copies; return what was found, and what could not be compared.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the first is a dump and the second is none.
+    NoPositionTable
+        If neither has a position.
+    """
+    if a.dump is not None and b.dump is None:
+        raise InvalidCheckpoint(
+            f"{a.name}: a dump is held against a checkpoint. Name the checkpoint first."
+        )
+    if not a.records and not b.records and a.dump is None and not a.unread and not b.unread:
+        raise NoPositionTable(
+            f"{a.name} and {b.name}: neither has a position that could be compared. `posprobe "
+            "inspect` says what they have."
+        )
+    if b.dump is not None:
+        return _against_dump(a, b.dump)
+    found: list[Finding] = []
+    missing = [
+        NotCompared(scheme, "no_numbers", decides=False)
+        for scheme in sorted({*a.unread} & {*b.unread})
+    ]
+    if not a.records.keys() & b.records.keys():
+        kinds = [" and ".join(side.records) or "nothing" for side in (a, b)]
+        return [], [*missing, NotCompared("encoding", "other_kinds", " | ".join(kinds))]
+    for kind in sorted({*a.records, *b.records}):
+        one, other = a.records.get(kind, {}), b.records.get(kind, {})
+        if not one or not other:
+            found.append(Finding("encoding", "missing", *((kind, None) if one else (None, kind))))
+            continue
+        pairs = _matched(one, other)
+        if len(pairs) < max(len(one), len(other)):
+            counts = f"{len(one)} | {len(other)}"
+            missing.append(NotCompared(kind, "several", counts))
+        for name, mine, theirs in pairs:
+            part = name if len(pairs) > 1 else ""
+            found += [replace(each, part=part) for each in _related(mine, theirs)]
+    if "rotary" in a.records and "rotary" in b.records:
+        more, others = relate_weights(a, b, all_layers=all_layers)
+        found, missing = [*found, *more, *_settings(a, b)], [*missing, *others]
+    return found, missing
+
+
+def _matched(
+    one: Mapping[str, Record], other: Mapping[str, Record]
+) -> list[tuple[str, Record, Record]]:
+    """Pair encodings by name, or in their order where there are as many."""
+    if one.keys() != other.keys() and len(one) == len(other):
+        return [(name, one[name], theirs) for name, theirs in zip(one, other.values(), strict=True)]
+    return [(name, one[name], other[name]) for name in one if name in other]
+
+
+def _related(a: Record, b: Record) -> Sequence[Finding]:
+    match a, b:
+        case PositionTable(), PositionTable():
+            values = [np.asarray(each.values, dtype=np.float64) for each in (a, b)]
+            kinds = [stored_type(each.source) for each in (a, b)]
+            found = relate_tables(values[0], values[1], (a.layout, b.layout))
+            return [as_declared(each, kinds) for each in found]
+        case LinearBias(), LinearBias():
+            return relate_slopes(a.slopes, b.slopes)
+        case RelativeBias(), RelativeBias():
+            return relate_biases(a.values, b.values)
+        case Rotary(), Rotary():
+            return list(_of_rotary(a, b))
+    raise TypeError((a, b))
+
+
+def _of_rotary(a: Rotary, b: Rotary) -> Iterator[Finding]:
+    if a.axes != b.axes:
+        yield Finding("sections", "axes", a.axes, b.axes)
+        return
+    yield from relate_ladders(_ladder(a), _ladder(b))
+    if (a.rotated, a.head_dim) == (b.rotated, b.head_dim):
+        yield Finding("columns", "same_columns", a.rotated, a.head_dim)
+    elif a.rotated == b.rotated:
+        yield Finding("columns", "columns", a.head_dim, b.head_dim, more={"of": a.rotated})
+    if a.window and b.window and a.window != b.window:
+        yield Finding("window", "window", a.window, b.window)
+
+
+def _ladder(record: Rotary) -> Ladder:
+    return Ladder(
+        record.frequencies(), record.attention_factor(), record.unscaled(), record.head_dim,
+        record.seen(record.max_positions),
+    )  # fmt: skip
+
+
+def _against_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotCompared]]:
+    rotary = [each for each in a.records.get("rotary", {}).values() if isinstance(each, Rotary)]
+    if a.dump is not None:
+        ladder, neighbours = a.dump.ladder, None
+    elif len(rotary) == 1 and rotary[0].axes == 1:
+        ladder, neighbours = _ladder(rotary[0]), rotary[0].interleaved
+    else:
+        reason = "many_ladders" if rotary else "no_rotation"
+        about = ", ".join(f"#{name}" for name in a.records.get("rotary", {}) if name)
+        return [], [NotCompared("ladder", reason, about)]
+    found = list(relate_ladders(ladder, dump.ladder))
+    missing = []
+    if dump.ladder.factor is None and ladder.factor not in (None, 1.0):
+        missing.append(NotCompared("factor", "no_cosines"))
+    pairs = relate_query(ladder, dump, neighbours if a.declared else None)
+    if pairs is not None:
+        found.append(pairs)
+    else:
+        missing.append(NotCompared("pairs", "no_query" if dump.q is None else "query_tells_not"))
+    return found, missing
+
+
+def _settings(a: Side, b: Side) -> Iterator[Finding]:
+    """Compare what configurations state beside the ladder."""
+    if a.checkpoint is None or b.checkpoint is None:
+        return
+    one, other = (_stated(side.checkpoint.config) for side in (a, b))  # type: ignore[union-attr]
+    if one["sections"] != other["sections"]:
+        yield Finding("sections", "sections", one["sections"], other["sections"])
+    elif one["order"] != other["order"]:
+        yield Finding("sections", "sections", one["order"], other["order"])
+    if one["scale"] and other["scale"] and one["scale"] != other["scale"]:
+        yield Finding("logits", "logit_scale", one["scale"], other["scale"])
+
+
+def _stated(config: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"sections": None, "order": None, "scale": None}
+    for part in parts_of(config):
+        rope = part.config.get("rope_parameters") or part.config.get("rope_scaling")
+        if isinstance(rope, Mapping) and rope.get("mrope_section"):
+            sizes = settings.wholes(rope, "mrope_section", most=2**12, longest=4)
+            found["sections"] = list(sizes) if sizes else None
+            found["order"] = "interleaved" if rope.get("mrope_interleaved") else "contiguous"
+        scale = settings.number(part.config, "query_pre_attn_scalar", path=part.path)
+        found["scale"] = found["scale"] or scale
+    return found
