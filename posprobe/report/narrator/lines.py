@@ -87,7 +87,7 @@ def _formula(facts: Block) -> dict[str, Any]:
     if facts.get("cka") is None:
         return {}
     best = "CKA, 2-D sin-cos" if facts.get("grid") else "CKA, best sinusoid"
-    return {"measure": best, "value": hundredths(facts["cka"]), "chance": "1 = identical"}
+    return {"measure": best, "value": hundredths(facts["cka"])}
 
 
 def _seams(facts: Block) -> dict[str, Any]:
@@ -144,8 +144,8 @@ def line(told: Block, *, grid: bool = False) -> Line:
         question = "Outlier patches?"
     if name == "smooth" and facts.get("curve") is not None:
         return Line(
-            name, told["answer"], "Only a smooth curve?", f"R² over {facts['gap']}-row gaps",
-            hundredths(facts["curve"]), f"rotations: {hundredths(facts['waves'])}",
+            name, told["answer"], "Only a smooth curve?", "R²: curve, rotations",
+            f"{hundredths(facts['curve'])}, {hundredths(facts['waves'])}",
         )  # fmt: skip
     if name == "rotations" and told["reason"] == "formula" and not facts.get("lines"):
         return Line(name, told["answer"], question, "periodic components", "many")

@@ -291,8 +291,6 @@ def summary(answers: Mapping[str, Answer], run: Run) -> str:
 def _note(run: Run) -> str:
     if not (run.random and run.contexts):
         return ""
-    if "rotary_use" in run.results and run.results["rotary_use"].source != "random":
-        return "(All else: on random tokens.)"
     return f"(Measured on random {'pixels' if run.images else 'tokens'}.)"
 
 
@@ -429,7 +427,9 @@ _MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "random": _enough,
 }
 #: What is no share is written with two figures.
-_NO_SHARES = {"order", "order_without", "absolute", "needed"}
+_NO_SHARES = {"order", "order_without", "absolute"}
+#: Held against no cost, or nine tenths kept, which is no chance: the value has its standard error.
+_NO_CHANCE = {"needed", "few", "random"}
 
 
 def _short(share: float | None) -> str:
@@ -442,6 +442,8 @@ def line(told: Block) -> Line:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
     name, facts = told["question"], told.get("facts")
     measure, value = _MEASURES[name](facts) if facts else ("", NONE)
+    if name in _NO_CHANCE:
+        return Line(name, told["answer"], ASKS[name], measure, value)
     form: Form = (lambda number: show(number, ".2g")) if name in _NO_SHARES else _short
     return held_against(told, ASKS[name], measure, form, value)
 
