@@ -257,3 +257,11 @@ def test_the_slowest_pair_may_stand_still() -> None:
     result = rotation(np.array([1.0, 0.0]), target=100)
     assert as_block(result)["longest_wavelength"] is None
     assert result.never_turn_target == 0.5
+
+
+def test_a_head_whose_largest_bias_holds_to_the_end_does_not_favour_near_keys() -> None:
+    # One bias for all keys from eight positions on, as a bucket of T5 has; and a peak before it.
+    distance = np.abs(np.arange(-63, 64))
+    plateau = np.minimum(distance, 8.0)
+    curves = np.stack([plateau, np.where(distance == 3, 9.0, plateau), -plateau])
+    assert heads(curves).near.tolist() == [0, 1, 1]

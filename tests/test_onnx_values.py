@@ -17,8 +17,9 @@ import posprobe as pp
 from posprobe.checkpoints import open_local
 from posprobe.checkpoints.files import LocalFiles
 from posprobe.checkpoints.onnx import read_onnx
-from posprobe.errors import InvalidCheckpoint, InvalidTable
-from posprobe.families import inspect
+from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable
+from posprobe.families import inspect, load_schemes
+from posprobe.schemes import RelativeBias
 
 # --- quantised ---
 
@@ -272,3 +273,31 @@ def test_links_of_the_hubs_local_cache_are_followed(tmp_path: Path) -> None:
         file.rename(blobs / str(number))
         (snapshot / file.name).symlink_to(blobs / str(number))
     assert open_local(snapshot).read("pos_embed").values.tobytes() == TABLE.tobytes()
+
+
+@pytest.mark.parametrize("scales", [1, 3])
+def test_a_bias_that_is_turned_before_it_is_dequantised(scales: int, tmp_path: Path) -> None:
+    # As onnxruntime quantises T5: rows are gathered by counted numbers, then heads go first.
+    name = "enc.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    codes = RNG.integers(0, 256, (32, 3)).astype(np.uint8)
+    nodes = [
+        helper.make_node("Range", ["zero", "count", "one"], ["i"]),
+        helper.make_node("Gather", [f"{name}_quantized", "i"], ["rows"]),
+        helper.make_node("Transpose", ["rows"], ["turned"], perm=[1, 0]),
+        helper.make_node("DequantizeLinear", ["turned", "s"], ["floats"], axis=0),
+    ]
+    tensors: dict[str, NDArray[Any]] = {
+        f"{name}_quantized": codes, "zero": np.array(0), "one": np.array(1),
+        "count": np.array(32), "s": np.full(scales, 0.5, "f4") if scales > 1 else np.float32(0.5),
+    }  # fmt: skip
+    path = save(tmp_path / "m.onnx", nodes, tensors)
+    if scales > 1:  # which axis they belong to has changed: no bias of codes
+        with pytest.raises(NoPositionTable):
+            load_schemes(path)
+        return
+    (bias,) = load_schemes(path)
+    assert isinstance(bias, RelativeBias)
+    before = bias.values.shape[1] // 2 - 1
+    assert np.array_equal(bias.values[:, before], codes[1] * 0.5)  # one token back: bucket 1
+    with pytest.raises(NoPositionTable, match="relative"):
+        pp.load(path)  # no rows of positions

@@ -61,7 +61,8 @@ class Heads(Result):
         ``[heads, 1 or 2]``: the offset with the largest value; of equal ones the nearest.
     near
         ``[heads]``: 1 where the largest value lies within a quarter of the positions (on a grid of
-        its shorter side), else 0; of cosines the largest beyond distance 0, where every one is 1.
+        its shorter side) and none beyond is as large, else 0; of cosines the largest beyond
+        distance 0, where every one is 1.
         NaN for a constant curve.
     monotone_fraction
         ``[heads]``: of the steps away from distance 0 at which the curve changes, the share that
@@ -280,7 +281,8 @@ def _near(
     found = np.full(len(flat), np.nan)
     for head, values in enumerate(flat):
         if np.ptp(values) > centring_error(np.abs(values).max(), 1):
-            found[head] = values[inside].max(initial=-np.inf) >= values[counted].max()
+            beyond = values[counted & ~inside].max(initial=-np.inf)
+            found[head] = values[inside].max(initial=-np.inf) > beyond
     return found
 
 

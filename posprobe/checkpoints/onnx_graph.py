@@ -6,6 +6,7 @@ of Whisper's encoder is called ``onnx::Add_375``. How a tensor is used does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -234,7 +235,11 @@ _CODES = {"I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I4": "i
 
 
 def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str, Quantised]:
-    """Find the tensors of integers that are dequantised, themselves or as rows are gathered."""
+    """Find the tensors of integers that are dequantised, themselves or as rows are gathered.
+
+    What is gathered may change the order of its axes first, as T5's bias of heads does, where all
+    numbers have one scale.
+    """
     found: dict[str, Quantised] = {}
     for name, info in tensors.items():
         if info.dtype not in _CODES or len(info.shape) < 2:
@@ -245,11 +250,20 @@ def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str,
                     found.setdefault(name, _gathered_blocks(node, info.dtype))
                 continue
             gathered = node.op_type == "Gather" and node.input[0] == name and node.output
-            takers = graph.users.get(node.output[0], ())[:_MOST_STEPS] if gathered else (node,)
-            for taker in takers:
+            takers = graph.users.get(node.output[0], ())[:_MOST_STEPS] if gathered else [node]
+            moved = [
+                later
+                for taker in takers
+                if gathered and taker.op_type == "Transpose"
+                for later in graph.users.get(taker.output[0], ())[:_MOST_STEPS]
+            ]
+            for taker in [*takers, *moved]:
                 if taker.op_type == "DequantizeLinear" and len(taker.input) > 1:
                     if not gathered and taker.input[0] != name:
                         continue
+                    scale = tensors.get(taker.input[1])
+                    if taker in moved and (scale is None or math.prod(scale.shape) != 1):
+                        continue  # its axis is one of the moved axes
                     numbers = {a.name: a.i for a in taker.attribute}
                     axis = numbers.get("axis", 1)
                     if gathered and axis > 0:

@@ -138,12 +138,14 @@ def _find(checkpoint: Checkpoint, families: tuple[Family, ...]) -> tuple[Encodin
         for name in names
         for table in _tables(checkpoint, checkpoint.tensors[name], parts, known)
     ]
+    relative = list(_relative(checkpoint))
+    # Rows of relative positions are gathered by counted numbers, too.
+    names += [info.name for encoding in relative for info in encoding.tensors]
     tables += [
         table
         for name, use in checkpoint.uses.items()
         if name not in names and (table := _used(checkpoint, name, use, parts)) is not None
     ]
-    relative = list(_relative(checkpoint))
     stored = list(_stored_rotary(checkpoint))
     others = list(_configured(parts)) or stored
     if stored and not isinstance(others[0].spec, RotarySpec):
