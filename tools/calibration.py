@@ -12,7 +12,7 @@ stretch without them. Counts are added to a file, of which the page of the docum
 from __future__ import annotations
 
 import argparse
-import json
+import csv
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -47,8 +47,9 @@ BEHIND = ("seams", "winding", "bridging", "axis_codes")
 COLUMNS = {
     grid: [question.name for question in asked] for grid, asked in enumerate((SEQUENCE, GRID))
 }
+QUESTIONS = tuple(dict.fromkeys([*COLUMNS[False], *COLUMNS[True]]))
 #: Where counts are kept, and what the tables of the page stand after.
-COUNTED = Path(__file__).with_name("calibration.json")
+COUNTED = Path(__file__).parents[1] / "docs" / "calibration.csv"
 MARK = "<!-- Made by tools/calibration.py; not to be edited. -->"
 
 Counts: TypeAlias = dict[str, Any]
@@ -698,31 +699,32 @@ def measure(
     return counts
 
 
-def show(name: str, size: str, counts: Counts) -> str:
-    """Return a row of the table."""
-    process = ALL[name]
-    tables = counts["tables"]
-    cells = []
-    for question in COLUMNS[process.grid]:
-        yes, no, open_ = counts["answers"].get(question, (0, 0, tables))
-        text = " / ".join(f"{100 * c / tables:.0f}" for c in (yes, no, open_))
-        if process.has(question) == "planted":
-            text = f"**{text}**"
-        elif process.has(question) == "absent" and yes:
-            text += " \\*"
-        cells.append(text)
-    sure = counts["answers"].get("rotations", [0])[0]
-    periods = f"{counts['periods']} of {sure}" if process.periods and sure else ""
-    wrong = f"{100 * counts['any'] / tables:.0f}"
-    row = [name, size, str(tables), *cells, wrong, *(() if process.grid else (periods,))]
-    return f"| {' | '.join(row)} |"
+def read_counts(path: Path) -> dict[str, dict[str, Counts]]:
+    """Read counts by process and size."""
+    counted: dict[str, dict[str, Counts]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            counts: Counts = {key: int(row[key]) for key in ("tables", "any", "periods")}
+            counts["answers"] = {
+                question: [int(count) for count in row[question].split("/")]
+                for question in QUESTIONS
+                if row[question]
+            }
+            counted.setdefault(row["process"], {})[row["size"]] = counts
+    return counted
 
 
-def heading(grid: bool) -> str:
-    """Return the head of the table of sequences or of grids."""
-    names = ["process", "size", "tables", *(q.replace("_", " ") for q in COLUMNS[grid])]
-    names += ["any false yes"] if grid else ["any false yes", "periods right"]
-    return f"| {' | '.join(names)} |\n|{' --- |' * 2}{' ---: |' * (len(names) - 2)}"
+def write_counts(counted: Mapping[str, Mapping[str, Counts]], path: Path) -> None:
+    """Write counts, a row for each process and size: answers are yes/no/cannot tell."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["process", "size", "tables", "any", "periods", *QUESTIONS])
+        for name, sizes in counted.items():
+            for size, counts in sizes.items():
+                said = (counts["answers"].get(question, ()) for question in QUESTIONS)
+                cells = ["/".join(map(str, each)) for each in said]
+                numbers = (counts[key] for key in ("tables", "any", "periods"))
+                writer.writerow([name, size, *numbers, *cells])
 
 
 def rate(yes: int, tables: int, *, least: bool) -> str:
@@ -763,22 +765,14 @@ def rates(
 
 
 def page(counted: Mapping[str, Mapping[str, Counts]]) -> str:
-    """Return the measured tables as the documentation has them: rates, then every process."""
-    parts: dict[str, list[str]] = {}
-    for held_out, pair in zip(("", ", held out"), KINDS, strict=True):
-        for grid, kinds in enumerate(pair):
-            rows = [
-                show(name, size, counts)
-                for name in kinds
-                for size, counts in counted.get(name, {}).items()
-            ]
-            parts.setdefault(f"## Rates by question{held_out}", []).append(
-                rates(counted, kinds, grid=bool(grid))
-            )
-            parts.setdefault(f"## Every process{held_out}", []).append(
-                "\n".join([heading(bool(grid)), *rows])
-            )
-    return "\n\n".join(line for title, tables in parts.items() for line in (title, *tables))
+    """Return the rates as the documentation has them."""
+    parts = []
+    for title, pair in zip(("Rates by question", "Rates, held out"), KINDS, strict=True):
+        parts += [
+            f"## {title}",
+            *(rates(counted, kinds, grid=bool(g)) for g, kinds in enumerate(pair)),
+        ]
+    return "\n\n".join(parts)
 
 
 def main() -> None:
@@ -793,7 +787,7 @@ def main() -> None:
     parser.add_argument("--print", action="store_true", help="print counts and add them nowhere")
     parser.add_argument("--page", type=Path, help="Markdown file whose tables are replaced")
     given = parser.parse_args()
-    counted = json.loads(given.counts.read_text()) if given.counts.exists() else {}
+    counted = read_counts(given.counts) if given.counts.exists() else {}
     kinds, fields = KINDS[given.held_out]
     for name, process in {**kinds, **fields}.items():
         if not given.tables or (given.process and not any(p in name for p in given.process)):
@@ -804,11 +798,11 @@ def main() -> None:
                 continue
             kept = None if given.print else counted.get(name, {}).get(text)
             counts = measure(name, process, size, given.tables, given.seed, kept)
-            print(show(name, text, counts), flush=True)
+            print(name, text, counts, flush=True)
             if given.print:
                 continue
             counted.setdefault(name, {})[text] = counts
-            given.counts.write_text(json.dumps(counted, indent=1) + "\n")
+            write_counts(counted, given.counts)
     if given.page:
         before = given.page.read_text().partition(MARK)[0]
         given.page.write_text(f"{before}{MARK}\n\n{page(counted)}\n")
