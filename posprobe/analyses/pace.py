@@ -58,7 +58,7 @@ def pace_changes(steps: Floats) -> list[tuple[int, float]]:
         third = (stop - first) // 3
         # Several changes at once can pass for a trend: fewer are in a part of the part.
         for begin, end in ((first, stop), (first, stop - third), (first + third, stop)):
-            change = _change(logs[begin:end])
+            change = _change_of_pace(logs[begin:end])
             if change is not None:
                 at = begin + change[0]
                 # A long step between short ones and long ones leads from one part to the other.
@@ -68,7 +68,7 @@ def pace_changes(steps: Floats) -> list[tuple[int, float]]:
     return sorted(found)
 
 
-def _change(logs: Floats) -> tuple[int, float] | None:
+def _change_of_pace(logs: Floats) -> tuple[int, float] | None:
     n = len(logs)
     if n < 2 * SIDE:
         return None

@@ -39,7 +39,7 @@ def by_level(values: Floats, crossing: int, left: int) -> int:
     int
         The last row before it, at most `MIN_SIDE` rows away.
     """
-    levels = _levels(values, crossing, left)
+    levels = _both_levels(values, crossing, left)
     return _nearest(values, crossing, left, *levels) if levels else left
 
 
@@ -62,7 +62,7 @@ def by_norm(series: Series, left: int) -> int:
         The last row before it, at most `MIN_SIDE` rows away.
     """
     norms = np.linalg.norm(series.rows, axis=1)
-    levels = None if series.smooth else _levels(norms, 0, left)
+    levels = None if series.smooth else _both_levels(norms, 0, left)
     if levels is None:
         return left
     (before, left_spread), (after, right_spread) = levels
@@ -81,7 +81,7 @@ def _places(n: int, left: int) -> NDArray[np.intp]:
 _Level = tuple[float, float]
 
 
-def _levels(values: Floats, crossing: int, left: int) -> tuple[_Level, _Level] | None:
+def _both_levels(values: Floats, crossing: int, left: int) -> tuple[_Level, _Level] | None:
     """Return both levels with their deviations, or None where they are one."""
     before = values[: left + 1 - crossing][-WINDOW - MIN_SIDE :]
     after = values[left + 1 :][: WINDOW + MIN_SIDE]

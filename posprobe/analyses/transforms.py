@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-Floats: TypeAlias = NDArray[np.floating[Any]]
 
 #: Rows beyond which SciPy transforms: two to four times as fast, once it is imported.
 LONG = 8192
 
 
-def total_power(points: Floats, length: int) -> NDArray[np.float64]:
+def total_power(points: NDArray[np.floating[Any]], length: int) -> NDArray[np.float64]:
     """Return the power at each frequency, summed over columns: ``[length]``.
 
     Two columns are transformed at once, as the real and the imaginary part of one: their powers add
