@@ -305,7 +305,7 @@ def _head_dim(part: Part) -> int:
         return stated
     hidden, heads = (
         _number(part, _HIDDEN, _WIDEST * _MOST_HEADS),
-        _number(part, _HEADS, _MOST_HEADS),
+        head_count(part),
     )
     if not hidden or not heads:
         where = f"{part.path}: " if part.path else ""
@@ -319,6 +319,17 @@ def _head_dim(part: Part) -> int:
             "num_attention_heads in config.json."
         )
     return hidden // heads
+
+
+def head_count(part: Part) -> int | None:
+    """Return how many query heads a part states; None where it states none.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If that is no whole number.
+    """
+    return _number(part, _HEADS, _MOST_HEADS)
 
 
 def _number(part: Part, keys: tuple[str, ...], most: int) -> int | None:
@@ -364,7 +375,7 @@ def linear_spec(part: Part) -> LinearSpec:
     InvalidCheckpoint
         If the configuration does not say how many heads there are.
     """
-    heads = _number(part, _HEADS, _MOST_HEADS)
+    heads = head_count(part)
     if not heads:
         raise InvalidCheckpoint(
             "it has a linear bias per head (ALiBi), and the configuration does not say how many "

@@ -41,7 +41,8 @@ def _both(f: Finding) -> str:
 
 def _layers(f: Finding) -> str:
     layers = f.more.get("layers")
-    return f"layers {', '.join(map(str, layers[:6]))}: " if layers else ""
+    read = f", {f.more['read']}" if "read" in f.more else ""
+    return f"layers {', '.join(map(str, layers[:6]))}{read}: " if layers else ""
 
 
 def _parts(f: Finding) -> str:
