@@ -199,7 +199,7 @@ def seen_heads(model: Any, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         torch.nn.init.zeros_(fused.bias)
     got = []
 
-    def look(_module: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> Any:
+    def look(_module: Any, query: Any, key: Any, *_: Any, **__: Any) -> Any:
         got.append((query, key))
         return torch.zeros(query.shape).swapaxes(1, 2), None
 
@@ -244,7 +244,7 @@ def test_heads_of_fused_projections_are_those_that_the_model_uses(
 
 
 def test_columns_of_gpt2_are_read_as_rows(tmp_path: Path) -> None:
-    model = transformers.GPT2Model(
+    model: Any = transformers.GPT2Model(
         transformers.GPT2Config(n_embd=64, n_head=4, n_layer=1, vocab_size=30)
     )
     model.save_pretrained(tmp_path)
