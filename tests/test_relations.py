@@ -40,7 +40,23 @@ def test_only_what_was_changed_is_called_different(
 
 
 def test_tables_without_relation_are_no_kin() -> None:
-    assert made.false_kin(100) == 0
+    assert made.false_kin(600) == Counter()
+    assert {kind for seed in range(600) for kind in made.unrelated(seed)[0].split(", ")} == {
+        *made.KINDS, "one mean",
+    }  # fmt: skip
+
+
+def test_a_large_common_mean_row_is_no_kinship_and_hides_none() -> None:
+    draw = np.random.default_rng(0)
+    mean, a, b = 9 * draw.normal(size=32), *draw.normal(size=(2, 64, 32))
+    assert [found.cause for found in relate_tables(a + mean, b + mean)] == ["unrelated"]
+    for change, cause in (
+        (a + 0.1 * b, "moved"), (a[::-1], "reversed"), (a[draw.permutation(64)], "permuted"),
+        (a @ made.orthogonal(32, draw), "turned"),
+    ):  # fmt: skip
+        center = mean if cause != "turned" else np.zeros(32)
+        found = relate_tables(a + center, change + center)
+        assert [each.cause for each in found] == [cause]
 
 
 # 128 columns: bases and rules of published models, and the distance from which each is felt.
