@@ -138,3 +138,19 @@ def test_grouped_keys_and_columns_that_do_not_rotate_keep_their_order() -> None:
     np.testing.assert_array_equal(
         b.query.reshape(8, 16, 32)[:, 8:], query.reshape(8, 16, 32)[:, 8:]
     )
+
+
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_1", "Q5_1"])
+def test_numbers_of_ggmls_types_are_called_rounded_to_their_bits(kind: str) -> None:
+    gguf = pytest.importorskip("gguf")
+    draw, quant = np.random.default_rng(0), gguf.GGMLQuantizationType[kind]
+    blocks = draw.integers(0, 256, (256, gguf.GGML_QUANT_SIZES[quant][1]), dtype=np.uint8)
+    scales = {"Q2_K": [80, 82], "Q3_K": [108], "Q6_K": [208]}.get(kind, [0, 2])
+    for place in scales:
+        blocks[:, place : place + 2] = np.float16(0.01).reshape(1).view(np.uint8)
+    stored = gguf.quants.dequantize(blocks, quant).astype(np.float64).reshape(-1, 64)
+    exact = stored + 0.003 * draw.uniform(-1, 1, stored.shape)
+    (found,) = relate_tables(exact, stored)
+    assert (found.cause, found.more) == ("quantised", {"bits": int(kind[1]), "side": "b"})
+    (found,) = relate_tables(exact, stored + 1e-3 * draw.normal(size=stored.shape))
+    assert found.cause == "moved"
