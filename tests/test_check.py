@@ -19,12 +19,24 @@ from made_hub import server, waits
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from timm.layers.pos_embed import resample_abs_pos_embed
-from transformers import Gemma3TextConfig, GlmConfig, LlamaConfig
+from transformers import (
+    DeepseekV3Config,
+    Gemma3TextConfig,
+    GlmConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2VLConfig,
+)
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as rotate_neighbours
 from transformers.models.llama.modeling_llama import (
+    LlamaAttention,
     LlamaRotaryEmbedding,
     apply_rotary_pos_emb as rotate_halves,
 )
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLVisionRotaryEmbedding
 
 import posprobe as pp
 from posprobe.cli import main
@@ -354,6 +366,125 @@ def test_an_engine_with_the_other_pairing(tmp_path: Path) -> None:
     # transformers' neighbours take their angles from the first half of the cosines.
     assert causes(found) == ["pairs_wrong"]
     assert (found.causes[0].a, found.causes[0].b) == ("halves", "neighbours")
+
+
+def multimodal(folder: Path) -> str:
+    """Save the configuration of a Qwen2-VL, 32 columns, whose pairs turn along three axes."""
+    text = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}
+    config = Qwen2VLConfig(text_config={**text, "rope_parameters": rope}).to_dict()
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, folder / "model.safetensors")
+    return f"{folder}#text"
+
+
+def test_an_engine_that_gives_pairs_to_other_axes(tmp_path: Path) -> None:
+    a = multimodal(tmp_path / "a")
+    dump = engine(tmp_path / "b.npz", configured(32, rope_theta=1e6))
+    found = pp.check(a, dump)
+    assert (found.alike, [each.what for each in found.not_compared]) == (None, ["sections"])
+    arrays = dict(np.load(dump))
+    for sections, expected in (([4, 6, 6], []), ([6, 4, 6], ["sections"])):
+        np.savez(tmp_path / "c.npz", sections=sections, **arrays)
+        found = pp.check(a, str(tmp_path / "c.npz"))
+        assert causes(found) == expected
+        assert found.alike is not bool(expected)
+    vision = f"{tmp_path / 'a'}#vision"
+    whole: Any = Qwen2VLConfig()
+    module = Qwen2VLVisionRotaryEmbedding(whole.vision_config)
+    ladder = module.inv_freq.double().numpy()
+    np.savez(tmp_path / "d.npz", inv_freq=ladder)
+    found = pp.check(vision, str(tmp_path / "d.npz"))
+    assert (found.alike, found.causes) == (None, ())
+    np.savez(tmp_path / "e.npz", inv_freq=ladder**0.75)
+    assert causes(pp.check(vision, str(tmp_path / "e.npz"))) == ["base"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ({"query_pre_attn_scalar": WIDTH}, {}, []),
+        ({"query_pre_attn_scalar": 4 * WIDTH}, {}, ["logit_scale"]),
+        ({"attention_multiplier": WIDTH**-0.5}, {}, []),
+        ({"attention_multiplier": 1 / WIDTH}, {}, ["logit_scale"]),
+        ({"attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": 50.0}, []),
+        ({"attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": None}, ["soft_cap"]),
+    ],
+)  # fmt: skip
+def test_logits_that_are_scaled_or_capped_otherwise(
+    a: dict[str, Any], b: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    found = pp.check(llama(tmp_path / "a", **a), llama(tmp_path / "b", **b))
+    assert causes(found) == expected
+    if expected == ["logit_scale"]:
+        model = LlamaAttention(configured(), 0)
+        assert found.causes[0].b == pytest.approx(model.scaling * WIDTH**0.5)
+
+
+def test_logits_that_deepseek_scales_with_yarn(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 2, "qk_rope_head_dim": 16}
+    sides = []
+    for name, share in (("a", 1.0), ("b", 0.0)):
+        rope = {**YARN, "rope_theta": 1e4, "mscale": 1.0, "mscale_all_dim": share}
+        config = DeepseekV3Config(**sizes, rope_parameters=rope)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config.to_dict()))
+        save_file({"x": np.ones((4, 4), "f4")}, tmp_path / name / "model.safetensors")
+        sides.append(DeepseekV3Attention(config, 0).scaling)
+    found = pp.check(tmp_path / "a", tmp_path / "b")
+    scale = next(each for each in found.causes if each.cause == "logit_scale")
+    assert scale.a / scale.b == pytest.approx(sides[0] / sides[1])
+
+
+def test_a_gguf_that_does_not_state_the_scale_of_logits_says_so(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a", query_pre_attn_scalar=4 * WIDTH)
+    found = pp.check(a, converted(tmp_path / "b.gguf"))
+    assert found.alike
+    assert "does not state" in str(found)
+
+
+def trained(folder: Path, seed: int, kind: str) -> str:
+    """Train a tiny model of so many steps to copy the token before, from its own seed."""
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {
+        "vocab_size": 16,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    model: Any = (
+        LlamaForCausalLM(LlamaConfig(
+            **sizes, hidden_size=32, intermediate_size=32, num_attention_heads=2,
+            num_hidden_layers=2, max_position_embeddings=32,
+        ))
+        if kind == "rotary"
+        else GPT2LMHeadModel(GPT2Config(**sizes, n_embd=32, n_head=2, n_layer=2, n_positions=32))
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(60):
+        tokens = torch.randint(3, 16, (16, 1)).expand(-1, 32) + torch.arange(32) % 2
+        loss = model(input_ids=tokens % 16, labels=tokens % 16).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 1.0
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["rotary", "table"])
+def test_two_trainings_of_one_architecture_are_no_fine_tuning(kind: str, tmp_path: Path) -> None:
+    a, b = (trained(tmp_path / str(seed), seed, kind) for seed in (1, 2))
+    found = pp.check(a, b)
+    names = [each.cause for each in (*found.causes, *found.compared)]
+    assert "moved" not in names
+    if kind == "rotary":
+        assert found.alike
+        assert "other_weights" in names
+        assert "another model" in str(found)
+    else:
+        assert causes(found) == ["unrelated"]
 
 
 # What cannot be told, and what cannot be.

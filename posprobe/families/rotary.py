@@ -232,12 +232,39 @@ def _scaling_notes(
     """Say what a rule of scaling does besides changing wavelengths, or that none is named."""
     if not scaling and stated.get("factor") not in (None, 1):
         yield "no rule of scaling is named, so that the factor has no effect"
+    if (logits := _stretched_logits(part, scaling)) != 1.0:
+        yield f"all logits are multiplied by {logits:.3g} besides (mscale_all_dim)"
+
+
+def _stretched_logits(part: Part, scaling: Mapping[str, Any]) -> float:
+    """Return by what DeepSeek's code multiplies logits, beside the factor on cosines and sines."""
+    if not _latent(part) or not scaling.get("mscale_all_dim"):
+        return 1.0
     share = settings.number(scaling, "mscale_all_dim", path="rope_parameters")
     factor = settings.number(scaling, "factor", path="rope_parameters")
-    if _latent(part) and share and factor and factor > 1:
-        # DeepSeek's code multiplies what softmax sees, beside the factor on cosines and sines.
-        logits = (0.1 * share * math.log(factor) + 1) ** 2
-        yield f"all logits are multiplied by {logits:.3g} besides (mscale_all_dim)"
+    if not share or not factor or factor <= 1:
+        return 1.0
+    return float((0.1 * share * math.log(factor) + 1) ** 2)
+
+
+def logit_scale(part: Part, head_dim: int) -> float | None:
+    """Return by what logits are multiplied beside one over the root of the width of a head.
+
+    None where the configuration does not state it (``query_pre_attn_scalar`` of Gemma,
+    ``attention_multiplier`` of Granite, ``mscale_all_dim`` of DeepSeek).
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is no positive number.
+    """
+    if scalar := settings.number(part.config, "query_pre_attn_scalar", path=part.path):
+        return math.sqrt(head_dim / scalar)
+    if factor := settings.number(part.config, "attention_multiplier", path=part.path):
+        return factor * math.sqrt(head_dim)
+    scaling = part.config.get("rope_parameters") or part.config.get("rope_scaling")
+    stretched = _stretched_logits(part, scaling) if isinstance(scaling, Mapping) else 1.0
+    return None if stretched == 1.0 else stretched
 
 
 def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:

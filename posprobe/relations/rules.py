@@ -78,7 +78,8 @@ RULES: Mapping[str, Rule] = {
     "axes": Rule(False, 0.0, _EXACT),
     "sections": Rule(False, 0.0, _EXACT),
     "window": Rule(False, 0.0, _EXACT),
-    "logit_scale": Rule(False, 0.0, _EXACT),
+    "logit_scale": Rule(False, 1e-6, "configurations state it as float32 or as a square"),
+    "soft_cap": Rule(False, 0.0, _EXACT),
     "missing": Rule(False, 0.0, _EXACT),
     # Which columns are pairs.
     "same_pairs": Rule(True, 0.5, "any wrong order of rows is at least 0.9 away"),
