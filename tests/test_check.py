@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import relations as made
 import torch
+import transformers
 from hub_server import Hub
 from made_gguf import write
 from made_hub import server, waits
@@ -444,6 +445,30 @@ def test_a_gguf_that_does_not_state_the_scale_of_logits_says_so(tmp_path: Path) 
     assert "does not state" in str(found)
 
 
+@pytest.mark.parametrize("name", ["Llama", "Glm"])
+def test_the_recipe_for_transformers_writes_what_the_model_computes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "how-to" / "check.md").read_text()
+    recipe = text.split("\ntransformers")[1].split("```py\n")[1].split("```")[0]
+    sizes: dict[str, Any] = {
+        "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "head_dim": 32,
+        "num_key_value_heads": 2, "num_hidden_layers": 1, "vocab_size": 16, "pad_token_id": 0,
+    }  # fmt: skip
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    model = getattr(transformers, f"{name}ForCausalLM")(config)
+    model.save_pretrained(tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    exec(recipe, {"model": model})  # noqa: S102 - the documentation's own lines
+    found = pp.check("a", "dump.npz")
+    assert found.alike, str(found)
+    assert {each.cause for each in found.compared} >= {"same_ladder", "same_pairs"}
+    about = json.loads((tmp_path / "a" / "config.json").read_text())
+    about["rope_parameters"]["rope_theta"] = 7e4
+    (tmp_path / "a" / "config.json").write_text(json.dumps(about))
+    assert causes(pp.check("a", "dump.npz")) == ["base"]
+
+
 def trained(folder: Path, seed: int, kind: str) -> str:
     """Train a tiny model of so many steps to copy the token before, from its own seed."""
     torch.manual_seed(seed)
@@ -523,6 +548,51 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
     with pytest.raises(pp.PosprobeError, match=words) as refused:
         pp.check("rotary:4096x8", str(tmp_path / "b.npz"))
     assert refused.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        ("nan", 7, "NaN"), ("cut", 4, "model.safetensors"), ("codes", 7, "stored as I8"),
+        ("shape", 4, "which does not divide 2"), ("dump first", 4, "Name the checkp"),
+        ("neither", 7, "A dump has inv_freq"), ("config", 4, "rope_theta"), ("missing", 3, "no-such"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_said_in_one_sentence(
+    given: str, code: int, words: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    a, b = llama(tmp_path / "a"), str(tmp_path / "b")
+    tensors: dict[str, NDArray[Any]] = dict(projections())
+    name = "model.layers.0.self_attn.q_proj.weight"
+    match given:
+        case "nan":
+            tensors[name][3] = np.nan
+            llama(tmp_path / "b", tensors)
+        case "codes":
+            llama(tmp_path / "b", {**tensors, name: np.zeros((HEADS * WIDTH, HIDDEN), np.int8)})
+        case "shape":
+            llama(tmp_path / "b", {**tensors, name: tensors[name].reshape(2, -1)})
+        case "config":
+            llama(tmp_path / "b", rope={"rope_theta": [1e4]})
+        case "cut":
+            llama(tmp_path / "b")
+            file = tmp_path / "b" / "model.safetensors"
+            file.write_bytes(file.read_bytes()[:-1000])
+        case "dump first":
+            a, b = engine(tmp_path / "b.npz", configured()), a
+        case "neither":
+            b = str(tmp_path / "b.npz")
+            np.savez(b, no_such_array=np.ones(4))
+        case "missing":
+            b = str(tmp_path / "no-such")
+    monkeypatch.setattr("sys.argv", ["posprobe", "check", a, b])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, words in out + err) == (code, True), out + err
+    assert "Traceback" not in err
+    assert len([line for line in err.splitlines() if words in line]) <= 1
 
 
 def test_encodings_of_two_kinds_cannot_be_compared() -> None:

@@ -154,3 +154,11 @@ def test_numbers_of_ggmls_types_are_called_rounded_to_their_bits(kind: str) -> N
     assert (found.cause, found.more) == ("quantised", {"bits": int(kind[1]), "side": "b"})
     (found,) = relate_tables(exact, stored + 1e-3 * draw.normal(size=stored.shape))
     assert found.cause == "moved"
+
+
+def test_a_ladder_that_is_off_by_little_more_than_float32_is_named() -> None:
+    omega = pp.encodings.rotary_frequencies(128, base=5e5)[0]
+    (found,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1.5e-6)))
+    assert found.cause == "same_ladder"
+    (found,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1e-5)))
+    assert found.cause == "positions_scaled"

@@ -57,7 +57,7 @@ def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[
         for scheme in sorted({*a.unread} & {*b.unread})
     ]
     if not a.records.keys() & b.records.keys():
-        kinds = [" and ".join(side.records) or "nothing" for side in (a, b)]
+        kinds = [" and ".join(side.records) for side in (a, b)]
         return [], [*missing, NotCompared("encoding", "other_kinds", " | ".join(kinds))]
     for kind in sorted({*a.records, *b.records}):
         one, other = a.records.get(kind, {}), b.records.get(kind, {})

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.checks.sides import Side
-from posprobe.errors import PosprobeError
+from posprobe.errors import InvalidTable, PosprobeError
 from posprobe.families.parts import part_for, parts_of
 from posprobe.families.rotary import head_count
 from posprobe.progress import stage
@@ -131,13 +131,23 @@ def read_heads(
 
     Raises
     ------
+    InvalidTable
+        If a number is not finite.
     PosprobeError
         As for `Checkpoint.read_rows`.
     """
     rows = np.add.outer(heads.first[:count], np.arange(head_dim)).ravel()
-    if heads.columns:
-        return checkpoint.read(heads.tensor).values.T[rows].astype(np.float64)
-    return checkpoint.read_rows(heads.tensor, rows).astype(np.float64)
+    read = (
+        checkpoint.read(heads.tensor).values.T[rows]
+        if heads.columns
+        else checkpoint.read_rows(heads.tensor, rows)
+    ).astype(np.float64)
+    if not np.isfinite(read).all():
+        raise InvalidTable(
+            f"{checkpoint.tensors[heads.tensor].where}: contains NaN or infinity. The checkpoint "
+            "is damaged: use a sound copy"
+        )
+    return read
 
 
 def stored_type(stored: Source | TensorInfo) -> str | None:

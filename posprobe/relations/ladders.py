@@ -135,7 +135,9 @@ def _frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
         return
     plain_a, plain_b = geometric(a.omega), geometric(b.omega)
     if plain_a and plain_b:
-        yield from _of_geometric(a, plain_a, plain_b)
+        found = [*_of_geometric(a, plain_a, plain_b)]
+        same = Finding("ladder", "same_ladder", base_of(a), base_of(a), largest)
+        yield from found or [same]  # single pairs are off by more than the line through them
     elif np.ptp(ratio) < _SAME:
         yield Finding("ladder", "positions_scaled", value=math.exp(-float(ratio.mean())))
     elif (slope := geometric(np.exp(ratio))) and abs(slope[0]) < _SAME:

@@ -285,6 +285,11 @@ def not_compared(reason: str, about: str = "") -> str:
     """Say why something was not compared; a reason that is no key is a message already."""
     if reason == "other_kinds":
         one, other = about.split(" | ")
+        if not one or not other:
+            return (
+                f"{'B' if one else 'A'} has no encoding of position that is known here. A dump has "
+                "inv_freq, or cos and sin"
+            )
         return f"A has {one}, B has {other}: there is nothing that both have"
     if reason == "several":
         one, other = about.split(" | ")
