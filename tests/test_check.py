@@ -17,6 +17,7 @@ import transformers
 from hub_server import Hub
 from made_gguf import write
 from made_hub import server, waits
+from made_schemas import problems
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from timm.layers.pos_embed import resample_abs_pos_embed
@@ -555,7 +556,8 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
     [
         ("nan", 7, "NaN"), ("cut", 4, "model.safetensors"), ("codes", 7, "stored as I8"),
         ("shape", 4, "which does not divide 2"), ("dump first", 4, "Name the checkp"),
-        ("neither", 7, "A dump has inv_freq"), ("config", 4, "rope_theta"), ("missing", 3, "no-such"),
+        ("neither", 7, "A dump has inv_freq"), ("config", 4, "rope_theta"),
+        ("missing", 3, "no-such"),
     ],
 )  # fmt: skip
 def test_bad_input_is_said_in_one_sentence(
@@ -665,5 +667,18 @@ def test_the_command_says_the_verdict_first_in_twelve_lines(
     assert (code, document["schema"], document["alike"]) == (6, "posprobe.check/1", False)
     keys = {"part", "what", "cause", "a", "b", "value", "tolerance", "first_distance", "sentence"}
     assert keys <= document["causes"][0].keys()
+    assert problems("check", document) == []
     assert command(capsys, monkeypatch, a, a, "--all")[0] == 0
     assert command(capsys, monkeypatch, a, "sample:digits-vit")[0] == 7
+
+
+def test_every_relation_is_told_in_a_sentence_and_follows_the_schema() -> None:
+    named = set()
+    for _, _, found in made.cases(0):
+        differ = tuple(each for each in found if not each.alike)
+        alike = tuple(each for each in found if each.alike)
+        told = pp.Check("a", "b", None, differ, alike, context=4096)
+        assert problems("check", told.to_dict()) == []
+        assert len(str(told).splitlines()) <= 12
+        named |= {each.cause for each in found}
+    assert len(named) > 30
