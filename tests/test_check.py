@@ -43,6 +43,8 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLVisionRotaryEm
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import NoPositionTable
+from posprobe.relations import relate_ladders
+from posprobe.relations.dumps import read_dump
 from posprobe.relations.values import to_type
 from posprobe.relations.weights import reordered
 
@@ -361,6 +363,20 @@ def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(
     assert lost.alike is False
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
+def test_tables_of_cosines_of_any_length_and_factor_are_alike_however_they_are_stored(
+    name: str,
+) -> None:
+    for model in made.PUBLISHED:
+        ladder = made.published(model)
+        for rows in (64, 4096):
+            angles = np.outer(np.arange(float(rows)), ladder.omega)
+            cos, sin = (to_type((ladder.factor or 1) * f(angles), name) for f in (np.cos, np.sin))
+            found = relate_ladders(ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder)
+            expected = "same_ladder" if name == "float32" else "cosines_rounded"
+            assert [each.cause for each in found] == [expected], (model, rows)
+
+
 def test_an_engine_with_the_other_pairing(tmp_path: Path) -> None:
     a = llama(tmp_path / "a")
     b = engine(tmp_path / "b.npz", configured(), cosines=False, neighbours=True)
@@ -534,6 +550,8 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
         ({"inv_freq": np.zeros(4)}, "inv_freq of shape"),
         ({"inv_freq": np.array([1.0, 1e-300])}, "inv_freq of shape"),
         ({"inv_freq": np.zeros(0)}, "inv_freq of shape"),
+        ({"inv_freq": np.ones(4), "sections": [1.5, 2.5]}, "sections of shape"),
+        ({"inv_freq": np.ones(4), "sections": [-1, 5]}, "sections of shape"),
         ({"cos": np.ones((4, 3)), "sin": np.zeros((4, 2))}, "cos and sin of shape"),
         ({"cos": np.ones((4, 4)), "sin": np.ones((4, 4)) * 3 + np.eye(4)}, "not the same everywh"),
         ({"cos": np.cos(LATE), "sin": np.sin(LATE)}, "not that of position 0"),

@@ -19,7 +19,7 @@ NAMES: Mapping[str, str] = {
     "position": "of that query", "sections": "[axes], pairs that turn along each",
 }  # fmt: skip
 #: Widest head and longest table that are looked at, which bounds time and memory.
-WIDEST, LONGEST = 2**12, 2**20
+WIDEST, LONGEST = 2**12, 2**15
 #: Axes along which pairs turn: time, rows, columns, and one more.
 MOST_AXES = 4
 #: Frequencies in rad per position: slower pairs never turn, and no engine has faster ones.
@@ -91,12 +91,15 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     else:
         omega = given["inv_freq"].reshape(-1)
         if not 0 < omega.size <= WIDEST or (omega < SLOWEST).any() or (omega > FASTEST).any():
-            shape = f"{list(given['inv_freq'].shape)} from {omega.min(initial=0):.3g} rad"
+            ends = f" and {omega.min():.3g} to {omega.max():.3g} rad" if omega.size else ""
+            shape = f"{list(given['inv_freq'].shape)}{ends}"
             raise _wrong(file, "inv_freq", shape)
         ladder = Ladder(omega)
     sections = given.get("sections")
-    if sections is not None and (sections.ndim != 1 or not 0 < sections.size <= MOST_AXES):
-        raise _wrong(file, "sections", str(list(sections.shape)))
+    if sections is not None:
+        whole = (sections == np.round(sections)).all() and (0 <= sections).all()
+        if sections.ndim != 1 or not 0 < sections.size <= MOST_AXES or not whole:
+            raise _wrong(file, "sections", f"{list(sections.shape)}, or with such numbers,")
     sizes = None if sections is None else [int(size) for size in sections]
     return Dump(ladder, q, rotated, where, sizes)
 

@@ -312,7 +312,9 @@ def _harm(f: Finding) -> str:
     if not math.isfinite(f.first_distance or math.inf):
         return "No pair is 0.1 rad off within what was compared"
     first = max(math.ceil(f.first_distance or 1), 1)
-    mean = f"; mean rotation off by up to {_size(f.rotation)}" if f.rotation is not None else ""
+    size = _size(f.rotation) if f.rotation is not None else ""
+    up_to = "" if size.startswith("less") else "up to "
+    mean = f"; mean rotation off by {up_to}{size}" if size else ""
     return f"Off by 0.1 rad from distance {first:,}{mean}"
 
 
