@@ -574,7 +574,7 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
     [
         ("nan", 7, "NaN"), ("cut", 4, "model.safetensors"), ("codes", 7, "stored as I8"),
         ("shape", 4, "which does not divide 2"), ("dump first", 4, "Name the checkp"),
-        ("neither", 7, "A dump has inv_freq"), ("config", 4, "rope_theta"),
+        ("neither", 7, "a dump has inv_freq"), ("config", 4, "rope_theta"),
         ("missing", 3, "no-such"),
     ],
 )  # fmt: skip

@@ -162,3 +162,9 @@ def test_a_ladder_that_is_off_by_little_more_than_float32_is_named() -> None:
     assert found.cause == "same_ladder"
     (found,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1e-5)))
     assert found.cause == "positions_scaled"
+
+
+def test_projections_of_zeros_are_identical_and_no_other_gauge() -> None:
+    zeros = Projections(np.zeros((32, 8)), np.zeros((32, 8)), 16, 16)
+    order, found = relate_projections(zeros, zeros)
+    assert (order, found.cause) == ("same", "identical")

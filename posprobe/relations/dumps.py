@@ -97,7 +97,7 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         ladder = Ladder(omega)
     sections = given.get("sections")
     if sections is not None:
-        whole = (sections == np.round(sections)).all() and (0 <= sections).all()
+        whole = (sections == np.round(sections)).all() and (sections >= 0).all()
         if sections.ndim != 1 or not 0 < sections.size <= MOST_AXES or not whole:
             raise _wrong(file, "sections", f"{list(sections.shape)}, or with such numbers,")
     sizes = None if sections is None else [int(size) for size in sections]

@@ -287,8 +287,8 @@ def not_compared(reason: str, about: str = "") -> str:
         one, other = about.split(" | ")
         if not one or not other:
             return (
-                f"{'B' if one else 'A'} has no encoding of position that is known here. A dump has "
-                "inv_freq, or cos and sin"
+                f"{'B' if one else 'A'} has no encoding of position that is known here. Add its "
+                "config.json; a dump has inv_freq, or cos and sin"
             )
         return f"A has {one}, B has {other}: there is nothing that both have"
     if reason == "several":
