@@ -13,6 +13,7 @@ import referencing
 #: Kinds of documents, with the version that is written.
 VERSIONS = {
     "analysis": 2, "comparison": 2, "kernels": 2, "forward": 2, "sweep": 1, "resizing": 1,
+    "check": 1,
 }  # fmt: skip
 
 

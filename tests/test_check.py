@@ -13,22 +13,38 @@ import numpy as np
 import pytest
 import relations as made
 import torch
+import transformers
 from hub_server import Hub
 from made_gguf import write
 from made_hub import server, waits
+from made_schemas import problems
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from timm.layers.pos_embed import resample_abs_pos_embed
-from transformers import Gemma3TextConfig, GlmConfig, LlamaConfig
+from transformers import (
+    DeepseekV3Config,
+    Gemma3TextConfig,
+    GlmConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2VLConfig,
+)
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as rotate_neighbours
 from transformers.models.llama.modeling_llama import (
+    LlamaAttention,
     LlamaRotaryEmbedding,
     apply_rotary_pos_emb as rotate_halves,
 )
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLVisionRotaryEmbedding
 
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import NoPositionTable
+from posprobe.relations import relate_ladders
+from posprobe.relations.dumps import read_dump
 from posprobe.relations.values import to_type
 from posprobe.relations.weights import reordered
 
@@ -347,6 +363,20 @@ def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(
     assert lost.alike is False
 
 
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
+def test_tables_of_cosines_of_any_length_and_factor_are_alike_however_they_are_stored(
+    name: str,
+) -> None:
+    for model in made.PUBLISHED:
+        ladder = made.published(model)
+        for rows in (64, 4096):
+            angles = np.outer(np.arange(float(rows)), ladder.omega)
+            cos, sin = (to_type((ladder.factor or 1) * f(angles), name) for f in (np.cos, np.sin))
+            found = relate_ladders(ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder)
+            expected = "same_ladder" if name == "float32" else "cosines_rounded"
+            assert [each.cause for each in found] == [expected], (model, rows)
+
+
 def test_an_engine_with_the_other_pairing(tmp_path: Path) -> None:
     a = llama(tmp_path / "a")
     b = engine(tmp_path / "b.npz", configured(), cosines=False, neighbours=True)
@@ -354,6 +384,149 @@ def test_an_engine_with_the_other_pairing(tmp_path: Path) -> None:
     # transformers' neighbours take their angles from the first half of the cosines.
     assert causes(found) == ["pairs_wrong"]
     assert (found.causes[0].a, found.causes[0].b) == ("halves", "neighbours")
+
+
+def multimodal(folder: Path) -> str:
+    """Save the configuration of a Qwen2-VL, 32 columns, whose pairs turn along three axes."""
+    text = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}
+    config = Qwen2VLConfig(text_config={**text, "rope_parameters": rope}).to_dict()
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, folder / "model.safetensors")
+    return f"{folder}#text"
+
+
+def test_an_engine_that_gives_pairs_to_other_axes(tmp_path: Path) -> None:
+    a = multimodal(tmp_path / "a")
+    dump = engine(tmp_path / "b.npz", configured(32, rope_theta=1e6))
+    found = pp.check(a, dump)
+    assert (found.alike, [each.what for each in found.not_compared]) == (None, ["sections"])
+    arrays = dict(np.load(dump))
+    for sections, expected in (([4, 6, 6], []), ([6, 4, 6], ["sections"])):
+        np.savez(tmp_path / "c.npz", sections=sections, **arrays)
+        found = pp.check(a, str(tmp_path / "c.npz"))
+        assert causes(found) == expected
+        assert found.alike is not bool(expected)
+    vision = f"{tmp_path / 'a'}#vision"
+    whole: Any = Qwen2VLConfig()
+    module = Qwen2VLVisionRotaryEmbedding(whole.vision_config)
+    ladder = module.inv_freq.double().numpy()
+    np.savez(tmp_path / "d.npz", inv_freq=ladder)
+    found = pp.check(vision, str(tmp_path / "d.npz"))
+    assert (found.alike, found.causes) == (None, ())
+    np.savez(tmp_path / "e.npz", inv_freq=ladder**0.75)
+    assert causes(pp.check(vision, str(tmp_path / "e.npz"))) == ["base"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ({"query_pre_attn_scalar": WIDTH}, {}, []),
+        ({"query_pre_attn_scalar": 4 * WIDTH}, {}, ["logit_scale"]),
+        ({"attention_multiplier": WIDTH**-0.5}, {}, []),
+        ({"attention_multiplier": 1 / WIDTH}, {}, ["logit_scale"]),
+        ({"attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": 50.0}, []),
+        ({"attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": None}, ["soft_cap"]),
+    ],
+)  # fmt: skip
+def test_logits_that_are_scaled_or_capped_otherwise(
+    a: dict[str, Any], b: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    found = pp.check(llama(tmp_path / "a", **a), llama(tmp_path / "b", **b))
+    assert causes(found) == expected
+    if expected == ["logit_scale"]:
+        model = LlamaAttention(configured(), 0)
+        assert found.causes[0].b == pytest.approx(model.scaling * WIDTH**0.5)
+
+
+def test_logits_that_deepseek_scales_with_yarn(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 2, "qk_rope_head_dim": 16}
+    sides = []
+    for name, share in (("a", 1.0), ("b", 0.0)):
+        rope = {**YARN, "rope_theta": 1e4, "mscale": 1.0, "mscale_all_dim": share}
+        config = DeepseekV3Config(**sizes, rope_parameters=rope)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config.to_dict()))
+        save_file({"x": np.ones((4, 4), "f4")}, tmp_path / name / "model.safetensors")
+        sides.append(DeepseekV3Attention(config, 0).scaling)
+    found = pp.check(tmp_path / "a", tmp_path / "b")
+    scale = next(each for each in found.causes if each.cause == "logit_scale")
+    assert scale.a / scale.b == pytest.approx(sides[0] / sides[1])
+
+
+def test_a_gguf_that_does_not_state_the_scale_of_logits_says_so(tmp_path: Path) -> None:
+    a = llama(tmp_path / "a", query_pre_attn_scalar=4 * WIDTH)
+    found = pp.check(a, converted(tmp_path / "b.gguf"))
+    assert found.alike
+    assert "does not state" in str(found)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Glm"])
+def test_the_recipe_for_transformers_writes_what_the_model_computes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "how-to" / "check.md").read_text()
+    recipe = text.split("\ntransformers")[1].split("```py\n")[1].split("```")[0]
+    sizes: dict[str, Any] = {
+        "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "head_dim": 32,
+        "num_key_value_heads": 2, "num_hidden_layers": 1, "vocab_size": 16, "pad_token_id": 0,
+    }  # fmt: skip
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    model = getattr(transformers, f"{name}ForCausalLM")(config)
+    model.save_pretrained(tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    exec(recipe, {"model": model})  # noqa: S102 - the documentation's own lines
+    found = pp.check("a", "dump.npz")
+    assert found.alike, str(found)
+    assert {each.cause for each in found.compared} >= {"same_ladder", "same_pairs"}
+    about = json.loads((tmp_path / "a" / "config.json").read_text())
+    about["rope_parameters"]["rope_theta"] = 7e4
+    (tmp_path / "a" / "config.json").write_text(json.dumps(about))
+    assert causes(pp.check("a", "dump.npz")) == ["base"]
+
+
+def trained(folder: Path, seed: int, kind: str) -> str:
+    """Train a tiny model of so many steps to copy the token before, from its own seed."""
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {
+        "vocab_size": 16,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    model: Any = (
+        LlamaForCausalLM(LlamaConfig(
+            **sizes, hidden_size=32, intermediate_size=32, num_attention_heads=2,
+            num_hidden_layers=2, max_position_embeddings=32,
+        ))
+        if kind == "rotary"
+        else GPT2LMHeadModel(GPT2Config(**sizes, n_embd=32, n_head=2, n_layer=2, n_positions=32))
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    for _ in range(60):
+        tokens = torch.randint(3, 16, (16, 1)).expand(-1, 32) + torch.arange(32) % 2
+        loss = model(input_ids=tokens % 16, labels=tokens % 16).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 1.0
+    model.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["rotary", "table"])
+def test_two_trainings_of_one_architecture_are_no_fine_tuning(kind: str, tmp_path: Path) -> None:
+    a, b = (trained(tmp_path / str(seed), seed, kind) for seed in (1, 2))
+    found = pp.check(a, b)
+    names = [each.cause for each in (*found.causes, *found.compared)]
+    assert "moved" not in names
+    if kind == "rotary":
+        assert found.alike
+        assert "other_weights" in names
+        assert "another model" in str(found)
+    else:
+        assert causes(found) == ["unrelated"]
 
 
 # What cannot be told, and what cannot be.
@@ -377,6 +550,8 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
         ({"inv_freq": np.zeros(4)}, "inv_freq of shape"),
         ({"inv_freq": np.array([1.0, 1e-300])}, "inv_freq of shape"),
         ({"inv_freq": np.zeros(0)}, "inv_freq of shape"),
+        ({"inv_freq": np.ones(4), "sections": [1.5, 2.5]}, "sections of shape"),
+        ({"inv_freq": np.ones(4), "sections": [-1, 5]}, "sections of shape"),
         ({"cos": np.ones((4, 3)), "sin": np.zeros((4, 2))}, "cos and sin of shape"),
         ({"cos": np.ones((4, 4)), "sin": np.ones((4, 4)) * 3 + np.eye(4)}, "not the same everywh"),
         ({"cos": np.cos(LATE), "sin": np.sin(LATE)}, "not that of position 0"),
@@ -392,6 +567,52 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
     with pytest.raises(pp.PosprobeError, match=words) as refused:
         pp.check("rotary:4096x8", str(tmp_path / "b.npz"))
     assert refused.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        ("nan", 7, "NaN"), ("cut", 4, "model.safetensors"), ("codes", 7, "stored as I8"),
+        ("shape", 4, "which does not divide 2"), ("dump first", 4, "Name the checkp"),
+        ("neither", 7, "a dump has inv_freq"), ("config", 4, "rope_theta"),
+        ("missing", 3, "no-such"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_said_in_one_sentence(
+    given: str, code: int, words: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    a, b = llama(tmp_path / "a"), str(tmp_path / "b")
+    tensors: dict[str, NDArray[Any]] = dict(projections())
+    name = "model.layers.0.self_attn.q_proj.weight"
+    match given:
+        case "nan":
+            tensors[name][3] = np.nan
+            llama(tmp_path / "b", tensors)
+        case "codes":
+            llama(tmp_path / "b", {**tensors, name: np.zeros((HEADS * WIDTH, HIDDEN), np.int8)})
+        case "shape":
+            llama(tmp_path / "b", {**tensors, name: tensors[name].reshape(2, -1)})
+        case "config":
+            llama(tmp_path / "b", rope={"rope_theta": [1e4]})
+        case "cut":
+            llama(tmp_path / "b")
+            file = tmp_path / "b" / "model.safetensors"
+            file.write_bytes(file.read_bytes()[:-1000])
+        case "dump first":
+            a, b = engine(tmp_path / "b.npz", configured()), a
+        case "neither":
+            b = str(tmp_path / "b.npz")
+            np.savez(b, no_such_array=np.ones(4))
+        case "missing":
+            b = str(tmp_path / "no-such")
+    monkeypatch.setattr("sys.argv", ["posprobe", "check", a, b])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, words in out + err) == (code, True), out + err
+    assert "Traceback" not in err
+    assert len([line for line in err.splitlines() if words in line]) <= 1
 
 
 def test_encodings_of_two_kinds_cannot_be_compared() -> None:
@@ -464,5 +685,18 @@ def test_the_command_says_the_verdict_first_in_twelve_lines(
     assert (code, document["schema"], document["alike"]) == (6, "posprobe.check/1", False)
     keys = {"part", "what", "cause", "a", "b", "value", "tolerance", "first_distance", "sentence"}
     assert keys <= document["causes"][0].keys()
+    assert problems("check", document) == []
     assert command(capsys, monkeypatch, a, a, "--all")[0] == 0
     assert command(capsys, monkeypatch, a, "sample:digits-vit")[0] == 7
+
+
+def test_every_relation_is_told_in_a_sentence_and_follows_the_schema() -> None:
+    named = set()
+    for _, _, found in made.cases(0):
+        differ = tuple(each for each in found if not each.alike)
+        alike = tuple(each for each in found if each.alike)
+        told = pp.Check("a", "b", None, differ, alike, context=4096)
+        assert problems("check", told.to_dict()) == []
+        assert len(str(told).splitlines()) <= 12
+        named |= {each.cause for each in found}
+    assert len(named) > 30

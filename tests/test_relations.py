@@ -40,7 +40,23 @@ def test_only_what_was_changed_is_called_different(
 
 
 def test_tables_without_relation_are_no_kin() -> None:
-    assert made.false_kin(100) == 0
+    assert made.false_kin(600) == Counter()
+    assert {kind for seed in range(600) for kind in made.unrelated(seed)[0].split(", ")} == {
+        *made.KINDS, "one mean",
+    }  # fmt: skip
+
+
+def test_a_large_common_mean_row_is_no_kinship_and_hides_none() -> None:
+    draw = np.random.default_rng(0)
+    mean, a, b = 9 * draw.normal(size=32), *draw.normal(size=(2, 64, 32))
+    assert [found.cause for found in relate_tables(a + mean, b + mean)] == ["unrelated"]
+    for change, cause in (
+        (a + 0.1 * b, "moved"), (a[::-1], "reversed"), (a[draw.permutation(64)], "permuted"),
+        (a @ made.orthogonal(32, draw), "turned"),
+    ):  # fmt: skip
+        center = mean if cause != "turned" else np.zeros(32)
+        found = relate_tables(a + center, change + center)
+        assert [each.cause for each in found] == [cause]
 
 
 # 128 columns: bases and rules of published models, and the distance from which each is felt.
@@ -122,3 +138,33 @@ def test_grouped_keys_and_columns_that_do_not_rotate_keep_their_order() -> None:
     np.testing.assert_array_equal(
         b.query.reshape(8, 16, 32)[:, 8:], query.reshape(8, 16, 32)[:, 8:]
     )
+
+
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q4_1", "Q5_1"])
+def test_numbers_of_ggmls_types_are_called_rounded_to_their_bits(kind: str) -> None:
+    gguf = pytest.importorskip("gguf")
+    draw, quant = np.random.default_rng(0), gguf.GGMLQuantizationType[kind]
+    blocks = draw.integers(0, 256, (256, gguf.GGML_QUANT_SIZES[quant][1]), dtype=np.uint8)
+    scales = {"Q2_K": [80, 82], "Q3_K": [108], "Q6_K": [208]}.get(kind, [0, 2])
+    for place in scales:
+        blocks[:, place : place + 2] = np.float16(0.01).reshape(1).view(np.uint8)
+    stored = gguf.quants.dequantize(blocks, quant).astype(np.float64).reshape(-1, 64)
+    exact = stored + 0.003 * draw.uniform(-1, 1, stored.shape)
+    (found,) = relate_tables(exact, stored)
+    assert (found.cause, found.more) == ("quantised", {"bits": int(kind[1]), "side": "b"})
+    (found,) = relate_tables(exact, stored + 1e-3 * draw.normal(size=stored.shape))
+    assert found.cause == "moved"
+
+
+def test_a_ladder_that_is_off_by_little_more_than_float32_is_named() -> None:
+    omega = pp.encodings.rotary_frequencies(128, base=5e5)[0]
+    (found,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1.5e-6)))
+    assert found.cause == "same_ladder"
+    (found,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1e-5)))
+    assert found.cause == "positions_scaled"
+
+
+def test_projections_of_zeros_are_identical_and_no_other_gauge() -> None:
+    zeros = Projections(np.zeros((32, 8)), np.zeros((32, 8)), 16, 16)
+    order, found = relate_projections(zeros, zeros)
+    assert (order, found.cause) == ("same", "identical")

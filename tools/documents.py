@@ -373,3 +373,43 @@ class SweepDocument(TypedDict):
     run: NotRequired[SweepRunBlock]
     counts: NotRequired[SweepCountsBlock]
     written: NotRequired[Annotated[dict[str, str], "SHA-256 of what people open, by file name."]]
+
+
+class ComparedFinding(TypedDict):
+    """One thing that was compared, and what B is to A in it."""
+
+    what: Annotated[Text, "What was compared."]
+    cause: Annotated[Text, "The relation by its name in posprobe.relations.RULES."]
+    a: Annotated[Any, "What A has, where one value says it."]
+    b: Annotated[Any, "What B has."]
+    value: Annotated[float | None, "Held against the tolerance, or what names the cause."]
+    tolerance: Size
+    first_distance: Annotated[
+        float | None, "Of ladders: the distance from which some pair is 0.1 rad off."
+    ]
+    rotation: Annotated[
+        float | None, "Of ladders: largest difference of the mean rotation within the context."
+    ]
+    more: Annotated[dict[str, Any], "Further numbers of the sentence."]
+    part: Annotated[str, "The encoding that it is about, where there are several."]
+    sentence: Text
+
+
+class NotComparedBlock(TypedDict):
+    """What could not be compared."""
+
+    what: Text
+    reason: Text
+
+
+class CheckDocument(TypedDict):
+    """Whether two copies of a model encode position alike, and what that rests on."""
+
+    schema: Literal["posprobe.check/1"]
+    a: Text
+    b: Text
+    alike: Annotated[bool | None, "Null where it cannot be told."]
+    context: Annotated[Natural | None, "The shorter context of both, in positions."]
+    causes: Annotated[list[ComparedFinding], "What differs, the most telling first."]
+    compared: Annotated[list[ComparedFinding], "What is alike."]
+    not_compared: list[NotComparedBlock]

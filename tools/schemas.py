@@ -37,7 +37,7 @@ from posprobe.resizing.rotary import RulesCompared
 from posprobe.schema import Count
 
 #: Documents without answers are of the first version.
-FIRST = ("sweep", "resizing")
+FIRST = ("sweep", "resizing", "check")
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
 
@@ -60,6 +60,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         ),
         "kernels": json_schema(documents.KernelsDocument),
         "sweep": json_schema(documents.SweepDocument),
+        "check": json_schema(documents.CheckDocument),
         "resizing": json_schema(WaysCompared | RulesCompared),
         "forward": json_schema(
             documents.ForwardDocument,

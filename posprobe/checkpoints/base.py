@@ -207,7 +207,7 @@ class Checkpoint:
     def read_rows(self, name: str, rows: ArrayLike) -> NDArray[np.floating[Any]]:
         """Read some rows of one tensor of a float format.
 
-        Where the format has byte offsets (safetensors) nothing else is read, and each run of
+        Where the format has byte offsets (safetensors, GGUF) nothing else is read, and each run of
         consecutive rows is one read: on the Hub one request. Other formats give the whole tensor,
         mapped where they can be, and its rows are taken from that.
 
@@ -239,13 +239,14 @@ class Checkpoint:
             raise UsageError(
                 f"{info.where}: rows are read in rising order, each once, from 0 to {count - 1}."
             )
-        if info.quantisation:
+        # ggml's blocks end with each row; elsewhere scales stand in another tensor.
+        if info.quantisation and (self.format != "GGUF" or not chosen.size):
             return np.asarray(self.read(name).values[chosen])
         if info.start == info.stop:  # no offsets, or no values
             return _widened(info, _stored(info, self._bytes(info))[chosen])
         width = (info.stop - info.start) // count
         runs = np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1) if chosen.size else []
-        read = [np.empty((0, *info.shape[1:]), FLOATS[info.dtype])]
+        read: list[NDArray[Any]] = [np.empty((0, *info.shape[1:]), FLOATS[info.dtype])]
         for first, last in ((int(run[0]), int(run[-1])) for run in runs):
             # A run of rows is a tensor of its own, named as Python would: that also keys the cache.
             part = replace(
@@ -255,7 +256,11 @@ class Checkpoint:
                 start=info.start + first * width,
                 stop=info.start + (last + 1) * width,
             )
-            read.append(_stored(part, self._bytes(part)))
+            data = self._bytes(part)
+            if info.quantisation and self.dequantise:
+                read.append(self.dequantise(part, data)[0])
+            else:
+                read.append(_stored(part, data))
         return _widened(info, np.concatenate(read))
 
     def _bytes(self, info: TensorInfo) -> bytes | memoryview[int]:

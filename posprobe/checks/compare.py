@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from posprobe import settings
+from posprobe.checkpoints import Checkpoint
 from posprobe.checks.sides import Record, Side
 from posprobe.checks.weights import as_declared, relate_weights, stored_type
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.families.parts import parts_of
+from posprobe.families.rotary import logit_scale
 from posprobe.relations import (
+    RULES,
     Finding,
     Ladder,
     NotCompared,
@@ -54,7 +57,7 @@ def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[
         for scheme in sorted({*a.unread} & {*b.unread})
     ]
     if not a.records.keys() & b.records.keys():
-        kinds = [" and ".join(side.records) or "nothing" for side in (a, b)]
+        kinds = [" and ".join(side.records) for side in (a, b)]
         return [], [*missing, NotCompared("encoding", "other_kinds", " | ".join(kinds))]
     for kind in sorted({*a.records, *b.records}):
         one, other = a.records.get(kind, {}), b.records.get(kind, {})
@@ -70,7 +73,9 @@ def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[
             found += [replace(each, part=part) for each in _related(mine, theirs)]
     if "rotary" in a.records and "rotary" in b.records:
         more, others = relate_weights(a, b, all_layers=all_layers)
-        found, missing = [*found, *more, *_settings(a, b)], [*missing, *others]
+        found, missing = [*found, *more], [*missing, *others]
+        for each in _settings(a, b):
+            (found if isinstance(each, Finding) else missing).append(each)  # type: ignore[arg-type]
     return found, missing
 
 
@@ -123,7 +128,7 @@ def _against_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotCompared]
     rotary = [each for each in a.records.get("rotary", {}).values() if isinstance(each, Rotary)]
     if a.dump is not None:
         ladder, neighbours = a.dump.ladder, None
-    elif len(rotary) == 1 and rotary[0].axes == 1:
+    elif len(rotary) == 1:
         ladder, neighbours = _ladder(rotary[0]), rotary[0].interleaved
     else:
         reason = "many_ladders" if rotary else "no_rotation"
@@ -133,35 +138,68 @@ def _against_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotCompared]
     missing = []
     if dump.ladder.factor is None and ladder.factor not in (None, 1.0):
         missing.append(NotCompared("factor", "no_cosines"))
-    pairs = relate_query(ladder, dump, neighbours if a.declared else None)
+    stated = None if a.checkpoint is None else _sections(a.checkpoint)[0]
+    if stated and rotary and rotary[0].axes == 1:
+        if dump.sections is None:
+            missing.append(NotCompared("sections", "no_sections"))
+        elif dump.sections != stated:
+            found.append(Finding("sections", "sections", stated, dump.sections))
+    axes = rotary[0].axes if rotary else 1
+    pairs = relate_query(ladder, dump, neighbours if a.declared else None) if axes == 1 else None
     if pairs is not None:
         found.append(pairs)
+    elif axes > 1:
+        missing.append(NotCompared("pairs", "many_axes"))
     else:
         missing.append(NotCompared("pairs", "no_query" if dump.q is None else "query_tells_not"))
     return found, missing
 
 
-def _settings(a: Side, b: Side) -> Iterator[Finding]:
+def _settings(a: Side, b: Side) -> Iterator[Finding | NotCompared]:
     """Compare what configurations state beside the ladder."""
     if a.checkpoint is None or b.checkpoint is None:
         return
-    one, other = (_stated(side.checkpoint.config) for side in (a, b))  # type: ignore[union-attr]
-    if one["sections"] != other["sections"]:
-        yield Finding("sections", "sections", one["sections"], other["sections"])
-    elif one["order"] != other["order"]:
-        yield Finding("sections", "sections", one["order"], other["order"])
-    if one["scale"] and other["scale"] and one["scale"] != other["scale"]:
-        yield Finding("logits", "logit_scale", one["scale"], other["scale"])
+    one, other = (_sections(side.checkpoint) for side in (a, b))  # type: ignore[arg-type]
+    if one[0] != other[0]:
+        yield Finding("sections", "sections", one[0], other[0])
+    elif one[1] and other[1] and one[1] != other[1]:
+        yield Finding("sections", "sections", one[1], other[1])
+    scales, caps = zip(*(_logits(side) for side in (a, b)), strict=True)
+    known = [scale for scale in scales if scale is not None]
+    if len(known) == 2 and not math.isclose(*known, rel_tol=RULES["logit_scale"].tolerance):
+        yield Finding("logits", "logit_scale", *known)
+    elif len(known) == 1 and not math.isclose(known[0], 1.0):
+        yield NotCompared("logits", "no_scale", decides=False)
+    if None not in caps and caps[0] != caps[1]:
+        yield Finding("logits", "soft_cap", *caps)
 
 
-def _stated(config: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"sections": None, "order": None, "scale": None}
-    for part in parts_of(config):
+def _sections(checkpoint: Checkpoint) -> tuple[list[int] | None, str | None]:
+    """Return how many pairs turn along each axis, and in which order; None where not stated."""
+    found: tuple[list[int] | None, str | None] = (None, None)
+    for part in parts_of(checkpoint.config):
         rope = part.config.get("rope_parameters") or part.config.get("rope_scaling")
         if isinstance(rope, Mapping) and rope.get("mrope_section"):
             sizes = settings.wholes(rope, "mrope_section", most=2**12, longest=4)
-            found["sections"] = list(sizes) if sizes else None
-            found["order"] = "interleaved" if rope.get("mrope_interleaved") else "contiguous"
-        scale = settings.number(part.config, "query_pre_attn_scalar", path=part.path)
-        found["scale"] = found["scale"] or scale
+            order = "interleaved" if rope.get("mrope_interleaved") else "contiguous"
+            # llama.cpp knows the order by the architecture.
+            found = sizes, None if checkpoint.format == "GGUF" else order
     return found
+
+
+def _logits(side: Side) -> tuple[float | None, float | None]:
+    """Return what logits are multiplied by beside 1 / sqrt(head width), and their cap, 0 for none.
+
+    A GGUF file need not state them: llama.cpp knows some by the architecture.
+    """
+    assert side.checkpoint is not None  # noqa: S101 - the caller asked
+    silent = side.checkpoint.format == "GGUF"
+    scale, cap = (None, None) if silent else (1.0, 0.0)
+    record = next(each for each in side.records["rotary"].values() if isinstance(each, Rotary))
+    for part in parts_of(side.checkpoint.config):
+        if part.is_vision:
+            continue
+        scale = logit_scale(part, record.head_dim) or scale
+        if part.config.get("attn_logit_softcapping"):
+            cap = settings.number(part.config, "attn_logit_softcapping", path=part.path)
+    return scale, cap

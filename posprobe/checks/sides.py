@@ -26,7 +26,7 @@ from posprobe.schemes import Scheme
 from posprobe.tables import PositionTable
 
 Record: TypeAlias = PositionTable | Scheme
-#: Most numbers of an array of a dump, and of a projection that is read whole: 128 MiB as float64.
+#: Most numbers of an array of a dump: 128 MiB as float64.
 MOST = 2**24
 
 

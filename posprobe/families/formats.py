@@ -40,6 +40,8 @@ _SIZES: Mapping[str, str] = {
     "head_dim": "attention.key_length",
     "sliding_window": "attention.sliding_window",
     "relative_attention_num_buckets": "attention.relative_buckets_count",
+    "attention_multiplier": "attention.scale",
+    "attn_logit_softcapping": "attn_logit_softcapping",
 }
 
 

@@ -232,12 +232,39 @@ def _scaling_notes(
     """Say what a rule of scaling does besides changing wavelengths, or that none is named."""
     if not scaling and stated.get("factor") not in (None, 1):
         yield "no rule of scaling is named, so that the factor has no effect"
+    if (logits := _stretched_logits(part, scaling)) != 1.0:
+        yield f"all logits are multiplied by {logits:.3g} besides (mscale_all_dim)"
+
+
+def _stretched_logits(part: Part, scaling: Mapping[str, Any]) -> float:
+    """Return by what DeepSeek's code multiplies logits, beside the factor on cosines and sines."""
+    if not _latent(part) or not scaling.get("mscale_all_dim"):
+        return 1.0
     share = settings.number(scaling, "mscale_all_dim", path="rope_parameters")
     factor = settings.number(scaling, "factor", path="rope_parameters")
-    if _latent(part) and share and factor and factor > 1:
-        # DeepSeek's code multiplies what softmax sees, beside the factor on cosines and sines.
-        logits = (0.1 * share * math.log(factor) + 1) ** 2
-        yield f"all logits are multiplied by {logits:.3g} besides (mscale_all_dim)"
+    if not share or not factor or factor <= 1:
+        return 1.0
+    return float((0.1 * share * math.log(factor) + 1) ** 2)
+
+
+def logit_scale(part: Part, head_dim: int) -> float | None:
+    """Return by what logits are multiplied beside one over the root of the width of a head.
+
+    None where the configuration does not state it (``query_pre_attn_scalar`` of Gemma,
+    ``attention_multiplier`` of Granite, ``mscale_all_dim`` of DeepSeek).
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is no positive number.
+    """
+    if scalar := settings.number(part.config, "query_pre_attn_scalar", path=part.path):
+        return math.sqrt(head_dim / scalar)
+    if factor := settings.number(part.config, "attention_multiplier", path=part.path):
+        return factor * math.sqrt(head_dim)
+    scaling = part.config.get("rope_parameters") or part.config.get("rope_scaling")
+    stretched = _stretched_logits(part, scaling) if isinstance(scaling, Mapping) else 1.0
+    return None if stretched == 1.0 else stretched
 
 
 def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
@@ -305,7 +332,7 @@ def _head_dim(part: Part) -> int:
         return stated
     hidden, heads = (
         _number(part, _HIDDEN, _WIDEST * _MOST_HEADS),
-        _number(part, _HEADS, _MOST_HEADS),
+        head_count(part),
     )
     if not hidden or not heads:
         where = f"{part.path}: " if part.path else ""
@@ -319,6 +346,17 @@ def _head_dim(part: Part) -> int:
             "num_attention_heads in config.json."
         )
     return hidden // heads
+
+
+def head_count(part: Part) -> int | None:
+    """Return how many query heads a part states; None where it states none.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If that is no whole number.
+    """
+    return _number(part, _HEADS, _MOST_HEADS)
 
 
 def _number(part: Part, keys: tuple[str, ...], most: int) -> int | None:
@@ -364,7 +402,7 @@ def linear_spec(part: Part) -> LinearSpec:
     InvalidCheckpoint
         If the configuration does not say how many heads there are.
     """
-    heads = _number(part, _HEADS, _MOST_HEADS)
+    heads = head_count(part)
     if not heads:
         raise InvalidCheckpoint(
             "it has a linear bias per head (ALiBi), and the configuration does not say how many "

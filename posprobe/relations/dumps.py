@@ -16,10 +16,12 @@ from posprobe.relations.values import Floats
 NAMES: Mapping[str, str] = {
     "inv_freq": "[pairs]", "cos": "[positions, pairs]", "sin": "[positions, pairs]",
     "q": "[..., head_dim] before rotation", "q_rotated": "the same after it",
-    "position": "of that query",
+    "position": "of that query", "sections": "[axes], pairs that turn along each",
 }  # fmt: skip
 #: Widest head and longest table that are looked at, which bounds time and memory.
-WIDEST, LONGEST = 2**12, 2**20
+WIDEST, LONGEST = 2**12, 2**15
+#: Axes along which pairs turn: time, rows, columns, and one more.
+MOST_AXES = 4
 #: Frequencies in rad per position: slower pairs never turn, and no engine has faster ones.
 SLOWEST, FASTEST = 1e-12, 100.0
 #: Largest difference of cos² + sin² between positions and pairs of one table, in bfloat16.
@@ -38,12 +40,15 @@ class Dump:
         ``[n, head_dim]``, or None.
     position
         At which they stand; None where that is not said.
+    sections
+        Pairs that turn along each axis; None where that is not said.
     """
 
     ladder: Ladder
     q: Floats | None = None
     q_rotated: Floats | None = None
     position: float | None = None
+    sections: list[int] | None = None
 
 
 def is_dump(names: Mapping[str, object]) -> bool:
@@ -86,10 +91,17 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     else:
         omega = given["inv_freq"].reshape(-1)
         if not 0 < omega.size <= WIDEST or (omega < SLOWEST).any() or (omega > FASTEST).any():
-            shape = f"{list(given['inv_freq'].shape)} from {omega.min(initial=0):.3g} rad"
+            ends = f" and {omega.min():.3g} to {omega.max():.3g} rad" if omega.size else ""
+            shape = f"{list(given['inv_freq'].shape)}{ends}"
             raise _wrong(file, "inv_freq", shape)
         ladder = Ladder(omega)
-    return Dump(ladder, q, rotated, where)
+    sections = given.get("sections")
+    if sections is not None:
+        whole = (sections == np.round(sections)).all() and (sections >= 0).all()
+        if sections.ndim != 1 or not 0 < sections.size <= MOST_AXES or not whole:
+            raise _wrong(file, "sections", f"{list(sections.shape)}, or with such numbers,")
+    sizes = None if sections is None else [int(size) for size in sections]
+    return Dump(ladder, q, rotated, where, sizes)
 
 
 def _wrong(file: str, name: str, shape: str) -> InvalidCheckpoint:

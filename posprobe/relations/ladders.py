@@ -135,7 +135,9 @@ def _frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
         return
     plain_a, plain_b = geometric(a.omega), geometric(b.omega)
     if plain_a and plain_b:
-        yield from _of_geometric(a, plain_a, plain_b)
+        found = [*_of_geometric(a, plain_a, plain_b)]
+        same = Finding("ladder", "same_ladder", base_of(a), base_of(a), largest)
+        yield from found or [same]  # single pairs are off by more than the line through them
     elif np.ptp(ratio) < _SAME:
         yield Finding("ladder", "positions_scaled", value=math.exp(-float(ratio.mean())))
     elif (slope := geometric(np.exp(ratio))) and abs(slope[0]) < _SAME:
@@ -268,8 +270,9 @@ def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
     cos, sin = b.cos, b.sin
     positions = np.arange(len(cos), dtype=np.float64)
     exact = np.outer(positions, omega)
-    # An angle of float32 is off by its own rounding and that of the frequency, at most.
-    single = 2**-22 * exact
+    # An angle of float32 is off by its own rounding and that of the frequency, at most; numbers
+    # of float16 near 0 are 2^-24 apart.
+    single = 2**-22 * exact + (0.0 if _precise(b) else 2**-24)
 
     def fits(angles: Floats, limit: float) -> bool:
         # Sines of slow pairs are small: they tell a frequency that cosines hide.
@@ -280,7 +283,8 @@ def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
     if fits(exact, 2**-22):
         return Finding("ladder", "same_ladder", value=off)
     limit = RULES["cosines_rounded"].tolerance
-    if not _precise(b) and fits(exact, limit / 2):
+    # Half a step, and half of that for the factor, which rounded cosines tell less well.
+    if not _precise(b) and fits(exact, 0.75 * limit):
         return Finding("ladder", "cosines_rounded", value=off)
     for name in ("bfloat16", "float16"):
         small, numbers = to_type(omega, name), to_type(positions, name)

@@ -31,7 +31,12 @@ RULES: Mapping[str, Rule] = {
     "identical": Rule(True, 0.0, _EXACT),
     "rounded": Rule(True, 0.0, _EXACT),
     "quantised": Rule(True, 0.6, "rounding moves a number by half a step; 99 % stay within 0.6"),
-    "moved": Rule(True, 0.5, "trained copies stay nearer; unrelated tables are 1.4 apart"),
+    "moved": Rule(
+        True,
+        0.5,
+        "trained copies stay nearer; unrelated tables are 1.4 apart, and rows "
+        "less their mean have no cosine of 0.5",
+    ),
     "unrelated": Rule(False, 0.5, "nothing else holds"),
     # Tables.
     "width": Rule(False, 0.0, _EXACT),
@@ -73,7 +78,8 @@ RULES: Mapping[str, Rule] = {
     "axes": Rule(False, 0.0, _EXACT),
     "sections": Rule(False, 0.0, _EXACT),
     "window": Rule(False, 0.0, _EXACT),
-    "logit_scale": Rule(False, 0.0, _EXACT),
+    "logit_scale": Rule(False, 1e-6, "configurations state it as float32 or as a square"),
+    "soft_cap": Rule(False, 0.0, _EXACT),
     "missing": Rule(False, 0.0, _EXACT),
     # Which columns are pairs.
     "same_pairs": Rule(True, 0.5, "any wrong order of rows is at least 0.9 away"),

@@ -44,7 +44,7 @@ def relate_tables(
     """
     grids = layouts is not None and any(isinstance(layout, Grid) for layout in layouts)
     if a.shape[1] != b.shape[1]:
-        if a.shape == b.shape[::-1] and distance(a, b.T) < RULES["transposed"].tolerance:
+        if a.shape == b.shape[::-1] and _apart(a, b.T) < RULES["transposed"].tolerance:
             return (Finding("rows", "transposed", list(a.shape), list(b.shape)),)
         return (Finding("rows", "width", a.shape[1], b.shape[1]),)
     lag = row_lag(a, b)
@@ -110,20 +110,33 @@ def _values(a: Floats, b: Floats) -> Finding:
         kept = np.delete(np.arange(len(a)), away)
         same = stored_again(a[kept], b[kept], "values")
         more = {"first": int(away[0]), "last": int(away[-1]), "count": len(away)}
-        if same or distance(a[kept], b[kept]) < RULES["moved"].tolerance:
+        if same or _is_moved(a[kept], b[kept]):
             return Finding("values", "retrained", value=float(errors[away].max()), more=more)
-    cause = "moved" if apart < RULES["moved"].tolerance else "unrelated"
-    return Finding("values", cause, value=apart)
+    return Finding("values", "moved" if _is_moved(a, b) else "unrelated", value=apart)
+
+
+def _is_moved(a: Floats, b: Floats) -> bool:
+    """Tell whether values were moved a little; sharing a large mean row is no kinship."""
+    limit = RULES["moved"].tolerance
+    one, other = (rows - rows.mean(axis=0) for rows in (a, b))
+    sizes = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return distance(a, b) < limit and float((one * other).sum()) >= limit * sizes
 
 
 def _simple_changes(a: Floats, b: Floats) -> Iterator[Finding]:
     scale = float((a * b).sum() / ((a * a).sum() or 1.0))
     if abs(scale) > 0:
-        yield Finding("values", "scaled", value=distance(b, scale * a), more={"factor": scale})
+        rest = max(distance(b, scale * a), _apart(b, scale * a))
+        yield Finding("values", "scaled", value=rest, more={"factor": scale})
     row = (b - a).mean(axis=0)
     if np.linalg.norm(row):
         mean = float(np.linalg.norm(row) / (np.median(np.linalg.norm(a, axis=1)) or 1.0))
-        yield Finding("values", "constant_row", value=distance(b, a + row), more={"size": mean})
+        yield Finding("values", "constant_row", value=_apart(a, b), more={"size": mean})
+
+
+def _apart(a: Floats, b: Floats) -> float:
+    """Return the distance of rows less their mean, which where it is large hides any other."""
+    return distance(a - a.mean(axis=0), b - b.mean(axis=0))
 
 
 def _moved_whole(
@@ -131,24 +144,27 @@ def _moved_whole(
 ) -> Finding:
     """Say how the rows of a table of the same size were arranged anew."""
     limit = RULES["reversed"].tolerance
-    if distance(a[::-1], b) < limit:
+    if _apart(a[::-1], b) < limit:
         return Finding("rows", "reversed", len(a), len(b))
-    if a.shape[0] == a.shape[1] and distance(a.T, b) < limit:
+    if a.shape[0] == a.shape[1] and _apart(a.T, b) < limit:
         return Finding("rows", "transposed", list(a.shape), list(b.shape))
     grid = layouts[0] if layouts else None
     if isinstance(grid, Grid):
         cells = a.reshape(grid.height, grid.width, -1)
-        if distance(cells.swapaxes(0, 1).reshape(a.shape), b) < limit:
+        if _apart(cells.swapaxes(0, 1).reshape(a.shape), b) < limit:
             return Finding("rows", "exchanged", grid.height, grid.width)
     found = _nearest_rows(a, b)
-    if len(set(found.tolist())) == len(a) and distance(a[found], b) < limit:
+    if len(set(found.tolist())) == len(a) and _apart(a[found], b) < limit:
         moved = int((found != np.arange(len(a))).sum())
         return Finding("rows", "permuted", len(a), len(b), moved)
     # Inner products of some rows tell a turn of the columns as well as those of all.
     some = np.linspace(0, len(a) - 1, min(len(a), _MOST)).astype(np.intp)
-    before, after = (rows[some] @ rows[some].T for rows in (a, b))
-    if distance(before, after) < RULES["turned"].tolerance:
-        return Finding("values", "turned", value=distance(before, after))
+    turned = max(
+        distance(one[some] @ one[some].T, other[some] @ other[some].T)
+        for one, other in ((a, b), (a - a.mean(axis=0), b - b.mean(axis=0)))
+    )
+    if turned < RULES["turned"].tolerance:
+        return Finding("values", "turned", value=turned)
     return values
 
 
@@ -179,7 +195,7 @@ def _resized(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) -> Fin
             for axis in (0, 1):
                 weights = resampling(old[axis], new[axis], method, corners=corners)
                 cells = np.moveaxis(np.tensordot(weights, cells, (1, axis)), 0, axis)
-            found.append((distance(cells.reshape(len(b), -1), b), method, corners))
+            found.append((_apart(cells.reshape(len(b), -1), b), method, corners))
     apart, method, corners = min(found)
     if apart >= RULES["resized"].tolerance:
         return None

@@ -15,6 +15,11 @@ Floats: TypeAlias = NDArray[np.float64]
 BLOCK = 32
 #: Largest whole number of a block's scale, by bits: symmetric, or with one more below zero.
 _LEVELS = {8: (127, 128), 5: (15, 16), 4: (7, 8)}
+#: Evenly spaced numbers between the ends of a block, as K-quants of ggml have them: bits, and the
+#: width of the runs that share a step.
+_RUNS = ((2, 16), (3, 16), (4, 32), (5, 32), (6, 16))
+#: Runs that are looked at before all are: others of as many evenly spaced numbers are not met.
+_FIRST = 64
 #: A stored scale is rounded to float16; steps are whole to so much of full scale.
 _WHOLE = 1e-4
 
@@ -65,7 +70,7 @@ def stored_again(a: Floats, b: Floats, what: str) -> Finding | None:
                     what, "rounded", value=distance(a, b), more={"type": name, "side": whose}
                 )
     for one, other, whose in ((a, b, "b"), (b, a, "a")):
-        if bits := _bits(one, other):
+        if bits := _bits(one, other) or _run_bits(one, other):
             return Finding(
                 what, "quantised", value=distance(a, b), more={"bits": bits, "side": whose}
             )
@@ -95,3 +100,35 @@ def _bits(a: Floats, b: Floats) -> int | None:
             if near[there].mean() >= 0.99:
                 return bits
     return None
+
+
+def _run_bits(a: Floats, b: Floats) -> int | None:
+    """Return to how many bits ``b`` is ``a`` rounded in runs with a step and a start of their own.
+
+    K-quants search for the step, so that ends may be cut and a number need not be the nearest.
+    """
+    for bits, width in _RUNS:
+        if b.shape[-1] % width:
+            continue
+        exact, runs = a.reshape(-1, width), b.reshape(-1, width)
+        if np.isnan(_steps(runs[:_FIRST], bits)).any():
+            continue
+        step = _steps(runs, bits)
+        near = np.abs(exact - runs) <= step[:, None]
+        # A run of one number shows no step.
+        if not np.isnan(step).any() and (step > 0).mean() > 0.5 and near[step > 0].mean() >= 0.99:
+            return bits
+    return None
+
+
+def _steps(runs: Floats, bits: int) -> Floats:
+    """Return the widest step of which the numbers of a run are whole ones apart, NaN if none is."""
+    low = runs.min(axis=1, keepdims=True)
+    span = runs.max(axis=1, keepdims=True) - low
+    found = np.where(span[:, 0] > 0, np.nan, 0.0)
+    for count in range(1, 2**bits):
+        step = span / count
+        number = np.divide(runs - low, step, out=np.zeros_like(runs), where=step > 0)
+        whole = np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * count
+        found = np.where(np.isnan(found) & whole, step[:, 0], found)
+    return found

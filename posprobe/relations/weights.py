@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -71,30 +71,43 @@ def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Find
         shapes = (list(a.query.shape), list(b.query.shape))
         return None, Finding("weights", "other_weights", *shapes)
     both_a, both_b = (np.concatenate([each.query, each.key]) for each in (a, b))
+    if np.array_equal(both_a, both_b):
+        return "same", Finding("weights", "identical", value=0.0)
     # In narrow heads several are one order: the first name stays.
-    orders = {
-        name: reordered(both_a, name, a.head_dim, a.rotated)
-        for name in {_rows(name, a.rotated).tobytes(): name for name in ORDERS[::-1]}.values()
+    names = [*{_rows(name, a.rotated).tobytes(): name for name in ORDERS[::-1]}.values()][::-1]
+    # Rows that do not rotate stand where they stood, and would hide an order.
+    turning, others = (_turning(each, a) for each in (both_a, both_b))
+    apart = {
+        name: distance(reordered(turning, name, a.rotated, a.rotated), others) for name in names
     }
-    apart = {name: distance(each, both_b) for name, each in orders.items()}
-    best = min(apart, key=lambda name: apart[name])
+    best = min(names, key=lambda name: apart[name])
     if apart[best] < RULES["same_pairs"].tolerance:
-        one = orders[best]
+        one = reordered(both_a, best, a.head_dim, a.rotated)
         exact = stored_again(one, both_b, "weights")
-        changes = (exact,) if exact else _changes(a, b, {best: one})
-        moved = Finding("weights", "moved", value=apart[best])
-        return best, next(iter(changes), moved)
+        moved = distance(one, both_b)
+        cause = "moved" if moved < RULES["moved"].tolerance else "other_weights"
+        rest = Finding("weights", cause, value=moved)
+        return best, exact or next(_changes(a, b, [(best, one)]), rest)
+    orders = ((name, reordered(both_a, name, a.head_dim, a.rotated)) for name in names)
     found = next(_changes(a, b, orders), None)
     if found is not None:
         return found.more.get("order"), found
     return None, Finding("weights", "other_weights", value=apart[best])
 
 
-def _changes(a: Projections, b: Projections, orders: dict[str, Floats]) -> Iterator[Finding]:
+def _turning(weight: Floats, about: Projections) -> Floats:
+    """Return the rows that rotate."""
+    heads = weight.reshape(-1, about.head_dim, weight.shape[1])[:, : about.rotated]
+    return heads.reshape(-1, weight.shape[1])
+
+
+def _changes(
+    a: Projections, b: Projections, orders: Iterable[tuple[str, Floats]]
+) -> Iterator[Finding]:
     queries = len(a.query)
     other = np.concatenate([b.query, b.key])
     limit = RULES["gain_folded"].tolerance
-    for name, one in orders.items():
+    for name, one in orders:
         more = {"order": name}
         apart = distance(one, other)
         scales = [

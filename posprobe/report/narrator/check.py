@@ -41,7 +41,8 @@ def _both(f: Finding) -> str:
 
 def _layers(f: Finding) -> str:
     layers = f.more.get("layers")
-    return f"layers {', '.join(map(str, layers[:6]))}: " if layers else ""
+    read = f", {f.more['read']}" if "read" in f.more else ""
+    return f"layers {', '.join(map(str, layers[:6]))}{read}: " if layers else ""
 
 
 def _parts(f: Finding) -> str:
@@ -178,7 +179,17 @@ WORDS: Mapping[str, tuple[str | None, Callable[[Finding], str]]] = {
     "axes": ("B rotates along another number of axes.", _both),
     "sections": ("B gives its pairs to axes otherwise.", _both),
     "window": ("B sees another window.", _both),
-    "logit_scale": ("B scales logits otherwise.", _both),
+    "logit_scale": (
+        "B scales logits otherwise.",
+        lambda f: f"{number(f.a)} / √d in A, {number(f.b)} / √d in B, for heads of width d",
+    ),
+    "soft_cap": (
+        "B caps logits otherwise.",
+        lambda f: (
+            f"{f'capped at {number(f.a)}' if f.a else 'not capped'} in A, "
+            f"{f'capped at {number(f.b)}' if f.b else 'not capped'} in B"
+        ),
+    ),
     "missing": (
         "One copy lacks an encoding.",
         lambda f: f"{f.a or f.b} in {'A' if f.a else 'B'} only",
@@ -248,6 +259,8 @@ LIKELY: Mapping[str, str] = {
     "resized": "the table was interpolated and stored; look for image_size or max length.",
     "exchanged": "the grid was flattened column by column; look at the reshape.",
     "sections": "look for mrope_section and its order.",
+    "logit_scale": "look for query_pre_attn_scalar, attention_multiplier or mscale_all_dim.",
+    "soft_cap": "look for attn_logit_softcapping.",
     "buckets": "look for relative_attention_max_distance and the number of buckets.",
 }
 _REASONS: Mapping[str, str] = {
@@ -256,6 +269,9 @@ _REASONS: Mapping[str, str] = {
     "no_projections": "query and key weights were not found under names known here, or do not "
     "match in layers and heads",
     "no_cosines": "the dump has no cos and sin, which carry the factor",
+    "no_scale": "one side multiplies logits by a factor, the other does not state whether it does",
+    "no_sections": "the dump does not say which pairs turn along which axis. Add sections",
+    "many_axes": "of pairs that turn along several axes a query does not tell which they are",
     "no_query": "the dump does not show which columns are pairs. Add q and q_rotated",
     "query_tells_not": "q and q_rotated fit both pairings or neither. Write a query at a "
     "position above 0, all columns, and the checkpoint's config.json",
@@ -269,6 +285,11 @@ def not_compared(reason: str, about: str = "") -> str:
     """Say why something was not compared; a reason that is no key is a message already."""
     if reason == "other_kinds":
         one, other = about.split(" | ")
+        if not one or not other:
+            return (
+                f"{'B' if one else 'A'} has no encoding of position that is known here. Add its "
+                "config.json; a dump has inv_freq, or cos and sin"
+            )
         return f"A has {one}, B has {other}: there is nothing that both have"
     if reason == "several":
         one, other = about.split(" | ")
@@ -291,7 +312,9 @@ def _harm(f: Finding) -> str:
     if not math.isfinite(f.first_distance or math.inf):
         return "No pair is 0.1 rad off within what was compared"
     first = max(math.ceil(f.first_distance or 1), 1)
-    mean = f"; mean rotation off by up to {_size(f.rotation)}" if f.rotation is not None else ""
+    size = _size(f.rotation) if f.rotation is not None else ""
+    up_to = "" if size.startswith("less") else "up to "
+    mean = f"; mean rotation off by {up_to}{size}" if size else ""
     return f"Off by 0.1 rad from distance {first:,}{mean}"
 
 

@@ -1,0 +1,294 @@
+"""Queries and keys of models of full size and of fused projections: where they stand, what is read.
+
+What a library makes of its fused weights is asked of the library.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hub_server import Hub, Sparse
+from made_files import entry, header_of
+from made_gguf import write
+from made_hub import server, waits
+from safetensors.numpy import save_file
+from transformers.models.falcon.modeling_falcon import FalconAttention
+
+import posprobe as pp
+from posprobe.checkpoints import open_local
+from posprobe.checks.weights import find_heads, projections_of, read_heads
+
+__all__ = ["server", "waits"]
+
+HEAD, HIDDEN, LAYERS = 128, 4096, 32
+CONFIG = {
+    "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": 11008,
+    "num_attention_heads": 32, "num_key_value_heads": 32, "num_hidden_layers": LAYERS,
+    "max_position_embeddings": 4096, "rope_scaling": None, "vocab_size": 32000,
+}  # fmt: skip
+
+
+def llama_2_7b(seed: int = 0) -> dict[str, bytes | Sparse]:
+    """The files of Llama 2 7B, zero but for the first head of its queries and keys."""
+    shapes = {"model.embed_tokens.weight": [32000, HIDDEN]}
+    for layer in range(LAYERS):
+        for name, shape in {
+            "self_attn.q_proj": [HIDDEN, HIDDEN], "self_attn.k_proj": [HIDDEN, HIDDEN],
+            "self_attn.v_proj": [HIDDEN, HIDDEN], "self_attn.o_proj": [HIDDEN, HIDDEN],
+            "mlp.gate_proj": [11008, HIDDEN], "mlp.up_proj": [11008, HIDDEN],
+            "mlp.down_proj": [HIDDEN, 11008], "input_layernorm": [HIDDEN],
+            "post_attention_layernorm": [HIDDEN],
+        }.items():  # fmt: skip
+            shapes[f"model.layers.{layer}.{name}.weight"] = shape
+    shapes |= {"model.norm.weight": [HIDDEN], "lm_head.weight": [32000, HIDDEN]}
+    draw = np.random.default_rng(seed)
+    files: dict[str, bytes | Sparse] = {"config.json": json.dumps(CONFIG).encode()}
+    places = {}
+    for shard in range(2):
+        file, entries, begin = f"model-{shard + 1:05}-of-00002.safetensors", {}, 0
+        pieces = {}
+        for name, shape in shapes.items():
+            second = name.startswith(("model.norm", "lm_head")) or (
+                ".layers." in name and int(name.split(".")[2]) >= 23
+            )
+            if second != bool(shard):
+                continue
+            stop = begin + 2 * math.prod(shape)
+            entries[name] = entry(shape, begin, stop, "F16")
+            if ".q_proj." in name or ".k_proj." in name:
+                pieces[begin] = draw.normal(size=(HEAD, HIDDEN)).astype("<f2").tobytes()
+            places[name], begin = file, stop
+        header = header_of(entries)
+        placed = {len(header) + at: piece for at, piece in pieces.items()}
+        files[file] = Sparse(len(header) + begin, {0: header, **placed})
+    index = {"metadata": {"total_size": 13_476_839_424}, "weight_map": places}
+    return {**files, "model.safetensors.index.json": json.dumps(index).encode()}
+
+
+def saved(folder: Path, files: dict[str, bytes | Sparse]) -> str:
+    folder.mkdir()
+    for name, content in files.items():
+        with (folder / name).open("wb") as stream:
+            if isinstance(content, bytes):
+                stream.write(content)
+                continue
+            stream.truncate(content.size)
+            for at, piece in content.pieces.items():
+                stream.seek(at)
+                stream.write(piece)
+    return str(folder)
+
+
+def weights(found: pp.Check) -> tuple[str, dict[str, Any]]:
+    (told,) = (each for each in found.compared if each.what == "weights")
+    return told.cause, dict(told.more)
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_pair_of_7b_is_compared_in_200_mib(other: int, tmp_path: Path) -> None:
+    a, b = (saved(tmp_path / f"{side}", llama_2_7b(seed)) for side, seed in enumerate((0, other)))
+    tracemalloc.start()
+    try:
+        found = pp.check(a, b)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.alike
+    assert weights(found)[0] == ("other_weights" if other else "identical")
+    assert weights(found)[1]["layers"] == [0, 16, 31]
+    assert "first head" in str(found)
+    assert most < 120 * 2**20  # the interpreter and its modules take 65 MiB more
+
+
+def test_a_pair_of_7b_on_the_hub_costs_16_mb(server: Hub) -> None:
+    for name in ("meta/a", "meta/b"):
+        server.add(name, llama_2_7b())
+    found = pp.check("meta/a", "meta/b")
+    assert weights(found) == ("identical", {"layers": [0, 16, 31], "read": "first head"})
+    assert server.sent() < 16e6
+
+
+def test_a_quantised_copy_of_7b_is_compared_in_200_mib(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    a = saved(tmp_path / "a", llama_2_7b())
+    kind = gguf.GGMLQuantizationType.Q8_0
+    writer = gguf.GGUFWriter(tmp_path / "b.gguf", "llama")
+    for add, value in (
+        (writer.add_context_length, 4096), (writer.add_embedding_length, HIDDEN),
+        (writer.add_block_count, LAYERS), (writer.add_head_count, 32),
+        (writer.add_head_count_kv, 32), (writer.add_rope_dimension_count, HEAD),
+    ):  # fmt: skip
+        add(value)
+    checkpoint = open_local(Path(a))
+    for layer in range(LAYERS):
+        for name in "qk":
+            rows = np.zeros((HIDDEN, HIDDEN // 32 * 34), np.uint8)
+            if layer in (0, 16, 31):
+                stored = f"model.layers.{layer}.self_attn.{name}_proj.weight"
+                values = checkpoint.read_rows(stored, np.arange(HEAD)).astype(np.float32)
+                neighbours = values.reshape(2, HEAD // 2, HIDDEN).swapaxes(0, 1).reshape(HEAD, -1)
+                rows[:HEAD] = gguf.quants.quantize(neighbours, kind)
+            writer.add_tensor(f"blk.{layer}.attn_{name}.weight", rows, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tracemalloc.start()
+    try:
+        found = pp.check(a, tmp_path / "b.gguf")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.alike
+    assert weights(found)[0] == "quantised"
+    assert most < 120 * 2**20
+
+
+def test_rows_of_a_quantised_tensor_are_those_of_the_whole(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    values = np.random.default_rng(0).normal(size=(40, 64)).astype(np.float32)
+    kind = gguf.GGMLQuantizationType.Q4_0
+    path = write(tmp_path / "a.gguf", "llama", {"t": values}, kinds={"t": kind})
+    checkpoint = open_local(Path(path))
+    whole = checkpoint.read("t").values
+    for rows in ([], [3], [0, 1, 2, 17, 39]):
+        np.testing.assert_array_equal(checkpoint.read_rows("t", rows), whole[np.array(rows, int)])
+
+
+# Fused projections.
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 30,
+    "intermediate_size": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+
+
+def made(name: str, **changed: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(**{**SIZES, **changed})
+    config._attn_implementation = "eager"
+    return getattr(transformers, f"{name}Model")(config).eval()
+
+
+def falcon_heads(model: Any, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Split fused weights as the model splits what they make."""
+    attention = model.h[layer].self_attention
+    assert isinstance(attention, FalconAttention)
+    query, key, _ = attention._split_heads(attention.query_key_value.weight.T[None])
+    # Keys of a group are given to each of its queries.
+    own = model.config.num_kv_heads if model.config.new_decoder_architecture else key.shape[2]
+    return query[0], key[0, :, :: key.shape[2] // own]
+
+
+def seen_heads(model: Any, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of queries and keys, each number by what attention gets of a unit input at position 0,
+    where nothing turns."""
+    fused = next(
+        module for name, module in model.named_modules()
+        if f".{layer}." in f".{name}." and name.endswith(("qkv_proj", "query_key_value", "Wqkv"))
+    )  # fmt: skip
+    if fused.bias is not None:
+        torch.nn.init.zeros_(fused.bias)
+    got = []
+
+    def look(_module: Any, query: Any, key: Any, *_: Any, **__: Any) -> Any:
+        got.append((query, key))
+        return torch.zeros(query.shape).swapaxes(1, 2), None
+
+    transformers.AttentionInterface.register("look", look)
+    model.set_attn_implementation("look")
+    units = torch.eye(fused.in_features)
+    hook = fused.register_forward_pre_hook(lambda *_: (units[:, None],))
+    model(input_ids=torch.ones(len(units), 1, dtype=torch.long))
+    hook.remove()
+    query, key = got[layer]
+    return query[:, :, 0], key[:, :, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "split"),
+    [
+        ("Phi3", {"num_key_value_heads": 2}, seen_heads),
+        ("GPTNeoX", {}, seen_heads),
+        ("ModernBert", {}, seen_heads),
+        ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}, falcon_heads),
+        ("Falcon", {"new_decoder_architecture": False, "multi_query": True}, falcon_heads),
+        ("Falcon", {"new_decoder_architecture": False, "multi_query": False}, falcon_heads),
+    ],
+)  # fmt: skip
+def test_heads_of_fused_projections_are_those_that_the_model_uses(
+    name: str, changed: dict[str, Any], split: Any, tmp_path: Path
+) -> None:
+    model = made(name, **changed)
+    model.save_pretrained(tmp_path / "a")
+    checkpoint = open_local(tmp_path / "a")
+    names = projections_of(checkpoint)
+    assert sorted(names) == [0, 1]
+    found = find_heads(checkpoint, names[1], 16)
+    assert found is not None
+    for heads, theirs in zip(found, split(model, 1), strict=True):
+        rows = read_heads(checkpoint, heads, 16)
+        expected = theirs.detach().permute(1, 2, 0).reshape(-1, 64).numpy()
+        np.testing.assert_allclose(rows, expected, atol=1e-6)
+        np.testing.assert_array_equal(read_heads(checkpoint, heads, 16, 1), rows[:16])
+    told = pp.check(tmp_path / "a", tmp_path / "a")
+    assert weights(told)[0] == "identical", str(told)
+
+
+def test_columns_of_gpt2_are_read_as_rows(tmp_path: Path) -> None:
+    model: Any = transformers.GPT2Model(
+        transformers.GPT2Config(n_embd=64, n_head=4, n_layer=1, vocab_size=30)
+    )
+    model.save_pretrained(tmp_path)
+    checkpoint = open_local(tmp_path)
+    found = find_heads(checkpoint, projections_of(checkpoint)[0], 16)
+    assert found is not None
+    fused = model.h[0].attn.c_attn.weight.detach().numpy()
+    for heads, expected in zip(found, np.split(fused, 3, axis=1)[:2], strict=True):
+        np.testing.assert_array_equal(read_heads(checkpoint, heads, 16), expected.T)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "heads"),
+    [("codegen", "qkv_proj", 4), ("qwen", "c_attn", 5), ("qwen", "c_attn", None)],
+)  # fmt: skip
+def test_a_fused_projection_of_unknown_order_is_not_compared(
+    model_type: str, name: str, heads: int | None, tmp_path: Path
+) -> None:
+    about = {"model_type": model_type, "head_dim": 16, "rope_theta": 1e4, "hidden_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps({**about, "num_attention_heads": heads}))
+    values = np.random.default_rng(0).normal(size=(192, 64)).astype(np.float32)
+    save_file({f"transformer.h.0.attn.{name}.weight": values}, tmp_path / "model.safetensors")
+    found = pp.check(tmp_path, tmp_path)
+    assert [each.reason for each in found.not_compared if each.what == "weights"] == [
+        "no_projections"
+    ]
+
+
+def test_a_phi_that_was_split_into_a_llama_is_alike(tmp_path: Path) -> None:
+    model = made("Phi3", num_key_value_heads=2)
+    model.save_pretrained(tmp_path / "a")
+    config = transformers.LlamaConfig(**{**SIZES, "num_key_value_heads": 2}).to_dict()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "config.json").write_text(json.dumps(config))
+    tensors = {}
+    for layer in range(2):
+        fused = model.layers[layer].self_attn.qkv_proj.weight.detach().numpy()
+        for part, rows in (("q", slice(64)), ("k", slice(64, 96)), ("v", slice(96, 128))):
+            name = f"model.layers.{layer}.self_attn.{part}_proj.weight"
+            tensors[name] = np.ascontiguousarray(fused[rows])
+    save_file(tensors, tmp_path / "b" / "model.safetensors")
+    found = pp.check(tmp_path / "a", tmp_path / "b")
+    assert (found.alike, weights(found)[0]) == (True, "identical")
+    tensors["model.layers.1.self_attn.q_proj.weight"][:32] = 0
+    save_file(tensors, tmp_path / "b" / "model.safetensors")
+    told = pp.check(tmp_path / "a", tmp_path / "b", same_weights=True).causes
+    assert [(each.cause, each.more["layers"]) for each in told] == [("other_weights", [1])]
