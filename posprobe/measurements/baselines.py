@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.processes import fit_process
-from posprobe.analyses.result import as_block
+from posprobe.analyses.result import plain
 from posprobe.arrays import cores, positions
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import TABLE, TableInputs, compared_numbers
 from posprobe.nulls import NULLS, band, check_draws, null_models, surrogate
-from posprobe.number_format import lookup
 from posprobe.progress import stage
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -45,13 +45,15 @@ def numbers_of_table(table: PositionTable, names: Iterable[str] = TABLE) -> dict
     if len(table) < 2:
         return dict.fromkeys(keys)
     inputs = TableInputs(table, positions(table, "cpu"), 0, None, dict(TABLE))
-    wanted = set(names) & set(keys.values())
-    blocks = {
-        name: as_block(inputs.result(name))
-        for name in TABLE
-        if name in wanted and not TABLE[name].needs(inputs)
-    }
-    return {key: lookup(blocks, key) for key, name in keys.items() if name in blocks}
+    wanted = [name for name in names if name in keys.values() and not TABLE[name].needs(inputs)]
+    # All results before any number: who needs the scores of components has their sizes as well.
+    results = {name: inputs.result(name) for name in wanted}
+    return {key: _number(results[name], key) for key, name in keys.items() if name in results}
+
+
+def _number(result: Any, key: str) -> float | None:
+    """Read one number, without what a block has beside it."""
+    return cast("float | None", plain(attrgetter(key.partition(".")[2])(result)))
 
 
 @lru_cache(maxsize=16)
