@@ -6,11 +6,12 @@ Warning: 0.99 of a random walk lies within a wide ladder's span, which holds nea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
 from posprobe.analyses.closeness import Cloud, Floats
+from posprobe.analyses.rounding import EPS
 from posprobe.encodings.sinusoidal import frequencies
 
 #: Directions in which the ladder varies less than this, as a share of its widest, do not count.
@@ -23,20 +24,23 @@ class Ladder:
 
     Parameters
     ----------
-    basis
-        ``[n, r]`` orthonormal, orthogonal to the constant: every direction in which the sinusoid
-        varies by more than `LADDER_CONDITION` of its widest.
-    singular
-        ``[r]``, falling.
+    cloud
+        The sinusoid, ready for comparisons: in every direction in which it varies by more than
+        rounding.
     """
 
-    basis: Floats
-    singular: Floats
+    cloud: Cloud
 
     @property
     def rank(self) -> int:
-        """Number of directions that the ladder spans."""
-        return len(self.singular)
+        """Number of directions in which it varies by more than `LADDER_CONDITION` of its widest."""
+        singular = self.cloud.directions[1]
+        return int(np.count_nonzero(singular > LADDER_CONDITION * singular[0]))
+
+    @property
+    def basis(self) -> Floats:
+        """``[n, r]``: these directions, orthonormal, and orthogonal to the constant."""
+        return self.cloud.directions[0][:, : self.rank]
 
     @property
     def white_share(self) -> float:
@@ -47,11 +51,6 @@ class Ladder:
     def spans_all(self) -> bool:
         """Whether every table of this length lies in the span, so that its share says nothing."""
         return self.rank >= len(self.basis) - 1
-
-    @cached_property
-    def cloud(self) -> Cloud:
-        """The sinusoid, ready for comparisons."""
-        return Cloud(self.basis * self.singular, self.basis, self.singular)
 
     def share(self, table: Cloud) -> float:
         """Return the share of a table's variance that lies in the span."""
@@ -79,8 +78,9 @@ def ladder(n: int, d: int) -> Ladder:
         whole.append(np.concatenate([sign * upper[n % 2 :][::-1], upper]))
     basis = np.concatenate(whole, axis=1)
     order = np.argsort(-singular, kind="stable")
-    order = order[singular[order] > LADDER_CONDITION * singular[order[0]]]
+    order = order[singular[order] > EPS * singular[order[0]]]
     kept, values = basis[:, order], singular[order]
-    for array in (kept, values):
+    points = kept * values
+    for array in (points, kept, values):
         array.flags.writeable = False  # the next caller gets the same
-    return Ladder(kept, values)
+    return Ladder(Cloud(points, kept, values))

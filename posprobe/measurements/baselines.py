@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from posprobe.analyses.ladder import ladder
+from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.processes import fit_process
-from posprobe.analyses.result import plain
+from posprobe.analyses.result import Result, plain
 from posprobe.arrays import cores, positions
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
@@ -31,7 +33,9 @@ from posprobe.tables import PositionTable
 SMALL = 2**21
 
 
-def numbers_of_table(table: PositionTable, names: Iterable[str] = TABLE) -> dict[str, float | None]:
+def numbers_of_table(
+    table: PositionTable, names: Iterable[str] = TABLE, components: PCA | None = None
+) -> dict[str, float | None]:
     """Return the compared numbers of a table by key path; None is undefined.
 
     Parameters
@@ -40,11 +44,14 @@ def numbers_of_table(table: PositionTable, names: Iterable[str] = TABLE) -> dict
         The table.
     names
         Of the measurements whose numbers they are; those that do not apply have none.
+    components
+        The principal components where they are known already, in any basis of the columns.
     """
     keys = {key: key.split(".")[0] for key in compared_numbers()}
     if len(table) < 2:
         return dict.fromkeys(keys)
-    inputs = TableInputs(table, positions(table, "cpu"), 0, None, dict(TABLE))
+    known: dict[str, Result] = {} if components is None else {"pca": components}
+    inputs = TableInputs(table, positions(table, "cpu"), 0, None, dict(TABLE), results=known)
     wanted = [name for name in names if name in keys.values() and not TABLE[name].needs(inputs)]
     # All results before any number: who needs the scores of components has their sizes as well.
     results = {name: inputs.result(name) for name in wanted}
@@ -68,7 +75,11 @@ def formula_numbers(
         return (
             {} if dim % 4 else numbers_of_table(sincos2d(layout.height, layout.width, dim), names)
         )
-    return {} if dim % 2 else numbers_of_table(sinusoidal(layout.size, dim), names)
+    if dim % 2:
+        return {}
+    # In the few directions in which it varies, which take a fraction of the time.
+    components = pca(ladder(layout.size, dim).cloud.points)
+    return numbers_of_table(sinusoidal(layout.size, dim), names, components)
 
 
 def made(values: NDArray[np.floating[Any]], layout: Layout) -> PositionTable:
