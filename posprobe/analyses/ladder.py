@@ -6,7 +6,7 @@ Warning: 0.99 of a random walk lies within a wide ladder's span, which holds nea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -24,23 +24,35 @@ class Ladder:
 
     Parameters
     ----------
-    cloud
-        The sinusoid, ready for comparisons: in every direction in which it varies by more than
-        rounding.
+    left
+        ``[n, k]`` orthonormal, orthogonal to the constant: every direction in which the sinusoid
+        varies by more than rounding.
+    values
+        ``[k]``: by how much it varies, falling.
     """
 
-    cloud: Cloud
+    left: Floats
+    values: Floats
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """Number of directions in which it varies by more than `LADDER_CONDITION` of its widest."""
-        singular = self.cloud.directions[1]
-        return int(np.count_nonzero(singular > LADDER_CONDITION * singular[0]))
+        return int(np.count_nonzero(self.values > LADDER_CONDITION * self.values[0]))
 
     @property
     def basis(self) -> Floats:
-        """``[n, r]``: these directions, orthonormal, and orthogonal to the constant."""
-        return self.cloud.directions[0][:, : self.rank]
+        """``[n, r]``: those directions."""
+        return self.left[:, : self.rank]
+
+    @property
+    def singular(self) -> Floats:
+        """``[r]``: of those directions."""
+        return self.values[: self.rank]
+
+    @cached_property
+    def cloud(self) -> Cloud:
+        """The sinusoid, ready for comparisons."""
+        return Cloud(self.basis * self.singular, self.basis, self.singular)
 
     @property
     def white_share(self) -> float:
@@ -80,7 +92,6 @@ def ladder(n: int, d: int) -> Ladder:
     order = np.argsort(-singular, kind="stable")
     order = order[singular[order] > EPS * singular[order[0]]]
     kept, values = basis[:, order], singular[order]
-    points = kept * values
-    for array in (points, kept, values):
+    for array in (kept, values):
         array.flags.writeable = False  # the next caller gets the same
-    return Ladder(Cloud(points, kept, values))
+    return Ladder(kept, values)

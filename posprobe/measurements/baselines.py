@@ -78,7 +78,8 @@ def formula_numbers(
     if dim % 2:
         return {}
     # In the few directions in which it varies, which take a fraction of the time.
-    components = pca(ladder(layout.size, dim).cloud.points)
+    rungs = ladder(layout.size, dim)
+    components = pca(rungs.left * rungs.values)
     return numbers_of_table(sinusoidal(layout.size, dim), names, components)
 
 
