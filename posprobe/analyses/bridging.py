@@ -137,8 +137,8 @@ def bridging(
     either side of each, and a quarter of the table at either end. What is predicted are the leading
     components of `SHARE` of the variance. The rules, see `posprobe.analyses.predictors`: the
     straight line between neighbours; the Gaussian process of what has no period in the additive
-    model (`posprobe.analyses.mixture`), and that of all, waves included; the linear map from each
-    row to the next.
+    model (`posprobe.analyses.mixture`), and that of all, waves included, which
+    is the same where there are none; the linear map from each row to the next.
 
     Parameters
     ----------
