@@ -59,7 +59,7 @@ class Kernel:
     @property
     def by_offset(self) -> Floats:
         """``[rows]``: the covariance at every offset, summed over columns."""
-        return covariances([self])[0]
+        return np.asarray(covariances([self])[0])
 
     @property
     def long(self) -> float:
