@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -144,6 +145,25 @@ def in_parallel(
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(cores.get()) as pool:
         yield from pool.map(work, tasks)
+
+
+@contextmanager
+def beside(work: Callable[[], object], *, small: bool) -> Iterator[None]:
+    """Do other work while the body runs, on another core where there is one; else before it.
+
+    One thread each: of ``small`` tables the products are too short to be shared out, and threads
+    that wait for their next share take the time of those that work.
+    """
+    if not small or cores.get() < 2:
+        work()
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(1) as pool:
+        started = pool.submit(work)
+        yield
+        started.result()
 
 
 def _choose(shape: tuple[int, int], device: Device) -> Device:

@@ -20,6 +20,8 @@ import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Stored
+from posprobe.arrays import beside, cores, positions
+from posprobe.errors import UsageError
 from posprobe.figures import builders
 from posprobe.measurements import (
     TABLE,
@@ -187,3 +189,42 @@ def test_a_measurement_that_does_not_apply_says_why() -> None:
     with pytest.raises(pp.PosprobeError, match="toy needs a quiet room"):
         pp.analyze(table, only=["toy"], nulls=0)
     assert "toy" not in pp.analyze(table, nulls=0).results
+
+
+# Those of whole tables, beside the others.
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if TABLE[name].whole])
+@pytest.mark.parametrize("table", tables(), ids=["waves", "walk", "patches"])
+def test_what_is_measured_beside_the_questions_takes_no_part_of_a_table(
+    table: pp.PositionTable, name: str
+) -> None:
+    inputs = TableInputs(table, positions(table), 0, None, dict(TABLE))
+    if not TABLE[name].needs(inputs):
+        inputs.result(name)
+        assert all(TABLE[each].whole for each in inputs.results)
+        assert not {"stretch", "seams", "kept", "seen"} & vars(inputs).keys()
+
+
+@pytest.mark.parametrize("table", tables(), ids=["waves", "walk", "patches"])
+def test_one_core_and_two_find_the_same(table: pp.PositionTable) -> None:
+    found = []
+    for count in (1, 2):
+        before = cores.set(count)
+        analysis = pp.analyze(table)
+        cores.reset(before)
+        numbers = {key: each for key, each in analysis.numbers.items() if isinstance(each, float)}
+        found.append((numbers, [(each.question, each.answer) for each in analysis.answers]))
+    assert found[0][1] == found[1][1]
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-9, abs=1e-12)
+
+
+def test_an_error_beside_is_raised() -> None:
+    def work() -> None:
+        raise UsageError("beside")
+
+    before, done = cores.set(2), []
+    with pytest.raises(UsageError, match="beside"), beside(work, small=True):
+        done.append("all")
+    cores.reset(before)
+    assert done == ["all"]

@@ -13,7 +13,7 @@ from made_tables import as_table, gaussian, held_out_skill, patches, rotation, w
 import posprobe as pp
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements.baselines import bands, made, numbers_of_table
+from posprobe.measurements.baselines import bands, formula_numbers, made, numbers_of_table
 from posprobe.nulls import NULLS, band, null_models, surrogate
 
 if TYPE_CHECKING:
@@ -390,3 +390,10 @@ def test_draws_without_end_are_refused(draws: int) -> None:
             match=f"--nulls {draws}: (between 0 and 10000|the number of draws is 0 or more)",
         ):
             attempt()
+
+
+@pytest.mark.parametrize("shape", [(7, 6), (128, 64), (48, 160)])
+def test_the_numbers_of_the_sinusoid_are_those_of_its_table(shape: tuple[int, int]) -> None:
+    expected = numbers_of_table(pp.sinusoidal(*shape))
+    found = formula_numbers(Sequence(shape[0]), shape[1])
+    assert found == pytest.approx(expected, abs=1e-9)

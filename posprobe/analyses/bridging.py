@@ -137,8 +137,8 @@ def bridging(
     either side of each, and a quarter of the table at either end. What is predicted are the leading
     components of `SHARE` of the variance. The rules, see `posprobe.analyses.predictors`: the
     straight line between neighbours; the Gaussian process of what has no period in the additive
-    model (`posprobe.analyses.mixture`), and that of all, waves included; the linear map from each
-    row to the next.
+    model (`posprobe.analyses.mixture`), and that of all, waves included, which
+    is the same where there are none; the linear map from each row to the next.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def bridging(
     curve = found.scores[:, :kept] / found.singular_values[0]
     if model is not None and len(model.fit.components.covariance) != len(curve):
         model = None  # of other rows than the middle ones
-    smooth, waves = (Process.of(each, curve) for each in _covariances(curve, model))
+    smooth, waves = _processes(curve, model)
     gaps, folds = _folds(len(curve))
     scored = _Scores(len(gaps) + len(ENDS))
     for fold in folds:
@@ -207,14 +207,20 @@ def bridging(
     )
 
 
-def _covariances(curve: Floats, model: Waves | None) -> tuple[Floats, Floats]:
-    """Return the covariances of the rows by the additive model, without waves and with them."""
+def _processes(curve: Floats, model: Waves | None) -> tuple[Process, Process]:
+    """Return the processes of the additive model, without waves and with them.
+
+    One and the same where it has none.
+    """
     points = curve - curve.mean(axis=0)
     power = cosine_power(points)
-    bare = together(power, points, ())
     if model is None and len(curve) >= FEWEST:
         model = find_waves(points, power, 0)[0]
-    return covariance(bare, waves=False), covariance(model or bare, waves=True)
+    bare = together(power, points, ()) if model is None or model.waves else model
+    smooth = Process.of(covariance(bare, waves=False), curve)
+    if model is None or model is bare:
+        return smooth, smooth
+    return smooth, Process.of(covariance(model, waves=True), curve)
 
 
 class _Scores:

@@ -74,6 +74,8 @@ class Cloud:
     @cached_property
     def squared_gram(self) -> float:
         """Squared Frobenius norm of the Gram matrix."""
+        if self.singular is not None and len(self.singular) == self.points.shape[1]:
+            return float(np.square(np.square(self.singular)).sum())  # all are known
         return inner(self, self)
 
     @cached_property

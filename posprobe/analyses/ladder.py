@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from posprobe.analyses.closeness import Cloud, Floats
+from posprobe.analyses.rounding import EPS
 from posprobe.encodings.sinusoidal import frequencies
 
 #: Directions in which the ladder varies less than this, as a share of its widest, do not count.
@@ -23,20 +24,35 @@ class Ladder:
 
     Parameters
     ----------
-    basis
-        ``[n, r]`` orthonormal, orthogonal to the constant: every direction in which the sinusoid
-        varies by more than `LADDER_CONDITION` of its widest.
-    singular
-        ``[r]``, falling.
+    left
+        ``[n, k]`` orthonormal, orthogonal to the constant: every direction in which the sinusoid
+        varies by more than rounding.
+    values
+        ``[k]``: by how much it varies, falling.
     """
 
-    basis: Floats
-    singular: Floats
+    left: Floats
+    values: Floats
+
+    @cached_property
+    def rank(self) -> int:
+        """Number of directions in which it varies by more than `LADDER_CONDITION` of its widest."""
+        return int(np.count_nonzero(self.values > LADDER_CONDITION * self.values[0]))
 
     @property
-    def rank(self) -> int:
-        """Number of directions that the ladder spans."""
-        return len(self.singular)
+    def basis(self) -> Floats:
+        """``[n, r]``: those directions."""
+        return self.left[:, : self.rank]
+
+    @property
+    def singular(self) -> Floats:
+        """``[r]``: of those directions."""
+        return self.values[: self.rank]
+
+    @cached_property
+    def cloud(self) -> Cloud:
+        """The sinusoid, ready for comparisons."""
+        return Cloud(self.basis * self.singular, self.basis, self.singular)
 
     @property
     def white_share(self) -> float:
@@ -47,11 +63,6 @@ class Ladder:
     def spans_all(self) -> bool:
         """Whether every table of this length lies in the span, so that its share says nothing."""
         return self.rank >= len(self.basis) - 1
-
-    @cached_property
-    def cloud(self) -> Cloud:
-        """The sinusoid, ready for comparisons."""
-        return Cloud(self.basis * self.singular, self.basis, self.singular)
 
     def share(self, table: Cloud) -> float:
         """Return the share of a table's variance that lies in the span."""
@@ -79,7 +90,7 @@ def ladder(n: int, d: int) -> Ladder:
         whole.append(np.concatenate([sign * upper[n % 2 :][::-1], upper]))
     basis = np.concatenate(whole, axis=1)
     order = np.argsort(-singular, kind="stable")
-    order = order[singular[order] > LADDER_CONDITION * singular[order[0]]]
+    order = order[singular[order] > EPS * singular[order[0]]]
     kept, values = basis[:, order], singular[order]
     for array in (kept, values):
         array.flags.writeable = False  # the next caller gets the same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
@@ -64,8 +65,8 @@ def root(covariance: Floats) -> Floats:
 
 def toeplitz(values: Floats) -> Floats:
     """Return the distances' matrix ``|i - j|`` taken through ``values`` ``[n]``."""
-    index = np.arange(len(values))
-    return np.asarray(values[np.abs(index[:, None] - index[None])])
+    both = np.concatenate([values[:0:-1], values])
+    return np.array(sliding_window_view(both, len(values))[::-1])
 
 
 def leading(points: Floats, rank: int = DIRECTIONS) -> Floats:

@@ -69,9 +69,9 @@ class Process:
     def of(cls, covariance: Floats, curve: Floats) -> Process:
         """Prepare a covariance ``[n, n]`` and a curve ``[n, r]``."""
         least = LEAST_NOISE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
-        inverse = np.asarray(
-            np.linalg.inv(covariance + least * np.eye(len(covariance))), np.float64
-        )
+        regular = covariance.copy()
+        np.fill_diagonal(regular, regular.diagonal() + least)
+        inverse = np.asarray(np.linalg.inv(regular), np.float64)
         return cls(inverse, inverse @ curve, inverse.sum(axis=1))
 
     def predict(self, curve: Floats, missing: Mask) -> Floats:

@@ -9,6 +9,7 @@ here is unchanged when the columns are rotated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -58,16 +59,23 @@ class Kernel:
     @property
     def by_offset(self) -> Floats:
         """``[rows]``: the covariance at every offset, summed over columns."""
-        lag, found = np.arange(self.rows, dtype=np.float64), np.zeros(self.rows)
-        for k in np.flatnonzero(self.weights):
-            found += self.weights[k] * self.scale[k] * covariance(kernels(self.rows)[k], lag)
-        return found
+        return np.asarray(covariances([self])[0])
 
     @property
     def long(self) -> float:
         """Share of the variance whose kernels are as long as half the table."""
         long = np.array([each.length >= self.rows / 2 for each in kernels(self.rows)])
         return float(self.weights[long].sum() / max(self.weights.sum(), 1e-300))
+
+
+def covariances(found: Sequence[Kernel]) -> Floats:
+    """Return the covariances at every offset of kernels of equally many rows: ``[r, rows]``."""
+    n = found[0].rows
+    weights = np.array([each.weights * each.scale for each in found])
+    lag, total = np.arange(n, dtype=np.float64), np.zeros((len(found), n))
+    for k in np.flatnonzero(weights.any(axis=0)):
+        total += weights[:, k, None] * covariance(kernels(n)[k], lag)
+    return total
 
 
 @lru_cache(maxsize=8)

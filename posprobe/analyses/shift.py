@@ -241,10 +241,7 @@ def _modes(scores: NDArray[np.float64], rank: int) -> tuple[NDArray[np.complex12
     """Fit the map to all rows; return its eigenvalues and what each oscillation does."""
     n = len(scores)
     leading = scores[:, :rank]
-    before, after = leading[:-1], leading[1:]
-    # Means of their own for both sides are the least-squares constant.
-    operator = linear_map(before - before.mean(axis=0), after - after.mean(axis=0))
-    eigenvalues, vectors = np.linalg.eig(operator)
+    eigenvalues, vectors = np.linalg.eig(linear_map(leading))
     eigenvalues = eigenvalues.astype(np.complex128)
     upper = np.flatnonzero(np.angle(eigenvalues) > MIN_ANGLE)
     upper = upper[np.abs(eigenvalues[upper].imag) > MIN_ANGLE * np.abs(eigenvalues[upper])]

@@ -5,7 +5,7 @@ One half of the table teaches and the other tests, both ways. The same skill cho
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,13 @@ TOLERANCE = 0.01
 BEYOND_CHANCE = 3.0
 #: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
 FLOOR = 1e-6
+#: The same for a map that no other rows test: float64's, times the rows.
+EXACT = float(np.finfo(np.float64).eps)
 #: Rows of a block that is factorised at a time.
 BLOCK = 4096
+
+#: Triangular factors of rows and of their changes, side by side.
+_Factors: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, NDArray[np.float64]]:
@@ -76,24 +81,28 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, NDArray[np.float
     reached = np.array([least_skill(np.array([error, *bases])) for error in errors])
     best = int(np.argmax(reached))
     chosen = ranks[best]
-    for rank, skill in zip(ranks[best + 1 :], reached[best + 1 :], strict=True):
+    later = zip(ranks[best + 1 :], reached[best + 1 :], strict=True)
+    near = [rank for rank, skill in later if skill >= reached[best] - TOLERANCE]
+    whole = _pairs(scores[:, : max(near, default=1)])
+    for rank in near:
         chance = rank / (n - 1)
         demanded = min(BEYOND_CHANCE * chance, (1 + chance) / 2)
-        if skill >= reached[best] - TOLERANCE and _explained(scores, chosen, rank) >= demanded:
+        if _explained(scores, whole, chosen, rank) >= demanded:
             chosen = rank
     # Least squares with fewer components needs no other factors.
     error = _map_error(halves, chosen)
     return chosen, np.array([error, no_change[:chosen].sum(), mean[:chosen].sum()])
 
 
-def _explained(scores: NDArray[np.floating[Any]], known: int, rank: int) -> float:
+def _explained(scores: NDArray[np.floating[Any]], whole: _Factors, known: int, rank: int) -> float:
     """Share of components ``known`` to ``rank`` that the map of that rank explains, on average."""
-    before, after = scores[:-1, :rank], scores[1:, :rank]
-    no_change = after - before
-    before, after = before - before.mean(axis=0), after - after.mean(axis=0)
-    error = after - before @ linear_map(before, after)
     added = slice(known, rank)
-    sizes = [(values[:, added] ** 2).sum(axis=0) for values in (error, no_change, after)]
+    rows, changes = whole
+    before, after = scores[:-1, added], scores[1:, added]
+    error = changes[:, added] - rows[:, :rank] @ _taught(whole, rank, EXACT * len(before))[:, added]
+    sizes = [
+        (values**2).sum(axis=0) for values in (error, after - before, after - after.mean(axis=0))
+    ]
     return float(np.mean(1 - sizes[0] / np.minimum(sizes[1], sizes[2])))
 
 
@@ -111,7 +120,7 @@ def _parts(scores: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], ...]:
 
 def _halves(
     scores: NDArray[np.floating[Any]],
-) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+) -> list[_Factors]:
     """Return of each half the triangular factor of its rows and of their changes.
 
     All that least squares needs to know, for every number of leading components: those of the first
@@ -120,9 +129,7 @@ def _halves(
     return [_factors(part[:-1], part[1:]) for part in _parts(scores)]
 
 
-def _factors(
-    before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _factors(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]) -> _Factors:
     """Return the triangular factor of rows and of their changes, side by side.
 
     By blocks of rows, whose factors are then factorised together: nothing as long as the table is
@@ -138,26 +145,36 @@ def _factors(
     return factor[:, :k], factor[:, k:]
 
 
-def _map_error(halves: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rank: int) -> float:
+def _pairs(scores: NDArray[np.floating[Any]]) -> _Factors:
+    """Return the same of all rows, each side about its mean: the least-squares constant."""
+    before, after = scores[:-1], scores[1:]
+    return _factors(before - before.mean(axis=0), after - after.mean(axis=0))
+
+
+def _taught(factors: _Factors, rank: int, least: float) -> NDArray[np.float64]:
+    """Return the change ``[rank, rank]`` by which leading components come to the next row.
+
+    None in directions that are weaker than ``least`` times the strongest.
+    """
+    rows, changes = (each[:rank, :rank] for each in factors)
+    return np.asarray(np.linalg.lstsq(rows, changes, rcond=least)[0], dtype=np.float64)
+
+
+def _map_error(halves: list[_Factors], rank: int) -> float:
     """Squared error of the map that each half teaches, on the other half's rows."""
     error = 0.0
-    first, second = halves
-    for (rows, changes), (tested, moved) in ((first, second), (second, first)):
-        change = np.linalg.lstsq(rows[:rank, :rank], changes[:rank, :rank], rcond=FLOOR)[0]
-        error += energy(moved[:, :rank] - tested[:, :rank] @ change)
+    for half, (tested, moved) in (halves, halves[::-1]):
+        error += energy(moved[:, :rank] - tested[:, :rank] @ _taught(half, rank, FLOOR))
     return error
 
 
-def linear_map(
-    before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
-) -> NDArray[np.float64]:
-    """Return the least-squares map ``before -> after``: ``[r, r]``.
+def linear_map(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return the least-squares map from each row ``[n, r]`` to the next: ``[r, r]``.
 
-    It is the identity in directions that teach nothing.
+    About means of their own for both sides. It is the identity in directions that teach nothing.
     """
-    smallest = np.finfo(np.float64).eps * max(before.shape)
-    change = np.linalg.lstsq(*_factors(before, after), rcond=smallest)[0]
-    return np.eye(before.shape[1]) + np.asarray(change, dtype=np.float64)
+    rank = scores.shape[1]
+    return np.eye(rank) + _taught(_pairs(scores), rank, EXACT * (len(scores) - 1))
 
 
 def _column_baselines(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:

@@ -12,8 +12,9 @@ of it. Only a comparison with such nulls says more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from posprobe.analyses.facts import Number
 from posprobe.analyses.ladder import ladder
 from posprobe.analyses.pca import PCA
 from posprobe.analyses.pursuit import Sinusoids, choose_sinusoids
-from posprobe.analyses.result import HIDDEN, As, Result, nothing
+from posprobe.analyses.result import HIDDEN, As, Result
 from posprobe.arrays import Array, Positions, positions
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.layouts import Grid, Layout
@@ -73,8 +74,12 @@ class SinusoidFit(Result):
     ----------
     layout
         Of the positions.
-    undefined
-        Reason for each number that is None.
+    points
+        What waves are fitted to, on first use; None where none are.
+    width
+        Columns of the table.
+    missing
+        Reason for each distance and each number of the ladder that is None.
     reference
         The formula compared with.
     cka, cka_biased, procrustes, subspace_overlap
@@ -91,19 +96,14 @@ class SinusoidFit(Result):
         `posprobe.analyses.ladder.LADDER_CONDITION` of its widest.
     ladder_white_share
         What so many directions explain of white noise.
-    sinusoids
-        The best 1, 2, 3 … freely chosen sinusoids; None where undefined.
-    best_share
-        ``[k]``: share that the best directions of any shape explain, two for each sinusoid; an
-        upper bound on what sinusoids can.
-    base
-        The search for the ladder's base; None where undefined.
     """
 
     figures: ClassVar[str] = "sinusoid"
 
     layout: Annotated[Layout, HIDDEN]
-    undefined: Reasons
+    points: Annotated[Cloud | None, HIDDEN]
+    width: Annotated[int, HIDDEN]
+    missing: Annotated[Mapping[str, str], HIDDEN]
     reference: Annotated[str | None, "The formula compared with."] = None
     cka: Annotated[
         float | None,
@@ -140,13 +140,49 @@ class SinusoidFit(Result):
             "share of the variance of white noise that so many waves explain",
         ),
     ] = None
-    sinusoids: Annotated[Sinusoids | None, As(list[FittedSinusoid] | None, _listed)] = None
-    best_share: Floats = field(default_factory=nothing)
-    base: Annotated[
+
+    @cached_property
+    def sinusoids(
+        self,
+    ) -> Annotated[Sinusoids | None, As(list[FittedSinusoid] | None, _listed)]:
+        """The best 1, 2, 3 … freely chosen sinusoids; None where undefined."""
+        return None if self.points is None else choose_sinusoids(self.points)
+
+    @property
+    def best_share(self) -> Floats:
+        """``[k]``: share that the best directions of any shape explain, two for each sinusoid.
+
+        An upper bound on what sinusoids can.
+        """
+        if self.points is None or self.sinusoids is None:
+            return np.zeros(0)
+        return _best_share(self.points, len(self.sinusoids.share))
+
+    @cached_property
+    def base(
+        self,
+    ) -> Annotated[
         BaseFit | None,
         As(float | None, lambda fit: fit.base and fit.base.base),
         Number("base", "of the geometric series of wavelengths that fits best"),
-    ] = None
+    ]:
+        """The search for the ladder's base; None where undefined."""
+        return None if self.points is None or self.width % 2 else fit_base(self.points, self.width)
+
+    @property
+    def undefined(self) -> Reasons:
+        """Reason for each number that is None."""
+        reasons = dict(self.missing)
+        if (lines := self.sinusoids) is not None and lines.enough is None:
+            reasons["sinusoids_for_90"] = (
+                f"{len(lines.share)} sinusoids explain {lines.share[-1]:.2f}"
+                if lines.share.size
+                else "no sinusoid was found"
+            )
+        if self.base is not None and self.base.undefined:
+            unknown = _BASE[:3] if self.base.best is None else _BASE[:1]
+            reasons |= dict.fromkeys(unknown, self.base.undefined)
+        return reasons
 
     @property
     def sinusoids_for_90(
@@ -216,7 +252,7 @@ def against_sinusoid(
         why = "all rows are equal"
     if why:
         undefined = dict.fromkeys((*_DISTANCES, *_LADDER, *_LINES, *_BASE), why)
-        return SinusoidFit(layout=given.layout, undefined=undefined)
+        return SinusoidFit(layout=given.layout, points=None, width=d, missing=undefined)
     if isinstance(given.layout, Grid):
         return _on_grid(points, given.layout, d)
     return _on_line(points, given.layout, d)
@@ -224,57 +260,42 @@ def against_sinusoid(
 
 def _on_line(points: Cloud, layout: Layout, d: int) -> SinusoidFit:
     n = len(points)
-    undefined = {}
-    lines = choose_sinusoids(points)
-    if lines.enough is None:
-        undefined["sinusoids_for_90"] = (
-            f"{len(lines.share)} sinusoids explain {lines.share[-1]:.2f}"
-            if lines.share.size
-            else "no sinusoid was found"
-        )
-    best_share = _best_share(points, len(lines.share))
     if d % 2:
         why = f"the sinusoid has no table of odd width {d}"
-        return SinusoidFit(
-            layout=layout,
-            undefined=undefined | dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why),
-            sinusoids=lines,
-            best_share=best_share,
-        )
+        missing = dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why)
+        return SinusoidFit(layout=layout, points=points, width=d, missing=missing)
     rungs = ladder(n, d)
-    if rungs.spans_all:
-        undefined["ladder_share"] = "the ladder spans every table of this length"
-    base = fit_base(points, d)
-    if base.undefined:
-        undefined["base"] = base.undefined
-    if base.best is None:
-        undefined["base_cka"] = undefined["base_contrast"] = base.undefined
     near = closeness(points, rungs.cloud)
+    missing = _undefined_distances(near)
+    if rungs.spans_all:
+        missing["ladder_share"] = "the ladder spans every table of this length"
     return SinusoidFit(
         layout=layout,
-        undefined=undefined | _undefined_distances(near),
+        points=points,
+        width=d,
+        missing=missing,
         reference=f"sinusoidal:{n}x{d}",
         **_distances(near, n),
         ladder_share=None if rungs.spans_all else rungs.share(points),
         ladder_rank=rungs.rank,
         ladder_white_share=rungs.white_share,
-        sinusoids=lines,
-        best_share=best_share,
-        base=base,
     )
 
 
 def _on_grid(points: Cloud, layout: Grid, d: int) -> SinusoidFit:
-    undefined = dict.fromkeys(
+    missing = dict.fromkeys(
         (*_LADDER, *_LINES, *_BASE), "one ladder of frequencies does not describe a grid"
     )
     if d % 4:
         why = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
-        return SinusoidFit(layout=layout, undefined=undefined | dict.fromkeys(_DISTANCES, why))
+        missing |= dict.fromkeys(_DISTANCES, why)
+        return SinusoidFit(layout=layout, points=None, width=d, missing=missing)
     near = closeness(points, _grid_cloud(layout.height, layout.width, d))
     return SinusoidFit(
         layout=layout,
-        undefined=undefined | _undefined_distances(near),
+        points=None,
+        width=d,
+        missing=missing | _undefined_distances(near),
         reference=f"sincos2d:{layout.height}x{layout.width}x{d}",
         **_distances(near, layout.size),
     )

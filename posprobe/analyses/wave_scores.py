@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from posprobe.analyses.mixture import Floats, stationary
@@ -63,11 +64,9 @@ def line_scores(power: Floats, columns: Floats, mean: Floats) -> tuple[Floats, F
 
     Each is ``[r, t]``; the score is 0 of trifles.
     """
-    from scipy.ndimage import median_filter
-
     n = power.shape[1] + 1
     _, bins, shape = line_grid(n)
-    guard = mean * np.maximum(1.0, median_filter(power / mean, size=(1, GUARD), mode="nearest"))
+    guard = mean * np.maximum(1.0, _guarded(power / mean))
     slope = 0.5 * columns * (power - guard) / np.square(guard)
     curve = 0.5 * columns / np.square(guard)
     first, second = np.zeros((2, len(power), len(bins)))
@@ -75,6 +74,19 @@ def line_scores(power: Floats, columns: Floats, mean: Floats) -> tuple[Floats, F
         first += slope[:, bins[:, place]] * shape[:, place]
         second += curve[:, bins[:, place]] * np.square(shape[:, place])
     return _score(first, second), np.sqrt(second)
+
+
+def _guarded(ratio: Floats) -> Floats:
+    """Return the median of `GUARD` neighbours in ``[r, k]``; beyond the ends the last counts."""
+    padded = np.pad(ratio, ((0, 0), (GUARD // 2, GUARD // 2)), mode="edge")
+    windows = np.array(sliding_window_view(padded, GUARD, axis=1))
+    windows.partition(GUARD // 2)
+    return np.asarray(windows[..., GUARD // 2])
+
+
+def _correlated(rows: Floats, shape: Floats) -> Floats:
+    """Sum the products of a shape, of odd length, with what is around each place of each row."""
+    return np.array([np.correlate(row, shape, mode="same") for row in rows])
 
 
 def _score(slope: Floats, curve: Floats) -> Floats:
@@ -120,8 +132,6 @@ def hump_covariance(n: int, turns: float, length: float, kind: str) -> Floats:
 
 def hump_scores(power: Floats, columns: Floats, mean: Floats) -> list[tuple[float, Floats, Floats]]:
     """Return, for each length, turns ``[t]`` of humps and their scores ``[r, t]``."""
-    from scipy.ndimage import correlate1d
-
     n = power.shape[1] + 1
     slope = 0.5 * columns * (power - mean) / np.square(mean)
     curve = np.broadcast_to(0.5 * columns / np.square(mean), power.shape)
@@ -132,8 +142,8 @@ def hump_scores(power: Floats, columns: Floats, mean: Floats) -> list[tuple[floa
         for shift, shape in enumerate(shapes):
             at = (np.arange(1, n) + 0.5 * shift) / 2
             inside = (at >= 2 + 3 * spread) & (at <= n / 2 - spread)
-            first = correlate1d(slope, shape, axis=1, mode="constant")[:, inside]
-            second = correlate1d(curve, np.square(shape), axis=1, mode="constant")[:, inside]
+            first = _correlated(slope, shape)[:, inside]
+            second = _correlated(curve, np.square(shape))[:, inside]
             turns.append(at[inside])
             scores.append(_score(first, second))
         if sum(map(len, turns)):

@@ -528,8 +528,14 @@ def covariance(found: Waves, *, waves: bool) -> Floats:
         if wave.line:
             angle = 2 * np.pi * wave.turns * np.arange(n) / n
             offsets += np.cos(angle) * kept[found.member == k].sum() / n
-    place = np.arange(n) - (n - 1) / 2
     walk, ramp = kept[:2]  # as the dictionary has them
     steps = np.sum(1 / np.square(np.sin(np.pi * np.arange(1, n) / (2 * n))))
-    moved = 4 * walk / steps * np.minimum.outer(np.arange(n), np.arange(n))
-    return np.asarray(toeplitz(offsets) + moved + ramp * np.outer(place, place) / (place @ place))
+    place = np.arange(n) - (n - 1) / 2
+    moved = 4 * walk / steps * np.arange(n)
+    total = toeplitz(offsets)
+    total += np.minimum.outer(moved, moved)
+    edge = np.outer(place, place)
+    edge *= ramp
+    edge /= place @ place
+    total += edge
+    return total

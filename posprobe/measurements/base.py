@@ -105,6 +105,9 @@ class Measurement(Generic[I, R]):
         From what it takes, why it does not apply; empty where it does.
     slow
         Whether it is left out unless asked for.
+    whole
+        Whether it takes a table with all rows, and results of such measurements alone: it does not
+        wait for the questions, nor they for it.
     drawn_with
         From the result, what its figures show beyond it, computed.
     """
@@ -117,6 +120,7 @@ class Measurement(Generic[I, R]):
     drawings: tuple[Drawing[R], ...] = ()
     needs: Callable[[I], str] = lambda _: ""
     slow: bool = False
+    whole: bool = False
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
 
     @cached_property

@@ -8,20 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from posprobe.analyses.ladder import ladder
+from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.processes import fit_process
-from posprobe.analyses.result import as_block
+from posprobe.analyses.result import Result, plain
 from posprobe.arrays import cores, positions
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import TABLE, TableInputs, compared_numbers
 from posprobe.nulls import NULLS, band, check_draws, null_models, surrogate
-from posprobe.number_format import lookup
 from posprobe.progress import stage
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -31,7 +33,9 @@ from posprobe.tables import PositionTable
 SMALL = 2**21
 
 
-def numbers_of_table(table: PositionTable, names: Iterable[str] = TABLE) -> dict[str, float | None]:
+def numbers_of_table(
+    table: PositionTable, names: Iterable[str] = TABLE, components: PCA | None = None
+) -> dict[str, float | None]:
     """Return the compared numbers of a table by key path; None is undefined.
 
     Parameters
@@ -40,18 +44,23 @@ def numbers_of_table(table: PositionTable, names: Iterable[str] = TABLE) -> dict
         The table.
     names
         Of the measurements whose numbers they are; those that do not apply have none.
+    components
+        The principal components where they are known already, in any basis of the columns.
     """
     keys = {key: key.split(".")[0] for key in compared_numbers()}
     if len(table) < 2:
         return dict.fromkeys(keys)
-    inputs = TableInputs(table, positions(table, "cpu"), 0, None, dict(TABLE))
-    wanted = set(names) & set(keys.values())
-    blocks = {
-        name: as_block(inputs.result(name))
-        for name in TABLE
-        if name in wanted and not TABLE[name].needs(inputs)
-    }
-    return {key: lookup(blocks, key) for key, name in keys.items() if name in blocks}
+    known: dict[str, Result] = {} if components is None else {"pca": components}
+    inputs = TableInputs(table, positions(table, "cpu"), 0, None, dict(TABLE), results=known)
+    wanted = [name for name in names if name in keys.values() and not TABLE[name].needs(inputs)]
+    # All results before any number: who needs the scores of components has their sizes as well.
+    results = {name: inputs.result(name) for name in wanted}
+    return {key: _number(results[name], key) for key, name in keys.items() if name in results}
+
+
+def _number(result: Any, key: str) -> float | None:
+    """Read one number, without what a block has beside it."""
+    return cast("float | None", plain(attrgetter(key.partition(".")[2])(result)))
 
 
 @lru_cache(maxsize=16)
@@ -66,7 +75,12 @@ def formula_numbers(
         return (
             {} if dim % 4 else numbers_of_table(sincos2d(layout.height, layout.width, dim), names)
         )
-    return {} if dim % 2 else numbers_of_table(sinusoidal(layout.size, dim), names)
+    if dim % 2:
+        return {}
+    # In the few directions in which it varies, which take a fraction of the time.
+    rungs = ladder(layout.size, dim)
+    components = pca(rungs.left * rungs.values)
+    return numbers_of_table(sinusoidal(layout.size, dim), names, components)
 
 
 def made(values: NDArray[np.floating[Any]], layout: Layout) -> PositionTable:

@@ -23,4 +23,5 @@ DCT = Measurement[TableInputs, GramDCT](
         given.positions, cosines=_cosines(given.result("similarity"))
     ),
     record=GramDCT,
+    whole=True,
 )

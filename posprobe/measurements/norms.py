@@ -16,5 +16,6 @@ NORMS = Measurement[TableInputs, Norms](
     title="Norms",
     compute=lambda given: analyses.norms(given.positions),
     record=Norms,
+    whole=True,
     drawings=(Drawing("norms", draws="the norm of every row", caption=CAPTIONS["norms"]),),
 )

@@ -12,6 +12,7 @@ PRINCIPAL = Measurement[TableInputs, PCA](
     title="Principal components",
     compute=lambda given: analyses.pca(given.positions),
     record=PCA,
+    whole=True,
     drawings=(
         Drawing(
             "variance",

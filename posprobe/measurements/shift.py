@@ -12,6 +12,7 @@ SHIFT = Measurement[TableInputs, Shift](
     title="The step from one position to the next",
     compute=lambda given: analyses.shift(given.positions, pca=given.result("pca")),
     record=Shift,
+    whole=True,
     drawings=(
         Drawing(
             "shift",

@@ -12,6 +12,7 @@ SIMILARITY = Measurement[TableInputs, Similarity](
     title="Similarity of positions",
     compute=lambda given: analyses.similarity(given.positions),
     record=Similarity,
+    whole=True,
     drawings=(
         Drawing(
             "similarity",

@@ -14,5 +14,6 @@ SINUSOID = Measurement[TableInputs, SinusoidFit](
         given.positions, decomposition=given.result("pca")
     ),
     record=SinusoidFit,
+    whole=True,
     drawings=(Drawing("sinusoid", lacks=LACKS["sinusoid"]),),
 )

@@ -12,6 +12,7 @@ SPECTROGRAM = Measurement[TableInputs, Spectrogram](
     title="Frequencies along the table",
     compute=lambda given: analyses.spectrogram(given.positions),
     record=Spectrogram,
+    whole=True,
     drawings=(
         Drawing(
             "spectrogram",

@@ -12,6 +12,7 @@ SPECTRUM = Measurement[TableInputs, Spectrum](
     title="Frequencies",
     compute=lambda given: analyses.spectrum(given.positions),
     record=Spectrum,
+    whole=True,
     drawings=(
         Drawing(
             "spectrum",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.copies import Copies
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.linear import half_length, offset_sums, root, toeplitz
+from posprobe.analyses.linear import half_length, root, toeplitz
 from posprobe.analyses.processes import HALF
 from posprobe.analyses.similarity import sums_of_rows
 from posprobe.analyses.unit_rows import unit_rows
@@ -23,6 +24,8 @@ from posprobe.questions.waves import SLIGHT, STRETCHES, ranks, slow_waves, varia
 #: Draws of the stationary process, and how many where the first leave a yes possible: so many that
 #: the least p-value of four numbers, 4 / 560, stands alone among the questions of a table.
 FIRST_DRAWS, ALL_DRAWS = 5 * DRAWS + 4, 559
+#: Draws that are measured at a time, which stay in the cache.
+TOGETHER = 16
 #: Share of kernels as long as half the table above which nobody knows whether it stays in bounds.
 LONG_SHARE = 0.25
 #: Squares by which distances may differ where the offset decides them, as a share of the table's
@@ -173,7 +176,7 @@ def _strongest(seen: View) -> tuple[Place, float, Test]:
     """
     every = -(-len(seen) // DRAWN_ROWS)
     rows = seen.coordinates[::every]
-    found, mirrored = np.array(_unequal(rows)), _mirrored(rows)[1]
+    found, mirrored = _unequal(rows)
     # Norms or speeds that hardly change leave the distance in charge; and those of a curve with few
     # bends change slowly by themselves.
     bends = len(seen) >= STRETCHES * half_length(seen.points)
@@ -212,16 +215,18 @@ def _draws(
     factors = [root(toeplitz(each)) for each in (seen.kernel.by_offset[::every], smoothest)]
     columns = np.sqrt(np.square(rows).sum(axis=0))
     rng = seen.rng(2)
-    drawn: list[list[tuple[float, ...]]] = []
-    for count in (FIRST_DRAWS, ALL_DRAWS):
-        while len(drawn) < count:
-            white = rng.standard_normal(rows.shape)
+    drawn = np.full((2, ALL_DRAWS, 4), -np.inf)
+    for first, stop in pairwise((0, FIRST_DRAWS, ALL_DRAWS)):
+        for at in range(first, stop, TOGETHER):
+            count = min(TOGETHER, stop - at)
+            white = rng.standard_normal((count, *rows.shape))
             fitted, smooth = (factor @ white * columns for factor in factors)
-            drawn.append([_unequal(fitted), (-np.inf, *_slow_lengths(smooth), -np.inf)])
-        reached = (np.array(drawn) >= found - 1e-9 * np.abs(found)).sum(axis=0).max(axis=0)
+            drawn[0, at : at + count] = _unequal(fitted)[0]
+            drawn[1, at : at + count, 1:3] = _slow_lengths(smooth)
+        reached = (drawn[:, :stop] >= found - 1e-9 * np.abs(found)).sum(axis=1).max(axis=0)
         if 4 * (1 + reached[counts].min()) > LEVEL * (1 + ALL_DRAWS):
             break
-    return np.array(drawn).swapaxes(0, 1)
+    return drawn[:, :stop]
 
 
 def _invariance(points: Floats) -> float | None:
@@ -249,57 +254,52 @@ def _independent(seen: View) -> int:
     return found
 
 
-def _unequal(rows: Floats) -> tuple[float, ...]:
-    """Return how unequal places are: by inner products, by norms, by speed, by mirrored places."""
-    return _misfit(rows), *_slow_lengths(rows), _mirrored(rows)[0]
+def _unequal(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return how unequal places are: by inner products, by norms, by speed, by mirrored places.
 
+    For rows ``[..., n, r]`` of any number of tables these four, ``[..., 4]``, and whether the
+    mirrored places are alike where they matter most.
 
-def _mirrored(rows: Floats) -> tuple[float, bool]:
-    """Return the share of the Gram matrix's squares that means of mirrored places hold.
-
-    Places that mirror each other at one place are all an even number of positions apart, or all an
-    odd one, which distance explains where rows alternate: neighbouring centres are taken together,
-    each with that on either side, and so twice. And whether those places are alike, where that is
-    most.
+    By inner products: the share of the Gram matrix's squares, all distances apart, that its
+    diagonal means leave. By mirrored places: the share that their means hold. Places that mirror
+    each other at one place are all an even number of positions apart, or all an odd one, which
+    distance explains where rows alternate: neighbouring centres are taken together, each with that
+    on either side, and so twice.
     """
-    n = len(rows)
-    rows = rows - rows.mean(axis=0)
-    transform = np.fft.rfft(rows, 2 * n, axis=0)
-    sums = np.fft.irfft(np.square(transform).sum(axis=1), 2 * n)[: 2 * n - 1]
+    n = rows.shape[-2]
+    points = rows - rows.mean(axis=-2, keepdims=True)
+    whole = np.square(points.swapaxes(-1, -2) @ points).sum(axis=(-1, -2))
+    whole = np.maximum(whole, np.finfo(np.float64).tiny)
+    waves = np.fft.rfft(points.swapaxes(-1, -2), 2 * n)
+    apart = np.fft.irfft(np.square(np.abs(waves)).sum(axis=-2), 2 * n)[..., :n]
+    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) / np.arange(n, 0, -1)
+    misfit = 1 - np.square(apart) @ pairs / whole
+    around = np.fft.irfft(np.square(waves).sum(axis=-2), 2 * n)[..., : 2 * n - 1]
     count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
-    both = sums[1:] + sums[:-1]
+    both = around[..., 1:] + around[..., :-1]
     squares = np.square(both) / (count[1:] + count[:-1])
-    whole = float(np.square(rows.T @ rows).sum())
-    share = float(squares.sum()) / max(2 * whole, np.finfo(np.float64).tiny)
-    return share, bool(both[np.argmax(squares)] > 0)
+    mirrored = squares.sum(axis=-1) / (2 * whole)
+    most = np.take_along_axis(both, squares.argmax(axis=-1)[..., None], axis=-1)[..., 0]
+    numbers = np.concatenate([misfit[..., None], _slow_lengths(rows), mirrored[..., None]], axis=-1)
+    return numbers, most > 0
 
 
 def _lengths(rows: Floats) -> tuple[Floats, Floats]:
-    """Return the norms of rows, and of the steps between them."""
-    return np.linalg.norm(rows, axis=1), np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    """Return the norms of rows ``[..., n, r]``, and of the steps between them."""
+    return np.linalg.norm(rows, axis=-1), np.linalg.norm(np.diff(rows, axis=-2), axis=-1)
 
 
-def _slow_lengths(rows: Floats) -> list[float]:
+def _slow_lengths(rows: Floats) -> Floats:
     """Return the shares of the variance of `_lengths` that their slowest four waves explain.
 
-    As ranks: single rows do not count.
+    As ranks: single rows do not count. Of rows ``[..., n, r]``: ``[..., 2]``.
     """
     found = []
     for each in map(ranks, _lengths(rows)):
-        power = np.square(slow_waves(len(each)) @ each).sum()
-        found.append(float(2 * power / (len(each) * np.square(each).sum())))
-    return found
-
-
-def _misfit(rows: Floats) -> float:
-    """Share of the Gram matrix's squares, all distances apart, that its diagonal means leave."""
-    rows = rows - rows.mean(axis=0)
-    n = len(rows)
-    sums = offset_sums(rows)
-    pairs = np.where(np.arange(n) > 0, 2.0, 1.0)
-    whole = float(np.square(rows.T @ rows).sum())
-    kept = float((pairs * np.square(sums) / np.arange(n, 0, -1)).sum())
-    return 1 - kept / max(whole, np.finfo(np.float64).tiny)
+        count = each.shape[-1]
+        power = np.square(each @ slow_waves(count).T).sum(axis=-1)
+        found.append(2 * power / (count * np.square(each).sum(axis=-1)))
+    return np.stack(found, axis=-1)
 
 
 def _exact(points: Floats) -> bool:

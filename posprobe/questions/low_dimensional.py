@@ -9,7 +9,7 @@ import numpy as np
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.linear import half_length, offset_sums, root, toeplitz
-from posprobe.analyses.processes import HALF, Kernel, fit_kernels
+from posprobe.analyses.processes import HALF, Kernel, covariances, fit_kernels
 from posprobe.analyses.views import DRAWN_ROWS, DRAWS, LEVEL, View, units
 from posprobe.questions.base import Question, against, rank, too_few, verdict_of
 from posprobe.questions.waves import STRETCHES
@@ -73,7 +73,7 @@ def ask(seen: View) -> Answer:
     kernel = fit_kernels(_powers(rows - rows.mean(axis=0))[None])[0]
     facts = LowDimensional(
         n, directions(seen), min(n - 1, d), participation(rows),
-        _expected(kernel, d), every,
+        _expected(kernel.by_offset, d), every,
     )  # fmt: skip
     if d < 3:
         return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=KEYS)
@@ -111,7 +111,7 @@ def _drawn(seen: View, rows: Floats, kernel: Kernel) -> Floats:
             spread[null, k] = participation(points)
             powers[null, k] = _powers(points)
     kernels = fit_kernels(powers.reshape(-1, n - 1))
-    expected = np.array([_expected(each, columns) for each in kernels])
+    expected = np.array([_expected(each, columns) for each in covariances(kernels)])
     return np.asarray(spread / expected.reshape(spread.shape))
 
 
@@ -158,9 +158,12 @@ def _spread(gram: Floats) -> float:
     return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
 
 
-def _expected(kernel: Kernel, d: int) -> float:
-    """Return the participation ratio of independent columns of a kernel, of ratio of means."""
-    n, values = kernel.rows, kernel.by_offset
+def _expected(values: Floats, d: int) -> float:
+    """Return the participation ratio of independent columns of a kernel, of ratio of means.
+
+    ``values`` are its covariances at every offset.
+    """
+    n = len(values)
     running = np.cumsum(values)
     row = (running + running[::-1] - values[0]) / n
     mean = row.mean()

@@ -15,10 +15,10 @@ STRETCHES = 8
 
 
 def ranks(values: Floats) -> Floats:
-    """Return ranks less their mean; equal values rank in order."""
-    count = len(values)
+    """Return ranks ``[..., n]`` less their mean; equal values rank in order."""
+    count = values.shape[-1]
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / count
-    return np.asarray((ranks - ranks.mean()) / count)
+    return np.asarray((ranks - (count - 1) / (2 * count)) / count)
 
 
 def slow_waves(count: int) -> Floats:

@@ -19,7 +19,7 @@ from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, stored
 from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
-from posprobe.arrays import Array, Device, check_device, positions
+from posprobe.arrays import Array, Device, beside, check_device, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.frames import to_frame
 from posprobe.layouts import describe_layout
@@ -30,7 +30,7 @@ from posprobe.measurements import (
     Tokens,
     compared_numbers,
 )
-from posprobe.measurements.baselines import bands
+from posprobe.measurements.baselines import SMALL, bands, formula_numbers
 from posprobe.nulls import MAX_DRAWS, NULLS
 from posprobe.number_format import lookup
 from posprobe.progress import stage
@@ -296,12 +296,26 @@ def analyze(
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
 
     told = None
-    for name, measurement in chosen.items():
-        with stage(f"{table.name}: {measurement.title}"):
-            inputs.result(name)
-    if _everything(only):
-        with stage(f"{table.name}: questions and answers"):
-            told = verdicts(inputs)
+
+    def measure(*, whole: bool) -> dict[str, Result]:
+        found = {}
+        for name, measurement in chosen.items():
+            if measurement.whole == whole:
+                with stage(f"{inputs.table.name}: {measurement.title}"):
+                    found[name] = inputs.result(name)
+        return found
+
+    def measure_whole() -> None:
+        _summaries(measure(whole=True))  # some numbers are computed on first use
+        compared = {key.partition(".")[0] for key in compared_numbers()}
+        formula_numbers(inputs.table.layout, inputs.table.dim, frozenset(chosen) & compared)
+
+    inputs.result("pca")  # which both sides take
+    with beside(measure_whole, small=given.xp is np and table.values.size < SMALL):
+        measure(whole=False)
+        if _everything(only):
+            with stage(f"{table.name}: questions and answers"):
+                told = verdicts(inputs)
     numbers = bands(table, headline_numbers(_summaries(inputs.results)), nulls, seed)
     results = {name: inputs.results[name] for name in chosen}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
