@@ -284,7 +284,7 @@ def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def _drawn(result: Bridging) -> Any:
     ax = Figure().add_subplot()
-    drawing.plot(ax, result)
+    drawing.plot_bridging(ax, result)
     return ax
 
 
@@ -301,6 +301,6 @@ def test_grids_and_sequences_have_a_figure(width: float) -> None:
     results = {"walk": bridging(walk(64, 8)), "patches": bridging(patches(9, 9, 8))}
     (described,) = BRIDGING.drawings
     assert not any(described.lacks(result) for result in results.values())
-    figure = drawing.FIGURES["bridging"](Sheet(width, 9.0), results, {})
+    figure = drawing.bridging_figure(Sheet(width, 9.0), results, {})
     titles = [ax.get_title() for ax in figure.axes]
     assert [title for title in titles if title] == ["walk", "patches: rows", "patches: columns"]

@@ -418,7 +418,7 @@ def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
     made = {}
     matrix = rng.uniform(-1, 1, (4, 4))
     references = {"kernels": kernels, "distances": {"correlation": matrix}}
-    for name, build in kernel_figures.FIGURES.items():
+    for name, build in kernel_figures.KERNEL_FIGURES.items():
         with style():
             made[name] = build(REPORT, curves, references)
             made[name].draw_without_rendering()

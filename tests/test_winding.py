@@ -181,7 +181,7 @@ def test_zero_rows_are_no_trouble() -> None:
 
 def _drawn(result: Winding) -> Any:
     ax = Figure().add_subplot()
-    drawing.plot(ax, result)
+    drawing.plot_winding(ax, result)
     return ax
 
 
@@ -201,7 +201,7 @@ def test_the_figure_draws_helix_phase_and_period(width: float) -> None:
     results = {"helix": winding(helix(80, 2.3, 3.0)), "noise": winding(gaussian(100, 20))}
     (described,) = WINDING.drawings
     assert [bool(described.lacks(result)) for result in results.values()] == [False, True]
-    figure = drawing.FIGURES["winding"](Sheet(width, 9.0), results, {})
+    figure = drawing.winding_figure(Sheet(width, 9.0), results, {})
     labels = [ax.get_ylabel() for ax in figure.axes]
     assert {"turns", "period", "position"} <= set(labels)
     assert figure.axes[0].name == "3d"

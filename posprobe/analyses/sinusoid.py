@@ -100,7 +100,7 @@ class SinusoidFit(Result):
         The search for the ladder's base; None where undefined.
     """
 
-    figures: ClassVar[str] = "sinusoid"
+    figures: ClassVar[str] = "sinusoid.plot_sinusoid"
 
     layout: Annotated[Layout, HIDDEN]
     undefined: Reasons

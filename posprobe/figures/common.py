@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.sheet import Sheet
-from posprobe.figures.styles import LINES
+from posprobe.figures.styles import GRID, LINES
 from posprobe.foreign import plain as as_seen
 from posprobe.layouts import Grid, Layout
 
@@ -47,6 +47,16 @@ def shown_plainly(make: Callable[[], Figure]) -> Figure:
         if not said.isprintable():
             text.set_text("\n".join(map(as_seen, said.split("\n"))))
     return figure
+
+
+def of_one(draw: Callable[[Sheet, Any], Figure]) -> Builder:
+    """Return a builder of figures that show one result, and nothing beside it."""
+
+    def build(sheet: Sheet, results: Mapping[str, Any], _: Mapping[str, Any]) -> Figure:
+        (result,) = results.values()
+        return draw(sheet, result)
+
+    return build
 
 
 def one_each(
@@ -89,6 +99,19 @@ def spread(items: Sequence[_T], most: int) -> list[_T]:
     if len(items) <= most:
         return list(items)
     return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
+
+
+def note(
+    ax: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **look: Any
+) -> None:
+    """Write beside a point, so many points of type away from it."""
+    ax.annotate(text, at, away, textcoords="offset points", **look)
+
+
+def cross(ax: Axes) -> None:
+    """Draw both axes of a plane, behind everything."""
+    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
+    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
 
 
 def pieces(points: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:

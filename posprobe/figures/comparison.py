@@ -32,7 +32,7 @@ TITLES = {
 }
 
 
-def _comparison(
+def comparison_figure(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the matrices above the curves by offset and by frequency: a paper's first figure.
@@ -62,7 +62,7 @@ def _comparison(
     return figure
 
 
-def _curves(
+def curves_figure(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the curves by offset above those by frequency, of ``spectra`` of the references."""
@@ -148,8 +148,4 @@ def _cells(
     ax.spines[:].set_visible(False)
 
 
-FIGURES: Mapping[str, Builder] = {
-    "comparison": _comparison,
-    "curves": _curves,
-    "distances": distances(signed=False),
-}
+distances_figure: Builder = distances(signed=False)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posprobe.analyses.grid import TILES
-from posprobe.figures.common import Builder, one_each
+from posprobe.figures.common import Builder, of_one, one_each
 from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels
 from posprobe.figures.styles import GAP, INK, ONE_SIDED, signed
 from posprobe.layouts import Grid
@@ -29,7 +28,7 @@ MAX_TILE = 64
 MARKS = (-1, -0.5, 0, 0.5, 1)
 
 
-def plot(ax: Axes, result: Patches) -> None:
+def plot_patches(ax: Axes, result: Patches) -> None:
     """Draw the mosaic and its colours."""
     ax.figure.colorbar(mosaic(ax, result), ax=ax, label="cosine")
 
@@ -83,9 +82,9 @@ def _plane_power(ax: Axes, result: Patches) -> None:
     ax.figure.colorbar(image, ax=ax, label="power (dB below peak)")
 
 
-def _mosaic(sheet: Sheet, results: Mapping[str, Patches], _: Mapping[str, Any]) -> Figure:
+@of_one
+def mosaic_figure(sheet: Sheet, result: Patches) -> Figure:
     """Draw a tile per patch, and on a wide sheet of paper how to read one."""
-    (result,) = results.values()
     height, width = result.layout.height, result.layout.width
     ratio = height / width
     if sheet.narrow or not sheet.exact:
@@ -134,7 +133,4 @@ def _one_tile(ax: Axes, whole: Axes, result: Patches, every: int) -> None:
     ax.set_anchor("N")
 
 
-FIGURES: Mapping[str, Builder] = {
-    "mosaic": _mosaic,
-    "plane_spectrum": one_each(_plane_power, 3.0, width=4.0),
-}
+plane_spectrum_figure: Builder = one_each(_plane_power, 3.0, width=4.0)

@@ -39,7 +39,7 @@ def kernel_map(
     return image
 
 
-def _curves(
+def kernel_curves(
     sheet: Sheet, results: Mapping[str, NDArray[np.float64]], _: Mapping[str, Any]
 ) -> Figure:
     """Draw standardised curves: ``[n - 1]`` from distance 1, or ``[2h - 1, 2w - 1]`` on a grid."""
@@ -61,7 +61,7 @@ def _curves(
     return figure
 
 
-def _kernels(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+def kernel_maps(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw the standardised ``kernels`` of the references, ``[n, n]`` by label, on one range."""
     kernels = references["kernels"]
     rows, columns = balanced(len(kernels), 3)
@@ -74,8 +74,9 @@ def _kernels(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) 
     return figure
 
 
-FIGURES: Mapping[str, Builder] = {
-    "curves": _curves,
-    "kernels": _kernels,
+#: Of a comparison of kernels.
+KERNEL_FIGURES: Mapping[str, Builder] = {
+    "curves": kernel_curves,
+    "kernels": kernel_maps,
     "distances": distances(signed=True),
 }

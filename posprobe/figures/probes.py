@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from posprobe.analyses.probes_held_out import AbsoluteProbe
-from posprobe.figures.common import Builder, nothing, one_each
+from posprobe.figures.common import Builder, note, nothing, one_each
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class _Line(NamedTuple):
     published: bool
 
 
-def plot(ax: Axes, result: Probes | AbsoluteProbe) -> None:
+def plot_probes(ax: Axes, result: Probes | AbsoluteProbe) -> None:
     """Draw each probe's error as a share of its own chance level, the number itself beside it.
 
     A single probe of the position is drawn by its predictions.
@@ -53,7 +52,7 @@ def plot(ax: Axes, result: Probes | AbsoluteProbe) -> None:
             fmt="s" if line.published else "o", color=RED if line.published else BLUE,
             markerfacecolor="white" if line.published else BLUE,
         )  # fmt: skip
-        ax.annotate(line.text, (share, y), (0, 5), textcoords="offset points", ha="center")
+        note(ax, line.text, (share, y), (0, 5), ha="center")
     ax.set_yticks(height, [line.label for line in lines])
     ax.tick_params(axis="y", length=0)
     ax.set(xlabel="error as a share of its chance level (0: none, 1: chance)")
@@ -123,4 +122,4 @@ def _order(published: PublishedProbe | None, sound: OrderProbe | None) -> list[_
     return lines
 
 
-FIGURES: Mapping[str, Builder] = {"probes": one_each(plot, 2.6, width=4.6)}
+probes_figure: Builder = one_each(plot_probes, 2.6, width=4.6)

@@ -74,7 +74,7 @@ def _losses(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -
 
 
 #: Of ways of resizing a table.
-FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms, "losses": _losses}
+WAY_FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms, "losses": _losses}
 
 
 def _wavelengths(

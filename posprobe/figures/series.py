@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder
 from posprobe.figures.sheet import Sheet, legend_above
 from posprobe.figures.styles import BLUE, INK, LINES, MUTED, RED
 
@@ -64,7 +63,7 @@ def _answers(ax: Axes, steps: Sequence[int], answers: Mapping[str, Sequence[str 
     ax.spines["left"].set_visible(False)
 
 
-def _series(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+def series_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw ``steps``, ``numbers`` by label, ``path`` and ``answers`` of the references."""
     steps, numbers, answers = (references[name] for name in ("steps", "numbers", "answers"))
     heights = [PANEL] * len(numbers) + [PANEL + 0.4]
@@ -92,6 +91,3 @@ def _series(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -
     axes[-1].set_xlabel("step")
     axes[-1].xaxis.label.set_color(INK)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"series": _series}

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, nothing
+from posprobe.figures.common import cross, nothing
 from posprobe.figures.sheet import Sheet
-from posprobe.figures.styles import BLUE, GRID, INK, MUTED
+from posprobe.figures.styles import BLUE, INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,14 +27,13 @@ STRONG = 0.05
 SLOW = 0.3
 
 
-def plot(ax: Axes, result: Shift) -> None:
+def plot_shift(ax: Axes, result: Shift) -> None:
     """Draw the eigenvalues in the complex plane, with periods beside the unit circle."""
     if result.skill is None:
         nothing(ax, result.undefined)
         return
     turn = np.linspace(0, 2 * np.pi, 361)
-    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
-    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
+    cross(ax)
     ax.plot(np.cos(turn), np.sin(turn), color=MUTED, linewidth=0.7, zorder=1)
     every = result.eigenvalues
     ax.plot(every.real, every.imag, ".", color=MUTED, markersize=2.5, label="other", zorder=2)
@@ -116,17 +115,15 @@ def _spread(rising: NDArray[np.float64], apart: float, most: float) -> list[floa
     return [place - excess for place in places]
 
 
-def _shift(sheet: Sheet, results: Mapping[str, Shift], _: Mapping[str, Any]) -> Figure:
+def shift_figure(sheet: Sheet, results: Mapping[str, Shift], _: Mapping[str, Any]) -> Figure:
+    """Draw the eigenvalues of each table."""
     size = min(sheet.width, 4.0)
     figure = sheet.figure(0.95 * size * len(results), width=3.8, compressed=True)
     axes = figure.subplots(len(results), 1, squeeze=False)[:, 0]
     for ax, result in zip(axes, results.values(), strict=True):
-        plot(ax, result)
+        plot_shift(ax, result)
         ax.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.3,
             borderaxespad=0, columnspacing=1.0,
         )  # fmt: skip
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"shift": _shift}

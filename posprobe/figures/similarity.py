@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.figures.common import (
-    Builder,
     area,
     balanced,
     extremes,
@@ -36,7 +35,7 @@ LARGEST = 3.4
 MARKS = (-1, -0.5, 0, 0.5, 1)
 
 
-def plot(ax: Axes, result: Similarity) -> None:
+def plot_similarity(ax: Axes, result: Similarity) -> None:
     """Draw the cosine matrix of the rows as stored."""
     image = heat_map(ax, result.raw, result.start)
     ax.figure.colorbar(image, ax=ax, label="cosine")
@@ -154,7 +153,7 @@ def matrices(
     figure.colorbar(image, ax=axes, label="cosine", ticks=MARKS, pad=0.03, **place)
 
 
-def _similarity(
+def similarity_figure(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw a cosine matrix per table on one range (Wang & Chen 2020, figure 1).
@@ -181,7 +180,7 @@ def _similarity(
     return figure
 
 
-def _profile(
+def profile_figure(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the mean cosine by offset; on a grid, a map by displacement per table."""
@@ -218,6 +217,3 @@ def _displacements(sheet: Sheet, results: Mapping[str, Similarity], centred: boo
     label = f"mean {'raw' if centred is False else 'centred'} cosine"
     figure.colorbar(axes.flat[0].images[0], ax=axes, label=label, ticks=MARKS, aspect=25, pad=0.03)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"similarity": _similarity, "profile": _profile}
