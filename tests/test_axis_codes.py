@@ -18,7 +18,7 @@ from posprobe.families import load
 from posprobe.figures import axis_codes as drawing
 from posprobe.figures.sheet import Sheet
 from posprobe.layouts import Grid
-from posprobe.measurements.axis_codes import AXIS_CODES
+from posprobe.measurements import TABLE
 from posprobe.tables import PositionTable
 
 
@@ -147,7 +147,7 @@ def test_the_figure_draws_both_axes(width: float) -> None:
     figure = drawing.axis_codes_figure(Sheet(width, 9.0), {"circles": found}, {})
     labels = [ax.get_xlabel() for ax in figure.axes]
     assert {"row of patches", "column of patches", "component 1"} <= set(labels)
-    (described,) = AXIS_CODES.drawings
+    (described,) = TABLE["axis_codes"].drawings
     assert described.lacks(axis_codes(gaussian(9, 4)))
     assert not described.lacks(found)
 

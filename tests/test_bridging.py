@@ -24,7 +24,7 @@ from posprobe.families import load
 from posprobe.figures import bridging as drawing
 from posprobe.figures.sheet import Sheet
 from posprobe.layouts import Grid
-from posprobe.measurements.bridging import BRIDGING
+from posprobe.measurements import TABLE
 
 
 def smooth_curve(n: int, d: int, length: float, seed: int = 0) -> Floats:
@@ -299,7 +299,7 @@ def test_the_figure_has_a_curve_for_each_kind_of_rule() -> None:
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_grids_and_sequences_have_a_figure(width: float) -> None:
     results = {"walk": bridging(walk(64, 8)), "patches": bridging(patches(9, 9, 8))}
-    (described,) = BRIDGING.drawings
+    (described,) = TABLE["bridging"].drawings
     assert not any(described.lacks(result) for result in results.values())
     figure = drawing.bridging_figure(Sheet(width, 9.0), results, {})
     titles = [ax.get_title() for ax in figure.axes]

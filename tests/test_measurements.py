@@ -29,6 +29,7 @@ from posprobe.measurements import (
     compared_numbers,
 )
 from posprobe.report import read_bundle
+from posprobe.report.narrator.captions import CAPTIONS
 from posprobe.report.paper_kinds import kinds
 from posprobe.report.screen import text
 
@@ -102,7 +103,7 @@ def test_every_kind_of_figure_for_papers_has_a_caption() -> None:
         for name, result in analysis.results.items():
             for drawing in TABLE[name].drawings:
                 if drawing.name in kinds() and not drawing.lacks(result):
-                    assert drawing.caption({"made": result}).endswith(".")
+                    assert CAPTIONS[drawing.name]({"made": result}).endswith(".")
 
 
 # A measurement of which the package knows nothing.
@@ -140,7 +141,7 @@ TOY = Measurement[TableInputs, Toy](
     title="Loudness",
     compute=toy,
     record=Toy,
-    drawings=(Drawing("toy_bar", caption=lambda _: "A loud bar.", draws="one bar"),),
+    drawings=(Drawing("toy_bar", draws="one bar"),),
 )
 
 
@@ -150,6 +151,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(plot=plot, toy_bar_figure=drawn)
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     monkeypatch.setitem(TABLE, "toy", TOY)
+    monkeypatch.setitem(CAPTIONS, "toy_bar", lambda _: "A loud bar.")  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("registered")

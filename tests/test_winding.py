@@ -17,7 +17,7 @@ from posprobe.errors import InvalidTable
 from posprobe.families import load
 from posprobe.figures import winding as drawing
 from posprobe.figures.sheet import Sheet
-from posprobe.measurements.winding import WINDING
+from posprobe.measurements import TABLE
 
 
 def helix(n: int, turns: float, rise: float, d: int = 6) -> Floats:
@@ -199,7 +199,7 @@ def test_the_plane_shows_the_path() -> None:
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_the_figure_draws_helix_phase_and_period(width: float) -> None:
     results = {"helix": winding(helix(80, 2.3, 3.0)), "noise": winding(gaussian(100, 20))}
-    (described,) = WINDING.drawings
+    (described,) = TABLE["winding"].drawings
     assert [bool(described.lacks(result)) for result in results.values()] == [False, True]
     figure = drawing.winding_figure(Sheet(width, 9.0), results, {})
     labels = [ax.get_ylabel() for ax in figure.axes]

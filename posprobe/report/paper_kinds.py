@@ -43,7 +43,7 @@ MOST = 6
 ROTATIONS = 3
 
 
-def drawings() -> dict[str, tuple[TableMeasurement, Drawing[Any]]]:
+def drawings() -> dict[str, tuple[TableMeasurement, Drawing]]:
     """Return the figures of measurements that papers can have, with their measurements."""
     return {
         drawing.name: (measurement, drawing)
@@ -171,7 +171,7 @@ def of_tables(
 
 
 def _measured(
-    drawing: Drawing[Any],
+    drawing: Drawing,
     results: Mapping[str, Any],
     sheet: Sheet,
     centred: bool | None,
@@ -182,7 +182,7 @@ def _measured(
     build = builder(next(iter(results.values())), drawing.name)
     figure = build(sheet, printable(results), {"centred": centred})
     asked = {"centred": centred} if drawing.centring else {}
-    return figure, drawing.caption(results, **asked)
+    return figure, CAPTIONS[drawing.name](results, **asked)
 
 
 def _comparison(

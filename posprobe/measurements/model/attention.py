@@ -15,7 +15,6 @@ from posprobe.measurements.model.base import (
     mean_over_heads,
 )
 from posprobe.number_format import Block
-from posprobe.report.narrator.captions import LACKS
 
 #: Numbers of a head of which the mean is listed, and what it is called.
 COLUMNS = {
@@ -84,7 +83,7 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
     record=AttentionByOffset,
     drawings=(
         Drawing("attention"),
-        Drawing("first", lacks=LACKS["first"]),
+        Drawing("first"),
     ),
     rows=_rows,
 )  # fmt: skip

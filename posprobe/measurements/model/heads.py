@@ -11,7 +11,6 @@ from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.attention import preferred_offsets
 from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer
 from posprobe.number_format import Block, between
-from posprobe.report.narrator.captions import LACKS
 from posprobe.report.narrator.rotary import NEEDS_ADDED
 
 #: Numbers of a head of which the range is listed, and what it is called.
@@ -39,7 +38,7 @@ HEADS = ModelMeasurement[HeadsByLayer](
     record=HeadsByLayer,
     drawings=(
         Drawing("heads"),
-        Drawing("peaks", lacks=LACKS["peaks"]),
+        Drawing("peaks"),
     ),
     rows=_rows,
     # A model that rotates queries and keys adds no rows whose logits weights alone would give.

@@ -25,7 +25,6 @@ from posprobe.measurements.model.base import (
 )
 from posprobe.nulls import band
 from posprobe.number_format import Block, cell, fine_percent, lookup, show
-from posprobe.report.narrator.captions import LACKS
 from posprobe.tables import PositionTable
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what they
@@ -147,8 +146,8 @@ STATES = ModelMeasurement[MeanDecomposition](
     record=MeanDecomposition,
     drawings=(
         Drawing("layers"),
-        Drawing("cosines", lacks=LACKS["cosines"]),
-        Drawing("paths", lacks=LACKS["paths"]),
+        Drawing("cosines"),
+        Drawing("paths"),
     ),
     rows=_rows,
     drawn_with=_drawn_with,

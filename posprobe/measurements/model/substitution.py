@@ -9,7 +9,6 @@ from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelInputs, ModelMeasurement
 from posprobe.number_format import Block, percent_with_error, with_error
-from posprobe.report.narrator.captions import LACKS
 
 #: Costs, and what they are called.
 COLUMNS = {
@@ -51,14 +50,8 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     record=SubstitutionEffect,
     drawings=(
         Drawing("substitution"),
-        Drawing(
-            "substitution_positions",
-            lacks=LACKS["substitution_positions"],
-        ),
-        Drawing(
-            "substitution_attention",
-            lacks=lambda found: found.undefined.get("attention", ""),
-        ),
+        Drawing("substitution_positions"),
+        Drawing("substitution_attention"),
     ),
     slow=True,
     head=lambda _: True,
