@@ -15,7 +15,7 @@ from posprobe.analyses.result import as_block
 from posprobe.analyses.winding import winding
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.families import load
-from posprobe.figures import axis_codes as drawing
+from posprobe.figures.axis_codes import axis_codes_figure, plot_axis_codes
 from posprobe.figures.sheet import Sheet
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
@@ -144,7 +144,7 @@ def test_a_code_that_is_not_there_has_no_components() -> None:
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_the_figure_draws_both_axes(width: float) -> None:
     found = axis_codes(circles(8, 10, (1, 2)))
-    figure = drawing.axis_codes_figure(Sheet(width, 9.0), {"circles": found}, {})
+    figure = axis_codes_figure(Sheet(width, 9.0), {"circles": found}, {})
     labels = [ax.get_xlabel() for ax in figure.axes]
     assert {"row of patches", "column of patches", "component 1"} <= set(labels)
     (described,) = TABLE["axis_codes"].drawings
@@ -154,6 +154,6 @@ def test_the_figure_draws_both_axes(width: float) -> None:
 
 def test_the_shares_are_drawn() -> None:
     ax = Figure().add_subplot()
-    drawing.plot_axis_codes(ax, axis_codes(circles(8, 10, (1, 2))))
+    plot_axis_codes(ax, axis_codes(circles(8, 10, (1, 2))))
     widths = [bar.get_width() for bar in ax.patches]  # type: ignore[attr-defined]
     assert widths == pytest.approx([0.8, 0.2, 0.0])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOWEST = -0.25
 #: Marks of the rules, beside colour and dash.
 MARKS = ("o", "s", "^", "D")
-LABELS = {
+NAMES = {
     "linear": "straight line",
     "smooth": "smooth part of the model",
     "waves": "model with periodic components",
@@ -40,7 +40,7 @@ def plot_bridging(ax: Axes, result: Bridging) -> None:
     ends = at[-1] + apart * np.array([1.0, 2.0])
     ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
     ax.axvline(at[-1] + apart / 2, color=GRID, linewidth=0.6, zorder=0)
-    for (rule, label), (color, dash), mark in zip(LABELS.items(), LINES, MARKS, strict=False):
+    for (rule, label), (color, dash), mark in zip(NAMES.items(), LINES, MARKS, strict=False):
         look: dict[str, Any] = {"color": color, "markersize": 3, "clip_on": True}
         ax.plot(at, result.r2[rule], mark, linestyle=dash, label=label, **look)
         ax.plot(ends, result.beyond[rule][:2], mark, linestyle="none", **look)
@@ -61,7 +61,7 @@ def bridging_figure(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[st
         shown |= {f"{name}: {axis}": part for axis, part in parts.items()} or {name: result}
     across = 1 if sheet.narrow else min(2, len(shown))
     down = -(-len(shown) // across)
-    labels = list(LABELS.values())
+    labels = list(NAMES.values())
     figure = sheet.figure(2.2 * down + legend_height(labels, sheet.width))
     axes = figure.subplots(down, across, squeeze=False, sharey=True)
     for ax, (name, result) in zip(axes.flat, shown.items(), strict=False):

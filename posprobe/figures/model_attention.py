@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
     """Draw the mean attention of every head by offset."""
-    ax.figure.colorbar(_profiles(ax, result), ax=ax, label="attention")
+    ax.figure.colorbar(_attention_image(ax, result), ax=ax, label="attention")
 
 
-def _profiles(ax: Axes, found: AttentionByOffset) -> AxesImage:
+def _attention_image(ax: Axes, found: AttentionByOffset) -> AxesImage:
     """Draw the mean attention of every head by offset on one logarithmic range.
 
     It begins at a tenth of uniform attention; what lies below has the colour of its beginning, and
@@ -47,7 +47,9 @@ def _profiles(ax: Axes, found: AttentionByOffset) -> AxesImage:
 def attention_figure(sheet: Sheet, found: AttentionByOffset) -> Figure:
     """Draw the mean attention of every head by offset."""
     counts = {number: len(layer.peak) for number, layer in found.layers.items()}
-    return page(sheet, lambda ax: _profiles(ax, found), counts, found.layout, "mean attention")
+    return page(
+        sheet, lambda ax: _attention_image(ax, found), counts, found.layout, "mean attention"
+    )
 
 
 @of_one

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
     """Draw the mean logit of every head by offset."""
     layers = {0: result} if isinstance(result, HeadLogits) else result.layers
-    ax.figure.colorbar(_profiles(ax, layers), ax=ax, label="share of the largest")
+    ax.figure.colorbar(_logit_image(ax, layers), ax=ax, label="share of the largest")
 
 
-def _profiles(ax: Axes, layers: Mapping[int, HeadLogits]) -> AxesImage:
+def _logit_image(ax: Axes, layers: Mapping[int, HeadLogits]) -> AxesImage:
     """Draw the mean logit of every head by offset: a row per head, or a tile per head on a grid.
 
     Each is shown less its mean over the offsets in sight and divided by what is then its largest
@@ -100,7 +100,11 @@ def heads_figure(sheet: Sheet, found: HeadsByLayer) -> Figure:
     counts = {number: len(layer.peak) for number, layer in found.layers.items()}
     layout = next(iter(found.layers.values())).layout
     return page(
-        sheet, lambda ax: _profiles(ax, found.layers), counts, layout, "logit, centred and scaled"
+        sheet,
+        lambda ax: _logit_image(ax, found.layers),
+        counts,
+        layout,
+        "logit, centred and scaled",
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses import Rotation
+    from posprobe.analyses.rotation import Rotation
 
 
 def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from posprobe.analyses import Shift
 
 #: Periods written beside the circle, and the angle in radians that each needs.
-LABELS = 8
-APART = 0.17
+LABELLED_MODES = 8
+TURN_APART = 0.17
 #: Share of the variance from which a mode is labelled even close to another.
 STRONG = 0.05
 #: Distance from 1 within which all modes lie where the drawing is enlarged.
@@ -55,7 +55,7 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     slow = 0 < reach < SLOW
     if slow:
         limit = 1.3 * reach
-        chosen = np.argsort(-result.shares)[:LABELS]
+        chosen = np.argsort(-result.shares)[:LABELLED_MODES]
         chosen = chosen[np.argsort(modes[chosen].imag)]
         heights = _spread(modes[chosen].imag, 0.2 * limit, limit)
         places = [(1 + 0.75 * limit, y) for y in heights]
@@ -65,7 +65,7 @@ def plot_shift(ax: Axes, result: Shift) -> None:
         # A single stray eigenvalue must not shrink the circle.
         limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
         chosen = _labelled(result, angle)
-        turns = _spread(angle[chosen], APART, np.pi)
+        turns = _spread(angle[chosen], TURN_APART, np.pi)
         places = [(1.16 * np.cos(place), 1.16 * np.sin(place)) for place in turns]
         room = 1.45 if turns and turns[-1] > 0.6 * np.pi else 1.1
         ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit))
@@ -99,11 +99,13 @@ def _labelled(result: Shift, angle: NDArray[np.float64]) -> NDArray[np.intp]:
     order = np.lexsort((-result.shares, ~result.rotations))
     chosen: list[int] = []
     for mode in order.tolist():
-        if all(abs(angle[mode] - angle[other]) >= APART for other in chosen):
+        if all(abs(angle[mode] - angle[other]) >= TURN_APART for other in chosen):
             chosen.append(mode)
     rest = [mode for mode in order.tolist() if mode not in chosen]
     chosen += [mode for mode in rest if result.shares[mode] >= STRONG]
-    return np.sort(np.array(chosen[:LABELS], dtype=np.intp))[::-1]  # periods rise, angles fall
+    return np.sort(np.array(chosen[:LABELLED_MODES], dtype=np.intp))[
+        ::-1
+    ]  # periods rise, angles fall
 
 
 def _spread(rising: NDArray[np.float64], apart: float, most: float) -> list[float]:

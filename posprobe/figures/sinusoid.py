@@ -51,7 +51,7 @@ def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
-def base(ax: Axes, result: SinusoidFit) -> None:
+def plot_base(ax: Axes, result: SinusoidFit) -> None:
     """Draw the resemblance to sinusoids of other bases, and the best where one stands out."""
     fit = result.base
     if fit is None or not fit.bases.size:
@@ -83,5 +83,5 @@ def sinusoid_figure(
     axes = figure.subplots(*shape, squeeze=False).reshape(-1, 2)
     for (left, right), result in zip(axes, results.values(), strict=True):
         plot_sinusoid(left, result)
-        base(right, result)
+        plot_base(right, result)
     return figure

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses import Smoothness
+    from posprobe.analyses.smoothness import Smoothness
 
 #: Most encodings that are named on an axis.
 NAMED = 24

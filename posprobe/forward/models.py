@@ -30,7 +30,7 @@ from posprobe.forward.building import (
     unattended,
     without_weights,
 )
-from posprobe.forward.failing import is_out_of_memory
+from posprobe.forward.failing import first_line, is_out_of_memory
 from posprobe.forward.states import PARTS, image_shape, is_timm, parts_of
 from posprobe.progress import aside, importing, stage
 from posprobe.reference import parse_reference
@@ -158,11 +158,26 @@ def load_model(
                 f"{reference}: the model does not fit into the memory of {place}. Use --dtype "
                 "bfloat16, or --device-map auto to spread it."
             ) from error
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = first_line(error)
         missing = not Path(source).exists() and isinstance(error, OSError)
         failure = UnknownReference if missing else InvalidCheckpoint
         raise failure(f"{reference}: the model cannot be built ({first}).") from error
     return model.requires_grad_(requires_grad=False).train(mode=False)
+
+
+@contextmanager
+def _quietly(transformers: Any) -> Iterator[None]:
+    """Keep transformers from logging and from drawing bars of its own."""
+    logs = transformers.utils.logging
+    level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logs.set_verbosity(level)
+        if bars:
+            logs.enable_progress_bar()
 
 
 @contextmanager
@@ -241,7 +256,7 @@ def load_tokenizer(
                 trust_remote_code=trust_remote_code,
             )
     except Exception as error:  # noqa: BLE001 - of a damaged file the reader raises nothing narrower
-        found, why = None, (str(error).strip() or type(error).__name__).splitlines()[0]
+        found, why = None, first_line(error)
     # Where its files are missing, transformers makes one to which every word is unknown.
     if found is None or len(found) <= len(found.all_special_tokens):
         raise UsageError(
@@ -278,7 +293,7 @@ def load_preparation(
                 trust_remote_code=False,
             )
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = first_line(error)
         raise UsageError(
             f"{reference}: nothing beside the model says how it takes pictures ({first}). Put "
             "its preprocessor_config.json there, or leave out --images."
@@ -290,7 +305,7 @@ def load_preparation(
         try:
             return processor(picture, return_tensors="np")["pixel_values"][0]
         except Exception as error:  # of settings that make no sense whatever comes up first
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            first = first_line(error)
             raise UsageError(
                 f"{reference}: what is written beside the model cannot prepare a picture "
                 f"({first}). Fix preprocessor_config.json, or leave out --images."
@@ -314,24 +329,17 @@ def built_anew(model: Any, config: Any) -> Any:
     UsageError
         If transformers refuses the configuration.
     """
-    logs = required("transformers").utils.logging
-    level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
-    logs.set_verbosity_error()
-    logs.disable_progress_bar()
     try:
-        made = type(model).from_pretrained(
-            None, config=config, state_dict=model.state_dict(), dtype=model.dtype
-        )
+        with _quietly(required("transformers")):
+            made = type(model).from_pretrained(
+                None, config=config, state_dict=model.state_dict(), dtype=model.dtype
+            )
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = first_line(error)
         raise UsageError(
             f"{type(model).__name__}: transformers does not build it from the changed "
             f"configuration ({first})."
         ) from error
-    finally:
-        logs.set_verbosity(level)
-        if bars:
-            logs.enable_progress_bar()
     placed = made.to(device=first_device(model))
     return placed.requires_grad_(requires_grad=False).train(mode=False)
 
@@ -395,12 +403,7 @@ def _transformers(
     **options: Any,
 ) -> Any:
     transformers = required("transformers")
-    logs = transformers.utils.logging
-    level = logs.get_verbosity()
-    logs.set_verbosity_error()
-    bars = logs.is_progress_bar_enabled()
-    logs.disable_progress_bar()
-    try:
+    with _quietly(transformers):
         with stage("Reading the configuration"):
             where = {key: value for key, value in options.items() if key != "trust_remote_code"}
             stated, _ = transformers.PreTrainedConfig.get_config_dict(source, **where)
@@ -422,9 +425,5 @@ def _transformers(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name
             )  # fmt: skip
-    finally:
-        logs.set_verbosity(level)
-        if bars:
-            logs.enable_progress_bar()
     refuse_lost(model, report, source)
     return model

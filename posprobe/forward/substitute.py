@@ -27,24 +27,16 @@ from posprobe.errors import UsageError
 from posprobe.forward.attend import step_by_step
 from posprobe.forward.distance import Distances, added_up, find_distances
 from posprobe.forward.explain import explained
-from posprobe.forward.failing import LAST, refuse_overflow, running
+from posprobe.forward.failing import LAST, refuse_overflow
+from posprobe.forward.loss import AT_A_TIME, outputs_of, predicted, prediction
 from posprobe.forward.models import load_model, required
-from posprobe.forward.shift import predicted, prediction
-from posprobe.forward.states import body_of, final_states, is_timm
+from posprobe.forward.states import final_states, wide
 from posprobe.forward.streaming import stream
 from posprobe.forward.targets import Target, find_target
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     import torch
-
-#: Parts of the names of models whose heads give answers: probabilities of tokens, or of classes.
-TASKS = (
-    "LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForSequenceClassification",
-    "ForTokenClassification", "ForImageClassification",
-)  # fmt: skip
-#: Numbers of which probabilities are computed at a time, in double precision.
-AT_A_TIME = 2**23
 
 
 def substitution_effect(
@@ -206,29 +198,6 @@ def _prepared(
     return _Ready(target, head, random, task, 8 * eps, distances, hidden, title)
 
 
-def outputs_of(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
-    """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
-
-    A single number is no answer among several. What other heads return can be anything, such as the
-    pixels that were hidden.
-    """
-    logits: Any
-    if is_timm(model):
-        with running(model):
-            logits = model(batch) if getattr(model, "num_classes", 0) else None
-    elif not any(task in type(model).__name__ for task in TASKS):
-        logits = None
-    else:
-        options = {"use_cache": False} if hasattr(body_of(model).config, "use_cache") else {}
-        kind = "pixel_values" if batch.ndim == 4 else "input_ids"
-        with running(model):
-            logits = getattr(model(**{kind: batch}, **options), "logits", None)
-    if logits is None or logits.ndim not in (2, 3) or logits.shape[-1] < 2:
-        return None
-    found: torch.Tensor = logits[:, None] if logits.ndim == 2 else logits
-    return found
-
-
 def _run(
     model: Any,
     batch: torch.Tensor,
@@ -259,7 +228,7 @@ def _run(
                 if wanted is not None:
                     costs[-1]["loss"] -= losses
             else:
-                costs.append({"states": _squared(_wide(after) - _wide(before))})
+                costs.append({"states": _squared(wide(after) - wide(before))})
                 cka[number] = _alike(before, after)
     return _summed(costs, weights, cka, np.stack(attention), losses)
 
@@ -303,7 +272,7 @@ def _answers(
         found["loss"] = np.zeros(shape[0] * shape[1])
     for some in at.split(max(1, AT_A_TIME // before.shape[2])):
         one, two = (
-            _wide(part.reshape(-1, part.shape[2])[some]).log_softmax(dim=1)
+            wide(part.reshape(-1, part.shape[2])[some]).log_softmax(dim=1)
             for part in (before, after)
         )
         apart = pt.where(one.isneginf(), 0.0, one.exp() * (one - two)).sum(dim=1)
@@ -324,7 +293,7 @@ def _alike(before: torch.Tensor, after: torch.Tensor) -> Floats:
     if before.shape[1] < 4:
         return found
     for place, both in enumerate(zip(before, after, strict=True)):
-        one, two = (_wide(part) - _wide(part).mean(dim=0) for part in both)
+        one, two = (wide(part) - wide(part).mean(dim=0) for part in both)
         grams = [part @ part.T for part in (one, two)]
         sums = [float((a * b).sum()) for a, b in ((*grams,), grams[:1] * 2, grams[1:] * 2)]
         if all(map(np.isfinite, sums)):
@@ -458,11 +427,7 @@ def _main(measures: Iterable[Measure]) -> Measure:
 
 
 def _squared(states: torch.Tensor) -> Floats:
-    return _host((_wide(states) ** 2).sum(dim=2))
-
-
-def _wide(part: torch.Tensor) -> torch.Tensor:
-    return part.float() if part.device.type == "mps" else part.double()
+    return _host((wide(states) ** 2).sum(dim=2))
 
 
 def _host(part: torch.Tensor) -> Floats:
