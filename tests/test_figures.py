@@ -25,7 +25,7 @@ from posprobe.analyses import Result
 from posprobe.drawable import Drawable
 from posprobe.encodings.sinusoidal import frequencies
 from posprobe.figures import builder, report_figures, style
-from posprobe.figures.common import MAX_CELLS, one_each, pooled
+from posprobe.figures.common import FLOOR, MAX_CELLS, one_each, pooled
 from posprobe.figures.grid import MAX_TILES, mosaic
 from posprobe.figures.pca import score
 from posprobe.figures.sheet import REPORT
@@ -276,7 +276,7 @@ def test_the_plane_spectrum_is_in_decibels_with_frequency_zero_in_the_middle(
     level = numbers_of(image)
     peak = np.unravel_index(np.argmax(found.power), found.power.shape)
     assert level[peak] == 0
-    shown = level > -60
+    shown = level > FLOOR
     np.testing.assert_allclose(
         10 ** (level[shown] / 10), found.power[shown] / found.power.max(), rtol=1e-12
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.sheet import Sheet
-from posprobe.figures.styles import GRID, LINES
+from posprobe.figures.styles import GRID, LINES, MUTED
 from posprobe.foreign import plain as as_seen
 from posprobe.layouts import Grid, Layout
 
@@ -128,6 +128,19 @@ def styled(results: Mapping[str, _T]) -> Iterator[tuple[str, _T, dict[str, Any]]
     for index, (label, result) in enumerate(results.items()):
         color, dash = LINES[index % len(LINES)]
         yield label, result, {"color": color, "linestyle": dash, "label": label}
+
+
+def curves(
+    sheet: Sheet, drawn: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], *, grey: str = ""
+) -> tuple[Figure, Axes]:
+    """Draw curves ``(x, y)`` by label into a figure; one of them broad and grey."""
+    figure = sheet.figure(2.8)
+    ax = figure.subplots()
+    if grey:
+        ax.plot(*drawn[grey], color=MUTED, linewidth=2.5, label=grey)
+    for _, curve, look in styled({name: drawn[name] for name in drawn if name != grey}):
+        ax.plot(*curve, **look)
+    return figure, ax
 
 
 def pooled(matrix: NDArray[np.float64], cells: int = MAX_CELLS) -> tuple[NDArray[np.float64], int]:

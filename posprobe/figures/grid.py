@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses.grid import TILES
-from posprobe.figures.common import Builder, of_one, one_each
+from posprobe.figures.common import FLOOR, Builder, decibels, of_one, one_each
 from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels
 from posprobe.figures.styles import GAP, INK, ONE_SIDED, signed
 from posprobe.layouts import Grid
@@ -71,13 +71,10 @@ def tile_block(layout: Grid) -> int:
 def _plane_power(ax: Axes, result: Patches) -> None:
     """Draw the two-dimensional spectrum, zero frequency in the middle, in decibels below peak."""
     height, width = result.layout.height, result.layout.width
-    shown = result.power > 1e-6 * result.power.max()
-    level = np.full_like(result.power, -60.0)
-    level[shown] = 10 * np.log10(result.power[shown] / result.power.max())
     # The middle cell is frequency 0 whether or not there is a Nyquist frequency to its left.
     left, top = -(width // 2 + 0.5) / width, -(height // 2 + 0.5) / height
     extent = (left, left + 1, top + 1, top)
-    image = ax.imshow(level, cmap=ONE_SIDED, vmin=-40, vmax=0, extent=extent)
+    image = ax.imshow(decibels(result.power), cmap=ONE_SIDED, vmin=FLOOR, vmax=0, extent=extent)
     ax.set(xlabel="cycles per patch, along rows", ylabel="cycles per patch, along columns")
     ax.figure.colorbar(image, ax=ax, label="power (dB below peak)")
 

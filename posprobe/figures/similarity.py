@@ -161,16 +161,10 @@ def similarity_figure(
     Unless ``centred`` of the references says which, a single table is drawn as stored and with its
     mean row subtracted, and several as stored.
     """
-    centred = references.get("centred")
-    if len(results) == 1 and centred is None:
+    shown = one_of_each(results, centred=bool(references.get("centred")))
+    if len(results) == 1 and references.get("centred") is None:
         (only,) = results.values()
-        cosines = {"rows as stored": only.raw, "mean row subtracted": only.centered}
-        shown = [(title, only, cosine) for title, cosine in cosines.items()]
-    else:
-        shown = [
-            (name, result, result.centered if centred else result.raw)
-            for name, result in results.items()
-        ]
+        shown = [("rows as stored", only, only.raw), ("mean row subtracted", only, only.centered)]
     most = sheet.columns or (3 if sheet.narrow else 4)
     rows, columns = balanced(len(shown), most)
     side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
@@ -178,6 +172,13 @@ def similarity_figure(
     figure = sheet.figure(rows * (side + 0.2) + (0.85 if sheet.narrow else 0.4), compressed=True)
     matrices(figure, shown, most, sheet)
     return figure
+
+
+def one_of_each(
+    results: Mapping[str, Similarity], *, centred: bool
+) -> list[tuple[str, Similarity, Cosine]]:
+    """Return the label, the result and the matrix of each table that are drawn."""
+    return [(name, one, one.centered if centred else one.raw) for name, one in results.items()]
 
 
 def profile_figure(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -230,6 +230,20 @@ def required(package: str) -> Any:
         return __import__(package)
 
 
+def _beside(
+    kind: str, reference: str, revision: str | None, *, offline: bool, trust: bool = False
+) -> Any:
+    """Read what lies beside a model, with a class of transformers."""
+    parsed = parse_reference(reference)
+    with unattended():
+        return getattr(required("transformers"), kind).from_pretrained(
+            model_source(parsed),
+            revision=revision or parsed.revision or "main",
+            local_files_only=offline,
+            trust_remote_code=trust,
+        )
+
+
 def load_tokenizer(
     reference: str,
     *,
@@ -244,16 +258,11 @@ def load_tokenizer(
     UsageError
         If there is none.
     """
-    parsed = parse_reference(reference)
     why = "it knows no words"
     try:
-        transformers = required("transformers")
-        with unattended(), stage("Reading the tokenizer"):
-            found = transformers.AutoTokenizer.from_pretrained(
-                model_source(parsed),
-                revision=revision or parsed.revision or "main",
-                local_files_only=offline,
-                trust_remote_code=trust_remote_code,
+        with stage("Reading the tokenizer"):
+            found = _beside(
+                "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
             )
     except Exception as error:  # noqa: BLE001 - of a damaged file the reader raises nothing narrower
         found, why = None, first_line(error)
@@ -282,16 +291,9 @@ def load_preparation(
             **data.resolve_data_config({"input_size": image_shape(model)}, model=model)
         )
         return prepare
-    parsed = parse_reference(reference)
     try:
-        transformers = required("transformers")
-        with unattended(), stage("Reading how pictures are prepared"):
-            processor = transformers.AutoImageProcessor.from_pretrained(
-                model_source(parsed),
-                revision=revision or parsed.revision or "main",
-                local_files_only=offline,
-                trust_remote_code=False,
-            )
+        with stage("Reading how pictures are prepared"):
+            processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
     except Exception as error:
         first = first_line(error)
         raise UsageError(
@@ -355,14 +357,11 @@ def first_device(model: nn.Module) -> torch.device:
 def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
     """Run a model without dropout and gradients; leave it in the mode in which it was found."""
     torch = required("torch")
-    modes = [(module, module.training) for module in model.modules()]
-    model.train(mode=False)
-    try:
-        with torch.no_grad():
-            yield first_device(model)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with ExitStack() as after, torch.no_grad():
+        for module in model.modules():
+            after.callback(setattr, module, "training", module.training)
+        model.train(mode=False)
+        yield first_device(model)
 
 
 def says_timm(source: str) -> bool:

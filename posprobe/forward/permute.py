@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -227,9 +227,7 @@ def _right(model: Any, batch: torch.Tensor, wanted: NDArray[Any], title: str) ->
 @contextmanager
 def restored(*tensors: torch.Tensor) -> Iterator[None]:
     """Put tensors back as they were, whatever is written to them within the block and happens."""
-    kept = [tensor.detach().clone() for tensor in tensors]
-    try:
+    with ExitStack() as after:
+        for tensor in tensors:
+            after.callback(tensor.data.copy_, tensor.detach().clone())
         yield
-    finally:
-        for tensor, own in zip(tensors, kept, strict=True):
-            tensor.data.copy_(own)

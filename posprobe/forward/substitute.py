@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -115,17 +115,12 @@ def substitution_effect(
     def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
         if not ready:
             target = find_target(
-                model,
-                batch,
-                tables=tables or {},
-                rows=rows,
-                explain=explain,
-                seed=seed,
+                model, batch, tables=tables or {}, rows=rows, explain=explain, seed=seed,
                 title=title,
-            )
-            ready.append(_prepared(model, batch, target, title, random=random, hidden=hidden))
-        done = sums[0].contexts if sums else 0
-        return None, {0: _run(model, batch, ready[0], mask_token, seed, done)}
+            )  # fmt: skip
+            asked = _Ready(target, mask_token, seed, title, hidden, random=random)
+            ready.append(_prepared(model, batch, asked))
+        return None, {0: _run(model, batch, ready[0], sums[0].contexts if sums else 0)}
 
     with shown:
         try:
@@ -133,7 +128,7 @@ def substitution_effect(
         except UsageError as error:
             hidden = str(error)
         _, sums, stopped = stream(model, batches, measure, title)
-    return _result(sums[0], ready[0], seed, stopped=stopped)
+    return _result(sums[0], ready[0], stopped=stopped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +136,15 @@ class _Ready:
     """What is put where, and what is looked at."""
 
     target: Target
-    head: bool
-    random: bool
-    task: str
-    rounding: float
-    distances: Distances | None
-    hidden: str  # why there are none
+    mask_token: int | None
+    seed: int
     title: str
+    hidden: str  # why there are no distances
+    random: bool
+    head: bool = False
+    task: str = ""
+    rounding: float = 0.0
+    distances: Distances | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,33 +179,25 @@ class _Sums:
         )
 
 
-def _prepared(
-    model: Any, batch: torch.Tensor, target: Target, title: str, *, random: bool, hidden: str
-) -> _Ready:
+def _prepared(model: Any, batch: torch.Tensor, asked: _Ready) -> _Ready:
     """Find out what is to be looked at."""
     head = outputs_of(model, batch[:1]) is not None
-    task = "" if random or batch.ndim != 2 or not head else predicted(model, batch, title)
+    nothing = asked.random or batch.ndim != 2 or not head
+    task = "" if nothing else predicted(model, batch, asked.title)
     eps = float(required("torch").finfo(next(model.parameters()).dtype).eps)
-    distances = None
-    if not hidden:
-        try:
-            distances = find_distances(model, batch)
-        except UsageError as error:
-            hidden = str(error)
-    return _Ready(target, head, random, task, 8 * eps, distances, hidden, title)
+    ready = replace(asked, head=head, task=task, rounding=8 * eps)
+    if asked.hidden:
+        return ready
+    try:
+        return replace(ready, distances=find_distances(model, batch))
+    except UsageError as error:
+        return replace(ready, hidden=str(error))
 
 
-def _run(
-    model: Any,
-    batch: torch.Tensor,
-    ready: _Ready,
-    mask_token: int | None,
-    seed: int,
-    done: int,
-) -> _Sums:
+def _run(model: Any, batch: torch.Tensor, ready: _Ready, done: int) -> _Sums:
     """Run a batch as it is and with every substitute, one after the other."""
     target = ready.target
-    given, wanted = prediction(ready.task, batch, mask_token, seed, done)
+    given, wanted = prediction(ready.task, batch, ready.mask_token, ready.seed, done)
     before = _looked_at(model, given, head=ready.head)
     weights, losses = _unchanged(before, wanted, head=ready.head)
     for numbers in (weights, losses):
@@ -326,7 +315,7 @@ def _summed(
     )
 
 
-def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> SubstitutionEffect:
+def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
     target = ready.target
     removed = [each.name for each in target.substitutes].index(target.removed)
     main = _main(sums.costs)
@@ -366,7 +355,7 @@ def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> Substitu
         measure=main,
         removed=target.removed,
         contexts=sums.contexts,
-        seed=seed,
+        seed=ready.seed,
         table=target.path,
         scheme=target.scheme,
         layout=target.layout,

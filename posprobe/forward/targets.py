@@ -312,11 +312,10 @@ def _slopes_of_falcon(model: Any, batch: torch.Tensor) -> Target | None:
 
     @contextmanager
     def around() -> Iterator[None]:
-        setattr(home, _BUILD, scaled)
-        try:
+        with ExitStack() as after:
+            after.callback(setattr, home, _BUILD, build)
+            setattr(home, _BUILD, scaled)
             yield
-        finally:
-            setattr(home, _BUILD, build)
 
     return _scaled(scale, batch, around)
 
