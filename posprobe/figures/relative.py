@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.heads import Heads, heads as measured
 from posprobe.figures.common import Builder, balanced, note, panels
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED, signed
-from posprobe.layouts import Grid
+from posprobe.layouts import Grid, Layout, Sequence as Line
 from posprobe.schemes import MAX_KERNEL, RelativeBias
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
+    from posprobe.analyses import Heads
 
 #: Most heads that get a panel each, or a column of a mosaic.
 MAX_HEADS = 16
@@ -38,24 +39,40 @@ QUANTITY = {"bias": "bias (logits)", "cosine": "cosine with distance 0"}
 CENTRED = {"bias": "bias less the head's mean (logits)", "cosine": "cosine with distance 0"}
 
 
+@dataclass(frozen=True)
+class _Values:
+    """What is drawn of a bias that was not analysed; fields as of `Heads`."""
+
+    curves: NDArray[np.float64]
+    layout: Layout
+    quantity: str
+    causal: bool
+    unit: str
+
+
+_Heads: TypeAlias = "Heads | _Values"
+
+
 def plot_heads(ax: Axes, result: Heads | RelativeBias) -> None:
     """Draw every head: its curve by offset, or a tile by displacement."""
+    drawn: _Heads
     if isinstance(result, RelativeBias):
-        result = measured(
-            result.curves(min(result.layout.size, MAX_KERNEL)),
-            quantity=result.quantity, causal=result.causal, unit=result.unit,
-        )  # fmt: skip
-    (_tiles_of if isinstance(result.layout, Grid) else _curves_of)(ax, result)
+        n = min(result.layout.size, MAX_KERNEL)
+        layout = result.layout if isinstance(result.layout, Grid) else Line(n)
+        drawn = _Values(result.curves(n), layout, result.quantity, result.causal, result.unit)
+    else:
+        drawn = result
+    (_tiles_of if isinstance(drawn.layout, Grid) else _curves_of)(ax, drawn)
 
 
-def _seen(heads: Heads) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _seen(heads: _Heads) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the offsets on a line that attention meets, and the values there, ``[heads, k]``."""
     n = heads.layout.size
     stop = n if heads.causal else 2 * n - 1
     return np.arange(1 - n, n)[:stop], heads.curves[:, :stop]
 
 
-def _curves_of(ax: Axes, heads: Heads) -> None:
+def _curves_of(ax: Axes, heads: _Heads) -> None:
     """Draw every head's curve by offset into one Axes, and their mean."""
     offset, curves = _seen(heads)
     if len(curves) <= len(LINES):
@@ -105,12 +122,12 @@ def _panels(figure: Figure, heads: Heads) -> None:
     figure.supylabel(QUANTITY[heads.quantity])
 
 
-def _offset_label(*drawn: Heads) -> str:
+def _offset_label(*drawn: _Heads) -> str:
     units = " or ".join(dict.fromkeys(heads.unit for heads in drawn))
     return f"offset (key minus query, {units})"
 
 
-def _offset_axis(ax: Axes, heads: Heads) -> None:
+def _offset_axis(ax: Axes, heads: _Heads) -> None:
     reach = heads.layout.size - 1
     ax.set_xlabel(_offset_label(heads))
     margin = 0.02 * reach or 1.0
@@ -125,7 +142,7 @@ def _offset_axis(ax: Axes, heads: Heads) -> None:
     ax.set_xlim(-reach - margin, 0 + LINEAR / 4 if heads.causal else reach + margin)
 
 
-def centred(heads: Heads) -> NDArray[np.float64]:
+def centred(heads: _Heads) -> NDArray[np.float64]:
     """Return biases less each head's mean, which changes no attention; cosines as they are."""
     if heads.quantity == "cosine":
         return heads.curves
@@ -219,7 +236,7 @@ def tiles(
     return image
 
 
-def _tiles_of(ax: Axes, heads: Heads) -> None:
+def _tiles_of(ax: Axes, heads: _Heads) -> None:
     """Draw a tile per head into one Axes, at most `MAX_HEADS`: the bias by displacement."""
     shown = centred(heads)[:MAX_HEADS]
     limit, extend = shared_range(list(shown), heads.quantity)
