@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.sheet import Sheet
+from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
 from posprobe.figures.styles import GRID, LINES, MUTED
 from posprobe.foreign import plain as as_seen
 from posprobe.layouts import Grid, Layout
@@ -57,6 +57,36 @@ def of_one(draw: Callable[[Sheet, Any], Figure]) -> Builder:
         return draw(sheet, result)
 
     return build
+
+
+def with_legend(
+    sheet: Sheet,
+    results: Mapping[str, _T],
+    one: Callable[[Axes, _T], object],
+    several: Callable[[Axes, Mapping[str, _T]], object],
+    more: float,
+) -> Figure:
+    """Draw one result, or several into the same Axes, below their legend.
+
+    Parameters
+    ----------
+    sheet, results
+        As every figure takes them.
+    one, several
+        What draws them.
+    more
+        Height in inches beyond that of a plain drawing.
+    """
+    width = min(sheet.width, PLAIN)
+    height = sheet.plain + more + legend_height([*results, ""], width)
+    figure = sheet.figure(height, width=width)
+    ax = figure.subplots()
+    if len(results) == 1:
+        one(ax, next(iter(results.values())))
+    else:
+        several(ax, results)
+    legend_above(ax)
+    return figure
 
 
 def one_each(

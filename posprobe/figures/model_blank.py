@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.experiments import BlankImages, Pattern
+    from posprobe.analyses.experiments import BlankImages
 
 
 #: Layers that get a map each.
@@ -40,17 +40,12 @@ def _share(ax: Axes, found: BlankImages) -> None:
 def _patterns(ax: Axes, found: BlankImages, number: str) -> None:
     kinds = (("constant", found.constant), ("noise", found.noise))
     for (label, patterns), (color, dash), marker in zip(kinds, LINES, "os", strict=False):
-        values = [_value(pattern, number) for pattern in patterns.values()]
+        values = np.array([getattr(each, number) for each in patterns.values()], dtype=float)
         ax.plot(
             list(patterns), values, color=color, linestyle=dash, marker=marker, markersize=3,
             label=label,
         )  # fmt: skip
     layer_axis(ax)
-
-
-def _value(pattern: Pattern, number: str) -> float:
-    value: float | None = getattr(pattern, number)
-    return np.nan if value is None else value
 
 
 def _maps(figure: Any, found: BlankImages, layers: list[int]) -> None:

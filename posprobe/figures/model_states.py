@@ -61,8 +61,7 @@ def _by_layer(
     marker: str = "o",
 ) -> None:
     """Draw a number of every layer; marks are hollow where more than half of ``pos`` is noise."""
-    values = [value(layer) for layer in found.layers.values()]
-    numbers = np.array([np.nan if entry is None else entry for entry in values])
+    numbers = np.array([value(layer) for layer in found.layers.values()], dtype=float)
     at = np.array(list(found.layers))
     ax.plot(at, numbers, color=color, linestyle=dash, label=label)
     noisy = np.array([layer.is_noisy for layer in found.layers.values()])

@@ -56,10 +56,9 @@ def plot_substitution(ax: Axes, found: SubstitutionEffect) -> None:
             markersize=3, elinewidth=0.8, label=label,
         )  # fmt: skip
         if kind == "components" and _shares(found):
-            ax.plot(
-                at, [np.nan if each.variance is None else each.variance for each in of_kind],
-                color=MUTED, linestyle=(0, (1, 1)), label="their share of the variance",
-            )  # fmt: skip
+            variance = np.array([each.variance for each in of_kind], dtype=float)
+            look: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 1))}
+            ax.plot(at, variance, label="their share of the variance", **look)
     random = [each for each in found.substitutes if each.kind == "null"]
     values, _ = _numbers(found, random)
     known = values[np.isfinite(values)]
@@ -190,8 +189,7 @@ def _numbers(found: SubstitutionEffect, some: Sequence[Substitute]) -> tuple[Any
     """Return shares with their errors, or costs where shares are undefined."""
     costs = [each.costs[found.measure] for each in some]
     pairs = [(c.kept, c.kept_error) if _shares(found) else (c.value, c.error) for c in costs]
-    made = np.array([[np.nan if x is None else x for x in pair] for pair in pairs], dtype=float)
-    made = made.reshape(-1, 2)
+    made = np.array(pairs, dtype=float).reshape(-1, 2)
     return made[:, 0], made[:, 1]
 
 

@@ -18,8 +18,9 @@ from posprobe.figures.common import (
     pieces,
     plain,
     styled,
+    with_legend,
 )
-from posprobe.figures.sheet import PLAIN, Sheet, few_ticks, legend_above, legend_height
+from posprobe.figures.sheet import Sheet, few_ticks, legend_above
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, signed
 from posprobe.layouts import Grid
 
@@ -181,15 +182,7 @@ def _ends_of(result: PCA) -> tuple[str, str]:
 
 def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
     """Draw the explained variance by component."""
-    width = min(sheet.width, PLAIN)
-    figure = sheet.figure(sheet.plain + 0.2 + legend_height([*results, ""], width), width=width)
-    ax = figure.subplots()
-    if len(results) == 1:
-        plot_variance(ax, next(iter(results.values())))
-    else:
-        variances(ax, results)
-    legend_above(ax)
-    return figure
+    return with_legend(sheet, results, plot_variance, variances, 0.2)
 
 
 @of_one

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import nothing, plain, styled
-from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
+from posprobe.figures.common import nothing, plain, styled, with_legend
+from posprobe.figures.sheet import Sheet, legend_above
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 from posprobe.layouts import Grid
 
@@ -120,15 +120,7 @@ def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Mapping[st
     first = next(iter(results.values()))
     if len(results) > 1 or isinstance(first.layout, Grid):
         # The label of the vertical axis needs the height.
-        width = min(sheet.width, PLAIN)
-        figure = sheet.figure(sheet.plain + 0.3 + legend_height([*results, ""], width), width=width)
-        ax = figure.subplots()
-        if len(results) > 1:
-            shares(ax, results)
-        else:
-            plot_spectrum(ax, first)
-        legend_above(ax)
-        return figure
+        return with_legend(sheet, results, plot_spectrum, shares, 0.3)
     figure = sheet.figure(4.4 if sheet.narrow else 2.8)
     ratios = None if sheet.narrow else (1.2, 1.0)
     axes = figure.subplots(*sheet.beside(2), width_ratios=ratios)

@@ -142,10 +142,13 @@ def read_material(
             f"{reference}: only timm transformers with blocks over patches are supported, and "
             f"{type(model).__name__} is not one."
         )
-    if given.length and shape:
-        raise UsageError(f"{reference}: --length is for text, and this model takes images.")
-    if given.text and shape:
-        raise UsageError(f"{reference}: {TAKES_IMAGES}")
+    for asked, why in (
+        (given.length, "--length is for text, and this model takes images."),
+        (given.text, TAKES_IMAGES),
+        (given.tokens, "this model takes images: leave out --tokens."),
+    ):
+        if asked and shape:
+            raise UsageError(f"{reference}: {why}")
     if given.images and not shape:
         raise UsageError(f"{reference}: this model takes text: use --text FILE, or neither.")
     if given.images and shape:
@@ -167,8 +170,6 @@ def read_material(
         return Material(f"the pictures in {given.images}", prepare=prepare)
     if shape:
         return Material("random pixels, independent and normal")
-    if given.tokens and shape:
-        raise UsageError(f"{reference}: this model takes images: leave out --tokens.")
     if isinstance(given.tokens, Path):
         windows = forward.file_tokens(given.tokens, count=given.count, length=given.length)
         check_ids(windows, model)
