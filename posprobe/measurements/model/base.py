@@ -303,24 +303,21 @@ class ModelInputs:
         given = self.contexts
         count = given.count if count is None else count
         size = given.batch_size
+        drawn = {"seed": given.seed, "batch_size": size}
         shape, length = image_shape(self.model), self.material.length or 0
         prepare, windows = self.material.prepare, self.material.windows
         found: Iterator[Array]
         if repeated:
-            found = forward.repeated_tokens(
-                self.model.config, length, count, seed=given.seed, batch_size=size
-            )
+            found = forward.repeated_tokens(self.model.config, length, count, **drawn)
         elif given.images and prepare:
             found = forward.image_files(given.images, prepare, count=count, batch_size=size)
         elif shape:
-            found = forward.random_images(shape, count, seed=given.seed, batch_size=size)
+            found = forward.random_images(shape, count, **drawn)
         elif windows is not None:
             kept = windows[:count]
             found = (kept[begin : begin + size] for begin in range(0, len(kept), size))
         else:
-            found = forward.random_tokens(
-                self.model.config, length, count, seed=given.seed, batch_size=size
-            )
+            found = forward.random_tokens(self.model.config, length, count, **drawn)
         if room and (longest := context_length(self.model)):
             found = (batch[:, : max(1, longest // 2)] for batch in found)
         return _shown(found, label, count)
