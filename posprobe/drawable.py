@@ -20,7 +20,7 @@ LONGEST = 500
 class Drawable:
     """What `posprobe.figures` has a drawing for: results and positional encodings."""
 
-    #: The module of `posprobe.figures` that draws this kind; empty where none does.
+    #: Module and function of `posprobe.figures` that draw this kind; empty where none does.
     figures: ClassVar[str] = ""
 
     def plot(self, ax: Axes | None = None, **properties: Any) -> Axes:

@@ -113,7 +113,7 @@ class RelativeBias(_Encoding):
     (1, 127)
     """
 
-    figures: ClassVar[str] = "relative"
+    figures: ClassVar[str] = "relative.plot_heads"
 
     values: NDArray[np.float64]
     layout: Layout
@@ -221,7 +221,7 @@ class Rotary(_Encoding):
     (1, 8, 8)
     """
 
-    figures: ClassVar[str] = "rotary"
+    figures: ClassVar[str] = "rotary.plot_rotation"
 
     head_dim: int
     name: str
@@ -339,7 +339,7 @@ class LinearBias(_Encoding):
     [-1.5, -1.0, -0.5, -0.0]
     """
 
-    figures: ClassVar[str] = "alibi"
+    figures: ClassVar[str] = "alibi.plot_slopes"
 
     slopes: NDArray[np.float64]
     name: str

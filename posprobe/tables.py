@@ -91,7 +91,7 @@ class PositionTable(Drawable):
     (1, 9)
     """
 
-    figures: ClassVar[str] = "table"
+    figures: ClassVar[str] = "table.plot_table"
 
     values: NDArray[np.floating[Any]]
     layout: Layout

@@ -15,10 +15,10 @@ from posprobe.analyses.result import as_block
 from posprobe.analyses.winding import winding
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.families import load
-from posprobe.figures import axis_codes as drawing
+from posprobe.figures.axis_codes import axis_codes_figure, plot_axis_codes
 from posprobe.figures.sheet import Sheet
 from posprobe.layouts import Grid
-from posprobe.measurements.axis_codes import AXIS_CODES
+from posprobe.measurements import TABLE
 from posprobe.tables import PositionTable
 
 
@@ -144,16 +144,16 @@ def test_a_code_that_is_not_there_has_no_components() -> None:
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_the_figure_draws_both_axes(width: float) -> None:
     found = axis_codes(circles(8, 10, (1, 2)))
-    figure = drawing.FIGURES["axis_codes"](Sheet(width, 9.0), {"circles": found}, {})
+    figure = axis_codes_figure(Sheet(width, 9.0), {"circles": found}, {})
     labels = [ax.get_xlabel() for ax in figure.axes]
     assert {"row of patches", "column of patches", "component 1"} <= set(labels)
-    (described,) = AXIS_CODES.drawings
+    (described,) = TABLE["axis_codes"].drawings
     assert described.lacks(axis_codes(gaussian(9, 4)))
     assert not described.lacks(found)
 
 
 def test_the_shares_are_drawn() -> None:
     ax = Figure().add_subplot()
-    drawing.plot(ax, axis_codes(circles(8, 10, (1, 2))))
+    plot_axis_codes(ax, axis_codes(circles(8, 10, (1, 2))))
     widths = [bar.get_width() for bar in ax.patches]  # type: ignore[attr-defined]
     assert widths == pytest.approx([0.8, 0.2, 0.0])

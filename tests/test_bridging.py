@@ -21,10 +21,10 @@ from posprobe.analyses.wave_search import covariance, find_waves
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures import bridging as drawing
+from posprobe.figures.bridging import NAMES, bridging_figure, plot_bridging
 from posprobe.figures.sheet import Sheet
 from posprobe.layouts import Grid
-from posprobe.measurements.bridging import BRIDGING
+from posprobe.measurements import TABLE
 
 
 def smooth_curve(n: int, d: int, length: float, seed: int = 0) -> Floats:
@@ -284,7 +284,7 @@ def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def _drawn(result: Bridging) -> Any:
     ax = Figure().add_subplot()
-    drawing.plot(ax, result)
+    plot_bridging(ax, result)
     return ax
 
 
@@ -292,15 +292,15 @@ def test_the_figure_has_a_curve_for_each_kind_of_rule() -> None:
     found = bridging(walk(128, 8))
     lines = {line.get_label(): line for line in _drawn(found).lines}
     np.testing.assert_array_equal(lines["straight line"].get_ydata(), found.r2["linear"])
-    assert set(drawing.LABELS.values()) <= set(lines)
+    assert set(NAMES.values()) <= set(lines)
     assert "fewer than 8 rows" in _drawn(bridging(gaussian(4, 4))).texts[0].get_text()
 
 
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_grids_and_sequences_have_a_figure(width: float) -> None:
     results = {"walk": bridging(walk(64, 8)), "patches": bridging(patches(9, 9, 8))}
-    (described,) = BRIDGING.drawings
+    (described,) = TABLE["bridging"].drawings
     assert not any(described.lacks(result) for result in results.values())
-    figure = drawing.FIGURES["bridging"](Sheet(width, 9.0), results, {})
+    figure = bridging_figure(Sheet(width, 9.0), results, {})
     titles = [ax.get_title() for ax in figure.axes]
     assert [title for title in titles if title] == ["walk", "patches: rows", "patches: columns"]

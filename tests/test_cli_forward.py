@@ -179,6 +179,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "foreign files": (("gpt2", "--out", "pictures"), 2, "would be lost"),
     "nowhere to write": (("gpt2", "--out", "long.txt/there"), 2, "is not a folder"),
     "length for images": (("vit", "--length", "9"), 2, "--length is for text"),
+    "tokens for images": (("vit", "--tokens", "random"), 2, "leave out --tokens"),
     "other shapes": (("lie",), 4, "has the shape [9, 12]"),
     "nothing chosen": (("gpt2", "--only", ""), 2, "states"),
     "unknown layer": (("gpt2", "--layers", "7"), 2, "choose some of 0 to 2"),

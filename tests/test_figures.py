@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import pkgutil
 import subprocess
 import sys
 from importlib import import_module
@@ -25,14 +24,16 @@ import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.drawable import Drawable
 from posprobe.encodings.sinusoidal import frequencies
-from posprobe.figures import builders, report_figures, style
-from posprobe.figures.common import MAX_CELLS, one_each, pooled
+from posprobe.figures import builder, report_figures, style
+from posprobe.figures.common import FLOOR, MAX_CELLS, one_each, pooled
 from posprobe.figures.grid import MAX_TILES, mosaic
 from posprobe.figures.pca import score
 from posprobe.figures.sheet import REPORT
 from posprobe.figures.similarity import heat_map, profile
 from posprobe.figures.spectrum import ladder
 from posprobe.layouts import Grid
+from posprobe.measurements import TABLE
+from posprobe.measurements.model import MODEL
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -270,12 +271,12 @@ def test_the_plane_spectrum_is_in_decibels_with_frequency_zero_in_the_middle(
     height: int, width: int
 ) -> None:
     found = pp.grid(patches(height, width, 8))
-    figure = builders(found)["plane_spectrum"](REPORT, {"patches": found}, {})
+    figure = builder(found, "plane_spectrum")(REPORT, {"patches": found}, {})
     image = image_of(figure.axes[0])
     level = numbers_of(image)
     peak = np.unravel_index(np.argmax(found.power), found.power.shape)
     assert level[peak] == 0
-    shown = level > -60
+    shown = level > FLOOR
     np.testing.assert_allclose(
         10 ** (level[shown] / 10), found.power[shown] / found.power.max(), rtol=1e-12
     )
@@ -303,14 +304,14 @@ def test_a_drawing_is_found_by_the_name_that_its_result_gives(
     class Toy(Result):
         """A number."""
 
-        figures = "toy"
+        figures = "toy.plot"
 
         def __init__(self, number: float) -> None:
             self.number = number
 
     module: Any = ModuleType("posprobe.figures.toy")
     module.plot = lambda axes, result: axes.plot([0, 1], [result.number] * 2)
-    module.FIGURES = {"toy": one_each(module.plot, 2.0), "never": one_each(module.plot, 2.0)}
+    module.toy_figure = one_each(module.plot, 2.0)
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     assert Toy(3.0).plot(ax) is ax
     assert list(np.asarray(ax.lines[0].get_ydata())) == [3, 3]
@@ -322,29 +323,21 @@ def test_a_drawing_is_found_by_the_name_that_its_result_gives(
     assert [axes.get_title() for axes in figure.axes] == ["one", " _two"]
 
 
-MODULES = {
-    found.name: import_module(f"posprobe.figures.{found.name}")
-    for found in pkgutil.iter_modules(import_module("posprobe.figures").__path__)
-}
-
-
-def test_every_module_that_a_record_names_draws_it() -> None:
+def test_every_function_that_a_record_names_draws_it() -> None:
     kinds = [Drawable]
     for kind in kinds:
         kinds += kind.__subclasses__()
     named = {kind.figures for kind in kinds if kind.__module__.startswith("posprobe.")} - {""}
     assert len(named) > 20
     for name in named:
-        assert callable(MODULES[name].plot)
+        module, _, function = name.partition(".")
+        assert callable(getattr(import_module(f"posprobe.figures.{module}"), function))
 
 
-def test_no_two_figures_of_one_report_share_a_name() -> None:
-    drawing = {name: module for name, module in MODULES.items() if hasattr(module, "FIGURES")}
-    running = {name for name in drawing if name.startswith("model_")}
-    apart = {"relative", "rotary", "alibi", "smoothness", "kernels", "comparison", "resizing"}
-    for report in (running, set(drawing) - running - apart, {"relative", "rotary", "alibi"}):
-        names = [figure for name in report for figure in drawing[name].FIGURES]
-        assert sorted(names) == sorted(set(names))
+@pytest.mark.parametrize("registry", [TABLE, MODEL], ids=["table", "model"])
+def test_no_two_figures_of_one_report_share_a_name(registry: dict[str, Any]) -> None:
+    names = [drawing.name for one in registry.values() for drawing in one.drawings]
+    assert sorted(names) == sorted(set(names))
 
 
 def test_computing_needs_no_matplotlib() -> None:

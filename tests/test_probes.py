@@ -27,7 +27,7 @@ from posprobe.analyses.probing import MIN_ROWS, counted_failures
 from posprobe.analyses.result import as_block
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
-from posprobe.figures import probes as drawing
+from posprobe.figures.probes import plot_probes
 from posprobe.tables import PositionTable
 
 
@@ -282,9 +282,9 @@ def test_the_drawings_show_every_number_and_say_when_there_is_none() -> None:
     assert result.absolute_blocked is not None
     figure = Figure()
     left, right, empty = figure.subplots(1, 3)
-    drawing.plot(left, result)
+    plot_probes(left, result)
     assert result.absolute_blocked.plot(right) is right
-    drawing.plot(empty, probes(walk(3, 3)))
+    plot_probes(empty, probes(walk(3, 3)))
     assert len(left.get_yticks()) == len(left.texts) == 7
     drawn = {line.get_label(): np.asarray(line.get_ydata()) for line in right.lines}
     np.testing.assert_array_equal(drawn["held-out blocks"], result.absolute_blocked.predicted)

@@ -17,8 +17,10 @@ from matplotlib.text import Text
 from posprobe.analyses.heads import heads
 from posprobe.analyses.rotation import rotation
 from posprobe.analyses.smoothness import smoothness
-from posprobe.figures import kernels as kernel_figures, relative, rotary as rotary_figures, style
-from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
+from posprobe.figures import style
+from posprobe.figures.kernels import KERNEL_FIGURES
+from posprobe.figures.relative import CENTRED, MAX_HEADS, MAX_LAYERS, MAX_STRIPES, QUANTITY
+from posprobe.figures.rotary import decay
 from posprobe.figures.schemes import MAX_FIGURES, scheme_figures, short_names
 from posprobe.figures.sheet import REPORT
 from posprobe.layouts import Sequence
@@ -253,7 +255,7 @@ def test_a_ladder_without_scaling_is_drawn_once(ax: Axes) -> None:
 def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -> None:
     record = rotary()
     found = rotation(record.frequencies(), target=4096)
-    rotary_figures.decay(ax, found)
+    decay(ax, found)
     lines = {str(line.get_label()): line for line in ax.lines}
     distance, kernel = (np.asarray(data) for data in lines["mean rotation"].get_data())
     expected = np.cos(distance[:, None] * record.frequencies()).mean(axis=1)
@@ -418,7 +420,7 @@ def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
     made = {}
     matrix = rng.uniform(-1, 1, (4, 4))
     references = {"kernels": kernels, "distances": {"correlation": matrix}}
-    for name, build in kernel_figures.FIGURES.items():
+    for name, build in KERNEL_FIGURES.items():
         with style():
             made[name] = build(REPORT, curves, references)
             made[name].draw_without_rendering()
@@ -440,4 +442,4 @@ def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
 def test_kinds_of_records_are_known_here() -> None:
     kinds = {type(record) for make in BUNDLES.values() for record in make()}
     assert kinds == {LinearBias, RelativeBias, Rotary}
-    assert relative.QUANTITY.keys() == relative.CENTRED.keys() == {"bias", "cosine"}
+    assert QUANTITY.keys() == CENTRED.keys() == {"bias", "cosine"}

@@ -20,7 +20,7 @@ from posprobe.analyses.stretch import stretch
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.seams import plot
+from posprobe.figures.seams import plot_seams
 from posprobe.report.narrator import cause
 
 if TYPE_CHECKING:
@@ -560,7 +560,7 @@ def test_the_summary_is_complete() -> None:
 
 def _drawn(result: Seams) -> Any:
     ax = Figure().add_subplot()
-    plot(ax, result)
+    plot_seams(ax, result)
     return ax
 
 

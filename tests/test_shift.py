@@ -22,7 +22,7 @@ from posprobe.encodings import sinusoidal
 from posprobe.encodings.sinusoidal import Order, frequencies
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.shift import plot
+from posprobe.figures.shift import plot_shift
 
 Floats = NDArray[np.floating[Any]]
 
@@ -342,7 +342,7 @@ def test_undamped_modes_have_no_half_life() -> None:
 
 def _drawn(result: Shift) -> Any:
     ax = Figure().add_subplot()
-    plot(ax, result)
+    plot_shift(ax, result)
     return ax
 
 

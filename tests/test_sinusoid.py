@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from posprobe.analyses.pursuit import ENOUGH, choose_sinusoids
 from posprobe.analyses.result import as_block
 from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
 from posprobe.errors import InvalidTable
+from posprobe.figures.sinusoid import plot_base, plot_sinusoid
 from posprobe.layouts import Grid
 from posprobe.tables import PositionTable
 
@@ -378,29 +380,29 @@ def test_shares_below_the_threshold_are_said() -> None:
 # --- figures ---
 
 
-def drawn(name: str, result: SinusoidFit) -> Any:
+def drawn(draw: Callable[[Any, SinusoidFit], None], result: SinusoidFit) -> Any:
     import matplotlib.pyplot as plt
 
-    from posprobe.figures import sinusoid as drawing, style
+    from posprobe.figures import style
 
     with style():
         figure, ax = plt.subplots()
-        getattr(drawing, name)(ax, result)
+        draw(ax, result)
         figure.canvas.draw()
         plt.close(figure)
     return ax
 
 
-@pytest.mark.parametrize("name", ["plot", "base"])
-def test_undefined_results_say_so(name: str) -> None:
-    ax = drawn(name, against_sinusoid(np.ones((30, 4))))
+@pytest.mark.parametrize("draw", [plot_sinusoid, plot_base])
+def test_undefined_results_say_so(draw: Callable[[Any, SinusoidFit], None]) -> None:
+    ax = drawn(draw, against_sinusoid(np.ones((30, 4))))
     assert "all rows are equal" in ax.texts[0].get_text()
-    assert "grid" in drawn(name, against_sinusoid(on_grid(walk(30, 8), 5, 6))).texts[0].get_text()
+    assert "grid" in drawn(draw, against_sinusoid(on_grid(walk(30, 8), 5, 6))).texts[0].get_text()
 
 
 def test_the_count_is_drawn_beside_its_bound() -> None:
     result = against_sinusoid(waves(128, [6, 30], noise=0.01))
-    ax = drawn("plot", result)
+    ax = drawn(plot_sinusoid, result)
     bound, share = ax.lines[:2]
     assert result.sinusoids is not None
     np.testing.assert_array_equal(share.get_ydata(), result.sinusoids.share)
@@ -409,6 +411,6 @@ def test_the_count_is_drawn_beside_its_bound() -> None:
 
 
 def test_the_base_is_marked_where_there_is_one() -> None:
-    assert drawn("base", against_sinusoid(sinusoid(128, 64))).texts[0].get_text() == "10000"
-    flat = drawn("base", against_sinusoid(walk(128, 64)))
+    assert drawn(plot_base, against_sinusoid(sinusoid(128, 64))).texts[0].get_text() == "10000"
+    flat = drawn(plot_base, against_sinusoid(walk(128, 64)))
     assert [text.get_text() for text in flat.texts] == ["fit as well"]

@@ -19,7 +19,7 @@ import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.figures.model_subspaces import overlap_map, plot
+from posprobe.figures.model_subspaces import overlap_map, plot_subspaces
 from posprobe.figures.styles import style
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def test_what_has_no_directions_is_said(
         assert part.value is None
     assert found.undefined["top"] == reason
     json.dumps(as_block(found), allow_nan=False)
-    for drawing in (plot, overlap_map):
+    for drawing in (plot_subspaces, overlap_map):
         ax = Figure().add_subplot()
         drawing(ax, found)
         assert reason in ax.texts[0].get_text()

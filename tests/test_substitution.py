@@ -31,7 +31,7 @@ import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.substitution import costs, early
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.figures import builders
+from posprobe.figures import builder
 from posprobe.figures.sheet import REPORT
 from posprobe.forward.explain import explained, explanations
 from posprobe.layouts import Grid, Sequence
@@ -645,7 +645,7 @@ def answers_of(result: SubstitutionEffect) -> Mapping[str, Answer]:
 def test_what_rotations_are_worth_is_drawn_and_answered() -> None:
     rotations = pp.substitution_effect(llama(), [tokens(6)], random=True)
     for name in ("substitution", "substitution_positions"):
-        assert builders(rotations)[name](REPORT, {"made": rotations}, {}).axes
+        assert builder(rotations, name)(REPORT, {"made": rotations}, {}).axes
     needed = answers_of(rotations)["needed"]
     assert needed.facts.worth.scheme == "rotary"
     assert needed.facts.worth.table == "model.rotary_emb.inv_freq"
@@ -685,7 +685,7 @@ def test_a_table_of_equal_rows_is_drawn_and_makes_no_difference(build: Any) -> N
     table.data.zero_()
     contexts = tokens(6) if build is gpt2 else pixels(6)
     found = pp.substitution_effect(model, [contexts], random=True)
-    assert builders(found)["substitution"](REPORT, {"made": found}, {}).axes
+    assert builder(found, "substitution")(REPORT, {"made": found}, {}).axes
     needed = answers_of(found)["needed"]
     assert (needed.answer, needed.reason) == ("no", "little")
 

@@ -15,9 +15,9 @@ from posprobe.analyses.result import as_block
 from posprobe.analyses.winding import COHERENT, Winding, winding
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures import winding as drawing
 from posprobe.figures.sheet import Sheet
-from posprobe.measurements.winding import WINDING
+from posprobe.figures.winding import plot_winding, winding_figure
+from posprobe.measurements import TABLE
 
 
 def helix(n: int, turns: float, rise: float, d: int = 6) -> Floats:
@@ -181,7 +181,7 @@ def test_zero_rows_are_no_trouble() -> None:
 
 def _drawn(result: Winding) -> Any:
     ax = Figure().add_subplot()
-    drawing.plot(ax, result)
+    plot_winding(ax, result)
     return ax
 
 
@@ -199,9 +199,9 @@ def test_the_plane_shows_the_path() -> None:
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_the_figure_draws_helix_phase_and_period(width: float) -> None:
     results = {"helix": winding(helix(80, 2.3, 3.0)), "noise": winding(gaussian(100, 20))}
-    (described,) = WINDING.drawings
+    (described,) = TABLE["winding"].drawings
     assert [bool(described.lacks(result)) for result in results.values()] == [False, True]
-    figure = drawing.FIGURES["winding"](Sheet(width, 9.0), results, {})
+    figure = winding_figure(Sheet(width, 9.0), results, {})
     labels = [ax.get_ylabel() for ax in figure.axes]
     assert {"turns", "period", "position"} <= set(labels)
     assert figure.axes[0].name == "3d"

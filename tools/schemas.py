@@ -43,7 +43,7 @@ FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
 def table_blocks() -> dict[str, Any]:
     """Return the types of the blocks of a table's measurements, by name."""
-    return {name: measurement.record or measurement.block for name, measurement in TABLE.items()}
+    return {name: measurement.record for name, measurement in TABLE.items()}
 
 
 def schemas() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -63,7 +63,7 @@ class Clock(Result):
         Reason why there are no numbers, or empty.
     """
 
-    figures: ClassVar[str] = "clock"
+    figures: ClassVar[str] = "clock.plot_clock"
     why: ClassVar[str] = "there is a single rotation"
 
     layout: Annotated[Layout, HIDDEN]

@@ -58,7 +58,7 @@ class Patches(Result):
         Patches from one that has a map to the next, 1 where all have one.
     """
 
-    figures: ClassVar[str] = "grid"
+    figures: ClassVar[str] = "grid.plot_patches"
 
     mosaic: NDArray[np.float64]
     power: Annotated[NDArray[np.float64], Stored("grid_power")]

@@ -69,7 +69,7 @@ class Heads(Result):
         fall. NaN for a constant curve.
     """
 
-    figures: ClassVar[str] = "relative"
+    figures: ClassVar[str] = "relative.plot_heads"
 
     curves: Annotated[NDArray[np.float64], Stored("curves")]
     layout: Layout

@@ -234,7 +234,7 @@ class RotaryUse(Result):
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
 
-    figures: ClassVar[str] = "rotary_use"
+    figures: ClassVar[str] = "rotary_use.plot_rotary_use"
 
     contexts: Natural
     length: Natural

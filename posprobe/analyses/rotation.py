@@ -61,7 +61,7 @@ class Rotation(Result):
         Positions of the text that the wavelengths are for, of which a query may see a window.
     """
 
-    figures: ClassVar[str] = "rotary"
+    figures: ClassVar[str] = "rotary.plot_rotation"
 
     wavelength: Annotated[NDArray[np.float64], Stored("wavelength")]
     unscaled: NDArray[np.float64]

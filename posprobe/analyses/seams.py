@@ -156,7 +156,7 @@ class Seams(Result):
         or in a table of blocks.
     """
 
-    figures: ClassVar[str] = "seams"
+    figures: ClassVar[str] = "seams.plot_seams"
 
     between: Annotated[
         tuple[tuple[int, int], ...],

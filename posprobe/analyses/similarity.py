@@ -154,7 +154,7 @@ class Similarity(Result):
         Offsets that the monotone fraction looks at.
     """
 
-    figures: ClassVar[str] = "similarity"
+    figures: ClassVar[str] = "similarity.plot_similarity"
 
     raw: Annotated[Cosine, "Of the rows as stored.", Part(", raw", ", as stored")]
     centered: Annotated[

@@ -196,7 +196,7 @@ class SubstitutionEffect(Result):
         What else a reader must know.
     """
 
-    figures: ClassVar[str] = "model_substitution"
+    figures: ClassVar[str] = "model_substitution.plot_substitution"
 
     substitutes: tuple[Substitute, ...]
     measure: Annotated[str, "The cost that sentences are about."]

@@ -66,7 +66,7 @@ class Spectrogram(Result):
         Reason for each number that is None.
     """
 
-    figures: ClassVar[str] = "spectrogram"
+    figures: ClassVar[str] = "spectrogram.plot_spectrogram"
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]

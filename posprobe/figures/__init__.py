@@ -1,9 +1,7 @@
-"""Results become figures: a module for each kind of result, found by its name when asked.
+"""Results become figures: drawn by functions whose names follow from the result and the figure.
 
-A module that draws a kind of result has
-
-* ``plot(ax, result)``, which draws one into Axes;
-* ``FIGURES``, by name of the figure a `Builder`, which makes it for a report or a paper.
+* A result names the module and the function that draw it into Axes (`Drawable.figures`).
+* ``NAME_figure`` beside that function, a `Builder`, makes the figure NAME for a report or a paper.
 
 Whether a figure can be drawn of a result is known where its measurement is described.
 """
@@ -36,10 +34,10 @@ def draw(result: Drawable, ax: Axes | None, properties: Mapping[str, Any]) -> Ax
     AttributeError
         If Axes have no such property.
     """
-    module = _module_of(result)
+    module, plot = _drawing(result)
     with style():
         if ax is not None:
-            module.plot(ax, result)
+            getattr(module, plot)(ax, result)
             ax.set(**properties)
             return ax
         import matplotlib.pyplot as plt
@@ -53,10 +51,11 @@ def draw(result: Drawable, ax: Axes | None, properties: Mapping[str, Any]) -> Ax
             raise
 
 
-def builders(result: Drawable) -> Mapping[str, Builder]:
-    """Return the figures of a kind of result, by name."""
-    figures: Mapping[str, Builder] = _module_of(result).FIGURES
-    return figures
+def builder(result: Drawable, name: str) -> Builder:
+    """Return what makes a figure of a kind of result, by the name of the figure."""
+    module, _ = _drawing(result)
+    made: Builder = getattr(module, f"{name}_figure")
+    return made
 
 
 def report_figures(
@@ -77,15 +76,17 @@ def report_figures(
     """
     first = next(iter(results.values()))
     return {
-        name: partial(builders(first)[name], REPORT, printable(results), references or {})
+        name: partial(builder(first, name), REPORT, printable(results), references or {})
         for name in names
     }
 
 
-def _module_of(result: Drawable) -> Any:
+def _drawing(result: Drawable) -> tuple[Any, str]:
+    """Return the module that draws a result, and the name of its function."""
     if not result.figures:
         raise TypeError(f"there is no drawing for a {type(result).__name__}")
-    return import_module(f"{__name__}.{result.figures}")
+    module, _, plot = result.figures.partition(".")
+    return import_module(f"{__name__}.{module}"), plot
 
 
-__all__ = ["builders", "draw", "report_figures", "style"]
+__all__ = ["builder", "draw", "report_figures", "style"]

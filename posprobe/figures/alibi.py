@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, plain
+from posprobe.figures.common import note, plain
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import ONE_SIDED, RED
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 POSITIONS = 512
 
 
-def plot(ax: Axes, record: LinearBias) -> None:
+def plot_slopes(ax: Axes, record: LinearBias) -> None:
     """Draw the penalty of each head by distance on logarithmic axes, where it is a line."""
     from matplotlib import colormaps
 
@@ -36,10 +36,8 @@ def plot(ax: Axes, record: LinearBias) -> None:
     for head, slope in enumerate(values):
         ax.plot(distance, slope * distance, color=colors[head], linewidth=0.9)
     for head in labelled:
-        ax.annotate(
-            f"head {head}", (distance[-1], values[head] * distance[-1]), (3, 0),
-            textcoords="offset points", va="center",
-        )  # fmt: skip
+        end = (distance[-1], values[head] * distance[-1])
+        note(ax, f"head {head}", end, (3, 0), va="center")
     ax.axhline(1, color=RED, linewidth=0.8, linestyle=(0, (4, 1.5)))
     ax.set(xscale="log", yscale="log", xlabel="distance (positions)")
     ax.set_ylabel("penalty (logits; dashed: 1)")
@@ -47,14 +45,12 @@ def plot(ax: Axes, record: LinearBias) -> None:
     plain(ax.xaxis, ax.yaxis)
 
 
-def _slopes(sheet: Sheet, results: Mapping[str, LinearBias], _: Mapping[str, Any]) -> Figure:
+def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Mapping[str, Any]) -> Figure:
+    """Draw the penalty of every head by distance."""
     ((name, record),) = results.items()
     figure = sheet.figure(2.4 if sheet.narrow else 2.8, width=4.4)
     ax = figure.subplots()
-    plot(ax, record)
+    plot_slopes(ax, record)
     if not sheet.exact:
         ax.set_title(name)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"slopes": _slopes}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from posprobe.figures.common import nothing
 from posprobe.figures.sheet import Sheet, legend_height
 from posprobe.figures.styles import GRID, LINES
-from posprobe.figures.winding import plane
+from posprobe.figures.winding import pair_plane
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ COMPONENTS = 4
 SINGLE = {"rows": "row", "columns": "column"}
 
 
-def plot(ax: Axes, result: AxisCodes) -> None:
+def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
     """Draw how the variance is shared out between rows, columns and their interaction."""
     if result.undefined:
         nothing(ax, result.undefined)
@@ -59,7 +59,9 @@ def scores(ax: Axes, code: AxisCode, axis: str) -> None:
     )  # fmt: skip
 
 
-def _axis_codes(sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, Any]) -> Figure:
+def axis_codes_figure(
+    sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, Any]
+) -> Figure:
     """Draw for each axis its two strongest pairs in their planes, and its components."""
     codes = [
         (name, axis, code) for name, result in results.items() for axis, code in result.axes.items()
@@ -82,13 +84,10 @@ def _axis_codes(sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, 
         for k, ax in enumerate((first, second)):
             if k < len(code.winding.pairs):
                 pair = code.winding.pairs[k]
-                plane(ax, code.winding, pair)
+                pair_plane(ax, code.winding, pair)
                 ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%}")
                 ax.locator_params(nbins=4)
             else:
                 nothing(ax, code.winding.undefined or "no further pair goes round")
         scores(last, code, axis)
     return figure
-
-
-FIGURES: Mapping[str, Callable[..., Any]] = {"axis_codes": _axis_codes}

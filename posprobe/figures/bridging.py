@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOWEST = -0.25
 #: Marks of the rules, beside colour and dash.
 MARKS = ("o", "s", "^", "D")
-LABELS = {
+NAMES = {
     "linear": "straight line",
     "smooth": "smooth part of the model",
     "waves": "model with periodic components",
@@ -29,7 +29,7 @@ LABELS = {
 }
 
 
-def plot(ax: Axes, result: Bridging) -> None:
+def plot_bridging(ax: Axes, result: Bridging) -> None:
     """Draw R² against the gap for each rule, and what lies beyond the ends to the right of it."""
     if result.undefined:
         nothing(ax, result.undefined)
@@ -40,7 +40,7 @@ def plot(ax: Axes, result: Bridging) -> None:
     ends = at[-1] + apart * np.array([1.0, 2.0])
     ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
     ax.axvline(at[-1] + apart / 2, color=GRID, linewidth=0.6, zorder=0)
-    for (rule, label), (color, dash), mark in zip(LABELS.items(), LINES, MARKS, strict=False):
+    for (rule, label), (color, dash), mark in zip(NAMES.items(), LINES, MARKS, strict=False):
         look: dict[str, Any] = {"color": color, "markersize": 3, "clip_on": True}
         ax.plot(at, result.r2[rule], mark, linestyle=dash, label=label, **look)
         ax.plot(ends, result.beyond[rule][:2], mark, linestyle="none", **look)
@@ -53,7 +53,7 @@ def plot(ax: Axes, result: Bridging) -> None:
     ax.set(ylim=(LOWEST, 1.04), xlim=(at[0] - apart / 3, ends[-1] + apart / 2))
 
 
-def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any]) -> Figure:
+def bridging_figure(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any]) -> Figure:
     """Draw a panel for each table, and for both axes of each grid, side by side."""
     shown: dict[str, Bridging] = {}
     for name, result in results.items():
@@ -61,11 +61,11 @@ def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any
         shown |= {f"{name}: {axis}": part for axis, part in parts.items()} or {name: result}
     across = 1 if sheet.narrow else min(2, len(shown))
     down = -(-len(shown) // across)
-    labels = list(LABELS.values())
+    labels = list(NAMES.values())
     figure = sheet.figure(2.2 * down + legend_height(labels, sheet.width))
     axes = figure.subplots(down, across, squeeze=False, sharey=True)
     for ax, (name, result) in zip(axes.flat, shown.items(), strict=False):
-        plot(ax, result)
+        plot_bridging(ax, result)
         if len(shown) > 1:
             ax.set_title(name)
         if sheet.narrow:
@@ -81,6 +81,3 @@ def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any
             ncols=columns_of(labels, sheet.width), columnspacing=1.0, handlelength=2.8,
         )  # fmt: skip
     return figure
-
-
-FIGURES: Mapping[str, Callable[..., Any]] = {"bridging": _bridging}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.budget import LABELS, ORDER, Budget
-from posprobe.figures.common import Builder
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import INK
 from posprobe.number_format import period_of
@@ -36,7 +35,7 @@ def color(part: str, rank: int, waves: int) -> str:
     return WAVES[min(rank if waves <= len(WAVES) else rank * len(WAVES) // waves, len(WAVES) - 1)]
 
 
-def plot(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0) -> set[str]:
+def plot_budget(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0) -> set[str]:
     """Draw a bar of the shares of the variance around the mean row.
 
     Parameters
@@ -80,7 +79,8 @@ def plot(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0) -> se
     return unnamed
 
 
-def _budgets(sheet: Sheet, results: Mapping[str, Budget], _: Mapping[str, Any]) -> Figure:
+def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Mapping[str, Any]) -> Figure:
+    """Draw a bar per table, and name the parts that are too small for a name."""
     from matplotlib.patches import Patch
 
     names = list(results) if len(results) > 1 else [""]
@@ -89,7 +89,7 @@ def _budgets(sheet: Sheet, results: Mapping[str, Budget], _: Mapping[str, Any]) 
     ax = figure.subplots()
     unnamed: set[str] = set()
     for row, result in enumerate(results.values()):
-        unnamed |= plot(ax, result, at=-row, width=width)
+        unnamed |= plot_budget(ax, result, at=-row, width=width)
     ax.set_yticks([-k for k in range(len(names))], names)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
@@ -103,6 +103,3 @@ def _budgets(sheet: Sheet, results: Mapping[str, Budget], _: Mapping[str, Any]) 
         columns = 1 if sheet.narrow else 4
         figure.legend(handles=patches, loc="outside lower left", ncols=columns, frameon=False)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"budget": _budgets}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posprobe.analyses.clock import Clock
-from posprobe.figures.common import Builder, nothing
+from posprobe.figures.common import nothing, of_one
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, MUTED, ONE_SIDED
 from posprobe.number_format import period_of
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 CIRCLES = 6
 
 
-def plot(ax: Axes, result: Clock) -> None:
+def plot_clock(ax: Axes, result: Clock) -> None:
     """Draw the speed of the clock against position."""
     if not len(result.speed):
         nothing(ax, result.undefined or result.why)
@@ -47,8 +46,9 @@ def circle(ax: Axes, result: Clock, rotation: int) -> Any:
     return dots
 
 
-def _clock(sheet: Sheet, results: Mapping[str, Clock], _: Mapping[str, Any]) -> Figure:
-    (result,) = results.values()
+@of_one
+def clock_figure(sheet: Sheet, result: Clock) -> Figure:
+    """Draw the circles of the rotations and, if it has one, the speed of their clock."""
     count = min(len(result.paths), CIRCLES)
     across = min(count, 2 if sheet.narrow else 4)
     down = -(-count // across)
@@ -64,8 +64,5 @@ def _clock(sheet: Sheet, results: Mapping[str, Clock], _: Mapping[str, Any]) -> 
     bar.outline.set_visible(False)
     figure.suptitle("Rotations, by period in positions", x=0.01, ha="left")
     if speed:
-        plot(figure.add_subplot(grid[-1, :]), result)
+        plot_clock(figure.add_subplot(grid[-1, :]), result)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"clock": _clock}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.sheet import Sheet
-from posprobe.figures.styles import LINES
+from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
+from posprobe.figures.styles import GRID, LINES, MUTED
 from posprobe.foreign import plain as as_seen
 from posprobe.layouts import Grid, Layout
 
@@ -46,6 +46,46 @@ def shown_plainly(make: Callable[[], Figure]) -> Figure:
         said = text.get_text()
         if not said.isprintable():
             text.set_text("\n".join(map(as_seen, said.split("\n"))))
+    return figure
+
+
+def of_one(draw: Callable[[Sheet, Any], Figure]) -> Builder:
+    """Return a builder of figures that show one result, and nothing beside it."""
+
+    def build(sheet: Sheet, results: Mapping[str, Any], _: Mapping[str, Any]) -> Figure:
+        (result,) = results.values()
+        return draw(sheet, result)
+
+    return build
+
+
+def with_legend(
+    sheet: Sheet,
+    results: Mapping[str, _T],
+    one: Callable[[Axes, _T], object],
+    several: Callable[[Axes, Mapping[str, _T]], object],
+    more: float,
+) -> Figure:
+    """Draw one result, or several into the same Axes, below their legend.
+
+    Parameters
+    ----------
+    sheet, results
+        As every figure takes them.
+    one, several
+        What draws them.
+    more
+        Height in inches beyond that of a plain drawing.
+    """
+    width = min(sheet.width, PLAIN)
+    height = sheet.plain + more + legend_height([*results, ""], width)
+    figure = sheet.figure(height, width=width)
+    ax = figure.subplots()
+    if len(results) == 1:
+        one(ax, next(iter(results.values())))
+    else:
+        several(ax, results)
+    legend_above(ax)
     return figure
 
 
@@ -91,6 +131,19 @@ def spread(items: Sequence[_T], most: int) -> list[_T]:
     return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
 
 
+def note(
+    ax: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **look: Any
+) -> None:
+    """Write beside a point, so many points of type away from it."""
+    ax.annotate(text, at, away, textcoords="offset points", **look)
+
+
+def cross(ax: Axes) -> None:
+    """Draw both axes of a plane, behind everything."""
+    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
+    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
+
+
 def pieces(points: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
     """Cut a path ``[n, c]`` into as few steps each as keep its pieces few; and their middles."""
     steps = len(points) - 1
@@ -105,6 +158,19 @@ def styled(results: Mapping[str, _T]) -> Iterator[tuple[str, _T, dict[str, Any]]
     for index, (label, result) in enumerate(results.items()):
         color, dash = LINES[index % len(LINES)]
         yield label, result, {"color": color, "linestyle": dash, "label": label}
+
+
+def curves(
+    sheet: Sheet, drawn: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], *, grey: str = ""
+) -> tuple[Figure, Axes]:
+    """Draw curves ``(x, y)`` by label into a figure; one of them broad and grey."""
+    figure = sheet.figure(2.8)
+    ax = figure.subplots()
+    if grey:
+        ax.plot(*drawn[grey], color=MUTED, linewidth=2.5, label=grey)
+    for _, curve, look in styled({name: drawn[name] for name in drawn if name != grey}):
+        ax.plot(*curve, **look)
+    return figure, ax
 
 
 def pooled(matrix: NDArray[np.float64], cells: int = MAX_CELLS) -> tuple[NDArray[np.float64], int]:

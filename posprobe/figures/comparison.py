@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from posprobe.figures.common import Builder, balanced
 from posprobe.figures.sheet import LETTER, Sheet, columns_of, legend_height
-from posprobe.figures.similarity import matrices, profiles
+from posprobe.figures.similarity import matrices, one_of_each, profiles
 from posprobe.figures.spectrum import shares
 from posprobe.figures.styles import DIVERGING, INK
 
@@ -32,7 +32,7 @@ TITLES = {
 }
 
 
-def _comparison(
+def comparison_figure(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the matrices above the curves by offset and by frequency: a paper's first figure.
@@ -52,17 +52,13 @@ def _comparison(
     top = min(top, max(sheet.limit - below, 0.45 * sheet.limit))
     figure = sheet.figure(top + below)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(top, below))[:, 0]
-    centred = references.get("centred")
-    panels = [
-        (name, result, result.centered if centred else result.raw)
-        for name, result in results.items()
-    ]
-    matrices(upper, panels, most, sheet)
+    shown = one_of_each(results, centred=bool(references.get("centred")))
+    matrices(upper, shown, most, sheet)
     _both_curves(lower, sheet, results, references, stacked=sheet.narrow)
     return figure
 
 
-def _curves(
+def curves_figure(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the curves by offset above those by frequency, of ``spectra`` of the references."""
@@ -148,8 +144,4 @@ def _cells(
     ax.spines[:].set_visible(False)
 
 
-FIGURES: Mapping[str, Builder] = {
-    "comparison": _comparison,
-    "curves": _curves,
-    "distances": distances(signed=False),
-}
+distances_figure: Builder = distances(signed=False)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posprobe.analyses.grid import TILES
-from posprobe.figures.common import Builder, one_each
+from posprobe.figures.common import FLOOR, Builder, decibels, of_one, one_each
 from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels
 from posprobe.figures.styles import GAP, INK, ONE_SIDED, signed
 from posprobe.layouts import Grid
@@ -29,7 +28,7 @@ MAX_TILE = 64
 MARKS = (-1, -0.5, 0, 0.5, 1)
 
 
-def plot(ax: Axes, result: Patches) -> None:
+def plot_patches(ax: Axes, result: Patches) -> None:
     """Draw the mosaic and its colours."""
     ax.figure.colorbar(mosaic(ax, result), ax=ax, label="cosine")
 
@@ -72,20 +71,17 @@ def tile_block(layout: Grid) -> int:
 def _plane_power(ax: Axes, result: Patches) -> None:
     """Draw the two-dimensional spectrum, zero frequency in the middle, in decibels below peak."""
     height, width = result.layout.height, result.layout.width
-    shown = result.power > 1e-6 * result.power.max()
-    level = np.full_like(result.power, -60.0)
-    level[shown] = 10 * np.log10(result.power[shown] / result.power.max())
     # The middle cell is frequency 0 whether or not there is a Nyquist frequency to its left.
     left, top = -(width // 2 + 0.5) / width, -(height // 2 + 0.5) / height
     extent = (left, left + 1, top + 1, top)
-    image = ax.imshow(level, cmap=ONE_SIDED, vmin=-40, vmax=0, extent=extent)
+    image = ax.imshow(decibels(result.power), cmap=ONE_SIDED, vmin=FLOOR, vmax=0, extent=extent)
     ax.set(xlabel="cycles per patch, along rows", ylabel="cycles per patch, along columns")
     ax.figure.colorbar(image, ax=ax, label="power (dB below peak)")
 
 
-def _mosaic(sheet: Sheet, results: Mapping[str, Patches], _: Mapping[str, Any]) -> Figure:
+@of_one
+def mosaic_figure(sheet: Sheet, result: Patches) -> Figure:
     """Draw a tile per patch, and on a wide sheet of paper how to read one."""
-    (result,) = results.values()
     height, width = result.layout.height, result.layout.width
     ratio = height / width
     if sheet.narrow or not sheet.exact:
@@ -134,7 +130,4 @@ def _one_tile(ax: Axes, whole: Axes, result: Patches, every: int) -> None:
     ax.set_anchor("N")
 
 
-FIGURES: Mapping[str, Builder] = {
-    "mosaic": _mosaic,
-    "plane_spectrum": one_each(_plane_power, 3.0, width=4.0),
-}
+plane_spectrum_figure: Builder = one_each(_plane_power, 3.0, width=4.0)

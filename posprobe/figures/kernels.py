@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, balanced, panels, plain, pooled, styled
+from posprobe.figures.common import Builder, balanced, curves, panels, plain, pooled
 from posprobe.figures.comparison import distances
 from posprobe.figures.relative import color_map, map_panels
 from posprobe.figures.sheet import Sheet
@@ -39,7 +39,7 @@ def kernel_map(
     return image
 
 
-def _curves(
+def kernel_curves(
     sheet: Sheet, results: Mapping[str, NDArray[np.float64]], _: Mapping[str, Any]
 ) -> Figure:
     """Draw standardised curves: ``[n - 1]`` from distance 1, or ``[2h - 1, 2w - 1]`` on a grid."""
@@ -49,10 +49,8 @@ def _curves(
         figure = sheet.figure((side + 0.25) * rows + 0.3, width=side * columns + 1.1)
         map_panels(figure, results, "standard deviations", "bias", 4)
         return figure
-    figure = sheet.figure(2.8)
-    ax = figure.subplots()
-    for __, curve, look in styled(results):
-        ax.plot(np.arange(1, len(curve) + 1), curve, **look)
+    kernels = results.items()
+    figure, ax = curves(sheet, {name: (np.arange(1, len(c) + 1), c) for name, c in kernels})
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.set(xscale="log", xlabel="distance (positions)", ylabel="standard deviations")
     ax.set_xlim(1, max(map(len, results.values())))
@@ -61,7 +59,7 @@ def _curves(
     return figure
 
 
-def _kernels(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+def kernel_maps(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw the standardised ``kernels`` of the references, ``[n, n]`` by label, on one range."""
     kernels = references["kernels"]
     rows, columns = balanced(len(kernels), 3)
@@ -74,8 +72,9 @@ def _kernels(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) 
     return figure
 
 
-FIGURES: Mapping[str, Builder] = {
-    "curves": _curves,
-    "kernels": _kernels,
+#: Of a comparison of kernels.
+KERNEL_FIGURES: Mapping[str, Builder] = {
+    "curves": kernel_curves,
+    "kernels": kernel_maps,
     "distances": distances(signed=True),
 }

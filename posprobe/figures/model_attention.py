@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, layer_axis
+from posprobe.figures.common import Builder, layer_axis, of_one
 from posprobe.figures.profiles import image_of, page
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, INK, LINES, ONE_SIDED, RED
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from posprobe.analyses import AttentionByOffset
 
 
-def plot(ax: Axes, result: AttentionByOffset) -> None:
+def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
     """Draw the mean attention of every head by offset."""
-    ax.figure.colorbar(_profiles(ax, result), ax=ax, label="attention")
+    ax.figure.colorbar(_attention_image(ax, result), ax=ax, label="attention")
 
 
-def _profiles(ax: Axes, found: AttentionByOffset) -> AxesImage:
+def _attention_image(ax: Axes, found: AttentionByOffset) -> AxesImage:
     """Draw the mean attention of every head by offset on one logarithmic range.
 
     It begins at a tenth of uniform attention; what lies below has the colour of its beginning, and
@@ -43,19 +43,20 @@ def _profiles(ax: Axes, found: AttentionByOffset) -> AxesImage:
     )  # fmt: skip
 
 
-def _attention(
-    sheet: Sheet, results: Mapping[str, AttentionByOffset], _: Mapping[str, Any]
-) -> Figure:
-    (found,) = results.values()
+@of_one
+def attention_figure(sheet: Sheet, found: AttentionByOffset) -> Figure:
+    """Draw the mean attention of every head by offset."""
     counts = {number: len(layer.peak) for number, layer in found.layers.items()}
-    return page(sheet, lambda ax: _profiles(ax, found), counts, found.layout, "mean attention")
+    return page(
+        sheet, lambda ax: _attention_image(ax, found), counts, found.layout, "mean attention"
+    )
 
 
-def _first(sheet: Sheet, results: Mapping[str, AttentionByOffset], _: Mapping[str, Any]) -> Figure:
+@of_one
+def first_figure(sheet: Sheet, found: AttentionByOffset) -> Figure:
     """Draw what every head pays to the first position, and to tokens that are not positions."""
-    (found,) = results.values()
     panels = receivers(found)
-    shape = (len(panels), 1) if sheet.narrow else (1, len(panels))
+    shape = sheet.beside(len(panels))
     figure = sheet.figure(2.4 * shape[0], width=6.3 if len(panels) > 1 else 4.8)
     axes = figure.subplots(*shape, squeeze=False).ravel()
     for ax, (title, values, even) in zip(axes, panels, strict=True):
@@ -94,4 +95,4 @@ def _to_one_token(
     ax.set_ylim(-0.02, 1.02)
 
 
-FIGURES: Mapping[str, Builder] = {"attention": _attention, "first": _first, "words": _attention}
+words_figure: Builder = attention_figure

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, layer_axis, spread
+from posprobe.figures.common import layer_axis, of_one, spread
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import LINES, MUTED, ONE_SIDED
 
@@ -15,14 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.experiments import BlankImages, Pattern
+    from posprobe.analyses.experiments import BlankImages
 
 
 #: Layers that get a map each.
 PANELS = 6
 
 
-def plot(ax: Axes, found: BlankImages) -> None:
+def plot_blank(ax: Axes, found: BlankImages) -> None:
     """Draw the mean cosine of the patches' states with the position table by layer."""
     _patterns(ax, found, "alignment")
     ax.axhline(0, color=MUTED, linewidth=0.5)
@@ -41,17 +40,12 @@ def _share(ax: Axes, found: BlankImages) -> None:
 def _patterns(ax: Axes, found: BlankImages, number: str) -> None:
     kinds = (("constant", found.constant), ("noise", found.noise))
     for (label, patterns), (color, dash), marker in zip(kinds, LINES, "os", strict=False):
-        values = [_value(pattern, number) for pattern in patterns.values()]
+        values = np.array([getattr(each, number) for each in patterns.values()], dtype=float)
         ax.plot(
             list(patterns), values, color=color, linestyle=dash, marker=marker, markersize=3,
             label=label,
         )  # fmt: skip
     layer_axis(ax)
-
-
-def _value(pattern: Pattern, number: str) -> float:
-    value: float | None = getattr(pattern, number)
-    return np.nan if value is None else value
 
 
 def _maps(figure: Any, found: BlankImages, layers: list[int]) -> None:
@@ -73,16 +67,14 @@ def _maps(figure: Any, found: BlankImages, layers: list[int]) -> None:
     figure.colorbar(image, ax=axes, label="norm over the largest", aspect=30)
 
 
-def _blank(sheet: Sheet, results: Mapping[str, BlankImages], _: Mapping[str, Any]) -> Figure:
-    (found,) = results.values()
+@of_one
+def blank_figure(sheet: Sheet, found: BlankImages) -> Figure:
+    """Draw each patch of both images at some layers, and the patterns' share and alignment."""
     layers = spread(list(found.constant), 3 if sheet.narrow else PANELS)
     figure = sheet.figure(4.6)
     halves: Any = figure.subfigures(2, 1, height_ratios=(2.4 if len(layers) > 3 else 3, 2))
     _maps(halves[0], found, layers)
     left, right = halves[1].subplots(1, 2)
-    plot(left, found)
+    plot_blank(left, found)
     _share(right, found)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"blank": _blank}

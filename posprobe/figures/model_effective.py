@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from posprobe.figures.common import Builder
 from posprobe.figures.model_states import cosine_panel
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
@@ -27,7 +26,7 @@ NUMBERS = {
 }
 
 
-def plot(ax: Axes, result: EffectiveTable) -> None:
+def plot_effective(ax: Axes, result: EffectiveTable) -> None:
     """Draw the numbers of a table before and after LayerNorm."""
     pairs = {
         label: (before, after)
@@ -48,21 +47,16 @@ def plot(ax: Axes, result: EffectiveTable) -> None:
     ax.legend(loc="lower right", bbox_to_anchor=(1.02, 1.0), ncols=2)
 
 
-def _effective(
+def effective_figure(
     sheet: Sheet, results: Mapping[str, EffectiveTable], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the table's cosines as attention sees it (``effective`` references), and its numbers."""
     (found,) = results.values()
     figure = sheet.figure(4.8 if sheet.narrow else 2.6)
-    if sheet.narrow:
-        left, right = figure.subplots(2, 1)
-    else:
-        left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
+    ratios = None if sheet.narrow else (1, 1.1)
+    left, right = figure.subplots(*sheet.beside(2), width_ratios=ratios)
     image = cosine_panel(left, references["effective"])
     left.set_title("as attention sees it")
     figure.colorbar(image, ax=left, label="cosine", aspect=30, shrink=0.9)
-    plot(right, found)
+    plot_effective(right, found)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"effective": _effective}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.head_logits import HeadLogits, HeadsByLayer
-from posprobe.figures.common import Builder, whole
+from posprobe.figures.common import of_one, whole
 from posprobe.figures.profiles import GRID_REACH, REACH, image_of, page
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, LINES, ONE_SIDED, RED
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 
-def plot(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
+def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
     """Draw the mean logit of every head by offset."""
     layers = {0: result} if isinstance(result, HeadLogits) else result.layers
-    ax.figure.colorbar(_profiles(ax, layers), ax=ax, label="share of the largest")
+    ax.figure.colorbar(_logit_image(ax, layers), ax=ax, label="share of the largest")
 
 
-def _profiles(ax: Axes, layers: Mapping[int, HeadLogits]) -> AxesImage:
+def _logit_image(ax: Axes, layers: Mapping[int, HeadLogits]) -> AxesImage:
     """Draw the mean logit of every head by offset: a row per head, or a tile per head on a grid.
 
     Each is shown less its mean over the offsets in sight and divided by what is then its largest
@@ -94,21 +94,24 @@ def _peak_map(ax: Axes, peaks: NDArray[np.int64], layout: Grid) -> None:
     ax.figure.colorbar(image, ax=ax, label="heads", shrink=0.85, ticks=whole())
 
 
-def _heads(sheet: Sheet, results: Mapping[str, HeadsByLayer], _: Mapping[str, Any]) -> Figure:
-    (found,) = results.values()
+@of_one
+def heads_figure(sheet: Sheet, found: HeadsByLayer) -> Figure:
+    """Draw the logits of every head by offset."""
     counts = {number: len(layer.peak) for number, layer in found.layers.items()}
     layout = next(iter(found.layers.values())).layout
     return page(
-        sheet, lambda ax: _profiles(ax, found.layers), counts, layout, "logit, centred and scaled"
+        sheet,
+        lambda ax: _logit_image(ax, found.layers),
+        counts,
+        layout,
+        "logit, centred and scaled",
     )
 
 
-def _peaks(sheet: Sheet, results: Mapping[str, HeadsByLayer], _: Mapping[str, Any]) -> Figure:
-    (found,) = results.values()
+@of_one
+def peaks_figure(sheet: Sheet, found: HeadsByLayer) -> Figure:
+    """Count heads by the offset that they prefer."""
     on_grid = isinstance(next(iter(found.layers.values())).layout, Grid)
     figure = sheet.figure(3.0, width=3.8) if on_grid else sheet.figure(2.2, width=5.4)
     _peak_histogram(figure.subplots(), found.layers)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"heads": _heads, "peaks": _peaks}

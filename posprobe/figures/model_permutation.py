@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posprobe.figures.common import Builder
+from posprobe.figures.common import note, of_one
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, RED
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from posprobe.analyses.experiments import PermutationEffect
 
 
-def plot(ax: Axes, found: PermutationEffect) -> None:
+def plot_permutation(ax: Axes, found: PermutationEffect) -> None:
     """Draw how far outputs move when tokens are permuted, with and without positions."""
     known, zero = found.with_positions, found.without_positions
     groups = {"tokens": (known.tokens, zero.tokens)}
@@ -56,7 +56,7 @@ def _paired(ax: Axes, groups: Mapping[str, tuple[float, float]], labels: tuple[s
         )  # fmt: skip
         for value, y in zip(values, at, strict=True):
             shown = f"{value:.2g}" if value > 5e-4 else (f"{value:.0e}" if value else "0")
-            ax.annotate(shown, (value, y), (3, 0), textcoords="offset points", va="center")
+            note(ax, shown, (value, y), (3, 0), va="center")
     ax.set_yticks(place, list(groups))
     ax.set_ylim(len(groups) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
@@ -65,18 +65,14 @@ def _paired(ax: Axes, groups: Mapping[str, tuple[float, float]], labels: tuple[s
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
-def _permutation(
-    sheet: Sheet, results: Mapping[str, PermutationEffect], _: Mapping[str, Any]
-) -> Figure:
-    (found,) = results.values()
+@of_one
+def permutation_figure(sheet: Sheet, found: PermutationEffect) -> Figure:
+    """Draw the change of the states, and right answers where they are known."""
     known = found.with_positions.accuracy is not None
-    shape = (1 + known, 1) if sheet.narrow else (1, 1 + known)
+    shape = sheet.beside(1 + known)
     figure = sheet.figure(1.8 * shape[0], width=6.3 if known else 4.2)
     axes = figure.subplots(*shape, squeeze=False).ravel()
-    plot(axes[0], found)
+    plot_permutation(axes[0], found)
     if known:
         _accuracies(axes[1], found)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"permutation": _permutation}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder
+from posprobe.figures.common import of_one
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, MUTED
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from posprobe.analyses.experiments import PhaseShift
 
 
-def plot(ax: Axes, found: PhaseShift) -> None:
+def plot_phase_shift(ax: Axes, found: PhaseShift) -> None:
     """Draw how far the last hidden states move when positions begin later."""
     ax.plot(found.shifts, found.change, color=BLUE, marker="o", markersize=3)
     ax.set(xlabel="position of the first token", ylabel="relative change", ylim=(0, None))
@@ -44,16 +43,14 @@ def _log(values: Any) -> Any:
     return np.log(np.maximum(values, 1e-300))
 
 
-def _shift(sheet: Sheet, results: Mapping[str, PhaseShift], _: Mapping[str, Any]) -> Figure:
-    (found,) = results.values()
+@of_one
+def shift_figure(sheet: Sheet, found: PhaseShift) -> Figure:
+    """Draw the change of the states by shift, and the loss where there is one."""
     with_loss = found.loss is not None
     figure = sheet.figure(3.6 if with_loss else 2.2, width=4.8)
     axes = figure.subplots(1 + with_loss, 1, sharex=True, squeeze=False)[:, 0]
-    plot(axes[0], found)
+    plot_phase_shift(axes[0], found)
     if with_loss:
         axes[0].set_xlabel("")
         _loss(axes[1], found)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"shift": _shift}

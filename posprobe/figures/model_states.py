@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses.grid import Patches
-from posprobe.figures.common import Builder, layer_axis, panels, pooled
+from posprobe.figures.common import layer_axis, panels, pooled
 from posprobe.figures.grid import mosaic
-from posprobe.figures.pca import plane
+from posprobe.figures.pca import path_plane
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.similarity import profile
 from posprobe.figures.styles import BLUE, DIVERGING, LINES, MUTED, RED
@@ -29,7 +29,7 @@ PANELS = 6
 MOSAIC, CELLS = 16, 192
 
 
-def plot(ax: Axes, result: MeanDecomposition) -> None:
+def plot_states(ax: Axes, result: MeanDecomposition) -> None:
     """Draw what positions amount to at every layer: the relative norm and the share of variance."""
     curves = (
         ("relative norm (Song & Zhong)", lambda layer: layer.relative_norm),
@@ -61,8 +61,7 @@ def _by_layer(
     marker: str = "o",
 ) -> None:
     """Draw a number of every layer; marks are hollow where more than half of ``pos`` is noise."""
-    values = [value(layer) for layer in found.layers.values()]
-    numbers = np.array([np.nan if entry is None else entry for entry in values])
+    numbers = np.array([value(layer) for layer in found.layers.values()], dtype=float)
     at = np.array(list(found.layers))
     ax.plot(at, numbers, color=color, linestyle=dash, label=label)
     noisy = np.array([layer.is_noisy for layer in found.layers.values()])
@@ -75,7 +74,7 @@ def _by_layer(
     layer_axis(ax)
 
 
-def _layers(
+def layers_figure(
     sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
 ) -> Figure:
     """Draw shares of variance, relative norms and stable ranks by layer.
@@ -84,8 +83,7 @@ def _layers(
     """
     (found,) = results.values()
     figure = sheet.figure(6.6 if sheet.narrow else 2.7)
-    shape = (3, 1) if sheet.narrow else (1, 3)
-    left, middle, right = figure.subplots(*shape)
+    left, middle, right = figure.subplots(*sheet.beside(3))
     _by_layer(left, found, _position_share, "position", BLUE, "-")
     _by_layer(
         left, found, lambda layer: layer.shares["context"] if layer.shares else None,
@@ -118,7 +116,7 @@ def _panels(sheet: Sheet, count: int, side: float) -> tuple[Figure, Any]:
     return figure, panels(figure, count, most)
 
 
-def _cosines(
+def cosines_figure(
     sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the cosines of what positions add at some layers: ``cosines`` of the references."""
@@ -158,18 +156,15 @@ def cosine_panel(ax: Axes, result: Similarity | Patches) -> Any:
     return image
 
 
-def _paths(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+def paths_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw the path of positions through two components: ``components`` of the references."""
     components: Mapping[int, PCA] = references["components"]
     figure, axes = _panels(sheet, len(components), 2.0)
     for ax, (number, result) in zip(axes.flat, components.items(), strict=False):
-        colors = plane(ax, result)
+        colors = path_plane(ax, result)
         ax.set_title(f"layer {number}", pad=3)
         ax.xaxis.labelpad = ax.yaxis.labelpad = 1
         ax.locator_params(nbins=4)
     along = "row" if isinstance(result.layout, Grid) else "position"
     figure.colorbar(colors, ax=axes, label=along, aspect=30, shrink=0.9)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"layers": _layers, "cosines": _cosines, "paths": _paths}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posprobe.figures.common import Builder, nothing
+from posprobe.figures.common import nothing, of_one
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, GRID, MUTED, ONE_SIDED, SKY
 
@@ -23,7 +22,7 @@ WINDOW = 1 / 24
 GROUPS = 64
 
 
-def plot(ax: Axes, found: SubspaceOverlap) -> None:
+def plot_subspaces(ax: Axes, found: SubspaceOverlap) -> None:
     """Draw how much of each token direction lies within the position subspace.
 
     Single directions scatter, by chance alone within the band, so that a running mean is drawn
@@ -84,13 +83,11 @@ def _along_tokens(ax: Axes, count: int) -> None:
     ax.set_xlabel("token direction, by singular value")
 
 
-def _overlap(sheet: Sheet, results: Mapping[str, SubspaceOverlap], _: Mapping[str, Any]) -> Figure:
-    (found,) = results.values()
+@of_one
+def overlap_figure(sheet: Sheet, found: SubspaceOverlap) -> Figure:
+    """Draw the share of each token direction, and where position directions lie."""
     figure = sheet.figure(4.6)
     upper, lower = figure.subplots(2, 1)
-    plot(upper, found)
+    plot_subspaces(upper, found)
     overlap_map(lower, found)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"overlap": _overlap}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder
+from posprobe.figures.common import Builder, of_one, one_each
 from posprobe.figures.sheet import Sheet, shortened
 from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
 from posprobe.layouts import Grid
@@ -41,7 +41,7 @@ _SIZES = {
 }
 
 
-def plot(ax: Axes, found: SubstitutionEffect) -> None:
+def plot_substitution(ax: Axes, found: SubstitutionEffect) -> None:
     """Draw what components and sinusoids keep, over their number, beside random tables."""
     sizes: set[int] = set()
     for kind, ((color, dash, marker), label) in CURVES.items():
@@ -56,10 +56,9 @@ def plot(ax: Axes, found: SubstitutionEffect) -> None:
             markersize=3, elinewidth=0.8, label=label,
         )  # fmt: skip
         if kind == "components" and _shares(found):
-            ax.plot(
-                at, [np.nan if each.variance is None else each.variance for each in of_kind],
-                color=MUTED, linestyle=(0, (1, 1)), label="their share of the variance",
-            )  # fmt: skip
+            variance = np.array([each.variance for each in of_kind], dtype=float)
+            look: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 1))}
+            ax.plot(at, variance, label="their share of the variance", **look)
     random = [each for each in found.substitutes if each.kind == "null"]
     values, _ = _numbers(found, random)
     known = values[np.isfinite(values)]
@@ -190,8 +189,7 @@ def _numbers(found: SubstitutionEffect, some: Sequence[Substitute]) -> tuple[Any
     """Return shares with their errors, or costs where shares are undefined."""
     costs = [each.costs[found.measure] for each in some]
     pairs = [(c.kept, c.kept_error) if _shares(found) else (c.value, c.error) for c in costs]
-    made = np.array([[np.nan if x is None else x for x in pair] for pair in pairs], dtype=float)
-    made = made.reshape(-1, 2)
+    made = np.array(pairs, dtype=float).reshape(-1, 2)
     return made[:, 0], made[:, 1]
 
 
@@ -220,14 +218,13 @@ def _cost(found: SubstitutionEffect) -> str:
     }[found.measure]
 
 
-def _substitution(
-    sheet: Sheet, results: Mapping[str, SubstitutionEffect], _: Mapping[str, Any]
-) -> Figure:
-    (found,) = results.values()
+@of_one
+def substitution_figure(sheet: Sheet, found: SubstitutionEffect) -> Figure:
+    """Draw what parts of a table keep by their number, and the other explanations beside it."""
     lines = sum(each.kind not in CURVES for each in found.substitutes)
     if found.scheme != "table":
         figure = sheet.figure(2.6, width=4.8)
-        plot(figure.subplots(), found)
+        plot_substitution(figure.subplots(), found)
         return figure
     height = 0.14 * lines + 1.0
     if sheet.narrow:
@@ -236,31 +233,10 @@ def _substitution(
     else:
         figure = sheet.figure(max(2.6, height))
         axes = figure.subplots(1, 2)
-    plot(axes[0], found)
+    plot_substitution(axes[0], found)
     _others(axes[1], found, FEW_LETTERS if sheet.narrow else LETTERS)
     return figure
 
 
-def _positions(
-    sheet: Sheet, results: Mapping[str, SubstitutionEffect], _: Mapping[str, Any]
-) -> Figure:
-    (found,) = results.values()
-    figure = sheet.figure(2.6, width=4.8)
-    _along(figure.subplots(), found)
-    return figure
-
-
-def _attention(
-    sheet: Sheet, results: Mapping[str, SubstitutionEffect], _: Mapping[str, Any]
-) -> Figure:
-    (found,) = results.values()
-    figure = sheet.figure(2.6, width=4.8)
-    _far(figure.subplots(), found)
-    return figure
-
-
-FIGURES: Mapping[str, Builder] = {
-    "substitution": _substitution,
-    "substitution_positions": _positions,
-    "substitution_attention": _attention,
-}
+substitution_positions_figure: Builder = one_each(_along, 2.6, width=4.8)
+substitution_attention_figure: Builder = one_each(_far, 2.6, width=4.8)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, extremes, one_each
+from posprobe.figures.common import extremes, one_each
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, ONE_SIDED, RED
 from posprobe.layouts import Grid
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from posprobe.analyses import Norms
 
 
-def plot(ax: Axes, result: Norms) -> None:
+def plot_norms(ax: Axes, result: Norms) -> None:
     """Draw row norms against position, or as a map of the grid."""
     if isinstance(result.layout, Grid):
         shape = result.layout.height, result.layout.width
@@ -39,11 +39,11 @@ def plot(ax: Axes, result: Norms) -> None:
     ax.set_xlim(position[0] - 0.01 * len(position), position[-1] + 0.01 * len(position))
 
 
-def _norms(sheet: Sheet, results: Mapping[str, Norms], references: Mapping[str, Any]) -> Figure:
+def norms_figure(
+    sheet: Sheet, results: Mapping[str, Norms], references: Mapping[str, Any]
+) -> Figure:
+    """Draw each table's norms below the other's."""
     if isinstance(next(iter(results.values())).layout, Grid):
         height = min(sheet.width * 0.8, 3.0)
-        return one_each(plot, height, width=3.8, compressed=True)(sheet, results, references)
-    return one_each(plot, sheet.plain + 0.1)(sheet, results, references)
-
-
-FIGURES: Mapping[str, Builder] = {"norms": _norms}
+        return one_each(plot_norms, height, width=3.8, compressed=True)(sheet, results, references)
+    return one_each(plot_norms, sheet.plain + 0.1)(sheet, results, references)

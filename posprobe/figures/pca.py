@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.common import (
-    Builder,
+    cross,
     extremes,
+    note,
     nothing,
+    of_one,
     panels,
     pieces,
     plain,
     styled,
+    with_legend,
 )
-from posprobe.figures.sheet import PLAIN, Sheet, few_ticks, legend_above, legend_height
+from posprobe.figures.sheet import Sheet, few_ticks, legend_above
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, signed
 from posprobe.layouts import Grid
 
@@ -34,7 +37,7 @@ COMPONENTS = 6
 MANY, SHOWN = 80, 40
 
 
-def plot(ax: Axes, result: PCA) -> None:
+def plot_variance(ax: Axes, result: PCA) -> None:
     """Draw the explained variance of each component and its running sum."""
     ratio = result.explained_variance_ratio
     if result.undefined:
@@ -47,9 +50,7 @@ def plot(ax: Axes, result: PCA) -> None:
         needed = result.components_for(share)
         if needed is not None:
             ax.plot([needed], [np.cumsum(ratio)[needed - 1]], "o", color=INK, markersize=3)
-            ax.annotate(
-                f"{share:.0%}: {needed}", (needed, share), (5, -9), textcoords="offset points",
-            )  # fmt: skip
+            note(ax, f"{share:.0%}: {needed}", (needed, share), (5, -9))
     ax.set(xscale="log", xlabel="component", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.9, len(ratio))
     plain(ax.xaxis)
@@ -90,7 +91,7 @@ def score(ax: Axes, result: PCA, component: int) -> None:
     ax.margins(x=0.01)
 
 
-def plane(ax: Axes, result: PCA) -> ScalarMappable:
+def path_plane(ax: Axes, result: PCA) -> ScalarMappable:
     """Draw the path in the plane of the first two components, coloured by position.
 
     On a grid every row is a path of its own, coloured by the row.
@@ -98,14 +99,11 @@ def plane(ax: Axes, result: PCA) -> ScalarMappable:
     from matplotlib.collections import LineCollection
 
     steps, shade, colors = _steps(result, 2)
-    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
-    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
+    cross(ax)
     ax.add_collection(
         LineCollection(steps, colors=colors.to_rgba(shade), linewidths=1.1, capstyle="round")
     )
-    # Ink follows a page's theme, so that an open and a full mark of one shape would look alike.
-    for row, face, marker in ((0, "white", "o"), (-1, INK, "s")):
-        _end(ax, result, row, 2, markerfacecolor=face, marker=marker)
+    ends(ax, result.scores[:, :2], label=_ends_of(result))
     first, second = result.explained_variance_ratio[:2]
     ax.set(xlabel=f"component 1 ({first:.1%})", ylabel=f"component 2 ({second:.1%})")
     ax.set_aspect("equal", adjustable="datalim")
@@ -115,28 +113,46 @@ def plane(ax: Axes, result: PCA) -> ScalarMappable:
 
 def space(ax: Any, result: PCA) -> None:
     """Draw the path through the first three components into 3-D Axes."""
-    from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
-        Line3DCollection,
-    )
-
     steps, shade, colors = _steps(result, 3)
-    lines = Line3DCollection(steps, colors=colors.to_rgba(shade), linewidths=1.1)
-    # Pieces of unequal length: the first releases of matplotlib 3.10 cannot find their limits.
-    ax.add_collection3d(lines, autolim=False)
-    for row, face, marker in ((0, "white", "o"), (-1, INK, "s")):
-        _end(ax, result, row, 3, markerfacecolor=face, marker=marker)
+    path_in_space(ax, steps, [f"component {k}" for k in (1, 2, 3)], colors.to_rgba(shade), 1.1)
+    ends(ax, result.scores[:, :3], label=_ends_of(result))
     reach = 1.05 * np.abs(result.scores[:, :3]).max(axis=0)
     ax.set(xlim=(-reach[0], reach[0]), ylim=(-reach[1], reach[1]), zlim=(-reach[2], reach[2]))
     # Stretched, so that a weak third component can be seen; the plane beside it keeps the units.
     ax.set_box_aspect((1, 1, 0.9), zoom=1.15)
     ax.view_init(elev=22, azim=-58)
-    for axis, number in zip((ax.xaxis, ax.yaxis, ax.zaxis), (1, 2, 3), strict=True):
+
+
+def path_in_space(
+    ax: Any, steps: list[NDArray[np.float64]], names: Sequence[str], shades: Any, width: float
+) -> None:
+    """Draw the pieces of a path into 3-D Axes, whose axes are named and have no numbers."""
+    from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
+        Line3DCollection,
+    )
+
+    # Pieces of unequal length: the first releases of matplotlib 3.10 cannot find their limits.
+    ax.add_collection3d(Line3DCollection(steps, colors=shades, linewidths=width), autolim=False)
+    for axis, name in zip((ax.xaxis, ax.yaxis, ax.zaxis), names, strict=True):
         axis.set_pane_color((1, 1, 1, 0))
         axis.line.set(color=MUTED, linewidth=0.6)
         axis.set_ticks([0], [""])
         axis._axinfo["grid"].update({"linewidth": 0.5, "color": GRID})
-        axis.set_label_text(f"component {number}")
+        axis.set_label_text(name)
         axis.labelpad = -14
+
+
+def ends(
+    ax: Any, path: NDArray[np.float64], label: tuple[str, str] = ("", ""), **look: Any
+) -> None:
+    """Mark the first and the last row of a path ``[n, c]``."""
+    # Ink follows a page's theme, so that an open and a full mark of one shape would look alike.
+    marks = ((path[0], "white", "o", label[0]), (path[-1], INK, "s", label[1]))
+    for row, face, marker, said in marks:
+        ax.plot(
+            *row[:, None], marker=marker, markersize=4, markerfacecolor=face, markeredgecolor=INK,
+            markeredgewidth=0.8, linestyle="none", label=said or None, **look,
+        )  # fmt: skip
 
 
 def _steps(
@@ -158,33 +174,20 @@ def _steps(
     return steps, number, ScalarMappable(Normalize(first, max(last, first + 1)), ONE_SIDED)
 
 
-def _end(ax: Any, result: PCA, row: int, components: int, **look: Any) -> None:
+def _ends_of(result: PCA) -> tuple[str, str]:
     if isinstance(result.layout, Grid):
-        label = "first patch" if row == 0 else "last patch"
-    else:
-        label = f"position {result.start + row % len(result.scores)}"
-    ax.plot(
-        *result.scores[row, :components, None], markersize=4, markeredgecolor=INK,
-        markeredgewidth=0.8, linestyle="none", label=label, **look,
-    )  # fmt: skip
+        return "first patch", "last patch"
+    return f"position {result.start}", f"position {result.start + len(result.scores) - 1}"
 
 
-def _variance(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
+def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
     """Draw the explained variance by component."""
-    width = min(sheet.width, PLAIN)
-    figure = sheet.figure(sheet.plain + 0.2 + legend_height([*results, ""], width), width=width)
-    ax = figure.subplots()
-    if len(results) == 1:
-        plot(ax, next(iter(results.values())))
-    else:
-        variances(ax, results)
-    legend_above(ax)
-    return figure
+    return with_legend(sheet, results, plot_variance, variances, 0.2)
 
 
-def _components(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
+@of_one
+def components_figure(sheet: Sheet, result: PCA) -> Figure:
     """Draw the first components' scores against position, or as maps of the grid."""
-    (result,) = results.values()
     on_grid = isinstance(result.layout, Grid)
     count = min(COMPONENTS, result.scores.shape[1])
     columns = min(count, sheet.columns or (3 if on_grid or not sheet.narrow else 2))
@@ -215,16 +218,16 @@ def _components(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) 
     return figure
 
 
-def _trajectory(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
+@of_one
+def trajectory_figure(sheet: Sheet, result: PCA) -> Figure:
     """Draw the path through the first two components, and through three where there are."""
-    (result,) = results.values()
     three = result.scores.shape[1] > 2
-    shape = (1, 1) if not three else (2, 1) if sheet.narrow else (1, 2)
+    shape = sheet.beside(1 + three)
     height = {(1, 1): 0.8 * min(sheet.width, 4), (2, 1): 1.62 * sheet.width}
     figure = sheet.figure(height.get(shape, 0.44 * sheet.width))
     flat = figure.add_subplot(*shape, 1)
     axes: list[Any] = [flat]
-    colors = plane(flat, result)
+    colors = path_plane(flat, result)
     if three:
         axes.append(figure.add_subplot(*shape, 2, projection="3d"))
         space(axes[1], result)
@@ -235,10 +238,3 @@ def _trajectory(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) 
     label = "row" if isinstance(result.layout, Grid) else "position"
     figure.colorbar(colors, ax=axes, label=label, aspect=30, shrink=0.9, pad=0.02)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {
-    "variance": _variance,
-    "components": _components,
-    "trajectory": _trajectory,
-}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from posprobe.analyses.probes_held_out import AbsoluteProbe
-from posprobe.figures.common import Builder, nothing, one_each
+from posprobe.figures.common import Builder, note, nothing, one_each
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from posprobe.analyses.probes import Probes
-    from posprobe.analyses.probes_held_out import OrderProbe
-    from posprobe.analyses.probes_published import PublishedProbe
 
 
 class _Line(NamedTuple):
@@ -24,11 +22,11 @@ class _Line(NamedTuple):
     error: float
     spread: float
     chance: float
-    text: str
-    published: bool
+    form: str
+    published: bool = False
 
 
-def plot(ax: Axes, result: Probes | AbsoluteProbe) -> None:
+def plot_probes(ax: Axes, result: Probes | AbsoluteProbe) -> None:
     """Draw each probe's error as a share of its own chance level, the number itself beside it.
 
     A single probe of the position is drawn by its predictions.
@@ -36,10 +34,7 @@ def plot(ax: Axes, result: Probes | AbsoluteProbe) -> None:
     if isinstance(result, AbsoluteProbe):
         _predictions(ax, result)
         return
-    lines = [
-        *_absolute(result.absolute_published, result.absolute_blocked),
-        *_order(result.order_published, result.order_disjoint),
-    ]
+    lines = list(_lines(result))
     if not lines:
         nothing(ax, result.undefined or "there are no probes")
         return
@@ -53,7 +48,7 @@ def plot(ax: Axes, result: Probes | AbsoluteProbe) -> None:
             fmt="s" if line.published else "o", color=RED if line.published else BLUE,
             markerfacecolor="white" if line.published else BLUE,
         )  # fmt: skip
-        ax.annotate(line.text, (share, y), (0, 5), textcoords="offset points", ha="center")
+        note(ax, f"{line.error:{line.form}}", (share, y), (0, 5), ha="center")
     ax.set_yticks(height, [line.label for line in lines])
     ax.tick_params(axis="y", length=0)
     ax.set(xlabel="error as a share of its chance level (0: none, 1: chance)")
@@ -83,44 +78,28 @@ def _predictions(ax: Axes, result: AbsoluteProbe) -> None:
     ax.legend(loc="upper left", markerscale=3)
 
 
-def _absolute(published: PublishedProbe | None, sound: AbsoluteProbe | None) -> list[_Line]:
-    lines = []
-    if published is not None:
-        text = f"{published.mean:.3g}"
-        lines.append(
-            _Line("position, as published", published.mean, published.sd or 0.0, published.chance,
-                  text, published=True)
-        )  # fmt: skip
-    if sound is not None:
-        lines += [
-            _Line(label, error, 0.0, chance, f"{error:.3g}", published=False)
-            for label, error, chance in (
-                ("position, random folds", sound.mae_shuffled, sound.chance_shuffled),
-                ("position, inner blocks", sound.interpolation, sound.chance_interpolation),
-                ("position, outer blocks", sound.extrapolation, sound.chance_extrapolation),
-            )
-        ]
-    return lines
-
-
-def _order(published: PublishedProbe | None, sound: OrderProbe | None) -> list[_Line]:
-    lines = []
-    if published is not None:
-        lines.append(
-            _Line("order, as published", published.mean, published.sd or 0.0, published.chance,
-                  f"{published.mean:.1%}", published=True)
-        )  # fmt: skip
-    if sound is not None:
-        chance = float(sound.chance.mean())
-        for label, error, spread in (
-            ("order, unseen positions", sound.error, sound.sd),
-            ("order, unseen blocks", float(sound.blocked.mean()), sound.blocked_sd),
-        ):
-            lines.append(
-                _Line(label, error, spread or 0.0, chance, f"{error:.1%}",
-                      published=False)
+def _lines(result: Probes) -> Iterator[_Line]:
+    for what, form, published in (
+        ("position", ".3g", result.absolute_published),
+        ("order", ".1%", result.order_published),
+    ):
+        if published is not None:
+            yield _Line(
+                f"{what}, as published", published.mean, published.sd or 0.0, published.chance,
+                form, published=True,
             )  # fmt: skip
-    return lines
+        if what == "position" and (sound := result.absolute_blocked) is not None:
+            for rows, error, level in (
+                ("random folds", sound.mae_shuffled, sound.chance_shuffled),
+                ("inner blocks", sound.interpolation, sound.chance_interpolation),
+                ("outer blocks", sound.extrapolation, sound.chance_extrapolation),
+            ):
+                yield _Line(f"position, {rows}", error, 0.0, level, form)
+        if what == "order" and (order := result.order_disjoint) is not None:
+            chance = float(order.chance.mean())
+            yield _Line("order, unseen positions", order.error, order.sd or 0.0, chance, form)
+            blocked = float(order.blocked.mean())
+            yield _Line("order, unseen blocks", blocked, order.blocked_sd or 0.0, chance, form)
 
 
-FIGURES: Mapping[str, Builder] = {"probes": one_each(plot, 2.6, width=4.6)}
+probes_figure: Builder = one_each(plot_probes, 2.6, width=4.6)

@@ -82,11 +82,13 @@ def image_of(
     colors
         Colour map and range.
     """
-    draw = _tiles if isinstance(layout, Grid) else _stripes
     rows = max(2, MAX_ROWS // max(map(len, layers.values())))
     chosen = spread(list(layers), MAX_LAYERS if isinstance(layout, Grid) else rows)
     shown = {number: layers[number] for number in chosen}
-    image = draw(ax, shown, prepared, causal=causal, **colors)
+    if isinstance(layout, Grid):
+        image = _tiles(ax, shown, prepared, **colors)
+    else:
+        image = _stripes(ax, shown, prepared, causal=causal, **colors)
     part = f" ({len(shown)} of {len(layers)} shown)" if len(shown) < len(layers) else ""
     ax.set_ylabel(f"layer{part}" if len(layers) > 1 else f"head of layer {chosen[0]}")
     return image
@@ -134,8 +136,6 @@ def _tiles(
     ax: Axes,
     layers: Mapping[int, NDArray[np.float64]],
     prepared: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    *,
-    causal: bool,  # noqa: ARG001 - patches have no order
     **colors: Any,
 ) -> AxesImage:
     """Draw a tile per head by displacement, the query in the middle: layers down, heads across."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, balanced, panels
+from posprobe.figures.common import Builder, balanced, note, panels
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED, signed
 from posprobe.layouts import Grid, Layout, Sequence as Line
@@ -53,7 +53,7 @@ class _Values:
 _Heads: TypeAlias = "Heads | _Values"
 
 
-def plot(ax: Axes, result: Heads | RelativeBias) -> None:
+def plot_heads(ax: Axes, result: Heads | RelativeBias) -> None:
     """Draw every head: its curve by offset, or a tile by displacement."""
     drawn: _Heads
     if isinstance(result, RelativeBias):
@@ -265,9 +265,9 @@ def _tiles_by_layer(figure: Figure, layers: Mapping[str, Heads]) -> None:
     ax.set_yticks(ax.get_yticks(), list(shown))
     for at, heads in zip(ax.get_yticks(), shown.values(), strict=True):
         if len(heads.curves) > MAX_HEADS:
-            ax.annotate(
-                f"+{len(heads.curves) - MAX_HEADS}", (1, at), (2, 0), va="center",
-                xycoords=("axes fraction", "data"), textcoords="offset points", color=MUTED,
+            note(
+                ax, f"+{len(heads.curves) - MAX_HEADS}", (1, at), (2, 0), va="center",
+                xycoords=("axes fraction", "data"), color=MUTED,
             )  # fmt: skip
     more = any(len(heads.curves) > MAX_HEADS for heads in layers.values())
     ax.set_xlabel("head" + (" (+: further heads, not drawn)" if more else ""))
@@ -327,7 +327,7 @@ def color_map(quantity: str) -> Colormap:
 
 
 def suited(results: Mapping[str, Heads], sheet: Sheet) -> str:
-    """Choose the figure of `FIGURES` that so many heads can be read in."""
+    """Choose the figure of `HEAD_FIGURES` that so many heads can be read in."""
     heads = max(len(found.curves) for found in results.values())
     if isinstance(next(iter(results.values())).layout, Grid):
         return "maps" if len(results) == 1 or heads == 1 else "mosaic"
@@ -400,7 +400,8 @@ def _wrapped(figure: Figure) -> Figure:
     return figure
 
 
-FIGURES: Mapping[str, Builder] = {
+#: By the number of heads and encodings that they suit.
+HEAD_FIGURES: Mapping[str, Builder] = {
     "curves": _curves,
     "stripes": _stripes,
     "maps": _maps,

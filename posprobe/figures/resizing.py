@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, balanced, panels, plain, styled
+from posprobe.figures.common import Builder, balanced, curves, panels, plain
 from posprobe.figures.relative import color_map
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import MUTED
@@ -43,13 +43,10 @@ def _cosines(
 
 def _norms(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw ``norms`` of the references, ``[n]`` by label, by position."""
-    figure = sheet.figure(2.8)
-    ax = figure.subplots()
-    norms = dict(references["norms"])
-    before = norms.pop("before")
-    ax.plot(np.arange(len(before)), before, color=MUTED, linewidth=2.5, label="before")
-    for __, lengths, look in styled(norms):
-        ax.plot(np.arange(len(lengths)), lengths, **look)
+    norms = references["norms"].items()
+    figure, ax = curves(
+        sheet, {how: (np.arange(len(found)), found) for how, found in norms}, grey="before"
+    )
     ax.set(xlabel="position", ylabel="norm", ylim=(0, None))
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
@@ -57,34 +54,33 @@ def _norms(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) ->
 
 def _losses(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw ``losses`` of the references, ``[n]`` by label, by position; means of neighbours."""
-    figure = sheet.figure(2.8)
-    ax = figure.subplots()
-    losses = dict(references["losses"])
-    before = losses.pop("before")
-    for loss, look in ((before, {"color": MUTED, "linewidth": 2.5, "label": "before"}), *(
-        (loss, look) for __, loss, look in styled(losses)
-    )):  # fmt: skip
-        parts = np.array_split(np.flatnonzero(np.isfinite(loss)), min(POINTS, len(loss)))
-        kept = [part for part in parts if part.size]
-        ax.plot([part.mean() for part in kept], [loss[part].mean() for part in kept], **look)
-    ax.axvline(len(before) - 0.5, color=MUTED, linewidth=0.8)
+    losses = references["losses"]
+    figure, ax = curves(
+        sheet, {how: _averaged(loss) for how, loss in losses.items()}, grey="before"
+    )
+    ax.axvline(len(losses["before"]) - 0.5, color=MUTED, linewidth=0.8)
     ax.set(xlabel="position in the context", ylabel="loss (nats)")
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
+def _averaged(loss: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return middles and means of neighbouring positions."""
+    parts = np.array_split(np.flatnonzero(np.isfinite(loss)), min(POINTS, len(loss)))
+    kept = [part for part in parts if part.size]
+    return np.array([p.mean() for p in kept]), np.array([loss[p].mean() for p in kept])
+
+
 #: Of ways of resizing a table.
-FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms, "losses": _losses}
+WAY_FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms, "losses": _losses}
 
 
 def _wavelengths(
     sheet: Sheet, results: Mapping[str, NDArray[np.float64]], references: Mapping[str, Any]
 ) -> Figure:
     """Draw wavelengths ``[pairs]`` by rule, with both lengths."""
-    figure = sheet.figure(2.8)
-    ax = figure.subplots()
-    for __, wavelength, look in styled(results):
-        ax.plot(np.arange(len(wavelength)), wavelength, **look)
+    rules = results.items()
+    figure, ax = curves(sheet, {name: (np.arange(len(found)), found) for name, found in rules})
     for name in ("training", "to"):
         ax.axhline(references[name], color=MUTED, linewidth=0.8)
     ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions)")
@@ -95,10 +91,8 @@ def _wavelengths(
 
 def _decay(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw the mean rotation ``[k]`` at each ``distance`` by rule."""
-    figure = sheet.figure(2.8)
-    ax = figure.subplots()
-    for __, kernel, look in styled(references["kernels"]):
-        ax.plot(references["distance"], kernel, **look)
+    distance, kernels = references["distance"], references["kernels"]
+    figure, ax = curves(sheet, {name: (distance, kernel) for name, kernel in kernels.items()})
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.axvline(references["training"], color=MUTED, linewidth=0.8)
     ax.set(xscale="log", xlabel="distance (positions)", ylabel="mean rotation")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.rotation import SAME
 from posprobe.encodings import wavelengths
-from posprobe.figures.common import Builder, plain
+from posprobe.figures.common import note, plain
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, MUTED, RED
 from posprobe.schemes import Rotary
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses import Rotation
+    from posprobe.analyses.rotation import Rotation
 
 
-def plot(ax: Axes, result: Rotation | Rotary) -> None:
+def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
     """Draw each pair's wavelength beside the context lengths."""
     if isinstance(result, Rotary):
         lengths = map(result.seen, (result.training_length, result.max_positions))
@@ -54,8 +54,8 @@ def _ladder(
             ax.axhline(length, color=RED, linewidth=0.8, linestyle=dash)
             what = f"{name} length, {length}" if len(lengths) > 1 else f"length {length}"
             below = name == "training" and "target" in lengths
-            ax.annotate(what, (0, length), (2, -2 if below else 2),
-                        textcoords="offset points", va="top" if below else "bottom")  # fmt: skip
+            away = (2, -2 if below else 2)
+            note(ax, what, (0, length), away, va="top" if below else "bottom")
     if target and (never := wavelength > target).any():
         for start in pair[never & ~np.concatenate([[False], never[:-1]])]:
             run = np.argmin(never[start:]) if not never[start:].all() else never[start:].size
@@ -84,10 +84,8 @@ def decay(ax: Axes, result: Rotation) -> None:
     ax.plot(distance, result.kernel[later], color=BLUE, label="mean rotation")
     if result.first_negative is not None and result.first_negative <= distance[-1]:
         ax.plot([result.first_negative], [0], "o", color=RED, markersize=3.5)
-        ax.annotate(
-            f"first negative: {result.first_negative}", (result.first_negative, 0), (-3, -4),
-            textcoords="offset points", ha="right", va="top",
-        )  # fmt: skip
+        said, at = f"first negative: {result.first_negative}", (result.first_negative, 0)
+        note(ax, said, at, (-3, -4), ha="right", va="top")
     along = "" if result.axes == 1 else " along one axis"
     ax.set(
         xscale="log",
@@ -100,14 +98,14 @@ def decay(ax: Axes, result: Rotation) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
-def _rotation(sheet: Sheet, results: Mapping[str, Rotation], _: Mapping[str, Any]) -> Figure:
+def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Mapping[str, Any]) -> Figure:
     """Draw each ladder of wavelengths, and beside it how the mean rotation falls."""
     count = len(results)
     shape = (2 * count, 1) if sheet.narrow else (count, 2)
     figure = sheet.figure((2.2 if sheet.narrow else 2.7) * shape[0])
     axes = figure.subplots(*shape, squeeze=False).reshape(count, 2)
     for (left, right), (name, result) in zip(axes, results.items(), strict=True):
-        plot(left, result)
+        plot_rotation(left, result)
         decay(right, result)
         if sheet.width <= 6:
             for ax in (left, right):
@@ -117,6 +115,3 @@ def _rotation(sheet: Sheet, results: Mapping[str, Rotation], _: Mapping[str, Any
         elif not sheet.exact:
             figure.suptitle(name)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"rotation": _rotation}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, spread
+from posprobe.figures.common import of_one, spread
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED, RED
 
@@ -24,7 +24,7 @@ MAX_LAYERS, MAX_HEADS = 12, 8
 MARKS = (0, 8, 64, 512, 4096)
 
 
-def plot(ax: Axes, result: RotaryUse) -> None:
+def plot_rotary_use(ax: Axes, result: RotaryUse) -> None:
     """Draw the measured curve of every head, coloured from its first layer to its last."""
     from matplotlib import colormaps
 
@@ -42,9 +42,9 @@ def _distances(curve: NDArray[np.float64], result: RotaryUse, head: HeadUse) -> 
     return np.arange(first, first + len(curve))
 
 
-def _curves(sheet: Sheet, results: Mapping[str, RotaryUse], _: Mapping[str, Any]) -> Figure:
+@of_one
+def rotary_curves_figure(sheet: Sheet, found: RotaryUse) -> Figure:
     """Draw both curves of every head: layers down, heads across, one range per layer."""
-    (found,) = results.values()
     rows = _chosen(found)
     across = max(map(len, rows))
     every = max(len(_of_layer(found, row[0].layer)) for row in rows)
@@ -110,9 +110,9 @@ def _one_head(ax: Axes, found: RotaryUse, head: HeadUse) -> None:
     ax.tick_params(labelsize=6, pad=1, length=2)
 
 
-def _usage(sheet: Sheet, results: Mapping[str, RotaryUse], _: Mapping[str, Any]) -> Figure:
+@of_one
+def rotary_usage_figure(sheet: Sheet, found: RotaryUse) -> Figure:
     """Draw which pairs hold each head's strength, and which its curve: fastest pair on top."""
-    (found,) = results.values()
     titles = ("share of the head's usage", "share of its curve")
     across = len(titles) if not sheet.narrow else 1
     figure = sheet.figure(2.6 * (len(titles) // across))
@@ -170,6 +170,3 @@ def _turning(ax: Axes, found: RotaryUse) -> None:
             solid_capstyle="butt",
         )  # fmt: skip
     ax.tick_params(length=2)
-
-
-FIGURES: Mapping[str, Builder] = {"rotary_curves": _curves, "rotary_usage": _usage}

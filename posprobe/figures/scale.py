@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 BINS = 60
 
 
-def plot(ax: Axes, result: Scale) -> None:
+def plot_scale(ax: Axes, result: Scale) -> None:
     """Draw the norms of positions and of tokens as histograms on one axis, their means as lines."""
     drawn = (
         (result.position_norms, "positions", BLUE, "-"),
@@ -50,4 +49,4 @@ def plot(ax: Axes, result: Scale) -> None:
     ax.legend(loc="best")
 
 
-FIGURES: Mapping[str, Builder] = {"scale": one_each(plot, 2.4, width=4.6)}
+scale_figure: Builder = one_each(plot_scale, 2.4, width=4.6)

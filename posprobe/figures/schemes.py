@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from posprobe.analyses.heads import Heads
 from posprobe.analyses.rotation import Rotation
 from posprobe.analyses.smoothness import Smoothness
-from posprobe.figures import alibi, relative, rotary, smoothness
+from posprobe.figures.alibi import slopes_figure
 from posprobe.figures.kernels import kernel_map
+from posprobe.figures.relative import CENTRED, HEAD_FIGURES, shared_range, suited
+from posprobe.figures.rotary import rotation_figure
 from posprobe.figures.sheet import REPORT, Sheet
+from posprobe.figures.smoothness import depth_figure
 from posprobe.figures.styles import printable
 from posprobe.layouts import Grid
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import Result
+    from posprobe.figures.common import Builder
 
 Make: TypeAlias = "Callable[[], Figure]"
 
@@ -72,16 +76,15 @@ def scheme_figures(
         for (_, quantity), layers in biases.items():
             ending = "" if quantity == "bias" else "_cosine"
             for name, shown in _shared(layers):
-                kind = relative.suited(shown, REPORT)
-                yield name + ending, partial(relative.FIGURES[kind], REPORT, shown, {})
+                kind = suited(shown, REPORT)
+                yield name + ending, partial(HEAD_FIGURES[kind], REPORT, shown, {})
         if len(smooth) > ALONE:
             windows = biases.get((True, "bias")) or biases.get((False, "bias")) or {}
-            depth = smoothness.FIGURES["depth"]
-            yield "depth", partial(depth, REPORT, smooth, {"heads": windows})
-        for kind, build, alone in (
-            ("rotation", rotary.FIGURES["rotation"], rotations),
-            ("slopes", alibi.FIGURES["slopes"], linear),
-        ):
+            yield "depth", partial(depth_figure, REPORT, smooth, {"heads": windows})
+        single: dict[str, tuple[Builder, Mapping[str, Any]]] = {
+            "rotation": (rotation_figure, rotations), "slopes": (slopes_figure, linear),
+        }  # fmt: skip
+        for kind, (build, alone) in single.items():
             for k, (name, one) in enumerate(islice(alone.items(), ALONE)):
                 yield _numbered(kind, k), partial(build, REPORT, {name: one}, {})
         if len(records) <= ALONE:
@@ -92,8 +95,8 @@ def scheme_figures(
 
 def _shared(layers: Mapping[str, Heads]) -> Iterator[tuple[str, dict[str, Heads]]]:
     """Pick the encodings that share a figure, and its name: few that are large have their own."""
-    alone = [relative.suited({name: heads}, REPORT) for name, heads in layers.items()]
-    together = relative.suited(layers, REPORT)
+    alone = [suited({name: heads}, REPORT) for name, heads in layers.items()]
+    together = suited(layers, REPORT)
     if len(layers) > ALONE or together == "maps" or "stripes" in alone:
         yield together, dict(layers)
         return
@@ -136,14 +139,14 @@ def _kernels(sheet: Sheet, records: Mapping[str, Scheme]) -> Figure:
     for ax, (name, record) in zip(axes, records.items(), strict=True):
         kernel = record.kernel(_positions(record)).mean(axis=0)
         quantity = record.quantity if isinstance(record, RelativeBias) else "bias"
-        label = relative.CENTRED[quantity].replace("the head's", "its")
+        label = CENTRED[quantity].replace("the head's", "its")
         if isinstance(record, Rotary):
             quantity, label = "cosine", "mean rotation"
         causal = not isinstance(record, Rotary) and record.causal
         if quantity == "bias":
             known = np.tril(np.ones_like(kernel, dtype=bool)) if causal else kernel == kernel
             kernel = kernel - kernel[known].mean()
-            limit, extend = relative.shared_range([kernel[known]], quantity)
+            limit, extend = shared_range([kernel[known]], quantity)
         else:
             limit, extend = 1.0, "neither"
         image = kernel_map(ax, kernel, limit, quantity, causal=causal)

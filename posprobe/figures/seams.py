@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posprobe.figures.common import Builder, extremes, nothing, one_each
+from posprobe.figures.common import Builder, extremes, note, nothing, one_each
 from posprobe.figures.styles import BLUE, INK, RED
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 NAMED = 12
 
 
-def plot(ax: Axes, result: Seams) -> None:
+def plot_seams(ax: Axes, result: Seams) -> None:
     """Draw the adjacent centred cosine against position, with seams and special rows marked."""
     if result.undefined:
         nothing(ax, result.undefined)
@@ -34,10 +33,10 @@ def plot(ax: Axes, result: Seams) -> None:
                    label="seam" if k == 0 else None)  # fmt: skip
         if k < NAMED:
             late = left > n / 2
-            ax.annotate(
-                f"{result.start + left} | {result.start + right}", (x, 0.04),
-                xycoords=("data", "axes fraction"), xytext=(-3 if late else 3, 0),
-                textcoords="offset points", ha="right" if late else "left",
+            note(
+                ax, f"{result.start + left} | {result.start + right}", (x, 0.04),
+                (-3 if late else 3, 0), xycoords=("data", "axes fraction"),
+                ha="right" if late else "left",
             )  # fmt: skip
     rows = np.array([found.row for found in result.special], dtype=int)
     if rows.size:
@@ -50,10 +49,10 @@ def plot(ax: Axes, result: Seams) -> None:
             first, last = (result.start + rows[group[[0, -1]]]).tolist()
             lowest = group[np.argmin(height[group])]
             late = rows[lowest] > n / 2
-            ax.annotate(
-                f"{first}" if first == last else f"{first}\N{EN DASH}{last}",
+            note(
+                ax, f"{first}" if first == last else f"{first}\N{EN DASH}{last}",
                 (result.start + rows[lowest], height[lowest]), (-5 if late else 5, 0),
-                textcoords="offset points", ha="right" if late else "left", va="center",
+                ha="right" if late else "left", va="center",
             )  # fmt: skip
     ax.set(xlabel="position", ylabel="adjacent centred cosine")
     low = float(np.nanmin(result.cosines)) if np.isfinite(result.cosines).any() else 0.0
@@ -63,4 +62,4 @@ def plot(ax: Axes, result: Seams) -> None:
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0)
 
 
-FIGURES: Mapping[str, Builder] = {"seams": one_each(plot, 2.1)}
+seams_figure: Builder = one_each(plot_seams, 2.1)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder
 from posprobe.figures.sheet import Sheet, legend_above
 from posprobe.figures.styles import BLUE, INK, LINES, MUTED, RED
 
@@ -25,15 +24,18 @@ FAR = 30
 LINE, PANEL = 0.15, 0.95
 
 
-def _values(values: Sequence[float | None]) -> Any:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
 def _number(ax: Axes, label: str, steps: Sequence[int], entry: Mapping[str, Any]) -> None:
     """Draw one number, and the sinusoid's value."""
-    sinusoid = _values(entry["sinusoid"])
+    sinusoid = np.array(entry["sinusoid"], dtype=float)
     ax.plot(steps, sinusoid, color=RED, linestyle=(0, (3, 1.2)), linewidth=0.9, label="sinusoid")
-    ax.plot(steps, _values(entry["values"]), color=BLUE, marker="o", markersize=2, label="table")
+    ax.plot(
+        steps,
+        np.array(entry["values"], dtype=float),
+        color=BLUE,
+        marker="o",
+        markersize=2,
+        label="table",
+    )
     ax.set_title(label, pad=2, fontsize="medium")
     ax.locator_params(axis="y", nbins=3)
     ax.margins(y=0.1)
@@ -41,7 +43,7 @@ def _number(ax: Axes, label: str, steps: Sequence[int], entry: Mapping[str, Any]
 
 def _path(ax: Axes, steps: Sequence[int], path: Mapping[str, Sequence[float | None]]) -> None:
     for (label, values), (colour, dash) in zip(path.items(), LINES, strict=False):
-        ax.plot(steps, _values(values), color=colour, linestyle=dash, label=label)
+        ax.plot(steps, np.array(values, dtype=float), color=colour, linestyle=dash, label=label)
     ax.set_ylim(0, None)
     ax.locator_params(axis="y", nbins=3)
     legend_above(ax)
@@ -64,7 +66,7 @@ def _answers(ax: Axes, steps: Sequence[int], answers: Mapping[str, Sequence[str 
     ax.spines["left"].set_visible(False)
 
 
-def _series(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+def series_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw ``steps``, ``numbers`` by label, ``path`` and ``answers`` of the references."""
     steps, numbers, answers = (references[name] for name in ("steps", "numbers", "answers"))
     heights = [PANEL] * len(numbers) + [PANEL + 0.4]
@@ -92,6 +94,3 @@ def _series(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -
     axes[-1].set_xlabel("step")
     axes[-1].xaxis.label.set_color(INK)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"series": _series}

@@ -56,6 +56,10 @@ class Sheet:
         """Whether the sheet is a slide rather than a page of paper."""
         return self.limit < LOW
 
+    def beside(self, count: int) -> tuple[int, int]:
+        """Return rows and columns of so many panels: below each other on a narrow sheet."""
+        return (count, 1) if self.narrow else (1, count)
+
     @property
     def plain(self) -> float:
         """Height in inches of a plain drawing without its legend."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, nothing
+from posprobe.figures.common import cross, nothing
 from posprobe.figures.sheet import Sheet
-from posprobe.figures.styles import BLUE, GRID, INK, MUTED
+from posprobe.figures.styles import BLUE, INK, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
     from posprobe.analyses import Shift
 
 #: Periods written beside the circle, and the angle in radians that each needs.
-LABELS = 8
-APART = 0.17
+LABELLED_MODES = 8
+TURN_APART = 0.17
 #: Share of the variance from which a mode is labelled even close to another.
 STRONG = 0.05
 #: Distance from 1 within which all modes lie where the drawing is enlarged.
 SLOW = 0.3
 
 
-def plot(ax: Axes, result: Shift) -> None:
+def plot_shift(ax: Axes, result: Shift) -> None:
     """Draw the eigenvalues in the complex plane, with periods beside the unit circle."""
     if result.skill is None:
         nothing(ax, result.undefined)
         return
     turn = np.linspace(0, 2 * np.pi, 361)
-    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
-    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
+    cross(ax)
     ax.plot(np.cos(turn), np.sin(turn), color=MUTED, linewidth=0.7, zorder=1)
     every = result.eigenvalues
     ax.plot(every.real, every.imag, ".", color=MUTED, markersize=2.5, label="other", zorder=2)
@@ -56,7 +55,7 @@ def plot(ax: Axes, result: Shift) -> None:
     slow = 0 < reach < SLOW
     if slow:
         limit = 1.3 * reach
-        chosen = np.argsort(-result.shares)[:LABELS]
+        chosen = np.argsort(-result.shares)[:LABELLED_MODES]
         chosen = chosen[np.argsort(modes[chosen].imag)]
         heights = _spread(modes[chosen].imag, 0.2 * limit, limit)
         places = [(1 + 0.75 * limit, y) for y in heights]
@@ -66,7 +65,7 @@ def plot(ax: Axes, result: Shift) -> None:
         # A single stray eigenvalue must not shrink the circle.
         limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
         chosen = _labelled(result, angle)
-        turns = _spread(angle[chosen], APART, np.pi)
+        turns = _spread(angle[chosen], TURN_APART, np.pi)
         places = [(1.16 * np.cos(place), 1.16 * np.sin(place)) for place in turns]
         room = 1.45 if turns and turns[-1] > 0.6 * np.pi else 1.1
         ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit))
@@ -100,11 +99,13 @@ def _labelled(result: Shift, angle: NDArray[np.float64]) -> NDArray[np.intp]:
     order = np.lexsort((-result.shares, ~result.rotations))
     chosen: list[int] = []
     for mode in order.tolist():
-        if all(abs(angle[mode] - angle[other]) >= APART for other in chosen):
+        if all(abs(angle[mode] - angle[other]) >= TURN_APART for other in chosen):
             chosen.append(mode)
     rest = [mode for mode in order.tolist() if mode not in chosen]
     chosen += [mode for mode in rest if result.shares[mode] >= STRONG]
-    return np.sort(np.array(chosen[:LABELS], dtype=np.intp))[::-1]  # periods rise, angles fall
+    return np.sort(np.array(chosen[:LABELLED_MODES], dtype=np.intp))[
+        ::-1
+    ]  # periods rise, angles fall
 
 
 def _spread(rising: NDArray[np.float64], apart: float, most: float) -> list[float]:
@@ -116,17 +117,15 @@ def _spread(rising: NDArray[np.float64], apart: float, most: float) -> list[floa
     return [place - excess for place in places]
 
 
-def _shift(sheet: Sheet, results: Mapping[str, Shift], _: Mapping[str, Any]) -> Figure:
+def shift_figure(sheet: Sheet, results: Mapping[str, Shift], _: Mapping[str, Any]) -> Figure:
+    """Draw the eigenvalues of each table."""
     size = min(sheet.width, 4.0)
     figure = sheet.figure(0.95 * size * len(results), width=3.8, compressed=True)
     axes = figure.subplots(len(results), 1, squeeze=False)[:, 0]
     for ax, result in zip(axes, results.values(), strict=True):
-        plot(ax, result)
+        plot_shift(ax, result)
         ax.legend(
             loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.3,
             borderaxespad=0, columnspacing=1.0,
         )  # fmt: skip
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"shift": _shift}

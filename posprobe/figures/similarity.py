@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.figures.common import (
-    Builder,
     area,
     balanced,
     extremes,
@@ -36,7 +35,7 @@ LARGEST = 3.4
 MARKS = (-1, -0.5, 0, 0.5, 1)
 
 
-def plot(ax: Axes, result: Similarity) -> None:
+def plot_similarity(ax: Axes, result: Similarity) -> None:
     """Draw the cosine matrix of the rows as stored."""
     image = heat_map(ax, result.raw, result.start)
     ax.figure.colorbar(image, ax=ax, label="cosine")
@@ -154,7 +153,7 @@ def matrices(
     figure.colorbar(image, ax=axes, label="cosine", ticks=MARKS, pad=0.03, **place)
 
 
-def _similarity(
+def similarity_figure(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw a cosine matrix per table on one range (Wang & Chen 2020, figure 1).
@@ -162,16 +161,10 @@ def _similarity(
     Unless ``centred`` of the references says which, a single table is drawn as stored and with its
     mean row subtracted, and several as stored.
     """
-    centred = references.get("centred")
-    if len(results) == 1 and centred is None:
+    shown = one_of_each(results, centred=bool(references.get("centred")))
+    if len(results) == 1 and references.get("centred") is None:
         (only,) = results.values()
-        cosines = {"rows as stored": only.raw, "mean row subtracted": only.centered}
-        shown = [(title, only, cosine) for title, cosine in cosines.items()]
-    else:
-        shown = [
-            (name, result, result.centered if centred else result.raw)
-            for name, result in results.items()
-        ]
+        shown = [("rows as stored", only, only.raw), ("mean row subtracted", only, only.centered)]
     most = sheet.columns or (3 if sheet.narrow else 4)
     rows, columns = balanced(len(shown), most)
     side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
@@ -181,7 +174,14 @@ def _similarity(
     return figure
 
 
-def _profile(
+def one_of_each(
+    results: Mapping[str, Similarity], *, centred: bool
+) -> list[tuple[str, Similarity, Cosine]]:
+    """Return the label, the result and the matrix of each table that are drawn."""
+    return [(name, one, one.centered if centred else one.raw) for name, one in results.items()]
+
+
+def profile_figure(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the mean cosine by offset; on a grid, a map by displacement per table."""
@@ -218,6 +218,3 @@ def _displacements(sheet: Sheet, results: Mapping[str, Similarity], centred: boo
     label = f"mean {'raw' if centred is False else 'centred'} cosine"
     figure.colorbar(axes.flat[0].images[0], ax=axes, label=label, ticks=MARKS, aspect=25, pad=0.03)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"similarity": _similarity, "profile": _profile}

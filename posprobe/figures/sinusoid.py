@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses.pursuit import ENOUGH
-from posprobe.figures.common import Builder, nothing, plain
+from posprobe.figures.common import note, nothing, plain
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, INK, MUTED, RED
 
@@ -24,7 +24,7 @@ LABELLED = 0.03
 WIDE, TALL = 3, 0.09
 
 
-def plot(ax: Axes, result: SinusoidFit) -> None:
+def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
     """Draw the share explained by 1, 2, 3 … sinusoids, with the first ones' periods."""
     lines = result.sinusoids
     if lines is None or not lines.share.size:
@@ -42,10 +42,8 @@ def plot(ax: Axes, result: SinusoidFit) -> None:
         room = k - last[0] >= WIDE or lines.share[k] - last[1] >= TALL
         if gained[k] >= LABELLED and room:
             last = (k, lines.share[k])
-            ax.annotate(
-                f"{period:.0f}" if period >= 100 else f"{period:.1f}", (k + 1, lines.share[k]),
-                (3, -3), textcoords="offset points", va="top",
-            )  # fmt: skip
+            said = f"{period:.0f}" if period >= 100 else f"{period:.1f}"
+            note(ax, said, (k + 1, lines.share[k]), (3, -3), va="top")
     ax.axhline(ENOUGH, color=MUTED, linewidth=0.5)
     ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.5, max(len(count), 4) + 0.7)
@@ -53,7 +51,7 @@ def plot(ax: Axes, result: SinusoidFit) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
-def base(ax: Axes, result: SinusoidFit) -> None:
+def plot_base(ax: Axes, result: SinusoidFit) -> None:
     """Draw the resemblance to sinusoids of other bases, and the best where one stands out."""
     fit = result.base
     if fit is None or not fit.bases.size:
@@ -63,7 +61,7 @@ def base(ax: Axes, result: SinusoidFit) -> None:
     if fit.base is not None and fit.best is not None:
         ax.plot([fit.base], [fit.best], "o", color=RED, markersize=3)
         label = f"{float(f'{fit.base:.3g}'):.0f}"
-        ax.annotate(label, (fit.base, fit.best), (4, 2), textcoords="offset points")
+        note(ax, label, (fit.base, fit.best), (4, 2))
     elif fit.similar is not None and fit.similar[1] > fit.similar[0]:
         ax.axvspan(*fit.similar, color=MUTED, alpha=0.15, linewidth=0)
         ax.annotate(
@@ -76,15 +74,14 @@ def base(ax: Axes, result: SinusoidFit) -> None:
     plain(ax.xaxis)
 
 
-def _sinusoid(sheet: Sheet, results: Mapping[str, SinusoidFit], _: Mapping[str, Any]) -> Figure:
+def sinusoid_figure(
+    sheet: Sheet, results: Mapping[str, SinusoidFit], _: Mapping[str, Any]
+) -> Figure:
     """Draw both, below each other where the sheet is narrow."""
     shape = (2 * len(results), 1) if sheet.narrow else (len(results), 2)
     figure = sheet.figure(2.5 * shape[0])
     axes = figure.subplots(*shape, squeeze=False).reshape(-1, 2)
     for (left, right), result in zip(axes, results.values(), strict=True):
-        plot(left, result)
-        base(right, result)
+        plot_sinusoid(left, result)
+        plot_base(right, result)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"sinusoid": _sinusoid}

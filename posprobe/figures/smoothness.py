@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, nothing
+from posprobe.figures.common import nothing
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses import Smoothness
+    from posprobe.analyses.smoothness import Smoothness
 
 #: Most encodings that are named on an axis.
 NAMED = 24
 
 
-def plot(ax: Axes, result: Smoothness) -> None:
+def plot_smoothness(ax: Axes, result: Smoothness) -> None:
     """Draw the correlation of neighbouring distances per head over the permutations' 95 %."""
     head = np.arange(len(result.correlation))
     if not np.isfinite(result.correlation).any():
@@ -76,7 +76,7 @@ def _by_encoding(
     ax.margins(x=0.02)
 
 
-def _depth(
+def depth_figure(
     sheet: Sheet, results: Mapping[str, Smoothness], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the smoothness by encoding, below the windows of the ``heads`` of the references."""
@@ -97,6 +97,3 @@ def _depth(
     for ax in axes:
         ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"depth": _depth}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from posprobe.analyses import Spectrogram
 
 
-def plot(ax: Axes, result: Spectrogram) -> None:
+def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
     """Draw power over position and frequency in decibels below its peak, and the fastest line."""
     if result.length is None or result.step is None:
         nothing(ax, result.undefined)
@@ -42,4 +41,4 @@ def plot(ax: Axes, result: Spectrogram) -> None:
     ax.figure.colorbar(image, ax=ax, label="power (dB below peak)", aspect=25, pad=0.02)
 
 
-FIGURES: Mapping[str, Builder] = {"spectrogram": one_each(plot, 2.5)}
+spectrogram_figure: Builder = one_each(plot_spectrogram, 2.5)

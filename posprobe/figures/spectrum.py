@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, nothing, plain, styled
-from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
+from posprobe.figures.common import nothing, plain, styled, with_legend
+from posprobe.figures.sheet import Sheet, legend_above
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 from posprobe.layouts import Grid
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 APART = 0.45
 
 
-def plot(ax: Axes, result: Spectrum) -> None:
+def plot_spectrum(ax: Axes, result: Spectrum) -> None:
     """Draw the aggregate spectrum with its red-noise background and significant lines."""
     if result.undefined:
         nothing(ax, result.undefined)
@@ -115,29 +115,18 @@ def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     ax.legend(loc="lower left")
 
 
-def _spectrum(sheet: Sheet, results: Mapping[str, Spectrum], _: Mapping[str, Any]) -> Figure:
+def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Mapping[str, Any]) -> Figure:
     """Draw the power spectrum and, of a single sequence, each dimension's dominant frequency."""
     first = next(iter(results.values()))
     if len(results) > 1 or isinstance(first.layout, Grid):
         # The label of the vertical axis needs the height.
-        width = min(sheet.width, PLAIN)
-        figure = sheet.figure(sheet.plain + 0.3 + legend_height([*results, ""], width), width=width)
-        ax = figure.subplots()
-        if len(results) > 1:
-            shares(ax, results)
-        else:
-            plot(ax, first)
-        legend_above(ax)
-        return figure
+        return with_legend(sheet, results, plot_spectrum, shares, 0.3)
     figure = sheet.figure(4.4 if sheet.narrow else 2.8)
-    shape, ratios = ((2, 1), (1.0,)) if sheet.narrow else ((1, 2), (1.2, 1.0))
-    axes = figure.subplots(*shape, width_ratios=ratios)
-    plot(axes[0], first)
+    ratios = None if sheet.narrow else (1.2, 1.0)
+    axes = figure.subplots(*sheet.beside(2), width_ratios=ratios)
+    plot_spectrum(axes[0], first)
     ladder(axes[1], first)
     if sheet.narrow:
         for ax in axes:
             legend_above(ax, top=ax is axes[0])
     return figure
-
-
-FIGURES: Mapping[str, Builder] = {"spectrum": _spectrum}

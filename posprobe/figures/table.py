@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import MAX_CELLS, Builder, one_each, position_label
+from posprobe.figures.common import MAX_CELLS, one_each, position_label
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import signed
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from posprobe.tables import PositionTable
 
 
-def plot(ax: Axes, table: PositionTable) -> None:
+def plot_table(ax: Axes, table: PositionTable) -> None:
     """Draw the table itself, positions horizontal, clipped at the 99th percentile.
 
     Of more than `MAX_CELLS` rows or dimensions every second, third … is drawn, as the labels say.
@@ -48,10 +48,8 @@ def _every(what: str, step: int) -> str:
     return what if step == 1 else f"{what} (one in {step})"
 
 
-def _table(
+def table_figure(
     sheet: Sheet, results: Mapping[str, PositionTable], references: Mapping[str, Any]
 ) -> Figure:
-    return one_each(plot, 2.2 if sheet.narrow else 2.8)(sheet, results, references)
-
-
-FIGURES: Mapping[str, Builder] = {"table": _table}
+    """Draw each table below the other."""
+    return one_each(plot_table, 2.2 if sheet.narrow else 2.8)(sheet, results, references)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import nothing, pieces
+from posprobe.figures.common import cross, nothing, pieces
+from posprobe.figures.pca import ends, path_in_space
 from posprobe.figures.sheet import Sheet
-from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
+from posprobe.figures.styles import BLUE, MUTED, ONE_SIDED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,35 +26,31 @@ CARRIES = 0.5
 MANY_TURNS = 12
 
 
-def plot(ax: Axes, result: Winding) -> None:
+def plot_winding(ax: Axes, result: Winding) -> None:
     """Draw the path of the first pair in its plane, coloured by position."""
     if not result.pairs:
         nothing(ax, result.undefined or "no two components go round each other")
         return
-    plane(ax, result, result.pairs[0])
+    pair_plane(ax, result, result.pairs[0])
 
 
-def plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
+def pair_plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
     """Draw a pair in its plane, both components in units of the same size."""
     from matplotlib.collections import LineCollection
 
-    x, y = _circle(pair)
+    path = _circle(pair)
+    x, y = path.T
     colors, shade = _colors(result)
-    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
-    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
+    cross(ax)
     if pair.turns > MANY_TURNS:
         ax.scatter(x, y, c=colors.to_rgba(shade), s=3, linewidths=0)
     else:
-        steps, number = pieces(np.stack([x, y], axis=1))
+        steps, number = pieces(path)
         shown = colors.to_rgba(result.start + number)
         ax.add_collection(LineCollection(steps, colors=shown, linewidths=1.2, capstyle="round"))
         if len(x) <= 64:
             ax.scatter(x, y, c=colors.to_rgba(shade), s=10, linewidths=0, zorder=3)
-    for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):
-        ax.plot(
-            x[row], y[row], marker=mark, markersize=4, markerfacecolor=face, markeredgecolor=INK,
-            markeredgewidth=0.8, linestyle="none", zorder=4,
-        )  # fmt: skip
+    ends(ax, path, zorder=4)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.08)
     first, second = pair.components
@@ -67,39 +64,21 @@ def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
 
     Of more than `MANY_TURNS` turns the first are drawn.
     """
-    from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
-        Line3DCollection,
-    )
-
     shown = _drawn(pair)
-    x, y = (coordinate[:shown] for coordinate in _circle(pair))
     colors, shade = _colors(result)
     carried = pair.axis is not None and pair.axis_r2 >= CARRIES and pair.turns <= MANY_TURNS
     up = (result.scores[:, pair.axis] if carried and pair.axis is not None else shade)[:shown]
-    points = np.stack([x, y, up], axis=1)
+    points = np.column_stack([_circle(pair)[:shown], up])
     steps, number = pieces(points)
-    lines = Line3DCollection(steps, colors=colors.to_rgba(result.start + number), linewidths=1.5)
-    # Pieces of unequal length: the first releases of matplotlib 3.10 cannot find their limits.
-    ax.add_collection3d(lines, autolim=False)
-    for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):
-        ax.plot(
-            *points[row, :, None], marker=mark, markersize=4, markerfacecolor=face,
-            markeredgecolor=INK, markeredgewidth=0.8, linestyle="none",
-        )  # fmt: skip
+    first, second = pair.components
+    third = f"component {pair.axis + 1}" if carried and pair.axis is not None else "position"
+    names = (f"component {first + 1}", f"component {second + 1}", third)
+    path_in_space(ax, steps, names, colors.to_rgba(result.start + number), 1.5)
+    ends(ax, points)
     reach = 1.05 * max(float(np.abs(points[:, :2]).max()), np.finfo(float).tiny)
     low, high = float(up.min()), float(up.max())
     ax.set_box_aspect((1, 1, 1.15), zoom=1.05)
     ax.view_init(elev=18, azim=-60)
-    first, second = pair.components
-    third = f"component {pair.axis + 1}" if carried and pair.axis is not None else "position"
-    names = (f"component {first + 1}", f"component {second + 1}", third)
-    for axis, name in zip((ax.xaxis, ax.yaxis, ax.zaxis), names, strict=True):
-        axis.set_pane_color((1, 1, 1, 0))
-        axis.line.set(color=MUTED, linewidth=0.6)
-        axis.set_ticks([0], [""])
-        axis._axinfo["grid"].update({"linewidth": 0.5, "color": GRID})
-        axis.set_label_text(name)
-        axis.labelpad = -14
     # After the ticks, which would widen them.
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(low, high if high > low else low + 1))
     return colors
@@ -141,8 +120,9 @@ def _drawn(pair: WindingPair) -> int:
     return int(np.argmax(turns > MANY_TURNS)) if turns.max() > MANY_TURNS else len(turns)
 
 
-def _circle(pair: WindingPair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)
+def _circle(pair: WindingPair) -> NDArray[np.float64]:
+    """Return the path in the plane of a pair: ``[n, 2]``."""
+    return np.column_stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)])
 
 
 def _colors(result: Winding) -> tuple[ScalarMappable, NDArray[np.float64]]:
@@ -153,7 +133,7 @@ def _colors(result: Winding) -> tuple[ScalarMappable, NDArray[np.float64]]:
     return ScalarMappable(Normalize(shade[0], shade[-1]), ONE_SIDED), shade
 
 
-def _winding(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any]) -> Figure:
+def winding_figure(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any]) -> Figure:
     """Draw each table's first pair in space, and beside it or below phase and period."""
     wound = {name: result for name, result in results.items() if result.pairs}
     height = 5.2 if sheet.narrow else 3.0
@@ -161,9 +141,8 @@ def _winding(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any])
     parts = figure.subfigures(len(wound), 1, squeeze=False)[:, 0]
     for part, (name, result) in zip(parts, wound.items(), strict=True):
         pair = result.pairs[0]
-        shape = (2, 1) if sheet.narrow else (1, 2)
         ratios = {"height_ratios": (1.5, 1)} if sheet.narrow else {"width_ratios": (1.1, 1)}
-        left, right = part.subfigures(*shape, **ratios)
+        left, right = part.subfigures(*sheet.beside(2), **ratios)
         space = left.add_subplot(projection="3d")
         colors = helix(space, result, pair)
         if space.get_zlabel() != "position":
@@ -180,6 +159,3 @@ def _winding(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any])
         phase(above, result, pair)
         period(below, result, pair)
     return figure
-
-
-FIGURES: Mapping[str, Callable[..., Any]] = {"winding": _winding}

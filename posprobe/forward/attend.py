@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.attention_by_offset import (
@@ -129,33 +129,26 @@ def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
         Name of the attention function of transformers.
     """
     if is_timm(model):
-        every: list[Any] = [getattr(block, "attn", None) for block in model.blocks]
-        parts = [part for part in every if hasattr(part, "fused_attn")]
-        fused = [part.fused_attn for part in parts]
-        try:
-            for part in parts:
-                part.fused_attn = False
+        with ExitStack() as after:
+            for block in model.blocks:
+                part: Any = getattr(block, "attn", None)
+                if hasattr(part, "fused_attn"):
+                    after.callback(setattr, part, "fused_attn", part.fused_attn)
+                    part.fused_attn = False
             yield
-        finally:
-            for part, before in zip(parts, fused, strict=True):
-                part.fused_attn = before
         return
     if not hasattr(model, "set_attn_implementation"):
         raise UsageError(
             f"{title}: neither a model of transformers nor a vision transformer of timm."
         )
+    key = "_attn_implementation"
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
-    ways = [
-        (config, config._attn_implementation)
-        for config in configs.values()
-        if hasattr(config, "_attn_implementation")
-    ]
-    try:
-        model.set_attn_implementation(way)
-    except ValueError as error:
-        raise UsageError(f"{title}: it cannot show its attention ({error}).") from error
-    try:
+    with ExitStack() as after:
+        for config in configs.values():
+            if hasattr(config, key):
+                after.callback(setattr, config, key, getattr(config, key))
+        try:
+            model.set_attn_implementation(way)
+        except ValueError as error:
+            raise UsageError(f"{title}: it cannot show its attention ({error}).") from error
         yield
-    finally:
-        for config, way in ways:
-            config._attn_implementation = way

@@ -12,7 +12,7 @@ import numpy as np
 from posprobe.analyses.closeness import Floats
 from posprobe.errors import UsageError
 from posprobe.forward.models import required
-from posprobe.forward.states import HookPoint, find_hook_points, positions_of, seen_at, visit
+from posprobe.forward.states import HookPoint, find_hook_points, positions_of, seen_at, visit, wide
 from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def added_up(distances: Distances | None) -> Iterator[Callable[[int], Floats]]:
 
     def look(_: int, weights: torch.Tensor) -> None:
         begin = weights.shape[-1] - size
-        mean = weights[:, :, begin:, begin:].mean(dim=1).reshape(len(weights), -1)
-        mean = mean.float() if mean.device.type == "mps" else mean.double()
+        mean = wide(weights[:, :, begin:, begin:].mean(dim=1).reshape(len(weights), -1))
         into = mean.new_zeros((len(weights), len(distances.first) + 1))
         sums.append(into.index_add_(1, distances.ranges.to(mean.device), mean).cpu())
 

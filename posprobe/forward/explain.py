@@ -168,13 +168,12 @@ def _components(around: Floats, mean: Floats) -> Iterator[Explanation]:
     # The last is all that there are, where they are few.
     for k in sorted({min(k, rank) for k in COUNTS} - {0}):
         rows = mean + (left[:, :k] * singular[:k]) @ right[:k]
-        yield Explanation(
-            f"components_{k}",
-            "leading component" if k == 1 else f"{k} leading components",
-            rows,
-            "components",
-            k,
-        )
+        yield _sized("components", k, rows, "leading component")
+
+
+def _sized(kind: Kind, k: int, rows: Floats, noun: str) -> Explanation:
+    """Return what is made of so many parts of a kind."""
+    return Explanation(f"{kind}_{k}", noun if k == 1 else f"{k} {noun}s", rows, kind, k)
 
 
 def _waves(values: Floats, around: Floats, mean: Floats, seed: int) -> Iterator[Explanation]:
@@ -185,13 +184,7 @@ def _waves(values: Floats, around: Floats, mean: Floats, seed: int) -> Iterator[
     chosen = choose_sinusoids(cloud(values), max(COUNTS)).frequencies
     for k in (k for k in COUNTS if k <= len(chosen)):
         rows = mean + _fitted(around, chosen[k - 1])
-        yield Explanation(
-            f"sinusoids_{k}",
-            "best sinusoid" if k == 1 else f"{k} best sinusoids",
-            rows,
-            "sinusoids",
-            k,
-        )
+        yield _sized("sinusoids", k, rows, "best sinusoid")
     if n < 2 * MIN_ROWS or around.shape[1] < 2:
         return
     turning = view(values, seed=seed).turning.rotations

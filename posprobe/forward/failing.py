@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 LAST = "the last hidden states"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its kind where it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error of PyTorch or Python means that memory ran out."""
     text = str(error).lower()
@@ -93,8 +98,7 @@ def running(model: Any) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        first = (str(error).strip() or "without a message").splitlines()[0]
         raise UsageError(
-            f"{name}: its own code fails ({type(error).__name__}: {first}). Its configuration may "
-            "not fit the installed library."
+            f"{name}: its own code fails ({type(error).__name__}: {first_line(error)}). Its "
+            "configuration may not fit the installed library."
         ) from error

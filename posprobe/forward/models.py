@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -30,7 +30,7 @@ from posprobe.forward.building import (
     unattended,
     without_weights,
 )
-from posprobe.forward.failing import is_out_of_memory
+from posprobe.forward.failing import first_line, is_out_of_memory
 from posprobe.forward.states import PARTS, image_shape, is_timm, parts_of
 from posprobe.progress import aside, importing, stage
 from posprobe.reference import parse_reference
@@ -158,11 +158,26 @@ def load_model(
                 f"{reference}: the model does not fit into the memory of {place}. Use --dtype "
                 "bfloat16, or --device-map auto to spread it."
             ) from error
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = first_line(error)
         missing = not Path(source).exists() and isinstance(error, OSError)
         failure = UnknownReference if missing else InvalidCheckpoint
         raise failure(f"{reference}: the model cannot be built ({first}).") from error
     return model.requires_grad_(requires_grad=False).train(mode=False)
+
+
+@contextmanager
+def _quietly(transformers: Any) -> Iterator[None]:
+    """Keep transformers from logging and from drawing bars of its own."""
+    logs = transformers.utils.logging
+    level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logs.set_verbosity(level)
+        if bars:
+            logs.enable_progress_bar()
 
 
 @contextmanager
@@ -215,6 +230,20 @@ def required(package: str) -> Any:
         return __import__(package)
 
 
+def _beside(
+    kind: str, reference: str, revision: str | None, *, offline: bool, trust: bool = False
+) -> Any:
+    """Read what lies beside a model, with a class of transformers."""
+    parsed = parse_reference(reference)
+    with unattended():
+        return getattr(required("transformers"), kind).from_pretrained(
+            model_source(parsed),
+            revision=revision or parsed.revision or "main",
+            local_files_only=offline,
+            trust_remote_code=trust,
+        )
+
+
 def load_tokenizer(
     reference: str,
     *,
@@ -229,19 +258,14 @@ def load_tokenizer(
     UsageError
         If there is none.
     """
-    parsed = parse_reference(reference)
     why = "it knows no words"
     try:
-        transformers = required("transformers")
-        with unattended(), stage("Reading the tokenizer"):
-            found = transformers.AutoTokenizer.from_pretrained(
-                model_source(parsed),
-                revision=revision or parsed.revision or "main",
-                local_files_only=offline,
-                trust_remote_code=trust_remote_code,
+        with stage("Reading the tokenizer"):
+            found = _beside(
+                "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
             )
     except Exception as error:  # noqa: BLE001 - of a damaged file the reader raises nothing narrower
-        found, why = None, (str(error).strip() or type(error).__name__).splitlines()[0]
+        found, why = None, first_line(error)
     # Where its files are missing, transformers makes one to which every word is unknown.
     if found is None or len(found) <= len(found.all_special_tokens):
         raise UsageError(
@@ -267,18 +291,11 @@ def load_preparation(
             **data.resolve_data_config({"input_size": image_shape(model)}, model=model)
         )
         return prepare
-    parsed = parse_reference(reference)
     try:
-        transformers = required("transformers")
-        with unattended(), stage("Reading how pictures are prepared"):
-            processor = transformers.AutoImageProcessor.from_pretrained(
-                model_source(parsed),
-                revision=revision or parsed.revision or "main",
-                local_files_only=offline,
-                trust_remote_code=False,
-            )
+        with stage("Reading how pictures are prepared"):
+            processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = first_line(error)
         raise UsageError(
             f"{reference}: nothing beside the model says how it takes pictures ({first}). Put "
             "its preprocessor_config.json there, or leave out --images."
@@ -290,7 +307,7 @@ def load_preparation(
         try:
             return processor(picture, return_tensors="np")["pixel_values"][0]
         except Exception as error:  # of settings that make no sense whatever comes up first
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            first = first_line(error)
             raise UsageError(
                 f"{reference}: what is written beside the model cannot prepare a picture "
                 f"({first}). Fix preprocessor_config.json, or leave out --images."
@@ -314,24 +331,17 @@ def built_anew(model: Any, config: Any) -> Any:
     UsageError
         If transformers refuses the configuration.
     """
-    logs = required("transformers").utils.logging
-    level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
-    logs.set_verbosity_error()
-    logs.disable_progress_bar()
     try:
-        made = type(model).from_pretrained(
-            None, config=config, state_dict=model.state_dict(), dtype=model.dtype
-        )
+        with _quietly(required("transformers")):
+            made = type(model).from_pretrained(
+                None, config=config, state_dict=model.state_dict(), dtype=model.dtype
+            )
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        first = first_line(error)
         raise UsageError(
             f"{type(model).__name__}: transformers does not build it from the changed "
             f"configuration ({first})."
         ) from error
-    finally:
-        logs.set_verbosity(level)
-        if bars:
-            logs.enable_progress_bar()
     placed = made.to(device=first_device(model))
     return placed.requires_grad_(requires_grad=False).train(mode=False)
 
@@ -347,14 +357,11 @@ def first_device(model: nn.Module) -> torch.device:
 def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
     """Run a model without dropout and gradients; leave it in the mode in which it was found."""
     torch = required("torch")
-    modes = [(module, module.training) for module in model.modules()]
-    model.train(mode=False)
-    try:
-        with torch.no_grad():
-            yield first_device(model)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with ExitStack() as after, torch.no_grad():
+        for module in model.modules():
+            after.callback(setattr, module, "training", module.training)
+        model.train(mode=False)
+        yield first_device(model)
 
 
 def says_timm(source: str) -> bool:
@@ -395,12 +402,7 @@ def _transformers(
     **options: Any,
 ) -> Any:
     transformers = required("transformers")
-    logs = transformers.utils.logging
-    level = logs.get_verbosity()
-    logs.set_verbosity_error()
-    bars = logs.is_progress_bar_enabled()
-    logs.disable_progress_bar()
-    try:
+    with _quietly(transformers):
         with stage("Reading the configuration"):
             where = {key: value for key, value in options.items() if key != "trust_remote_code"}
             stated, _ = transformers.PreTrainedConfig.get_config_dict(source, **where)
@@ -422,9 +424,5 @@ def _transformers(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name
             )  # fmt: skip
-    finally:
-        logs.set_verbosity(level)
-        if bars:
-            logs.enable_progress_bar()
     refuse_lost(model, report, source)
     return model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from posprobe.families.find import is_named_position
 from posprobe.forward.failing import LAST, refuse_overflow, running
 from posprobe.forward.models import required
 from posprobe.forward.states import final_states, positions_of, squared_norms
-from posprobe.forward.streaming import stream
+from posprobe.forward.streaming import Added, stream
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def permutation_effect(
             "context is expected."
         )
 
-    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
+    def measure(
+        batch: torch.Tensor, sums: Mapping[int, _Permuted]
+    ) -> tuple[None, dict[int, _Permuted]]:
         done = sums[0].contexts if sums else 0
         wanted = None if known is None else known[done : done + len(batch)]
         found = {0: _measure(model, batch, done, wanted, seed, title)}
@@ -131,23 +133,13 @@ def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _Permuted(Added):
     """Squared norms of outputs and of their changes, and right answers."""
 
-    contexts: int
     moved: int  # contexts that permuting changes
     tokens: NDArray[np.float64]
     special: NDArray[np.float64]
     right: NDArray[np.float64]
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(
-            self.contexts + other.contexts,
-            self.moved + other.moved,
-            self.tokens + other.tokens,
-            self.special + other.special,
-            self.right + other.right,
-        )
 
 
 def _measure(
@@ -157,7 +149,7 @@ def _measure(
     labels: NDArray[Any] | None,
     seed: int,
     title: str,
-) -> _Sums:
+) -> _Permuted:
     before = final_states(model, batch)
     layout = positions_of(model, batch, before.shape[1])
     # A permutation belongs to its context, however contexts are grouped.
@@ -173,7 +165,7 @@ def _measure(
     right = np.zeros(2)
     if labels is not None:
         right = np.array([_right(model, given, labels, title) for given in (batch, moved)])
-    return _Sums(
+    return _Permuted(
         len(batch),
         int((moved != batch).flatten(1).any(dim=1).sum()),
         squared_norms(expected, after[:, first:]),
@@ -191,7 +183,7 @@ def _order(seed: list[int], size: int) -> NDArray[np.int64]:
     return order
 
 
-def _change(sums: _Sums, *, classified: bool) -> Change:
+def _change(sums: _Permuted, *, classified: bool) -> Change:
     accuracy = (sums.right / sums.contexts).tolist() if classified else [None, None]
     return Change(
         tokens=math.sqrt(sums.tokens[1] / sums.tokens[0]) if sums.tokens[0] else 0.0,
@@ -235,9 +227,7 @@ def _right(model: Any, batch: torch.Tensor, wanted: NDArray[Any], title: str) ->
 @contextmanager
 def restored(*tensors: torch.Tensor) -> Iterator[None]:
     """Put tensors back as they were, whatever is written to them within the block and happens."""
-    kept = [tensor.detach().clone() for tensor in tensors]
-    try:
+    with ExitStack() as after:
+        for tensor in tensors:
+            after.callback(tensor.data.copy_, tensor.detach().clone())
         yield
-    finally:
-        for tensor, own in zip(tensors, kept, strict=True):
-            tensor.data.copy_(own)

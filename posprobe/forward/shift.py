@@ -15,15 +15,13 @@ from posprobe.analyses.experiments import PhaseShift
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.failing import LAST, refuse_overflow
+from posprobe.forward.loss import predicted, prediction
 from posprobe.forward.models import required
 from posprobe.forward.states import body_of, final_states, output_of, squared_norms
-from posprobe.forward.streaming import context_length, first_position, stream
+from posprobe.forward.streaming import Added, context_length, first_position, stream
 
 if TYPE_CHECKING:
     import torch
-
-#: Share of the tokens that a masked model has to guess (Devlin et al. 2019, section 3.1).
-MASKED = 0.15
 
 
 def phase_shift(
@@ -94,7 +92,9 @@ def phase_shift(
     chosen: list[NDArray[np.int64]] = []
     tasks: list[str] = []
 
-    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
+    def measure(
+        batch: torch.Tensor, sums: Mapping[int, _Shifted]
+    ) -> tuple[None, dict[int, _Shifted]]:
         if batch.ndim != 2:
             raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
         if not chosen:
@@ -103,7 +103,7 @@ def phase_shift(
             _check_start(model, batch, title)
         done = sums[0].contexts if sums else 0
         given, wanted = prediction(tasks[0], batch, mask_token, seed, done)
-        found: dict[int, _Sums] = {}
+        found: dict[int, _Shifted] = {}
         still = None
         for shift in chosen[0].tolist():
             state, losses = _run(model, given, wanted, shift)
@@ -112,7 +112,7 @@ def phase_shift(
             count = 0 if wanted is None else int((wanted != -100).sum())
             loss = np.array([float(losses.double().sum()), float(count)])
             still = state if still is None else still
-            found[shift] = _Sums(len(batch), squared_norms(still, state), loss)
+            found[shift] = _Shifted(len(batch), squared_norms(still, state), loss)
         return None, found
 
     _, sums, stopped = stream(model, batches, measure, title)
@@ -131,17 +131,11 @@ def phase_shift(
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _Shifted(Added):
     """Squared norms of states and of their changes; sum of losses and number of predictions."""
 
-    contexts: int
     norms: NDArray[np.float64]
     loss: NDArray[np.float64]
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(
-            self.contexts + other.contexts, self.norms + other.norms, self.loss + other.loss
-        )
 
 
 def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -> NDArray[np.int64]:
@@ -165,25 +159,6 @@ def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -
     return found.astype(np.int64)
 
 
-def predicted(model: Any, batch: torch.Tensor, title: str) -> str:
-    """Say what a model with a language-modelling head predicts; empty for another."""
-    name = type(model).__name__
-    if name.endswith("ForMaskedLM"):
-        return "masked token"
-    if not name.endswith(("LMHeadModel", "ForCausalLM")) or batch.shape[1] < 2:
-        return ""
-    # Names promise more than models keep: XLM's head looks at the tokens that it would predict.
-    other = batch[:1].clone()
-    other[:, -1] = batch[:1, 0]
-    if bool((other == batch[:1]).all()):
-        other[:, -1] = (other[:, -1] + 1) % model.config.vocab_size
-    one, two = (final_states(model, given)[:, :-1] for given in (batch[:1], other))
-    refuse_overflow(model, one, LAST, title)
-    before, change = squared_norms(one, two)
-    rounding = 8 * required("torch").finfo(one.dtype).eps
-    return "next token" if change <= rounding**2 * before else ""
-
-
 def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:
     """Refuse a model whose own positions are not those that shift 0 gives it."""
     own = final_states(model, batch[:1])
@@ -196,32 +171,6 @@ def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:
         )
 
 
-def prediction(
-    kind: str, batch: torch.Tensor, mask: int | None, seed: int, done: int
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return what the model is given, and ``[b, t]`` the tokens it has to predict, -100 for none.
-
-    A predicted token stands at the place whose output predicts it.
-    """
-    pt = required("torch")
-    if kind == "next token":
-        nothing = pt.full_like(batch[:, :1], -100)
-        return batch, pt.cat([batch[:, 1:], nothing], dim=1)
-    if kind != "masked token" or mask is None:
-        return batch, None
-    # The choice belongs to its context, however contexts are grouped.
-    hidden = pt.as_tensor(
-        np.stack(
-            [
-                np.random.default_rng([seed, done + row]).random(batch.shape[1]) < MASKED
-                for row in range(len(batch))
-            ]
-        ),
-        device=batch.device,
-    )
-    return batch.masked_fill(hidden, mask), batch.masked_fill(~hidden, -100)
-
-
 def _run(
     model: Any, batch: torch.Tensor, wanted: torch.Tensor | None, shift: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -231,15 +180,12 @@ def _run(
     places = pt.arange(start, start + batch.shape[1], device=batch.device).expand(len(batch), -1)
     kept: list[Any] = []
     body = body_of(model)
-    handle = body.register_forward_hook(lambda _, __, output: kept.append(output))
-    try:
+    with body.register_forward_hook(lambda _, __, output: kept.append(output)):
         if wanted is None:
             output_of(model, batch, position_ids=places)
         else:
             cache = {"use_cache": False} if hasattr(body.config, "use_cache") else {}
             output = model(input_ids=batch, position_ids=places, **cache)
-    finally:
-        handle.remove()
     state = kept[0].last_hidden_state
     if wanted is None:
         return state, pt.zeros(batch.shape)

@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import ReferenceType, ref
@@ -71,7 +71,7 @@ def final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
     """
     found: list[Any] = []
     if is_timm(model):
-        with hooks([model.blocks[-1]], lambda _, __, output: found.append(output)):
+        with model.blocks[-1].register_forward_hook(lambda _, __, output: found.append(output)):
             output_of(model, batch)
     else:
         found = [getattr(output_of(model, batch), "last_hidden_state", None)]
@@ -209,15 +209,11 @@ def _watched(modules: list[nn.Module], show: Callable[[HookPoint, Any], None]) -
         each(module, _parts(output), returned=True)
         calls[module] += 1
 
-    handles = []
-    try:
+    with ExitStack() as watching:
         for module in modules:
-            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-            handles.append(module.register_forward_hook(after))
+            watching.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+            watching.enter_context(module.register_forward_hook(after))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
@@ -256,23 +252,13 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
 
 def squared_norms(before: torch.Tensor, after: torch.Tensor) -> NDArray[np.float64]:
     """Return the squared norm of hidden states and that of their change."""
-    first = before.float() if before.device.type == "mps" else before.double()
+    first = wide(before)
     return np.array([float((part**2).sum()) for part in (first, after.to(first.dtype) - first)])
 
 
-@contextmanager
-def hooks(
-    modules: list[nn.Module], look: Callable[[nn.Module, object, object], None]
-) -> Iterator[None]:
-    """Call ``look(module, inputs, output)`` after each module; remove hooks whatever happens."""
-    handles = []
-    try:
-        for module in modules:
-            handles.append(module.register_forward_hook(look))  # noqa: PERF401 - all must be removed
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+def wide(numbers: torch.Tensor) -> torch.Tensor:
+    """Return numbers in double precision, or the widest that their device has."""
+    return numbers.float() if numbers.device.type == "mps" else numbers.double()
 
 
 def image_shape(model: Any) -> tuple[int, int, int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -30,6 +31,17 @@ class Summable(Protocol):
         """How many contexts were added up."""
 
     def __add__(self, other: Self) -> Self: ...
+
+
+@dataclass(frozen=True)
+class Added:
+    """Sums over contexts, each of which is added to the same of other contexts."""
+
+    contexts: int
+
+    def __add__(self, other: Self) -> Self:
+        both = ((getattr(each, part.name) for each in (self, other)) for part in fields(self))
+        return type(self)(*(one + two for one, two in both))
 
 
 _S = TypeVar("_S", bound=Summable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,24 +27,16 @@ from posprobe.errors import UsageError
 from posprobe.forward.attend import step_by_step
 from posprobe.forward.distance import Distances, added_up, find_distances
 from posprobe.forward.explain import explained
-from posprobe.forward.failing import LAST, refuse_overflow, running
+from posprobe.forward.failing import LAST, refuse_overflow
+from posprobe.forward.loss import AT_A_TIME, outputs_of, predicted, prediction
 from posprobe.forward.models import load_model, required
-from posprobe.forward.shift import predicted, prediction
-from posprobe.forward.states import body_of, final_states, is_timm
+from posprobe.forward.states import final_states, wide
 from posprobe.forward.streaming import stream
 from posprobe.forward.targets import Target, find_target
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     import torch
-
-#: Parts of the names of models whose heads give answers: probabilities of tokens, or of classes.
-TASKS = (
-    "LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForSequenceClassification",
-    "ForTokenClassification", "ForImageClassification",
-)  # fmt: skip
-#: Numbers of which probabilities are computed at a time, in double precision.
-AT_A_TIME = 2**23
 
 
 def substitution_effect(
@@ -123,17 +115,12 @@ def substitution_effect(
     def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
         if not ready:
             target = find_target(
-                model,
-                batch,
-                tables=tables or {},
-                rows=rows,
-                explain=explain,
-                seed=seed,
+                model, batch, tables=tables or {}, rows=rows, explain=explain, seed=seed,
                 title=title,
-            )
-            ready.append(_prepared(model, batch, target, title, random=random, hidden=hidden))
-        done = sums[0].contexts if sums else 0
-        return None, {0: _run(model, batch, ready[0], mask_token, seed, done)}
+            )  # fmt: skip
+            asked = _Ready(target, mask_token, seed, title, hidden, random=random)
+            ready.append(_prepared(model, batch, asked))
+        return None, {0: _run(model, batch, ready[0], sums[0].contexts if sums else 0)}
 
     with shown:
         try:
@@ -141,7 +128,7 @@ def substitution_effect(
         except UsageError as error:
             hidden = str(error)
         _, sums, stopped = stream(model, batches, measure, title)
-    return _result(sums[0], ready[0], seed, stopped=stopped)
+    return _result(sums[0], ready[0], stopped=stopped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,13 +136,15 @@ class _Ready:
     """What is put where, and what is looked at."""
 
     target: Target
-    head: bool
-    random: bool
-    task: str
-    rounding: float
-    distances: Distances | None
-    hidden: str  # why there are none
+    mask_token: int | None
+    seed: int
     title: str
+    hidden: str  # why there are no distances
+    random: bool
+    head: bool = False
+    task: str = ""
+    rounding: float = 0.0
+    distances: Distances | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,56 +179,25 @@ class _Sums:
         )
 
 
-def _prepared(
-    model: Any, batch: torch.Tensor, target: Target, title: str, *, random: bool, hidden: str
-) -> _Ready:
+def _prepared(model: Any, batch: torch.Tensor, asked: _Ready) -> _Ready:
     """Find out what is to be looked at."""
     head = outputs_of(model, batch[:1]) is not None
-    task = "" if random or batch.ndim != 2 or not head else predicted(model, batch, title)
+    nothing = asked.random or batch.ndim != 2 or not head
+    task = "" if nothing else predicted(model, batch, asked.title)
     eps = float(required("torch").finfo(next(model.parameters()).dtype).eps)
-    distances = None
-    if not hidden:
-        try:
-            distances = find_distances(model, batch)
-        except UsageError as error:
-            hidden = str(error)
-    return _Ready(target, head, random, task, 8 * eps, distances, hidden, title)
+    ready = replace(asked, head=head, task=task, rounding=8 * eps)
+    if asked.hidden:
+        return ready
+    try:
+        return replace(ready, distances=find_distances(model, batch))
+    except UsageError as error:
+        return replace(ready, hidden=str(error))
 
 
-def outputs_of(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
-    """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
-
-    A single number is no answer among several. What other heads return can be anything, such as the
-    pixels that were hidden.
-    """
-    logits: Any
-    if is_timm(model):
-        with running(model):
-            logits = model(batch) if getattr(model, "num_classes", 0) else None
-    elif not any(task in type(model).__name__ for task in TASKS):
-        logits = None
-    else:
-        options = {"use_cache": False} if hasattr(body_of(model).config, "use_cache") else {}
-        kind = "pixel_values" if batch.ndim == 4 else "input_ids"
-        with running(model):
-            logits = getattr(model(**{kind: batch}, **options), "logits", None)
-    if logits is None or logits.ndim not in (2, 3) or logits.shape[-1] < 2:
-        return None
-    found: torch.Tensor = logits[:, None] if logits.ndim == 2 else logits
-    return found
-
-
-def _run(
-    model: Any,
-    batch: torch.Tensor,
-    ready: _Ready,
-    mask_token: int | None,
-    seed: int,
-    done: int,
-) -> _Sums:
+def _run(model: Any, batch: torch.Tensor, ready: _Ready, done: int) -> _Sums:
     """Run a batch as it is and with every substitute, one after the other."""
     target = ready.target
-    given, wanted = prediction(ready.task, batch, mask_token, seed, done)
+    given, wanted = prediction(ready.task, batch, ready.mask_token, ready.seed, done)
     before = _looked_at(model, given, head=ready.head)
     weights, losses = _unchanged(before, wanted, head=ready.head)
     for numbers in (weights, losses):
@@ -259,7 +217,7 @@ def _run(
                 if wanted is not None:
                     costs[-1]["loss"] -= losses
             else:
-                costs.append({"states": _squared(_wide(after) - _wide(before))})
+                costs.append({"states": _squared(wide(after) - wide(before))})
                 cka[number] = _alike(before, after)
     return _summed(costs, weights, cka, np.stack(attention), losses)
 
@@ -303,7 +261,7 @@ def _answers(
         found["loss"] = np.zeros(shape[0] * shape[1])
     for some in at.split(max(1, AT_A_TIME // before.shape[2])):
         one, two = (
-            _wide(part.reshape(-1, part.shape[2])[some]).log_softmax(dim=1)
+            wide(part.reshape(-1, part.shape[2])[some]).log_softmax(dim=1)
             for part in (before, after)
         )
         apart = pt.where(one.isneginf(), 0.0, one.exp() * (one - two)).sum(dim=1)
@@ -324,7 +282,7 @@ def _alike(before: torch.Tensor, after: torch.Tensor) -> Floats:
     if before.shape[1] < 4:
         return found
     for place, both in enumerate(zip(before, after, strict=True)):
-        one, two = (_wide(part) - _wide(part).mean(dim=0) for part in both)
+        one, two = (wide(part) - wide(part).mean(dim=0) for part in both)
         grams = [part @ part.T for part in (one, two)]
         sums = [float((a * b).sum()) for a, b in ((*grams,), grams[:1] * 2, grams[1:] * 2)]
         if all(map(np.isfinite, sums)):
@@ -357,7 +315,7 @@ def _summed(
     )
 
 
-def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> SubstitutionEffect:
+def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
     target = ready.target
     removed = [each.name for each in target.substitutes].index(target.removed)
     main = _main(sums.costs)
@@ -397,7 +355,7 @@ def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> Substitu
         measure=main,
         removed=target.removed,
         contexts=sums.contexts,
-        seed=seed,
+        seed=ready.seed,
         table=target.path,
         scheme=target.scheme,
         layout=target.layout,
@@ -458,11 +416,7 @@ def _main(measures: Iterable[Measure]) -> Measure:
 
 
 def _squared(states: torch.Tensor) -> Floats:
-    return _host((_wide(states) ** 2).sum(dim=2))
-
-
-def _wide(part: torch.Tensor) -> torch.Tensor:
-    return part.float() if part.device.type == "mps" else part.double()
+    return _host((wide(states) ** 2).sum(dim=2))
 
 
 def _host(part: torch.Tensor) -> Floats:

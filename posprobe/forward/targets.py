@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -287,12 +287,10 @@ def _slopes(model: Any, batch: torch.Tensor) -> Target | None:
 
     @contextmanager
     def around() -> Iterator[None]:
-        hooks = [m.register_forward_pre_hook(scaled, with_kwargs=True) for m in last]
-        try:
+        with ExitStack() as hooked:
+            for module in last:
+                hooked.enter_context(module.register_forward_pre_hook(scaled, with_kwargs=True))
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     return _scaled(scale, batch, around)
 
@@ -314,11 +312,10 @@ def _slopes_of_falcon(model: Any, batch: torch.Tensor) -> Target | None:
 
     @contextmanager
     def around() -> Iterator[None]:
-        setattr(home, _BUILD, scaled)
-        try:
+        with ExitStack() as after:
+            after.callback(setattr, home, _BUILD, build)
+            setattr(home, _BUILD, scaled)
             yield
-        finally:
-            setattr(home, _BUILD, build)
 
     return _scaled(scale, batch, around)
 

@@ -1,8 +1,7 @@
 """What the product knows of a measurement, beside the mathematics: one record, one home.
 
-Each module beside this one holds a `Measurement`: how it is computed, its numbers with one label
-each, what the page says of a result, which figures there are. Everything that lists measurements or
-numbers follows from these records.
+A `Measurement` says how it is computed, what its result is, and which figures there are. Everything
+that lists measurements or numbers follows from these records.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from posprobe.analyses.stretch import Stretch, long_runs, stretch
 from posprobe.analyses.views import View, view
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
+from posprobe.report.narrator.captions import LACKS
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -54,17 +54,16 @@ class Tokens(Protocol):
 
 
 @dataclass(frozen=True)
-class Drawing(Generic[R]):
-    """A figure of a measurement, built by the module of `posprobe.figures` that draws its result.
+class Drawing:
+    """A figure of a measurement, made by the module of `posprobe.figures` that draws its result.
+
+    How to read it, and why it cannot be drawn of a result, are told under its name in
+    `posprobe.report.narrator.captions`.
 
     Parameters
     ----------
     name
         Of the figure: its file in a bundle, its kind for `posprobe figure`.
-    caption
-        From results by label, how to read the figure in a paper.
-    lacks
-        From a result, why the figure cannot be drawn; empty where it can.
     several
         Whether it shows several tables in one figure.
     centring
@@ -77,12 +76,14 @@ class Drawing(Generic[R]):
     """
 
     name: str
-    caption: Callable[..., str] = lambda _: ""
-    lacks: Callable[[R], str] = lambda _: ""
     several: bool = False
     centring: bool = False
     columns: bool = False
     draws: str = ""
+
+    def lacks(self, result: Result) -> str:
+        """Return why it cannot be drawn of a result; empty where it can."""
+        return LACKS[self.name](result) if self.name in LACKS else ""
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,6 @@ class Measurement(Generic[I, R]):
         From what it takes, the frozen result.
     record
         The type of the result, from which its numbers, arrays and JSON Schema follow.
-    block
-        A TypedDict in its place.
     drawings
         Its figures.
     needs
@@ -115,9 +114,8 @@ class Measurement(Generic[I, R]):
     name: str
     title: str
     compute: Callable[[I], R]
-    record: type[R] | None = None
-    block: Any = None
-    drawings: tuple[Drawing[R], ...] = ()
+    record: type[R]
+    drawings: tuple[Drawing, ...] = ()
     needs: Callable[[I], str] = lambda _: ""
     slow: bool = False
     whole: bool = False
@@ -126,8 +124,7 @@ class Measurement(Generic[I, R]):
     @cached_property
     def numbers(self) -> Mapping[str, Number]:
         """What its section lists, by key path in the block."""
-        found = numbers_of(self.record) if self.record else ()
-        return {key: number for key, number, _ in found}
+        return {key: number for key, number, _ in numbers_of(self.record)}
 
     def figures(self, results: Mapping[str, R]) -> dict[str, Callable[[], Figure]]:
         """Return how to make the figures of a report that results by label allow."""
@@ -272,8 +269,3 @@ class TableInputs:
 
 def _host(values: Array) -> NDArray[np.float64]:
     return np.asarray(to_numpy(values), dtype=np.float64)
-
-
-def undefined(result: Any) -> str:
-    """Return why a result is undefined; empty where it is not."""
-    return str(result.undefined)

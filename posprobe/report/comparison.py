@@ -130,7 +130,7 @@ class Comparison(Saved):
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
         from posprobe.figures import report_figures
-        from posprobe.figures.comparison import FIGURES
+        from posprobe.figures.comparison import curves_figure, distances_figure
         from posprobe.figures.sheet import REPORT
         from posprobe.figures.styles import printable
 
@@ -152,9 +152,9 @@ class Comparison(Saved):
         if found := self._results("pca", PCA):
             figures |= report_figures(found, ("variance",), references)
         labels = dict.fromkeys(self.labels)
-        figures["distances"] = partial(FIGURES["distances"], REPORT, printable(labels), references)
+        figures["distances"] = partial(distances_figure, REPORT, printable(labels), references)
         if lines:
-            figures["curves"] = partial(FIGURES["curves"], REPORT, printable(lines), references)
+            figures["curves"] = partial(curves_figure, REPORT, printable(lines), references)
         return figures
 
     def _results(self, name: str, kind: type[_R]) -> dict[str, _R]:

@@ -154,7 +154,7 @@ class KernelComparison(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.kernels import FIGURES
+        from posprobe.figures.kernels import KERNEL_FIGURES
         from posprobe.figures.sheet import REPORT
         from posprobe.figures.styles import printable
 
@@ -171,7 +171,8 @@ class KernelComparison(Saved):
         }
         results = printable(dict(zip(self.labels, curves, strict=True)))
         return {
-            name: partial(build, REPORT, results, references) for name, build in FIGURES.items()
+            name: partial(build, REPORT, results, references)
+            for name, build in KERNEL_FIGURES.items()
         }
 
     def _of(self) -> str:

@@ -43,7 +43,7 @@ MOST = 6
 ROTATIONS = 3
 
 
-def drawings() -> dict[str, tuple[TableMeasurement, Drawing[Any]]]:
+def drawings() -> dict[str, tuple[TableMeasurement, Drawing]]:
     """Return the figures of measurements that papers can have, with their measurements."""
     return {
         drawing.name: (measurement, drawing)
@@ -171,18 +171,18 @@ def of_tables(
 
 
 def _measured(
-    drawing: Drawing[Any],
+    drawing: Drawing,
     results: Mapping[str, Any],
     sheet: Sheet,
     centred: bool | None,
 ) -> Drawn:
-    from posprobe.figures import builders
+    from posprobe.figures import builder
     from posprobe.figures.styles import printable
 
-    build = builders(next(iter(results.values())))[drawing.name]
+    build = builder(next(iter(results.values())), drawing.name)
     figure = build(sheet, printable(results), {"centred": centred})
     asked = {"centred": centred} if drawing.centring else {}
-    return figure, drawing.caption(results, **asked)
+    return figure, CAPTIONS[drawing.name](results, **asked)
 
 
 def _comparison(
@@ -190,23 +190,25 @@ def _comparison(
     sheet: Sheet,
     centred: bool | None,
 ) -> Drawn:
-    from posprobe.figures.comparison import FIGURES
+    from posprobe.figures.comparison import comparison_figure
     from posprobe.figures.styles import printable
 
-    alike = {name: analysis.results["similarity"] for name, analysis in analyses.items()}
+    alike: dict[str, Any] = {
+        name: analysis.results["similarity"] for name, analysis in analyses.items()
+    }
     spectra = {name: analysis.results["spectrum"] for name, analysis in analyses.items()}
     references = {"spectra": printable(spectra), "centred": centred}
-    figure = FIGURES["comparison"](sheet, printable(alike), references)
+    figure = comparison_figure(sheet, printable(alike), references)
     return figure, CAPTIONS["comparison"](alike, centred)
 
 
 def _table(table: PositionTable, sheet: Sheet) -> Drawn:
-    from posprobe.figures import builders
+    from posprobe.figures import builder
     from posprobe.figures.common import MAX_CELLS
     from posprobe.figures.styles import printable
 
     limit = float(np.percentile(np.abs(table.values), 99))
-    figure = builders(table)["table"](sheet, printable({table.name: table}), {})
+    figure = builder(table, "table")(sheet, printable({table.name: table}), {})
     return figure, captions.table(table, limit, MAX_CELLS)
 
 
@@ -251,7 +253,9 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
     UsageError
         If more rotations differ than fit, or the length is too small.
     """
-    from posprobe.figures import alibi, relative, rotary
+    from posprobe.figures.alibi import slopes_figure
+    from posprobe.figures.relative import HEAD_FIGURES, suited
+    from posprobe.figures.rotary import rotation_figure
     from posprobe.figures.styles import printable
 
     analysis = analyze_schemes(*schemes, length=length, seed=seed)
@@ -273,14 +277,14 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
                 f"REF#NAME out of {', '.join(unique)}."
             )
         shown = [record for name, record in zip(names, schemes, strict=True) if name in unique]
-        figure = rotary.FIGURES["rotation"](sheet, printable(unique), {})
+        figure = rotation_figure(sheet, printable(unique), {})
         text = captions.rotation(unique)
     elif isinstance(first, LinearBias):
         shown = [first]
-        figure = alibi.FIGURES["slopes"](sheet, printable({names[0]: first}), {})
+        figure = slopes_figure(sheet, printable({names[0]: first}), {})
         text = captions.slopes(first)
     else:
-        build = relative.FIGURES[relative.suited(found, sheet)]
+        build = HEAD_FIGURES[suited(found, sheet)]
         figure, text = build(sheet, printable(found), {}), captions.heads(found)
     whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
     more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""

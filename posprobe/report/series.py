@@ -138,13 +138,13 @@ class Series:
     def _laid_out(self, sheet: Sheet) -> Iterator[Figure]:
         """Draw it in the style in force; within the block signs that a font lacks are no matter."""
         from posprobe.figures.common import shown_plainly
-        from posprobe.figures.series import FIGURES
+        from posprobe.figures.series import series_figure
         from posprobe.figures.sheet import lay_out
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             with stage("Laying out the figure"):
-                figure = shown_plainly(lambda: FIGURES["series"](sheet, {}, self.drawn()))
+                figure = shown_plainly(lambda: series_figure(sheet, {}, self.drawn()))
                 lay_out(figure)
             yield figure
 

@@ -94,7 +94,7 @@ class WaysCompared(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.resizing import FIGURES
+        from posprobe.figures.resizing import WAY_FIGURES
         from posprobe.figures.sheet import REPORT
 
         sizes = {how: len(found) for how, found in self.norms.items()}
@@ -102,7 +102,7 @@ class WaysCompared(Saved):
         references = {"positions": sizes, "norms": self.norms, "losses": losses}
         return {
             name: partial(build, REPORT, self.cosines, references)
-            for name, build in FIGURES.items()
+            for name, build in WAY_FIGURES.items()
             if name != "losses" or losses
         }
 

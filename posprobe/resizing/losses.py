@@ -16,9 +16,9 @@ from posprobe import forward
 from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
+from posprobe.forward.loss import outputs_of
 from posprobe.forward.models import evaluation_mode
 from posprobe.forward.streaming import context_length
-from posprobe.forward.substitute import outputs_of
 from posprobe.forward.targets import find_target
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements.model.base import Contexts, ModelInputs, read_material

@@ -103,7 +103,7 @@ class RulesCompared(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.resizing import FIGURES, RULE_FIGURES
+        from posprobe.figures.resizing import RULE_FIGURES, WAY_FIGURES
         from posprobe.figures.sheet import REPORT
 
         distance = np.unique(np.geomspace(1, self.to, POINTS).round())
@@ -120,7 +120,7 @@ class RulesCompared(Saved):
             builders = RULE_FIGURES
         else:
             references["losses"] = self.run.losses
-            builders = {**RULE_FIGURES, "losses": FIGURES["losses"]}
+            builders = {**RULE_FIGURES, "losses": WAY_FIGURES["losses"]}
         return {
             name: partial(build, REPORT, results, references) for name, build in builders.items()
         }

@@ -15,10 +15,9 @@ from posprobe.measurements.model.base import (
     mean_over_heads,
 )
 from posprobe.number_format import Block
-from posprobe.report.narrator.captions import LACKS
 
 #: Numbers of a head of which the mean is listed, and what it is called.
-COLUMNS = {
+HEAD_MEANS = {
     "first": "attention to the first position, mean over heads",
     "special": "attention to what is no position, mean over heads",
     "locality": "locality of attention, mean over heads",
@@ -65,10 +64,10 @@ def _most_common(names: Sequence[str]) -> str:
     return f"{name} ({count} of {len(names)})"
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _attention_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["attention"]
     yield preferred_offsets(block, "measured", block)
-    for key, label in COLUMNS.items():
+    for key, label in HEAD_MEANS.items():
         # Where there are no such tokens, and no line, there is no such number.
         if any(value for layer in block["layers"] for value in layer[key]):
             yield by_layer(block, label, key, mean_over_heads)
@@ -84,7 +83,7 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
     record=AttentionByOffset,
     drawings=(
         Drawing("attention"),
-        Drawing("first", lacks=LACKS["first"]),
+        Drawing("first"),
     ),
-    rows=_rows,
+    rows=_attention_rows,
 )  # fmt: skip

@@ -142,10 +142,13 @@ def read_material(
             f"{reference}: only timm transformers with blocks over patches are supported, and "
             f"{type(model).__name__} is not one."
         )
-    if given.length and shape:
-        raise UsageError(f"{reference}: --length is for text, and this model takes images.")
-    if given.text and shape:
-        raise UsageError(f"{reference}: {TAKES_IMAGES}")
+    for asked, why in (
+        (given.length, "--length is for text, and this model takes images."),
+        (given.text, TAKES_IMAGES),
+        (given.tokens, "this model takes images: leave out --tokens."),
+    ):
+        if asked and shape:
+            raise UsageError(f"{reference}: {why}")
     if given.images and not shape:
         raise UsageError(f"{reference}: this model takes text: use --text FILE, or neither.")
     if given.images and shape:
@@ -167,8 +170,6 @@ def read_material(
         return Material(f"the pictures in {given.images}", prepare=prepare)
     if shape:
         return Material("random pixels, independent and normal")
-    if given.tokens and shape:
-        raise UsageError(f"{reference}: this model takes images: leave out --tokens.")
     if isinstance(given.tokens, Path):
         windows = forward.file_tokens(given.tokens, count=given.count, length=given.length)
         check_ids(windows, model)
@@ -302,24 +303,21 @@ class ModelInputs:
         given = self.contexts
         count = given.count if count is None else count
         size = given.batch_size
+        drawn = {"seed": given.seed, "batch_size": size}
         shape, length = image_shape(self.model), self.material.length or 0
         prepare, windows = self.material.prepare, self.material.windows
         found: Iterator[Array]
         if repeated:
-            found = forward.repeated_tokens(
-                self.model.config, length, count, seed=given.seed, batch_size=size
-            )
+            found = forward.repeated_tokens(self.model.config, length, count, **drawn)
         elif given.images and prepare:
             found = forward.image_files(given.images, prepare, count=count, batch_size=size)
         elif shape:
-            found = forward.random_images(shape, count, seed=given.seed, batch_size=size)
+            found = forward.random_images(shape, count, **drawn)
         elif windows is not None:
             kept = windows[:count]
             found = (kept[begin : begin + size] for begin in range(0, len(kept), size))
         else:
-            found = forward.random_tokens(
-                self.model.config, length, count, seed=given.seed, batch_size=size
-            )
+            found = forward.random_tokens(self.model.config, length, count, **drawn)
         if room and (longest := context_length(self.model)):
             found = (batch[:, : max(1, longest // 2)] for batch in found)
         return _shown(found, label, count)

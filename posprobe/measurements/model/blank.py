@@ -11,15 +11,15 @@ from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_l
 from posprobe.number_format import Block
 
 #: Numbers of an image at a layer, and what they are called.
-COLUMNS = {
+PATTERNS = {
     "share": "squared norm that differs between patches",
     "alignment": "cosine with the position embedding",
     "cka": "CKA with the position embedding",
 }
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
-    for key, label in COLUMNS.items():
+def _blank_rows(document: Block) -> Iterator[LabelledRow]:
+    for key, label in PATTERNS.items():
         for kind, what in (("constant", "grey"), ("noise", "noise")):
             yield by_layer(document["blank"], f"{label}, image of {what}", f"{kind}.{key}")
 
@@ -33,5 +33,5 @@ BLANK = ModelMeasurement[BlankImages](
     record=BlankImages,
     drawings=(Drawing("blank"),),
     needs=only_images,
-    rows=_rows,
+    rows=_blank_rows,
 )  # fmt: skip

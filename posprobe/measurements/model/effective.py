@@ -20,7 +20,7 @@ from posprobe.measurements.model.states import cosines_of
 from posprobe.number_format import Block, cell
 
 
-def _compute(given: ModelInputs) -> EffectiveTable:
+def _effective(given: ModelInputs) -> EffectiveTable:
     table = families.effective_table(
         given.reference, rows=given.positions, revision=given.revision, offline=given.offline
     )
@@ -28,7 +28,7 @@ def _compute(given: ModelInputs) -> EffectiveTable:
     return EffectiveTable(before, after, table.notes, table)
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _effective_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["effective"]
     for key, number in compared_numbers().items():
         if block["raw"].get(key) is not None:
@@ -41,10 +41,10 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 EFFECTIVE = ModelMeasurement[EffectiveTable](
     name="effective",
     title="The table as attention sees it",
-    compute=_compute,
+    compute=_effective,
     record=EffectiveTable,
     drawings=(Drawing("effective"),),
-    rows=_rows,
+    rows=_effective_rows,
     from_weights=True,
     drawn_with=lambda result: {"effective": cosines_of(result.table)},
 )

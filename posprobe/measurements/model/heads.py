@@ -11,11 +11,10 @@ from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.attention import preferred_offsets
 from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer
 from posprobe.number_format import Block, between
-from posprobe.report.narrator.captions import LACKS
 from posprobe.report.narrator.rotary import NEEDS_ADDED
 
 #: Numbers of a head of which the range is listed, and what it is called.
-COLUMNS = {
+HEAD_RANGES = {
     "attention": "attention at the offset that a head prefers",
     "uniform": "the same with equal logits",
     "offset_share": "logits explained by offset",
@@ -23,10 +22,10 @@ COLUMNS = {
 }
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _head_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["heads"]
     yield preferred_offsets(block, "by their weights", block["layers"][0])
-    for key, label in COLUMNS.items():
+    for key, label in HEAD_RANGES.items():
         yield by_layer(block, label, key, between)
 
 
@@ -39,9 +38,9 @@ HEADS = ModelMeasurement[HeadsByLayer](
     record=HeadsByLayer,
     drawings=(
         Drawing("heads"),
-        Drawing("peaks", lacks=LACKS["peaks"]),
+        Drawing("peaks"),
     ),
-    rows=_rows,
+    rows=_head_rows,
     # A model that rotates queries and keys adds no rows whose logits weights alone would give.
     needs=lambda given: (
         NEEDS_ADDED if forward.is_rotary(given.model) and not has_table(given.model) else ""

@@ -11,7 +11,7 @@ from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasuremen
 from posprobe.number_format import Block, cell
 
 #: Numbers of a model, and what they are called.
-COLUMNS = {
+CHANGES = {
     "tokens": "change of the last states when permuted",
     "special": "the same of tokens that stay",
     "accuracy": "right answers",
@@ -19,10 +19,10 @@ COLUMNS = {
 }
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _permutation_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["permutation"]
     kinds = {"with_positions": "as it is", "without_positions": "table set to 0"}
-    for key, label in COLUMNS.items():
+    for key, label in CHANGES.items():
         if any(block[kind][key] is not None for kind in kinds):
             for kind, what in kinds.items():
                 yield f"{label}, {what}", {WHOLE: cell(block[kind][key])}
@@ -37,5 +37,5 @@ PERMUTATION = ModelMeasurement[PermutationEffect](
     ),
     record=PermutationEffect,
     drawings=(Drawing("permutation"),),
-    rows=_rows,
+    rows=_permutation_rows,
 )  # fmt: skip

@@ -81,8 +81,8 @@ ROTARY_USE = ModelMeasurement[RotaryUse](
     compute=_compute,
     record=RotaryUse,
     drawings=(
-        Drawing("rotary_curves", lacks=rotary.no_heads),
-        Drawing("rotary_usage", lacks=rotary.no_heads),
+        Drawing("rotary_curves"),
+        Drawing("rotary_usage"),
     ),
     needs=_needs,
     head=forward.is_rotary,

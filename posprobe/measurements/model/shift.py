@@ -12,7 +12,7 @@ from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasuremen
 from posprobe.number_format import Block, cell
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _shift_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["shift"]
     for place, at in enumerate(block["shifts"]):
         yield (
@@ -35,5 +35,5 @@ SHIFT = ModelMeasurement[PhaseShift](
     record=PhaseShift,
     drawings=(Drawing("shift"),),
     needs=only_text,
-    rows=_rows,
+    rows=_shift_rows,
 )  # fmt: skip

@@ -25,12 +25,11 @@ from posprobe.measurements.model.base import (
 )
 from posprobe.nulls import band
 from posprobe.number_format import Block, cell, fine_percent, lookup, show
-from posprobe.report.narrator.captions import LACKS
 from posprobe.tables import PositionTable
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what they
 #: are called.
-COLUMNS = {
+LAYER_NUMBERS = {
     "similarity.centered.neighbour_mean": "neighbour cosine",
     "similarity.centered.translation_invariance": "invariance",
     "pca.stable_rank": "stable rank",
@@ -38,7 +37,7 @@ COLUMNS = {
 }
 
 
-def _compute(given: ModelInputs) -> MeanDecomposition:
+def _states(given: ModelInputs) -> MeanDecomposition:
     found = forward.decompose(
         given.model, given.batches("hidden states"), positions=given.positions,
         layers=given.layers, name=given.reference,
@@ -110,7 +109,7 @@ def _walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
     return np.cumsum(steps, axis=0)
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _state_rows(document: Block) -> Iterator[LabelledRow]:
     """Yield what positions add to every layer, with the sinusoid and random walks beside it."""
     block, beside = document["states"], document["beside"] or {}
     yield by_layer(block, "variance explained by position", "shares.position", _share)
@@ -119,7 +118,7 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
     yield by_layer(block, "variance explained by context", "shares.context", _share)
     yield by_layer(block, "relative norm of what positions add", "relative_norm")
     yield by_layer(block, "directions above sampling noise", "rank")
-    for key, label in COLUMNS.items():
+    for key, label in LAYER_NUMBERS.items():
         texts: dict[int | str, str] = {
             layer["layer"]: cell(layer["analyses"].get(key)) for layer in block["layers"]
         }
@@ -143,13 +142,13 @@ def _share(value: float | None) -> str:
 STATES = ModelMeasurement[MeanDecomposition](
     name="states",
     title="Through the layers",
-    compute=_compute,
+    compute=_states,
     record=MeanDecomposition,
     drawings=(
         Drawing("layers"),
-        Drawing("cosines", lacks=LACKS["cosines"]),
-        Drawing("paths", lacks=LACKS["paths"]),
+        Drawing("cosines"),
+        Drawing("paths"),
     ),
-    rows=_rows,
+    rows=_state_rows,
     drawn_with=_drawn_with,
 )

@@ -21,7 +21,7 @@ SHARES = {
 }
 
 
-def _compute(given: ModelInputs) -> SubspaceOverlap:
+def _subspaces(given: ModelInputs) -> SubspaceOverlap:
     table = given.table
     # What tokens use least is better known the more of them are read, and a disk is near.
     rows = 4 * table.dim if table.source.revision else max(TOKENS, 4 * table.dim)
@@ -35,7 +35,7 @@ def _compute(given: ModelInputs) -> SubspaceOverlap:
     return found
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _subspace_rows(document: Block) -> Iterator[LabelledRow]:
     for key, label in SHARES.items():
         found = document["subspaces"][key]
         chance = show(found["band"], " to ")
@@ -45,9 +45,9 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 SUBSPACES = ModelMeasurement[SubspaceOverlap](
     name="subspaces",
     title="Position and token directions",
-    compute=_compute,
+    compute=_subspaces,
     record=SubspaceOverlap,
     drawings=(Drawing("overlap"),),
-    rows=_rows,
+    rows=_subspace_rows,
     from_weights=True,
 )

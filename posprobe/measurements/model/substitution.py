@@ -9,10 +9,9 @@ from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelInputs, ModelMeasurement
 from posprobe.number_format import Block, percent_with_error, with_error
-from posprobe.report.narrator.captions import LACKS
 
 #: Costs, and what they are called.
-COLUMNS = {
+COSTS = {
     "loss": "change of the loss (nats)",
     "divergence": "divergence (nats)",
     "answers": "top answers changed",
@@ -20,7 +19,7 @@ COLUMNS = {
 }
 
 
-def _compute(given: ModelInputs) -> SubstitutionEffect:
+def _substitution(given: ModelInputs) -> SubstitutionEffect:
     return forward.substitution_effect(
         given.model, given.batches("other tables"), rows=given.positions,
         random=given.is_random, mask_token=given.mask_token, seed=given.seed,
@@ -28,7 +27,7 @@ def _compute(given: ModelInputs) -> SubstitutionEffect:
     )  # fmt: skip
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _substitution_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["substitution"]
     measure = block["measure"]
     write = percent_with_error if measure == "answers" else with_error
@@ -39,7 +38,7 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
             {WHOLE: percent_with_error(main["kept"], main["kept_error"])},
         )
         yield (
-            f"{COLUMNS[measure]} with {each['label']}",
+            f"{COSTS[measure]} with {each['label']}",
             {WHOLE: write(main["value"], main["error"])},
         )
 
@@ -47,20 +46,14 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     name="substitution",
     title="What the model uses of its positions",
-    compute=_compute,
+    compute=_substitution,
     record=SubstitutionEffect,
     drawings=(
         Drawing("substitution"),
-        Drawing(
-            "substitution_positions",
-            lacks=LACKS["substitution_positions"],
-        ),
-        Drawing(
-            "substitution_attention",
-            lacks=lambda found: found.undefined.get("attention", ""),
-        ),
+        Drawing("substitution_positions"),
+        Drawing("substitution_attention"),
     ),
     slow=True,
     head=lambda _: True,
-    rows=_rows,
+    rows=_substitution_rows,
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
-from posprobe.measurements.model.attention import COLUMNS
+from posprobe.measurements.model.attention import HEAD_MEANS
 from posprobe.measurements.model.base import (
     LabelledRow,
     ModelMeasurement,
@@ -18,9 +18,9 @@ from posprobe.measurements.model.base import (
 from posprobe.number_format import Block
 
 
-def _rows(document: Block) -> Iterator[LabelledRow]:
+def _word_rows(document: Block) -> Iterator[LabelledRow]:
     for key in ("first", "locality", "symmetry"):
-        label = f"{COLUMNS[key]}, one token repeated"
+        label = f"{HEAD_MEANS[key]}, one token repeated"
         yield by_layer(document["words"], label, key, mean_over_heads)
 
 
@@ -34,5 +34,5 @@ WORDS = ModelMeasurement[AttentionByOffset](
     record=AttentionByOffset,
     drawings=(Drawing("words"),),
     needs=only_text,
-    rows=_rows,
+    rows=_word_rows,
 )  # fmt: skip

@@ -29,6 +29,7 @@ from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
 from posprobe.layouts import Grid
 from posprobe.number_format import show
+from posprobe.report.narrator.rotary import no_heads
 from posprobe.report.narrator.words import listed, percent, some
 
 #: Components that a figure draws against position.
@@ -340,6 +341,15 @@ def _no_positions(found: SubstitutionEffect) -> str:
     return "" if found.by_position is not None else "the outputs have no positions"
 
 
+def _undefined(result: Any) -> str:
+    return str(result.undefined)
+
+
+#: Figures that show all of a result, and nothing where that is undefined.
+_SHOWS_ALL = (
+    "axis_codes", "budget", "clock", "components", "probes", "seams", "spectrogram", "spectrum",
+    "variance",
+)  # fmt: skip
 #: From results by label, how to read a figure in a paper; of a comparison, all its panels.
 CAPTIONS: Mapping[str, Callable[..., str]] = {
     "axis_codes": _axis_codes_caption,
@@ -361,10 +371,17 @@ CAPTIONS: Mapping[str, Callable[..., str]] = {
 }
 #: From a result, why a figure cannot be drawn; empty where it can.
 LACKS: Mapping[str, Callable[[Any], str]] = {
+    **dict.fromkeys(_SHOWS_ALL, _undefined),
+    "bridging": lambda result: "" if result.axes else result.undefined,
+    "rotary_curves": no_heads,
+    "rotary_usage": no_heads,
+    "substitution_attention": lambda result: result.undefined.get("attention", ""),
     "cosines": _still,
     "first": _none_receives,
     "paths": _no_plane,
     "peaks": _no_peaks,
+    # A figure of a running model has this name, too.
+    "shift": lambda result: result.undefined if isinstance(result, Shift) else "",
     "sinusoid": _no_wave,
     "substitution_positions": _no_positions,
     "trajectory": _no_path,
