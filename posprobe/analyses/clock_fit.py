@@ -58,7 +58,7 @@ class Fitted:
     @property
     def shared(self) -> bool:
         """Whether the planes read this one, and it does not run evenly."""
-        return self.evidence >= np.log10(STRONG)
+        return bool(self.evidence >= np.log10(STRONG))
 
     @property
     def speed(self) -> Floats:
@@ -148,7 +148,7 @@ def _evidence(ahead: Floats, noise: Floats) -> float:
     others = [likelihood(each)]
     if len(ahead) > 2:
         others += [likelihood(np.where(each == k, 1, 0)) - np.log(STRONG) for k in each]
-    return (likelihood(np.zeros_like(each)) - max(others)) / np.log(10)
+    return float((likelihood(np.zeros_like(each)) - max(others)) / np.log(10))
 
 
 def rewound(points: Floats, reading: Floats) -> Floats:

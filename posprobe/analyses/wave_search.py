@@ -443,7 +443,7 @@ def _lost(points: Floats, found: Waves, wave: Wave) -> float:
     angle = 2 * np.pi * wave.turns * np.arange(n) / n
     # The table along the line's own ellipse, turned back.
     held = points @ (cosine - 1j * sine) * np.exp(1j * angle)
-    parts = min(PARTS, int(wave.turns))  # of a turn or more
+    parts = int(np.clip(wave.turns, 1, PARTS))  # of a turn or more
     each = np.array([part.mean() for part in np.array_split(held, parts)])
     kept = np.abs(each.sum()) / max(np.abs(each).sum(), 1e-300)
     return float(CONCENTRATION * parts * (1 - kept))
