@@ -26,13 +26,32 @@ def half_trained(trained: int, rest: int, d: int, seed: int) -> Floats:
 @pytest.mark.parametrize(("trained", "rest"), [(50, 60), (150, 300)])
 def test_their_beginning_is_found(trained: int, rest: int, d: int) -> None:
     found = [untrained_from(half_trained(trained, rest, d, seed)) for seed in range(10)]
-    assert all(row is not None and abs(row - trained) <= 3 for row in found), found
+    assert all(told and abs(told[0] - trained) <= 3 for told in found), found
+    assert sum(told is not None and told[1] <= trained <= told[2] for told in found) >= 9
+
+
+@pytest.mark.parametrize("fade", [1, 20, 60])
+@pytest.mark.parametrize("size", [1.5, 3.0])
+def test_an_interval_holds_the_end_of_training(fade: int, size: float) -> None:
+    held, off, n = 0, [], 256
+    for seed in range(20):
+        end = 90 + 5 * seed
+        left = np.clip((end - np.arange(n)) / fade, 0, 1)
+        values = gaussian(n, 64, seed) + size * left[:, None] * smooth(n, 64, 8.0, seed + 1)
+        told = untrained_from(values)
+        assert told is not None
+        row, least, most = told
+        held += least <= end <= most
+        off.append(abs(row - end))
+    assert held >= 18
+    assert np.median(off) <= 1 + fade / 10
 
 
 def test_a_gradual_end_is_told_where_nothing_is_left_of_training() -> None:
-    row = untrained_from(fading())
-    assert row is not None
-    assert 100 <= row <= 152
+    for seed in range(10):
+        told = untrained_from(fading(seed))
+        assert told is not None
+        assert 100 <= told[1] <= 150 <= told[2] <= 190
 
 
 NONE = {
@@ -67,6 +86,9 @@ def test_questions_are_asked_of_the_trained_part() -> None:
     assert (found.first, found.stop) == (0, found.untrained)
     assert found.answers["smooth"].yes
     assert f"rows from position {found.untrained} on look untrained" in headline(found).lower()
+    within = pp.seams(values).untrained_interval
+    assert within is not None
+    assert within[0] <= 120 <= within[1]
     budget = pp.budget(values)
     assert found.untrained is not None
     rest = values[found.untrained :]

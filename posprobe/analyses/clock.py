@@ -44,11 +44,9 @@ class Clock(Result):
     fixed, one, own
         Share of what lies in their planes that circles of fixed periods explain, circles that read
         one clock, and circles with a clock for each.
-    alike
-        Least correlation, without noise, of the clocks of two rotations whose pace changes, less
-        their even run; 0 where fewer than two change theirs.
-    p
-        How often clocks that are moved against each other are as alike.
+    evidence
+        Logarithm, to base 10, of how many times likelier the phases are with one clock than with
+        clocks of their own; 0 where fewer than two rotations are fast enough to tell.
     variation
         Half the difference of the fastest and the slowest speed of the clock, 1 being its mean.
     speed
@@ -76,8 +74,7 @@ class Clock(Result):
         float | None, Number("explained by one clock", "share of the rotations' planes")
     ] = None
     own: float | None = None
-    alike: float | None = None
-    p: float | None = None
+    evidence: float | None = None
     variation: float | None = None
     speed: Annotated[NDArray[np.float64], Stored("clock_speed")] = field(default_factory=nothing)
     paths: Annotated[NDArray[np.float64], Stored("rotation_paths")] = field(default_factory=nothing)
@@ -150,6 +147,6 @@ def clock_of(found: Turning, points: Floats, layout: Layout, first: int) -> Cloc
     speed = fitted.speed
     return replace(
         known, shared=fitted.shared, fixed=fitted.fixed, one=fitted.one, own=fitted.own,
-        alike=fitted.alike, p=fitted.p, speed=speed,
+        evidence=fitted.evidence, speed=speed,
         variation=float(speed.max() - speed.min()) / 2,
     )  # fmt: skip

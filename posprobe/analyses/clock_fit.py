@@ -23,13 +23,10 @@ DEGREE, NOISE_DEGREE = 8, 24
 #: Turns of fitting the paces and the clock to each other; from the third on nothing moves.
 TURNS = 8
 #: Turns of a plane from which its clock can be told: what else is smooth bends slower ones.
-FEW = 4
-#: Level at which a plane's phases are bent, against their noise; and the least correlation, without
-#: that noise, of how far bent planes run ahead: of two to four planes with a clock of their own
-#: each, one is told in 8 of 1,440 tables.
-BENT, ALIKE = 0.01, 0.97
-#: Draws of clocks that are moved against each other, and the level: 1 / 200 is below it.
-DRAWS, LEVEL = 199, 0.02
+FEW = 3
+#: Correlation of clocks that are one, as those of trained planes are; and how many times likelier
+#: than clocks of their own they make what was seen: strong evidence (Jeffreys 1961, appendix B).
+ONE, STRONG = 0.995, 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +42,10 @@ class Fitted:
     fixed, one, own
         Share of what lies in the planes that circles of fixed periods explain, that those read from
         this clock do, and those with a clock for each.
-    bent
-        How many planes of `FEW` turns or more change their pace beyond noise.
-    alike
-        Least correlation of two such planes' clocks, less their even run and their noise; 0 of
-        fewer.
-    p
-        How often clocks that are moved against each other are as alike.
+    evidence
+        Logarithm, to base 10, of how many times likelier the phases are with one clock than with
+        clocks of their own, for all or for any one of three or more; 0 where fewer than two planes
+        make `FEW` turns.
     """
 
     reading: Floats
@@ -59,14 +53,12 @@ class Fitted:
     fixed: float
     one: float
     own: float
-    bent: int
-    alike: float
-    p: float
+    evidence: float
 
     @property
     def shared(self) -> bool:
-        """Whether all planes whose pace changes read this one."""
-        return self.bent > 1 and self.alike >= ALIKE and self.p <= LEVEL
+        """Whether the planes read this one, and it does not run evenly."""
+        return bool(self.evidence >= np.log10(STRONG))
 
     @property
     def speed(self) -> Floats:
@@ -80,18 +72,14 @@ def forward(z: Complexes) -> Complexes:
     return np.where(turned[:, None] < 0, z.conj(), z)
 
 
-def fit_clock(z: Complexes, rng: np.random.Generator) -> Fitted:
+def fit_clock(z: Complexes) -> Fitted:
     """Fit one clock to several planes.
 
     Parameters
     ----------
     z
         ``[k, n]``: the table along each plane; two planes or more.
-    rng
-        Of the draws.
     """
-    from scipy.special import fdtrc
-
     z = forward(z)
     n = z.shape[1]
     place = np.arange(n) - (n - 1) / 2
@@ -106,18 +94,15 @@ def fit_clock(z: Complexes, rng: np.random.Generator) -> Fitted:
     held = phases @ bends
     own, bends = held[:, : DEGREE - 1], bends[:, : DEGREE - 1]
     noise = np.square(held[:, DEGREE - 1 :]).mean(axis=1) + 1e-12 / n
-    size = np.square(own).sum(axis=1) + 1e-12
     told = np.abs(even) * n >= 2 * np.pi * FEW
-    bent = told & (fdtrc(DEGREE - 1, most - DEGREE, size / noise / (DEGREE - 1)) <= BENT)
-    ahead = np.asarray(own / even[:, None])[bent]
     reading, paces = place, even
     for _ in range(TURNS):
         bend = (weights * paces) @ own / (weights @ np.square(paces))
         reading = place + bends @ bend
         paces = phases @ reading / (reading @ reading)
 
-    def explained(told: Floats) -> float:
-        held = np.square(np.abs((z * np.exp(-1j * told)).sum(axis=1))) / n
+    def explained(phase: Floats) -> float:
+        held = np.square(np.abs((z * np.exp(-1j * phase)).sum(axis=1))) / n
         return float(held.sum() / weights.sum())
 
     each = even[:, None] * place
@@ -128,38 +113,42 @@ def fit_clock(z: Complexes, rng: np.random.Generator) -> Fitted:
         fixed=float(np.square(np.abs(np.fft.fft(z, 16 * n)).max(axis=1)).sum() / n / weights.sum()),
         one=explained(paces[:, None] * reading),
         own=explained(each + own @ bends.T),
-        bent=len(ahead),
-        alike=_alike(ahead, (1 - (DEGREE - 1) * noise / size)[bent]),
-        p=_chance(ahead, np.asarray(bends, np.float64), rng),
+        evidence=_evidence((own / even[:, None])[told], (noise / np.square(even))[told]),
     )
 
 
-def _alike(ahead: Floats, kept: Floats | float = 1.0) -> float:
-    """Return the least correlation of how far clocks run ahead: rows ``[k, m]``.
+def _evidence(ahead: Floats, noise: Floats) -> float:
+    """Compare clocks that are one with clocks of their own: log10 of the likelihoods' ratio.
+
+    The speed of a clock is taken for a random walk, so that the squares of its degrees fall by
+    their fourth power. How far it walks is, in each case, what makes the phases likeliest. That all
+    planes but one read a clock is taken to be a tenth as likely beforehand.
 
     Parameters
     ----------
     ahead
-        Rows that are not zero.
-    kept
-        ``[k]``: what noise is not, of their squares.
+        ``[k, m]``: how far clocks run ahead, by degree from the second on.
+    noise
+        ``[k]``: variance of each of these.
     """
     if len(ahead) < 2:
         return 0.0
-    unit = ahead / np.sqrt(np.square(ahead).sum(axis=1) * kept)[:, None]
-    return min(float((unit @ unit.T)[np.triu_indices(len(unit), 1)].min()), 1.0)
+    falling = np.arange(2.0, ahead.shape[1] + 2) ** -4
+    # From clocks that run evenly to ten times the largest bend seen.
+    sizes = np.append(0.0, np.geomspace(1e-8, 10, 70)) * np.square(ahead).max() / falling[0]
 
+    def likelihood(reads: NDArray[np.intp]) -> float:
+        same = np.equal.outer(reads, reads)
+        alike = np.where(np.eye(len(reads), dtype=bool), 1.0, ONE * same)
+        spread = np.multiply.outer(sizes, falling)[..., None, None] * alike + np.diag(noise)
+        fitting = np.einsum("kj,tjkl,lj->tj", ahead, np.linalg.inv(spread), ahead)
+        return -0.5 * float((np.linalg.slogdet(spread)[1] + fitting).sum(axis=1).min())
 
-def _chance(ahead: Floats, bends: Floats, rng: np.random.Generator) -> float:
-    """Return how often clocks ``[k, m]`` that are shifted along the table are as alike."""
-    if len(ahead) < 2:
-        return 1.0
-    first, *others = np.asarray(ahead @ bends.T)
-    reached = 0
-    for _ in range(DRAWS):
-        moved = [np.roll(each, rng.integers(len(each))) for each in others]
-        reached += _alike(np.stack([first, *moved]) @ bends) >= _alike(ahead)
-    return (1 + reached) / (1 + DRAWS)
+    each = np.arange(len(ahead))
+    others = [likelihood(each)]
+    if len(ahead) > 2:
+        others += [likelihood(np.where(each == k, 1, 0)) - np.log(STRONG) for k in each]
+    return float((likelihood(np.zeros_like(each)) - max(others)) / np.log(10))
 
 
 def rewound(points: Floats, reading: Floats) -> Floats:

@@ -227,8 +227,8 @@ class Verdicts:
         First and last position of each stretch of equal rows.
     budget
         What the whole table is made of.
-    untrained
-        First position from which on rows look untrained.
+    untrained, untrained_interval
+        First position from which on rows look untrained, and its 95 % interval.
     """
 
     answers: Mapping[str, Answer]
@@ -242,6 +242,7 @@ class Verdicts:
     equal: tuple[tuple[int, int], ...] = ()
     budget: Any = None
     untrained: int | None = None
+    untrained_interval: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
             rotations.append(_Found(turning, plane, group))
         elif (coherent := _coherent(found, group, n)) >= n / own[0]:
             preferred.append((Preferred(n / own[0], share, coherent, p), group))
-    clock = _clock(points, rotations, rng)
+    clock = _clock(points, rotations)
     if clock is not None and clock.shared:
         rotations += _read_by(clock, points)
     rotations.sort(key=lambda each: each.rotation.period)
@@ -250,12 +250,12 @@ def _along(points: Floats, plane: Floats) -> Complexes:
     return np.asarray(path[:, 0] + 1j * path[:, 1])
 
 
-def _clock(points: Floats, rotations: Sequence[_Found], rng: np.random.Generator) -> Fitted | None:
+def _clock(points: Floats, rotations: Sequence[_Found]) -> Fitted | None:
     """Fit one clock to all that goes round, where at least two planes do."""
     turning = [each for each in rotations if each.rotation.round]
     if len(turning) < 2:
         return None
-    return fit_clock(np.array([_along(points, each.plane) for each in turning]), rng)
+    return fit_clock(np.array([_along(points, each.plane) for each in turning]))
 
 
 def _read_by(clock: Fitted, points: Floats) -> list[_Found]:

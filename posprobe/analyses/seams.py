@@ -105,6 +105,12 @@ def _between(found: Seams) -> list[tuple[int, int]] | None:
     return None if found.undefined else pairs
 
 
+def _interval(found: Seams) -> list[int] | None:
+    """Return the interval of where rows begin to look untrained as positions."""
+    within = found.untrained_interval
+    return within and [row + found.start for row in within]
+
+
 def _equal(found: Seams) -> list[tuple[int, int]]:
     """Return ends of equal rows as positions."""
     return [(first + found.start, last + found.start) for first, last in found.equal]
@@ -151,6 +157,8 @@ class Seams(Result):
         Reason why no special rows were looked for, or empty.
     untrained
         First row from which on all look as they were initialised; None where none do.
+    untrained_interval
+        Least and most that this may be: an interval that held 95 % of planted ends or more.
     equal
         First and last row of each stretch of `MIN_SIDE` or more equal rows; none of rows of zeros,
         or in a table of blocks.
@@ -191,15 +199,21 @@ class Seams(Result):
         As(Row | None, lambda found: found.untrained and found.untrained + found.start),
         "First position from which on rows look untrained.",
     ] = None
+    untrained_interval: Annotated[
+        tuple[int, int] | None,
+        NEWER,
+        As(Pair | None, _interval),
+        "Its 95 % interval.",
+    ] = None
     rule: SeamRule = SeamRule()
 
     @property
     def partly(self) -> dict[str, str]:
         """Reason for what has one of its own."""
         found = {"special": self.no_special} if self.no_special else {}
-        return found | (
-            {} if self.untrained is not None else {"untrained": "no rows look untrained"}
-        )
+        if self.untrained is None:
+            found |= dict.fromkeys(("untrained", "untrained_interval"), "no rows look untrained")
+        return found
 
 
 def seams(table: PositionTable | Positions | Array) -> Seams:
@@ -298,7 +312,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     elif not defined.any():
         why = "all rows are equal"
     no_special = why
-    untrained = None
+    untrained: tuple[int, int, int] | None = None
     line = not isinstance(given.layout, Grid)
     alike = equal_rows(values, xp) if line and not why else []
     if isinstance(given.layout, Grid):
@@ -324,7 +338,8 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         undefined=why,
         no_special=no_special,
         equal=tuple((first, stop - 1) for first, stop in alike or () if series.norms[first]),
-        untrained=untrained,
+        untrained=untrained and untrained[0],
+        untrained_interval=untrained and untrained[1:],
     )
 
 
@@ -338,16 +353,17 @@ def _find_on_a_line(series: Series, alike: list[tuple[int, int]] | None, start: 
     return find_beside(series, alike, start, _find) if alike else _find(series)
 
 
-def _untrained(series: Series, found: Found) -> int | None:
+def _untrained(series: Series, found: Found) -> tuple[int, int, int] | None:
     """Look for the first row that looks untrained, and break the table there."""
-    first = untrained_from(series.rows)
-    if first is not None:
-        # What is seen as a change there already has the better place.
-        places = {abs(left + 1 - first): left + 1 for left in found.between}
-        near = min(places, default=0)
-        first = places[near] if places and near <= 2 * MIN_SIDE else first
-        found.between.setdefault(first - 1, Cause("untrained"))
-    return first
+    told = untrained_from(series.rows)
+    if told is None:
+        return None
+    first, least, most = told
+    # What is seen as a change there already has the better place.
+    places = [left + 1 for left in found.between if least - MIN_SIDE <= left + 1 <= most + MIN_SIDE]
+    first = min(places, key=lambda place: abs(place - first), default=first)
+    found.between.setdefault(first - 1, Cause("untrained"))
+    return first, min(least, first), max(most, first)
 
 
 def _find(series: Series) -> Found:

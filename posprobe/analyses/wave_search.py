@@ -54,11 +54,10 @@ DRAWS, HUMP_LEVEL = 59, 0.01
 #: Most waves that are looked for.
 MOST = 24
 #: Log likelihood by which a hump must beat the best line nearby, and a line the humps at its place.
-HUMP_GAIN, LINE_GAIN = 10.0, 5.0
-#: Where a line has a plane of its own the likelihood cannot tell. It must keep its phase over so
-#: many parts of the table, whose mean directions differ by so little (1 where they are equal):
-#: noise that loses its phase within the table stays below (docs/calibration.md).
-PARTS, KEPT = 8, 0.995
+HUMP_GAIN, LINE_GAIN = 10.0, 2.5
+#: The phases of a line, in as many parts of the table, differ by about a quarter of a radian: the
+#: concentration of von Mises' distribution.
+PARTS, CONCENTRATION = 8, 16.0
 #: Share of a band's variance that a plane of its own has at least, and periods on both sides of
 #: those of its waves that a band takes in.
 TWO, WIDER = 0.8, 1.2
@@ -409,7 +408,7 @@ def _sharpened(power: Power, points: Floats, found: Waves) -> Waves:
 
 
 def _settled(power: Power, points: Floats, found: Waves) -> Waves:
-    """Turn lines into humps, weakest first, where humps explain as much without them."""
+    """Turn lines into humps, weakest first, where humps and any phases explain as much."""
     n = power.rows
     shares = wave_shares(power, found)
     for k in np.argsort(shares):
@@ -421,8 +420,7 @@ def _settled(power: Power, points: Floats, found: Waves) -> Waves:
         without = together(power, points, (*others, *humps), found.fit.weights)
         both = together(power, points, (*others, *humps, wave), found.fit.weights)
         gain = fitness(power, both, both.bands) - fitness(power, without, both.bands)
-        own = own_plane(power, [wave.turns])[0] >= TWO
-        if gain <= LINE_GAIN and not (own and _kept_phase(points, found, wave) >= KEPT):
+        if gain - _lost(points, found, wave) <= LINE_GAIN:
             waves = tuple(humps[0] if w is wave else w for w in found.waves)
             found = together(power, points, waves, found.fit.weights)
     return found
@@ -437,16 +435,18 @@ def own_plane(power: Power, turns: Sequence[float]) -> tuple[float, Floats]:
     return float(squares[:2].sum() / max(squares.sum(), 1e-300)), directions[:2]
 
 
-def _kept_phase(points: Floats, found: Waves, wave: Wave) -> float:
-    """Return how alike the phases of a line are in all parts of a table, 1 where they are equal."""
+def _lost(points: Floats, found: Waves, wave: Wave) -> float:
+    """Return the log likelihood that a line loses where its phase is not the same in all parts."""
     lines = [each.turns for each in found.waves if each.line]
     n = len(points)
     cosine, sine = lines_power(points, lines)[1][lines.index(wave.turns)]
     angle = 2 * np.pi * wave.turns * np.arange(n) / n
     # The table along the line's own ellipse, turned back.
     held = points @ (cosine - 1j * sine) * np.exp(1j * angle)
-    each = np.array([part.mean() for part in np.array_split(held, PARTS)])
-    return float(np.abs(each.sum()) / max(np.abs(each).sum(), 1e-300))
+    parts = int(np.clip(wave.turns, 1, PARTS))  # of a turn or more
+    each = np.array([part.mean() for part in np.array_split(held, parts)])
+    kept = np.abs(each.sum()) / max(np.abs(each).sum(), 1e-300)
+    return float(CONCENTRATION * parts * (1 - kept))
 
 
 def component_shares(power: Power, found: Fit) -> Floats:

@@ -15,6 +15,8 @@ def verdicts(inputs: TableInputs) -> Verdicts:
     grid = isinstance(inputs.table.layout, Grid)
     stretch, start, seen = inputs.stretch, inputs.table.start, inputs.seen
     answers = _answers(seen)
+    seams = inputs.seams
+    within = seams.untrained_interval
     return Verdicts(
         answers, start + stretch.first, start + stretch.stop, stretch.whole, stretch.reasons,
         parts=tuple(
@@ -22,11 +24,10 @@ def verdicts(inputs: TableInputs) -> Verdicts:
         ),
         replaced=tuple(start + row for row in inputs.replaced),
         copies=None if grid else corrections.copies_of(answers, seen),
-        equal=tuple((first + start, last + start) for first, last in inputs.seams.equal),
+        equal=tuple((first + start, last + start) for first, last in seams.equal),
         budget=inputs.result("budget"),
-        untrained=None
-        if inputs.seams.untrained is None
-        else start + inputs.seams.untrained,
+        untrained=None if seams.untrained is None else start + seams.untrained,
+        untrained_interval=within and (start + within[0], start + within[1]),
     )  # fmt: skip
 
 

@@ -126,7 +126,10 @@ def _breaks(found: Verdicts) -> list[str]:
         said.append(f"has equal rows at positions {listed(names, MOST + 1)}")
     sentences = [f"the table {listed(said)}"] if said else []
     if found.untrained is not None:
-        sentences.append(f"rows from position {found.untrained} on look untrained")
+        text = f"rows from position {found.untrained} on look untrained"
+        if (within := found.untrained_interval) and within[0] < within[1]:
+            text += f" (95 % interval {within[0]}–{within[1]})"
+        sentences.append(text)
     return [*sentences, *([causes.copied(found.copies)] if found.copies else [])]
 
 
