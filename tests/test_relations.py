@@ -12,7 +12,7 @@ import posprobe as pp
 from posprobe.relations import RULES, Ladder, Projections, relate_ladders, relate_tables
 from posprobe.relations.ladders import harm
 from posprobe.relations.tables import resampling
-from posprobe.relations.values import to_type
+from posprobe.encodings.precision import to_type
 from posprobe.relations.weights import relate_projections, reordered
 
 

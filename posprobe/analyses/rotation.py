@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, NEWER, As, Result, Stored
+from posprobe.encodings.precision import precision_horizon
 from posprobe.encodings.rotary import (
     along_axis,
     first_negative,
@@ -23,6 +24,8 @@ from posprobe.schema import Natural, Reasons, Share
 SEARCH = 2**20
 #: Wavelengths that differ by a smaller share are the same.
 SAME = 1e-9
+#: Types of numbers of which the first wrong angle is looked for.
+TYPES = ("bfloat16", "float16", "float32")
 #: Points of the decay curves, spread evenly on a logarithmic axis.
 POINTS = 512
 
@@ -59,6 +62,8 @@ class Rotation(Result):
         That share the head.
     length
         Positions of the text that the wavelengths are for, of which a query may see a window.
+    horizon
+        By type of number, the first position at which the angle of some pair is off by 0.1 rad.
     """
 
     figures: ClassVar[str] = "rotary"
@@ -91,6 +96,13 @@ class Rotation(Result):
         NEWER,
         "Positions of the text that the wavelengths are for; of a window more than the target.",
     ] = None
+
+    horizon: Annotated[
+        dict[str, int | None],
+        NEWER,
+        "By type of number, the first position at which a pair's angle is off by 0.1 rad, all "
+        "arithmetic being of that type; null where none is looked at. Empty of several axes.",
+    ] = field(default_factory=dict)
 
     @property
     def pairs(self) -> Annotated[Natural, ""]:
@@ -201,4 +213,5 @@ def rotation(
         attention_factor=attention_factor,
         axes=axes,
         length=length or target,
+        horizon={name: precision_horizon(omega, name) for name in TYPES} if axes == 1 else {},
     )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from posprobe.analyses.heads import Heads
+from posprobe.analyses.rotary_weights import WeightUse
 from posprobe.analyses.rotation import Rotation
 from posprobe.analyses.smoothness import Smoothness
-from posprobe.figures import alibi, relative, rotary, smoothness
+from posprobe.figures import alibi, relative, rotary, rotary_weights, smoothness
 from posprobe.figures.kernels import kernel_map
 from posprobe.figures.sheet import REPORT, Sheet
 from posprobe.figures.styles import printable
@@ -51,6 +52,7 @@ def scheme_figures(
     names = list(printable(dict.fromkeys(short_names([record.name for record in records]))))
     biases: dict[tuple[bool, str], dict[str, Heads]] = {}
     rotations: dict[str, Rotation] = {}
+    weights: dict[str, WeightUse] = {}
     linear: dict[str, LinearBias] = {}
     smooth: dict[str, Smoothness] = {}
     for name, record, found in zip(names, records, results, strict=True):
@@ -65,6 +67,9 @@ def scheme_figures(
                 rotation = found["rotation"]
                 if isinstance(rotation, Rotation) and not _drawn(rotation, rotations):
                     rotations[name] = rotation
+                used = found.get("weights")
+                if isinstance(used, WeightUse) and used.layers and not used.normed:
+                    weights[name] = used
             case LinearBias():
                 linear[name] = record
 
@@ -83,6 +88,9 @@ def scheme_figures(
             ("slopes", alibi.FIGURES["slopes"], linear),
         ):
             for k, (name, one) in enumerate(islice(alone.items(), ALONE)):
+                yield _numbered(kind, k), partial(build, REPORT, {name: one}, {})
+        for k, (name, one) in enumerate(islice(weights.items(), ALONE)):
+            for kind, build in rotary_weights.FIGURES.items():
                 yield _numbered(kind, k), partial(build, REPORT, {name: one}, {})
         if len(records) <= ALONE:
             yield "kernels", partial(_kernels, REPORT, dict(zip(names, records, strict=True)))
