@@ -93,7 +93,8 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "checkpoint_analysis": {*BASE, "analyses", "families", "report", "schemes"},
     "checks": {
-        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families", "relations",
+        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",
+        "relations",
         "report.narrator", "schemes", "settings",
     },
     "resizing": {

@@ -28,8 +28,8 @@ from transformers.models.llama.modeling_llama import (
 
 import posprobe as pp
 from posprobe.cli import main
-from posprobe.errors import NoPositionTable
 from posprobe.encodings.precision import to_type
+from posprobe.errors import NoPositionTable
 from posprobe.relations.weights import reordered
 
 __all__ = ["server", "waits"]
