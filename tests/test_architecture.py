@@ -94,8 +94,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "checkpoint_analysis": {*BASE, "analyses", "families", "report", "schemes"},
     "checks": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",
-        "relations",
-        "report.narrator", "schemes", "settings",
+        "relations", "report.narrator", "schemes", "settings",
     },
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",

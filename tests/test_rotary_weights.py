@@ -434,3 +434,55 @@ def _strengths() -> Floats:
         sizes = [np.linalg.norm(each, axis=(1, 3)) for each in (query, key)]
         found.append(sizes[0] * np.repeat(sizes[1], 2, axis=0))
     return np.concatenate(found)
+
+
+# Several axes.
+
+
+def along(path: str) -> dict[str, tuple[float, float, int, int]]:
+    (record, *_) = pp.load_schemes(path)
+    found = pp.report.analyze_schemes(record).results[0]["rotation"].along  # type: ignore[attr-defined]
+    return {each.axis: (each.shortest, each.longest, each.turning, each.dead) for each in found}
+
+
+def configured(folder: Path, **config: Any) -> str:
+    save_file({"nothing": np.zeros((2, 2), np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def test_time_rows_and_columns_of_texts_with_images(tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
+    path = configured(tmp_path, model_type="qwen2_vl_text", head_dim=128,
+                      max_position_embeddings=32_768, rope_parameters=rope)  # fmt: skip
+    found = along(path)
+    assert found["time"] == pytest.approx((6.283, 160.1, 8, 0), rel=1e-3)
+    assert found["rows"] == pytest.approx((198.7, 28_473, 0, 13), rel=1e-3)
+    assert found["columns"] == pytest.approx((35_330, 5.06e6, 0, 24), rel=1e-3)
+    document = analyze_any(load_any(path)).to_dict()
+    assert problems("analysis", document) == []
+    said = " ".join(text for each in page_of(document).evidence for text in each.sentences)
+    assert "Columns: 24 pairs" in said
+    assert "within 32 steps none make a full turn and 24 turn by less than 0.1 rad" in said
+
+
+def test_sections_in_turn(tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20],
+            "mrope_interleaved": True}  # fmt: skip
+    path = configured(tmp_path, model_type="qwen3_vl_text", head_dim=128, rope_parameters=rope)
+    assert [each[2:] for each in along(path).values()] == [(3, 16), (2, 12), (2, 12)]
+
+
+def test_rows_and_columns_of_pictures(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    qwen = configured(tmp_path / "a", model_type="qwen2_vl_vision", embed_dim=1280, num_heads=16)
+    assert along(qwen)["rows"] == pytest.approx((6.283, 39_644, 4, 7), rel=1e-3)
+    dino = configured(tmp_path / "b", model_type="dinov3_vit", hidden_size=384, image_size=224,
+                      num_attention_heads=6, patch_size=16, rope_theta=100.0)  # fmt: skip
+    for axis in ("rows", "columns"):
+        assert along(dino)[axis] == pytest.approx((7, 524.9, 3, 0), rel=1e-3)
+    pixtral = configured(tmp_path / "c", model_type="pixtral", head_dim=64, image_size=1024,
+                         patch_size=16, rope_theta=1e4)  # fmt: skip
+    assert along(pixtral)["rows"] == pytest.approx((6.283, 35_333, 5, 4), rel=1e-3)
+    assert along(pixtral)["columns"] == pytest.approx((8.379, 47_117, 4, 5), rel=1e-3)

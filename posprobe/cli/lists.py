@@ -55,7 +55,7 @@ def list_names(
 
 
 def samples(as_json: options.AsJson = False) -> None:
-    """List the real tables that ship with the package."""
+    """List the real tables and the model that ship with the package."""
     from dataclasses import asdict
 
     from posprobe.samples import samples as shipped

@@ -141,6 +141,9 @@ def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
         ]
         first = weights.line(known[0]["weights"])
         yield Evidence((first,), sentences=tuple(said), pictures=tuple(drawn))
+    ladders = [each for scheme in schemes for each in lookup(scheme, "rotation.along") or ()]
+    if ladders:
+        yield Evidence((weights.axes_line(ladders),), sentences=tuple(map(weights.axis, ladders)))
     found = [each for scheme in schemes if (each := lookup(scheme, "rotation.horizon"))]
     if found:
         unlike = {tuple(each.items()): each for each in found}.values()

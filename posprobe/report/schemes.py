@@ -15,7 +15,7 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.heads import heads
 from posprobe.analyses.result import as_block, plain, stored
 from posprobe.analyses.rotary_weights import WeightUse
-from posprobe.analyses.rotation import rotation
+from posprobe.analyses.rotation import axis_ladders, rotation
 from posprobe.analyses.smoothness import smoothness
 from posprobe.encodings.build import whole
 from posprobe.errors import UsageError
@@ -292,6 +292,7 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
                 attention_factor=record.attention_factor(text),
                 axes=record.axes,
                 length=text,
+                along=axis_ladders(record.along_axes(), record.extent),
             )
             curves = record.curves(_size(record, length))
             return {"rotation": measured, "heads": heads(curves, quantity="cosine")}

@@ -110,6 +110,24 @@ def _skipped(block: Block) -> str:
     return f"{which} {verb} left out: {why}"
 
 
+def axes_line(ladders: Sequence[Block]) -> Line:
+    """Return how many pairs of the axes are dead as a line of the overview."""
+    dead, pairs = (sum(each[key] for each in ladders) for key in ("dead", "pairs"))
+    return Line("axes", "", "Pairs of each axis", "that hardly turn", f"{dead} of {pairs}")
+
+
+def axis(ladder: Block) -> str:
+    """Say which wavelengths one axis has, and how many of its pairs turn."""
+    span = f"{two_figures(ladder['shortest'])} to {two_figures(ladder['longest'])} steps"
+    dead = f"{ladder['dead'] or 'none'} {'turns' if ladder['dead'] == 1 else 'turn'}"
+    return (
+        f"{ladder['axis'].capitalize()}: {some(ladder['pairs'], 'pair')} of wavelength {span}; "
+        f"within {ladder['extent']} steps {ladder['turning'] or 'none'} "
+        f"{'makes' if ladder['turning'] == 1 else 'make'} a full turn and {dead} by less than "
+        "0.1 rad, which tells no two places apart."
+    )
+
+
 def horizon_line(found: Sequence[Block]) -> Line:
     """Return the first position at which half precision is off as a line of the overview."""
     first = [each["bfloat16"] for each in found if each["bfloat16"] is not None]
