@@ -486,3 +486,40 @@ def test_rows_and_columns_of_pictures(tmp_path: Path) -> None:
                          patch_size=16, rope_theta=1e4)  # fmt: skip
     assert along(pixtral)["rows"] == pytest.approx((6.283, 35_333, 5, 4), rel=1e-3)
     assert along(pixtral)["columns"] == pytest.approx((8.379, 47_117, 4, 5), rel=1e-3)
+
+
+# The sample.
+
+
+def test_heads_of_the_sample_prefer_near_tokens() -> None:
+    pytest.importorskip("transformers")
+    model = pp.load_model("sample:pydoc-llama", device="cpu", head=True)
+    run = pp.rotary_use(model, pp.sampled_tokens(model, 256, 16, seed=0), source="sampled")
+    assert (run.summary.yes, run.summary.no) == (11, 1)
+    assert {head.peak for head in run.heads if head.peak is not None} == {0, 1, 2}
+    assert all(head.means_explain for head in run.heads if head.answer == "yes")
+    # Single tokens are told apart by the fastest pairs, and in the first layer alone.
+    fast = [head.curve_share[:2].sum() for head in run.heads]
+    assert max(fast[4:]) < min(0.2, np.median(fast[:4]))
+    assert use("sample:pydoc-llama").layout.answer == "halves"  # type: ignore[union-attr]
+
+
+def test_curves_are_drawn_for_a_paper(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    for kind in ("rotary-curves", "rotary-usage"):
+        place = tmp_path / f"{kind}.svg"
+        given = ["figure", kind, "sample:pydoc-llama", "-o", str(place), "--quiet"]
+        monkeypatch.setattr("sys.argv", ["posprobe", *given])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        assert "on 16 contexts of 256 tokens sampled from the model" in capsys.readouterr().out
+        assert place.read_text().count("<svg") == 1
+    monkeypatch.setattr("sys.argv", ["posprobe", "figure", "rotary-curves", "rotary:512x64",
+                                     "-o", str(tmp_path / "no.svg")])  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code
+    assert "a formula is not a model" in capsys.readouterr().err

@@ -22,6 +22,10 @@ def analyze(
         typer.Option("--all-rows", help="Answer for all positions, outliers and breaks included."),
     ] = False,
     only: options.Only = None,
+    as_json: options.AsJson = False,
+    figures: options.Figures = options.WhichFigures.first,
+    formats: options.Formats = "svg",
+    nulls: options.Nulls = 0,
     weights: Annotated[
         bool,
         typer.Option(
@@ -36,10 +40,6 @@ def analyze(
             "--layers", metavar="LIST", help="Read those of these layers only, such as 0,16,31."
         ),
     ] = None,
-    as_json: options.AsJson = False,
-    figures: options.Figures = options.WhichFigures.first,
-    formats: options.Formats = "svg",
-    nulls: options.Nulls = 0,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     quiet: options.Quiet = False,

@@ -38,11 +38,10 @@ def list_names(
         case What.families:
             families(as_json)
         case What.figures:
-            from posprobe.report.paper_kinds import kinds
+            from posprobe.report.paper_kinds import OF_RUNS, kinds
 
-            _print(
-                what, [{"name": name, "title": title} for name, title in kinds().items()], as_json
-            )
+            every = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
+            _print(what, [{"name": name, "title": title} for name, title in every.items()], as_json)
         case What.numbers:
             from posprobe.measurements import TABLE
 
