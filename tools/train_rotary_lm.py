@@ -105,7 +105,7 @@ def held_out(model: LlamaForCausalLM, text: torch.Tensor) -> float:
     """Return the loss on what was not trained on, nats per byte."""
     model.train(mode=False)
     batch = text[: len(text) // LENGTH * LENGTH].reshape(-1, LENGTH)
-    losses = [model(input_ids=part, labels=part).loss for part in batch.split(BATCH)]
+    losses = [model(input_ids=part, labels=part).loss for part in torch.split(batch, BATCH)]
     return float(torch.stack(losses).mean())
 
 
@@ -122,7 +122,8 @@ def main() -> None:
     kept = round(len(text) * (1 - HELD_OUT))
     model = build()
     train(model, torch.from_numpy(text[:kept]))
-    model.half().float()  # what is shipped is rounded, so that the package stays small
+    for values in model.parameters():  # what ships is rounded, so that the package stays small
+        values.data = values.data.half().float()
     loss = round(held_out(model, torch.from_numpy(text[kept:])), 4)
 
     folder = options.samples / NAME
