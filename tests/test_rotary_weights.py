@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hub_server import Hub
+from made_hub import server, waits
 from made_schemas import problems
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
@@ -22,6 +24,9 @@ from posprobe.encodings.precision import precision_horizon
 from posprobe.errors import UsageError
 from posprobe.families.projections import open_rotary_weights
 from posprobe.report.page import page_of
+
+#: Fixtures that pytest finds by name.
+__all__ = ["server", "waits"]
 
 Floats = NDArray[np.float64]
 LADDER = 10_000.0 ** (-np.arange(4) / 4)
@@ -342,6 +347,23 @@ def test_the_command_says_how_much_it_reads(
     assert not ended.value.code
     assert "Reading 6.1 kB of query and key weights." in said.err
     assert "from weights" in said.out
+
+
+def test_weights_on_the_hub_are_read_where_asked_and_nothing_else(
+    server: Hub, tmp_path: Path
+) -> None:
+    much = {"model.embed_tokens": np.zeros((4096, HIDDEN))}
+    path = Path(llama(tmp_path, tensors=much))
+    server.add("someone/llama", {file.name: file.read_bytes() for file in path.iterdir()})
+    loaded = load_any("someone/llama")
+    assert open_weights(loaded) == {0: "remote"}
+    (opened,) = open_weights(loaded, everywhere=True).values()
+    assert not isinstance(opened, str)
+    assert opened.bytes == 4 * 2 * (HEADS + KEYS) * WIDTH * HIDDEN
+    found = use("someone/llama", everywhere=True)
+    assert found.head_count == 2 * HEADS
+    assert server.sent() < (path / "model.safetensors").stat().st_size / 4
+    assert "--weights" in told("someone/llama")
 
 
 # Arithmetic.
