@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from posprobe.analyses.pair_layout import Reading, pair_layout
+from posprobe.analyses.rotary_weights import LayerWeights, Missing, WeightUse, layer_weights
 from posprobe.arrays import Device
-from posprobe.errors import NoPositionTable, UsageError
+from posprobe.errors import NoPositionTable, PosprobeError, UsageError
 from posprobe.families import TokenSample, load, load_schemes, load_tokens
+from posprobe.families.projections import RotaryWeights, open_rotary_weights
 from posprobe.progress import stage
 from posprobe.report import Analysis, SchemeAnalysis, analyze, analyze_schemes
-from posprobe.schemes import Scheme
+from posprobe.schemes import Rotary, Scheme
 from posprobe.tables import PositionTable
+
+#: Positions up to whose half curves are taken from weights.
+CURVE = 512
 
 
 def load_any(
@@ -49,6 +57,7 @@ def analyze_any(
     offline: bool = False,
     command: str | None = None,
     all_rows: bool = False,
+    weights: Mapping[int, RotaryWeights | Missing] | None = None,
 ) -> Analysis | SchemeAnalysis:
     """Run the analyses on what `load_any` returned.
 
@@ -62,6 +71,8 @@ def analyze_any(
         As for `posprobe.analyze`.
     offline
         Use local files only for what the positions are added to.
+    weights
+        Of queries and keys, from `open_weights`; where None, those that lie on this machine.
 
     Raises
     ------
@@ -86,7 +97,132 @@ def analyze_any(
         raise UsageError(
             f"{loaded[0].source.reference}: it has no table, and --only chooses analyses of tables."
         )
-    return analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)
+    length = scheme_length(rows)
+    weights = open_weights(loaded) if weights is None else weights
+    measured = {
+        number: weight_use(record, weights[number], length)
+        for number, record in enumerate(loaded)
+        if isinstance(record, Rotary) and number in weights
+    }
+    return analyze_schemes(*loaded, length=length, seed=seed, command=command, weights=measured)
+
+
+def open_weights(
+    loaded: PositionTable | tuple[Scheme, ...],
+    *,
+    everywhere: bool = False,
+    layers: Sequence[int] | None = None,
+    offline: bool = False,
+) -> dict[int, RotaryWeights | Missing]:
+    """Find the weights of queries and keys of rotary encodings, by their number; none are read.
+
+    Parameters
+    ----------
+    loaded
+        What `load_any` returned.
+    everywhere
+        Those on the Hub as well.
+    layers
+        The only ones that are wanted.
+    offline
+        Use local files only.
+
+    Raises
+    ------
+    UsageError
+        If no encoding turns one of these layers.
+    """
+    records = loaded if isinstance(loaded, tuple) else ()
+    rotary = {
+        number: record
+        for number, record in enumerate(records)
+        if isinstance(record, Rotary) and record.family != "formula"
+    }
+    if not rotary:
+        return {}
+    source = next(iter(rotary.values())).source
+    if source.revision is not None and not everywhere:
+        return dict.fromkeys(rotary, "remote")
+    opened = open_rotary_weights(source.reference, revision=source.revision, offline=offline)
+    known = {layer for each in opened for layer in each.layers}
+    if layers is not None and (lost := sorted(set(layers) - known)):
+        raise UsageError(
+            f"--layers {','.join(map(str, lost))}: no layer of that number turns queries and keys. "
+            f"There are {', '.join(map(str, sorted(known))) or 'none whose weights are known'}."
+        )
+    found: dict[int, RotaryWeights | Missing] = {}
+    for (number, record), each in zip(rotary.items(), opened, strict=True):
+        if record.axes > 1:
+            found[number] = "axes"
+        else:
+            found[number] = each.only(layers) if each.layers else "no_names"
+    return found
+
+
+def weight_use(
+    record: Rotary, found: RotaryWeights | Missing, length: int | None = None
+) -> WeightUse:
+    """Measure what the weights of one rotary encoding say, layer by layer.
+
+    Layers that cannot be read, or hold NaN or infinity, are skipped.
+
+    Parameters
+    ----------
+    record, found
+        The encoding and its weights, or why there are none.
+    length
+        Positions of the text, which some rules depend on.
+    """
+    text = length or record.max_positions
+    ladder = record.frequencies(text)
+    if isinstance(found, str):
+        return WeightUse((), None, None, False, False, ladder, text, found)
+    missing: Missing | None = None
+    stated: Reading = "neighbours" if record.interleaved else "halves"
+    tried: tuple[Reading, ...] = (stated,) if found.declared else ("halves", "neighbours")
+    measured: dict[Reading, list[LayerWeights]] = {reading: [] for reading in tried}
+    sizes, skipped, problem = [], [], ""
+    with stage("Reading queries and keys", len(found.layers)) as done:
+        for layer in found.layers:
+            try:
+                own = found.read(layer)
+            except PosprobeError as error:
+                missing, problem = "unreadable", problem or str(error)
+                own = None
+            done(1)
+            if own is None or not np.isfinite(own.row_sizes).all():
+                skipped.append(layer)
+                continue
+            sizes.append(own.row_sizes[:, : record.rotated])
+            for reading, layers in measured.items():
+                layers.append(
+                    layer_weights(
+                        layer,
+                        *own.with_gain(),
+                        own.biases,
+                        ladder=ladder,
+                        reading=reading,
+                        scale=found.scale * record.attention_factor(text) ** 2,
+                        distances=min(text or CURVE, CURVE) // 2,
+                        positions=text,
+                        normed=found.normed,
+                    )
+                )
+    layout = pair_layout(np.concatenate(sizes)) if sizes else None
+    pairs = stated if found.declared else layout.answer if layout else None
+    return WeightUse(
+        layers=tuple(measured.get(pairs, ())) if pairs else (),
+        layout=layout,
+        pairs=pairs,
+        declared=found.declared,
+        normed=found.normed,
+        ladder=np.append(ladder, 0.0) if record.head_dim > record.rotated else ladder,
+        positions=text,
+        missing=missing,
+        problem=problem,
+        bytes=found.bytes,
+        skipped=tuple(skipped),
+    )
 
 
 def _sample(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from posprobe.analyses.closeness import Closeness
 from posprobe.analyses.heads import Heads
+from posprobe.analyses.rotary_weights import WeightUse
 from posprobe.analyses.rotation import Rotation
 from posprobe.analyses.smoothness import Smoothness
 from posprobe.layouts import LayoutBlock
@@ -119,6 +120,9 @@ class RotaryBlock(SchemeBlock):
     max_positions: Natural | None
     training_length: Natural | None
     rotation: Rotation
+    weights: NotRequired[
+        Annotated[WeightUse, "What the weights of queries and keys alone say; of checkpoints."]
+    ]
 
 
 class LinearBiasBlock(SchemeBlock):

@@ -27,6 +27,8 @@ Quantity: TypeAlias = Literal["bias", "cosine"]
 
 #: What distances count unless stated otherwise.
 POSITIONS = "positions"
+#: Axes of videos and of texts with images; of pictures the last two.
+AXES = ("time", "rows", "columns")
 #: Keys of a rotary rule that state the ladder itself and stretch nothing.
 _UNSCALED = ("rope_theta", "partial_rotary_factor")
 #: Largest kernel that is formed, in rows: 4096 rows take 128 MiB per head.
@@ -199,6 +201,14 @@ class Rotary(_Encoding):
     step
         What one position adds to the coordinate that turns the pairs: 1, or for coordinates that
         run from -1 to 1 over an image, what a patch is of it (DINOv3).
+    across
+        How many times as fast columns of a grid turn their pairs as rows do.
+    extent
+        Patches along an axis, where the configuration states them.
+    sections
+        Of a model of texts with images: pairs that turn with time, row and column.
+    sections_in_turn
+        Whether rows and columns take their pairs in turn, and not one after the other.
     window
         Positions that a query sees, itself included, where these layers see fewer than all.
     interleaved
@@ -233,6 +243,10 @@ class Rotary(_Encoding):
     training_length: int | None = None
     axes: int = 1
     step: float = 1.0
+    across: float = 1.0
+    extent: int | None = None
+    sections: tuple[int, ...] = ()
+    sections_in_turn: bool = False
     window: int | None = None
     interleaved: bool = False
     family: str | None = None
@@ -295,6 +309,22 @@ class Rotary(_Encoding):
         if not omega.size:
             raise UsageError(f"{self.name}: a share of {self.partial} of the head rotates no pair.")
         return self.step * omega, factor
+
+    def along_axes(self) -> dict[str, NDArray[np.float64]]:
+        """Return the frequencies of the pairs of each axis, radians per step; none of one axis."""
+        omega = self.frequencies()
+        if self.axes > 1:
+            names = AXES[-self.axes :]
+            return {name: omega * (self.across if name == "columns" else 1) for name in names}
+        if len(self.sections) != len(AXES) or sum(self.sections) != len(omega):
+            return {}
+        place = np.repeat(np.arange(len(AXES)), self.sections)
+        if self.sections_in_turn:
+            # Qwen3-VL: pairs 1, 4, ... turn with rows, 2, 5, ... with columns, the rest with time.
+            place = np.zeros(len(omega), dtype=np.int64)
+            for axis in (1, 2):
+                place[axis : len(AXES) * self.sections[axis] : len(AXES)] = axis
+        return {name: omega[place == axis] for axis, name in enumerate(AXES)}
 
     def curves(self, n: int) -> NDArray[np.float64]:
         """Return the mean rotation by offset, ``[1, 2 n - 1]``, for a sequence of ``n`` positions.

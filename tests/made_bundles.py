@@ -17,7 +17,7 @@ from made_tables import as_table, gaussian, patches, walk
 import posprobe as pp
 from posprobe.layouts import Grid
 from posprobe.report import to_json
-from posprobe.samples import samples
+from posprobe.samples import tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def with_zero_row() -> PositionTable:
 TABLES: dict[str, Callable[[], PositionTable]] = {
     **{
         sample.name: (lambda name=sample.name: pp.load(f"sample:{name}"))  # type: ignore[misc]
-        for sample in samples()
+        for sample in tables()
     },
     "grid": lambda: patches(8, 6, 12),
     "small grid": lambda: patches(2, 3, 5),

@@ -15,13 +15,13 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 import posprobe as pp
 from posprobe.encodings.sinusoidal import frequencies
-from posprobe.samples import samples
+from posprobe.samples import tables
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from posprobe.analyses import PCA, Similarity
 
-SAMPLES = [sample.name for sample in samples()]
+SAMPLES = [sample.name for sample in tables()]
 MINILM = "all-minilm-l6-v2"
 
 

@@ -91,10 +91,10 @@ ALLOWED: Mapping[str, set[str]] = {
         *BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report",
         "report.narrator",
     },
-    "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
+    "checkpoint_analysis": {*BASE, "analyses", "families", "report", "schemes"},
     "checks": {
-        *BASE, "checkpoint_analysis", "checkpoints", "encodings", "families", "relations",
-        "report.narrator", "schemes", "settings",
+        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",
+        "relations", "report.narrator", "schemes", "settings",
     },
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",

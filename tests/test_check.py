@@ -42,10 +42,10 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLVisionRotaryEm
 
 import posprobe as pp
 from posprobe.cli import main
+from posprobe.encodings.precision import to_type
 from posprobe.errors import NoPositionTable
 from posprobe.relations import relate_ladders
 from posprobe.relations.dumps import read_dump
-from posprobe.relations.values import to_type
 from posprobe.relations.weights import reordered
 
 __all__ = ["server", "waits"]

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.families.registry import registry
 from posprobe.report import read_bundle
-from posprobe.report.paper_kinds import kinds
+from posprobe.report.paper_kinds import OF_RUNS, kinds
 from posprobe.samples import samples
 
 if TYPE_CHECKING:
@@ -179,7 +179,10 @@ def test_samples_lists_what_can_be_analysed_without_a_download(cli: Cli) -> None
     listed = json.loads(cli("list", "samples", "--json").out)["samples"]
     assert [f"sample:{sample['name']}" for sample in listed] == names
     for name, sample in zip(names, listed, strict=True):
-        assert pp.load(name).source.sha256 == sample["tensor_sha256"]
+        if sample["tensor"]:
+            assert pp.load(name).source.sha256 == sample["tensor_sha256"]
+        else:
+            assert pp.load_schemes(name)
 
 
 def test_families_lists_every_architecture(cli: Cli) -> None:
@@ -196,7 +199,8 @@ def test_families_lists_every_architecture(cli: Cli) -> None:
 
 def test_figures_and_numbers_are_listed_as_other_commands_take_them(cli: Cli) -> None:
     figures = json.loads(cli("list", "figures", "--json").out)["figures"]
-    assert {figure["name"]: figure["title"] for figure in figures} == kinds()
+    listed = {figure["name"]: figure["title"] for figure in figures}
+    assert listed == {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
     numbers = [
         number["name"] for number in json.loads(cli("list", "numbers", "--json").out)["numbers"]
     ]

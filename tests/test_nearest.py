@@ -18,7 +18,7 @@ import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.relations.sketches import CHANCE
-from posprobe.samples import samples
+from posprobe.samples import tables
 from posprobe.sweeps.fingerprints import (
     NUMBERS,
     Likeness,
@@ -31,7 +31,7 @@ from posprobe.sweeps.fingerprints import (
 )
 from posprobe.sweeps.search import SHIPPED, Lineages, read_fingerprints
 
-NAMES = [sample.name for sample in samples()]
+NAMES = [sample.name for sample in tables()]
 Floats = NDArray[np.float64]
 
 

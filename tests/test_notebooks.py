@@ -16,8 +16,8 @@ import posprobe as pp
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
-#: Runs a model, which the others must not need.
-WITH_A_MODEL = "6-inside-a-running-model"
+#: Run a model, which the others must not need.
+WITH_A_MODEL = {"6-inside-a-running-model", "7-what-rotary-heads-do"}
 
 #: Runs before a notebook: what leaves the machine fails.
 NO_NETWORK = """
@@ -62,10 +62,10 @@ def public(module: str) -> set[str]:
     return set(getattr(found, "__all__", dir(found)))
 
 
-def test_all_six_are_here_and_listed() -> None:
+def test_all_seven_are_here_and_listed() -> None:
     listed = re.findall(r"\]\(([\w-]+\.ipynb)\)", (FOLDER / "README.md").read_text("utf-8"))
     assert [path.name for path in NOTEBOOKS] == listed
-    assert len(listed) == 6
+    assert len(listed) == 7
 
 
 @each_notebook
@@ -80,8 +80,8 @@ def test_runs_without_network_and_its_asserts_hold(
     # A notebook's figures are shown in it, wherever a test before this one drew its own.
     monkeypatch.delenv("MPLBACKEND", raising=False)
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    # Notebook 6 is about a running model and says that it needs the extra `models`.
-    fence = NO_NETWORK if path.stem == WITH_A_MODEL else NO_NETWORK + NO_MODELS
+    # Two notebooks are about running models and say that they need the extra `models`.
+    fence = NO_NETWORK if path.stem in WITH_A_MODEL else NO_NETWORK + NO_MODELS
     notebook.cells.insert(0, nbformat.v4.new_code_cell(fence))  # type: ignore[no-untyped-call]
     (work := tmp_path / "work").mkdir()
 
@@ -143,6 +143,7 @@ def test_uses_public_names_alone(path: Path) -> None:
         "posprobe",
         "sklearn",
         "warnings",
+        *({"torch"} if path.stem in WITH_A_MODEL else ()),
     }
     assert not {(module, name) for module, name in used if name not in public(module)}
     assert {module for module, _ in used} >= {"posprobe"}

@@ -9,10 +9,10 @@ import pytest
 import relations as made
 
 import posprobe as pp
+from posprobe.encodings.precision import to_type
 from posprobe.relations import RULES, Ladder, Projections, relate_ladders, relate_tables
 from posprobe.relations.ladders import harm
 from posprobe.relations.tables import resampling
-from posprobe.relations.values import to_type
 from posprobe.relations.weights import relate_projections, reordered
 
 

@@ -25,7 +25,7 @@ from posprobe.measurements.model import MODEL
 from posprobe.nulls import NULLS
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.schemes import analyze_schemes
-from posprobe.samples import samples
+from posprobe.samples import tables
 from posprobe.schema import TWO, Count, Reasons, limits
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_no_schema_names_a_null_model() -> None:
 # Documents.
 
 
-@pytest.mark.parametrize("name", [sample.name for sample in samples()])
+@pytest.mark.parametrize("name", [sample.name for sample in tables()])
 def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
     table = pp.load(f"sample:{name}")[:64]
     # The other samples hold their table alone.

@@ -377,9 +377,9 @@ OTHERS: Mapping[str, Callable[[], Document]] = {
 
 def names_of(real: Path | None) -> list[str]:
     """Return the names of all references."""
-    from posprobe.samples import samples
+    from posprobe.samples import tables as shipped
 
-    loaded = [f"sample:{sample.name}" for sample in samples()] + [*FORMULAS]
+    loaded = [f"sample:{sample.name}" for sample in shipped()] + [*FORMULAS]
     loaded += [f"real:{name}" for name in REAL] if real else []
     return [*loaded, *LINES, *GRIDS, *SCHEMES, *KINDS, *OTHERS]
 

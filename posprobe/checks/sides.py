@@ -18,7 +18,8 @@ from posprobe.errors import InvalidCheckpoint, NoPositionTable, UnknownReference
 from posprobe.families import find_encodings, open_reference, read_table
 from posprobe.families.build import build_scheme
 from posprobe.families.find import called
-from posprobe.families.parts import parts_of
+from posprobe.families.projections import RotaryWeights, rotary_weights
+from posprobe.families.rotary import RotarySpec
 from posprobe.progress import stage
 from posprobe.reference import named_in_errors, parse_reference
 from posprobe.relations.dumps import NAMES, Dump, is_dump, read_dump
@@ -38,6 +39,7 @@ class Side:
     records: Mapping[str, Mapping[str, Record]]
     checkpoint: Checkpoint | None = None
     dump: Dump | None = None
+    weights: RotaryWeights | None = None
     declared: bool = True
     unread: tuple[str, ...] = field(default=())
 
@@ -68,6 +70,7 @@ def open_side(given: str | PathLike[str] | Record, *, offline: bool) -> Side:
                     "lists those that it has."
                 )
         records: dict[str, dict[str, Record]] = {}
+        weights = None
         unread = []
         for encoding in found:
             try:
@@ -80,8 +83,13 @@ def open_side(given: str | PathLike[str] | Record, *, offline: bool) -> Side:
                 unread.append(encoding.scheme)
                 continue
             records.setdefault(_kind(record), {})[encoding.name] = record
-    declared = any(part.model_type for part in parts_of(checkpoint.config))
-    return Side(parsed.text, records, checkpoint, None, declared, tuple(unread))
+            if weights is None and isinstance(encoding.spec, RotarySpec):
+                # Kinds of layers are compared together: they differ in their ladder alone.
+                weights = rotary_weights(checkpoint, encoding.spec, every_kind=True)
+    return Side(
+        parsed.text, records, checkpoint, weights=weights,
+        declared=weights is None or weights.declared, unread=tuple(unread),
+    )  # fmt: skip
 
 
 def _read_dump(archive: Checkpoint) -> Dump:

@@ -26,6 +26,20 @@ def analyze(
     figures: options.Figures = options.WhichFigures.first,
     formats: options.Formats = "svg",
     nulls: options.Nulls = 0,
+    weights: Annotated[
+        bool,
+        typer.Option(
+            "--weights",
+            help="Read query and key weights of a rotary model from the Hub as well; those on "
+            "this machine are read anyway. How many bytes is said first.",
+        ),
+    ] = False,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            "--layers", metavar="LIST", help="Read those of these layers only, such as 0,16,31."
+        ),
+    ] = None,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     quiet: options.Quiet = False,
@@ -40,9 +54,10 @@ def analyze(
     """
     options.set_up_logging(quiet=quiet)
     names, kinds = options.names_of(only), options.parse_formats(formats)
+    wanted = options.parse_layers(layers)
     give_memory_back()
     with stage("Starting"):
-        from posprobe.checkpoint_analysis import analyze_any
+        from posprobe.checkpoint_analysis import analyze_any, open_weights
         from posprobe.report import (
             bundle_name,
             check_place,
@@ -50,6 +65,7 @@ def analyze(
             default_place,
             sources_of,
         )
+        from posprobe.report.narrator.weights import reading
         from posprobe.report.screen import text
 
         if out is not None:
@@ -62,6 +78,10 @@ def analyze(
         records = loaded if isinstance(loaded, tuple) else (loaded,)
         out = default_place(bundle_name(loaded), sources_of(records))
         check_place(out)
+    opened = open_weights(loaded, everywhere=weights, layers=wanted, offline=where.offline)
+    size = sum(each.bytes for each in opened.values() if not isinstance(each, str))
+    if size and not quiet:
+        say(reading(size))
     analysis = analyze_any(
         loaded,
         only=names,
@@ -72,6 +92,7 @@ def analyze(
         offline=where.offline,
         command=shlex.join(["posprobe", *sys.argv[1:]]),
         all_rows=all_rows,
+        weights=opened,
     )
     folder = analysis.save(out, every=figures == "all", formats=kinds)
     document = analysis.to_dict()

@@ -13,7 +13,9 @@ from posprobe.foreign import plain
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
+    from posprobe.arrays import Device
     from posprobe.report import PaperFigure
+    from posprobe.report.forward import ForwardAnalysis
 
 #: `posprobe.figures.styles.SIGNED` and `posprobe.figures.venues.venues`, repeated so that help
 #: starts without NumPy; a test holds them.
@@ -96,7 +98,8 @@ def figure(
     """Draw one figure for a paper, with its caption.
 
     The kinds similarity, profile, variance, spectrum, budget and comparison take several tables.
-    The kind heads draws relative, rotary and ALiBi encodings.
+    The kind heads draws relative, rotary and ALiBi encodings; rotary-curves and rotary-usage run a
+    rotary model on contexts that it samples itself.
     """
     options.set_up_logging(quiet=quiet)
     if kind == "series":
@@ -108,7 +111,18 @@ def figure(
         return
     with stage("Starting"):
         from posprobe.report import analysis, paper
+        from posprobe.report.paper_kinds import OF_RUNS
 
+    if kind in OF_RUNS:
+        if any(option is not None for option in (label, centred, columns, cmap, rows)):
+            raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
+        if len(refs) != 1:
+            raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
+        run = _run(OF_RUNS[kind][0], refs[0], output, seed, device.value, where)
+        made = run.paper_figure(kind.replace("-", "_"), venue=venue, span=span.value)
+        _write(made, output, quiet=quiet)
+        return
+    with stage("Starting"):
         # What was asked for is checked before anything is fetched.
         paper.check_request(kind, venue, output, cmap=cmap, centred=centred, columns=columns)
         analysis.check_request(None, 0, device.value)
@@ -137,6 +151,27 @@ def figure(
         length=options.scheme_length(rows) if kind == "heads" else None,
     )
     _write(made, output, quiet=quiet)
+
+
+def _run(
+    measurement: str, ref: str, output: Path, seed: int, device: "Device", where: options.Where
+) -> "ForwardAnalysis":
+    """Run a model for one measurement."""
+    with stage("Starting"):
+        from posprobe.measure import analyze_model
+        from posprobe.measurements.model.base import Contexts
+        from posprobe.report.paper import figure_paths
+
+    figure_paths(output)
+    return analyze_model(
+        ref,
+        Contexts(seed=seed),
+        only=[measurement],
+        nulls=0,
+        device=device,
+        revision=where.revision,
+        offline=where.offline,
+    )
 
 
 def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigure":

@@ -11,7 +11,6 @@ import typer
 from posprobe.cli import options
 from posprobe.cli.process import json_out, received, say
 from posprobe.cli.show import written
-from posprobe.errors import UsageError
 from posprobe.progress import stage
 
 
@@ -129,7 +128,7 @@ def forward(
         Contexts(text, images, contexts, length, batch_size, seed, _token_ids(tokens)),
         only=options.names_of(only),
         positions=None if rows is None else options.parse_rows(rows),
-        layers=None if layers is None else _layers(layers),
+        layers=options.parse_layers(layers),
         nulls=nulls,
         device=device.value,
         device_map=device_map,
@@ -147,13 +146,6 @@ def forward(
     typer.echo(said, nl=not as_json)
     if not quiet:
         say(written(folder))
-
-
-def _layers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"--layers {text}: expected N,N,..., such as 0,6,12.") from None
 
 
 def _token_ids(text: str | None) -> Path | Literal["random"] | None:

@@ -38,11 +38,10 @@ def list_names(
         case What.families:
             families(as_json)
         case What.figures:
-            from posprobe.report.paper_kinds import kinds
+            from posprobe.report.paper_kinds import OF_RUNS, kinds
 
-            _print(
-                what, [{"name": name, "title": title} for name, title in kinds().items()], as_json
-            )
+            every = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
+            _print(what, [{"name": name, "title": title} for name, title in every.items()], as_json)
         case What.numbers:
             from posprobe.measurements import TABLE
 
@@ -55,7 +54,7 @@ def list_names(
 
 
 def samples(as_json: options.AsJson = False) -> None:
-    """List the real tables that ship with the package."""
+    """List the real tables and the model that ship with the package."""
     from dataclasses import asdict
 
     from posprobe.samples import samples as shipped

@@ -273,6 +273,20 @@ def parse_rows(text: str) -> slice:
     return slice(begin, end)
 
 
+def parse_layers(text: str | None) -> list[int] | None:
+    """Split ``--layers LIST``.
+
+    Raises
+    ------
+    UsageError
+        If one is no whole number.
+    """
+    try:
+        return None if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--layers {text}: expected N,N,..., such as 0,6,12.") from None
+
+
 def parse_grid(text: str | None) -> tuple[int, int] | None:
     """Parse ``HxW``.
 

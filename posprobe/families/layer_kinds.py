@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,24 +72,50 @@ def layer_kinds(part: Part) -> tuple[LayerKind, ...]:
     InvalidCheckpoint
         If what the configuration says of its layers is none of what it can be.
     """
-    flags = _flags(part)
-    types = _types(part, flags)
-    found: Counter[LayerKind] = Counter()
-    windowed = _window(part, part.config, _SLIDING[0])[0] is not None
-    of_layers = _of_layers(part.config)
-    dense = _dense(part.config)
-    for number, name in enumerate(types):
-        if name in _WITHOUT_ATTENTION:
-            continue
-        own = of_layers.get(number, part.config)
-        rotates = flags[number] if len(flags) == len(types) else True
-        if part.model_type in _WINDOWED_ROTATE and windowed:
-            rotates = name in _SLIDING or number in dense
-        found[_kind(part, name, own, rotates=rotates)] += 1
+    found = Counter(kind for kind in _kinds(part) if kind is not None)
     return tuple(
         LayerKind(kind.name, count, kind.window, kind.sees, kind.head_dim, kind.rotates)
         for kind, count in found.items()
     )
+
+
+def _kinds(part: Part) -> Iterator[LayerKind | None]:
+    """Yield the kind of every layer, or of one period of them; None where nothing attends."""
+    flags = _flags(part)
+    types = _types(part, flags)
+    windowed = _window(part, part.config, _SLIDING[0])[0] is not None
+    of_layers = _of_layers(part.config)
+    dense = _dense(part.config)
+    for number, name in enumerate(types):
+        own = of_layers.get(number, part.config)
+        rotates = flags[number] if len(flags) == len(types) else True
+        if part.model_type in _WINDOWED_ROTATE and windowed:
+            rotates = name in _SLIDING or number in dense
+        yield None if name in _WITHOUT_ATTENTION else _kind(part, name, own, rotates=rotates)
+
+
+def rotating_layers(part: Part, count: int, layers: str = "") -> set[int]:
+    """Return which of the first ``count`` layers one encoding turns.
+
+    Parameters
+    ----------
+    part
+        Of the model.
+    count
+        How many layers there are.
+    layers
+        What `RotarySpec` calls them: a kind of ``layer_types``, ``global`` or ``local``; empty for
+        all.
+    """
+    kinds = list(_kinds(part))
+
+    def turned(kind: LayerKind | None) -> bool:
+        if kind is None or not kind.rotates:
+            return False
+        sliding = kind.name in _SLIDING
+        return {"": True, "global": not sliding, "local": sliding}.get(layers, kind.name == layers)
+
+    return {number for number in range(count) if turned(kinds[number % len(kinds)])}
 
 
 def kind_called(part: Part, name: str) -> LayerKind:

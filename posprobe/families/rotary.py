@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,6 +47,7 @@ _HEADS = (
     "encoder_attention_heads", "encoder_num_attention_heads",
     "memory_attention_num_attention_heads",
 )  # fmt: skip
+_SIDES = ("image_size", "patch_size")
 _BASES = ("rope_theta", "rotary_emb_base", "rope_base", "global_rope_theta")
 _LENGTHS = (
     "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx",
@@ -72,6 +73,10 @@ class RotarySpec:
     training_length: int | None = None
     axes: int = 1
     step: float = 1.0
+    across: float = 1.0
+    extent: int | None = None
+    sections: tuple[int, ...] = ()
+    sections_in_turn: bool = False
     window: int | None = None
     interleaved: bool = False
     layers: str = ""
@@ -169,7 +174,10 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     if scaling and original:
         scaling.setdefault(key, original)
     partial = _partial(part, stated, head_dim)
-    step, grid_notes = _step(part, base, head_dim)
+    step, across, extent, grid_notes = _step(part, base, head_dim)
+    sections = settings.wholes(
+        stated, "mrope_section", most=head_dim, longest=4, path="rope_parameters"
+    )
     spec = RotarySpec(
         head_dim=head_dim,
         base=base,
@@ -179,12 +187,16 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
         training_length=original or longest,
         axes=axes,
         step=step,
+        across=across,
+        extent=extent,
+        sections=tuple(sections or ()),
+        sections_in_turn=bool(stated.get("mrope_interleaved")),
         window=window,
         interleaved=part.model_type in _INTERLEAVED or bool(config.get("rope_interleave")),
         layers=layers,
         notes=(
             *_layer_notes(part, layers, kind if window else None),
-            *_section_notes(stated, head_dim),
+            *_section_notes(sections),
             *_scaling_notes(part, stated, scaling),
             *_standing_notes(part, head_dim, partial),
             *grid_notes,
@@ -215,10 +227,7 @@ def _layer_notes(part: Part, layers: str, windowed: LayerKind | None) -> Iterato
         yield f"{still} of {sum(kind.layers for kind in kinds)} layers {verb} not rotate"
 
 
-def _section_notes(stated: Mapping[str, Any], head_dim: int) -> Iterator[str]:
-    sections = settings.wholes(
-        stated, "mrope_section", most=head_dim, longest=4, path="rope_parameters"
-    )
+def _section_notes(sections: Sequence[int] | None) -> Iterator[str]:
     if sections:
         yield (
             f"the pairs turn with time, row and column in sections of {sections}; text moves "
@@ -280,17 +289,28 @@ def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
         )
 
 
-def _step(part: Part, base: float, head_dim: int) -> tuple[float, tuple[str, ...]]:
-    """Read what a step of one patch adds to the coordinate that turns the pairs, with notes."""
+def _step(
+    part: Part, base: float, head_dim: int
+) -> tuple[float, float, int | None, tuple[str, ...]]:
+    """Read what a step of one patch adds to the coordinate that turns the pairs.
+
+    Returns
+    -------
+    tuple
+        That step along rows, how many times as fast columns turn, the patches along an axis where
+        the configuration states them, and notes.
+    """
     if part.model_type == "pixtral":
+        sides = [settings.whole(part.config, key, most=_WIDEST) for key in _SIDES]
+        extent = sides[0] // sides[1] if sides[0] and sides[1] and sides[0] >= sides[1] else None
         slower = base ** (2 / head_dim)
         note = (
             "rows and columns take the pairs of a head in turn: what is shown are those of the "
             f"rows, and wavelengths along columns are {slower:.3g} times as long"
         )
-        return 1.0, (note,)
+        return 1.0, 1 / slower, extent, (note,)
     if part.model_type not in ("dinov3_vit", "eomt_dinov3"):
-        return 1.0, ()
+        return 1.0, 1.0, None, ()
     image = settings.pair(part.config, "image_size", most=_WIDEST)
     patch = settings.pair(part.config, "patch_size", most=_WIDEST)
     if image is None or patch is None or min(image) < max(patch):
@@ -305,7 +325,7 @@ def _step(part: Part, base: float, head_dim: int) -> tuple[float, tuple[str, ...
     )
     if rows != columns:
         note += f"; those of its {columns} columns are {columns / rows:.3g} times as long"
-    return 4 * math.pi / rows, (note,)
+    return 4 * math.pi / rows, rows / columns, rows, (note,)
 
 
 def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:

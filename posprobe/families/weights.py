@@ -20,6 +20,7 @@ from posprobe.families.effective import (
     read_vector,
     table_at,
 )
+from posprobe.families.projections import Stored, read_pair
 from posprobe.tables import PositionTable
 
 #: Numbers of heads of timm's models by their size, which their configuration does not state.
@@ -188,21 +189,19 @@ def _projections(
         w_q, w_k = (read_matrix(checkpoint, f"{name}.weight").T for name in (query, key))
         b_q, b_k = (read_vector(checkpoint, f"{name}.bias") for name in (query, key))
         return w_q, w_k, b_q, b_k
-    stored = checkpoint.tensors[f"{query}.weight"]
-    bias = read_vector(checkpoint, f"{query}.bias")
-    if len(stored.shape) != 2 or max(stored.shape) % 3:
+    shape = checkpoint.tensors[f"{query}.weight"].shape
+    if len(shape) != 2 or max(shape) % 3:
         raise InvalidCheckpoint(
-            f"{stored.file}: tensor {stored.name}, shape {list(stored.shape)}: queries, keys and "
-            "values of one width are expected."
+            f"{checkpoint.tensors[f'{query}.weight'].where}: queries, keys and values of one width "
+            "are expected."
         )
-    if rule.fused == "rows":
-        third = stored.shape[0] // 3
-        both = checkpoint.read_rows(stored.name, np.arange(2 * third)).T
-    else:
-        third = stored.shape[1] // 3
-        both = checkpoint.read(stored.name).values
-    b_q, b_k = (None, None) if bias is None else (bias[:third], bias[third : 2 * third])
-    return both[:, :third], both[:, third : 2 * third], b_q, b_k
+    third = shape[0 if rule.fused == "rows" else 1] // 3
+    fused = Stored(query, query, rule.fused)
+    w_q, w_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third)
+    if f"{query}.bias" not in checkpoint.tensors:
+        return w_q.T, w_k.T, None, None
+    b_q, b_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third, what="bias")
+    return w_q.T, w_k.T, b_q, b_k
 
 
 def _count_heads(model: TableInModel) -> int:

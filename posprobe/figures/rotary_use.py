@@ -92,9 +92,8 @@ def _one_head(ax: Axes, found: RotaryUse, head: HeadUse) -> None:
     """Draw the measured curve below the predicted one, both centred, and the distance share."""
     grey = head.answer == "no"
     at = _distances(head.measured, found, head)
-    # Near distances matter most: the axis is logarithmic in distance + 1, to either side.
-    place = np.sign(at) * np.log2(np.abs(at) + 1)
     measured, predicted = (curve - curve.mean() for curve in (head.measured, head.predicted))
+    place = distance_axis(ax, at)
     ax.plot(place, measured, color=MUTED if grey else BLUE, linewidth=1.6, alpha=0.5 if grey else 1)
     ax.plot(
         place, predicted, color=MUTED if grey else RED, linewidth=0.8, linestyle=(0, (4, 1.5)),
@@ -105,9 +104,18 @@ def _one_head(ax: Axes, found: RotaryUse, head: HeadUse) -> None:
             0.96, 0.94, f"{100 * max(head.share, 0.0):.0f}%", transform=ax.transAxes, ha="right",
             va="top", fontsize=6, color=MUTED if grey else INK,
         )  # fmt: skip
-    marks = [mark for mark in MARKS if mark <= at[-1]][:3]
+
+
+def distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mark distances on a logarithmic axis, and return where each stands.
+
+    Near distances matter most: the axis is logarithmic in distance + 1, to either side.
+    """
+    marks = [mark for mark in MARKS if mark <= distances[-1]][:3]
     ax.set_xticks(np.log2(np.array(marks) + 1), [str(mark) for mark in marks])
     ax.tick_params(labelsize=6, pad=1, length=2)
+    found: NDArray[np.float64] = np.sign(distances) * np.log2(np.abs(distances) + 1)
+    return found
 
 
 @of_one
@@ -117,21 +125,22 @@ def rotary_usage_figure(sheet: Sheet, found: RotaryUse) -> Figure:
     across = len(titles) if not sheet.narrow else 1
     figure = sheet.figure(2.6 * (len(titles) // across))
     axes = figure.subplots(len(titles) // across, across, squeeze=False, sharey=True).ravel()
+    ladders = {layer.layer: layer.ladder for layer in found.layers}
+    numbers = [head.layer for head in found.heads]
+    turning = [int(np.sum(ladders[number] * found.length >= 2 * np.pi)) for number in numbers]
+    # Layers can have ladders of their own: the names are those of the first that rotates.
+    rotating = [layer.ladder for layer in found.layers if layer.pairs in ("halves", "neighbours")]
+    ladder = rotating[0] if rotating else np.zeros(1)
     for ax, title, name in zip(axes, titles, ("usage", "curve_share"), strict=True):
-        values = _stacked([getattr(head, name) for head in found.heads])
-        ax.imshow(
-            np.clip(values, 0, 1), aspect="auto", vmin=0, vmax=1, cmap=ONE_SIDED,
-            interpolation="nearest",
-        )  # fmt: skip
+        values = stacked([getattr(head, name) for head in found.heads])
+        heat_map(ax, values, numbers, ladder, turning)
         ax.set_title(title)
-        _layers(ax, found)
-        _turning(ax, found)
     axes[0].set_ylabel("wavelength (tokens)")
     figure.colorbar(axes[0].images[0], ax=axes.tolist(), label="share", aspect=30)
     return figure
 
 
-def _stacked(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+def stacked(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Put heads side by side: ``[pairs, heads]``, NaN where a layer has fewer."""
     made = np.full((max(map(len, columns)), len(columns)), np.nan)
     for number, column in enumerate(columns):
@@ -139,9 +148,32 @@ def _stacked(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     return made
 
 
-def _layers(ax: Axes, found: RotaryUse) -> None:
-    """Divide layers, and name some."""
-    numbers = [head.layer for head in found.heads]
+def heat_map(
+    ax: Axes,
+    values: NDArray[np.float64],
+    numbers: Sequence[int],
+    ladder: NDArray[np.float64],
+    turning: Sequence[int],
+) -> None:
+    """Draw shares of pairs, fastest on top, with a line below those that turn.
+
+    Parameters
+    ----------
+    ax
+        To draw into.
+    values
+        ``[pairs, heads]``, layer after layer.
+    numbers
+        The layer of each head.
+    ladder
+        By which pairs are named, radians per position.
+    turning
+        How many pairs of each head turn.
+    """
+    ax.imshow(
+        np.clip(values, 0, 1), aspect="auto", vmin=0, vmax=1, cmap=ONE_SIDED,
+        interpolation="nearest",
+    )  # fmt: skip
     firsts = [k for k, number in enumerate(numbers) if k == 0 or number != numbers[k - 1]]
     for first in firsts[1:]:
         ax.axvline(first - 0.5, color="white", linewidth=0.6)
@@ -150,23 +182,12 @@ def _layers(ax: Axes, found: RotaryUse) -> None:
     shown = spread(list(range(len(firsts))), 8)
     ax.set_xticks([middles[k] for k in shown], [str(numbers[firsts[k]]) for k in shown])
     ax.set_xlabel("layer")
-
-
-def _turning(ax: Axes, found: RotaryUse) -> None:
-    """Name wavelengths, and draw a line below the pairs that turn within the contexts.
-
-    Layers can have ladders of their own: the names are those of the first that rotates.
-    """
-    rotating = [layer.ladder for layer in found.layers if layer.pairs in ("halves", "neighbours")]
-    first = rotating[0] if rotating else np.zeros(1)
-    names = ["never" if not turn else f"{2 * np.pi / turn:,.4g}" for turn in first]
-    shown = spread(list(range(len(names))), 8)
-    ax.set_yticks(shown, [names[k] for k in shown])
-    ladders = {layer.layer: layer.ladder for layer in found.layers}
-    for number, head in enumerate(found.heads):
-        turning = int(np.sum(ladders[head.layer] * found.length >= 2 * np.pi))
+    names = ["never" if not turn else f"{2 * np.pi / turn:,.4g}" for turn in ladder]
+    named = spread(list(range(len(names))), 8)
+    ax.set_yticks(named, [names[k] for k in named])
+    for number, count in enumerate(turning):
         ax.plot(
-            [number - 0.5, number + 0.5], [turning - 0.5] * 2, color=RED, linewidth=1,
+            [number - 0.5, number + 0.5], [count - 0.5] * 2, color=RED, linewidth=1,
             solid_capstyle="butt",
         )  # fmt: skip
     ax.tick_params(length=2)

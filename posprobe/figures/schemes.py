@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from posprobe.analyses.heads import Heads
+from posprobe.analyses.rotary_weights import WeightUse
 from posprobe.analyses.rotation import Rotation
 from posprobe.analyses.smoothness import Smoothness
+from posprobe.figures import builder
 from posprobe.figures.alibi import slopes_figure
 from posprobe.figures.kernels import kernel_map
 from posprobe.figures.relative import CENTRED, HEAD_FIGURES, shared_range, suited
@@ -55,6 +57,7 @@ def scheme_figures(
     names = list(printable(dict.fromkeys(short_names([record.name for record in records]))))
     biases: dict[tuple[bool, str], dict[str, Heads]] = {}
     rotations: dict[str, Rotation] = {}
+    weights: dict[str, WeightUse] = {}
     linear: dict[str, LinearBias] = {}
     smooth: dict[str, Smoothness] = {}
     for name, record, found in zip(names, records, results, strict=True):
@@ -69,6 +72,9 @@ def scheme_figures(
                 rotation = found["rotation"]
                 if isinstance(rotation, Rotation) and not _drawn(rotation, rotations):
                     rotations[name] = rotation
+                used = found.get("weights")
+                if isinstance(used, WeightUse) and used.layers and not used.normed:
+                    weights[name] = used
             case LinearBias():
                 linear[name] = record
 
@@ -87,6 +93,9 @@ def scheme_figures(
         for kind, (build, alone) in single.items():
             for k, (name, one) in enumerate(islice(alone.items(), ALONE)):
                 yield _numbered(kind, k), partial(build, REPORT, {name: one}, {})
+        for k, (name, one) in enumerate(islice(weights.items(), ALONE)):
+            for kind in ("weights_usage", "weights_curves"):
+                yield _numbered(kind, k), partial(builder(one, kind), REPORT, {name: one}, {})
         if len(records) <= ALONE:
             yield "kernels", partial(_kernels, REPORT, dict(zip(names, records, strict=True)))
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.encodings.precision import to_type
 from posprobe.relations.rules import RULES, Finding
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -22,27 +23,6 @@ _RUNS = ((2, 16), (3, 16), (4, 32), (5, 32), (6, 16))
 _FIRST = 64
 #: A stored scale is rounded to float16; steps are whole to so much of full scale.
 _WHOLE = 1e-4
-
-
-def to_type(values: Floats, name: str) -> Floats:
-    """Round to the nearest number of a type, a tie to the even one.
-
-    Parameters
-    ----------
-    values
-        Of any shape.
-    name
-        ``float32``, ``float16`` or ``bfloat16``.
-    """
-    single = np.asarray(values, dtype=np.float32)
-    if name == "float32":
-        return single.astype(np.float64)
-    if name == "float16":
-        with np.errstate(over="ignore"):
-            return np.asarray(values).astype(np.float16).astype(np.float64)
-    bits = single.view(np.uint32).astype(np.uint64)
-    kept = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32)
-    return kept.view(np.float32).astype(np.float64)
 
 
 def distance(a: Floats, b: Floats) -> float:

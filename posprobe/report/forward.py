@@ -13,17 +13,24 @@ from posprobe.analyses.decide import decide
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.result import as_block, plain, stored
+from posprobe.analyses.rotary_use import RotaryUse
+from posprobe.errors import UsageError
 from posprobe.measurements.model import MODEL
 from posprobe.questions import MODEL as QUESTIONS
 from posprobe.questions.models import Run
 from posprobe.questions.substitution import where_needed
+from posprobe.report.captions import caption
 from posprobe.report.document import Finding, answer_block, findings_of
-from posprobe.report.narrator.models import summary
+from posprobe.report.narrator import rotary
+from posprobe.report.narrator.models import PICTURES, run_of, summary
 from posprobe.report.saved import Saved
 from posprobe.report.stored import FORWARD
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from posprobe.figures.venues import Span
+    from posprobe.report.paper import PaperFigure
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -133,6 +140,42 @@ class ForwardAnalysis(Saved):
         for name, result in self.results.items():
             figures |= MODEL[name].figures({self.name: result})
         return figures
+
+    def paper_figure(self, kind: str, *, venue: str = "acl", span: Span = "column") -> PaperFigure:
+        """Draw one figure of this run for a paper, with its caption.
+
+        Parameters
+        ----------
+        kind
+            Its name, as in `figures`.
+        venue, span
+            As for `posprobe.paper_figure`.
+
+        Raises
+        ------
+        UsageError
+            If this run has no such figure, or the venue or span is unknown.
+        """
+        from posprobe.figures import builder, style
+        from posprobe.figures.sheet import Sheet, lay_out
+        from posprobe.figures.venues import venue_of
+        from posprobe.report.paper import PaperFigure
+
+        if kind not in (known := self.figures()):
+            lacking = "; ".join(self.missing.values()) or ", ".join(known)
+            raise UsageError(f"{self.name}: no figure {kind} can be drawn ({lacking}).")
+        result = next(
+            result
+            for name, result in self.results.items()
+            if kind in {each.name for each in MODEL[name].drawings}
+        )
+        place = venue_of(venue)
+        with style(venue, span=span):
+            sheet = Sheet(place.width(span), place.height)
+            figure = builder(result, kind)(sheet, {self.name: result}, {})
+            lay_out(figure)
+        said = rotary.on(result) if isinstance(result, RotaryUse) else run_of(self.to_dict())
+        return PaperFigure(figure, caption(PICTURES[kind], f"{self.name}, {said}."), venue, span)
 
     def _of(self) -> str:
         return repr(self.name)

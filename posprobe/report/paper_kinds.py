@@ -37,6 +37,11 @@ OTHERS: Mapping[str, str] = {
     "heads": "relative, rotary and ALiBi encodings",
     "comparison": "similarity, profiles and spectra together",
 }
+#: Kinds that a run of a model is drawn for, by the measurement that they show.
+OF_RUNS: Mapping[str, tuple[str, str]] = {
+    "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
+    "rotary-usage": ("rotary_use", "pairs that each head uses, and those that make its curve"),
+}
 #: Lines that can be told apart in one figure.
 MOST = 6
 #: Rotations that one figure holds.

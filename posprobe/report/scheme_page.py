@@ -10,7 +10,7 @@ from posprobe.figures.schemes import ALONE
 from posprobe.number_format import Block, between, cell, lookup, show
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.questions.schemes import kind_of
-from posprobe.report.narrator import claim
+from posprobe.report.narrator import claim, weights
 from posprobe.report.narrator.schemes import BETWEEN, DEPTH, KEYS, PICTURES, line, what_it_is
 from posprobe.report.table_page import origin, tensor, versions
 
@@ -121,6 +121,34 @@ def _evidence(document: Block, others: Sequence[str]) -> Iterator[Evidence]:
             # Of both kinds there is one drawing over all encodings.
             drawn, depth = (*drawn, *depth), ()
         yield Evidence((line(answer),), sentences=(claim(answer),), pictures=drawn)
+    yield from _of_weights(document["schemes"])
+
+
+def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
+    """Yield what query and key weights say, and how far arithmetic carries angles."""
+    several = len(schemes) > 1
+    known = [scheme for scheme in schemes if scheme.get("weights")]
+    if known:
+        said = [
+            f"{scheme['name']}: {each}" if several else each
+            for scheme in known
+            for each in weights.sentences(scheme["weights"])
+        ]
+        drawn = [
+            Picture(f"{stem}{number}", text)
+            for number in ("", *(f"_{k + 1}" for k in range(1, ALONE)))
+            for stem, text in weights.PICTURES.items()
+        ]
+        first = weights.line(known[0]["weights"])
+        yield Evidence((first,), sentences=tuple(said), pictures=tuple(drawn))
+    ladders = [each for scheme in schemes for each in lookup(scheme, "rotation.along") or ()]
+    if ladders:
+        yield Evidence((weights.axes_line(ladders),), sentences=tuple(map(weights.axis, ladders)))
+    found = [each for scheme in schemes if (each := lookup(scheme, "rotation.horizon"))]
+    if found:
+        unlike = {tuple(each.items()): each for each in found}.values()
+        told = tuple(map(weights.horizon, unlike))
+        yield Evidence((weights.horizon_line(found),), sentences=told)
 
 
 def _numbers(schemes: Sequence[Block]) -> Table:

@@ -14,7 +14,8 @@ from posprobe.analyses import Result
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.heads import heads
 from posprobe.analyses.result import as_block, plain, stored
-from posprobe.analyses.rotation import rotation
+from posprobe.analyses.rotary_weights import WeightUse
+from posprobe.analyses.rotation import axis_ladders, rotation
 from posprobe.analyses.smoothness import smoothness
 from posprobe.encodings.build import whole
 from posprobe.errors import UsageError
@@ -54,7 +55,7 @@ class SchemeAnalysis(Saved):
         The encodings, all of one checkpoint.
     results
         For each, its frozen results by name: ``heads``, with ``smoothness`` for learned ones and
-        ``rotation`` for rotary ones.
+        ``rotation`` for rotary ones, and ``weights`` where those of queries and keys were read.
     environment
         Versions, seed, command and time.
 
@@ -187,6 +188,7 @@ def analyze_schemes(
     length: int | None = None,
     seed: int = 0,
     command: str | None = None,
+    weights: Mapping[int, WeightUse] | None = None,
 ) -> SchemeAnalysis:
     """Analyse encodings without a table.
 
@@ -201,6 +203,8 @@ def analyze_schemes(
         Random seed of the permutations that learned biases are compared with.
     command
         Command line to record.
+    weights
+        What weights of queries and keys say, by the number of the record.
 
     Raises
     ------
@@ -233,8 +237,11 @@ def analyze_schemes(
         )
     with stage("Measuring encodings", len(records)) as done:
         results = []
-        for record in records:
-            results.append(_measure(record, length, seed))
+        for number, record in enumerate(records):
+            found = _measure(record, length, seed)
+            if weights and number in weights:
+                found["weights"] = weights[number]
+            results.append(found)
             done(1)
     return SchemeAnalysis(tuple(records), tuple(results), environment("cpu", seed, command))
 
@@ -285,6 +292,7 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
                 attention_factor=record.attention_factor(text),
                 axes=record.axes,
                 length=text,
+                along=axis_ladders(record.along_axes(), record.extent),
             )
             curves = record.curves(_size(record, length))
             return {"rotation": measured, "heads": heads(curves, quantity="cosine")}

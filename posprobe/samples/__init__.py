@@ -1,4 +1,4 @@
-"""Small real tables that ship with the package, and what is known about each of them."""
+"""Small real tables and a model that ship with the package, and what is known of each of them."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any
 
 from posprobe.errors import UnknownReference
 
-__all__ = ["Sample", "sample_path", "samples"]
+__all__ = ["Sample", "sample_path", "samples", "tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,8 @@ class Sample:
     are ``None`` for a sample that was trained for this project, which has ``training`` instead.
     ``member`` is the file inside the ``archive``, ``member_tensor`` the tensor's name in there and
     ``tensor`` its name in the shipped file. ``tensor_sha256`` covers the tensor's bytes alone
-    (little-endian, row by row), so it is the same in any container.
+    (little-endian, row by row), so it is the same in any container. A model without a table of
+    positions has none of these, and ``shape`` is empty.
     """
 
     name: str
@@ -30,10 +31,10 @@ class Sample:
     description: str
     citation: str
     licence: str
-    tensor: str
+    tensor: str | None
     shape: tuple[int, ...]
     dtype: str
-    tensor_sha256: str
+    tensor_sha256: str | None
     registry: str | None
     package: str | None
     version: str | None
@@ -55,6 +56,11 @@ def samples() -> tuple[Sample, ...]:
     """Return every sample that ships with the package, in catalogue order."""
     entries = json.loads((_folder() / "samples.json").read_text(encoding="utf-8"))
     return tuple(Sample(**{**entry, "shape": tuple(entry["shape"])}) for entry in entries)
+
+
+def tables() -> tuple[Sample, ...]:
+    """Return those samples that have a table of positions."""
+    return tuple(sample for sample in samples() if sample.tensor)
 
 
 def sample_path(name: str) -> Path:

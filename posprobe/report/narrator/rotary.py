@@ -30,7 +30,8 @@ REASONS: Mapping[str, str] = {
 }
 
 
-def _on(f: Preferring) -> str:
+def on(f: Preferring | RotaryUse) -> str:
+    """Say what contexts the numbers are of."""
     return f"on {f.contexts:,} contexts of {f.length:,} tokens {SOURCES[f.source]}".rstrip()
 
 
@@ -67,7 +68,7 @@ def _strength(f: Preferring) -> str:
 
 
 def _told(f: Preferring) -> str:
-    return f"{_explains(f)}, {_on(f)}. {_counts(f)}{_strength(f)}"
+    return f"{_explains(f)}, {on(f)}. {_counts(f)}{_strength(f)}"
 
 
 TEMPLATES: Mapping[tuple[str, str], Template] = {
@@ -78,13 +79,13 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
         f"{some(f.contexts, 'context')} of {f.length:,} tokens are too few to test a head: take "
         f"{MIN_CONTEXTS} or more."
     ),
-    ("distance", "even"): lambda f: f"No head tells keys apart, {_on(f)}.",
+    ("distance", "even"): lambda f: f"No head tells keys apart, {on(f)}.",
 }
 
 
 def clause(f: Preferring) -> str:
     """Say in the summary of a run how many heads prefer a distance."""
-    return f"{f.yes} of {some(f.heads, 'head')} prefer a distance ({_on(f)})."
+    return f"{f.yes} of {some(f.heads, 'head')} prefer a distance ({on(f)})."
 
 
 def peaks(heads: Sequence[Block]) -> str:

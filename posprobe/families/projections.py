@@ -1,0 +1,402 @@
+"""Weights that make queries and keys: where a layer keeps them, how they are split, and their gain.
+
+One reader for all: of rotary models by the names below, of models with a table by their rules.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe import settings
+from posprobe.checkpoints import Checkpoint
+from posprobe.checkpoints.base import FLOATS
+from posprobe.errors import InvalidCheckpoint
+from posprobe.families.find import Encoding, called, find_encodings
+from posprobe.families.layer_kinds import rotating_layers
+from posprobe.families.parts import Part, part_for, parts_of
+from posprobe.families.read import open_reference
+from posprobe.families.rotary import RotarySpec, head_count, rotary_specs
+from posprobe.reference import named_in_errors, parse_reference
+
+#: How one weight holds both: queries, keys and values one after the other, as rows or as columns,
+#: or group by group: the queries that share a key, that key and its value. Empty where it does not.
+Fused: TypeAlias = Literal["", "rows", "columns", "groups"]
+
+#: A weight of one layer: what stands before its number, the number, the module and the name.
+_NAME = re.compile(
+    r"(?P<before>(?:.*\.)?)(?P<layer>\d+)\.(?P<module>(?:(?:self_attn|attention|attn"
+    r"|self_attention)\.)?)(?P<name>self\.query|q_proj|wq|attn_q|to_q|qkv_proj|Wqkv|c_attn|qkv"
+    r"|attn_qkv|query_key_value|wqkv)\.weight"
+)
+_KEYS = {
+    "self.query": "self.key", "q_proj": "k_proj", "wq": "wk", "attn_q": "attn_k", "to_q": "to_k",
+}  # fmt: skip
+_GROUPED = {"query_key_value", "wqkv"}
+#: Architectures that call so what holds queries, keys and values one after the other.
+_NOT_GROUPED = {"chatglm", "glm"}
+#: Architectures that split a tensor of queries, keys and values in another way.
+_OTHERWISE = {"codegen", "gpt_bigcode"}
+#: What normalises the input of attention, from the layer on.
+_NORMS = (
+    "input_layernorm", "attention_norm", "attn_norm", "ln_1", "attention.LayerNorm",
+    "self_attn_layer_norm", "norm1",
+)  # fmt: skip
+#: Architectures whose norms multiply by the stored gain and 1.
+_ONE_MORE = {
+    "gemma", "gemma2", "gemma3", "gemma3_text", "recurrent_gemma", "vaultgemma", "nemotron",
+    "qwen3_next",
+}  # fmt: skip
+#: What normalises queries before they meet keys, after the module.
+_QUERY_NORMS = (
+    "q_norm", "query_norm", "q_layernorm", "query_layernorm", "attn_q_norm", "ln_q",
+    "attention_layernorm_q",
+)  # fmt: skip
+_NORMED = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a layer keeps the weights that make its queries and keys.
+
+    Parameters
+    ----------
+    query, key
+        Names without ``.weight``; equal where one tensor holds both.
+    fused
+        How it does.
+    layer
+        Number of the layer.
+    before
+        What its other tensors' names begin with.
+    module
+        What follows for those of its attention.
+    """
+
+    query: str
+    key: str
+    fused: Fused = ""
+    layer: int = 0
+    before: str = ""
+    module: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Projections:
+    """What makes queries and keys of one layer.
+
+    Parameters
+    ----------
+    layer
+        Its number.
+    query, key
+        ``[heads, head_dim, width]``; queries of a group share a key.
+    query_bias, key_bias
+        ``[heads, head_dim]``, None without.
+    gain
+        ``[width]``: what the norm before attention multiplies with, None without one.
+    """
+
+    layer: int
+    query: NDArray[np.floating[Any]] = field(repr=False)
+    key: NDArray[np.floating[Any]] = field(repr=False)
+    query_bias: NDArray[np.floating[Any]] | None = field(repr=False, default=None)
+    key_bias: NDArray[np.floating[Any]] | None = field(repr=False, default=None)
+    gain: NDArray[np.floating[Any]] | None = field(repr=False, default=None)
+
+    def with_gain(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return both weights with the gain multiplied in, in float64."""
+        gain = np.float64(1.0) if self.gain is None else self.gain.astype(np.float64)
+        return self.query.astype(np.float64) * gain, self.key.astype(np.float64) * gain
+
+    @property
+    def biases(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Biases of queries and keys in float64, None where either has none."""
+        if self.query_bias is None or self.key_bias is None:
+            return None
+        return self.query_bias.astype(np.float64), self.key_bias.astype(np.float64)
+
+    @property
+    def row_sizes(self) -> NDArray[np.float64]:
+        """``[heads, head_dim]``: norms of the rows with their gain, queries' heads first."""
+        return np.concatenate([np.linalg.norm(each, axis=2) for each in self.with_gain()])
+
+
+@dataclass(frozen=True, eq=False)
+class RotaryWeights:
+    """The layers that one rotary encoding turns, and how to read their weights.
+
+    Parameters
+    ----------
+    checkpoint
+        Open; weights are read layer by layer.
+    layers
+        By number.
+    head_dim
+        Width of a head.
+    config
+        The part of the configuration that describes them.
+    scale
+        What products of queries and keys are multiplied by, beside the rule's factor.
+    normed
+        Whether queries and keys are normalised, so that weights do not say how large they are.
+    declared
+        Whether an architecture is named, and with it which rows make pairs.
+    """
+
+    checkpoint: Checkpoint
+    layers: Mapping[int, Stored]
+    head_dim: int
+    config: Mapping[str, Any]
+    scale: float
+    normed: bool
+    declared: bool
+
+    @property
+    def bytes(self) -> int:
+        """How many are read of the layers' weights."""
+        total = 0.0
+        for stored in self.layers.values():
+            try:
+                heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
+            except InvalidCheckpoint:
+                continue  # which is said when they are read
+            used = (heads + keys) / (heads + 2 * keys) if stored.fused else 1.0
+            for name in dict.fromkeys((stored.query, stored.key)):
+                info = self.checkpoint.tensors[f"{name}.weight"]
+                numbers = math.prod(info.shape) * int(FLOATS.get(info.dtype, "4")[-1])
+                total += used * ((info.stop - info.start) or numbers)
+        return round(total)
+
+    def only(self, layers: Iterable[int] | None) -> RotaryWeights:
+        """Return those of some layers; of all where None."""
+        kept = set(self.layers if layers is None else layers)
+        return replace(self, layers={k: each for k, each in self.layers.items() if k in kept})
+
+    def read(self, layer: int, *, first: bool = False) -> Projections:
+        """Read the weights of a layer, of its ``first`` heads alone where that is enough.
+
+        Raises
+        ------
+        InvalidCheckpoint
+            If they do not divide into heads.
+        InvalidTable
+            If they are no floats.
+        """
+        stored = self.layers[layer]
+        heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
+        query, key = read_pair(
+            self.checkpoint, stored, heads=heads, keys=keys, head_dim=self.head_dim, first=first
+        )
+        biases: tuple[Any, Any] = (None, None)
+        if f"{stored.query}.bias" in self.checkpoint.tensors and not first:
+            biases = read_pair(
+                self.checkpoint, stored, heads=heads, keys=keys, head_dim=self.head_dim,
+                what="bias",
+            )  # fmt: skip
+        query_bias, key_bias = (
+            None if bias is None else bias.reshape(-1, self.head_dim) for bias in biases
+        )
+        return Projections(
+            layer=layer,
+            query=query.reshape(-1, self.head_dim, query.shape[1]),
+            key=key.reshape(-1, self.head_dim, key.shape[1]),
+            query_bias=query_bias,
+            key_bias=key_bias,
+            gain=self._gain(stored),
+        )
+
+    def _gain(self, stored: Stored) -> NDArray[np.floating[Any]] | None:
+        if self.config.get("prenorm") is False:
+            return None
+        names = (f"{stored.before}{norm}.weight" for norm in _NORMS)
+        name = next((name for name in names if name in self.checkpoint.tensors), None)
+        if name is None:
+            return None
+        gain = self.checkpoint.read(name).values
+        more = self.config.get("model_type") in _ONE_MORE and self.checkpoint.format != "GGUF"
+        return gain + 1 if more else gain
+
+
+def stored_projections(checkpoint: Checkpoint) -> dict[int, list[Stored]]:
+    """Return by layer where queries and keys are made, from names alone."""
+    found: dict[int, list[Stored]] = {}
+    types = {part.model_type for part in parts_of(checkpoint.config)}
+    for name in checkpoint.tensors:
+        seen = _NAME.fullmatch(name)
+        if not seen or (seen["name"] not in _KEYS and types & _OTHERWISE):
+            continue
+        before, module, last = f"{seen['before']}{seen['layer']}.", seen["module"], seen["name"]
+        query, fused = f"{before}{module}{last}", ""
+        key = f"{before}{module}{_KEYS[last]}" if last in _KEYS else query
+        if last not in _KEYS:
+            grouped = last in _GROUPED
+            fused = "groups" if grouped and not types & _NOT_GROUPED else "rows"
+        if f"{key}.weight" in checkpoint.tensors:
+            stored = Stored(query, key, fused, int(seen["layer"]), before, module)  # type: ignore[arg-type]
+            found.setdefault(stored.layer, []).append(stored)
+    return found
+
+
+def rotary_weights(
+    checkpoint: Checkpoint, spec: RotarySpec, *, every_kind: bool = False
+) -> RotaryWeights:
+    """Find the layers that an encoding turns; none where no weight has a known name.
+
+    Parameters
+    ----------
+    checkpoint, spec
+        As found by `find_encodings`.
+    every_kind
+        Those of other encodings of this part as well.
+    """
+    parts = parts_of(checkpoint.config)
+    part = next((part for part in parts if _has(part, spec)), parts[0])
+    stored = {
+        layer: those[0]
+        for layer, found in sorted(stored_projections(checkpoint).items())
+        if (those := [each for each in found if part_for(each.query, parts) == part])
+    }
+    kind = "" if every_kind else spec.layers
+    wanted = rotating_layers(part, max(stored, default=-1) + 1, kind)
+    stored = {layer: each for layer, each in stored.items() if layer in wanted}
+    return RotaryWeights(
+        checkpoint=checkpoint,
+        layers=stored,
+        head_dim=spec.head_dim,
+        config=part.config,
+        scale=_scale(part, spec.head_dim),
+        normed=any(map(part.config.get, _NORMED)) or _normed(checkpoint, stored),
+        declared=any(part.model_type for part in parts),
+    )
+
+
+def _has(part: Part, spec: RotarySpec) -> bool:
+    try:
+        return spec in rotary_specs(part)
+    except InvalidCheckpoint:
+        return False
+
+
+def _scale(part: Part, head_dim: int) -> float:
+    stated = settings.number(part.config, "attention_multiplier", path=part.path)
+    scalar = settings.number(part.config, "query_pre_attn_scalar", path=part.path)
+    return stated or (scalar or head_dim) ** -0.5
+
+
+def _normed(checkpoint: Checkpoint, layers: Mapping[int, Stored]) -> bool:
+    return any(
+        f"{each.before}{each.module}{name}.weight" in checkpoint.tensors
+        for each in layers.values()
+        for name in _QUERY_NORMS
+    )
+
+
+def open_rotary_weights(
+    reference: str, *, revision: str | None = None, offline: bool = False
+) -> list[RotaryWeights]:
+    """Find the query and key weights of every rotary encoding that `load_schemes` gives.
+
+    Parameters and errors are those of `load_schemes`; the names and shapes of tensors are read.
+    """
+    parsed = parse_reference(reference)
+    with named_in_errors(parsed.source):
+        checkpoint = open_reference(parsed, revision=revision, offline=offline)
+        return [
+            rotary_weights(model, encoding.spec)
+            for model, encoding in _encodings(checkpoint, parsed.table)
+            if isinstance(encoding.spec, RotarySpec)
+        ]
+
+
+def _encodings(checkpoint: Checkpoint, name: str | None) -> Iterator[tuple[Checkpoint, Encoding]]:
+    found = find_encodings(checkpoint)
+    if name and name not in checkpoint.models:
+        found = called(checkpoint, found, name)
+    for encoding in found:
+        folder = next(
+            (folder for folder in checkpoint.models if encoding.name.startswith(folder)), None
+        )
+        yield checkpoint if folder is None else checkpoint.models[folder], encoding
+
+
+def head_counts(
+    checkpoint: Checkpoint, stored: Stored, head_dim: int, config: Mapping[str, Any]
+) -> tuple[int, int]:
+    """Count the heads of queries and of keys.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the weights do not divide into heads.
+    """
+    infos = [checkpoint.tensors[f"{name}.weight"] for name in (stored.query, stored.key)]
+    for info in infos:
+        if len(info.shape) != 2 or info.shape[0] % head_dim:
+            raise InvalidCheckpoint(
+                f"{info.where}, does not divide into heads {head_dim} wide. One of them belongs to "
+                "another checkpoint: fix config.json."
+            )
+    rows = [info.shape[0] // head_dim for info in infos]
+    if not stored.fused:
+        return rows[0], rows[1]
+    heads = head_count(Part("", config)) or 0
+    keys, rest = divmod(rows[0] - heads, 2)
+    if rest or heads < 1 or keys < 1 or heads % keys:
+        raise InvalidCheckpoint(
+            f"{infos[0].where}: {rows[0]} heads {head_dim} wide are not {heads} of queries and as "
+            "many of keys as of values. State num_attention_heads in config.json."
+        )
+    return heads, keys
+
+
+def read_pair(
+    checkpoint: Checkpoint,
+    stored: Stored,
+    *,
+    heads: int,
+    keys: int,
+    head_dim: int,
+    what: Literal["weight", "bias"] = "weight",
+    first: bool = False,
+) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+    """Read what makes queries and keys: rows of both, head after head.
+
+    Parameters
+    ----------
+    checkpoint, stored
+        Open, and where they are.
+    heads, keys
+        Of queries, and of keys.
+    head_dim
+        Rows of a head.
+    what
+        ``weight`` ``[heads * head_dim, width]`` or ``bias`` ``[heads * head_dim]``.
+    first
+        The first head of each alone, so that few bytes are read.
+    """
+    names = [f"{name}.{what}" for name in (stored.query, stored.key)]
+    kept = (1, 1) if first else (heads, keys)
+    each = heads // keys
+    if not stored.fused:
+        chosen = [np.arange(count) for count in kept]
+    elif stored.fused == "groups":
+        place = np.arange(keys * (each + 2)).reshape(keys, -1)
+        chosen = [place[:, :each].ravel()[: kept[0]], place[: kept[1], each]]
+    else:
+        chosen = [np.arange(kept[0]), heads + np.arange(kept[1])]
+    query, key = ((places[:, None] * head_dim + np.arange(head_dim)).ravel() for places in chosen)
+    if not stored.fused:
+        return checkpoint.read_rows(names[0], query), checkpoint.read_rows(names[1], key)
+    if what == "bias" or stored.fused == "columns":
+        whole = checkpoint.read(names[0]).values.T  # of a bias the same
+        return whole[query], whole[key]
+    rows = np.sort(np.concatenate([query, key]))  # neighbours are one request
+    both = checkpoint.read_rows(names[0], rows)
+    return both[np.searchsorted(rows, query)], both[np.searchsorted(rows, key)]

@@ -1,0 +1,148 @@
+"""What is said of a rotary model by its weights alone, and of how far arithmetic carries angles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from posprobe.number_format import Block
+from posprobe.page import NONE, Line
+from posprobe.report.narrator.words import percent, rounded, some, two_figures
+
+#: Why weights say nothing.
+MISSING: Mapping[str, str] = {
+    "no_names": (
+        "No weights of queries and keys have a name that is known, as where they are quantised or "
+        "latent."
+    ),
+    "axes": "Pairs turn along several axes: their weights are not read.",
+    "remote": "Weights of queries and keys lie on the Hub: --weights reads them.",
+}
+#: How rows make pairs.
+READINGS: Mapping[str, str] = {
+    "halves": "half a head apart",
+    "neighbours": "neighbours",
+    "halves_again": "halves that were put in another order once more",
+    "neighbours_again": "neighbours that were put in another order once more",
+}
+#: What the drawings show, by name.
+PICTURES: Mapping[str, str] = {
+    "weights_usage": (
+        "From weights: share of each pair (down, fastest first) in the strength of each head "
+        "(across); below the line, pairs make no turn within the stated context."
+    ),
+    "weights_curves": (
+        "From weights: self-match curve (grey), the logit that a key with the query's own content "
+        "gets by distance, centred; where there are biases, what they add to every logit (blue)."
+    ),
+}
+
+
+def reading(size: int) -> str:
+    """Say how many bytes will be read."""
+    return f"Reading {_bytes(size)} of query and key weights."
+
+
+def _bytes(size: int) -> str:
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= least:
+            return f"{two_figures(size / least)} {unit}"
+    return some(size, "byte")
+
+
+def line(block: Block) -> Line:
+    """Return what the weights of one encoding say as a line of the overview."""
+    never = block["never"]
+    value = NONE if never is None else percent(never)
+    return Line("weights", "", "Strength of pairs, from weights", "in pairs that never turn", value)
+
+
+def sentences(block: Block) -> Iterator[str]:
+    """Say what the weights of one encoding are."""
+    if block["missing"] in MISSING:
+        yield MISSING[block["missing"]]
+        return
+    if block["never"] is not None:
+        yield (
+            f"In the query and key weights of {some(block['head_count'], 'head')} "
+            f"({some(len(block['layers']), 'layer')}), {percent(block['never'])} of the strength "
+            f"lies in pairs that never turn within {block['positions']:,} positions. "
+            "In a run the order of pairs is much the same; their sizes are not."
+        )
+    elif block["normed"]:
+        yield (
+            "Queries and keys are normalised, so that weights do not say how strong a pair is: "
+            "`posprobe forward` measures it."
+        )
+    spreads = [each["bias_spread"] for each in block["layers"] if each["bias_spread"] is not None]
+    if spreads:
+        yield (
+            "Biases of queries and keys alone move every logit by up to "
+            f"{two_figures(max(spreads))} nats (standard deviation over distance)."
+        )
+    if block["layout"] is not None:
+        yield _layout(block)
+    if block["skipped"]:
+        yield _skipped(block)
+
+
+def _layout(block: Block) -> str:
+    found, heads = block["layout"], some(block["layout"]["heads"], "head")
+    margin = f"margin {two_figures(found['margin'])}, {heads} of queries and keys"
+    if found["answer"] is None:
+        told = f"The weights alone do not tell which rows make pairs ({margin})."
+        return told if block["declared"] else f"{told} The configuration names no architecture."
+    which = READINGS[found["answer"]]
+    if not block["declared"]:
+        return f"By the weights, rows of a pair are {which} ({margin}): no architecture is named."
+    if found["answer"] == block["pairs"]:
+        return f"The weights agree with the architecture: rows of a pair are {which} ({margin})."
+    return (
+        f"By the weights, rows of a pair are {which}, and the architecture has them "
+        f"{READINGS[block['pairs']]} ({margin}): the rows may have been put in another order."
+    )
+
+
+def _skipped(block: Block) -> str:
+    layers = block["skipped"]
+    which = f"{'Layer' if len(layers) == 1 else 'Layers'} {', '.join(map(str, layers))}"
+    verb = "was" if len(layers) == 1 else "were"
+    why = block["problem"] or "the weights hold NaN or infinity."
+    return f"{which} {verb} left out: {why}"
+
+
+def axes_line(ladders: Sequence[Block]) -> Line:
+    """Return how many pairs of the axes are dead as a line of the overview."""
+    dead, pairs = (sum(each[key] for each in ladders) for key in ("dead", "pairs"))
+    return Line("axes", "", "Pairs of each axis", "that hardly turn", f"{dead} of {pairs}")
+
+
+def axis(ladder: Block) -> str:
+    """Say which wavelengths one axis has, and how many of its pairs turn."""
+    span = f"{two_figures(ladder['shortest'])} to {two_figures(ladder['longest'])} steps"
+    dead = f"{ladder['dead'] or 'none'} {'turns' if ladder['dead'] == 1 else 'turn'}"
+    return (
+        f"{ladder['axis'].capitalize()}: {some(ladder['pairs'], 'pair')} of wavelength {span}; "
+        f"within {ladder['extent']} steps {ladder['turning'] or 'none'} "
+        f"{'makes' if ladder['turning'] == 1 else 'make'} a full turn and {dead} by less than "
+        "0.1 rad, which tells no two places apart."
+    )
+
+
+def horizon_line(found: Sequence[Block]) -> Line:
+    """Return the first position at which half precision is off as a line of the overview."""
+    first = [each["bfloat16"] for each in found if each["bfloat16"] is not None]
+    value = f"{min(first):,}" if first else NONE
+    return Line("precision", "", "Precision of angles", "bfloat16 off from position", value)
+
+
+def horizon(found: Block) -> str:
+    """Say from which position on angles are off, by the type of the numbers."""
+    told = [
+        f"in {name} from position {rounded(found[name])}"
+        for name in ("bfloat16", "float16", "float32")
+        if found.get(name) is not None
+    ]
+    return (
+        f"Where all arithmetic is in one type, angles are off by 0.1 rad {', '.join(told)}. The "
+        "checkpoint does not say how it is run."
+    )

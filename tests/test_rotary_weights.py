@@ -1,0 +1,547 @@
+"""What query and key weights alone say: closed forms, every way they are stored, real weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hub_server import Hub
+from made_hub import server, waits
+from made_schemas import problems
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+import posprobe as pp
+from posprobe.analyses.pair_layout import pair_layout, pairs_of
+from posprobe.analyses.rotary_weights import WeightUse, layer_weights
+from posprobe.checkpoint_analysis import analyze_any, load_any, open_weights
+from posprobe.cli import main
+from posprobe.encodings.precision import precision_horizon
+from posprobe.errors import UsageError
+from posprobe.families.projections import open_rotary_weights
+from posprobe.report.page import page_of
+
+#: Fixtures that pytest finds by name.
+__all__ = ["server", "waits"]
+
+Floats = NDArray[np.float64]
+LADDER = 10_000.0 ** (-np.arange(4) / 4)
+REAL = Path(__file__).parents[2] / "shared" / "real" / "stories260K"
+HEADS, KEYS, WIDTH, HIDDEN = 4, 2, 8, 32
+
+
+# Closed forms.
+
+
+def of_layer(query: Floats, key: Floats, biases: Any = None, **more: Any) -> Any:
+    settings = {"ladder": LADDER, "reading": "halves", "scale": 1.0, "distances": 64, **more}
+    return layer_weights(0, query, key, biases, **settings)
+
+
+def test_equal_weights_meet_the_kernel_of_the_ladder() -> None:
+    found = of_layer(np.eye(8)[None], np.eye(8)[None], scale=0.5)
+    kernel = np.cos(np.outer(LADDER, np.arange(64))).sum(axis=0)
+    np.testing.assert_allclose(found.self_match[0], kernel, atol=1e-12)  # 2 rows a pair, halved
+    np.testing.assert_allclose(found.usage, 0.25)
+
+
+def rotated(vectors: Floats, places: NDArray[np.int64]) -> Floats:
+    """Turn heads ``[n, 8]``, pairs half a head apart, each to its place."""
+    turned = (vectors[:, :4] + 1j * vectors[:, 4:]) * np.exp(1j * np.outer(places, LADDER))
+    return np.concatenate([turned.real, turned.imag], axis=1)
+
+
+def test_the_self_match_curve_is_the_mean_logit_of_like_contents() -> None:
+    draw = np.random.default_rng(0)
+    query, key = draw.normal(size=(2, 1, 8, 6))
+    content = draw.normal(size=(200_000, 6))
+    found = of_layer(query, key)
+    for distance in (0, 1, 7):
+        here = np.full(len(content), distance)
+        logits = rotated(content @ query[0].T, here) * rotated(content @ key[0].T, 0 * here)
+        error = 4 * logits.sum(axis=1).std() / len(content) ** 0.5
+        assert found.self_match[0, distance] == pytest.approx(logits.sum(axis=1).mean(), abs=error)
+
+
+def test_biases_add_the_same_to_every_logit_exactly() -> None:
+    draw = np.random.default_rng(1)
+    queries, keys = draw.normal(size=(4, 8)), draw.normal(size=(2, 8))
+    weights = draw.normal(size=(4, 8, 6)), draw.normal(size=(2, 8, 6))
+    found = of_layer(*weights, (queries, keys), scale=0.3)
+    places = np.arange(64)
+    for head in range(4):
+        turned = rotated(np.tile(queries[head], (64, 1)), places)
+        curve = 0.3 * turned @ keys[head // 2]
+        np.testing.assert_allclose(found.bias_curve[head], curve, atol=1e-12)
+    assert found.bias_spread == pytest.approx(found.bias_curve.std(axis=1).max())
+
+
+def test_columns_that_do_not_turn_are_one_more_pair() -> None:
+    weight = np.eye(12)[None]
+    found = of_layer(weight, weight)
+    np.testing.assert_allclose(found.usage, np.array([2, 2, 2, 2, 4]) / 12)
+    assert found.self_match[0, 0] == pytest.approx(12)
+
+
+def test_readings_are_pairs_of_the_same_rows() -> None:
+    assert pairs_of("halves", 8).tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert pairs_of("neighbours", 8).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    for reading in ("halves", "neighbours", "halves_again", "neighbours_again"):
+        assert sorted(pairs_of(reading, 16).ravel()) == list(range(16))
+
+
+# The layout of pairs.
+
+
+def planted(heads: int, rows: int, seed: int = 0) -> Floats:
+    """Sizes of rows, pairs half a head apart, with a phase of each head and a common profile."""
+    draw = np.random.default_rng(seed)
+    angle = draw.uniform(0.1, np.pi / 2 - 0.1, (heads, rows // 2))
+    profile = np.exp(draw.normal(size=rows // 2))
+    return np.concatenate([profile * np.cos(angle), profile * np.sin(angle)], axis=1)
+
+
+def reordered(sizes: Floats) -> Floats:
+    """Put rows of halves as neighbours, as a converter does."""
+    heads, rows = sizes.shape
+    return sizes.reshape(heads, 2, rows // 2).swapaxes(1, 2).reshape(heads, rows)
+
+
+def test_planted_pairs_are_found_in_whatever_order_they_stand() -> None:
+    sizes = planted(40, 16)
+    once = reordered(sizes)
+    orders = {"halves": sizes, "neighbours": once, "neighbours_again": reordered(once)}
+    for reading, given in orders.items():
+        found = pair_layout(given)
+        assert found is not None
+        assert found.answer == reading
+        assert found.margin == pytest.approx(pair_layout(sizes).margin)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("heads", "rows"), [(60, 8), (24, 16), (400, 32)])
+def test_random_weights_have_no_layout(heads: int, rows: int) -> None:
+    draw = np.random.default_rng(2)
+    answers = [
+        pair_layout(np.linalg.norm(draw.normal(size=(heads, rows, 32)), axis=2)) for _ in range(60)
+    ]
+    assert sum(found is not None and found.answer is not None for found in answers) <= 1
+
+
+def test_too_little_to_compare_has_no_layout() -> None:
+    assert pair_layout(np.ones((3, 16))) is None
+    assert pair_layout(np.ones((16, 2))) is None
+    assert pair_layout(np.zeros((16, 8))) is None
+
+
+# How checkpoints store them.
+
+
+def projections(heads: int, keys: int, seed: int = 0) -> tuple[Floats, Floats, Floats]:
+    """Draw queries, keys and values of a layer: ``[heads, WIDTH, HIDDEN]``."""
+    draw = np.random.default_rng(seed)
+    query, key, value = (draw.normal(size=(n, WIDTH, HIDDEN)) for n in (heads, keys, keys))
+    return query, key, value
+
+
+def flat(*parts: Floats) -> Floats:
+    return np.concatenate([part.reshape(-1, HIDDEN) for part in parts])
+
+
+def by_group(query: Floats, key: Floats, value: Floats) -> Floats:
+    grouped = query.reshape(len(key), -1, WIDTH, HIDDEN)
+    return flat(np.concatenate([grouped, key[:, None], value[:, None]], axis=1))
+
+
+#: Architecture: more of its configuration, heads of keys, and what it calls and how it joins them.
+STORED: Mapping[str, tuple[dict[str, Any], int, Callable[..., dict[str, Floats]]]] = {
+    "llama": (
+        {"num_key_value_heads": 2}, 2,
+        lambda q, k, _: {
+            "model.layers.0.self_attn.q_proj": flat(q), "model.layers.0.self_attn.k_proj": flat(k)
+        },
+    ),
+    "phi3": (
+        {"num_key_value_heads": 2}, 2,
+        lambda q, k, v: {"model.layers.0.self_attn.qkv_proj": flat(q, k, v)},
+    ),
+    "qwen": ({}, 4, lambda q, k, v: {"transformer.h.0.attn.c_attn": flat(q, k, v)}),
+    "modernbert": ({}, 4, lambda q, k, v: {"model.layers.0.attn.Wqkv": flat(q, k, v)}),
+    "gpt_neox": (
+        {"rotary_pct": 1.0}, 4,
+        lambda q, k, v: {"gpt_neox.layers.0.attention.query_key_value": by_group(q, k, v)},
+    ),
+    "falcon": (
+        {"new_decoder_architecture": True, "num_kv_heads": 2}, 2,
+        lambda q, k, v: {"transformer.h.0.self_attention.query_key_value": by_group(q, k, v)},
+    ),
+    "falcon of one key": (
+        {"multi_query": True}, 1,
+        lambda q, k, v: {"transformer.h.0.self_attention.query_key_value": by_group(q, k, v)},
+    ),
+    "internlm2": (
+        {"num_key_value_heads": 2}, 2,
+        lambda q, k, v: {"model.layers.0.attention.wqkv": by_group(q, k, v)},
+    ),
+    "chatglm": (
+        {"multi_query_group_num": 2}, 2,
+        lambda q, k, v: {
+            "transformer.encoder.layers.0.self_attention.query_key_value": flat(q, k, v)
+        },
+    ),
+}  # fmt: skip
+
+
+def saved(folder: Path, tensors: Mapping[str, Floats], **config: Any) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    stated = {
+        "num_attention_heads": HEADS, "hidden_size": HIDDEN, "head_dim": WIDTH,
+        "num_hidden_layers": 1, "rope_theta": 1e4, "max_position_embeddings": 64, **config,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(stated))
+    stored = {
+        name if name.endswith((".weight", ".bias")) else f"{name}.weight": np.ascontiguousarray(
+            values.astype(np.float32)
+        )
+        for name, values in tensors.items()
+    }
+    if stored:
+        save_file(stored, folder / "model.safetensors")
+    return str(folder)
+
+
+@pytest.mark.parametrize("family", STORED)
+def test_every_family_is_split_as_its_model_does(family: str, tmp_path: Path) -> None:
+    more, keys, join = STORED[family]
+    query, key, value = projections(HEADS, keys)
+    path = saved(tmp_path, join(query, key, value), model_type=family.split()[0], **more)
+    (weights,) = open_rotary_weights(path)
+    found = weights.read(0)
+    np.testing.assert_array_equal(found.query, query.astype(np.float32))
+    np.testing.assert_array_equal(found.key, key.astype(np.float32))
+    first = weights.read(0, first=True)
+    np.testing.assert_array_equal(first.query, query[:1].astype(np.float32))
+    np.testing.assert_array_equal(first.key, key[:1].astype(np.float32))
+    assert weights.bytes == 4 * (query.size + key.size)
+
+
+def llama(folder: Path, layers: int = 2, **changed: Any) -> str:
+    tensors: dict[str, Floats] = {}
+    for layer in range(layers):
+        query, key, _ = projections(HEADS, KEYS, seed=layer)
+        before = f"model.layers.{layer}."
+        tensors |= {
+            f"{before}self_attn.q_proj": flat(query), f"{before}self_attn.k_proj": flat(key),
+            f"{before}input_layernorm": np.full(HIDDEN, 2.0),
+        }  # fmt: skip
+    tensors |= changed.pop("tensors", {})
+    stated = {"model_type": "llama", "num_key_value_heads": KEYS, "num_hidden_layers": layers}
+    return saved(folder, tensors, **{**stated, **changed})
+
+
+def use(path: str, **options: Any) -> WeightUse:
+    loaded = load_any(path)
+    analysis = analyze_any(loaded, weights=open_weights(loaded, **options))
+    found = analysis.results[0]["weights"]  # type: ignore[index]
+    assert isinstance(found, WeightUse)
+    return found
+
+
+def test_the_gain_of_the_norm_before_is_multiplied_in(tmp_path: Path) -> None:
+    gain = {"model.layers.0.input_layernorm": np.r_[np.full(HIDDEN - 1, 1e-6), 1.0]}
+    path = llama(tmp_path / "a", 1, tensors=gain)
+    query, key, _ = projections(HEADS, KEYS)
+    last = np.zeros(HIDDEN)
+    last[-1] = 1
+    alone = of_layer(query * last, key * last)
+    np.testing.assert_allclose(use(path).layers[0].heads, alone.heads, rtol=1e-4)
+    gemma = llama(tmp_path / "b", 1, tensors={"model.layers.0.input_layernorm": -1 + last},
+                  model_type="gemma")  # fmt: skip
+    np.testing.assert_allclose(use(gemma).layers[0].heads, alone.heads, rtol=1e-5)
+
+
+def test_layers_that_do_not_rotate_are_not_read(tmp_path: Path) -> None:
+    found = use(llama(tmp_path, 4, model_type="smollm3", no_rope_layers=[1, 0, 1, 0]))
+    assert [layer.layer for layer in found.layers] == [0, 2]
+
+
+def test_some_layers_are_read_where_asked(tmp_path: Path) -> None:
+    path = llama(tmp_path)
+    assert [layer.layer for layer in use(path, layers=[1]).layers] == [1]
+    with pytest.raises(UsageError, match=r"--layers 7: no layer of that number .* 0, 1\."):
+        use(path, layers=[7])
+
+
+def test_a_page_shows_weights_and_its_document_follows_the_schema(tmp_path: Path) -> None:
+    analysis = analyze_any(load_any(llama(tmp_path)))
+    document = json.loads(json.dumps(analysis.to_dict()))
+    assert problems("analysis", document) == []
+    (line,) = (each for each in page_of(document).single if each.name == "weights")
+    assert line.answer == ""
+    never = document["schemes"][0]["weights"]["never"]
+    assert line.value == f"{100 * never:.0f} %"
+    assert {"weights_usage", "weights_curves"} <= set(analysis.figures())
+    assert analysis.arrays()["0_weights_usage"].shape == (2, HEADS, WIDTH // 2)
+
+
+def told(path: str) -> str:
+    found = page_of(analyze_any(load_any(path)).to_dict()).evidence
+    return next(
+        " ".join(each.sentences) for each in found if each.lines and each.lines[0].name == "weights"
+    )
+
+
+def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path: Path) -> None:
+    quantised = {"model.layers.0.self_attn.q_proj.qweight": np.zeros((4, 4))}
+    assert "have a name that is known" in told(saved(tmp_path / "b", quantised, model_type="llama"))
+    nan = {"model.layers.0.self_attn.q_proj": np.full((HEADS * WIDTH, HIDDEN), np.nan)}
+    said = told(llama(tmp_path / "c", tensors=nan))
+    assert "Layer 0 was left out: the weights hold NaN or infinity." in said
+    assert "(1 layer)" in said
+    odd = {"model.layers.1.self_attn.k_proj": np.zeros((KEYS * WIDTH + 1, HIDDEN))}
+    assert "Layer 1 was left out" in told(llama(tmp_path / "d", tensors=odd))
+
+
+def test_normalised_queries_say_to_run_the_model(tmp_path: Path) -> None:
+    norm = {"model.layers.0.self_attn.q_norm": np.ones(WIDTH)}
+    path = llama(tmp_path, tensors=norm, model_type="qwen3")
+    assert use(path).normed
+    assert "posprobe forward" in told(path)
+
+
+def test_undeclared_layouts_are_those_that_the_weights_tell(tmp_path: Path) -> None:
+    draw = np.random.default_rng(5)
+    tensors = {}
+    for layer in range(6):
+        for name, heads in (("q", HEADS), ("k", KEYS)):
+            sizes = reordered(planted(heads, WIDTH, seed=3))
+            angle = draw.uniform(0.1, np.pi / 2 - 0.1, (heads, WIDTH // 2))
+            profile = np.exp(1.0 * np.arange(WIDTH // 2))
+            sizes = np.stack([profile * np.cos(angle), profile * np.sin(angle)], axis=2)
+            rows = draw.normal(size=(heads, WIDTH, HIDDEN))
+            rows /= np.linalg.norm(rows, axis=2, keepdims=True)
+            weight = rows * sizes.reshape(heads, WIDTH, 1)
+            tensors[f"model.layers.{layer}.self_attn.{name}_proj"] = flat(weight)
+    path = saved(tmp_path / "a", tensors, num_hidden_layers=6, num_key_value_heads=KEYS)
+    found = use(path)
+    assert (found.declared, found.pairs) == (False, "neighbours")
+    assert "no architecture is named" in told(path)
+    # The same answers where the command compares two such copies.
+    other = saved(tmp_path / "b", tensors, num_hidden_layers=6, num_key_value_heads=KEYS)
+    checked = pp.check(path, other)
+    assert checked.alike
+    assert [each.a for each in checked.compared if each.what == "pairs"] == ["neighbours"]
+
+
+def test_the_command_says_how_much_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, out = llama(tmp_path / "model"), str(tmp_path / "out")
+    monkeypatch.setattr("sys.argv", ["posprobe", "analyze", path, "--out", out, "--layers", "0"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert not ended.value.code
+    assert "Reading 6.1 kB of query and key weights." in said.err
+    assert "from weights" in said.out
+
+
+def test_weights_on_the_hub_are_read_where_asked_and_nothing_else(
+    server: Hub, tmp_path: Path
+) -> None:
+    much = {"model.embed_tokens": np.zeros((4096, HIDDEN))}
+    path = Path(llama(tmp_path, tensors=much))
+    server.add("someone/llama", {file.name: file.read_bytes() for file in path.iterdir()})
+    loaded = load_any("someone/llama")
+    assert open_weights(loaded) == {0: "remote"}
+    (opened,) = open_weights(loaded, everywhere=True).values()
+    assert not isinstance(opened, str)
+    assert opened.bytes == 4 * 2 * (HEADS + KEYS) * WIDTH * HIDDEN
+    found = use("someone/llama", everywhere=True)
+    assert found.head_count == 2 * HEADS
+    assert server.sent() < (path / "model.safetensors").stat().st_size / 4
+    assert "--weights" in told("someone/llama")
+
+
+# Arithmetic.
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    [
+        (1e4, {"bfloat16": (40, 261), "float16": (182, 2049)}),
+        (5e5, {"bfloat16": (33, 259), "float16": (255, 2049)}),
+        (1e6, {"bfloat16": (43, 257), "float16": (257, 2049)}),
+    ],
+)
+def test_half_precision_carries_angles_so_far(
+    base: float, expected: dict[str, tuple[int, int]]
+) -> None:
+    ladder, _ = pp.encodings.rotary_frequencies(128, base=base)
+    for name, (tenth, one) in expected.items():
+        assert precision_horizon(ladder, name) == tenth
+        assert precision_horizon(ladder, name, 1.0) == one
+
+
+def test_single_precision_carries_a_million_positions() -> None:
+    ladder, _ = pp.encodings.rotary_frequencies(128)
+    assert precision_horizon(ladder, "float32") == pytest.approx(1.26e6, rel=0.01)
+    assert precision_horizon([1.0], "float32") is None  # positions themselves are exact
+
+
+# Real weights.
+
+real = pytest.mark.skipif(
+    not REAL.is_dir(), reason="stories260K, weights outside of this project, is not here"
+)
+
+
+@real
+def test_real_weights_tell_their_layout() -> None:
+    found = use(str(REAL)).layout
+    assert found is not None
+    assert (found.answer, found.heads, found.wins) == ("halves", 60, 1.0)
+    assert found.margin == pytest.approx(23.96, abs=0.01)
+    scores = {each.reading: (each.apart, each.correlation) for each in found.readings}
+    assert scores["halves"] == pytest.approx((0.162, -0.362), abs=0.001)
+    assert scores["neighbours"] == pytest.approx((32.18, -0.097), abs=0.01)
+    assert scores["halves_again"] == pytest.approx((59.69, -0.074), abs=0.01)
+
+
+@real
+def test_real_weights_rank_pairs_as_a_run_does() -> None:
+    transformers = pytest.importorskip("transformers")
+    from scipy.stats import spearmanr
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(REAL)
+    contexts = pp.sampled_tokens(model, 256, 16, seed=0)
+    run = pp.rotary_use(model, contexts, source="sampled")
+    found = use(str(REAL))
+    scale = 8**-0.5
+    strength = np.stack([scale * head.query_norm * head.key_norm for head in run.heads])
+    weights, heads = _strengths(), run.heads
+    assert spearmanr(weights.ravel(), strength.ravel())[0] == pytest.approx(0.98, abs=0.01)
+    within = [spearmanr(a, b)[0] for a, b in zip(weights, strength, strict=True)]
+    assert np.mean(within) == pytest.approx(0.99, abs=0.01)
+    assert min(within) == pytest.approx(0.80, abs=0.01)
+    across = [spearmanr(weights[:, pair], strength[:, pair])[0] for pair in range(4)]
+    assert min(across) == pytest.approx(0.93, abs=0.01)
+    assert max(across) == pytest.approx(0.97, abs=0.01)
+    curves = np.concatenate([layer.self_match[:, :128] for layer in found.layers])
+    alike = [
+        np.corrcoef(curve, head.measured)[0, 1] for curve, head in zip(curves, heads, strict=True)
+    ]
+    assert np.median(alike) == pytest.approx(0.97, abs=0.01)
+    same = [
+        int(curve.argmax()) == int(head.measured.argmax())
+        for curve, head in zip(curves, heads, strict=True)
+    ]
+    assert np.mean(same) == pytest.approx(0.47, abs=0.03)
+
+
+def _strengths() -> Floats:
+    """Return the strength of every pair and head of the real weights, computed apart."""
+    tensors = load_file(REAL / "model.safetensors")
+    found = []
+    for layer in range(5):
+        before = f"model.layers.{layer}."
+        gain = tensors[f"{before}input_layernorm.weight"].astype(np.float64)
+        query, key = (
+            (tensors[f"{before}self_attn.{name}_proj.weight"] * gain).reshape(-1, 2, 4, 64)
+            for name in "qk"
+        )
+        sizes = [np.linalg.norm(each, axis=(1, 3)) for each in (query, key)]
+        found.append(sizes[0] * np.repeat(sizes[1], 2, axis=0))
+    return np.concatenate(found)
+
+
+# Several axes.
+
+
+def along(path: str) -> dict[str, tuple[float, float, int, int]]:
+    (record, *_) = pp.load_schemes(path)
+    found = pp.report.analyze_schemes(record).results[0]["rotation"].along  # type: ignore[attr-defined]
+    return {each.axis: (each.shortest, each.longest, each.turning, each.dead) for each in found}
+
+
+def configured(folder: Path, **config: Any) -> str:
+    save_file({"nothing": np.zeros((2, 2), np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def test_time_rows_and_columns_of_texts_with_images(tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
+    path = configured(tmp_path, model_type="qwen2_vl_text", head_dim=128,
+                      max_position_embeddings=32_768, rope_parameters=rope)  # fmt: skip
+    found = along(path)
+    assert found["time"] == pytest.approx((6.283, 160.1, 8, 0), rel=1e-3)
+    assert found["rows"] == pytest.approx((198.7, 28_473, 0, 13), rel=1e-3)
+    assert found["columns"] == pytest.approx((35_330, 5.06e6, 0, 24), rel=1e-3)
+    document = analyze_any(load_any(path)).to_dict()
+    assert problems("analysis", document) == []
+    said = " ".join(text for each in page_of(document).evidence for text in each.sentences)
+    assert "Columns: 24 pairs" in said
+    assert "within 32 steps none make a full turn and 24 turn by less than 0.1 rad" in said
+
+
+def test_sections_in_turn(tmp_path: Path) -> None:
+    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20],
+            "mrope_interleaved": True}  # fmt: skip
+    path = configured(tmp_path, model_type="qwen3_vl_text", head_dim=128, rope_parameters=rope)
+    assert [each[2:] for each in along(path).values()] == [(3, 16), (2, 12), (2, 12)]
+
+
+def test_rows_and_columns_of_pictures(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+    qwen = configured(tmp_path / "a", model_type="qwen2_vl_vision", embed_dim=1280, num_heads=16)
+    assert along(qwen)["rows"] == pytest.approx((6.283, 39_644, 4, 7), rel=1e-3)
+    dino = configured(tmp_path / "b", model_type="dinov3_vit", hidden_size=384, image_size=224,
+                      num_attention_heads=6, patch_size=16, rope_theta=100.0)  # fmt: skip
+    for axis in ("rows", "columns"):
+        assert along(dino)[axis] == pytest.approx((7, 524.9, 3, 0), rel=1e-3)
+    pixtral = configured(tmp_path / "c", model_type="pixtral", head_dim=64, image_size=1024,
+                         patch_size=16, rope_theta=1e4)  # fmt: skip
+    assert along(pixtral)["rows"] == pytest.approx((6.283, 35_333, 5, 4), rel=1e-3)
+    assert along(pixtral)["columns"] == pytest.approx((8.379, 47_117, 4, 5), rel=1e-3)
+
+
+# The sample.
+
+
+def test_heads_of_the_sample_prefer_near_tokens() -> None:
+    pytest.importorskip("transformers")
+    model = pp.load_model("sample:pydoc-llama", device="cpu", head=True)
+    run = pp.rotary_use(model, pp.sampled_tokens(model, 256, 16, seed=0), source="sampled")
+    assert (run.summary.yes, run.summary.no) == (11, 1)
+    assert {head.peak for head in run.heads if head.peak is not None} == {0, 1, 2}
+    assert all(head.means_explain for head in run.heads if head.answer == "yes")
+    # Single tokens are told apart by the fastest pairs, and in the first layer alone.
+    fast = [head.curve_share[:2].sum() for head in run.heads]
+    assert max(fast[4:]) < min(0.2, np.median(fast[:4]))
+    assert use("sample:pydoc-llama").layout.answer == "halves"  # type: ignore[union-attr]
+
+
+def test_curves_are_drawn_for_a_paper(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    for kind in ("rotary-curves", "rotary-usage"):
+        place = tmp_path / f"{kind}.svg"
+        given = ["figure", kind, "sample:pydoc-llama", "-o", str(place), "--quiet"]
+        monkeypatch.setattr("sys.argv", ["posprobe", *given])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        assert "on 16 contexts of 256 tokens sampled from the model" in capsys.readouterr().out
+        assert place.read_text().count("<svg") == 1
+    monkeypatch.setattr("sys.argv", ["posprobe", "figure", "rotary-curves", "rotary:512x64",
+                                     "-o", str(tmp_path / "no.svg")])  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code
+    assert "a formula is not a model" in capsys.readouterr().err
