@@ -338,9 +338,6 @@ def test_a_folder_of_pictures_is_prepared_as_the_model_s_library_does(tmp_path: 
     np.testing.assert_allclose(found, expected, atol=1e-6)
     own = load_preparation("", timm_vit())
     assert next(image_files(folder, own, count=1)).shape == (1, 3, 14, 21)
-    (folder / "0.png").write_bytes(b"nothing")
-    with pytest.raises(InvalidCheckpoint, match="cannot be read"):
-        next(image_files(folder, own))
     for empty in (tmp_path / "nowhere", Path(__file__).parent):
         with pytest.raises(UnknownReference):
             next(image_files(empty, own))
