@@ -202,8 +202,9 @@ def file_tokens(
         # Mapped: of a long file only the contexts that are taken are read.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
+        why = getattr(error, "strerror", None) or error
         raise UnknownReference(
-            f"{path}: the token ids cannot be read ({error}). Name a .npy file of whole numbers "
+            f"{path}: the token ids cannot be read ({why}). Name a .npy file of whole numbers "
             "[contexts, tokens]."
         ) from error
     if not isinstance(found, np.ndarray) or found.ndim != 2 or 0 in found.shape or (
