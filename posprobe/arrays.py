@@ -79,7 +79,9 @@ class Positions:
         return namespace(self.values)
 
 
-def positions(table: PositionTable | Positions | Array, device: Device | None = None) -> Positions:
+def positions(
+    table: PositionTable | Positions | Array, device: Device | None = None, *, squares: bool = False
+) -> Positions:
     """Check a table and bring it to a device.
 
     Parameters
@@ -90,11 +92,15 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
     device
         Where to compute. None leaves arrays where they are; ``"auto"`` takes a GPU only where one
         is there and the table is large enough to gain.
+    squares
+        Whether numbers are summed whose squares leave the range of the arithmetic, from a largest
+        one of 1e-140 down or of 1e140 up; otherwise 1e301 may be reached.
 
     Raises
     ------
     InvalidTable
-        If the values are not two-dimensional, real, finite and at least one row and one column.
+        If the values are not two-dimensional, real, finite and at least one row and one column, or
+        sums of them leave the range of the arithmetic.
     MissingExtra
         If a GPU is asked for and PyTorch is not installed.
     UsageError
@@ -120,6 +126,14 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
     values = xp.astype(array, xp.float32 if _device_type(array) == "mps" else xp.float64)
     if not bool(xp.all(xp.isfinite(values))):
         raise InvalidTable("the table holds NaN or infinity. Leave those rows out first.")
+    largest = float(max(xp.max(values), -xp.min(values)))
+    least, most = (1e-140, 1e140) if squares else (0.0, 2.0**1000)
+    if largest and not least < largest < most:
+        name = table.name if isinstance(table, PositionTable) else "the table"
+        raise InvalidTable(
+            f"{name}: its numbers reach {largest:.1e}, and sums of them or their squares leave the "
+            "range of the arithmetic. Scale the table first: only the norms depend on its units."
+        )
     if isinstance(table, PositionTable):
         return Positions(values, table.layout, table.start, _device_name(array))
     return Positions(values, Sequence(values.shape[0]), 0, _device_name(array))

@@ -6,6 +6,9 @@ line prints the message and exits with ``exit_code``; anything else that is rais
 
 from posprobe.foreign import plain
 
+#: The exit code where memory ran out, which is nobody's error.
+OUT_OF_MEMORY = 8
+
 
 class PosprobeError(Exception):
     """Base class of all errors that posprobe explains.

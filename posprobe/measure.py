@@ -44,6 +44,7 @@ def analyze_model(
     device_map: str | None = None,
     dtype: Precision = "float32",
     trust_remote_code: bool = False,
+    allow_missing: bool = False,
     revision: str | None = None,
     offline: bool = False,
     command: str | None = None,
@@ -66,7 +67,7 @@ def analyze_model(
         Which positions and hidden states to look at, as for `posprobe.decompose`.
     nulls
         Random walks drawn as a baseline for the numbers of a layer.
-    device, device_map, dtype, trust_remote_code, revision, offline
+    device, device_map, dtype, trust_remote_code, allow_missing, revision, offline
         As for `posprobe.load_model`.
     command
         Command line to record.
@@ -115,7 +116,7 @@ def analyze_model(
         raise UsageError(f"{reference}: {TAKES_IMAGES}")
     model = forward.load_model(
         reference, device=device, device_map=device_map, dtype=dtype,
-        trust_remote_code=trust_remote_code,
+        trust_remote_code=trust_remote_code, allow_missing=allow_missing,
         # A loss of random tokens says nothing; without a head a model is smaller.
         head=lambda empty: (
             given.text is not None
@@ -182,7 +183,7 @@ def check_contexts(given: Contexts) -> None:
     ]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)}: a model takes one of them. Leave the others out.")
-    if isinstance(given.tokens, Path) and not given.tokens.is_file():
+    if isinstance(given.tokens, Path) and not there(given.tokens):
         raise UnknownReference(f"{given.tokens}: no such file. Check the path after --tokens.")
     if given.text and not there(given.text):
         raise UnknownReference(f"{given.text}: no such file. Check the path after --text.")

@@ -20,8 +20,8 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE = {
     "arrays", "data", "drawable", "errors", "foreign", "frames", "layouts", "progress",
-    "quantisation", "readers", "real_numbers", "reference", "schema", "sources",
-    "tables",
+    "opening", "quantisation", "readers", "real_numbers", "reference", "schema",
+    "sources", "tables",
 }  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
@@ -37,6 +37,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "frames": {"errors"},
     "layouts": {"errors", "schema"},
     "progress": {"foreign"},
+    "opening": set(),
     "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": set(),

@@ -19,6 +19,7 @@ import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, OutputError
 from posprobe.report import check_place, files as moves, read_bundle, render_bundle, write_bundle
+from posprobe.report.index import write_index
 from posprobe.report.own import foreign_in
 
 __all__ = ["bundles", "place"]
@@ -236,3 +237,16 @@ def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) ->
     assert made[1].name == f"{made[0].name}-2"
     read = [read_bundle(path)["table"]["source"]["resolved"] for path in made]
     assert read == [str(tmp_path / folder / "model.npy") for folder in ("a", "b")]
+
+
+@pytest.mark.parametrize("name", ["bundle/report.html", "index.html"])
+def test_a_page_without_its_list_of_files_is_not_posprobe_s_own(place: Path, name: str) -> None:
+    # A formatter strips comments, and notes may quote how a page begins.
+    if name == "index.html":
+        write_index(place)
+    page = (place / name).read_text(encoding="utf-8")
+    (place / name).write_text(page.rpartition("<!-- ")[0] + "\n<p>My notes</p>\n", "utf-8")
+    before = tree(place)
+    with pytest.raises(OutputError, match=r"\.html: .*changed since"):
+        write_index(place) if name == "index.html" else render_bundle(place / "bundle")
+    assert tree(place) == before

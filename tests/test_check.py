@@ -553,6 +553,7 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
         ({"inv_freq": np.ones(4), "sections": [1.5, 2.5]}, "sections of shape"),
         ({"inv_freq": np.ones(4), "sections": [-1, 5]}, "sections of shape"),
         ({"cos": np.ones((4, 3)), "sin": np.zeros((4, 2))}, "cos and sin of shape"),
+        ({"cos": np.ones((3, 0)), "sin": np.zeros((3, 0))}, "cos and sin of shape"),
         ({"cos": np.ones((4, 4)), "sin": np.ones((4, 4)) * 3 + np.eye(4)}, "not the same everywh"),
         ({"cos": np.cos(LATE), "sin": np.sin(LATE)}, "not that of position 0"),
         ({"inv_freq": np.ones(2), "q": np.ones((1, 4))}, "Write both"),

@@ -103,7 +103,7 @@ def test_a_bad_list_is_refused_with_its_line(name: str, content: bytes, said: st
 def test_a_list_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownReference, match="no such file"):
         read_file(tmp_path / "none.txt")
-    with pytest.raises(UsageError, match="not a file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         read_file(tmp_path)
 
 

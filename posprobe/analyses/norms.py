@@ -110,7 +110,7 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     >>> norms.norms[:3].round(6).tolist()
     [2.0, 2.0, 2.0]
     """
-    given = positions(table)
+    given = positions(table, squares=True)
     values, xp = given.values, given.xp
     lengths = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     median = np.median(lengths)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import As, Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.errors import InvalidTable, UsageError
+from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
 from posprobe.tables import PositionTable
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 #: Percentiles of the tokens' norms that the band of the ratio goes between.
 BAND = (5, 95)
-#: Between these lies the largest number of a table whose sums of squares are defined.
-SMALLEST, LARGEST = 1e-140, 1e140
 #: A mean row shorter than this, in units of the mean norm of the rows, is rounding.
 ROUNDING = 1e-6
 #: Rows whose distances to all others are held at a time.
@@ -164,19 +162,14 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     >>> pp.analyses.scale(2 * np.eye(4), np.eye(4)).ratio
     2.0
     """
-    given, beside = positions(table), to_numpy(positions(tokens).values).astype(np.float64)
+    given = positions(table, squares=True)
+    beside = to_numpy(positions(tokens, squares=True).values).astype(np.float64)
     values, xp = given.values, given.xp
     if beside.shape[1] != values.shape[1]:
         raise UsageError(
             f"positions have width {values.shape[1]} and tokens {beside.shape[1]}, so they cannot "
             "be added. Pass the embeddings at the width of the positions."
         )
-    for largest in (float(xp.max(xp.abs(values))), float(np.abs(beside).max())):
-        if largest and not SMALLEST < largest < LARGEST:
-            raise InvalidTable(
-                f"the largest number is {largest:.1e}: sums of squares would overflow or vanish. "
-                "Scale positions and tokens by one factor first."
-            )
     norms = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     token_norms = np.linalg.norm(beside, axis=1)
     unit = float(token_norms.mean())

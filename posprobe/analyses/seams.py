@@ -278,7 +278,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     >>> pp.seams(table).special[0].row
     0
     """
-    given = positions(table)
+    given = positions(table, squares=True)
     values, xp = given.values, given.xp
     n = values.shape[0]
     centered, error = centred(values, xp)

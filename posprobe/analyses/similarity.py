@@ -198,7 +198,7 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
     >>> print(f"{similarity.raw.translation_invariance:.3f}")
     1.000
     """
-    given = positions(table)
+    given = positions(table, squares=True)
     within_reach(given.values.shape[0])
     raw, there = _cosine(given, centered=False)
     centered, _ = _cosine(given, centered=True)

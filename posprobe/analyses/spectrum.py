@@ -189,7 +189,7 @@ def spectrum(
     """
     if detrend not in ("constant", "linear") or window not in ("hann", "none"):
         raise ValueError(f"no such treatment: detrend={detrend!r}, window={window!r}")
-    given = positions(table)
+    given = positions(table, squares=True)
     values, layout, xp = given.values, given.layout, given.xp
     if isinstance(layout, Grid):
         detrend, window = "constant", "none"

@@ -150,7 +150,7 @@ def spectrogram(
     >>> spectrogram.strongest.round(2).tolist()
     [0.13, 0.13, 0.13, 0.13, 0.13]
     """
-    given = positions(table)
+    given = positions(table, squares=True)
     n = given.values.shape[0]
     if isinstance(given.layout, Grid):
         return Spectrogram(

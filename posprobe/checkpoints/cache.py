@@ -17,6 +17,8 @@ import re
 import tempfile
 from pathlib import Path
 
+from posprobe.opening import open_regular
+
 _DIGEST = hashlib.sha256().digest_size
 _log = logging.getLogger("posprobe")
 
@@ -32,9 +34,8 @@ def load(*key: str) -> bytes | None:
     """
     try:
         path = _path(key)
-        if path.exists() and not path.is_file():
-            return None
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            content = file.read()
     except FileNotFoundError:
         return None
     except (OSError, RuntimeError) as error:

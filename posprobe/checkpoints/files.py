@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias, overload
 import numpy as np
 
 from posprobe.errors import InvalidCheckpoint
+from posprobe.opening import open_regular
 
 
 class Files(Protocol):
@@ -167,7 +168,7 @@ class LocalFiles:
 
 def map_file(path: Path) -> memoryview[int]:
     """Map a file into memory; an empty file gives an empty view."""
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         if path.stat().st_size == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

@@ -14,6 +14,7 @@ from posprobe.checkpoints.base import Checkpoint
 from posprobe.checkpoints.files import LocalFiles, refuse_link_out
 from posprobe.checkpoints.pipeline import INDEX, gathered, joined, listed_models
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
+from posprobe.opening import open_regular
 from posprobe.readers import (
     MAGIC,
     READERS,
@@ -171,8 +172,7 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
     for part in paths:
         if shards:
             refuse_link_out(part, path.parent)
-        refuse_pipe(part)
-        part.open("rb").close()  # the formats' own readers would call a missing file damaged
+        open_regular(part).close()  # the formats' own readers would call a missing file damaged
     return open_files(paths, str(location.resolve()), config, shards)
 
 
@@ -250,21 +250,6 @@ def known_formats() -> str:
     )
 
 
-def refuse_pipe(path: Path) -> None:
-    """Refuse what is there and is not a file: opening a named pipe waits for ever.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If it is a folder, a pipe or a device.
-    """
-    if path.exists() and not path.is_file():
-        raise InvalidCheckpoint(
-            f"{path}: not a regular file but a folder, a pipe or a device. Put the file itself "
-            "there."
-        )
-
-
 def read_small(path: Path) -> bytes:
     """Read a configuration or a shard index.
 
@@ -273,13 +258,15 @@ def read_small(path: Path) -> bytes:
     InvalidCheckpoint
         If it is longer than `MAX_JSON`, or no regular file.
     """
-    refuse_pipe(path)
-    if path.stat().st_size > MAX_JSON:
+    try:
+        with open_regular(path, MAX_JSON) as file:
+            return file.read()
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:
         raise InvalidCheckpoint(
-            f"{path}: it is longer than {MAX_JSON} bytes, which no configuration or shard index "
-            "is. Download it again."
-        )
-    return path.read_bytes()
+            f"{path}: it cannot be read ({error.strerror}). Download it again."
+        ) from error
 
 
 def read_index(content: bytes, name: str) -> dict[str, str]:

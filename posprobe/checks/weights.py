@@ -110,10 +110,10 @@ def _projections(
 
 def _read(side: RotaryWeights, layer: int, record: Rotary, *, first: bool) -> Projections:
     found = side.read(layer, first=first)
-    rows = [
+    query, key = (
         each.reshape(-1, each.shape[-1]).astype(np.float64) for each in (found.query, found.key)
-    ]
-    if not all(np.isfinite(each).all() for each in rows):
+    )
+    if not (np.isfinite(query).all() and np.isfinite(key).all()):
         raise InvalidTable(
             f"{side.checkpoint.tensors[f'{side.layers[layer].query}.weight'].where}: contains NaN "
             "or infinity, or its keys do. The checkpoint is damaged: use a sound copy"

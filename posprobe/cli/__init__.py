@@ -7,6 +7,7 @@ import gc
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -26,7 +27,7 @@ from posprobe.cli.report import report
 from posprobe.cli.resize import resize
 from posprobe.cli.sweep import sweep
 from posprobe.cli.table import table
-from posprobe.errors import PosprobeError
+from posprobe.errors import OUT_OF_MEMORY, PosprobeError, UsageError
 from posprobe.foreign import brief, plain
 from posprobe.progress import shown
 
@@ -34,7 +35,7 @@ _EPILOG = (
     "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
     "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not found or not "
     "reached, 4 checkpoint not readable, 5 no position table or encoding, 6 and 7 of check: "
-    "different, cannot tell; 1 a bug, 130 and 143 stopped by SIGINT and SIGTERM."
+    "different, cannot tell; 8 out of memory, 1 a bug, 130 and 143 stopped by SIGINT and SIGTERM."
 )
 
 #: What stdout says when there is no room for it; any other unforeseen OSError is a bug.
@@ -139,10 +140,6 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         drop(sys.stdout)
         return 0
-    except MemoryError as error:
-        return _failed(
-            f"out of memory ({error}). Analyse fewer positions with --rows A:B.", 1, debug
-        )
     except _WrongUsage as error:
         return _usage(error)
     except Exception as error:  # noqa: BLE001 - a bug must not look like a result
@@ -151,9 +148,32 @@ def _run(arguments: list[str]) -> int:
         if isinstance(error, OSError) and error.errno in _FULL:
             drop(sys.stdout)
             return _failed(f"the output cannot be written ({error.strerror}). Make room.", 2, debug)
+        if _is_out_of_memory(error):
+            said = f"out of memory ({error or type(error).__name__}). Analyse fewer positions with"
+            return _failed(f"{said} --rows A:B.", OUT_OF_MEMORY, debug)
+        if isinstance(error, FileNotFoundError) and not _is_somewhere():
+            said = "the working directory was deleted. Run it in one that exists."
+            return _failed(said, UsageError.exit_code, debug)
         hint = "" if debug else " Run again with --debug and report the traceback."
         return _failed(f"a bug: {type(error).__name__}: {error}.{hint}", 1, debug)
     return code or 0
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Tell whether memory ran out, as Python, NumPy or PyTorch say it."""
+    if isinstance(error, MemoryError):
+        return True
+    from posprobe.forward.failing import is_out_of_memory
+
+    return isinstance(error, RuntimeError) and is_out_of_memory(error)
+
+
+def _is_somewhere() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _usage(error: Any) -> int:

@@ -100,6 +100,12 @@ def forward(
         bool,
         typer.Option("--trust-remote-code", help="Run Python code from the checkpoint."),
     ] = False,
+    allow_missing: Annotated[
+        bool,
+        typer.Option(
+            "--allow-missing", help="Run a model that lacks weights: they are random, and named."
+        ),
+    ] = False,
     revision: options.Revision = None,
     offline: options.Offline = False,
     as_json: options.AsJson = False,
@@ -134,6 +140,7 @@ def forward(
         device_map=device_map,
         dtype=dtype.value,
         trust_remote_code=trust_remote_code,
+        allow_missing=allow_missing,
         revision=revision,
         offline=offline,
         command=shlex.join(["posprobe", *sys.argv[1:]]),

@@ -161,7 +161,7 @@ def sweep(
 
 def _given(refs: list[str], source: Path | None) -> "list[str | Entry]":
     """Read the list, if there is one, and join it with the arguments."""
-    from posprobe.sweeps.references import read_file, read_list
+    from posprobe.sweeps.references import LONGEST_LIST, read_file, read_list
 
     if source is None:
         return list(refs)
@@ -170,7 +170,7 @@ def _given(refs: list[str], source: Path | None) -> "list[str | Entry]":
     elif sys.stdin is None or sys.stdin.isatty():
         raise UsageError("--from -: nothing is piped in. Pipe a list of references in.")
     else:
-        entries = read_list(sys.stdin.buffer.read(), "standard input")
+        entries = read_list(sys.stdin.buffer.read(LONGEST_LIST + 1), "standard input")
     return [*refs, *entries]
 
 

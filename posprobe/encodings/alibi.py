@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from numbers import Real
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 from posprobe.encodings.build import whole
 from posprobe.errors import UsageError
 
-#: Most heads that slopes are computed for.
-MOST_HEADS = 2**16
+#: Most heads that slopes are computed for, and the greatest exponent: beyond 1,074 slopes are 0.
+MOST_HEADS, MOST_EXPONENT = 2**16, 1000
 
 
 def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
@@ -39,8 +38,8 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     Raises
     ------
     UsageError
-        If the number of heads is none from 1 to 65,536, or ``bias_max`` is not a positive finite
-        number.
+        If the number of heads is none from 1 to 65,536, or ``bias_max`` is not above 0 and up to
+        1,000.
 
     Examples
     --------
@@ -51,10 +50,10 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     heads = whole("alibi: the number of heads", heads)
     exponent: object = bias_max
     is_number = isinstance(exponent, Real) and not isinstance(exponent, bool)
-    if not is_number or heads < 1 or not (math.isfinite(bias_max) and bias_max > 0):
+    if not is_number or heads < 1 or not 0 < bias_max <= MOST_EXPONENT:
         raise UsageError(
-            f"alibi: {heads} heads, greatest exponent {bias_max!r}: both must be positive numbers. "
-            "The paper's exponent is 8."
+            f"alibi: {heads} heads, greatest exponent {bias_max!r}: both must be positive "
+            f"numbers, the exponent up to {MOST_EXPONENT}. The paper's is 8."
         )
     if heads > MOST_HEADS:
         raise UsageError(f"alibi: {heads} heads are more than {MOST_HEADS}. Choose fewer.")

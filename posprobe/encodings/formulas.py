@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from posprobe.encodings.alibi import MOST_EXPONENT
 from posprobe.encodings.guesses import (
     binary,
     continuous_binary,
@@ -31,14 +33,15 @@ class Option(NamedTuple):
     number
         Instead, the type of the number that follows ``word=``; for ``scaling``, the factor of the
         rotary rule that the word names.
-    above
-        The number must be larger.
+    above, most
+        Between which the number lies.
     """
 
     parameter: str
     value: object = True
     number: type[int] | type[float] | None = None
     above: float = 0
+    most: float = sys.float_info.max
 
 
 class Formula(NamedTuple):
@@ -51,7 +54,8 @@ class Formula(NamedTuple):
 
 
 _BASE = {"base": Option("base", number=float, above=1)}
-_SCALING = Option("scaling", number=float)
+# Of contexts that are longer by more nothing is left of the angles' digits.
+_SCALING = Option("scaling", number=float, above=1e-12, most=1e12)
 
 #: Formulas by the name they have in a reference.
 FORMULAS: Mapping[str, Formula] = {
@@ -91,7 +95,10 @@ FORMULAS: Mapping[str, Formula] = {
         },
     ),
     "alibi": Formula(
-        None, ("length", "heads"), "512x12", {"bias-max": Option("bias_max", number=float)}
+        None,
+        ("length", "heads"),
+        "512x12",
+        {"bias-max": Option("bias_max", number=float, most=MOST_EXPONENT)},
     ),
     "t5": Formula(
         None,
@@ -227,11 +234,11 @@ def _number(source: str, name: str, key: str, text: str) -> object:
         number = int(text)
     elif option.number is float and _NUMBER.fullmatch(text):
         number = float(text)
-    if number is None or not option.above < number < float("inf"):
+    if number is None or not option.above < number <= option.most:
         kind = "a whole number" if option.number is int else "a number"
         raise UsageError(
-            f"{source}: {key} is {text!r}; it must be {kind} above {option.above:g}. "
-            f"{_allowed(name)}"
+            f"{source}: {key} is {text!r}; it must be {kind} above {option.above:g} and up to "
+            f"{option.most:g}. {_allowed(name)}"
         )
     return {"rope_type": key, "factor": number} if option.parameter == "scaling" else number
 

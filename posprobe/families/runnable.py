@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from posprobe.checkpoints.local import refuse_pipe
-from posprobe.errors import UnknownReference, UsageError
+from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.reference import Reference
 from posprobe.samples import sample_path
 
@@ -34,8 +33,11 @@ def model_source(reference: Reference) -> str:
                     f"{reference.text}: {why}, so no model can be built from it."
                 )
             for entry in path.iterdir():
-                if not entry.is_dir():
-                    refuse_pipe(entry)
+                if entry.exists() and not entry.is_dir() and not entry.is_file():
+                    raise InvalidCheckpoint(
+                        f"{entry}: not a regular file but a pipe or a device, which libraries "
+                        "would wait for. Put the file itself there."
+                    )
             config.open("rb").close()
         except PermissionError as error:
             raise UnknownReference(

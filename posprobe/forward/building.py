@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ PER_BYTE, SMALL = 8, 2**28
 _COUNTS = re.compile(
     r"(?:n|num)_\w*(?:layers?|blocks|heads?|experts|groups|stages|branches)|\w*layers|depths?"
 )
+#: Names of tensors that a message holds.
+_NAMED = 8
+#: What stands behind the last layer of an encoder.
+_POOLER = re.compile(r"(?:^|[._])pooler\.(?:dense\.)?(?:weight|bias)$")
+_log = logging.getLogger("posprobe")
 #: A number of layers of which there must be one.
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
@@ -168,33 +174,75 @@ def refuse_other_sizes(model: Any, checkpoint: Checkpoint) -> None:
             )
 
 
-def refuse_lost(model: Any, report: Mapping[str, Any], source: str) -> None:
+def refuse_lost(model: Any, report: Mapping[str, Any], source: str, *, allow_missing: bool) -> None:
     """Refuse weights that are not those of the model that the configuration describes.
 
     Raises
     ------
     InvalidCheckpoint
-        If tensors are missing or have other shapes, or the checkpoint has more layers.
+        If tensors have other shapes; unless ``allow_missing``, which warns instead, also if some
+        are missing, or the checkpoint has more layers.
     """
-    lost = [name for name in report["missing_keys"] if "pooler" not in name]
     for entry in report["mismatched_keys"]:
         name, stored, wanted = entry[0], *map(list, entry[1:3])
         raise InvalidCheckpoint(
             f"{source}: tensor {name} has the shape {stored}, and by its configuration the model "
             f"needs {wanted}. One of the two files is not this model's."
         )
-    if lost:
-        raise InvalidCheckpoint(
-            f"{source}: it lacks {len(lost)} of the model's tensors, such as {sorted(lost)[0]}. A "
-            "model with random weights in their place shows nothing; use the whole checkpoint."
-        )
+    # A checkpoint of a model with another head has no pooler, and heads that are not built.
+    lost = [name for name in report["missing_keys"] if not _POOLER.search(name)]
     known = {_unnumbered(name) for name, _ in model.named_parameters()}
     more = [name for name in report["unexpected_keys"] if _unnumbered(name) in known]
-    if more:
+    refuse_keys(lost, more, source, allow_missing=allow_missing)
+
+
+def refuse_keys(
+    lost: Collection[str], more: Collection[str], source: str, *, allow_missing: bool
+) -> None:
+    """Refuse a checkpoint that lacks tensors of the model, or has some that the model does not.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If there are any; ``allow_missing`` warns instead.
+    """
+    wrong = [
+        f"{what} {', '.join(sorted(names)[:_NAMED])}"
+        + (f" and {len(names) - _NAMED} more tensors" if len(names) > _NAMED else "")
+        for what, names in (("it lacks", lost), ("the model does not take", more))
+        if names
+    ]
+    if not wrong:
+        return
+    said = f"{source}: {'; '.join(wrong)}. What is missing has random numbers in the model"
+    if not allow_missing:
         raise InvalidCheckpoint(
-            f"{source}: it has {len(more)} tensors of further layers, such as {sorted(more)[0]}, "
-            "than the model has by its configuration. One of the two files is not this model's."
+            f"{said}, which show nothing: use the whole checkpoint and its own configuration, or "
+            "--allow-missing (allow_missing=True) to run it as it is."
         )
+    _log.warning("%s.", said)
+
+
+@contextmanager
+def noting_keys() -> Iterator[tuple[set[str], set[str]]]:
+    """Note what models lack and do not take as timm loads their weights, which returns neither."""
+    from torch import nn
+
+    load: Any = nn.Module.load_state_dict
+    lost: set[str] = set()
+    more: set[str] = set()
+
+    def note(model: Any, *given: Any, **options: Any) -> Any:
+        found = load(model, *given, **options)
+        lost.update(found.missing_keys)
+        more.update(found.unexpected_keys)
+        return found
+
+    nn.Module.load_state_dict = note  # type: ignore[assignment,method-assign]
+    try:
+        yield lost, more
+    finally:
+        nn.Module.load_state_dict = load  # type: ignore[method-assign]
 
 
 def _unnumbered(name: str) -> str:

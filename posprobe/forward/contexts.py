@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+import io
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +19,20 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.forward.failing import refuse_overflow, running
 from posprobe.forward.models import evaluation_mode, required
+from posprobe.opening import open_regular
 from posprobe.progress import stage
 
-#: Ends of the names of pictures.
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+#: Ends of the names of pictures, and the formats that are looked for in them: that of EPS starts
+#: a program.
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP")
+#: Bytes and pixels that a picture may have, and scans: a progressive JPEG of a few bytes each is
+#: decoded whole for every one; encoders write about ten.
+MOST_BYTES, MOST_PIXELS, MOST_SCANS = 2**27, 2**25, 100
+_SCAN = b"\xff\xda"
+#: Letters of a text that are made tokens at a time.
+PIECE = 2**16
+_log = logging.getLogger("posprobe")
 
 
 def random_tokens(
@@ -182,11 +198,13 @@ def file_tokens(
         If it holds something else, or contexts are shorter.
     """
     try:
+        open_regular(path).close()
         # Mapped: of a long file only the contexts that are taken are read.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
+        why = getattr(error, "strerror", None) or error
         raise UnknownReference(
-            f"{path}: the token ids cannot be read ({error}). Name a .npy file of whole numbers "
+            f"{path}: the token ids cannot be read ({why}). Name a .npy file of whole numbers "
             "[contexts, tokens]."
         ) from error
     if not isinstance(found, np.ndarray) or found.ndim != 2 or 0 in found.shape or (
@@ -257,6 +275,9 @@ def text_windows(
 ) -> Iterator[NDArray[np.int64]]:
     """Yield consecutive windows of a text's tokens, without special tokens and without overlap.
 
+    No more of the text is read than they need: it is made tokens in pieces of 65,536 letters, each
+    cut where a line begins.
+
     Parameters
     ----------
     path
@@ -282,13 +303,13 @@ def text_windows(
     UsageError
         If it is shorter than one window.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnknownReference(
-            f"{path}: the text cannot be read ({error}). Name a text in UTF-8."
-        ) from error
-    ids = np.array(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int64)
+    found: list[NDArray[np.int64]] = []
+    for piece in _pieces(path):
+        named = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
+        found.append(np.array(named, np.int64))
+        if count and sum(map(len, found)) >= count * length:
+            break
+    ids = np.concatenate(found) if found else np.zeros(0, np.int64)
     windows = len(ids) // length
     if windows == 0:
         raise UsageError(
@@ -301,6 +322,27 @@ def text_windows(
         yield contexts[begin : begin + batch_size]
 
 
+def _pieces(path: Path) -> Iterator[str]:
+    """Read a text in pieces that end where a line begins, or else before a space."""
+    rest = ""
+    try:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8") as file:
+            while new := file.read(PIECE):
+                rest += new
+                if len(new) == PIECE:
+                    begins = re.match(r"(?s:.*\n)(?=\S)", rest)
+                    end = begins.end() if begins else max(rest.rfind(" "), 0) or len(rest)
+                    yield rest[:end]
+                    rest = rest[end:]
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UnknownReference(
+            f"{path}: the text cannot be read ({why}). Name a text in UTF-8."
+        ) from error
+    if rest:
+        yield rest
+
+
 def image_files(
     folder: Path, prepare: Callable[[Any], Any], *, count: int | None = None, batch_size: int = 8
 ) -> Iterator[NDArray[np.float32]]:
@@ -309,7 +351,8 @@ def image_files(
     Parameters
     ----------
     folder
-        Of PNG, JPEG, WebP, BMP, GIF or TIFF files; others in it are left out.
+        Of PNG, JPEG, WebP, TIFF or BMP files, which their content must be too; others in it are
+        left out. A picture that is damaged, or too large to decode, is named and left out as well.
     prepare
         Turns a picture of Pillow into pixels ``[channels, h, w]``.
     count
@@ -327,31 +370,72 @@ def image_files(
     UnknownReference
         If the folder cannot be read, or holds no picture.
     InvalidCheckpoint
-        If a picture is damaged.
+        If none of its pictures can be used.
     """
-    from PIL import Image
-
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)[:count]
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
     except OSError as error:
         raise UnknownReference(
             f"{folder}: the folder cannot be read ({error.strerror})."
         ) from error
     if not paths:
         raise UnknownReference(f"{folder}: contains no images ({', '.join(PICTURES)}).")
-    for begin in range(0, len(paths), batch_size):
-        pixels = []
-        for path in paths[begin : begin + batch_size]:
-            try:
-                with Image.open(path) as picture:
-                    pixels.append(np.asarray(prepare(picture.convert("RGB")), dtype=np.float32))
-            except OSError as error:
-                raise InvalidCheckpoint(f"{path}: the image cannot be read ({error}).") from error
+    decoded = islice(_decoded(paths), count)
+    while pixels := [
+        np.asarray(prepare(picture), np.float32) for picture in islice(decoded, batch_size)
+    ]:
         if len({image.shape for image in pixels}) > 1:
             raise UsageError(
                 f"{folder}: its images are prepared to different sizes. Use images of one size."
             )
         yield np.stack(pixels)
+
+
+def _decoded(paths: Sequence[Path]) -> Iterator[Any]:
+    """Decode pictures one after another; those that cannot be used are told of and left out."""
+    used = False
+    for path in paths:
+        try:
+            picture = _picture(path)
+        except Exception as error:  # of damage Pillow raises whatever comes up first
+            why = (str(getattr(error, "strerror", None) or error) or type(error).__name__)[:200]
+            said = f"{path}: the picture cannot be used ({why})"
+            if not used and path == paths[-1]:
+                raise InvalidCheckpoint(
+                    f"{said}, nor can any other in its folder. Use sound pictures, PNG or JPEG."
+                ) from error
+            _tell(f"{said}, and is left out")
+            continue
+        used = True
+        yield picture
+
+
+@cache
+def _tell(message: str) -> None:
+    """Warn once, however often a folder is read."""
+    _log.warning(message)
+
+
+def _picture(path: Path) -> Any:
+    """Decode the first frame of a picture, after its size was held against the limits.
+
+    Texts and colour profiles that unpack to more than 1 MiB Pillow refuses itself.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    with open_regular(path, MOST_BYTES) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a size that Pillow warns of is refused here
+        try:
+            picture = Image.open(file, formats=_FORMATS)
+        except UnidentifiedImageError as error:
+            raise ValueError(f"it is none of {', '.join(_FORMATS)}") from error
+        pixels = picture.width * picture.height
+        if pixels > MOST_PIXELS:
+            raise ValueError(f"it has {pixels} pixels, and at most {MOST_PIXELS} are decoded")
+        scans = path.read_bytes().count(_SCAN) if picture.format in ("JPEG", "MPO") else 1
+        if scans > MOST_SCANS:
+            raise ValueError(f"it has {scans} scans, and at most {MOST_SCANS} are decoded")
+        return picture.convert("RGB")
 
 
 def _ordinary(config: Any) -> NDArray[np.int64]:

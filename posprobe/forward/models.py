@@ -24,7 +24,9 @@ from posprobe.forward.building import (
     check_sizes,
     is_encoder_alone,
     model_class,
+    noting_keys,
     refuse_inflated,
+    refuse_keys,
     refuse_lost,
     refuse_other_sizes,
     unattended,
@@ -51,6 +53,7 @@ def load_model(
     head: bool | Callable[[nn.Module], bool] = False,
     device_map: str | None = None,
     trust_remote_code: bool = False,
+    allow_missing: bool = False,
     revision: str | None = None,
     offline: bool = False,
     check: Callable[[nn.Module], None] | None = None,
@@ -75,6 +78,9 @@ def load_model(
         first, then main memory. ``device`` must then be ``"auto"``.
     trust_remote_code
         Whether Python code that comes with the checkpoint may be run. It can do what you can.
+    allow_missing
+        Whether to build a model some of whose weights the checkpoint lacks, or that does not take
+        all of them: what is missing is random, and named in a warning.
     revision
         Branch, tag or commit of a Hub repository.
     offline
@@ -125,7 +131,9 @@ def load_model(
         if says_timm(source):
             if device_map is not None:
                 raise UsageError(f"{reference}: a model of timm is run on one device.")
-            built = _timm(source, revision or parsed.revision, offline=offline).to(dtype=kind)
+            built = _timm(
+                source, revision or parsed.revision, offline=offline, allow_missing=allow_missing
+            ).to(dtype=kind)
         else:
             built = _transformers(
                 source,
@@ -135,6 +143,7 @@ def load_model(
                 revision=revision or parsed.revision or "main",
                 local_files_only=offline,
                 trust_remote_code=trust_remote_code,
+                allow_missing=allow_missing,
                 check=lambda empty: _checked(empty, parsed.table, reference, check),
             )
         if parsed.table:
@@ -372,7 +381,7 @@ def says_timm(source: str) -> bool:
     return "architecture" in parse_json(read_small(config), str(config))
 
 
-def _timm(source: str, revision: str | None, *, offline: bool) -> Any:
+def _timm(source: str, revision: str | None, *, offline: bool, allow_missing: bool) -> Any:
     create = required("timm").create_model
     if not Path(source).is_dir():
         from huggingface_hub import snapshot_download
@@ -386,8 +395,12 @@ def _timm(source: str, revision: str | None, *, offline: bool) -> Any:
             )
     config = Path(source) / "config.json"
     check_sizes(parse_json(read_small(config), str(config)), source)
-    with _loading(source):
-        model = create(f"local-dir:{Path(source).resolve()}", pretrained=True)
+    with _loading(source), noting_keys() as (lost, more):
+        # Whatever its configuration says of strictness.
+        model = create(
+            f"local-dir:{Path(source).resolve()}", pretrained=True, pretrained_strict=False
+        )
+    refuse_keys(lost, more, source, allow_missing=allow_missing)
     refuse_other_sizes(model, open_local(Path(source)))
     return model
 
@@ -398,6 +411,7 @@ def _transformers(
     dtype: object,
     head: bool | Callable[[nn.Module], bool],
     device_map: str | None,
+    allow_missing: bool,
     check: Callable[[nn.Module], None],
     **options: Any,
 ) -> Any:
@@ -424,5 +438,5 @@ def _transformers(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name
             )  # fmt: skip
-    refuse_lost(model, report, source)
+    refuse_lost(model, report, source, allow_missing=allow_missing)
     return model

@@ -111,7 +111,8 @@ def _wrong(file: str, name: str, shape: str) -> InvalidCheckpoint:
 
 def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     """Read frequencies off the angles, each over as many positions as tell it."""
-    cos, sin = (each.reshape(-1, each.shape[-1]) if each.ndim > 1 else each for each in (cos, sin))
+    if cos.size and sin.size:
+        cos, sin = (each.reshape(-1, each.shape[-1]) if each.ndim else each for each in (cos, sin))
     if cos.shape != sin.shape or cos.ndim != 2 or len(cos) < 2 or not 0 < cos.shape[1] <= WIDEST:
         raise _wrong(file, "cos and sin", f"{list(cos.shape)} and {list(sin.shape)}")
     cos, sin = cos[:LONGEST], sin[:LONGEST]

@@ -19,7 +19,7 @@ from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, stored
 from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
-from posprobe.arrays import Array, Device, beside, check_device, positions
+from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.frames import to_frame
 from posprobe.layouts import describe_layout
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
     from posprobe.documents import EnvironmentBlock
     from posprobe.report.schemes import SchemeAnalysis
-
-#: Between these lies the largest number of a table whose sums of squares are defined.
-SMALLEST, LARGEST = 1e-140, 1e140
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -282,17 +279,12 @@ def analyze(
         raise InvalidTable(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."
         )
-    largest = float(max(table.values.max(), -table.values.min()))
-    if largest and not SMALLEST < largest < LARGEST:
-        raise InvalidTable(
-            f"{table.name}: its numbers reach {largest:.1e}, and sums of their squares leave the "
-            "range of the arithmetic. Scale the table first: only the norms depend on its units."
-        )
-    given = positions(table, device)
-    inputs = TableInputs(table, given, seed, tokens, {})
-    chosen = _chosen(inputs, only)
+    # What is refused for its size is so before its numbers are widened.
+    narrow = Positions(table.values, table.layout, table.start, "cpu")
+    chosen = _chosen(TableInputs(table, narrow, seed, tokens, {}), only)
     if {"similarity", "grid"} & set(chosen):
         within_reach(len(table))
+    given = positions(table, device, squares=True)
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
 
     told = None

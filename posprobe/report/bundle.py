@@ -230,7 +230,7 @@ def _figures_of(document: Mapping[str, Any]) -> set[str]:
 
 
 def _files(folder: Path) -> dict[str, Written] | None:
-    """Return what a bundle's page lists; None where it has no page, or one that lists nothing.
+    """Return what a bundle's page lists; None where it has no page.
 
     Raises
     ------

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from posprobe.errors import InvalidCheckpoint, OutputError
+from posprobe.opening import open_regular
 from posprobe.report.files import SCRATCH, whole_files
 
 PAGE = "report.html"
@@ -27,7 +28,6 @@ LARGEST = 2**26
 
 _BEGIN = "<!-- posprobe wrote "
 _LIST = re.compile(rf"{_BEGIN}(\{{[^<>]*\}}) -->\n\Z", re.ASCII)
-_GENERATOR = '<meta name="generator" content="posprobe '
 _NAME = re.compile(r"analysis\.json|arrays\.npz|figures/[\w-]+\.(?:pdf|png|svg)", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -46,26 +46,24 @@ def seal(page: str, files: Mapping[str, Written] | None = None) -> str:
     return f"{page}{_BEGIN}{json.dumps(listed, separators=(',', ':'))} -->\n"
 
 
-def unsealed(page: str) -> tuple[bool, dict[str, Written] | None]:
+def unsealed(page: str) -> tuple[bool, dict[str, Written]]:
     """Tell whether a page is one that posprobe wrote, unchanged, and what it lists.
 
     Returns
     -------
     bool
         False as well where the page was changed since.
-    dict or None
-        By name; None where the page is of a release that wrote no list.
+    dict
+        By name; empty where it is not.
     """
-    if _GENERATOR not in page[:4000]:
-        return False, None
-    found = _LIST.search(page, max(page.rfind(_BEGIN), 0)) if _BEGIN in page else None
+    found = _LIST.search(page, max(page.rfind(_BEGIN), 0))
     if not found:
-        return _BEGIN not in page, None
+        return False, {}
     try:
         listed = json.loads(found[1])
         own = listed.pop(PAGE) == _written(page[: found.start()].encode("utf-8", "surrogatepass"))
     except (ValueError, LookupError, RecursionError):
-        return False, None
+        return False, {}
     # A bundle may come from elsewhere: nothing but names, sizes and checksums is taken over.
     return own, {
         name: {"bytes": entry["bytes"], "sha256": entry["sha256"]}
@@ -115,15 +113,14 @@ def foreign_in(folder: Path) -> list[str]:
     """
     try:
         page = read_regular(folder / PAGE).decode("utf-8")
-        own, listed = unsealed(page)
+        own, known = unsealed(page)
     except (FileNotFoundError, InvalidCheckpoint, ValueError):
-        own, listed = False, None
-    known = listed or {}
+        own, known = False, {}
     return sorted(
         name
         for name, path in _entries(folder)
         if not (
-            (own and listed is not None and not path.is_symlink())
+            (own and not path.is_symlink())
             if name == PAGE
             else name in known and _stored(path) == known[name]
         )
@@ -141,16 +138,8 @@ def read_regular(path: Path, most: int = LARGEST) -> bytes:
         If it is not a regular file, has more than ``most`` bytes, or cannot be read.
     """
     try:
-        # A pipe would wait for somebody to write to it.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise InvalidCheckpoint(f"{path}: not a file.")
-            if found.st_size > most:
-                raise InvalidCheckpoint(
-                    f"{path}: it has {found.st_size} bytes, and at most {most} are read."
-                )
-            return file.read(most)
+        with open_regular(path, most) as file:
+            return file.read()
     except FileNotFoundError:
         raise
     except OSError as error:

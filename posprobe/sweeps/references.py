@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from posprobe.errors import UnknownReference, UsageError
+from posprobe.opening import open_regular
 from posprobe.readers import SUFFIXES, WEIGHTS
 from posprobe.reference import local_path, parse_reference
 
 #: The column of a list that holds the references.
 REFERENCE = "reference"
 #: Longest file of references, in bytes.
-LONGEST_LIST = 2**30
+LONGEST_LIST = 2**26
 #: Bytes of a configuration in which its model is looked for.
 LONGEST_CONFIG = 2**20
 #: Files beside a training run's weights that have a checkpoint's suffix and are none.
@@ -257,9 +258,7 @@ def _states_model(folder: Path) -> bool:
     """Tell whether a configuration is that of a model, and not of a part such as a pooling."""
     path = folder / "config.json"
     try:
-        if not path.is_file():  # a pipe would wait for somebody to write to it
-            return False
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return b'"model_type"' in file.read(LONGEST_CONFIG)
     except OSError:
         return False
@@ -375,10 +374,12 @@ def read_file(path: Path) -> list[Entry]:
         As `read_list`; also where it is not a file or cannot be read.
     """
     try:
-        if path.exists() and not path.is_file() and not path.is_fifo():
-            raise UsageError(f"{path}: not a file. --from takes a list of references.")
-        return read_list(path.read_bytes(), str(path))
+        with open_regular(path, LONGEST_LIST) as file:
+            return read_list(file.read(), str(path))
     except FileNotFoundError as error:
         raise UnknownReference(f"{path}: no such file. Check the path after --from.") from error
     except OSError as error:
-        raise UsageError(f"{path}: it cannot be read ({error.strerror}).") from error
+        raise UsageError(
+            f"{path}: it cannot be read ({error.strerror}). --from takes a list of references; `-` "
+            "is standard input."
+        ) from error

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from posprobe.drawable import line
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
+from posprobe.opening import open_regular
 from posprobe.report.files import expanded
 from posprobe.report.narrator import nearest as narrator
 from posprobe.sweeps.fingerprints import (
@@ -202,7 +203,7 @@ def read_fingerprints(
     else:
         path = expanded(Path(sweep)) / FINGERPRINTS
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             number = 0
             while line := file.readline(LONGEST):
                 number += 1

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.errors import InvalidCheckpoint, MissingExtra, OutputError, UnknownReference
 from posprobe.foreign import plain
+from posprobe.opening import open_regular
 from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files
 from posprobe.report.own import write_page
 from posprobe.sweeps.atlas import Atlas
@@ -371,10 +372,10 @@ def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
 
     path = expanded(folder) / TABLE
     try:
-        if names is None:
-            return parquet.read_table(path)
-        there = set(parquet.read_schema(path).names)
-        return parquet.read_table(path, columns=[name for name in names if name in there])
+        with open_regular(path) as file:
+            stored = parquet.ParquetFile(file)
+            there = stored.schema_arrow.names
+            return stored.read(None if names is None else [name for name in names if name in there])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
             f"{folder}: contains no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
@@ -399,7 +400,7 @@ def read_about(folder: Path) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """Read an object of JSON; empty where there is none."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             content = json.loads(file.read(LONGEST))
     except (OSError, ValueError, RecursionError):
         return {}

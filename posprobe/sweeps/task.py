@@ -21,7 +21,7 @@ from posprobe.analyses import Similarity
 from posprobe.arrays import cores
 from posprobe.checkpoint_analysis import analyze_any, load_any, scheme_length
 from posprobe.checkpoints.shared import Shared, bytes_read, sharing
-from posprobe.errors import AmbiguousTable, PosprobeError
+from posprobe.errors import OUT_OF_MEMORY, AmbiguousTable, PosprobeError
 from posprobe.families import inspect
 from posprobe.foreign import brief
 from posprobe.reference import Reference, parse_reference
@@ -287,7 +287,7 @@ def _recorded(record: dict[str, Any], reference: str, stage: str) -> Iterator[No
         record["failures"].append(failure(reference, stage, error.exit_code, str(error)))
     except MemoryError as error:
         message = f"out of memory ({error}). Analyse fewer positions with --rows A:B."
-        record["failures"].append(failure(reference, stage, 1, message))
+        record["failures"].append(failure(reference, stage, OUT_OF_MEMORY, message))
         record["retry"] = True
     except TimeLimit:
         raise

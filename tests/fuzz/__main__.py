@@ -46,7 +46,7 @@ CLASSES = {
     "arrays": 100,
     "formats": 100,
     "graphs": 70,
-    "blocks": 50,
+    "blocks": 90,
     "folders": 70,
     "configurations": 90,
     "options": 70,
@@ -55,7 +55,9 @@ CLASSES = {
     "bundles": 70,
     "hub": 50,
     "archives": 70,
+    "records": 320,
     "models": 20,
+    "contexts": 110,
 }
 #: The class of a case, how it is made, and its name.
 Planned: TypeAlias = tuple[str, Callable[[], Case], str]

@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from limits import Limits
+
 from fuzz.case import Case
 
-#: What one case may use: seconds of processor, seconds in which it does nothing at all, bytes
-#: beyond what the warm parent holds, bytes of one written file.
-CPU, IDLE, MEMORY, FILE = 20, 15, 768 * 2**20, 64 * 2**20
-#: Seconds after which a case is ended on any machine.
-WALL = 120
+#: What one case may use, and seconds in which it may do nothing at all.
+LIMITS, IDLE = Limits(), 15
 #: What hostile code of a checkpoint would leave in the working folder.
 CANARY = "canary"
 
@@ -137,7 +136,7 @@ def _build_commands_once() -> None:
     library.get_command = lambda _: command
 
 
-def in_child(act: Callable[[], int], scratch: Path, *, cpu: int = CPU) -> int:
+def in_child(act: Callable[[], int], scratch: Path) -> int:
     """Run something in a forked child within the limits; return how it ended."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -146,7 +145,7 @@ def in_child(act: Callable[[], int], scratch: Path, *, cpu: int = CPU) -> int:
     if child == 0:
         code = 70
         try:
-            _confine(scratch, cpu)
+            _confine(scratch)
             code = act()
         except BaseException:  # noqa: BLE001 - whatever it is must not reach the parent's code
             import traceback
@@ -179,13 +178,13 @@ def _watched(child: int) -> int:
         clock = time.monotonic()
         if now != used:
             used, since = now, clock
-        if clock - since > IDLE or clock - begun > WALL:
+        if clock - since > IDLE or clock - begun > LIMITS.wall:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return -signal.SIGKILL
 
 
-def _confine(scratch: Path, cpu: int) -> None:
+def _confine(scratch: Path) -> None:
     base = scratch.parent / scratch.name
     answers = os.memfd_create("answers")
     os.write(answers, b"y\n" * 64)  # whoever asks whether to run code is told yes
@@ -199,12 +198,7 @@ def _confine(scratch: Path, cpu: int) -> None:
     sys.stderr = open(  # noqa: SIM115
         2, "w", encoding="utf-8", errors="backslashreplace", closefd=False
     )
-    # Memory that is mapped from files does not count, private memory does.
-    data = _held() + MEMORY
-    resource.setrlimit(resource.RLIMIT_DATA, (data, data))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    LIMITS.confine()
     os.chdir(scratch / "work")
     os.environ.update(
         HOME=str(scratch / "home"),
@@ -219,13 +213,6 @@ def _used() -> float:
     """Return the seconds of processor that ended children have used."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _held() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmData:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def _command(case: Case, scratch: Path) -> int:

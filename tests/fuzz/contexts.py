@@ -1,0 +1,222 @@
+"""What models are run on: pictures, texts and files of token ids, of any kind and size."""
+
+from __future__ import annotations
+
+import functools
+import io
+import random
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+
+from fuzz import build, models
+from fuzz.case import Case
+
+#: Sizes that a header may state of a picture, and what may stand where a file should.
+_SIDES = (0, 1, 8, 4096, 16_383, 65_535, 2**31 - 1, 2**32 - 1)
+_SPECIAL = ("fifo", "link /dev/zero", "link /dev/random", "folder", "sparse 9999999999", "absent")
+_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "ICO", "TGA", "PDF", "EPS")
+_WORDS = ("[UNK]", "a", "word", "to", "run", "on")
+
+
+def make(rng: random.Random) -> Case:
+    """Make contexts and run a model on them."""
+    return build.pick(rng, (6, _picture), (4, _text), (4, _tokens))(rng)
+
+
+# --- pictures ----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _vit() -> dict[str, bytes]:
+    """A model of two patches by two, of numbers drawn here."""
+    rng = np.random.default_rng(0)
+    layer = "encoder.layer.0"
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.cls_token": (1, 1, 4), "embeddings.position_embeddings": (1, 5, 4),
+        "embeddings.patch_embeddings.projection.weight": (4, 3, 4, 4),
+        "embeddings.patch_embeddings.projection.bias": (4,),
+        f"{layer}.intermediate.dense.weight": (8, 4), f"{layer}.intermediate.dense.bias": (8,),
+        f"{layer}.output.dense.weight": (4, 8), f"{layer}.output.dense.bias": (4,),
+        "layernorm.weight": (4,), "layernorm.bias": (4,),
+    }  # fmt: skip
+    for part in ("attention.query", "attention.key", "attention.value", "output.dense"):
+        shapes[f"{layer}.attention.{part}.weight"] = (4, 4)
+        shapes[f"{layer}.attention.{part}.bias"] = (4,)
+    for part in ("before", "after"):
+        shapes |= {f"{layer}.layernorm_{part}.{end}": (4,) for end in ("weight", "bias")}
+    tensors = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
+    config = {
+        "model_type": "vit", "architectures": ["ViTModel"], "hidden_size": 4, "patch_size": 4,
+        "image_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8,
+    }  # fmt: skip
+    prepares = {
+        "image_processor_type": "ViTImageProcessor", "size": {"height": 8, "width": 8},
+        "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+    }  # fmt: skip
+    return {
+        "m/config.json": build.dumps(config), "m/preprocessor_config.json": build.dumps(prepares),
+        "m/model.safetensors": build.safetensors(tensors, {"format": "pt"}),
+    }  # fmt: skip
+
+
+def _encoded(rng: random.Random, form: str) -> bytes:
+    from PIL import Image
+
+    pixels = np.random.default_rng(rng.getrandbits(32)).integers(0, 256, (9, 7, 3), np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, form)
+    return stream.getvalue()
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    sum_ = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", sum_)
+
+
+def _png(rng: random.Random) -> bytes:
+    """A PNG whose sizes, frames, texts or colour profile are not what they should be."""
+    wide, high = rng.choice(_SIDES), rng.choice(_SIDES)
+    bits, colour = rng.choice(((1, 0), (8, 2), (16, 6), (8, 3), (7, 9)))
+    bomb = zlib.compress(bytes(rng.choice((10, 2**20, 2**26))), 9)
+    before = [
+        rng.choice(
+            (
+                (b"zTXt", b"k\0\0" + bomb), (b"iCCP", b"k\0\0" + bomb),
+                (b"iTXt", b"k\0\1\0\0\0" + bomb), (b"acTL", struct.pack(">II", 2**31 - 1, 0)),
+                (b"tEXt", b"k\0" + rng.choice(build.HOSTILE).encode("utf-8", "replace")),
+                (b"PLTE", bytes(rng.choice((0, 3, 7, 768)))), (b"eXIf", rng.randbytes(64)),
+            )
+        )
+        for _ in range(rng.choice((0, 1, 3, 200)))
+    ]  # fmt: skip
+    pixels = zlib.compress(bytes(rng.choice((0, 100, 2**24))), 9)
+    head = struct.pack(">IIBBBBB", wide, high, bits, colour, 0, 0, rng.choice((0, 1)))
+    parts = [(b"IHDR", head), *before, (b"IDAT", pixels), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
+
+
+def _tiff(rng: random.Random) -> bytes:
+    """A TIFF whose directories lead to themselves or state any size."""
+    entries = [
+        (256, 4, 1, rng.choice(_SIDES)), (257, 4, 1, rng.choice(_SIDES)), (258, 3, 1, 8),
+        (259, 3, 1, rng.choice((1, 5, 7, 8, 32773, 50000))), (262, 3, 1, rng.choice((0, 1, 2))),
+        (273, 4, rng.choice((1, 2**20, 2**32 - 1)), 8),
+        (277, 3, 1, rng.choice((1, 3, 65_535))), (279, 4, 1, rng.choice(_SIDES)),
+        (34675, 7, rng.choice((1, 2**32 - 1)), 8),
+    ]  # fmt: skip
+    packed = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    following = rng.choice((0, 8, 2**32 - 1))
+    directory = struct.pack("<H", len(entries)) + packed + struct.pack("<I", following)
+    return b"II*\0" + struct.pack("<I", 8) + directory + bytes(64)
+
+
+def _picture(rng: random.Random) -> Case:
+    form = rng.choice(_FORMATS)
+    kind = rng.choice(("sound", "damaged", "damaged", "png", "png", "tiff", "special", "size"))
+    special = {}
+    content = _encoded(rng, form)
+    if kind == "damaged":
+        _, content = build.damage(rng, content)
+    elif kind == "png":
+        content = _png(rng)
+    elif kind == "tiff":
+        content = _tiff(rng)
+    elif kind == "size":  # a number of its header is another
+        made, place = bytearray(content), rng.randrange(4, min(40, len(content)))
+        made[place : place + 4] = struct.pack(rng.choice("<>") + "I", rng.choice(_SIDES))
+        content = bytes(made)
+    elif kind == "special":
+        special["pictures/a.png"] = rng.choice(_SPECIAL)
+    files = {**_vit(), "pictures/a.png": content}
+    if rng.random() < 0.5:
+        files["pictures/b.png"] = _encoded(rng, "PNG")
+    return _case(f"a picture: {kind} {form}", files, "--images", "pictures", special)
+
+
+def _case(
+    what: str, files: dict[str, bytes], word: str, place: str, special: dict[str, str]
+) -> Case:
+    kept = {name: content for name, content in files.items() if name not in special}
+    argv = [*models.ARGV, "--only", "states", word, place]
+    if word == "--images":
+        at = argv.index("--length")
+        del argv[at : at + 2]
+    return Case(what, tuple(argv), kept, special, outputs=("bundle",))
+
+
+# --- texts and token ids -----------------------------------------------------------------------
+
+
+def _gpt2() -> dict[str, bytes]:
+    tokenizer = {
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {
+            "type": "WordLevel", "unk_token": "[UNK]",
+            "vocab": {word: number for number, word in enumerate(_WORDS)},
+        },
+    }  # fmt: skip
+    told = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+    sound = models.case("", models.CONFIG).files
+    return {
+        **sound, "m/tokenizer.json": build.dumps(tokenizer),
+        "m/tokenizer_config.json": build.dumps(told),
+    }  # fmt: skip
+
+
+def _text(rng: random.Random) -> Case:
+    kind = rng.choice(("sound", "damaged", "hostile", "long", "special", "tokenizer"))
+    files, special = _gpt2(), {}
+    content = " ".join(rng.choices(_WORDS, k=200)).encode()
+    if kind == "damaged":
+        _, content = build.damage(rng, content)
+    elif kind == "hostile":
+        content = "\n".join(rng.choices(build.HOSTILE, k=20)).encode("utf-8", "surrogatepass")
+    elif kind == "long":
+        content = rng.choice((b"a", b" ", b"\n", b"a ", "字".encode())) * 2**20
+    elif kind == "special":
+        special["text.txt"] = rng.choice(_SPECIAL)
+    elif kind == "tokenizer":
+        place = rng.choice(("m/tokenizer.json", "m/tokenizer_config.json"))
+        files[place] = build.damage(rng, files[place])[1]
+    return _case(f"a text: {kind}", {**files, "text.txt": content}, "--text", "text.txt", special)
+
+
+def _tokens(rng: random.Random) -> Case:
+    kind = rng.choice(("sound", "damaged", "values", "shape", "dtype", "header", "special", "npz"))
+    special = {}
+    ids: Any = np.random.default_rng(rng.getrandbits(32)).integers(1, 7, (3, 8))
+    if kind == "values":
+        ids[1, 2] = rng.choice((-1, 8, 2**31, 2**62, -(2**63)))
+    elif kind == "shape":
+        ids = np.zeros(rng.choice(((), (0, 8), (3, 0), (2, 3, 4), (24,), (3, 2))), np.int64)
+    elif kind == "dtype":
+        ids = ids.astype(rng.choice(("f4", "?", "u1", "c8", "U3", ">i8", "M8[s]", "O")))
+    stream = io.BytesIO()
+    (np.savez if kind == "npz" else np.save)(stream, ids)
+    content = stream.getvalue()
+    if kind == "damaged":
+        _, content = build.damage(rng, content)
+    elif kind == "header":
+        shape = rng.choice((b"(2**40, 8)", b"(99999999999, 8)", b"(-3, 8)", b"(3, 8,", b"[3, 8]"))
+        content = content.replace(b"(3, 8)", shape)
+    elif kind == "special":
+        special["ids.npy"] = rng.choice(_SPECIAL)
+    return _case(f"token ids: {kind}", {**_gpt2(), "ids.npy": content}, "--tokens", "ids.npy",
+                 special)  # fmt: skip
+
+
+WARM = models.WARM
+
+
+def prepare() -> None:
+    """Import what every case needs."""
+    models.prepare()
+    import transformers
+    from PIL import Image
+
+    Image.init()
+    for name in ("ViTModel", "ViTConfig", "ViTImageProcessor", "PreTrainedTokenizerFast"):
+        getattr(transformers, name)

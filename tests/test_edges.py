@@ -1,0 +1,85 @@
+"""Numbers, tables and surroundings at the edge end in one clear sentence with the right code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from limits import Limits, posprobe
+from made_cli import assert_one_clear_error
+
+import posprobe as pp
+from posprobe.errors import OUT_OF_MEMORY, InvalidTable, UsageError
+
+SQUARES: tuple[Callable[[Any], Any], ...] = (
+    pp.norms, pp.seams, pp.similarity, pp.spectrogram, pp.spectrum,
+)  # fmt: skip
+SUMS: tuple[Callable[[Any], Any], ...] = (
+    pp.axis_codes, pp.bridging, pp.budget, pp.pca, pp.shift, pp.winding,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("measure", "reach"),
+    [
+        *((measure, reach) for measure in SQUARES for reach in (1e160, 1e308, 1e-200)),
+        *((measure, 1e308) for measure in SUMS),
+    ],
+)
+def test_a_measurement_of_numbers_at_the_edge_is_refused_by_name(
+    measure: Callable[[Any], Any], reach: float
+) -> None:
+    table = np.random.default_rng(0).uniform(-1, 1, (16, 16))
+    with pytest.raises(InvalidTable, match=r"reach .* Scale the table"):
+        measure(pp.table(table / np.abs(table).max() * reach, grid=(4, 4)))
+
+
+def test_a_table_of_a_million_rows_is_refused_before_its_numbers_are_widened(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "t.npy").open("wb") as file:
+        shape, width = (2**20, 512), 4  # 2 GiB, of which the file holds nothing
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + shape[0] * shape[1] * width)
+    # As float64 the numbers would take 4 GiB; whether each is finite takes half of one.
+    done = posprobe("analyze", "t.npy", "--quiet", cwd=tmp_path, limits=Limits(memory=2**30))
+    assert_one_clear_error(done, 4)
+    assert "1048576 positions" in done.err
+
+
+def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> None:
+    done = posprobe(
+        "analyze", "sinusoidal:20000x2000", "--quiet", cwd=tmp_path,
+        limits=Limits(memory=600 * 2**20),
+    )  # fmt: skip
+    assert_one_clear_error(done, OUT_OF_MEMORY)
+    assert "out of memory" in done.err
+
+
+@pytest.fixture
+def deleted(tmp_path: Path) -> Iterator[Path]:
+    here = Path.cwd()
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    yield tmp_path / "gone"
+    os.chdir(here)
+
+
+@pytest.mark.usefixtures("deleted")
+@pytest.mark.parametrize("words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"])
+def test_a_working_directory_that_was_deleted_is_no_bug(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posprobe.cli import main
+
+    monkeypatch.setattr("sys.argv", ["posprobe", *words.split(), "--quiet"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == UsageError.exit_code
+    assert "a bug" not in capsys.readouterr().err

@@ -1,0 +1,212 @@
+"""Pictures, texts and token ids may be anything: none starts a program, hangs or fills memory."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import EpsImagePlugin, Image, PngImagePlugin
+
+from posprobe.errors import InvalidCheckpoint, PosprobeError, UnknownReference, UsageError
+from posprobe.forward import contexts, file_tokens, image_files, text_windows
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def prepared(picture: Any) -> Any:
+    return np.asarray(picture.resize((2, 2)), dtype=np.float32).transpose(2, 0, 1)
+
+
+def encoded(picture: Image.Image, form: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    crc = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc)
+
+
+def png(wide: int, high: int, *before: bytes) -> bytes:
+    """A grey picture of one bit per pixel, all zero, with chunks before its pixels."""
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", wide, high, 1, 0, 0, 0, 0))
+    pixels = zlib.compress(bytes(((wide + 7) // 8 + 1) * high), 9)
+    parts = (head, *before, chunk(b"IDAT", pixels), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def many_scans() -> bytes:
+    """A progressive JPEG whose last scan is repeated."""
+    content = encoded(Image.new("RGB", (64, 64)), "JPEG", progressive=True)
+    last = content.rindex(b"\xff\xda")
+    return content[:last] + 200 * content[last:-2] + content[-2:]
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a program": lambda: EPS,
+    "another format": lambda: encoded(Image.new("RGB", (4, 4)), "GIF"),
+    "nothing": lambda: b"",
+    "144 megapixels": lambda: png(12_000, 12_000),
+    "a webp of 268 megapixels": lambda: (
+        b"RIFF" + struct.pack("<I", 22) + b"WEBPVP8X" + struct.pack("<I", 10) + bytes(4)
+        + (16_383).to_bytes(3, "little") + (16_382).to_bytes(3, "little")
+    ),
+    "a text that unpacks": lambda: png(
+        4, 4, chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(2**28)))
+    ),
+    "many texts": lambda: png(
+        4, 4, *128 * [chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(2**20 - 1)))]
+    ),
+    "a colour profile that unpacks": lambda: png(
+        4, 4, chunk(b"iCCP", b"k\0\0" + zlib.compress(bytes(2**28)))
+    ),
+    "many scans": many_scans,
+    "half a picture": lambda: encoded(Image.effect_noise((64, 64), 9), "PNG")[:900],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_picture_is_one_sentence_and_the_next_picture(
+    what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "0.png").write_bytes(HOSTILE[what]())
+    Image.new("RGB", (4, 4), "red").save(tmp_path / "1.png")
+    with caplog.at_level("WARNING", "posprobe"):
+        tracemalloc.start()
+        found = list(image_files(tmp_path, prepared, count=1))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert np.concatenate(found)[:, 0].min() == 255
+    assert peak < 2**27
+    (said,) = caplog.messages
+    assert said.startswith(f"{tmp_path / '0.png'}: the picture cannot be used (")
+    (tmp_path / "1.png").unlink()
+    with pytest.raises(InvalidCheckpoint, match="nor can any other"):
+        next(image_files(tmp_path, prepared))
+
+
+def test_no_picture_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin" / "gs"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)  # what was found before
+    (tmp_path / "a.png").write_bytes(EPS)
+    with pytest.raises(InvalidCheckpoint):
+        next(image_files(tmp_path, prepared))
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "TIFF", "BMP"])
+def test_pictures_are_known_by_their_content_and_of_many_frames_one_is_read(
+    form: str, tmp_path: Path
+) -> None:
+    more = [Image.new("RGB", (8, 8), "blue")] * 20
+    frames = {} if form in ("JPEG", "BMP") else {"save_all": True, "append_images": more}
+    content = encoded(Image.new("RGB", (8, 8), "red"), form, **frames)
+    (tmp_path / "picture.jpg").write_bytes(content)
+    (found,) = image_files(tmp_path, prepared)
+    assert found.shape == (1, 3, 2, 2)
+    assert found[0, 0].min() > 250 > 9 > found[0, 2].max()
+
+
+def test_texts_of_a_sound_picture_do_not_matter(tmp_path: Path) -> None:
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("Comment", "red " * 9, zip=True)
+    Image.new("RGB", (4, 4), "red").save(tmp_path / "a.png", pnginfo=texts)
+    assert next(image_files(tmp_path, prepared)).shape == (1, 3, 2, 2)
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [pipe, endless])
+def test_what_is_no_file_is_refused_and_not_waited_for(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
+    from posprobe import check, nearest
+    from posprobe.sweeps.references import read_file
+
+    for name in ("a.png", "text.txt", "ids.npy", "dump.npz", "list.txt", "fingerprints.jsonl"):
+        make(tmp_path / name)
+    reads: dict[type[PosprobeError], tuple[Callable[[], Any], ...]] = {
+        InvalidCheckpoint: (
+            lambda: next(image_files(tmp_path, prepared)),
+            lambda: check(tmp_path / "dump.npz", "rotary:64x8"),
+            lambda: nearest("sinusoidal:64x8", sweep=tmp_path),
+        ),
+        UnknownReference: (
+            lambda: next(text_windows(tmp_path / "text.txt", split, 4)),
+            lambda: file_tokens(tmp_path / "ids.npy"),
+        ),
+        UsageError: (lambda: read_file(tmp_path / "list.txt"),),
+    }
+    for kind, calls in reads.items():
+        for call in calls:
+            with pytest.raises(kind, match="not a regular file"):
+                call()
+
+
+def split(text: str, **_: Any) -> dict[str, list[int]]:
+    """Stand for a tokenizer of words that counts what it is given."""
+    split.given += len(text)  # type: ignore[attr-defined]
+    return {"input_ids": [sum(map(ord, word)) for word in text.split()]}
+
+
+@pytest.mark.parametrize("count", [1, 3, None])
+def test_a_text_is_read_until_enough_tokens_are_there(count: int | None, tmp_path: Path) -> None:
+    text = "\n".join(f"line {number} says what its number is" for number in range(100_000))
+    (tmp_path / "a.txt").write_text(text)
+    split.given = 0  # type: ignore[attr-defined]
+    (found,) = text_windows(tmp_path / "a.txt", split, 16, count=count, batch_size=2**20)
+    whole = np.array(split(text)["input_ids"])
+    assert found.ravel().tolist() == whole[: 16 * (count or len(whole) // 16)].tolist()
+    given = split.given - len(text)  # type: ignore[attr-defined]
+    assert given == len(text) if count is None else given <= contexts.PIECE
+
+
+def test_pieces_of_a_text_are_tokens_as_the_whole_is(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    rng = np.random.default_rng(0)
+    letters = "abcdefghij   \n"
+    text = "".join(letters[place] for place in rng.integers(0, len(letters), 300_000)).strip()
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator([text[:20_000]], vocab_size=500, show_progress=False)
+
+    def tokens(text: str, **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": made.encode(text).ids}
+
+    (tmp_path / "a.txt").write_text(text)
+    found = np.concatenate(list(text_windows(tmp_path / "a.txt", tokens, 8)))
+    whole = made.encode(text).ids
+    assert found.ravel().tolist() == whole[: len(whole) // 8 * 8]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("letter", ["a", "\n", " ", "字", "\0"])
+def test_a_text_of_one_letter_is_cut_too(letter: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(letter * 10**6)
+    pieces = list(contexts._pieces(tmp_path / "a.txt"))
+    assert "".join(pieces) == letter * 10**6
+    assert max(map(len, pieces)) <= 2 * contexts.PIECE
+
+
+def test_a_text_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"a\xff" * 9)
+    with pytest.raises(UnknownReference, match="UTF-8"):
+        next(text_windows(tmp_path / "a.txt", split, 4))
