@@ -1,35 +1,28 @@
 """``posprobe analyze``: from a reference to a bundle."""
 
-import shlex
-import sys
-from typing import Annotated
-
-import typer
+from pathlib import Path
+from typing import Literal
 
 from posprobe.cli import options
-from posprobe.cli.process import give_memory_back, json_out, say
-from posprobe.cli.show import found, written
+from posprobe.cli.messages import tell
+from posprobe.cli.process import give_memory_back, typed
+from posprobe.cli.show import found, print_analysis, tell_saved
 from posprobe.progress import stage
 
 
-@options.says_where
 def analyze(
-    ref: options.Ref,
-    out: options.Out = None,
-    rows: options.Rows = None,
-    all_rows: Annotated[
-        bool,
-        typer.Option("--all-rows", help="Answer for all positions, outliers and breaks included."),
-    ] = False,
-    only: options.Only = None,
-    as_json: options.AsJson = False,
-    figures: options.Figures = options.WhichFigures.first,
-    formats: options.Formats = "svg",
-    nulls: options.Nulls = 0,
-    seed: options.Seed = 0,
-    device: options.OnDevice = options.DeviceName.auto,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    ref: str,
+    out: Path | None = None,
+    rows: str | None = None,
+    all_rows: bool = False,
+    only: str | None = None,
+    as_json: bool = False,
+    figures: Literal["first", "all"] = "first",
+    formats: str = "svg",
+    nulls: int = 0,
+    seed: int = 0,
+    device: options.Device = "auto",
+    verbose: bool = False,
     *,
     where: options.Where,
 ) -> None:
@@ -38,7 +31,6 @@ def analyze(
     Write a folder with a report, figures and data. A checkpoint without a position table is
     analysed by what it uses instead: rotary, relative or ALiBi positions.
     """
-    options.set_up_logging(quiet=quiet)
     names, kinds = options.names_of(only), options.parse_formats(formats)
     give_memory_back()
     with stage("Starting"):
@@ -50,14 +42,13 @@ def analyze(
             default_place,
             sources_of,
         )
-        from posprobe.report.screen import text
 
         if out is not None:
             check_place(out)
-        check_request(names, nulls, device.value)
+        check_request(names, nulls, device)
     loaded = options.load_any(ref, rows=rows, where=where)
-    if not quiet and isinstance(loaded, tuple):
-        say(found(loaded))
+    if isinstance(loaded, tuple):
+        tell(found(loaded))
     if out is None:
         records = loaded if isinstance(loaded, tuple) else (loaded,)
         out = default_place(bundle_name(loaded), sources_of(records))
@@ -66,16 +57,13 @@ def analyze(
         loaded,
         only=names,
         nulls=nulls,
-        rows=None if rows is None else options.parse_rows(rows),
-        device=device.value,
+        rows=options.parse_rows(rows),
+        device=device,
         seed=seed,
         offline=where.offline,
-        command=shlex.join(["posprobe", *sys.argv[1:]]),
+        command=typed(),
         all_rows=all_rows,
     )
     folder = analysis.save(out, every=figures == "all", formats=kinds)
-    document = analysis.to_dict()
-    said = json_out(document) if as_json else text(document, verbose=verbose)
-    typer.echo(said, nl=not as_json)
-    if not quiet:
-        say(written(folder))
+    print_analysis(analysis.to_dict(), as_json=as_json, verbose=verbose)
+    tell_saved(folder)
