@@ -39,7 +39,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "progress": {"foreign"},
     "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
-    "readers": set(),
+    "readers": {"data"},
     "sources": {"quantisation", "schema"},
     "real_numbers": {"errors"},
     "tables": {
@@ -52,7 +52,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "encodings": BASE,
     "checkpoints": BASE,
     "families": {
-        *BASE, "attention", "checkpoints", "encodings", "samples", "schemes", "settings",
+        *BASE, "checkpoints", "encodings", "samples", "schemes", "settings",
     },
     "analyses": {*BASE, "encodings"},
     # What two copies are to each other, from their numbers alone.
@@ -69,8 +69,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "sweeps.fingerprints", "number_format", "page",
     },
     "nulls": {*BASE, "analyses", "documents", "encodings"},
-    "attention": {*BASE, "encodings"},
-    "schemes": {*BASE, "attention", "encodings"},
+    "schemes": {*BASE, "encodings"},
     "forward": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings",
     },

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import settings
-from posprobe.attention import continuous_bias
 from posprobe.checkpoints import Checkpoint
-from posprobe.encodings import deberta_buckets, log_spaced_offsets, t5_buckets
+from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.relative import Relative
@@ -254,7 +253,8 @@ def _stated_windows(part: Part) -> Iterator[Grid]:
 
 def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) -> RelativeBias:
     first, bias, second = arrays
-    if first.ndim != 2 or first.shape[1] != 2 or second.ndim != 2 or len(first) != second.shape[1]:
+    fit = second.ndim == 2 and first.shape == (second.shape[1], 2) and bias.shape == first.shape[:1]
+    if not fit:
         raise InvalidCheckpoint(
             f"{where}, shape {list(first.shape)}: a network from two coordinates to the heads is "
             f"expected; its second layer has shape {list(second.shape)}."
@@ -266,10 +266,7 @@ def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) ->
         )
     window, pretrained = _log_window_size(part, where)
     offsets = log_spaced_offsets(window, window, pretrained=pretrained)
-    span = 2 * window - 1
-    index = np.arange(span * span)[None]
-    values = continuous_bias(offsets.reshape(-1, 2), first, bias, second, index)
-    by_displacement = np.asarray(values).reshape(-1, span, span)[:, ::-1, ::-1]
+    by_displacement = continuous_bias(offsets, first, bias, second)[:, ::-1, ::-1]
     note = f"computed from the network for a window of {window} x {window}"
     grid = Grid(window, window)
     return make(values=by_displacement, layout=grid, computed=True, notes=(note,))
