@@ -1,4 +1,4 @@
-"""The one record that crosses the layers: a table of positions and where it came from."""
+"""The one record that crosses the layers: a table of positions, from a file or from memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``posprobe analyze``: from a reference to a bundle."""
+"""``posprobe analyze``, ``inspect`` and ``list``: what a reference leads to."""
 
 from pathlib import Path
 from typing import Literal

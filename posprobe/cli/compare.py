@@ -1,4 +1,4 @@
-"""``posprobe compare``: several tables side by side."""
+"""``posprobe compare``, ``check`` and ``nearest``: tables and copies of models side by side."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

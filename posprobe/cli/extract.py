@@ -1,4 +1,4 @@
-"""``posprobe extract``: the table alone, as a file."""
+"""``posprobe extract`` and ``report``: a table as a file, a saved report rendered again."""
 
 from pathlib import Path
 

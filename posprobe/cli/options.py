@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share, what they mean, and how help shows them."""
 
 from __future__ import annotations
 

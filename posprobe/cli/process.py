@@ -1,4 +1,4 @@
-"""What surrounds a command: signals, streams that fail, encodings, memory given back."""
+"""What surrounds a command: signals, streams that fail, messages, memory given back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``posprobe sweep``: many references into one table."""
+"""``posprobe sweep`` and ``table``: many references into one table, of numbers or of a paper."""
 
 from __future__ import annotations
 

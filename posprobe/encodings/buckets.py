@@ -1,4 +1,4 @@
-"""From an offset between two tokens to the entry of a relative table that it selects."""
+"""From an offset between two tokens to its bias: buckets, Swin V2's network, ALiBi's slopes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a reference to a `PositionTable`: choose the table, read its tensor, keep its positions."""
+"""From a reference to a `PositionTable`, or to the record of an encoding without a table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Relative positions: which tensors hold them.
+"""Relative positions: which tensors hold them, and what these say about each distance.
 
-``relative.toml`` has one entry for each way in which the architectures store them. What the tensors
-say about each distance is read in `posprobe.families.relative_layout`.
+``relative.toml`` has one entry for each way in which the architectures store them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 The keys have changed over the years: ``rope_parameters`` holds everything today, ``rope_theta`` and
 ``rope_scaling`` did before, and the first models had keys of their own.
+
+Layers of one model may differ. Those with a window meet no distance beyond it, whatever the context
+of the model is, and those that do not rotate know no position of their own. Newer configurations
+name the kind of every layer under ``layer_types``; older ones state a pattern, or leave it to code.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Any
 from posprobe import settings
 from posprobe.encodings import rotary_frequencies
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.layer_kinds import LayerKind, kind_called, layer_kinds
+from posprobe.families.layer_kinds import LONGEST, WIDEST, LayerKind, kind_called, layer_kinds
 from posprobe.families.parts import Part
 
 #: Architectures that rotate although their older configurations name no key of it.
@@ -53,7 +57,7 @@ _LENGTHS = (
     "max_seq_len",
 )  # fmt: skip
 #: No model is larger; a configuration that says so is damaged.
-_WIDEST, _MOST_HEADS, _LONGEST, _MOST_LADDERS = 2**16, 2**12, 2**31, 64
+_MOST_HEADS, _MOST_LADDERS = 2**12, 64
 
 
 @dataclass(frozen=True)
@@ -160,10 +164,10 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     bases += [settings.number(config, key, path=part.path) for key in _BASES]
     base = next((value for value in bases if value is not None), 10_000.0)
     head_dim = _latent(part) or kind.head_dim or _head_dim(part)
-    longest = _number(part, _LENGTHS, _LONGEST)
+    longest = _number(part, _LENGTHS, LONGEST)
     key = "original_max_position_embeddings"
-    original = settings.whole(stated, key, most=_LONGEST, path="rope_parameters")
-    original = original or settings.whole(config, key, most=_LONGEST, path=part.path)
+    original = settings.whole(stated, key, most=LONGEST, path="rope_parameters")
+    original = original or settings.whole(config, key, most=LONGEST, path=part.path)
     window = kind.window if kind.window and kind.window < (longest or math.inf) else None
     scaling = {} if rule in ("default", "axial", "mrope") else dict(stated)
     if scaling and original:
@@ -243,7 +247,7 @@ def _scaling_notes(
 def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
     """Say of how many numbers of a head the numbers shown tell nothing."""
     key = "qk_nope_head_dim"
-    besides = settings.whole(part.config, key, most=_WIDEST, least=0, path=part.path) or 0
+    besides = settings.whole(part.config, key, most=WIDEST, least=0, path=part.path) or 0
     width = head_dim + (besides if _latent(part) else 0)
     rotated = 2 * (int(head_dim * partial) // 2)
     if 0 < rotated < width:
@@ -264,8 +268,8 @@ def _step(part: Part, base: float, head_dim: int) -> tuple[float, tuple[str, ...
         return 1.0, (note,)
     if part.model_type not in ("dinov3_vit", "eomt_dinov3"):
         return 1.0, ()
-    image = settings.pair(part.config, "image_size", most=_WIDEST)
-    patch = settings.pair(part.config, "patch_size", most=_WIDEST)
+    image = settings.pair(part.config, "image_size", most=WIDEST)
+    patch = settings.pair(part.config, "patch_size", most=WIDEST)
     if image is None or patch is None or min(image) < max(patch):
         raise InvalidCheckpoint(
             "its coordinates run from -1 to 1 over the image, but the configuration does not give "
@@ -284,7 +288,7 @@ def _step(part: Part, base: float, head_dim: int) -> tuple[float, tuple[str, ...
 def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
     config = part.config
     if config.get("rotary_dim") is not None:
-        return (settings.whole(config, "rotary_dim", most=_WIDEST, path=part.path) or 0) / head_dim
+        return (settings.whole(config, "rotary_dim", most=WIDEST, path=part.path) or 0) / head_dim
     for key in ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"):
         for source in (stated, config):
             share = settings.number(source, key, path=part.path)
@@ -296,15 +300,15 @@ def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
 
 def _latent(part: Part) -> int:
     key = "qk_rope_head_dim"
-    return settings.whole(part.config, key, most=_WIDEST, least=0, path=part.path) or 0
+    return settings.whole(part.config, key, most=WIDEST, least=0, path=part.path) or 0
 
 
 def _head_dim(part: Part) -> int:
-    stated = _number(part, _WIDTHS, _WIDEST)
+    stated = _number(part, _WIDTHS, WIDEST)
     if stated is not None:
         return stated
     hidden, heads = (
-        _number(part, _HIDDEN, _WIDEST * _MOST_HEADS),
+        _number(part, _HIDDEN, WIDEST * _MOST_HEADS),
         _number(part, _HEADS, _MOST_HEADS),
     )
     if not hidden or not heads:
@@ -373,7 +377,7 @@ def linear_spec(part: Part) -> LinearSpec:
     attention = part.config.get("attn_config")
     stated = attention if isinstance(attention, Mapping) else {}
     most = settings.number(stated, "alibi_bias_max", path="attn_config") or 8.0
-    spec = LinearSpec(heads, most, _number(part, _LENGTHS, _LONGEST))
+    spec = LinearSpec(heads, most, _number(part, _LENGTHS, LONGEST))
     if part.model_type != "falcon":
         return spec
     note = "Falcon adds the bias before it divides by the root of the head's width"

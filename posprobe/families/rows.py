@@ -1,4 +1,7 @@
-"""Which stored rows are positions: reserved rows, special tokens and the grid of patches."""
+"""Which stored rows are positions: reserved rows, special tokens, patches; and their values.
+
+Also how a configuration states another number of them.
+"""
 
 from __future__ import annotations
 
