@@ -14,24 +14,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from posprobe import settings
+from posprobe.data import read_data
 from posprobe.families.parts import Part
 
-#: Every how manieth layer sees everything, where the configuration leaves it to the code.
-_PATTERNS: Mapping[str, int] = {
-    "gemma2": 2, "gpt_oss": 2, "cohere2": 4, "exaone4": 4, "gemma3_text": 6,
-}  # fmt: skip
-#: Architectures in which a layer rotates only if it has a window, where any has one.
-_WINDOWED_ROTATE = {
-    "afmoe", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1",
-}  # fmt: skip
+_LAYERS = read_data("families/configurations.toml")["layers"]
+_PATTERNS = _LAYERS["patterns"]
+_WINDOWED_ROTATE = _LAYERS["windowed_rotate"]
+_STILL = _LAYERS["still"]
+_WITHOUT_ATTENTION = _LAYERS["without_attention"]
 #: Kinds of layers with a window, as ``layer_types`` and older configurations call them.
 _SLIDING = ("sliding_attention", "hybrid_sliding", "local")
 #: Architectures whose ``sliding_window`` counts the positions to either side, without the query.
 _RADIUS = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
-#: Every how manieth layer does not rotate, where the configuration leaves it to the code.
-_STILL: Mapping[str, int] = {"llama4": 4, "llama4_text": 4, "smollm3": 4}
-#: What ``layer_types`` calls layers in which no query meets a key, so that nothing turns.
-_WITHOUT_ATTENTION = {"conv", "linear_attention", "mamba", "mlp", "moe", "recurrent"}
 #: No head is wider, and no window longer; a configuration that says so is damaged.
 WIDEST, LONGEST = 2**16, 2**31
 

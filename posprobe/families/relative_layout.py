@@ -99,7 +99,7 @@ def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray])
     flip = found.rule.backwards
     where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}"
     match found.rule.kind:
-        case "buckets":
+        case "buckets" | "prompt buckets":
             return _buckets(make, found, part, arrays[0])
         case "window":
             return _window(make, arrays[0], part, where)
@@ -117,45 +117,27 @@ def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray])
 
 
 def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> RelativeBias:
-    config, ending = part.config, found.rule.tensors[0]
-    listed = _listed_bias(found, config)
-    # A share of the page in the place of tokens: which side of it, and how many parts it has.
-    side = {"horizontal": "width", "vertical": "height"}.get(str(listed.get("type")), "")
-    parts = _whole(listed, "scaling_factor", 100)
-    if ending in ("rel_pos_x_bias.weight", "rel_pos_y_bias.weight"):
-        side, parts = "width" if "_x_" in ending else "height", 1000
+    rule, config, stated = found.rule, part.config, part.config
+    keys, sizes, side, parts = rule.size_keys, rule.sizes, rule.side, rule.parts
+    if listed := _listed_bias(found, config):
+        # A share of the page in the place of tokens: which side of it, and how many parts it has.
+        side = {"horizontal": "width", "vertical": "height"}.get(str(listed["type"]), "")
+        parts = _whole(listed, "scaling_factor", 100)
+        stated, keys, sizes = listed, (keys[0], "max_distance"), (32, 100 if side else 128)
     where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}, shape {list(table.shape)}"
     if table.ndim != 2:
         raise InvalidCheckpoint(f"{where}: [buckets, heads] is expected.")
-    if ending == "relpos_bias.rel_embedding":
-        table = table.T  # [heads, buckets]
-    if ending.startswith("rel_pos"):
-        table = table.T  # a linear layer on the one-hot bucket
-        plane = ending != "rel_pos_bias.weight"
-        keys = ("rel_2d_pos_bins", "max_rel_2d_pos") if plane else ("rel_pos_bins", "max_rel_pos")
-        defaults = (64, 256) if plane else (32, 128)
-    elif ending == "position_bias.relative_attention_bias":
-        # Half of the rows are for text, the others for prompts of other kinds.
-        table = table[: _whole(config, "position_bias_num_buckets", 512)]
-        keys = ("position_bias_num_buckets", "position_bias_max_distance")
-        defaults = (512, 2048)
-    elif listed:
-        config = listed
-        keys = ("relative_attention_num_buckets", "max_distance")
-        defaults = (32, 100 if side else 128)
-    elif ending == "rel_attn_embed.weight":
-        keys, defaults = ("num_buckets", "max_bucket_distance"), (320, 800)
-    else:
-        keys = ("relative_attention_num_buckets", "relative_attention_max_distance")
-        defaults = (len(table), 128)
-    buckets = _whole(config, keys[0], defaults[0])
-    reach = _whole(config, keys[1], defaults[1])
+    if rule.heads_first:
+        table = table.T
+    buckets = _whole(stated, keys[0], sizes[0] or len(table))
+    reach = _whole(stated, keys[1], sizes[1])
+    if rule.kind == "prompt buckets":
+        table = table[:buckets]  # half of the rows are for text, the others for other prompts
     if len(table) != buckets:
         raise InvalidCheckpoint(
             f"{where}: the configuration says {keys[0]} = {buckets}. One of them "
             "belongs to another checkpoint: fix config.json."
         )
-    config = part.config
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
         raise InvalidCheckpoint(

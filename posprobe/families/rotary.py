@@ -17,22 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from posprobe import settings
+from posprobe.data import read_data
 from posprobe.encodings import rotary_frequencies
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.layer_kinds import LONGEST, WIDEST, LayerKind, kind_called, layer_kinds
 from posprobe.families.parts import Part
 
-#: Architectures that rotate although their older configurations name no key of it.
-_ROTATING = {
-    "llama", "mistral", "mixtral", "gemma", "phi", "stablelm", "persimmon", "gpt_neox",
-    "gpt_neox_japanese", "gptj", "codegen", "roformer", "qwen2", "qwen2_vl_text", "clvp_encoder",
-    "qwen2_vl_vision", "qwen2_5_vl_vision", "pixtral", "chameleon", "esmc", "vjepa2",
-}  # fmt: skip
-#: Of these, the numbers of a pair are neighbours and not half a width apart.
-_INTERLEAVED = {
-    "gptj", "codegen", "roformer", "cohere", "cohere2", "glm", "glm4", "ernie4_5", "helium",
-    "llama4_text", "llama4_vision_model", "deepseek_v2",
-}  # fmt: skip
+_KEYS = read_data("families/configurations.toml")["rotary"]
+_ROTATING = _KEYS["rotating"]
+_INTERLEAVED = _KEYS["interleaved"]
+_HEADS = _KEYS["heads"]
+_LENGTHS = _KEYS["lengths"]
 #: Parts for images whose rows and columns turn one half of the pairs each.
 _AXIAL = re.compile(
     r"(?:qwen2(?:_5)?_vl|qwen3_vl)(?:_moe)?_vision|pixtral|gemma4_vision|llama4_vision_model"
@@ -46,16 +41,7 @@ _TIMM = re.compile(
 _OFF: Mapping[str, object] = {"use_mem_rope": False, "use_rotary_embedding": False, "alibi": True}
 _WIDTHS = ("head_dim", "kv_channels", "attention_head_dim")
 _HIDDEN = ("memory_attention_hidden_size", "embed_dim", "n_embd", "hidden_size", "d_model", "dim")
-_HEADS = (
-    "num_attention_heads", "num_heads", "n_head", "n_heads", "attention_heads",
-    "encoder_attention_heads", "encoder_num_attention_heads",
-    "memory_attention_num_attention_heads",
-)  # fmt: skip
 _BASES = ("rope_theta", "rotary_emb_base", "rope_base", "global_rope_theta")
-_LENGTHS = (
-    "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx",
-    "max_seq_len",
-)  # fmt: skip
 #: No model is larger; a configuration that says so is damaged.
 _MOST_HEADS, _MOST_LADDERS = 2**12, 64
 
