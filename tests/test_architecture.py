@@ -43,7 +43,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "sources": {"quantisation", "schema"},
     "real_numbers": {"errors"},
     "tables": {
-        "drawable", "errors", "foreign", "frames", "layouts", "real_numbers", "sources",
+        "drawable", "errors", "foreign", "frames", "layouts", "real_numbers", "schema", "sources",
     },
     "arrays": {"errors", "layouts", "progress", "real_numbers", "tables"},
     "reference": {"errors", "readers"},
@@ -58,7 +58,7 @@ ALLOWED: Mapping[str, set[str]] = {
     # What two copies are to each other, from their numbers alone.
     "relations": {*BASE, "encodings"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
-    "documents": {"analyses", "layouts", "schema", "sources"},
+    "documents": {"analyses", "layouts", "schema", "sources", "tables"},
     # Answers follow from numbers; only the narrator makes words of them.
     "questions": {*BASE, "analyses", "encodings", "schemes"},
     # What is known of resizing, and of tables near each other, lies below who speaks of it.

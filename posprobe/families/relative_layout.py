@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -17,9 +18,9 @@ from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offs
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.relative import Relative
+from posprobe.families.values import source_of
 from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import RelativeBias
-from posprobe.sources import Source
 
 #: Largest distance, and widest window, that is laid out.
 _MOST, _WIDEST = 2**20, 64
@@ -55,23 +56,9 @@ def read_relative(
     arrays = [tensor.values.astype(np.float64) for tensor in stored]
     if found.rule.kind == "log buckets":
         arrays = [_normalised(checkpoint, found, part, arrays[0])]
-    make = partial(
-        RelativeBias,
-        name=name,
-        family=part.model_type,
-        source=Source(
-            reference=reference,
-            resolved=checkpoint.location,
-            revision=checkpoint.revision,
-            file=main.file,
-            tensor=", ".join(info.name for info in found.tensors),
-            shape=main.shape,
-            dtype=main.dtype,
-            sha256=stored[0].sha256,
-            format=checkpoint.format or None,
-            quantisation=stored[0].info.quantisation,
-        ),
-    )
+    source = source_of(checkpoint, reference, stored[0].info, stored[0].sha256)
+    source = replace(source, tensor=", ".join(info.name for info in found.tensors))
+    make = partial(RelativeBias, name=name, family=part.model_type, source=source)
     return _laid_out(make, found, part, arrays)
 
 
