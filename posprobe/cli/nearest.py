@@ -1,5 +1,7 @@
 """``posprobe nearest``: which known tables a table comes from."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,13 +49,13 @@ def nearest(
     tell(_compared(found))
 
 
-def _line(match: "Match", relation: str) -> str:
+def _line(match: Match, relation: str) -> str:
     called = match.name or match.reference
     where = f" ({match.reference})" if match.reference not in ("", called) else ""
     return f"{relation} {called}{where}"
 
 
-def _nothing(found: "Nearest") -> str:
+def _nothing(found: Nearest) -> str:
     whose = "that posprobe knows" if found.among is None else f"of {found.among}"
     return (
         f"{found.name}: none of the {found.compared} tables {whose} has its width. Search a sweep "
@@ -61,7 +63,7 @@ def _nothing(found: "Nearest") -> str:
     )
 
 
-def _compared(found: "Nearest") -> str:
+def _compared(found: Nearest) -> str:
     place = "tables that posprobe knows" if found.among is None else f"tables of {found.among}"
     others = found.other_width
     but = f", {others} of them of another width" if others else ""
