@@ -12,67 +12,32 @@ from warnings import warn as _warn
 import lazy_loader
 
 _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-# Importable, but no part of the documented names of the top level.
-_SUBMODULES = (
-    "analyses",
-    "encodings",
-    "families",
-    "forward",
-    "layouts",
-    "report",
-    "schemes",
-    "sources",
-    "sweeps",
-)
-for _name in ("__version__", *_SUBMODULES):
-    __all__.remove(_name)
-
 #: Names that were at the top level, by the submodule that they belong to; version 0.3 drops them.
-_MOVED = {
-    "Analysis": "report",
-    "Comparison": "report",
-    "ForwardAnalysis": "report",
-    "Grid": "layouts",
-    "Likeness": "sweeps",
-    "LinearBias": "schemes",
-    "Match": "sweeps",
-    "Nearest": "sweeps",
-    "PaperFigure": "report",
-    "RelativeBias": "schemes",
-    "Rotary": "schemes",
-    "SchemeAnalysis": "report",
-    "Sequence": "layouts",
-    "Series": "report",
-    "Source": "sources",
-    "Sweep": "sweeps",
-    "against_sinusoid": "analyses",
-    "alibi_slopes": "encodings",
-    "analyze_schemes": "report",
-    "binary": "encodings",
-    "blank_images": "forward",
-    "continuous_binary": "encodings",
-    "counting": "encodings",
-    "effective_table": "families",
-    "explanations": "forward",
-    "gram_dct": "analyses",
-    "head_logits": "analyses",
-    "heads": "analyses",
-    "load_heads": "families",
-    "measure_heads": "forward",
-    "normalised_counting": "encodings",
-    "permutation_effect": "forward",
-    "phase_shift": "forward",
-    "probes": "analyses",
-    "random_tokens": "forward",
-    "rotary_frequencies": "encodings",
-    "rotation": "analyses",
-    "scale": "analyses",
-    "sine_ladder": "encodings",
-    "smoothness": "analyses",
-    "subspace_overlap": "analyses",
-    "t5_buckets": "encodings",
-    "translation_matrix": "encodings",
+_MOVED_TO = {
+    "analyses": (
+        "against_sinusoid gram_dct head_logits heads probes rotation scale smoothness "
+        "subspace_overlap"
+    ),
+    "encodings": (
+        "alibi_slopes binary continuous_binary counting normalised_counting rotary_frequencies "
+        "sine_ladder t5_buckets translation_matrix"
+    ),
+    "families": "effective_table load_heads",
+    "forward": (
+        "blank_images explanations measure_heads permutation_effect phase_shift random_tokens"
+    ),
+    "layouts": "Grid Sequence",
+    "report": (
+        "Analysis Comparison ForwardAnalysis PaperFigure SchemeAnalysis Series analyze_schemes"
+    ),
+    "schemes": "LinearBias RelativeBias Rotary",
+    "sources": "Source",
+    "sweeps": "Likeness Match Nearest Sweep",
 }
+_MOVED = {name: place for place, names in _MOVED_TO.items() for name in names.split()}
+# Submodules are importable, but no part of the documented names of the top level.
+for _name in ("__version__", *_MOVED_TO):
+    __all__.remove(_name)
 
 
 def __getattr__(name: str) -> _Any:

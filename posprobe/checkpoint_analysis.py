@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,29 +22,19 @@ from posprobe.tables import PositionTable
 CURVE = 512
 
 
-def load_any(
-    reference: str,
-    *,
-    rows: slice | None = None,
-    tensor: str | None = None,
-    grid: tuple[int, int] | None = None,
-    revision: str | None = None,
-    offline: bool = False,
-) -> PositionTable | tuple[Scheme, ...]:
+def load_any(reference: str, **where: Any) -> PositionTable | tuple[Scheme, ...]:
     """Load the table that a reference names, or else the encodings without a table.
 
     Parameters and errors are those of `posprobe.load` and `posprobe.load_schemes`.
     """
-    try:
-        with stage(f"Reading {reference}"):
-            return load(
-                reference, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-            )
-    except NoPositionTable:
-        if tensor or grid:
-            raise
-        with stage(f"Reading {reference}"):
-            return load_schemes(reference, revision=revision, offline=offline)
+    with stage(f"Reading {reference}"):
+        try:
+            return load(reference, **where)
+        except NoPositionTable:
+            if where.get("tensor") or where.get("grid"):
+                raise
+            common = {key: where[key] for key in ("revision", "offline") if key in where}
+            return load_schemes(reference, **common)
 
 
 def analyze_any(
@@ -81,16 +72,11 @@ def analyze_any(
         a table.
     """
     if not isinstance(loaded, tuple):
+        tokens = _sample(loaded, only, seed=seed, offline=offline)
         return analyze(
-            loaded,
-            only=only,
-            nulls=nulls,
-            device=device,
-            seed=seed,
-            command=command,
-            tokens=_sample(loaded, only, seed=seed, offline=offline),
-            all_rows=all_rows,
-        )
+            loaded, only=only, nulls=nulls, device=device, seed=seed, command=command,
+            tokens=tokens, all_rows=all_rows,
+        )  # fmt: skip
     if nulls < 0:
         raise UsageError(f"--nulls {nulls}: it must be 0 or more.")
     if only is not None:

@@ -13,22 +13,9 @@ from posprobe.analyses.smoothness import Smoothness
 from posprobe.layouts import LayoutBlock
 from posprobe.schema import TWO, Count, Natural, Text, limits
 from posprobe.sources import Source
+from posprobe.tables import DroppedRow, PrefixRow
 
 # What several documents share.
-
-
-class PrefixRowBlock(TypedDict):
-    """A row of a special token."""
-
-    row: Count
-    token: str
-
-
-class DroppedRowBlock(TypedDict):
-    """A row that is not a position."""
-
-    row: Count
-    reason: str
 
 
 class TableBlock(TypedDict):
@@ -41,8 +28,8 @@ class TableBlock(TypedDict):
     dim: Natural
     rows: Annotated[list[Count], "First position and one past the last.", TWO]
     layout: LayoutBlock
-    prefix_rows: Annotated[list[PrefixRowBlock], "Numbered as stored."]
-    dropped_rows: Annotated[list[DroppedRowBlock], "Numbered as stored."]
+    prefix_rows: Annotated[list[PrefixRow], "Numbered as stored."]
+    dropped_rows: Annotated[list[DroppedRow], "Numbered as stored."]
     notes: list[str]
     source: Source
 

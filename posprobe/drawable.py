@@ -1,4 +1,4 @@
-"""The one door upwards: what can be drawn looks its drawing up only when asked."""
+"""What users hold: drawings, which are looked up when asked for, cards, lines, data frames."""
 
 from __future__ import annotations
 

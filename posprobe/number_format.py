@@ -1,4 +1,9 @@
-"""Numbers as they stand in tables, in the terminal, in captions and in sentences."""
+"""Text: numbers as they stand in tables and sentences, and what others wrote.
+
+Names of tensors, values of configurations, file names, options and messages of a server are written
+by others. In a terminal a control character clears the screen or types a command, and a mark of
+direction makes a name read as another: `plain` shows them so that they do nothing and hide nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file formats that can be read: one line each, from which everything about formats follows.
+"""The file formats that can be read (``readers.toml``), from which all about formats follows.
 
 This is data, and imports no reader: local files, folders, repositories of the Hub, error messages
 and the documentation look here. Another package adds a format through the entry point group
@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from posprobe.data import read_data
 
 #: Entry points of other packages that name a `Reader`.
 GROUP = "posprobe.readers"
@@ -74,69 +76,12 @@ class Reader:
             raise ValueError(f"{self.name}: the opener {opener!r} is not a module:function.")
 
 
-#: Best first: a folder's weights are taken from the first format that it has.
-READERS: tuple[Reader, ...] = (
-    Reader(
-        "safetensors", (".safetensors",),
-        ranged="posprobe.checkpoints.safetensors:read_safetensors",
-        weights=(
-            "model.safetensors", "model.safetensors.index.json",
-            "diffusion_pytorch_model.safetensors",
-            "diffusion_pytorch_model.safetensors.index.json", "open_clip_model.safetensors",
-        ),
-    ),
-    Reader(
-        "PyTorch", (".bin", ".pt", ".pth"), "posprobe.checkpoints.torchfile:open_torch",
-        weights=(
-            "pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin",
-        ),
-        packages=("torch",), extra="models",
-    ),
-    Reader(
-        "NumPy archive", (".npz",), ranged="posprobe.checkpoints.numpyfile:read_npz",
-        weights=("model.npz",),
-    ),
-    Reader(
-        "NumPy array", (".npy",), ranged="posprobe.checkpoints.numpyfile:read_npy",
-        magic=(b"\x93NUMPY",),
-    ),
-    Reader(
-        "HDF5", (".weights.json", ".h5", ".hdf5", ".keras"),
-        ranged="posprobe.checkpoints.hdf5file:read_hdf5",
-        weights=(
-            "model.weights.h5", "model.weights.json", "tf_model.h5", "tf_model.h5.index.json",
-            "model.keras",
-        ),
-        magic=(b"\x89HDF\r\n\x1a\n",), packages=("h5py",), extra="hdf5",
-    ),
-    Reader(
-        "Flax", (".msgpack",), ranged="posprobe.checkpoints.flaxfile:read_flax",
-        weights=("flax_model.msgpack", "flax_model.msgpack.index.json"),
-    ),
-    Reader(
-        "Orbax", (), ranged="posprobe.checkpoints.orbaxfile:read_orbax", weights=("_METADATA",),
-        packages=("tensorstore",), extra="orbax",
-    ),
-    Reader(
-        "ONNX", (".onnx",), ranged="posprobe.checkpoints.onnx:read_onnx",
-        weights=("model.onnx", "onnx/model.onnx"), packages=("onnx",), extra="onnx",
-    ),
-    Reader(
-        "GGUF", (".gguf",), ranged="posprobe.checkpoints.gguf:read_gguf", magic=(b"GGUF",),
-    ),
-    Reader(
-        "ggml", (".bin",), ranged="posprobe.checkpoints.gguf:read_ggml", magic=(b"lmgg",),
-    ),
-    Reader(
-        "TensorFlow checkpoint", (".index",),
-        ranged="posprobe.checkpoints.tensorflow:read_tensorflow",
-        weights=("bert_model.ckpt.index",),
-    ),
-    Reader(
-        "text", (".csv",), "posprobe.checkpoints.csvfile:open_csv", own_name_only=True,
-    ),
-)  # fmt: skip
+def _reader(*, magic: tuple[str, ...] = (), **entry: Any) -> Reader:
+    return Reader(magic=tuple(start.encode("latin-1") for start in magic), **entry)
 
+
+#: Best first: a folder's weights are taken from the first format that it has.
+READERS = tuple(_reader(**entry) for entry in read_data("readers.toml")["readers"])
 #: Names that libraries save a whole model under.
 WEIGHTS = tuple(name for reader in READERS for name in reader.weights)
 #: Every ending of a file that is read here; a shard index leads to several of one kind.

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.attention import look_up
 from posprobe.drawable import Drawable, line
 from posprobe.encodings.build import whole
 from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
@@ -58,7 +57,7 @@ class _Encoding(Drawable):
         row, column = np.divmod(np.arange(n), grid.width)
         down = row - row[:, None] + grid.height - 1
         right = column - column[:, None] + grid.width - 1
-        found: NDArray[np.float64] = look_up(by_displacement.T, down * (2 * grid.width - 1) + right)
+        found: NDArray[np.float64] = by_displacement[:, down * (2 * grid.width - 1) + right]
         return found
 
     def _card(self: Scheme) -> tuple[str, dict[str, object]]:  # type: ignore[misc]

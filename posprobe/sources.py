@@ -1,4 +1,4 @@
-"""Where the values of a table were read, in memory and in JSON."""
+"""Where the values of a table were read and how they were rounded, in memory and in JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one record that crosses the layers: a table of positions and where it came from."""
+"""The one record that crosses the layers: a table of positions, from a file or from memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.frames import to_frame
 from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
 from posprobe.real_numbers import INTEGERS, real_numbers
+from posprobe.schema import Count
 from posprobe.sources import Source
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ DTYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F6
 class DroppedRow:
     """A stored row that no input ever selects as a position (``row`` counts as stored)."""
 
-    row: int
+    row: Count
     reason: str
 
 
@@ -39,7 +40,7 @@ class DroppedRow:
 class PrefixRow:
     """A stored row that belongs to a special token such as CLS (``row`` counts as stored)."""
 
-    row: int
+    row: Count
     token: str
 
 

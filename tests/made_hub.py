@@ -13,7 +13,6 @@ import pytest
 from hub_server import Hub, Sparse, serve
 from huggingface_hub import close_session, constants
 
-from posprobe.checkpoints import transfer
 from posprobe.checkpoints.hub import open_hub
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ FORMATS = Path(__file__).parent / "data" / "formats"
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that the client meant to wait; it does not wait in tests."""
     asked: list[float] = []
-    monkeypatch.setattr(transfer, "pause", asked.append)
+    monkeypatch.setattr("posprobe.checkpoints.transfer.pause", asked.append)
     return asked
 
 

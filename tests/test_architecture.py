@@ -40,11 +40,11 @@ ALLOWED: Mapping[str, set[str]] = {
     "opening": set(),
     "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
-    "readers": set(),
+    "readers": {"data"},
     "sources": {"quantisation", "schema"},
     "real_numbers": {"errors"},
     "tables": {
-        "drawable", "errors", "foreign", "frames", "layouts", "real_numbers", "sources",
+        "drawable", "errors", "foreign", "frames", "layouts", "real_numbers", "schema", "sources",
     },
     "arrays": {"errors", "layouts", "progress", "real_numbers", "tables"},
     "reference": {"errors", "readers"},
@@ -53,13 +53,13 @@ ALLOWED: Mapping[str, set[str]] = {
     "encodings": BASE,
     "checkpoints": BASE,
     "families": {
-        *BASE, "attention", "checkpoints", "encodings", "samples", "schemes", "settings",
+        *BASE, "checkpoints", "encodings", "samples", "schemes", "settings",
     },
     "analyses": {*BASE, "encodings"},
     # What two copies are to each other, from their numbers alone.
     "relations": {*BASE, "encodings"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
-    "documents": {"analyses", "layouts", "schema", "sources"},
+    "documents": {"analyses", "layouts", "schema", "sources", "tables"},
     # Answers follow from numbers; only the narrator makes words of them.
     "questions": {*BASE, "analyses", "encodings", "schemes"},
     # What is known of resizing, and of tables near each other, lies below who speaks of it.
@@ -70,8 +70,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "sweeps.fingerprints", "number_format", "page",
     },
     "nulls": {*BASE, "analyses", "documents", "encodings"},
-    "attention": {*BASE, "encodings"},
-    "schemes": {*BASE, "attention", "encodings"},
+    "schemes": {*BASE, "encodings"},
     "forward": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings",
     },

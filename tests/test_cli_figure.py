@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +18,7 @@ from made_cli import Cli, cli
 from made_tables import walk
 from safetensors.numpy import save_file
 
+from posprobe.figures.styles import SIGNED
 from posprobe.figures.venues import venues
 
 __all__ = ["cli"]
@@ -169,7 +171,9 @@ def test_the_request_is_checked_before_anything_is_fetched(figure: Figure) -> No
     assert ".pdf, .svg or .png" in err
 
 
-def test_the_help_names_every_venue() -> None:
-    # `posprobe.cli` has a command of that name, so the module is looked up by its own.
-    module = import_module("posprobe.cli.figure")
-    assert re.split(r", | or ", module.VENUES) == list(venues())
+def test_the_help_names_every_venue_and_map() -> None:
+    texts = json.loads((files("posprobe") / "cli/options.json").read_bytes())["figure"]
+    named = texts["venue"]["help"].partition(": ")[2].rstrip(".")
+    assert re.split(r", | or ", named) == list(venues())
+    maps = texts["cmap"]["help"].partition(": ")[2].partition(", with")[0]
+    assert set(re.split(r", | or ", maps)) <= set(SIGNED)

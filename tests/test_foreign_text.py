@@ -17,7 +17,7 @@ import pytest
 from made_tables import as_table, walk
 
 import posprobe as pp
-from posprobe.cli.options import set_up_logging
+from posprobe.cli.messages import set_up_logging
 from posprobe.errors import PosprobeError
 from posprobe.foreign import plain, plain_json
 from posprobe.report import to_json

@@ -18,7 +18,7 @@ import pytest
 from format_samples import FOLDER, numbers
 from made_large import array
 
-from posprobe.checkpoints import hdf5file, open_local
+from posprobe.checkpoints import open_local
 from posprobe.checkpoints.base import TensorInfo
 from posprobe.checkpoints.keras_config import position_layers
 from posprobe.errors import InvalidCheckpoint
@@ -50,7 +50,7 @@ def test_hdf5_never_leads_to_another_file(tmp_path: Path) -> None:
 def test_hdf5_bombs_are_refused_before_they_are_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hdf5file, "MAX_UNPACKED", 2**20)
+    monkeypatch.setattr("posprobe.checkpoints.hdf5file.MAX_UNPACKED", 2**20)
     path = tmp_path / "bomb.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("long", (2**20, 8), "f4", chunks=(8, 8), compression="gzip")

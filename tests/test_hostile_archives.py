@@ -23,10 +23,9 @@ import safetensors.torch
 import torch
 
 import posprobe as pp
-from posprobe.checkpoints import numpyfile, open_local, torchfile
+from posprobe.checkpoints import open_local
 from posprobe.checkpoints.local import MAX_JSON
 from posprobe.errors import InvalidCheckpoint, UnknownReference
-from posprobe.families import values as table_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,8 +122,8 @@ def test_a_small_archive_is_not_unpacked_into_more_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 2**20
-    monkeypatch.setattr(numpyfile, "MAX_UNPACKED", limit)
-    monkeypatch.setattr(torchfile, "MAX_UNPACKED", limit)
+    monkeypatch.setattr("posprobe.checkpoints.numpyfile.MAX_UNPACKED", limit)
+    monkeypatch.setattr("posprobe.checkpoints.torchfile.MAX_UNPACKED", limit)
     zeros = np.zeros(limit // 4 + 1, np.float32)
     np.savez_compressed(tmp_path / "bomb.npz", t=zeros, small=VALUES)
     torch.save({"t": torch.from_numpy(zeros)}, tmp_path / "stored.pt")
@@ -341,7 +340,7 @@ def test_rows_of_a_long_table_are_those_of_the_whole(
     config = {"model_type": "yolos", "image_size": [3, 4], "patch_size": 1}
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_detection_tokens": 2}))
     whole = pp.load(str(tmp_path), rows=slice(*bounds))
-    monkeypatch.setattr(table_values, "WHOLE", 10)
+    monkeypatch.setattr("posprobe.families.values.WHOLE", 10)
     part = pp.load(str(tmp_path), rows=slice(*bounds))
     np.testing.assert_array_equal(part.values, whole.values)
     assert part.layout == whole.layout

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import posprobe as pp
-from posprobe import families, frames
+from posprobe import families
 from posprobe.errors import InvalidTable, MissingExtra, NoPositionTable, UsageError
 from posprobe.layouts import Grid
 
@@ -220,9 +220,11 @@ def test_a_table_is_a_data_frame_of_either_library(monkeypatch: pytest.MonkeyPat
     assert isinstance(frame, pd.DataFrame)
     assert list(frame["position"]) == list(range(4, 10))
     np.testing.assert_array_equal(frame.drop(columns="position").to_numpy(), VALUES[4:10])
-    monkeypatch.setattr(frames, "find_spec", lambda name: name == "polars" and find_spec(name))
+    monkeypatch.setattr(
+        "posprobe.frames.find_spec", lambda name: name == "polars" and find_spec(name)
+    )
     assert isinstance(table.to_frame(), pl.DataFrame)
-    monkeypatch.setattr(frames, "find_spec", lambda _: None)
+    monkeypatch.setattr("posprobe.frames.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="pip install pandas"):
         table.to_frame()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 
 import posprobe as pp
 from posprobe.errors import UsageError
-from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, Way
+from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,4 +216,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_every_way_that_is_offered_is_one_of_some_layout() -> None:
-    assert {*GRID_WAYS, *SEQUENCE_WAYS} == {*Way}
+    assert {*GRID_WAYS, *SEQUENCE_WAYS} == {*WAYS}
+    texts = json.loads((files("posprobe") / "cli/options.json").read_bytes())
+    for kind, ways in (("Grids", GRID_WAYS), ("Sequences", SEQUENCE_WAYS)):
+        assert f"{kind}: {', '.join(ways)}." in texts["resize"]["how"]["help"]

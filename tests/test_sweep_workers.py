@@ -20,7 +20,6 @@ from safetensors.numpy import save as to_bytes
 from test_sweep import QUICK, parts, run, save, without_times
 
 import posprobe as pp
-from posprobe.checkpoints import transfer
 from posprobe.errors import Unreachable, UsageError
 
 if TYPE_CHECKING:
@@ -204,9 +203,8 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
 def test_a_scheduler_that_is_not_there_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from posprobe.sweeps import engine
 
-    monkeypatch.setattr(engine, "CONNECT", 1)
+    monkeypatch.setattr("posprobe.sweeps.engine.CONNECT", 1)
     swept = pp.sweep("alibi:8x2", out=tmp_path / "s", engine="dask", scheduler="tcp://127.0.0.1:1")
     with pytest.raises(Unreachable, match="no Dask scheduler answers there"):
         swept.run()
@@ -315,7 +313,7 @@ def test_a_hub_that_asks_to_wait_is_obeyed_by_all(
     import joblib
 
     monkeypatch.setattr(joblib, "cpu_count", lambda: 4)
-    monkeypatch.setattr(transfer, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr("posprobe.checkpoints.transfer.FIRST_WAIT", 0.01)
     names = [f"someone/m{seed}" for seed in range(6)]
     for seed, name in enumerate(names):
         publish(hub, name, seed)

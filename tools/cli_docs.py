@@ -11,9 +11,8 @@ import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from typer.models import ArgumentInfo
 
@@ -109,7 +108,7 @@ def read(command: Any) -> Iterator[Parameter]:
         kind, info = get_args(hints[name])
         default = parameter.default
         plain = not any(default is nothing for nothing in (None, False, inspect.Parameter.empty))
-        text = str(getattr(default, "value", default)) if plain else ""
+        text = str(default) if plain else ""
         yield Parameter(info, shown(name, kind, info), text)
 
 
@@ -122,9 +121,8 @@ def shown(name: str, kind: Any, info: Any) -> str:
     option = ", ".join([*first, *(info.param_decls or ())])
     if kind is bool:
         return option
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        choices = " or ".join(choice.value for choice in kind)
-        return f"{option} {choices}"
+    if get_origin(kind) is Literal:
+        return f"{option} {' or '.join(get_args(kind))}"
     named = "PATH" if "Path" in str(kind) else "N" if kind is int else "TEXT"
     return f"{option} {info.metavar or named}"
 

@@ -15,8 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1] / "posprobe"
 #: Lines that each package may have; one that would make code dense is raised, with the reason.
 BUDGET = {
-    "": 1690, "analyses": 5900, "attention": 100, "checkpoints": 2700, "cli": 1150,
-    "encodings": 900, "families": 2600, "figures": 2800, "forward": 1950, "measurements": 900,
+    "": 1690, "analyses": 5900, "checkpoints": 2700, "cli": 1150,
+    "encodings": 1000, "families": 2600, "figures": 2800, "forward": 1950, "measurements": 900,
     "questions": 1250, "relations": 830, "report": 4100, "resizing": 1050, "sweeps": 1400,
 }  # fmt: skip
 #: Lines of a function from which it is named.

@@ -1,4 +1,8 @@
-"""What every checkpoint offers, whatever its format: named tensors, known before they are read."""
+"""What every checkpoint offers, whatever its format: named tensors, known before they are read.
+
+A folder of diffusers, which lists several models in a file, is one checkpoint: each tensor's name
+begins with its folder's, and the configuration holds those of the models.
+"""
 
 from __future__ import annotations
 

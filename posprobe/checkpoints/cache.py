@@ -1,10 +1,14 @@
-"""The small cache of what was read from the Hub: headers, configurations and single tensors.
+"""What this machine keeps of the Hub, and what its processes agree on.
 
-Every entry belongs to one commit, so it never goes stale; only the commit of a branch can, and that
-is asked anew unless the user is offline. An entry says itself what it is (repository, commit, file,
-tensor, shape, dtype …) and has a digest of all of that. One that cannot be written, says something
-else than what is looked for or does not match its digest is simply not there: the cache may never
-fail an analysis.
+The cache holds headers, configurations and single tensors. Every entry belongs to one commit, so it
+never goes stale; only the commit of a branch can, and that is asked anew unless the user is
+offline. An entry says itself what it is (repository, commit, file, tensor, shape, dtype …) and has
+a digest of all of that. One that cannot be written, says something else than what is looked for or
+does not match its digest is simply not there: the cache may never fail an analysis.
+
+Processes that read at the same time share a folder. A request holds the lock of one of a few files,
+so that there are never more at once; locks end with their process. The time before which nobody
+asks again stands in another file, which whoever is told to wait puts off.
 """
 
 from __future__ import annotations

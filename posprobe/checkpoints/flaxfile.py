@@ -1,8 +1,13 @@
-"""Flax's ``.msgpack``: nested names, and arrays that are kept as they are in memory.
+"""Files of JAX's libraries: Flax's ``.msgpack``, and the folders of Orbax.
 
 MessagePack is a dozen kinds of values, each with its length before it. They are walked here, since
 readers of the format unpack a whole file: of an array only shape and format are looked at, and the
 numbers are mapped. Nothing of it can name code.
+
+Orbax keeps arrays in zarr, one by one or in one OCDBT store. ``_METADATA`` lists the parameters;
+TensorStore reads the one that is asked for. Its own clients know neither the user's token nor what
+was read before, and follow any link. So it asks a server of this process alone, which answers with
+the bytes that `Files` gives while something is read.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Only what lies in the file itself is read: links to other files, datasets that are kept in other
 files or made of others, and filters that would be loaded from elsewhere are refused.
+
+The configuration in a ``.keras`` archive tells which layer each weight belongs to: they lie under
+the classes of layers or the attributes of a class of one's own, so that a name may tell nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Checkpoints on the Hub, read without downloading them: headers by range, then single tensors.
 
 What is already on this machine is used from here: files in the Hub's local cache, memory-mapped,
-and what earlier runs read (`posprobe.checkpoints.cache`). Only repositories without a format that
-can be read in parts are downloaded whole, into the Hub's local cache.
+and what earlier runs read. Only repositories without a format that can be read in parts are
+downloaded whole, into the Hub's local cache. Why requests are not those of `huggingface_hub`'s own
+file system stands in `posprobe.checkpoints.transfer`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def position_layers(config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
         Name of the tensor to a few words that say why; the last is the layer's path.
     """
     found: dict[str, str] = {}
-    layers = list(islice(_walk(config, ""), _MOST))
+    layers = list(islice(_layers(config, ""), _MOST))
     for layer in layers:
         own = _TABLES.get(layer.kind, "")
         place = f"{layer.path}/{own}".lstrip("/")
@@ -101,7 +101,7 @@ def _rows(shape: tuple[int, ...]) -> int | None:
     return shape[-2] if table and shape[-1] > 1 else None
 
 
-def _walk(entry: Mapping[str, Any], path: str, depth: int = 0) -> Iterator[_Layer]:
+def _layers(entry: Mapping[str, Any], path: str, depth: int = 0) -> Iterator[_Layer]:
     """Yield a layer, and the layers within it under the paths that Keras gives their weights."""
     config = entry.get("config")
     kind, name = entry.get("class_name"), ""
@@ -120,10 +120,10 @@ def _walk(entry: Mapping[str, Any], path: str, depth: int = 0) -> Iterator[_Laye
         number = seen[word]
         seen[word] += 1
         within = f"layers/{word}_{number}" if number else f"layers/{word}"
-        yield from _walk(layer, f"{path}/{within}".lstrip("/"), depth + 1)
+        yield from _layers(layer, f"{path}/{within}".lstrip("/"), depth + 1)
     for key, part in config.items():
         if isinstance(part, dict) and "class_name" in part:
-            yield from _walk(part, f"{path}/{key}".lstrip("/"), depth + 1)
+            yield from _layers(part, f"{path}/{key}".lstrip("/"), depth + 1)
 
 
 def _snake(name: str) -> str:

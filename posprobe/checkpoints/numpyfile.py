@@ -1,4 +1,4 @@
-"""NumPy files: ``.npy`` holds one array, ``.npz`` several by name."""
+"""Arrays as files: ``.npy`` holds one, ``.npz`` several by name, ``.csv`` one as text."""
 
 from __future__ import annotations
 

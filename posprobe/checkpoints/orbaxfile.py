@@ -34,15 +34,13 @@ from posprobe.checkpoints.base import (
     parsing,
 )
 from posprobe.checkpoints.files import Files
-from posprobe.checkpoints.flaxfile import TRAINING
+from posprobe.checkpoints.flaxfile import LONGEST, TRAINING
 from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.checkpoints.shared import bytes_read, count_bytes
 from posprobe.errors import InvalidCheckpoint, PosprobeError
 
 #: Files that say how others are to be read.
 _SMALL = {"manifest.ocdbt", ".zarray", ".zgroup", ".zattrs", "zarr.json"}
-#: Longest name of a parameter, in characters.
-LONGEST = 1000
 #: What is asked for and refused is asked for once more, and no further.
 _CONTEXT = {"http_request_retries": {"max_retries": 1}}
 

@@ -50,9 +50,9 @@ def refuse_costly(path: Path) -> None:
     InvalidCheckpoint
         If it hashes, copies or asks for more than any checkpoint does.
     """
-    for pickle in _pickles(path):
+    for content in _pickles(path):
         try:
-            why = _excess(pickle)
+            why = _excess(content)
         except (ValueError, LookupError):
             return
         if why:

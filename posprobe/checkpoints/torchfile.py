@@ -1,4 +1,9 @@
-"""PyTorch checkpoints (``.bin``, ``.pt``, ``.pth``): pickles, read without running them."""
+"""PyTorch checkpoints (``.bin``, ``.pt``, ``.pth``): pickles, read without running them.
+
+PyTorch's ``weights_only`` keeps a pickle from running code, not from taking all time or memory: a
+key of nested tuples that share their parts takes 2^40 steps to hash, and ``bytearray(n)`` takes n
+bytes. So the instructions are followed first, without making what they describe.
+"""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from posprobe.checkpoints.shared import PATIENCE, sharing
+from posprobe.data import read_data
 from posprobe.errors import PosprobeError, UnknownReference, Unreachable
 from posprobe.progress import stage
 
@@ -372,43 +373,13 @@ def _announced(
 def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeError:
     """Say what a status means that no further attempt will change."""
     code, said = headers.get("X-Error-Code"), headers.get("X-Error-Message", "")[:200]
-    sign_in = "set HF_TOKEN or run `hf auth login`"
-    if code == "GatedRepo":
-        return Unreachable(
-            f"{where}: its authors share it only with those who accept their conditions. Accept "
-            f"them on the model's page, then {sign_in}."
-        )
-    if code == "RevisionNotFound":
-        return UnknownReference(
-            f"{where}: the repository has no such revision. Check the branch, tag or commit after "
-            "@ or --revision; without one the main branch is read."
-        )
-    if code == "EntryNotFound":
-        return UnknownReference(
-            f"{where}: the repository has no such file. Its shard index may name files that were "
-            "never uploaded: choose another revision or tell its authors."
-        )
-    if status == 401 and said.startswith("Invalid credentials"):
-        return Unreachable(
-            f"{where}: the Hub does not accept your token. Renew it with `hf auth login`, or unset "
-            "HF_TOKEN for a public model."
-        )
-    if code == "RepoNotFound" or status in (401, 404):
-        return UnknownReference(
-            f"{where}: no such file or folder here, and no such model on the Hub, or it is private "
-            f"(status {status}). Check the path or the spelling of OWNER/NAME; for a private model "
-            f"{sign_in}."
-        )
-    if status == 403:
-        return Unreachable(
-            f"{where}: access is forbidden ({said or 'no reason given'}). Check that your token "
-            f"may read this repository, then {sign_in}."
-        )
-    if status == 416:
-        return Unreachable(
-            f"{where}: the server has no such range of bytes ({headers.get('Content-Range')}), so "
-            "its copy differs from the file's header. Run it again, or use `hf download`."
-        )
+    for rule in read_data("checkpoints/refusals.toml")["refusals"]:
+        known = code in rule.get("codes", ()) or status in rule.get("statuses", ())
+        if known and said.startswith(rule.get("said", "")):
+            kind = UnknownReference if rule.get("unknown") else Unreachable
+            reason, ranges = said or "no reason given", headers.get("Content-Range")
+            means = rule["means"].format(status=status, reason=reason, ranges=ranges)
+            return kind(f"{where}: {means}")
     return Unreachable(f"{where}: the Hub answers with status {status} ({said}). Try again later.")
 
 

@@ -1,4 +1,4 @@
-"""What differs between two copies of a model, and what is alike."""
+"""What two copies of a model have, and what differs between them."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from posprobe.cli.forward import forward
 from posprobe.cli.inspect import inspect
 from posprobe.cli.lists import families, list_names, samples
 from posprobe.cli.nearest import nearest
+from posprobe.cli.options import declared
 from posprobe.cli.panels import Command, Group
 from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.report import report
@@ -71,10 +72,10 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
 }
 for panel, commands in PANELS.items():
     for name, command in commands.items():
-        app.command(name, cls=Command, rich_help_panel=panel)(command)
+        app.command(name, cls=Command, rich_help_panel=panel)(declared(name, command))
 # What `list` was called before.
 for old in (samples, families):
-    app.command(hidden=True)(old)
+    app.command(hidden=True)(declared(old.__name__, old))
 
 
 def _version(asked: bool) -> None:

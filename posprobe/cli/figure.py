@@ -1,15 +1,13 @@
 """``posprobe figure``: one figure for a paper, with its caption."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import typer
 
 from posprobe.cli import options
-from posprobe.cli.process import say
+from posprobe.cli.messages import tell
 from posprobe.errors import UsageError
-from posprobe.foreign import plain
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
@@ -17,81 +15,22 @@ if TYPE_CHECKING:
     from posprobe.report import PaperFigure
     from posprobe.report.forward import ForwardAnalysis
 
-#: `posprobe.figures.styles.SIGNED` and `posprobe.figures.venues.venues`, repeated so that help
-#: starts without NumPy; a test holds them.
-MAPS = (
-    "RdBu, PuOr, PRGn, BrBG, PiYG or coolwarm, with _r reversed, or grey, "
-    "for print in black and white"
-)
-VENUES = "acl, neurips, iclr, icml, cvpr, aaai, jmlr, tmlr, slides or web"
+Span: TypeAlias = Literal["column", "page"]
 
 
-class Span(StrEnum):
-    """How wide."""
-
-    column = "column"
-    page = "page"
-
-
-@options.says_where
 def figure(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND",
-            help="Kind of figure, such as similarity; see `posprobe list figures`. The kind series "
-            "draws a training run from the folder of a sweep.",
-        ),
-    ],
-    refs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="REF...",
-            help="Encodings to draw. `sinusoidal` and `sincos2d` take the shape of the first.",
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--output",
-            help="File to write: .pdf, .svg or .png. The caption goes to FILE.caption.txt.",
-        ),
-    ],
-    venue: Annotated[
-        str,
-        typer.Option(
-            "--venue", metavar="V", help=f"Use the widths and fonts of this venue: {VENUES}."
-        ),
-    ] = "acl",
-    span: Annotated[
-        Span, typer.Option("--span", help="Use the width of a column or the page.")
-    ] = Span.column,
-    label: options.Labels = None,
-    rows: options.Rows = None,
-    centred: Annotated[
-        bool | None,
-        typer.Option(
-            "--centred/--raw",
-            help="Subtract the mean row, or not (similarity, profile, comparison).",
-            show_default=False,
-        ),
-    ] = None,
-    columns: Annotated[
-        int | None,
-        typer.Option(
-            "--columns",
-            metavar="N",
-            help="Panels per row (similarity, components, comparison).",
-        ),
-    ] = None,
-    cmap: Annotated[
-        str | None,
-        typer.Option("--cmap", metavar="NAME", help=f"Colours for signed values: {MAPS}."),
-    ] = None,
-    seed: options.Seed = 0,
-    device: options.OnDevice = options.DeviceName.auto,
-    quiet: options.Quiet = False,
+    kind: str,
+    refs: list[str],
+    output: Path,
+    venue: str = "acl",
+    span: Span = "column",
+    label: list[str] | None = None,
+    rows: str | None = None,
+    centred: bool | None = None,
+    columns: int | None = None,
+    cmap: str | None = None,
+    seed: int = 0,
+    device: options.Device = "auto",
     *,
     where: options.Where,
 ) -> None:
@@ -101,13 +40,12 @@ def figure(
     The kind heads draws relative, rotary and ALiBi encodings; rotary-curves and rotary-usage run a
     rotary model on contexts that it samples itself.
     """
-    options.set_up_logging(quiet=quiet)
     if kind == "series":
         asked = (label, centred, columns, cmap, rows, where.tensor, where.grid, where.revision)
-        computed = (seed, device) != (0, options.DeviceName.auto)
+        computed = (seed, device) != (0, "auto")
         if computed or any(option is not None for option in asked):
             raise UsageError("series takes --venue and --span only: the sweep has the numbers.")
-        _write(_series(refs, output, venue, span), output, quiet=quiet)
+        _write(_series(refs, output, venue, span), output)
         return
     with stage("Starting"):
         from posprobe.report import analysis, paper
@@ -118,39 +56,33 @@ def figure(
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
         if len(refs) != 1:
             raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
-        run = _run(OF_RUNS[kind][0], refs[0], output, seed, device.value, where)
-        made = run.paper_figure(kind.replace("-", "_"), venue=venue, span=span.value)
-        _write(made, output, quiet=quiet)
+        run = _run(OF_RUNS[kind][0], refs[0], output, seed, device, where)
+        made = run.paper_figure(kind.replace("-", "_"), venue=venue, span=span)
+        _write(made, output)
         return
     with stage("Starting"):
         # What was asked for is checked before anything is fetched.
         paper.check_request(kind, venue, output, cmap=cmap, centred=centred, columns=columns)
-        analysis.check_request(None, 0, device.value)
+        analysis.check_request(None, 0, device)
     if len(refs) > 1 and (where.tensor or where.grid or where.revision):
         raise UsageError(
             "--tensor, --grid and --revision apply to one reference. Write REF@REVISION for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
-    records = options.load_records(
-        refs,
-        rows=rows,
-        quiet=quiet,
-        where=where,
-        labels=label,
-    )
+    records = options.load_records(refs, rows=rows, where=where, labels=label)
     made = paper.paper_figure(
         kind,
         *records,
         venue=venue,
-        span=span.value,
+        span=span,
         centred=centred,
         columns=columns,
         cmap=cmap,
         seed=seed,
-        device=device.value,
+        device=device,
         length=options.scheme_length(rows) if kind == "heads" else None,
     )
-    _write(made, output, quiet=quiet)
+    _write(made, output)
 
 
 def _run(
@@ -194,15 +126,13 @@ def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigu
     if chosen is None or (len(found) > 1 and not name):
         names = ", ".join(f"{folder}#{each}" for each in found)
         raise UsageError(f"{refs[0]}: choose one of its training runs: {names}.")
-    return chosen.figure(venue, span.value)
+    return chosen.figure(venue, span)
 
 
-def _write(made: "PaperFigure", output: Path, *, quiet: bool) -> None:
+def _write(made: "PaperFigure", output: Path) -> None:
     with stage("Writing the figure"):
         caption = made.save(output)
     typer.echo(made.caption, nl=False)
-    if not quiet:
-        width, height = made.figure.get_size_inches()
-        size = f"{width:.2f} x {height:.2f} in"
-        for line in (f"Figure  {output} ({size})", f"Caption {caption}"):
-            say(plain(line))
+    width, height = made.figure.get_size_inches()
+    tell(f"Figure  {output} ({width:.2f} x {height:.2f} in)")
+    tell(f"Caption {caption}")

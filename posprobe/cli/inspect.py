@@ -4,8 +4,7 @@ from typing import Any
 
 import typer
 
-from posprobe.cli import options
-from posprobe.cli.process import json_out
+from posprobe.cli.show import print_json
 from posprobe.foreign import plain
 from posprobe.progress import stage
 
@@ -14,23 +13,18 @@ NOTHING = "No positional encoding found. `posprobe analyze REF --tensor NAME` an
 
 
 def inspect(
-    ref: options.Ref,
-    revision: options.Revision = None,
-    offline: options.Offline = False,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    ref: str, revision: str | None = None, offline: bool = False, as_json: bool = False
 ) -> None:
     """List the positional encodings in a checkpoint.
 
     Only file headers are read, no tensors.
     """
-    options.set_up_logging(quiet=quiet)
     with stage(f"Inspecting {ref}"):
         from posprobe.families import inspect as look
 
         encodings = look(ref, revision=revision, offline=offline)
     if as_json:
-        typer.echo(json_out({"encodings": encodings}), nl=False)
+        print_json({"encodings": encodings})
     else:
         typer.echo("\n".join(_line(item) for item in encodings) or NOTHING)
 

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import typer
 
-from posprobe.cli import options
-from posprobe.cli.process import json_out
-
-
-class What(StrEnum):
-    """What can be listed."""
-
-    samples = "samples"
-    families = "families"
-    figures = "figures"
-    numbers = "numbers"
+from posprobe.cli.show import print_json
 
 
 def list_names(
-    what: Annotated[
-        What,
-        typer.Argument(metavar="WHAT", help="samples, families, figures or numbers."),
-    ],
-    as_json: options.AsJson = False,
+    what: Literal["samples", "families", "figures", "numbers"], as_json: bool = False
 ) -> None:
     """List the samples, model families, figures or numbers.
 
@@ -33,16 +18,16 @@ def list_names(
     are known by name. `posprobe figure` draws the figures, `posprobe table` prints the numbers.
     """
     match what:
-        case What.samples:
+        case "samples":
             samples(as_json)
-        case What.families:
+        case "families":
             families(as_json)
-        case What.figures:
+        case "figures":
             from posprobe.report.paper_kinds import OF_RUNS, kinds
 
             every = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
             _print(what, [{"name": name, "title": title} for name, title in every.items()], as_json)
-        case What.numbers:
+        case "numbers":
             from posprobe.measurements import TABLE
 
             found = [
@@ -53,7 +38,7 @@ def list_names(
             _print(what, found, as_json)
 
 
-def samples(as_json: options.AsJson = False) -> None:
+def samples(as_json: bool = False) -> None:
     """List the real tables and the model that ship with the package."""
     from dataclasses import asdict
 
@@ -62,7 +47,7 @@ def samples(as_json: options.AsJson = False) -> None:
     _print("samples", [asdict(sample) for sample in shipped()], as_json, prefix="sample:")
 
 
-def families(as_json: options.AsJson = False) -> None:
+def families(as_json: bool = False) -> None:
     """List the architectures whose tables are known by name."""
     from dataclasses import asdict
 
@@ -74,7 +59,7 @@ def families(as_json: options.AsJson = False) -> None:
 
 def _print(what: str, found: list[dict[str, Any]], as_json: bool, prefix: str = "") -> None:
     if as_json:
-        typer.echo(json_out({what: found}), nl=False)
+        print_json({what: found})
         return
     width = max(len(prefix + item["name"]) for item in found) + 2
     for item in found:

@@ -1,19 +1,19 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share, what they mean, and how help shows them."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
-from functools import wraps
+from dataclasses import dataclass, replace
+from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import typer
 
-from posprobe.cli.process import say
+from posprobe.cli.messages import set_up_logging, tell
 from posprobe.cli.show import found
 from posprobe.errors import UsageError
 from posprobe.progress import stage
@@ -23,138 +23,71 @@ if TYPE_CHECKING:
     from posprobe.tables import PositionTable
 
 
-class DeviceName(StrEnum):
-    """Where to compute."""
+Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-    mps = "mps"
-
-
-class WhichFigures(StrEnum):
-    """Which figures a bundle holds."""
-
-    first = "first"
-    all = "all"
-
-
-#: `posprobe.nulls.DRAWS`, repeated so that help starts without NumPy; a test holds them.
+#: `posprobe.nulls.DRAWS`, repeated so that help starts without NumPy.
 BANDS = 9
-
-Ref: TypeAlias = Annotated[
-    str,
-    typer.Argument(metavar="REF", help="Path, Hub id, sample:NAME or formula; see posprobe -h."),
-]
-Out: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Output folder [default: reports/NAME]."),
-]
-Labels: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label",
-        metavar="REF=LABEL",
-        help="Name a reference in the output, such as gpt2=GPT-2. Repeat for each.",
-    ),
-]
-Rows: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--rows",
-        metavar="A:B",
-        help="Use positions A to B-1, as in a Python slice. For encodings without a table, 0:N "
-        "sets the length.",
-    ),
-]
-Only: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--only", metavar="LIST", help="Run these analyses, such as pca,norms, or all."),
-]
-OnDevice: TypeAlias = Annotated[
-    DeviceName, typer.Option("--device", help="Compute on this device.")
-]
-Tensor: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--tensor",
-        metavar="NAME",
-        help="Read all rows of this tensor as the position table.",
-    ),
-]
-GridSize: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--grid",
-        metavar="HxW",
-        help="Grid of patches, if the checkpoint does not state it.",
-    ),
-]
-Revision: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--revision", metavar="NAME", help="Branch, tag or commit of a Hub repository."),
-]
-Nulls: TypeAlias = Annotated[
-    int, typer.Option("--nulls", metavar="N", help="Random tables to draw per baseline.")
-]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Random seed.")]
-Figures: TypeAlias = Annotated[
-    WhichFigures,
-    typer.Option("--figures", help="Save the figures of the first screen, or all."),
-]
-Formats: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--format", metavar="LIST", help="Save figures in these formats, such as pdf,png,svg."
-    ),
-]
-Offline: TypeAlias = Annotated[
-    bool, typer.Option("--offline", help="Use local and cached files only.")
-]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
-Quiet: TypeAlias = Annotated[
-    bool, typer.Option("--quiet", help="Print results only, no messages or progress.")
-]
-Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", help="Print all numbers.")]
 
 
 @dataclass(frozen=True)
 class Where:
     """Which tensor of which revision is read, and whether the network may be used."""
 
-    tensor: Tensor = None
-    grid: GridSize = None
-    revision: Revision = None
-    offline: Offline = False
+    tensor: str | None = None
+    grid: str | None = None
+    revision: str | None = None
+    offline: bool = False
 
     def parsed(self) -> dict[str, Any]:
         """Return them as the library takes them."""
         return {**self.__dict__, "grid": parse_grid(self.grid)}
 
 
-def says_where(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command have each option of `Where`, and get them as its last argument, ``where``."""
-    own, hints = inspect.signature(command), get_type_hints(Where, include_extras=True)
+@cache
+def _texts() -> dict[str, Any]:
+    # Not TOML, since help would have to import its reader.
+    texts: dict[str, Any] = json.loads(Path(__file__).with_name("options.json").read_bytes())
+    return texts
+
+
+def declared(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command's parameters be typed as ``options.json`` says, and ``--quiet`` besides.
+
+    A parameter ``where`` stands for each option of `Where`.
+    """
+    hints, own = get_type_hints(command), inspect.signature(command).parameters
+    kept = [(key, hints[key], own[key].default) for key in own if key != "where"]
+    placed = get_type_hints(Where) if "where" in own else {}
+    kept += [("quiet", bool, False), *((k, hint, getattr(Where, k)) for k, hint in placed.items())]
+    texts = {**_texts()["all"], **_texts().get(name, {})}
 
     @wraps(command)
     def run(**given: Any) -> None:
-        where = Where(**{field.name: given.pop(field.name) for field in fields(Where)})
-        command(**given, where=where)
+        set_up_logging(quiet=given.pop("quiet"))
+        if placed:
+            given["where"] = Where(**{key: given.pop(key) for key in placed})
+        command(**given)
 
-    added = [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=h)
-        for f, h in zip(fields(Where), hints.values(), strict=True)
-    ]
-    kept = [parameter for name, parameter in own.parameters.items() if name != "where"]
-    run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, **hints}
-    del run.__annotations__["where"]
+    run.__annotations__ = {key: _typed(hint, **texts[key]) for key, hint, _ in kept}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=default,
+                annotation=run.__annotations__[key],
+            )
+            for key, _, default in kept
+        ]
+    )  # fmt: skip
     return run
+
+
+def _typed(hint: Any, *, flags: Sequence[str] = (), **text: Any) -> Any:
+    return Annotated[hint, typer.Option(*flags, **text) if flags else typer.Argument(**text)]
 
 
 def load_table(ref: str, *, rows: str | None, where: Where) -> PositionTable:
     """Load the table that a command's arguments name."""
-    kept, arguments = None if rows is None else parse_rows(rows), where.parsed()
+    kept, arguments = parse_rows(rows), where.parsed()
     with stage(f"Reading {ref}"):
         from posprobe.families import load
 
@@ -165,15 +98,13 @@ def load_any(ref: str, *, rows: str | None, where: Where) -> PositionTable | tup
     """Load the table that a command's arguments name, or else the encodings without a table."""
     from posprobe import checkpoint_analysis
 
-    kept = None if rows is None else parse_rows(rows)
-    return checkpoint_analysis.load_any(ref, rows=kept, **where.parsed())
+    return checkpoint_analysis.load_any(ref, rows=parse_rows(rows), **where.parsed())
 
 
 def load_records(
     refs: list[str],
     *,
     rows: str | None,
-    quiet: bool,
     where: Where,
     labels: Sequence[str] | None = None,
 ) -> list[PositionTable | Scheme]:
@@ -198,8 +129,7 @@ def load_records(
         first = records[0] if records else None
         alike = of_shape(ref, first) if isinstance(first, PositionTable) else None
         loaded = alike or load_any(ref, rows=rows, where=where)
-        if not quiet:
-            say(found(loaded))
+        tell(found(loaded))
         several: tuple[PositionTable | Scheme, ...]
         several = loaded if isinstance(loaded, tuple) else (loaded,)
         if len(several) > 1 and (len(refs) > 1 or ref in called):
@@ -236,7 +166,7 @@ def scheme_length(rows: str | None) -> int | None:
     """Read ``--rows 0:N`` as the length at which encodings without a table are looked at."""
     from posprobe import checkpoint_analysis
 
-    return checkpoint_analysis.scheme_length(None if rows is None else parse_rows(rows))
+    return checkpoint_analysis.scheme_length(parse_rows(rows))
 
 
 def names_of(only: str | None) -> list[str] | None:
@@ -258,7 +188,7 @@ def parse_formats(text: str) -> frozenset[str]:
     return found
 
 
-def parse_rows(text: str) -> slice:
+def parse_rows(text: str | None) -> slice | None:
     """Parse ``A:B``; either side may be left out.
 
     Raises
@@ -266,6 +196,8 @@ def parse_rows(text: str) -> slice:
     UsageError
         If the text is anything else.
     """
+    if text is None:
+        return None
     found = re.fullmatch(r"(-?\d{1,18})?:(-?\d{1,18})?", text.strip())
     if not found:
         raise UsageError(f"--rows {text}: expected A:B, such as 1:512 for positions 1 to 511.")
@@ -301,22 +233,3 @@ def parse_grid(text: str | None) -> tuple[int, int] | None:
     if not found:
         raise UsageError(f"--grid {text}: expected ROWSxCOLUMNS, such as 14x14.")
     return int(found[1]), int(found[2])
-
-
-def set_up_logging(*, quiet: bool) -> None:
-    """Send the library's messages to stderr, or nowhere."""
-    import logging
-
-    from posprobe.cli.messages import Plain, Told
-
-    logger = logging.getLogger("posprobe")
-    handler = logging.NullHandler() if quiet else Told()
-    handler.setFormatter(Plain())
-    logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
-    if quiet:
-        import os
-
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -1,19 +1,17 @@
-"""What surrounds a command: signals, streams that fail, encodings, memory given back."""
+"""What surrounds a command: signals, streams that fail, messages, memory given back."""
 
 from __future__ import annotations
 
 import io
 import os
-import re
+import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
-from typing import Any, TextIO, cast
-
-from posprobe.foreign import escaped
+from typing import TextIO, cast
 
 #: Of glibc's `mallopt`: the thresholds of trimming and of mapping, from which on what is freed goes
 #: back to the system, and the number of heaps: each thread would keep what it frees in its own. The
@@ -118,13 +116,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def json_out(document: Mapping[str, Any]) -> str:
-    """Return a document as JSON that the encoding of stdout has all letters of."""
-    from posprobe.report import to_json
-
-    text = to_json(document)
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return re.sub(r"[^\x00-\x7f]", lambda found: escaped(found[0]), text)
-    return text
+def typed() -> str:
+    """Return the command as it was typed."""
+    return shlex.join(["posprobe", *sys.argv[1:]])

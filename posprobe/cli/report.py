@@ -1,20 +1,12 @@
 """``posprobe report``: render a saved bundle again, or list a folder of bundles."""
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from posprobe.cli.show import as_typed
-from posprobe.foreign import plain
+from posprobe.cli.show import print_path
 from posprobe.progress import stage
 
 
-def report(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of a report, or of several reports.")
-    ],
-) -> None:
+def report(folder: Path) -> None:
     """Render a saved report again, without the model.
 
     For a folder that contains several reports, write an index.html that lists them.
@@ -26,4 +18,4 @@ def report(
 
         is_bundle = there(expanded(folder) / "analysis.json")
         page = render_bundle(folder) if is_bundle else write_index(folder)
-    typer.echo(as_typed(plain(str(page))))
+    print_path(page)

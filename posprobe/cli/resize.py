@@ -1,92 +1,37 @@
 """``posprobe resize``: a table of another size, as a file or in a copy of its checkpoint."""
 
-import re
-import shlex
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from __future__ import annotations
 
-import typer
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from posprobe.cli import options
-from posprobe.cli.process import json_out, say
-from posprobe.cli.show import as_typed, found, written
+from posprobe.cli.messages import tell
+from posprobe.cli.process import typed
+from posprobe.cli.show import found, print_analysis, print_path, tell_saved
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
-from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS, Way
+from posprobe.resizing.names import WAYS, Way
 
 if TYPE_CHECKING:
     from posprobe.measurements.model import Contexts
 
 
-@options.says_where
 def resize(
-    ref: options.Ref,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="SIZE",
-            help="New size: positions, such as 1024, or grid rows and columns, such as 24x24.",
-        ),
-    ],
-    how: Annotated[
-        Way | None,
-        typer.Option(
-            "--how",
-            help=f"Method. Grids: {', '.join(GRID_WAYS)}. Sequences: {', '.join(SEQUENCE_WAYS)}.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="File to write: .npy, .npz, .safetensors or .csv."),
-    ] = None,
-    into: Annotated[
-        Path | None,
-        typer.Option(
-            "--into",
-            metavar="FOLDER",
-            help="Write a resized copy of the checkpoint to this new folder.",
-        ),
-    ] = None,
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            "--text",
-            metavar="FILE",
-            help="Measure the loss on this text at the new length.",
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="REF",
-            help="Compare with this table, trained at the new size.",
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            "--images",
-            metavar="DIR",
-            help="Run the model on the images in this folder at the new size.",
-        ),
-    ] = None,
-    contexts: Annotated[
-        int,
-        typer.Option("--contexts", metavar="N", min=1, help="Run at most N windows or images."),
-    ] = 64,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Write a report of the comparison to this folder."
-        ),
-    ] = None,
-    rows: options.Rows = None,
-    as_json: options.AsJson = False,
-    quiet: options.Quiet = False,
+    ref: str,
+    to: str,
+    how: Way | None = None,
+    output: Path | None = None,
+    into: Path | None = None,
+    text: Path | None = None,
+    against: str | None = None,
+    images: Path | None = None,
+    contexts: int = 64,
+    out: Path | None = None,
+    rows: str | None = None,
+    as_json: bool = False,
     *,
     where: options.Where,
 ) -> None:
@@ -97,14 +42,11 @@ def resize(
     compared. With -o or --into the resized table or checkpoint is written. Rows of special tokens
     such as CLS stay as they are.
     """
-    options.set_up_logging(quiet=quiet)
     size = parse_size(to)
     _check(how, output, into, rows)
     if output is None and into is None:
-        _compare(
-            ref, size, how, against, out, text, images, contexts, rows=rows, where=where,
-            as_json=as_json, quiet=quiet,
-        )  # fmt: skip
+        given = None if text is images is None else _contexts(text, images, contexts, rows)
+        _compare(ref, size, how, against, out, given, rows=rows, where=where, as_json=as_json)
         return
     if any(option is not None for option in (against, out, text, images)) or as_json:
         raise UsageError(
@@ -122,26 +64,18 @@ def resize(
         if into is not None:
             copy_place(ref, into)
     table = options.load_table(ref, rows=rows, where=where)
-    if not quiet:
-        say(found(table))
+    tell(found(table))
     assert how is not None  # noqa: S101 - as checked above
-    new = resized(table, to=size, how=how.value)
-    if not quiet:
-        say(f"a {table.layout} becomes a {new.layout}, by {how.value}")
+    new = resized(table, to=size, how=how)
+    tell(f"a {table.layout} becomes a {new.layout}, by {how}")
     if output is not None:
         refuse_source(table, output)
         write_table(new, output)
-        typer.echo(as_typed(plain(str(output))))
+        print_path(output)
     if into is not None:
-        copy = write_checkpoint(
-            ref,
-            new,
-            into,
-            **where.parsed(),
-        )
-        if not quiet:
-            say("\n".join(map(plain, copied(copy))))
-        typer.echo(as_typed(plain(str(into))))
+        copy = write_checkpoint(ref, new, into, **where.parsed())
+        tell("\n".join(map(plain, copied(copy))))
+        print_path(into)
 
 
 def _compare(
@@ -150,52 +84,37 @@ def _compare(
     how: Way | None,
     against: str | None,
     out: Path | None,
-    text: Path | None,
-    images: Path | None,
-    contexts: int,
+    contexts: Contexts | None,
     *,
     rows: str | None,
     where: options.Where,
     as_json: bool,
-    quiet: bool,
 ) -> None:
     """Print what each way does to a table, or each rule of scaling to rotary positions."""
     if out is not None:
         from posprobe.report import check_place
 
         check_place(out)
-    given = None
-    if text is not None or images is not None:
-        given = _contexts(text, images, contexts, rows)
     loaded = options.load_any(ref, rows=rows, where=where)
-    if not quiet:
-        say(found(loaded))
+    tell(found(loaded))
     other = (
         None
         if against is None
         else options.load_table(against, rows=None, where=options.Where(offline=where.offline))
     )
     with stage("Starting"):
-        from posprobe.report.screen import text as printed
         from posprobe.resizing.comparison import compare
     compared = compare(
-        loaded,
-        to=size,
-        how=None if how is None else how.value,
-        against=other,
-        contexts=given,
-        reference=ref,
-        **where.parsed(),
-        command=shlex.join(["posprobe", *sys.argv[1:]]),
-    )
+        loaded, to=size, how=how, against=other, contexts=contexts, reference=ref,
+        **where.parsed(), command=typed(),
+    )  # fmt: skip
     folder = None if out is None else compared.save(out)
-    document = compared.to_dict()
-    typer.echo(json_out(document) if as_json else printed(document, verbose=True), nl=not as_json)
-    if folder is not None and not quiet:
-        say(written(folder))
+    print_analysis(compared.to_dict(), as_json=as_json)
+    if folder is not None:
+        tell_saved(folder)
 
 
-def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> "Contexts":
+def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> Contexts:
     """Return what the model is run on, checked before anything is read."""
     from posprobe.measure import check_contexts
     from posprobe.measurements.model import Contexts

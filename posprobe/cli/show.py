@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from posprobe.foreign import plain
+import typer
+
+from posprobe.cli.messages import tell
+from posprobe.foreign import escaped, plain
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme
@@ -73,11 +78,33 @@ def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
     return f"row {first}" if first == last else f"rows {first} to {last}"
 
 
-def written(folder: Path) -> str:
+def tell_saved(folder: Path) -> None:
     """Say where a bundle's page is, beside which its other files are."""
-    return _told([f"Report: {folder / 'report.html'}"])
+    tell(plain(f"Report: {folder / 'report.html'}"))
 
 
-def as_typed(text: str) -> bytes:
-    """Return a text with paths: bytes of a name that are not text stay as they are."""
-    return os.fsencode(text)
+def print_path(path: Path) -> None:
+    """Print a path: bytes of a name that are not text stay as they are."""
+    typer.echo(os.fsencode(plain(str(path))))
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print a document as JSON that the encoding of stdout has all letters of."""
+    from posprobe.report import to_json
+
+    text = to_json(document)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = re.sub(r"[^\x00-\x7f]", lambda found: escaped(found[0]), text)
+    typer.echo(text, nl=False)
+
+
+def print_analysis(document: Mapping[str, Any], *, as_json: bool, verbose: bool = True) -> None:
+    """Print what was found, as JSON or to be read."""
+    from posprobe.report.screen import text
+
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(text(document, verbose=verbose))

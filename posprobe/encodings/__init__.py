@@ -5,6 +5,7 @@ A formula with a table can stand wherever a checkpoint can, such as ``sinusoidal
 
 from posprobe.encodings.alibi import alibi_slopes as alibi_slopes
 from posprobe.encodings.buckets import (
+    continuous_bias as continuous_bias,
     deberta_buckets as deberta_buckets,
     log_spaced_offsets as log_spaced_offsets,
     t5_buckets as t5_buckets,

@@ -1,6 +1,8 @@
-"""From an offset between two tokens to the entry of a relative table that it selects."""
+"""From an offset between two tokens to its bias: buckets, Swin V2's network, ALiBi's slopes."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -147,6 +149,34 @@ def log_spaced_offsets(
     offsets = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
     scaled = 8 * offsets / np.maximum(largest, 1)
     return np.asarray(np.sign(scaled) * np.log2(1 + np.abs(scaled)) / 3)
+
+
+def continuous_bias(
+    offsets: NDArray[np.floating[Any]],
+    first: NDArray[np.floating[Any]],
+    bias: NDArray[np.floating[Any]],
+    second: NDArray[np.floating[Any]],
+) -> NDArray[np.float64]:
+    """Bias of Swin V2 for each log-spaced offset and head (Liu et al. 2022, section 3.3).
+
+    A network with one hidden layer of rectified units; ``16 * sigmoid`` bounds what it says, which
+    is in the releases and not in the paper.
+
+    Parameters
+    ----------
+    offsets
+        ``[2 h - 1, 2 w - 1, 2]``, as `log_spaced_offsets` has them.
+    first, bias, second
+        ``[hidden, 2]``, ``[hidden]`` and ``[heads, hidden]``, as linear layers store them.
+
+    Returns
+    -------
+    NDArray
+        ``[heads, 2 h - 1, 2 w - 1]``, between 0 and 16.
+    """
+    hidden = np.maximum(offsets @ first.T + bias, 0)
+    # 16 * sigmoid(t), in a form that cannot overflow.
+    return np.asarray(np.moveaxis(8 * (1 + np.tanh(hidden @ second.T / 2)), -1, 0))
 
 
 def _integers(offsets: ArrayLike) -> NDArray[np.int64]:

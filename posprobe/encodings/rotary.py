@@ -1,4 +1,4 @@
-"""Rotary positions: their frequencies, and what follows from these alone.
+"""Rotary positions: rules for their frequencies, and what follows from these alone.
 
 A pair of columns ``k`` of queries and keys is turned by the angle ``m * inv_freq[k]`` at position
 ``m`` (Su et al. 2021), so that a logit depends on content and distance.

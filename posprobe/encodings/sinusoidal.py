@@ -1,4 +1,10 @@
-"""The sinusoid in its published variants, in one dimension and on a grid."""
+"""Tables that follow a formula: the sinusoid in its published variants, and what leads to it.
+
+The ladder of guesses (Kernes 2021, Master Positional Encoding, I): `counting` is unbounded,
+`normalised_counting` means something else at every length, `binary` is bounded but jagged and comes
+round again, `continuous_binary` is smooth and comes round again, `sine_ladder` comes round no more
+but has no linear shift. The `sinusoidal` table has all of it.
+"""
 
 from __future__ import annotations
 

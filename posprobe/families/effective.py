@@ -1,4 +1,8 @@
-"""The rows that meet a layer's attention: content added, LayerNorm and projections applied."""
+"""What a layer's attention sees of a table: rows with content, LayerNorm, projections; heads.
+
+Where architectures keep what leads there stands in ``layer_rules.toml``. What bears one of their
+names and computes in another way is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A checkpoint becomes the list of its positional encodings, from header and configuration."""
+"""A checkpoint becomes the list of its positional encodings, from header and configuration.
+
+And what is said of one without a table: what it has instead.
+"""
 
 from __future__ import annotations
 

@@ -13,45 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from posprobe.checkpoints import Checkpoint
+from posprobe.data import read_data
 
-#: Architectures that transformers calls otherwise.
-_NAMES: Mapping[str, str] = {
-    "gptneox": "gpt_neox", "starcoder": "gpt_bigcode", "phi2": "phi", "command-r": "cohere",
-    "granitemoe": "granitemoe", "qwen2vl": "qwen2_vl", "modern-bert": "modernbert",
-    "jina-bert-v2": "jina_bert", "falcon": "falcon",
-}  # fmt: skip
-#: Architectures whose queries and keys llama.cpp turns in pairs of neighbours; it reorders the
-#: weights of Llama and its kin for that as it converts them.
-_NEIGHBOURS = frozenset({
-    "llama", "llada", "llama4", "deci", "baichuan", "starcoder", "internlm2", "minicpm", "xverse",
-    "command-r", "cohere2", "olmo", "arctic", "deepseek", "deepseek2", "plm", "chatglm", "granite",
-    "granitemoe", "granitehybrid", "chameleon", "bailingmoe", "neo-bert", "smollm3", "arcee",
-    "ernie4_5", "ernie4_5-moe", "mistral3", "llama-embed",
-})  # fmt: skip
+_KEYS = read_data("families/configurations.toml")["llama_cpp"]
+_NAMES = _KEYS["names"]
+_NEIGHBOURS = _KEYS["neighbours"]
+_SIZES = _KEYS["sizes"]
+_WHISPER = _KEYS["whisper"]
 #: Architectures that rotate, and those with a linear bias, although their files may not say so.
 _ROTATING = frozenset({"falcon"})
 _LINEAR: Mapping[str, float] = {"bloom": 8.0, "refact": 8.0, "jina-bert-v2": 8.0}
-#: Keys below the architecture's name, by the key of a config.json.
-_SIZES: Mapping[str, str] = {
-    "max_position_embeddings": "context_length",
-    "hidden_size": "embedding_length",
-    "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-    "head_dim": "attention.key_length",
-    "sliding_window": "attention.sliding_window",
-    "relative_attention_num_buckets": "attention.relative_buckets_count",
-    "attention_multiplier": "attention.scale",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-}
-
-
-#: The sizes of a Whisper by the names of whisper.cpp.
-_WHISPER: Mapping[str, str] = {
-    "n_vocab": "vocab_size", "n_audio_ctx": "max_source_positions", "n_audio_state": "d_model",
-    "n_audio_head": "encoder_attention_heads", "n_audio_layer": "encoder_layers",
-    "n_text_ctx": "max_target_positions", "n_text_head": "decoder_attention_heads",
-    "n_text_layer": "decoder_layers", "n_mels": "num_mel_bins",
-}  # fmt: skip
 
 
 def translated(checkpoint: Checkpoint) -> Checkpoint:

@@ -14,26 +14,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from posprobe import settings
+from posprobe.data import read_data
 from posprobe.families.parts import Part
 
-#: Every how manieth layer sees everything, where the configuration leaves it to the code.
-_PATTERNS: Mapping[str, int] = {
-    "gemma2": 2, "gpt_oss": 2, "cohere2": 4, "exaone4": 4, "gemma3_text": 6,
-}  # fmt: skip
-#: Architectures in which a layer rotates only if it has a window, where any has one.
-_WINDOWED_ROTATE = {
-    "afmoe", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1",
-}  # fmt: skip
+_LAYERS = read_data("families/configurations.toml")["layers"]
+_PATTERNS = _LAYERS["patterns"]
+_WINDOWED_ROTATE = _LAYERS["windowed_rotate"]
+_STILL = _LAYERS["still"]
+_WITHOUT_ATTENTION = _LAYERS["without_attention"]
 #: Kinds of layers with a window, as ``layer_types`` and older configurations call them.
 _SLIDING = ("sliding_attention", "hybrid_sliding", "local")
 #: Architectures whose ``sliding_window`` counts the positions to either side, without the query.
 _RADIUS = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
-#: Every how manieth layer does not rotate, where the configuration leaves it to the code.
-_STILL: Mapping[str, int] = {"llama4": 4, "llama4_text": 4, "smollm3": 4}
-#: What ``layer_types`` calls layers in which no query meets a key, so that nothing turns.
-_WITHOUT_ATTENTION = {"conv", "linear_attention", "mamba", "mlp", "moe", "recurrent"}
 #: No head is wider, and no window longer; a configuration that says so is damaged.
-_WIDEST, _LONGEST = 2**16, 2**31
+WIDEST, LONGEST = 2**16, 2**31
 
 
 @dataclass(frozen=True)
@@ -128,9 +122,9 @@ def _kind(part: Part, name: str, own: Mapping[str, Any], *, rotates: bool) -> La
     window, sees = _window(part, own, name)
     head_dim = None
     if "per_layer_config" in part.config:
-        head_dim = settings.whole(own, "head_dim", most=_WIDEST, path=part.path)
+        head_dim = settings.whole(own, "head_dim", most=WIDEST, path=part.path)
     elif "full" in name:
-        head_dim = settings.whole(own, "global_head_dim", most=_WIDEST, path=part.path)
+        head_dim = settings.whole(own, "global_head_dim", most=WIDEST, path=part.path)
     return LayerKind(name, 1, window, sees, head_dim, rotates)
 
 
@@ -157,7 +151,7 @@ def _dense(config: Mapping[str, Any]) -> set[int]:
 def _window(part: Part, own: Mapping[str, Any], name: str) -> tuple[int | None, str]:
     """Read how far layers see, -1 and false standing for no window, and say it."""
     if "chunk" in name:
-        size = settings.whole(own, "attention_chunk_size", most=_LONGEST, path=part.path)
+        size = settings.whole(own, "attention_chunk_size", most=LONGEST, path=part.path)
         return size, f"chunks of {size:,} positions, each by itself" if size else ""
     if name not in _SLIDING or own.get("use_sliding_window") is False:
         return None, ""
@@ -165,7 +159,7 @@ def _window(part: Part, own: Mapping[str, Any], name: str) -> tuple[int | None, 
     key = next((key for key in keys if own.get(key) not in (None, -1, False)), None)
     if key is None:
         return None, ""
-    size = settings.whole(own, key, most=_LONGEST, path=part.path) or 0
+    size = settings.whole(own, key, most=LONGEST, path=part.path) or 0
     if part.model_type in _RADIUS:
         return size + 1, f"{size:,} positions to either side"
     # Gemma 3's code halves the window where attention looks both ways.

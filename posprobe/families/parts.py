@@ -1,4 +1,4 @@
-"""The parts of a model: which piece of a nested configuration describes which tensors."""
+"""The parts of a model, and the names of their tensors as PyTorch would write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a reference to a `PositionTable`: choose the table, read its tensor, keep its positions."""
+"""From a reference to a `PositionTable`, or to the record of an encoding without a table."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from posprobe.families.find import LONGEST_NAME, Encoding, called, find_encoding
 from posprobe.families.formats import translated
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
-from posprobe.families.values import is_long, order_note, read_some, rows_of
+from posprobe.families.values import is_long, order_note, read_some, rows_of, source_of
 from posprobe.layouts import Grid, cut, describe_layout, grid_of, split_note
 from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.schemes import Scheme
-from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 
@@ -319,18 +318,7 @@ def read_table(
         positions,
         layout,
         name=name,
-        source=Source(
-            reference=reference.text,
-            resolved=checkpoint.location,
-            revision=checkpoint.revision,
-            file=info.file,
-            tensor=info.name,
-            shape=info.shape,
-            dtype=info.dtype,
-            sha256=digest,
-            format=checkpoint.format or None,
-            quantisation=info.quantisation,
-        ),
+        source=source_of(checkpoint, reference.text, info, digest),
         kind="fixed" if formula else "learned",
         family=encoding.family,
         prefix=prefix if rows.prefix else None,

@@ -1,7 +1,6 @@
-"""Relative positions: which tensors hold them.
+"""Relative positions: which tensors hold them, and what these say about each distance.
 
-``relative.toml`` has one entry for each way in which the architectures store them. What the tensors
-say about each distance is read in `posprobe.families.relative_layout`.
+``relative.toml`` has one entry for each way in which the architectures store them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from posprobe.families.names import dotted
 
 Kind: TypeAlias = Literal[
     "buckets", "window", "log window", "mirrored window", "two axes", "displacements", "distances",
-    "log buckets", "projected",
+    "log buckets", "prompt buckets", "projected",
 ]  # fmt: skip
 
 
@@ -36,12 +35,26 @@ class RelativeRule:
         What it is, for people.
     backwards
         Whether distances count query minus key.
+    size_keys, sizes
+        Of buckets: what a configuration calls their number and the largest distance, and what
+        these are where it says nothing; 0 buckets for as many as the table has.
+    heads_first
+        Of buckets: whether the table is stored as ``[heads, buckets]``.
+    side, parts
+        Of buckets of places on a page: which side of it distances are along, and in how many parts.
     """
 
     kind: Kind
     tensors: tuple[str, ...]
     what: str
     backwards: bool = False
+    size_keys: tuple[str, str] = (
+        "relative_attention_num_buckets", "relative_attention_max_distance",
+    )  # fmt: skip
+    sizes: tuple[int, int] = (0, 128)
+    heads_first: bool = False
+    side: str = ""
+    parts: int = 0
 
 
 @cache

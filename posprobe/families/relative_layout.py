@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -12,15 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import settings
-from posprobe.attention import continuous_bias
 from posprobe.checkpoints import Checkpoint
-from posprobe.encodings import deberta_buckets, log_spaced_offsets, t5_buckets
+from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.relative import Relative
+from posprobe.families.values import source_of
 from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import RelativeBias
-from posprobe.sources import Source
 
 #: Largest distance, and widest window, that is laid out.
 _MOST, _WIDEST = 2**20, 64
@@ -56,23 +56,9 @@ def read_relative(
     arrays = [tensor.values.astype(np.float64) for tensor in stored]
     if found.rule.kind == "log buckets":
         arrays = [_normalised(checkpoint, found, part, arrays[0])]
-    make = partial(
-        RelativeBias,
-        name=name,
-        family=part.model_type,
-        source=Source(
-            reference=reference,
-            resolved=checkpoint.location,
-            revision=checkpoint.revision,
-            file=main.file,
-            tensor=", ".join(info.name for info in found.tensors),
-            shape=main.shape,
-            dtype=main.dtype,
-            sha256=stored[0].sha256,
-            format=checkpoint.format or None,
-            quantisation=stored[0].info.quantisation,
-        ),
-    )
+    source = source_of(checkpoint, reference, stored[0].info, stored[0].sha256)
+    source = replace(source, tensor=", ".join(info.name for info in found.tensors))
+    make = partial(RelativeBias, name=name, family=part.model_type, source=source)
     return _laid_out(make, found, part, arrays)
 
 
@@ -100,7 +86,7 @@ def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray])
     flip = found.rule.backwards
     where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}"
     match found.rule.kind:
-        case "buckets":
+        case "buckets" | "prompt buckets":
             return _buckets(make, found, part, arrays[0])
         case "window":
             return _window(make, arrays[0], part, where)
@@ -118,45 +104,27 @@ def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray])
 
 
 def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> RelativeBias:
-    config, ending = part.config, found.rule.tensors[0]
-    listed = _listed_bias(found, config)
-    # A share of the page in the place of tokens: which side of it, and how many parts it has.
-    side = {"horizontal": "width", "vertical": "height"}.get(str(listed.get("type")), "")
-    parts = _whole(listed, "scaling_factor", 100)
-    if ending in ("rel_pos_x_bias.weight", "rel_pos_y_bias.weight"):
-        side, parts = "width" if "_x_" in ending else "height", 1000
+    rule, config, stated = found.rule, part.config, part.config
+    keys, sizes, side, parts = rule.size_keys, rule.sizes, rule.side, rule.parts
+    if listed := _listed_bias(found, config):
+        # A share of the page in the place of tokens: which side of it, and how many parts it has.
+        side = {"horizontal": "width", "vertical": "height"}.get(str(listed["type"]), "")
+        parts = _whole(listed, "scaling_factor", 100)
+        stated, keys, sizes = listed, (keys[0], "max_distance"), (32, 100 if side else 128)
     where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}, shape {list(table.shape)}"
     if table.ndim != 2:
         raise InvalidCheckpoint(f"{where}: [buckets, heads] is expected.")
-    if ending == "relpos_bias.rel_embedding":
-        table = table.T  # [heads, buckets]
-    if ending.startswith("rel_pos"):
-        table = table.T  # a linear layer on the one-hot bucket
-        plane = ending != "rel_pos_bias.weight"
-        keys = ("rel_2d_pos_bins", "max_rel_2d_pos") if plane else ("rel_pos_bins", "max_rel_pos")
-        defaults = (64, 256) if plane else (32, 128)
-    elif ending == "position_bias.relative_attention_bias":
-        # Half of the rows are for text, the others for prompts of other kinds.
-        table = table[: _whole(config, "position_bias_num_buckets", 512)]
-        keys = ("position_bias_num_buckets", "position_bias_max_distance")
-        defaults = (512, 2048)
-    elif listed:
-        config = listed
-        keys = ("relative_attention_num_buckets", "max_distance")
-        defaults = (32, 100 if side else 128)
-    elif ending == "rel_attn_embed.weight":
-        keys, defaults = ("num_buckets", "max_bucket_distance"), (320, 800)
-    else:
-        keys = ("relative_attention_num_buckets", "relative_attention_max_distance")
-        defaults = (len(table), 128)
-    buckets = _whole(config, keys[0], defaults[0])
-    reach = _whole(config, keys[1], defaults[1])
+    if rule.heads_first:
+        table = table.T
+    buckets = _whole(stated, keys[0], sizes[0] or len(table))
+    reach = _whole(stated, keys[1], sizes[1])
+    if rule.kind == "prompt buckets":
+        table = table[:buckets]  # half of the rows are for text, the others for other prompts
     if len(table) != buckets:
         raise InvalidCheckpoint(
             f"{where}: the configuration says {keys[0]} = {buckets}. One of them "
             "belongs to another checkpoint: fix config.json."
         )
-    config = part.config
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
         raise InvalidCheckpoint(
@@ -254,7 +222,8 @@ def _stated_windows(part: Part) -> Iterator[Grid]:
 
 def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) -> RelativeBias:
     first, bias, second = arrays
-    if first.ndim != 2 or first.shape[1] != 2 or second.ndim != 2 or len(first) != second.shape[1]:
+    fit = second.ndim == 2 and first.shape == (second.shape[1], 2) and bias.shape == first.shape[:1]
+    if not fit:
         raise InvalidCheckpoint(
             f"{where}, shape {list(first.shape)}: a network from two coordinates to the heads is "
             f"expected; its second layer has shape {list(second.shape)}."
@@ -266,10 +235,7 @@ def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) ->
         )
     window, pretrained = _log_window_size(part, where)
     offsets = log_spaced_offsets(window, window, pretrained=pretrained)
-    span = 2 * window - 1
-    index = np.arange(span * span)[None]
-    values = continuous_bias(offsets.reshape(-1, 2), first, bias, second, index)
-    by_displacement = np.asarray(values).reshape(-1, span, span)[:, ::-1, ::-1]
+    by_displacement = continuous_bias(offsets, first, bias, second)[:, ::-1, ::-1]
     note = f"computed from the network for a window of {window} x {window}"
     grid = Grid(window, window)
     return make(values=by_displacement, layout=grid, computed=True, notes=(note,))

@@ -2,6 +2,10 @@
 
 The keys have changed over the years: ``rope_parameters`` holds everything today, ``rope_theta`` and
 ``rope_scaling`` did before, and the first models had keys of their own.
+
+Layers of one model may differ. Those with a window meet no distance beyond it, whatever the context
+of the model is, and those that do not rotate know no position of their own. Newer configurations
+name the kind of every layer under ``layer_types``; older ones state a pattern, or leave it to code.
 """
 
 from __future__ import annotations
@@ -13,22 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from posprobe import settings
+from posprobe.data import read_data
 from posprobe.encodings import rotary_frequencies
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.layer_kinds import LayerKind, kind_called, layer_kinds
+from posprobe.families.layer_kinds import LONGEST, WIDEST, LayerKind, kind_called, layer_kinds
 from posprobe.families.parts import Part
 
-#: Architectures that rotate although their older configurations name no key of it.
-_ROTATING = {
-    "llama", "mistral", "mixtral", "gemma", "phi", "stablelm", "persimmon", "gpt_neox",
-    "gpt_neox_japanese", "gptj", "codegen", "roformer", "qwen2", "qwen2_vl_text", "clvp_encoder",
-    "qwen2_vl_vision", "qwen2_5_vl_vision", "pixtral", "chameleon", "esmc", "vjepa2",
-}  # fmt: skip
-#: Of these, the numbers of a pair are neighbours and not half a width apart.
-_INTERLEAVED = {
-    "gptj", "codegen", "roformer", "cohere", "cohere2", "glm", "glm4", "ernie4_5", "helium",
-    "llama4_text", "llama4_vision_model", "deepseek_v2",
-}  # fmt: skip
+_KEYS = read_data("families/configurations.toml")["rotary"]
+_ROTATING = _KEYS["rotating"]
+_INTERLEAVED = _KEYS["interleaved"]
+_HEADS = _KEYS["heads"]
+_LENGTHS = _KEYS["lengths"]
 #: Parts for images whose rows and columns turn one half of the pairs each.
 _AXIAL = re.compile(
     r"(?:qwen2(?:_5)?_vl|qwen3_vl)(?:_moe)?_vision|pixtral|gemma4_vision|llama4_vision_model"
@@ -42,19 +41,9 @@ _TIMM = re.compile(
 _OFF: Mapping[str, object] = {"use_mem_rope": False, "use_rotary_embedding": False, "alibi": True}
 _WIDTHS = ("head_dim", "kv_channels", "attention_head_dim")
 _HIDDEN = ("memory_attention_hidden_size", "embed_dim", "n_embd", "hidden_size", "d_model", "dim")
-_HEADS = (
-    "num_attention_heads", "num_heads", "n_head", "n_heads", "attention_heads",
-    "encoder_attention_heads", "encoder_num_attention_heads",
-    "memory_attention_num_attention_heads",
-)  # fmt: skip
-_SIDES = ("image_size", "patch_size")
 _BASES = ("rope_theta", "rotary_emb_base", "rope_base", "global_rope_theta")
-_LENGTHS = (
-    "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx",
-    "max_seq_len",
-)  # fmt: skip
 #: No model is larger; a configuration that says so is damaged.
-_WIDEST, _MOST_HEADS, _LONGEST, _MOST_LADDERS = 2**16, 2**12, 2**31, 64
+_MOST_HEADS, _MOST_LADDERS = 2**12, 64
 
 
 @dataclass(frozen=True)
@@ -165,10 +154,10 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     bases += [settings.number(config, key, path=part.path) for key in _BASES]
     base = next((value for value in bases if value is not None), 10_000.0)
     head_dim = _latent(part) or kind.head_dim or _head_dim(part)
-    longest = _number(part, _LENGTHS, _LONGEST)
+    longest = _number(part, _LENGTHS, LONGEST)
     key = "original_max_position_embeddings"
-    original = settings.whole(stated, key, most=_LONGEST, path="rope_parameters")
-    original = original or settings.whole(config, key, most=_LONGEST, path=part.path)
+    original = settings.whole(stated, key, most=LONGEST, path="rope_parameters")
+    original = original or settings.whole(config, key, most=LONGEST, path=part.path)
     window = kind.window if kind.window and kind.window < (longest or math.inf) else None
     scaling = {} if rule in ("default", "axial", "mrope") else dict(stated)
     if scaling and original:
@@ -279,7 +268,7 @@ def logit_scale(part: Part, head_dim: int) -> float | None:
 def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
     """Say of how many numbers of a head the numbers shown tell nothing."""
     key = "qk_nope_head_dim"
-    besides = settings.whole(part.config, key, most=_WIDEST, least=0, path=part.path) or 0
+    besides = settings.whole(part.config, key, most=WIDEST, least=0, path=part.path) or 0
     width = head_dim + (besides if _latent(part) else 0)
     rotated = 2 * (int(head_dim * partial) // 2)
     if 0 < rotated < width:
@@ -301,7 +290,9 @@ def _step(
         the configuration states them, and notes.
     """
     if part.model_type == "pixtral":
-        sides = [settings.whole(part.config, key, most=_WIDEST) for key in _SIDES]
+        sides = [
+            settings.whole(part.config, key, most=WIDEST) for key in ("image_size", "patch_size")
+        ]
         extent = sides[0] // sides[1] if sides[0] and sides[1] and sides[0] >= sides[1] else None
         slower = base ** (2 / head_dim)
         note = (
@@ -311,8 +302,8 @@ def _step(
         return 1.0, 1 / slower, extent, (note,)
     if part.model_type not in ("dinov3_vit", "eomt_dinov3"):
         return 1.0, 1.0, None, ()
-    image = settings.pair(part.config, "image_size", most=_WIDEST)
-    patch = settings.pair(part.config, "patch_size", most=_WIDEST)
+    image = settings.pair(part.config, "image_size", most=WIDEST)
+    patch = settings.pair(part.config, "patch_size", most=WIDEST)
     if image is None or patch is None or min(image) < max(patch):
         raise InvalidCheckpoint(
             "its coordinates run from -1 to 1 over the image, but the configuration does not give "
@@ -331,7 +322,7 @@ def _step(
 def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
     config = part.config
     if config.get("rotary_dim") is not None:
-        return (settings.whole(config, "rotary_dim", most=_WIDEST, path=part.path) or 0) / head_dim
+        return (settings.whole(config, "rotary_dim", most=WIDEST, path=part.path) or 0) / head_dim
     for key in ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"):
         for source in (stated, config):
             share = settings.number(source, key, path=part.path)
@@ -343,15 +334,15 @@ def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
 
 def _latent(part: Part) -> int:
     key = "qk_rope_head_dim"
-    return settings.whole(part.config, key, most=_WIDEST, least=0, path=part.path) or 0
+    return settings.whole(part.config, key, most=WIDEST, least=0, path=part.path) or 0
 
 
 def _head_dim(part: Part) -> int:
-    stated = _number(part, _WIDTHS, _WIDEST)
+    stated = _number(part, _WIDTHS, WIDEST)
     if stated is not None:
         return stated
     hidden, heads = (
-        _number(part, _HIDDEN, _WIDEST * _MOST_HEADS),
+        _number(part, _HIDDEN, WIDEST * _MOST_HEADS),
         head_count(part),
     )
     if not hidden or not heads:
@@ -431,7 +422,7 @@ def linear_spec(part: Part) -> LinearSpec:
     attention = part.config.get("attn_config")
     stated = attention if isinstance(attention, Mapping) else {}
     most = settings.number(stated, "alibi_bias_max", path="attn_config") or 8.0
-    spec = LinearSpec(heads, most, _number(part, _LENGTHS, _LONGEST))
+    spec = LinearSpec(heads, most, _number(part, _LENGTHS, LONGEST))
     if part.model_type != "falcon":
         return spec
     note = "Falcon adds the bias before it divides by the root of the head's width"

@@ -1,4 +1,7 @@
-"""Which stored rows are positions: reserved rows, special tokens and the grid of patches."""
+"""Which stored rows are positions: reserved rows, special tokens, patches; and their values.
+
+Also how a configuration states another number of them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
+from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.names import dotted
 from posprobe.families.parts import Part, part_for, parts_of
@@ -17,13 +21,10 @@ from posprobe.families.registry import TableRule
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.tables import DroppedRow, PrefixRow
 
-#: Embeddings of special tokens by the last part of their name.
-_TOKENS = {
-    "cls_token": "CLS", "class_token": "CLS", "cls_embed": "CLS", "cls": "CLS",
-    "class_embd": "CLS",
-    "dist_token": "distillation",
-    "reg_token": "register", "register_tokens": "register", "reg_tokens": "register",
-}  # fmt: skip
+_KEYS = read_data("families/configurations.toml")["rows"]
+_TOKENS = _KEYS["tokens"]
+LENGTHS = _KEYS["lengths"]
+_PROMISES = _KEYS["promises"]
 
 
 @dataclass(frozen=True)
@@ -121,17 +122,6 @@ IMAGE_SIZES = ("pretrain_image_size", "image_size", "input_size")
 #: Most patches along a side, and most special tokens, that are laid out.
 _MOST, _MOST_TOKENS = 2**20, 2**12
 _STORED = TableRule((), grid=True, tokens="stored")
-#: Keys that promise a number of positions.
-LENGTHS = (
-    "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions",
-    "max_encoder_position_embeddings", "max_decoder_position_embeddings", "max_positions",
-    "max_2d_position_embeddings", "n_ctx", "block_size", "context_length", "max_length",
-    "max_seq_length", "max_sequence_length", "num_positions", "pos_emb_size",
-)  # fmt: skip
-#: Of these, the ones that no architecture uses for anything else.
-_PROMISES = (
-    "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions",
-)  # fmt: skip
 #: Keys that promise a number of patches on a square.
 SQUARES = ("num_position_embeddings", "num_patches", "max_num_patches")
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
+from posprobe.data import read_data
 from posprobe.errors import PosprobeError, UsageError
 from posprobe.families.parts import part_for, parts_of
 from posprobe.families.read import open_reference
@@ -32,23 +33,9 @@ PATCHES, DRAWN = 512, 2**26
 LARGEST = 1e140
 _UNUSABLE = "NaN, infinity or numbers of their size"
 
-#: What is added to a table of positions, by the end of its name: the ends of theirs.
-_BESIDE: Mapping[str, tuple[str, ...]] = {
-    "position_embeddings.weight": ("word_embeddings.weight", "embeddings.weight"),  # BERT; XLM
-    "wpe.weight": ("wte.weight",),
-    "positions_embed.weight": ("tokens_embed.weight",),
-    "embed_positions.weight": ("embed_tokens.weight", "shared.weight"),
-    "position_embedding.weight": ("token_embedding.weight", "patch_embedding.weight"),
-    "positional_embedding": ("token_embedding.weight", "conv1.weight"),
-    "position_embeddings": ("patch_embeddings.projection.weight",),
-    "position_embd.weight": ("token_embd.weight", "patch_embd.weight"),  # llama.cpp
-    "pos_embed": ("patch_embed.proj.weight",),
-    "pos_embedding": ("conv_proj.weight",),
-}
-_PROJECTIONS = (
-    "patch_embedding.weight", "conv1.weight", "patch_embeddings.projection.weight",
-    "patch_embed.proj.weight", "conv_proj.weight", "patch_embd.weight",
-)  # fmt: skip
+_KEYS = read_data("families/configurations.toml")["tokens"]
+_BESIDE: Mapping[str, tuple[str, ...]] = _KEYS["beside"]
+_PROJECTIONS = _KEYS["projections"]
 
 
 @dataclass(frozen=True, eq=False)

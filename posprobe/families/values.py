@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.families.rows import Rows
+from posprobe.sources import Source
 
 #: Numbers of a table up to which it is read whole where only some rows are asked for, which tells
 #: its digest and whether it was written from a transposed array: 16 MB in F32.
@@ -21,6 +22,16 @@ BY_COLUMNS = 2**26
 FEW = 16
 #: Rows whose neighbours are looked at at a time, to hold no second table in double precision.
 _BLOCK = 4096
+
+
+def source_of(
+    checkpoint: Checkpoint, reference: str, info: TensorInfo, sha256: str | None
+) -> Source:
+    """Say where the values of a tensor were read."""
+    return Source(
+        reference, checkpoint.location, checkpoint.revision, info.file, info.name, info.shape,
+        info.dtype, sha256, checkpoint.format or None, info.quantisation,
+    )  # fmt: skip
 
 
 def is_long(info: TensorInfo, rows: Rows) -> bool:

@@ -1,4 +1,9 @@
-"""Ways of resizing side by side, as a document."""
+"""Ways of resizing side by side: what each does to the structure of a table, as a document.
+
+Of a table at another size one can ask two things that no way grants together: that a row still
+stands at its relative place, and that it still stands at its position. Both are measured, with what
+follows from either: periods, steps between neighbours, seams, and rows that cannot be told apart.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +23,13 @@ from posprobe.layouts import Grid, Layout
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import describe, environment
+from posprobe.report.narrator import resizing as narrator
 from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.effects import check_against, effect, pooled_cosines
-from posprobe.resizing.facts import Effect
-from posprobe.resizing.rotary import RulesCompared, compare_rules
+from posprobe.resizing.facts import Effect, Way
+from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
 from posprobe.resizing.tables import check_way, new_layout, resize, ways_of
-from posprobe.resizing.told import ToldRun, ToldWay
 from posprobe.resizing.ways import CONTINUING, Floats
 from posprobe.schema import Text
 from posprobe.schemes import Rotary
@@ -36,6 +41,16 @@ if TYPE_CHECKING:
 
     from posprobe.measurements.model import Contexts
     from posprobe.schemes import Scheme
+
+
+@dataclass(frozen=True)
+class ToldWay(Way):
+    """One way of resizing, what it does to the table, and that in words."""
+
+    @property
+    def sentences(self) -> Annotated[tuple[Text, ...], ""]:
+        """What it keeps, and what it changes."""
+        return narrator.way(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

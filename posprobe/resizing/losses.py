@@ -1,4 +1,7 @@
-"""What each way of resizing costs the model: its loss by position, or how often it agrees."""
+"""What each way of resizing, or rule of scaling, costs the model.
+
+Of a text it is the loss by position, of pictures how often answers stay the same.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.resizing.checkpoint import write_checkpoint
 from posprobe.resizing.facts import Cost, Part
-from posprobe.resizing.told import ToldRun
+from posprobe.resizing.rotary import ToldRun
 from posprobe.resizing.ways import Floats
 from posprobe.tables import PositionTable
 

@@ -1,24 +1,11 @@
 """The ways of resizing by name: apart from what they do, so that help starts without NumPy."""
 
-from enum import StrEnum
+from typing import Literal, TypeAlias, get_args
 
-
-class Way(StrEnum):
-    """How a table gets another size."""
-
-    bicubic = "bicubic"
-    bilinear = "bilinear"
-    transformers = "transformers"
-    linear = "linear"
-    cubic = "cubic"
-    fourier = "fourier"
-    tile = "tile"
-    sinusoids = "sinusoids"
-    repeat_last = "repeat-last"
-
-
-_EITHER = (Way.fourier, Way.tile, Way.sinusoids, Way.repeat_last)
+Way: TypeAlias = Literal[
+    "bicubic", "bilinear", "transformers", "linear", "cubic", "fourier", "tile", "sinusoids",
+    "repeat-last",
+]  # fmt: skip
+WAYS: tuple[Way, ...] = get_args(Way)
 #: Ways for each layout, in the order in which they are listed.
-SEQUENCE_WAYS = tuple(way.value for way in (Way.linear, Way.cubic, *_EITHER))
-GRID_WAYS = tuple(way.value for way in (Way.bicubic, Way.bilinear, Way.transformers, *_EITHER))
-WAYS = tuple(way.value for way in Way)
+SEQUENCE_WAYS, GRID_WAYS = WAYS[3:], (*WAYS[:3], *WAYS[5:])

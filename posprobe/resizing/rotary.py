@@ -27,9 +27,10 @@ from posprobe.encodings.rotary import (
 )
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.report.analysis import environment
+from posprobe.report.narrator import resizing as narrator
 from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
-from posprobe.resizing.told import ToldRule, ToldRun
+from posprobe.resizing.facts import Rule, Run
 from posprobe.resizing.ways import Floats
 from posprobe.schema import Natural, Text, limits
 from posprobe.schemes import Rotary
@@ -46,6 +47,26 @@ POINTS = 400
 SLIGHT = 1e-9
 #: Distances up to which the first negative mean rotation is looked for, in new lengths.
 REACH = 2
+
+
+@dataclass(frozen=True)
+class ToldRule(Rule):
+    """One rule of scaling, at the new length, and that in words."""
+
+    @property
+    def sentence(self) -> Text:
+        """What it slows down, and what it leaves to new angles."""
+        return narrator.rule(self)
+
+
+@dataclass(frozen=True, eq=False)
+class ToldRun(Run):
+    """The model run with each table, or by each rule, and that in words."""
+
+    @property
+    def sentence(self) -> Text:
+        """Which way or rule costs least."""
+        return narrator.costs(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

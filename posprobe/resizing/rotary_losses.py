@@ -19,8 +19,7 @@ from posprobe.measurements.model.base import Contexts, ModelInputs, read_materia
 from posprobe.progress import stage
 from posprobe.resizing.facts import Cost
 from posprobe.resizing.losses import best_of, in_parts
-from posprobe.resizing.rotary import RulesCompared
-from posprobe.resizing.told import ToldRun
+from posprobe.resizing.rotary import RulesCompared, ToldRun
 from posprobe.resizing.ways import Floats
 
 #: What a rule leaves as it is in a configuration.
@@ -75,7 +74,7 @@ def run_rules(
         for rule, scaling in compared.scalings.items()
         if rule in compared.ladders
     }
-    by_position = {name: _by_position(found) for name, found in {"before": before, **after}.items()}
+    by_position = {name: _mean_losses(found) for name, found in {"before": before, **after}.items()}
     cut = len(by_position["before"])
     return ToldRun(
         kind=material.kind, contexts=before.contexts, measure="loss", task=before.task,
@@ -123,7 +122,7 @@ def _check(model: Any, reference: str) -> None:
         )
 
 
-def _by_position(found: TokenLosses) -> Floats:
+def _mean_losses(found: TokenLosses) -> Floats:
     """Return the mean loss at each position, NaN where nothing is predicted."""
     count = found.counted.sum(axis=0)
     total = found.losses.sum(axis=0)

@@ -1,4 +1,14 @@
-"""A table of another size: which way suits which layout, what is kept, what is refused."""
+"""A table of another size: which way suits which layout, what is kept, what is refused.
+
+Two kinds of ways must be told apart. A way that *stretches* spreads the old rows over the new
+range, so that relative places are kept and every period grows with the table (position
+interpolation, Chen et al. 2023). A way that *continues* keeps the old rows at their positions and
+adds others, so that periods and distances are kept.
+
+What timm and transformers do to a grid of patches is called, so that the bits are theirs. They
+differ even where a grid grows: timm filters (``antialias=True``), for which PyTorch takes the cubic
+kernel with a = -0.5; most models of transformers do not, and take the one with -0.75.
+"""
 
 from __future__ import annotations
 

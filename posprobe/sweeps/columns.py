@@ -35,26 +35,16 @@ Kind = Literal["string", "int64", "double", "bool", "strings", "rows"]
 OWN = "user."
 #: What is said of every row before its numbers.
 _ABOUT: Mapping[str, Kind] = {
-    "reference": "string",
-    "lineage": "string",
-    "name": "string",
-    "commit": "string",
-    "resolved": "string",
-    "file": "string",
-    "tensor": "string",
-    "dtype": "string",
-    "sha256": "string",
-    "stored_shape": "string",
-    "scheme": "string",
-    "family": "string",
-    "layout": "string",
-    "height": "int64",
-    "width": "int64",
-    "positions": "int64",
-    "dim": "int64",
-    "head_count": "int64",
+    **dict.fromkeys(
+        (
+            "reference", "lineage", "name", "commit", "resolved", "file", "tensor", "dtype",
+            "sha256", "stored_shape", "scheme", "family", "layout",
+        ),
+        "string",
+    ),
+    **dict.fromkeys(("height", "width", "positions", "dim", "head_count"), "int64"),
     "summary": "string",
-}
+}  # fmt: skip
 #: Of each seam the position after it.
 SEAMS = "seams.at"
 #: What is said after them; times are the only columns that differ between two runs.

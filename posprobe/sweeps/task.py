@@ -1,7 +1,12 @@
-"""One reference of a sweep: what `posprobe analyze` does with it, reduced to rows of numbers.
+"""What a sweep does with one reference, and the workers that do it.
 
-A task is run by a worker: another process, a thread, or a process on another machine. What it
-returns is small, and holds whatever went wrong as data: a failure never ends a sweep.
+A task is what `posprobe analyze` does with it, reduced to rows of numbers. It is run by a worker:
+another process, a thread, or a process on another machine. What it returns is small, and holds
+whatever went wrong as data: a failure never ends a sweep.
+
+Workers are an executor of processes, threads or Dask. When a process dies, all that is under way in
+its pool is lost, and nobody can say whose fault it was. So what was lost is run again one by one,
+where it is known: who dies alone has failed.
 """
 
 from __future__ import annotations
