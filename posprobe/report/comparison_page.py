@@ -8,9 +8,8 @@ from dataclasses import replace
 from posprobe.measurements import compared_numbers
 from posprobe.number_format import Block, cell, show
 from posprobe.page import Evidence, Fact, Line, Page, Picture, Row, Table, columns
-from posprobe.report.narrator import claim, compare as narrator
+from posprobe.report.narrator import ASKS, claim, compare as narrator
 from posprobe.report.narrator.lines import lines
-from posprobe.report.narrator.questions import ASKS
 from posprobe.report.table_page import versions
 
 #: Numbers that a terminal prints unasked.

@@ -1,30 +1,28 @@
 """The one place that speaks: sentences of answers, from the facts that they follow from.
 
-A template belongs to a question and a reason. It is a format string, with ``f`` for the facts, or a
-function of them. What is written here, and only here, is what a reader reads; no rule reads it.
+A template belongs to a question and a reason; all of them stand in ``answers.toml``, with the parts
+of sentences that several share. Parts that must choose are functions of the facts, ``PARTS`` of the
+modules beside it. What is written here, and only here, is what a reader reads; no rule reads it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any
 
 from posprobe.analyses.facts import Answer, Cause
+from posprobe.data import read_data
 from posprobe.number_format import Block
-from posprobe.report.narrator.words import capital, signed
+from posprobe.report.narrator.words import Template, Words, capital, signed
 
-#: A format string for ``f``, or a function of the facts.
-Template: TypeAlias = str | Callable[[Any], str]
-#: Modules with ``TEMPLATES``, by subject.
+_TEXTS = read_data("report/narrator/answers.toml")
+#: Every question in at most five words, by its name, in the order of a page.
+ASKS: Mapping[str, str] = {name: told["ask"] for name, told in _TEXTS.items() if "ask" in told}
+#: Modules with ``PARTS``, by subject.
 SUBJECTS = ("models", "schemes", "tables", "rotations", "breaks", "grids")
-#: What any question may have to say.
-_SHARED: Mapping[str, Template] = {
-    "too_few": "There are too few rows or columns to tell ({f.rows} × {f.columns}).",
-    "all_equal": "All rows are equal.",
-}
 #: Beside answers about a grid with outlier patches.
 REPLACED = (
     "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
@@ -43,9 +41,23 @@ AMONG_MANY = "Given the number of questions asked, this is not significant."
 
 
 @cache
-def templates() -> dict[tuple[str, str], Template]:
+def templates() -> Mapping[tuple[str, str], str]:
     """Return every template by question and reason, but for those that all questions share."""
-    return {key: text for subject in SUBJECTS for key, text in _module(subject).TEMPLATES.items()}
+    return {
+        (name, reason): text
+        for name in ASKS
+        for reason, text in _TEXTS[name].items()
+        if reason not in {"ask", "parts"}
+    }
+
+
+@cache
+def _parts(question: str) -> Mapping[str, Template]:
+    made = (_module(subject).PARTS.get(question, {}) for subject in SUBJECTS)
+    found: dict[str, Template] = dict(_TEXTS["shared"]["parts"]) | _TEXTS[question].get("parts", {})
+    for each in made:
+        found |= each
+    return found
 
 
 def _module(subject: str) -> Any:
@@ -66,18 +78,17 @@ def sentence(answer: Answer) -> str:
 
 
 def _told(answer: Answer, reason: str) -> str:
-    template = _SHARED.get(reason) or templates()[answer.question, reason]
-    facts = answer.facts
-    return signed(template.format(f=facts) if isinstance(template, str) else template(facts))
+    shared: str | None = _TEXTS["shared"].get(reason)
+    template = shared or templates()[answer.question, reason]
+    return signed(Words(_parts(answer.question), f=answer.facts).format(template))
 
 
 def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    words: str | Callable[[Cause], str] = _module("causes").CAUSES[found.kind]
-    if callable(words):
-        return words(found)
+    texts = _TEXTS["causes"]
     causes = "; ".join(map(cause, found.causes))
-    return signed(words.format(*found.numbers, of=found.of, causes=causes))
+    words = Words(_module("causes").PARTS, f=found, causes=causes)
+    return signed(words.format(texts[found.kind], *found.numbers))
 
 
 def claim(told: Block) -> str:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from posprobe.analyses.rotary_use import MIN_CONTEXTS, RotaryUse
 from posprobe.number_format import Block
 from posprobe.questions.rotary_use import Preferring
-from posprobe.report.narrator import Template
-from posprobe.report.narrator.words import percent, some
+from posprobe.report.narrator.words import Template, percent, some
 
 #: What contexts are.
 SOURCES: Mapping[str, str] = {
@@ -50,36 +49,10 @@ def _range(least: float, most: float) -> str:
     return high if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
-def _counts(f: Preferring) -> str:
-    return (
-        f"{f.yes} of {some(f.heads, 'head')} {'has' if f.yes == 1 else 'have'} a preferred "
-        f"distance, {f.no} {'has' if f.no == 1 else 'have'} none, {f.open} can't be told."
-    )
-
-
-def _strength(f: Preferring) -> str:
-    if f.never is None:
-        return ""
-    return (
-        f" {percent(f.never)} of the strength of queries and keys lies in pairs that never turn "
-        f"within {f.positions:,} positions."
-    )
-
-
-def _told(f: Preferring) -> str:
-    return f"{_explains(f)}, {_on(f)}. {_counts(f)}{_strength(f)}"
-
-
-TEMPLATES: Mapping[tuple[str, str], Template] = {
-    ("distance", "some"): _told,
-    ("distance", "open"): _told,
-    ("distance", "no_head"): _told,
-    ("distance", "few_contexts"): lambda f: (
-        f"{some(f.contexts, 'context')} of {f.length:,} tokens are too few to test a head: take "
-        f"{MIN_CONTEXTS} or more."
-    ),
-    ("distance", "even"): lambda f: f"No head tells keys apart, {_on(f)}.",
-}
+PARTS: Mapping[str, Mapping[str, Template]] = {
+    "distance": {"on": _on, "explains": _explains, "fewest": lambda _: str(MIN_CONTEXTS),
+                 "turning": lambda f: "" if f.never is None else "strength"},
+}  # fmt: skip
 
 
 def clause(f: Preferring) -> str:
