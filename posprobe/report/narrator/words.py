@@ -59,6 +59,17 @@ def some(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {plural or noun + ('es' if noun.endswith('ch') else 's')}"
 
 
+def number(value: Any) -> str:
+    """Write a number as a configuration would: whole where it is, with commas."""
+    if isinstance(value, list | tuple):
+        return " × ".join(map(number, value))
+    if not isinstance(value, int | float):
+        return str(value)
+    if abs(value - round(value)) < 1e-4 * max(abs(value), 1e-9) and abs(value) < 1e15:
+        return f"{round(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def either(value: Any, words: str) -> str:
     """Choose between the words on both sides of a bar: those before it where there is one."""
     one, _, several = words.partition("|")
@@ -123,7 +134,7 @@ Template: TypeAlias = str | Callable[[Any], str]
 #: What may stand after the colon of a template's field, with words of its own after a space.
 FORMS: Mapping[str, Callable[..., str]] = {
     "capital": capital, "either": either, "fine_percent": fine_percent, "lower": str.lower,
-    "percent": percent, "period_of": period_of, "rounded": rounded, "show": show,
+    "number": number, "percent": percent, "period_of": period_of, "rounded": rounded, "show": show,
     "similarity": similarity, "some": some, "spelled": spelled, "turned": turned,
     "two_figures": two_figures,
 }  # fmt: skip
