@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from posprobe.number_format import Block, cell
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
-from posprobe.report.narrator import schemes as narrator
+from posprobe.page import Evidence, Fact, Page, Row, Table, columns
+from posprobe.report.narrator import pictures, schemes as narrator
 from posprobe.report.table_page import versions
 
 #: Numbers of each encoding.
@@ -31,7 +31,7 @@ def kernel_page(document: Block) -> Page:
             *narrator.positions_compared(document),
             *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
         ),
-        pictures=tuple(Picture(*each) for each in narrator.KERNEL_PICTURES.items()),
+        pictures=pictures("kernels", ("curves", "kernels")),
         subjects=labels,
         evidence=(*_pairs(document), *_answers(document)),
         key=narrator.KERNEL_KEY,
@@ -47,7 +47,7 @@ def _pairs(document: Block) -> Iterator[Evidence]:
     for place, pair in enumerate(document["pairs"]):
         line = narrator.pair_line(pair, document["walk"], f"pair-{place}")
         said = tuple(narrator.pair_sentences(pair, document["walk"]))
-        drawn = () if place else (Picture("distances", narrator.DISTANCES),)
+        drawn = () if place else pictures("kernels", ("distances",))
         yield Evidence((line,), sentences=said, pictures=drawn)
 
 

@@ -10,8 +10,8 @@ from posprobe.figures.schemes import ALONE
 from posprobe.number_format import Block, between, cell, lookup, show
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.questions.schemes import kind_of
-from posprobe.report.narrator import claim
-from posprobe.report.narrator.schemes import BETWEEN, DEPTH, KEYS, PICTURES, line, what_it_is
+from posprobe.report.narrator import PICTURES, claim, pictures
+from posprobe.report.narrator.schemes import KEYS, line, what_it_is
 from posprobe.report.table_page import origin, tensor, versions
 
 #: What a number is called, and how it is written.
@@ -73,7 +73,7 @@ def scheme_page(document: Block) -> Page:
         notes=tuple(_gathered(notes, len(schemes))),
         pictures=(
             *_pictures(first),
-            *((Picture("kernels", BETWEEN),) if len(schemes) <= ALONE else ()),
+            *(pictures("encodings", ("kernels",)) if len(schemes) <= ALONE else ()),
         ),
         evidence=tuple(_evidence(document, others)),
         key=" ".join(KEYS[learned] for learned in dict.fromkeys(map(_learned, kinds))),
@@ -112,11 +112,11 @@ def _pictures(kind: str) -> Iterator[Picture]:
 
 def _evidence(document: Block, others: Sequence[str]) -> Iterator[Evidence]:
     """Yield the answers; drawings of ``others`` are not those of the first screen."""
-    pictures = {kind: tuple(_pictures(kind)) for kind in others}
-    depth: tuple[Picture, ...] = (Picture("depth", DEPTH),)
+    drawings = {kind: tuple(_pictures(kind)) for kind in others}
+    depth = pictures("encodings", ("depth",))
     for answer in document.get("verdict", {}).get("answers", ()):
         kind, _, what = answer["question"].partition("_")
-        drawn = pictures.pop(kind, ())
+        drawn = drawings.pop(kind, ())
         if what == "smooth":
             # Of both kinds there is one drawing over all encodings.
             drawn, depth = (*drawn, *depth), ()

@@ -8,7 +8,7 @@ modules beside it. What is written here, and only here, is what a reader reads; 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -16,11 +16,14 @@ from typing import Any
 from posprobe.analyses.facts import Answer, Cause
 from posprobe.data import read_data
 from posprobe.number_format import Block
+from posprobe.page import Picture
 from posprobe.report.narrator.words import Template, Words, capital, signed
 
 _TEXTS = read_data("report/narrator/answers.toml")
 #: Every question in at most five words, by its name, in the order of a page.
 ASKS: Mapping[str, str] = {name: told["ask"] for name, told in _TEXTS.items() if "ask" in told}
+#: What drawings show, by what they are of and by their name.
+PICTURES: Mapping[str, Mapping[str, str]] = read_data("report/narrator/pictures.toml")
 #: Modules with ``PARTS``, by subject.
 SUBJECTS = ("models", "schemes", "tables", "rotations", "breaks", "grids")
 #: Beside answers about a grid with outlier patches.
@@ -89,6 +92,11 @@ def cause(found: Cause) -> str:
     causes = "; ".join(map(cause, found.causes))
     words = Words(_module("causes").PARTS, f=found, causes=causes)
     return signed(words.format(texts[found.kind], *found.numbers))
+
+
+def pictures(of: str, names: Iterable[str], other: str = "") -> tuple[Picture, ...]:
+    """Return drawings with what they show, or ``other`` where no words are known."""
+    return tuple(Picture(name, PICTURES[of].get(name, other)) for name in names)
 
 
 def claim(told: Block) -> str:

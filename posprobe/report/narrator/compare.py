@@ -140,13 +140,6 @@ def citation(value: Block) -> str:
 
 #: What the answers about tables side by side are about.
 KEY = "By chance: 5–95 % of random walks with the same steps. Answers: each table's own rows."
-#: What drawings show, by name.
-PICTURES: Mapping[str, str] = {
-    "similarity": "Cosine of every pair of positions.",
-    "variance": "Running sum of the variance explained.",
-    "curves": "Mean centred cosine by offset, and share of power by frequency.",
-    "distances": "Distances of all pairs of tables.",
-}
 
 
 def lead(tables: Sequence[Block]) -> str:

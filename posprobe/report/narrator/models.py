@@ -223,33 +223,6 @@ _CLAUSES: Mapping[str, Clause] = {
 
 # Answers in a line, and what stands above them, from the blocks of a document.
 
-#: What drawings show, by name.
-PICTURES: Mapping[str, str] = {
-    "attention": "Mean attention of every head by offset.",
-    "blank": "Norms of patches at some layers, and by layer the cosine with the table.",
-    "cosines": "Cosine of every pair of positions in what they add, at some layers.",
-    "effective": "Cosines of the rows that attention sees, and numbers before and after.",
-    "first": "What each head pays the first position and tokens that are no positions, by layer.",
-    "heads": "Logits of every head by offset.",
-    "layers": "Variance explained, relative norm and stable rank, by layer.",
-    "overlap": "Overlap of each token direction with the leading position directions.",
-    "paths": "Positions in the first two principal components of what they add, at some layers.",
-    "peaks": "How many heads prefer each offset.",
-    "permutation": "Relative change of the last hidden states when parts are permuted.",
-    "rotary_curves": (
-        "Mean logit of each head by distance: measured (solid), and predicted from mean queries "
-        "and keys (dashed). In the corner, the distance share."
-    ),
-    "rotary_usage": (
-        "Share of each head's strength, and of its curve, by rotary pair, fastest on top; the line "
-        "lies below the pairs that complete a turn."
-    ),
-    "shift": "Relative change of the last hidden states, and loss, by shift.",
-    "substitution": "Share of the worth of positions that each table in their place keeps.",
-    "substitution_attention": "Attention by distance, with each table in the model's place.",
-    "substitution_positions": "Cost by position, with some tables in the model's place.",
-    "words": "Mean attention of each head by offset, on one token repeated.",
-}
 #: What the answers are held against.
 KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces (5–95 %)."
 

@@ -371,12 +371,6 @@ def pair_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
 
 #: What a kernel holds.
 KERNEL_OF = {"cosine": "cosine", "bias": "bias (logits)", "rotation": "mean rotation"}
-#: What drawings of kernels show, by name.
-KERNEL_PICTURES: Mapping[str, str] = {
-    "curves": "Standardised mean over heads by distance, 0 left out.",
-    "kernels": "Standardised kernel between positions, the diagonal left out.",
-}
-DISTANCES = "Correlation of the curves and alignment of the kernels, of all pairs."
 #: What the answers about kernels are about.
 KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
 
@@ -406,29 +400,6 @@ def positions_compared(document: Block) -> Iterator[str]:
 
 #: What an answer means, of what a configuration decides and of what was learned.
 KEYS: Mapping[bool, str] = {False: "From the configuration: exact.", True: f"Learned values: {KEY}"}
-#: By kind of encoding, what its drawings show, by name.
-PICTURES: Mapping[str, Mapping[str, str]] = {
-    "rotary": {
-        "rotation": "Wavelength of each pair beside the context, and mean rotation by distance.",
-    },
-    "alibi": {"slopes": "Penalty of each head by distance."},
-    "bias": {
-        "maps": "Bias by displacement, a map for each head.",
-        "mosaic": "Bias by displacement: a row for each encoding, a column for each head.",
-        "curves": "Bias by offset (key minus query), a panel for each head.",
-        "stripes": "Bias by offset (key minus query), a stripe for each head.",
-    },
-    "cosine": {
-        "maps": "Cosine with the vector of distance 0, by displacement.",
-        "mosaic": "Cosine with the vector of distance 0, by displacement, a row for each encoding.",
-        "curves": "Cosine with the vector of distance 0, by offset (key minus query).",
-        "stripes": "Cosine with the vector of distance 0, by offset, a stripe for each encoding.",
-    },
-}
-#: Of encodings of several layers.
-DEPTH = "Window and correlation of neighbouring distances of every head, by encoding."
-#: Of every pair of positions.
-BETWEEN = "Query (down) and key (across), the mean over heads; keys that are hidden are empty."
 
 
 def what_it_is(schemes: Sequence[Block]) -> str:
