@@ -1,4 +1,4 @@
-"""What was measured inside a model, with what is needed to repeat it."""
+"""What was measured inside a model, with what is needed to repeat it, and the page of the run."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def kernel_page(document: Block) -> Page:
         ),
         pictures=pictures("kernels", ("curves", "kernels")),
         subjects=labels,
-        evidence=(*_pairs(document), *_answers(document)),
+        evidence=(*_kernel_pairs(document), *_answers(document)),
         key=narrator.KERNEL_KEY,
         numbers=_numbers(records),
         provenance=(
@@ -43,7 +43,7 @@ def kernel_page(document: Block) -> Page:
     )
 
 
-def _pairs(document: Block) -> Iterator[Evidence]:
+def _kernel_pairs(document: Block) -> Iterator[Evidence]:
     for place, pair in enumerate(document["pairs"]):
         line = narrator.pair_line(pair, document["walk"], f"pair-{place}")
         said = tuple(narrator.pair_sentences(pair, document["walk"]))

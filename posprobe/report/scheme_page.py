@@ -77,7 +77,7 @@ def scheme_page(document: Block) -> Page:
         ),
         evidence=tuple(_evidence(document, others)),
         key=" ".join(KEYS[learned] for learned in dict.fromkeys(map(_learned, kinds))),
-        numbers=_numbers(schemes),
+        numbers=_all_numbers(schemes),
         provenance=(
             *origin(schemes[0]["source"]),
             *(
@@ -123,7 +123,7 @@ def _evidence(document: Block, others: Sequence[str]) -> Iterator[Evidence]:
         yield Evidence((line(answer),), sentences=(claim(answer),), pictures=drawn)
 
 
-def _numbers(schemes: Sequence[Block]) -> Table:
+def _all_numbers(schemes: Sequence[Block]) -> Table:
     """Tabulate all numbers: a column for each encoding, or for each head of the only one."""
     rows: list[Row] = []
     for key, (label, form) in NUMBERS.items():

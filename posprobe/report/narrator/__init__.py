@@ -1,17 +1,16 @@
 """The one place that speaks: sentences of answers, from the facts that they follow from.
 
 A template belongs to a question and a reason; all of them stand in ``answers.toml``, with the parts
-of sentences that several share. Parts that must choose are functions of the facts, ``PARTS`` of the
-modules beside it. What is written here, and only here, is what a reader reads; no rule reads it.
+of sentences that several share. Parts that must choose are functions of the facts, in the modules
+beside it. What is written here, and only here, is what a reader reads; no rule reads it.
 """
 
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import import_module
-from typing import Any
 
 from posprobe.analyses.facts import Answer, Cause
 from posprobe.data import read_data
@@ -24,8 +23,6 @@ _TEXTS = read_data("report/narrator/answers.toml")
 ASKS: Mapping[str, str] = {name: told["ask"] for name, told in _TEXTS.items() if "ask" in told}
 #: What drawings show, by what they are of and by their name.
 PICTURES: Mapping[str, Mapping[str, str]] = read_data("report/narrator/pictures.toml")
-#: Modules with ``PARTS``, by subject.
-SUBJECTS = ("models", "schemes", "tables", "rotations", "breaks", "grids")
 #: Beside answers about a grid with outlier patches.
 REPLACED = (
     "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
@@ -55,16 +52,21 @@ def templates() -> Mapping[tuple[str, str], str]:
 
 
 @cache
+def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
+    """Return the parts that are made by functions, by question: of each kind of subject."""
+    from posprobe.report.narrator import breaks, grids, models, rotations, schemes, tables
+
+    return (
+        models.MODEL_PARTS, schemes.SCHEME_PARTS, tables.SEQUENCE_PARTS, rotations.ROTATION_PARTS,
+        breaks.BREAK_PARTS, grids.GRID_PARTS,
+    )  # fmt: skip
+
+
+@cache
 def _parts(question: str) -> Mapping[str, Template]:
-    made = (_module(subject).PARTS.get(question, {}) for subject in SUBJECTS)
-    found: dict[str, Template] = dict(_TEXTS["shared"]["parts"]) | _TEXTS[question].get("parts", {})
-    for each in made:
-        found |= each
-    return found
-
-
-def _module(subject: str) -> Any:
-    return import_module(f"{__name__}.{subject}")
+    texts, shared = _TEXTS[question].get("parts", {}), _TEXTS["shared"]["parts"]
+    made = (parts.get(question, {}) for parts in made_parts())
+    return dict(ChainMap(*map(dict, made), texts, shared))
 
 
 def sentence(answer: Answer) -> str:
@@ -88,9 +90,11 @@ def _told(answer: Answer, reason: str) -> str:
 
 def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
+    from posprobe.report.narrator.causes import CAUSE_PARTS
+
     texts = _TEXTS["causes"]
     causes = "; ".join(map(cause, found.causes))
-    words = Words(_module("causes").PARTS, f=found, causes=causes)
+    words = Words(CAUSE_PARTS, f=found, causes=causes)
     return signed(words.format(texts[found.kind], *found.numbers))
 
 

@@ -108,7 +108,7 @@ def based_on(found: Verdicts) -> str:
     )
 
 
-PARTS: Mapping[str, Mapping[str, Template]] = {
+BREAK_PARTS: Mapping[str, Mapping[str, Template]] = {
     "special_rows": {"found": _outliers, "patches": _outlier_patches},
     "seams": {"found": _breaks},
 }

@@ -1,4 +1,4 @@
-"""Texts beside figures of a table: what stands for one, how to read it, and why it is lacking."""
+"""Texts beside figures: how to read one, of what it is and how it was made, why it is lacking."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def _pace(found: Cause) -> str:
     return f"{factor:.2f}" if factor > 0.01 else f"{factor:.1e}"
 
 
-PARTS: Mapping[str, Template] = {"pace": _pace}
+CAUSE_PARTS: Mapping[str, Template] = {"pace": _pace}
 
 
 def copied(found: Copies) -> str:

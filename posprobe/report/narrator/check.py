@@ -1,4 +1,4 @@
-"""What is said of two copies of a model: the verdict, what differs, and where to look."""
+"""What is said of two copies of a model, and of two tables of which one may come from the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of several tables, or encodings, side by side."""
+"""What is said of several tables or encodings side by side, and of the steps of a training run."""
 
 from __future__ import annotations
 

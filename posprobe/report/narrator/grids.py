@@ -42,7 +42,7 @@ def _circled(code: Code) -> str:
     )
 
 
-PARTS: Mapping[str, Mapping[str, Template]] = {
+GRID_PARTS: Mapping[str, Mapping[str, Template]] = {
     "rows_and_columns": {"codes": _codes},
     "axis_rotations": {
         "lines": lambda f: " ".join(map(_lined, f.round)),

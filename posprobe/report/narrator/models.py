@@ -103,7 +103,7 @@ _ENOUGH: Mapping[str, Template] = {
     "keeps": _keeps,
     "most": lambda f: f", the most of {f.of} tried" if f.of > 1 else "",
 }
-PARTS: Mapping[str, Mapping[str, Template]] = {
+MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "kept": {
         "explained": lambda f: _explained(f.first, f.last),
         # What position explains at the first layer, where that can be told.
@@ -115,7 +115,7 @@ PARTS: Mapping[str, Mapping[str, Template]] = {
     "needed": {"cost": _cost, "unit": _unit},
     "few": _ENOUGH,
     "random": _ENOUGH,
-    **rotary.PARTS,
+    **rotary.ROTARY_PARTS,
 }
 
 

@@ -49,7 +49,7 @@ def _range(least: float, most: float) -> str:
     return high if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
-PARTS: Mapping[str, Mapping[str, Template]] = {
+ROTARY_PARTS: Mapping[str, Mapping[str, Template]] = {
     "distance": {"on": _on, "explains": _explains, "fewest": lambda _: str(MIN_CONTEXTS),
                  "turning": lambda f: "" if f.never is None else "strength"},
 }  # fmt: skip

@@ -86,7 +86,7 @@ def _few(f: Ladder) -> str:
     return "only two stand" if f.lines == 2 else "only one stands" if f.lines else "none stands"
 
 
-PARTS: Mapping[str, Mapping[str, Template]] = {
+ROTATION_PARTS: Mapping[str, Mapping[str, Template]] = {
     "closed_form": {
         "formula": _formula, "error": _error, "first": _first_rows, "nearest": _nearest,
         "replaced": lambda f: "means" if f.replaced else "",

@@ -222,7 +222,7 @@ def _limits(noun: str, f: Limits) -> str:
     return " ".join(f"{capital(text)}." for text in said)
 
 
-PARTS: Mapping[str, Mapping[str, Template]] = {
+SCHEME_PARTS: Mapping[str, Mapping[str, Template]] = {
     "rotary_turns": {"turns": _turns},
     "rotary_positive": {"score": _score},
     "rotary_stretched": {"rules": _rules},

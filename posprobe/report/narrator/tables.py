@@ -1,4 +1,4 @@
-"""What is said of a table of positions on a line, where templates must choose."""
+"""What is said of tables, on a line and on a grid, where templates must choose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _invariance(f: AbsolutePosition) -> str:
     return f": distance explains {share}"
 
 
-PARTS: Mapping[str, Mapping[str, Template]] = {
+SEQUENCE_PARTS: Mapping[str, Mapping[str, Template]] = {
     "order": {
         "side": lambda f: "more" if f.cosine > f.chance else "less",
         "copies": lambda f: copied(f.copies),
