@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from posprobe.data import read_data
 from posprobe.number_format import Block, cell
 from posprobe.page import Evidence, Fact, Page, Row, Table, columns
 from posprobe.report.narrator import pictures, schemes as narrator
 from posprobe.report.table_page import versions
-
-#: Numbers of each encoding.
-NUMBERS: Mapping[str, str] = {
-    "half_width": "distance at which half of the fall is done",
-    "monotone_fraction": "steps that do not rise (share)",
-    "asymmetry": "variance that tells before from after (share)",
-    "translation_invariance": "variance by offset (share)",
-}
 
 
 def kernel_page(document: Block) -> Page:
@@ -63,10 +56,11 @@ def _answers(document: Block) -> Iterator[Evidence]:
 
 
 def _numbers(records: list[Block]) -> Table:
+    known = read_data("report/numbers.toml")["kernels"]
     rows: list[Row] = [
         ("kernel", *(narrator.KERNEL_OF[record["quantity"]] for record in records)),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
-        *((label, *(cell(r[key]) for r in records)) for key, label in NUMBERS.items()),
+        *((label, *(cell(r[key]) for r in records)) for key, label in known.items()),
     ]
     headings = columns("number", *(f"={record['label']}" for record in records))
     caption = "Kernels, the mean over heads; distances in positions."
