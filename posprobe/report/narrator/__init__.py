@@ -18,9 +18,10 @@ from posprobe.number_format import Block
 from posprobe.page import Picture
 from posprobe.report.narrator.words import Template, Words, capital, signed
 
-_TEXTS = read_data("report/narrator/answers.toml")
+#: What is said of each question, cause and null.
+TEXTS = read_data("report/narrator/answers.toml")
 #: Every question in at most five words, by its name, in the order of a page.
-ASKS: Mapping[str, str] = {name: told["ask"] for name, told in _TEXTS.items() if "ask" in told}
+ASKS: Mapping[str, str] = {name: told["ask"] for name, told in TEXTS.items() if "ask" in told}
 #: What drawings show, by what they are of and by their name.
 PICTURES: Mapping[str, Mapping[str, str]] = read_data("report/narrator/pictures.toml")
 #: Beside answers about a grid with outlier patches.
@@ -29,13 +30,7 @@ REPLACED = (
     "and column codes. All other numbers and figures are of the table as it is."
 )
 #: Null tables, by name.
-NULLS: Mapping[str, str] = {
-    "permuted": "random order",
-    "walk": "random walk",
-    "stationary": "stationary process",
-    "smooth": "smooth curve",
-    "surface": "no codes",
-}
+NULLS: Mapping[str, str] = TEXTS["nulls"]
 #: After a sentence whose yes does not stand among the other questions.
 AMONG_MANY = "Given the number of questions asked, this is not significant."
 
@@ -46,7 +41,7 @@ def templates() -> Mapping[tuple[str, str], str]:
     return {
         (name, reason): text
         for name in ASKS
-        for reason, text in _TEXTS[name].items()
+        for reason, text in TEXTS[name].items()
         if reason not in {"ask", "parts"}
     }
 
@@ -64,7 +59,7 @@ def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
 
 @cache
 def _parts(question: str) -> Mapping[str, Template]:
-    texts, shared = _TEXTS[question].get("parts", {}), _TEXTS["shared"]["parts"]
+    texts, shared = TEXTS[question].get("parts", {}), TEXTS["shared"]["parts"]
     made = (parts.get(question, {}) for parts in made_parts())
     return dict(ChainMap(*map(dict, made), texts, shared))
 
@@ -83,7 +78,7 @@ def sentence(answer: Answer) -> str:
 
 
 def _told(answer: Answer, reason: str) -> str:
-    shared: str | None = _TEXTS["shared"].get(reason)
+    shared: str | None = TEXTS["shared"].get(reason)
     template = shared or templates()[answer.question, reason]
     return signed(Words(_parts(answer.question), f=answer.facts).format(template))
 
@@ -92,7 +87,7 @@ def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
     from posprobe.report.narrator.causes import CAUSE_PARTS
 
-    texts = _TEXTS["causes"]
+    texts = TEXTS["causes"]
     causes = "; ".join(map(cause, found.causes))
     words = Words(CAUSE_PARTS, f=found, causes=causes)
     return signed(words.format(texts[found.kind], *found.numbers))

@@ -8,25 +8,13 @@ from collections.abc import Mapping, Sequence
 from posprobe.analyses.rotary_use import MIN_CONTEXTS, RotaryUse
 from posprobe.number_format import Block
 from posprobe.questions.rotary_use import Preferring
+from posprobe.report.narrator import TEXTS
 from posprobe.report.narrator.words import Template, percent, some
 
 #: What contexts are.
-SOURCES: Mapping[str, str] = {
-    "text": "of the text", "tokens": "of the token ids", "sampled": "sampled from the model",
-    "random": "of random tokens", "given": "",
-}  # fmt: skip
+SOURCES: Mapping[str, str] = TEXTS["sources"]
 #: Whether a layer ignores position, or why it was not measured.
-REASONS: Mapping[str, str] = {
-    "moves": "uses position",
-    "still": "ignores position",
-    "between": "can't tell: between the two thresholds",
-    "flat": "can't tell: logits are flat",
-    "no_rotation": "does not rotate",
-    "no_pairing": "not measured: no known rotation fits",
-    "not_finite": "not measured: NaN or infinity",
-    "other_keys": "not measured: keys are not chosen by distance",
-    "short_window": "not measured: too few distances",
-}
+REASONS: Mapping[str, str] = TEXTS["layers"]
 
 
 def _on(f: Preferring) -> str:
