@@ -44,7 +44,7 @@ from posprobe.measurements.model.attention import even_choice
 from posprobe.number_format import fine_percent
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.index import write_index
-from posprobe.report.narrator.questions import ASKS
+from posprobe.report.narrator import ASKS
 from posprobe.report.page import page_of as page_model, render
 from posprobe.report.screen import text as printed
 

@@ -20,7 +20,7 @@ from posprobe.layouts import Grid, Sequence
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Column
-from posprobe.report.narrator.models import PICTURES
+from posprobe.report.narrator import PICTURES
 from posprobe.report.page import page_of
 from posprobe.report.screen import text
 
@@ -37,7 +37,7 @@ def test_every_measurement_has_texts_numbers_and_figures(name: str) -> None:
     rows = list(measurement.rows(document))
     assert len({label for label, _ in rows}) == len(rows) > 0
     assert all(texts and all(texts.values()) for _, texts in rows)
-    assert all(PICTURES[drawing.name].endswith(".") for drawing in measurement.drawings)
+    assert all(PICTURES["model"][drawing.name].endswith(".") for drawing in measurement.drawings)
 
 
 def test_figures_have_one_name_each() -> None:

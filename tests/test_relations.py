@@ -9,6 +9,7 @@ import pytest
 import relations as made
 
 import posprobe as pp
+from posprobe.data import read_data
 from posprobe.encodings.precision import to_type
 from posprobe.relations import RULES, Ladder, Projections, relate_ladders, relate_tables
 from posprobe.relations.ladders import harm
@@ -37,6 +38,14 @@ def test_only_what_was_changed_is_called_different(
     alike = {cause for cause, rule in RULES.items() if rule.alike}
     for subject, cause, names in cases:
         assert (cause in alike) == (set(names) <= alike), (subject, cause, names)
+
+
+def test_every_cause_has_words_and_every_difference_a_headline() -> None:
+    told = read_data("report/narrator/checks.toml")["causes"]
+    assert set(told) == set(RULES)
+    assert {cause for cause, rule in RULES.items() if not rule.alike} <= {
+        cause for cause, words in told.items() if "head" in words
+    }
 
 
 def test_tables_without_relation_are_no_kin() -> None:

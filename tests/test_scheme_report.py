@@ -29,7 +29,7 @@ from posprobe.layouts import Grid, Sequence
 from posprobe.number_format import between, minus, show
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
-from posprobe.report.narrator.questions import ASKS
+from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.schemes import what_it_is
 from posprobe.report.page import render
 from posprobe.report.schemes import analyze_schemes

@@ -187,4 +187,4 @@ def test_a_period_is_said_to_change_where_the_phase_bends(bend: float, drifts: b
     values = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(16)[:2]
     values += gaussian(192, 16, seed=3) / 4
     table = centred(values)
-    assert bool(rotations.ask(View(table, seed=0)).facts.steady) != drifts
+    assert bool(rotations.ask_rotations(View(table, seed=0)).facts.steady) != drifts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections import Counter
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +18,7 @@ from posprobe import questions
 from posprobe.analyses import decide
 from posprobe.analyses.copies import Copies
 from posprobe.analyses.facts import Answer, Part, TooFew
+from posprobe.data import read_data
 from posprobe.questions import GRID, SEQUENCE, base, schemes
 from posprobe.questions.absolute_position import AbsolutePosition
 from posprobe.questions.axis_rotations import AxisRotations
@@ -36,10 +36,9 @@ from posprobe.questions.smooth import Smooth
 from posprobe.questions.winding import Winding
 from posprobe.report import narrator
 from posprobe.report.document import answer_block, findings_of
-from posprobe.report.narrator import causes, sentence, templates
+from posprobe.report.narrator import ASKS, causes, sentence, templates
 from posprobe.report.narrator.breaks import based_on
 from posprobe.report.narrator.lines import p_value
-from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.summary import clause, headline
 
 ALL = (*PLANTED, *SAMPLES)
@@ -62,11 +61,16 @@ def test_every_reason_has_a_template_and_no_template_is_without_a_reason() -> No
     assert listed == set(templates())
     assert {each.name for each in every_question()} == set(ASKS)
     assert all(len(asked.split()) <= 5 and asked.endswith("?") for asked in ASKS.values())
-    # Of two templates for one reason, one would never be told.
-    counts = Counter(
-        key for subject in narrator.SUBJECTS for key in narrator._module(subject).TEMPLATES
-    )
-    assert max(counts.values()) == 1
+
+
+def test_every_part_that_is_made_by_a_function_is_told() -> None:
+    texts = read_data("report/narrator/answers.toml")
+    for made_parts in narrator.made_parts():
+        for question, parts in made_parts.items():
+            told = " ".join([*map(str, texts[question].values()), str(texts["shared"]["parts"])])
+            # Of a text and a function of one name, one would never be told.
+            assert not set(parts) & set(texts[question].get("parts", ()))
+            assert all(re.search(rf"{{{name}[:}}]", told) for name in parts), question
 
 
 # --- templates and facts of any kind ---

@@ -11,8 +11,7 @@ import pytest
 import posprobe as pp
 from posprobe.analyses.history import AnswerHistory, SeamHistory
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.narrator import nearest, resizing, series
-from posprobe.report.narrator.questions import ASKS
+from posprobe.report.narrator import ASKS, nearest, resizing, series
 from posprobe.resizing.comparison import compare_ways
 from posprobe.resizing.facts import Against, Cost, Effect, Rule, Run, Turns, Way
 from posprobe.sweeps.fingerprints import Likeness, fingerprint, likeness

@@ -58,6 +58,8 @@ def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[
     ]
     if not a.records.keys() & b.records.keys():
         kinds = [" and ".join(side.records) for side in (a, b)]
+        if not all(kinds):
+            return [], [*missing, NotCompared("encoding", "no_encoding", "B" if kinds[0] else "A")]
         return [], [*missing, NotCompared("encoding", "other_kinds", " | ".join(kinds))]
     for kind in sorted({*a.records, *b.records}):
         one, other = a.records.get(kind, {}), b.records.get(kind, {})

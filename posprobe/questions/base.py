@@ -1,4 +1,4 @@
-"""What every question shares: its record, the levels, the rank p-value, and the shared nulls."""
+"""What every question shares: its record, levels, the rank p-value, nulls, and slow changes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from posprobe.questions.grids import unfit
 ONE_CODE = 0.03
 #: Shortest side that is asked; of two patches a code is hardly a sequence.
 MIN_SIDE = 3
-KEYS = ("budget.rows", "budget.columns")
+CODES_KEYS = ("budget.rows", "budget.columns")
 
 Lone: TypeAlias = Literal["", "row", "column"]
 
@@ -58,13 +58,13 @@ class RowsAndColumns:
         return {"row_share": self.row_share, "column_share": self.column_share}
 
 
-def ask(seen: View) -> Answer:
+def ask_rows_and_columns(seen: View) -> Answer:
     """Ask whether each patch is a row code plus a column code.
 
     By the additive model of a grid: how much more likely the table is with codes than without, held
     against tables drawn from the fit without them.
     """
-    if none := unfit("rows_and_columns", seen, KEYS, least=MIN_SIDE, prefix=""):
+    if none := unfit("rows_and_columns", seen, CODES_KEYS, least=MIN_SIDE, prefix=""):
         return none
     height, width = seen.shape
     found = seen.grid_model
@@ -78,11 +78,11 @@ def ask(seen: View) -> Answer:
         answer, reason = "no", "small"
     elif answer == "yes" and facts.lone:
         reason = "lone"
-    return Answer("rows_and_columns", answer, reason, facts, test, KEYS)
+    return Answer("rows_and_columns", answer, reason, facts, test, CODES_KEYS)
 
 
 ROWS_AND_COLUMNS = Question(
     "rows_and_columns",
-    ask,
+    ask_rows_and_columns,
     ("codes", "lone", "none", "small", "few_patches", "open", "narrow", "large"),
 )

@@ -142,8 +142,8 @@ def _place_by_copies(answers: Answers, seen: View) -> Answer | None:
 
 #: Of positions on a line.
 SEQUENCE: tuple[Correction[View], ...] = (
-    lambda own, _: ladder.by_formula(own["ladder"], own["closed_form"]),
-    lambda own, _: rotations.by_formula(own["rotations"], own["closed_form"], own["ladder"]),
+    lambda own, _: ladder.series_by_formula(own["ladder"], own["closed_form"]),
+    lambda own, _: rotations.lines_by_formula(own["rotations"], own["closed_form"], own["ladder"]),
     lambda own, _: rotations.by_winding(own["rotations"], own["winding"]),
     lambda own, _: winding.by_rotations(own["winding"], own["rotations"]),
     _smooth_by_rotations,

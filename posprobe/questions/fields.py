@@ -20,7 +20,7 @@ from posprobe.analyses.linear import displacements, grid_distances, leading, roo
 from posprobe.analyses.processes import fit_kernel
 from posprobe.analyses.views import LEVEL, View, units
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, verdict_of
-from posprobe.questions.grids import KEYS as NEIGHBOURS, draw_until, parts, unfit
+from posprobe.questions.grids import NEIGHBOUR_KEYS, draw_until, parts, unfit
 from posprobe.questions.low_dimensional import directions, participation
 from posprobe.questions.waves import SLIGHT
 
@@ -157,7 +157,7 @@ def smooth(seen: View) -> Answer:
     rows plus one of the columns; in both, successive steps are independent, and neighbours as
     similar as can be without smoothness.
     """
-    if none := unfit("smooth", seen, NEIGHBOURS, least=MIN_SIDE, most=AREA):
+    if none := unfit("smooth", seen, NEIGHBOUR_KEYS, least=MIN_SIDE, most=AREA):
         return none
     height, width = seen.shape
     # All columns: the leading directions of a rough field are smoother than it is.
@@ -197,7 +197,7 @@ def smooth(seen: View) -> Answer:
     reason = {"yes": "patch_surface", "no": "patch_rough"}.get(answer, "patch_open")
     # What so few steps call significant is no small cosine.
     test = against(facts.cosine, null, ("rough field", "walks")[nearest], p)
-    return Answer("smooth", answer, reason, facts, test, NEIGHBOURS)
+    return Answer("smooth", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
 def _bends(cells: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""What questions of grids share, and whether the place of a patch matters at all."""
+"""What questions of grids share; whether the place of a patch matters; row and column codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from posprobe.questions.base import LEAST_SHARE, Question, against, rank, too_fe
 ORDER_DRAWS = 199
 #: Patches from which it is denied that their place matters: fewer have too few neighbours.
 ENOUGH = 16
-KEYS = ("grid.neighbour_right", "grid.neighbour_below")
+NEIGHBOUR_KEYS = ("grid.neighbour_right", "grid.neighbour_below")
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def parts(
     return rows, columns, cells - rows[:, None] - columns
 
 
-def ask(seen: View) -> Answer:
+def ask_patch_order(seen: View) -> Answer:
     """Ask whether patches side by side are more, or less, similar than patches permuted."""
-    if none := unfit("order", seen, KEYS):
+    if none := unfit("order", seen, NEIGHBOUR_KEYS):
         return none
     height, width = seen.shape
     unit_rows = units(seen.points)
@@ -145,11 +145,11 @@ def ask(seen: View) -> Answer:
         answer, reason = "no", "patch_small"
     facts = PatchOrder(height, width, cosine, chance)
     test = replace(against(cosine, drawn, "permuted", p), null=chance)
-    return Answer("order", answer, reason, facts, test, KEYS)
+    return Answer("order", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
 ORDER = Question(
     "order",
-    ask,
+    ask_patch_order,
     ("patch_neighbours", "patch_none", "patch_open", "patch_small", "patch_large"),
 )

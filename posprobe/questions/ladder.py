@@ -24,7 +24,7 @@ SERIES, ROWS = 3, 64
 LONE = 0.25
 #: Sets of periods that are drawn at random, and rows of the tables that are drawn.
 SETS, DRAWN_ROWS = 9999, 512
-KEYS = ("sinusoid.base",)
+LADDER_KEYS = ("sinusoid.base",)
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class Ladder:
         return None if self.factor is None else {"factor": self.factor}
 
 
-def ask(seen: View) -> Answer:
+def ask_ladder(seen: View) -> Answer:
     """Ask whether the frequencies form a geometric ladder, against frequencies at random.
 
     Either the table resembles the sinusoid of one base more than of any other, beside draws of the
     fitted kernel; or the lines found are evenly spaced in the logarithm of their periods, beside as
     many drawn at random between the same ends.
     """
-    if few := too_few("ladder", seen, KEYS):
+    if few := too_few("ladder", seen, LADDER_KEYS):
         return few
     n = len(seen)
     lines = seen.turning.rotations
@@ -91,7 +91,7 @@ def ask(seen: View) -> Answer:
             test = _base_test(seen, fit.best)
             if test.p <= LEVEL:
                 facts = Ladder(len(lines), series=fits, fits=fits)
-                return Answer("ladder", "yes", "base", facts, test, KEYS)
+                return Answer("ladder", "yes", "base", facts, test, LADDER_KEYS)
     facts = Ladder(len(lines), similar=similar(seen), fits=fits)
     if len(lines) >= SERIES:
         return _even(seen, facts)
@@ -100,7 +100,7 @@ def ask(seen: View) -> Answer:
     if reason == "few" and not lines and n >= ROWS:
         answer, reason = "no", "none"
     # Nothing is tested, but it is among the questions that are asked.
-    return Answer("ladder", answer, reason, facts, Test(float(len(lines)), 1.0), KEYS)
+    return Answer("ladder", answer, reason, facts, Test(float(len(lines)), 1.0), LADDER_KEYS)
 
 
 def _even(seen: View, facts: Ladder) -> Answer:
@@ -125,7 +125,7 @@ def _even(seen: View, facts: Ladder) -> Answer:
     else:
         answer, reason = ("yes", "even") if p <= LEVEL else ("cannot tell", "open")
     test = against(off * steps, apart * steps, "random periods", p)
-    return Answer("ladder", answer, reason, facts, test, KEYS)
+    return Answer("ladder", answer, reason, facts, test, LADDER_KEYS)
 
 
 def _base_test(seen: View, best: float) -> Test:
@@ -150,7 +150,7 @@ def _base_test(seen: View, best: float) -> Test:
     return against(best, np.array(drawn), "smooth", p)
 
 
-def by_formula(ladder: Answer, closed_form: Answer) -> Answer | None:
+def series_by_formula(ladder: Answer, closed_form: Answer) -> Answer | None:
     """Say of a formula whose base was singled out that its frequencies are a series."""
     if ladder.yes or not closed_form.yes or getattr(ladder.facts, "fits", None) is None:
         return None
@@ -160,6 +160,6 @@ def by_formula(ladder: Answer, closed_form: Answer) -> Answer | None:
 
 LADDER = Question(
     "ladder",
-    ask,
+    ask_ladder,
     ("base", "even", "none", "few", "dense", "uneven", "random", "between", "open"),
 )

@@ -20,7 +20,7 @@ FEWER = 0.75
 FARTHEST = 1e-3
 #: Names of the nulls, in the order in which they are drawn.
 NULLS = ("stationary", "smooth", "walk")
-KEYS = ("pca.participation_ratio", "pca.top3")
+COMPONENT_KEYS = ("pca.participation_ratio", "pca.top3")
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class LowDimensional:
         }
 
 
-def ask(seen: View) -> Answer:
+def ask_low_dimensional(seen: View) -> Answer:
     """Ask whether the table has fewer directions than its smoothness alone gives.
 
     The nulls have independent columns, as many as the table: of the fitted kernel, of the smoothest
     one that reaches as far, or of a walk.
     """
-    if few := too_few("low_dimensional", seen, KEYS):
+    if few := too_few("low_dimensional", seen, COMPONENT_KEYS):
         return few
     n, d = seen.points.shape
     every = _every(seen.points)
@@ -76,10 +76,10 @@ def ask(seen: View) -> Answer:
         _expected(kernel.by_offset, d), every,
     )  # fmt: skip
     if d < 3:
-        return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=KEYS)
+        return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS)
     if half_length(seen.points) > n / STRETCHES:
         # Few independent stretches: any slow curve has few directions.
-        return Answer("low_dimensional", "cannot tell", "slow", facts, keys=KEYS)
+        return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
     # Of each draw, beside what its own kernel gives: so the tables' unit is that of the table.
     nulls = facts.expected * _drawn(seen, rows, kernel)
     p = max(_rank_of_fewer(facts.participation, null) for null in nulls)
@@ -90,7 +90,7 @@ def ask(seen: View) -> Answer:
     reason = {"yes": "fewer", "no": "not_fewer", "cannot tell": "open"}[answer]
     if facts.participation > FEWER * facts.expected:
         answer, reason = "no", "small" if p <= LEVEL else "not_fewer"
-    return Answer("low_dimensional", answer, reason, facts, test, KEYS)
+    return Answer("low_dimensional", answer, reason, facts, test, COMPONENT_KEYS)
 
 
 def _drawn(seen: View, rows: Floats, kernel: Kernel) -> Floats:
@@ -191,6 +191,6 @@ def _rank_of_fewer(found: float, drawn: Floats) -> float:
 
 LOW_DIMENSIONAL = Question(
     "low_dimensional",
-    ask,
+    ask_low_dimensional,
     ("fewer", "small", "not_fewer", "open", "slow", "few_columns"),
 )

@@ -1,4 +1,4 @@
-"""Whether the order of the rows matters at all, against the same rows permuted."""
+"""What is asked of a table on a line: whether order matters, it is smooth, of few components."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from posprobe.questions.waves import SLIGHT, ranks, slow_waves, variation
 ORDER_DRAWS = 10 * DRAWS
 #: Error of a mean of cosines in single precision.
 ROUNDING = 1e-6
-KEYS = ("similarity.centered.neighbour_mean", "spectrum.entropy")
+ORDER_KEYS = ("similarity.centered.neighbour_mean", "spectrum.entropy")
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Order:
         return self.cosine
 
 
-def ask(seen: View) -> Answer:
+def ask_order(seen: View) -> Answer:
     """Ask whether the order of the rows matters.
 
     Three numbers: the mean cosine of neighbouring rows; the greatest share of the spectrum in one
     frequency, which finds rotations whose neighbours are orthogonal; and how much of the distances
     from the middle, as ranks, is in their slowest four waves.
     """
-    if few := too_few("order", seen, KEYS):
+    if few := too_few("order", seen, ORDER_KEYS):
         return few
     unit_rows = units(seen.points)
     # Of the Gram matrix, a permutation needs the entries of neighbours alone.
@@ -108,7 +108,7 @@ def ask(seen: View) -> Answer:
     if reason in {"neighbours", "wave"} and small < LEAST_SHARE:
         answer, reason = "no", "small"
     test = replace(against(cosine, found[0, 1:], "permuted", p, times=3), null=chance)
-    return Answer("order", answer, reason, facts, test, KEYS)
+    return Answer("order", answer, reason, facts, test, ORDER_KEYS)
 
 
 def _waves(rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -121,6 +121,6 @@ def _waves(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 ORDER = Question(
     "order",
-    ask,
+    ask_order,
     ("neighbours", "wave", "norms", "norms_and_wave", "none", "open", "small", "winding", "copies"),
 )

@@ -1,4 +1,4 @@
-"""Which periodic components stand out of a smooth spectrum."""
+"""What goes round in a table on a line: periodic components, their series, and what winds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLIND = 0.25
 COHERENT = 1 / 6
 #: Held-out R² by which waves must be ahead of any smooth curve.
 AHEAD = 0.2
-KEYS = ("shift.rotations", "spectrum.lines")
+ROTATIONS_KEYS = ("shift.rotations", "spectrum.lines")
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Rotations:
         return self.alternating > self.hidden
 
 
-def ask(seen: View) -> Answer:
+def ask_rotations(seen: View) -> Answer:
     """Ask whether the table goes round in planes of its own, and in which periods."""
-    if few := too_few("rotations", seen, KEYS):
+    if few := too_few("rotations", seen, ROTATIONS_KEYS):
         return few
     n, d = seen.points.shape
     if n < FEWEST or d < 2:
-        return Answer("rotations", "cannot tell", "too_few", TooFew(n, d), keys=KEYS)
+        return Answer("rotations", "cannot tell", "too_few", TooFew(n, d), keys=ROTATIONS_KEYS)
     found = seen.turning
     facts = _facts(seen, found)
     test = _test(facts, found)
@@ -101,7 +101,7 @@ def ask(seen: View) -> Answer:
     else:
         reason = _without(facts, found)
         answer = "no" if reason in {"none", "preferred"} else "cannot tell"
-    return Answer("rotations", answer, reason, facts, test, KEYS)
+    return Answer("rotations", answer, reason, facts, test, ROTATIONS_KEYS)
 
 
 def _without(facts: Rotations, found: Turning) -> str:
@@ -150,7 +150,7 @@ def _test(facts: Rotations, found: Turning) -> Test:
     )
 
 
-def by_formula(rotations: Answer, closed_form: Answer, ladder: Answer) -> Answer | None:
+def lines_by_formula(rotations: Answer, closed_form: Answer, ladder: Answer) -> Answer | None:
     """Say of a formula or a geometric series that it is made of many lines.
 
     Too many, and too close to each other, for any to stand out.
@@ -203,6 +203,6 @@ def bridged(found: Bridging | None) -> Bridged | None:
 
 ROTATIONS = Question(
     "rotations",
-    ask,
+    ask_rotations,
     ("stand_out", "small", "none", "preferred", "dense", "few_rows", "unclear", "formula", "pace"),
 )

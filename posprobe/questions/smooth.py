@@ -24,7 +24,7 @@ GRADUAL = 0.2
 LINE, ALL_LINE, LINE_ROWS, UNLIKE = 0.1, 0.99, 32, 0.1
 #: Permutations of the places on a line: the least p-value, 1 / 491, stands alone among questions.
 LINE_DRAWS = 10 * DRAWS
-KEYS = ("similarity.centered.offset_profile",)
+SMOOTH_KEYS = ("similarity.centered.offset_profile",)
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class Smooth:
         return value if self.straight is None else value | {"straight": self.straight}
 
 
-def ask(seen: View) -> Answer:
+def ask_smooth(seen: View) -> Answer:
     """Ask whether the table bends gradually, or is a straight line.
 
     Steps over 1, 2, 4, ... positions are compared with the ones after them: those of a walk are
     independent, those of a smooth curve point the same way.
     """
-    if few := too_few("smooth", seen, KEYS):
+    if few := too_few("smooth", seen, SMOOTH_KEYS):
         return few
     n = len(seen)
     strides = [stride for stride in STRIDES if n >= 4 * stride + 4]
@@ -98,9 +98,9 @@ def ask(seen: View) -> Answer:
     if share > (ALL_LINE if answer == "yes" else LINE) and rank(share, drawn) <= LEVEL:
         reason = "line" if answer == "yes" else "noisy_line"
         test = against(share, drawn, "permuted", rank(share, drawn))
-        return Answer("smooth", "yes", reason, replace(facts, straight=share), test, KEYS)
+        return Answer("smooth", "yes", reason, replace(facts, straight=share), test, SMOOTH_KEYS)
     test = against(cosine, cosines[best, 1:], "walk", p)
-    return Answer("smooth", answer, reason, facts, test, KEYS)
+    return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
 
 
 def _cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
@@ -177,6 +177,6 @@ def _straight(seen: View, *, noise: bool) -> tuple[float, Floats]:
 
 SMOOTH = Question(
     "smooth",
-    ask,
+    ask_smooth,
     ("curve", "line", "noisy_line", "small", "not_smooth", "open", "rotations"),
 )

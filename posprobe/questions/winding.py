@@ -34,7 +34,7 @@ DRIFT = 1.3
 SAME_TURNS = 0.1
 #: Share of what winds from which a line of the spectrum has a part in it.
 MIXED = 0.1
-KEYS = ("winding.turns", "winding.pairs")
+WINDING_KEYS = ("winding.turns", "winding.pairs")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Winding:
         return value | {name: each for name, each in more.items() if each}
 
 
-def ask(seen: View) -> Answer:
+def ask_winding(seen: View) -> Answer:
     """Ask whether a pair of components goes round a centre.
 
     The number is ``turns * (1 - radius CV) * share`` of the pair where it is largest: many turns,
@@ -103,15 +103,15 @@ def ask(seen: View) -> Answer:
     n, d = seen.values.shape
     if n < MIN_ROWS or d < 2 or seen.constant:
         reason = "all_equal" if seen.constant and n >= MIN_ROWS else "too_few"
-        return Answer("winding", "cannot tell", reason, TooFew(n, d), keys=KEYS)
+        return Answer("winding", "cannot tell", reason, TooFew(n, d), keys=WINDING_KEYS)
     points = seen.values - seen.values.mean(axis=0)
     points = points / np.abs(points).max()
     value, pair, kept = strongest(points)
     if pair is None or value <= 0:
         # Nothing is below it: no draw need be made.
-        return Answer("winding", "no", "none", None, Test(0.0, 1.0), KEYS)
+        return Answer("winding", "no", "none", None, Test(0.0, 1.0), WINDING_KEYS)
     p, of, drawn = _drawn(points, value, seen.rng(11))
-    facts = _facts(pair, kept)
+    facts = _winding_facts(pair, kept)
     # What is drawn is told in turns, of a pair with as large a share and as even a distance.
     test = against(pair.turns, drawn * (pair.turns / value), of, p)
     answer: Verdict = "no"
@@ -125,7 +125,7 @@ def ask(seen: View) -> Answer:
         reason = "small"
     else:
         answer, reason = "yes", "turns"
-    return Answer("winding", answer, reason, facts, test, KEYS)
+    return Answer("winding", answer, reason, facts, test, WINDING_KEYS)
 
 
 def strongest(points: Floats) -> tuple[float, WindingPair | None, float]:
@@ -185,7 +185,7 @@ def _drawn(points: Floats, value: float, rng: np.random.Generator) -> tuple[floa
     return p, of, np.array(drawn[of])
 
 
-def _facts(pair: WindingPair, held: float) -> Winding:
+def _winding_facts(pair: WindingPair, held: float) -> Winding:
     period = pair.local_period
     lengths = turn_lengths(pair.phase)
     turn, changes = None, False
@@ -263,7 +263,7 @@ def _apart(facts: Winding, line: Rotation) -> float:
 
 WINDING = Question(
     "winding",
-    ask,
+    ask_winding,
     (
         "turns", "small", "part_turn", "smooth", "open", "none", "rotation", "mixed", "mixed_waves",
     ),

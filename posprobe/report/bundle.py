@@ -1,4 +1,4 @@
-"""The bundle: a folder with the data, the figures and the page, written whole or not at all."""
+"""The bundle: a folder with data, figures and a page, whole or not at all; a page of bundles."""
 
 from __future__ import annotations
 

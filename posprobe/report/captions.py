@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from posprobe.foreign import plain
 from posprobe.layouts import Grid
+from posprobe.report.narrator.captions import say
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -83,23 +84,15 @@ def table(table: PositionTable, limit: float, cells: int) -> str:
     """Say how to read the table itself; ``cells`` are drawn along an axis at most."""
     steps = {"position": -(-len(table) // cells), "dimension": -(-table.dim // cells)}
     left = " and ".join(f"one {what} in {step}" for what, step in steps.items() if step > 1)
-    return (
-        f"The position embeddings of {table.name} themselves, colours ending at ±{limit:.3g}, the "
-        "99th percentile of their size." + (f" Of each axis, {left} is drawn." if left else "")
-    )
+    text = say("table", r=table, limit=limit)
+    return f"{text} Of each axis, {left} is drawn." if left else text
 
 
 def heads(found: Mapping[str, Heads]) -> str:
     """Say how to read curves by distance."""
     first = next(iter(found.values()))
-    what = (
-        "What each head adds to the attention logits by the distance of key and query"
-        if first.quantity == "bias"
-        else "Cosine of each distance's vector with that of distance 0, by head"
-    )
-    less = ", less the head's mean in maps and stripes" if first.quantity == "bias" else ""
+    text = say(first.quantity)
     windows = [w for result in found.values() for w in result.window.tolist() if w == w]
-    text = f"{what}{less}."
     if windows:
         text += f" Effective windows: {min(windows):.3g} to {max(windows):.3g} positions."
     return text
@@ -113,16 +106,9 @@ def rotation(found: Mapping[str, Rotation]) -> str:
         for name, result in found.items()
         if result.target
     )
-    return (
-        "Wavelength of each rotated pair beside the context lengths, and the mean rotation by "
-        "distance (dashed: the shape of RoFormer's bound). " + (f"{lengths}." if lengths else "")
-    )
+    return say("rotation") + (f" {lengths}." if lengths else "")
 
 
 def slopes(record: LinearBias) -> str:
     """Say how to read linear biases."""
-    return (
-        "What each head subtracts from the attention logits by distance, on logarithmic axes; "
-        f"slopes from {record.slopes.max():.3g} to {record.slopes.min():.3g} per position. Dashed: "
-        "1 logit."
-    )
+    return say("slopes", most=record.slopes.max(), least=record.slopes.min())

@@ -1,4 +1,4 @@
-"""Two or more tables side by side: each analysed on its own rows, and their distances."""
+"""Two or more tables side by side: each analysed on its own rows, their distances, the page."""
 
 from __future__ import annotations
 

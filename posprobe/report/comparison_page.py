@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from posprobe.measurements import compared_numbers
 from posprobe.number_format import Block, cell, show
-from posprobe.page import Evidence, Fact, Line, Page, Picture, Row, Table, columns
-from posprobe.report.narrator import claim, compare as narrator
+from posprobe.page import Evidence, Fact, Line, Page, Row, Table, columns
+from posprobe.report.narrator import ASKS, claim, compare as narrator, pictures
 from posprobe.report.narrator.lines import lines
-from posprobe.report.narrator.questions import ASKS
 from posprobe.report.table_page import versions
 
 #: Numbers that a terminal prints unasked.
@@ -30,7 +29,7 @@ def comparison_page(document: Block) -> Page:
         lead=narrator.lead(tables),
         headline=narrator.headline(document["pairs"]),
         notes=(*narrator.rows_compared(document), *notes),
-        pictures=(_picture("similarity"), _picture("variance")),
+        pictures=pictures("tables", ("similarity", "variance")),
         subjects=tuple(table["label"] for table in tables),
         evidence=(*_pairs(document), *_answers(document), *_published(tables)),
         key=narrator.KEY,
@@ -45,12 +44,8 @@ def comparison_page(document: Block) -> Page:
 def _pairs(document: Block) -> Iterator[Evidence]:
     for place, pair in enumerate(document["pairs"]):
         line = narrator.pair_line(pair, f"pair-{place}")
-        drawn = () if place else (_picture("curves"), _picture("distances"))
+        drawn = () if place else pictures("tables", ("curves", "distances"))
         yield Evidence((line,), sentences=tuple(narrator.pair_sentences(pair)), pictures=drawn)
-
-
-def _picture(name: str) -> Picture:
-    return Picture(name, narrator.PICTURES[name])
 
 
 def _answers(document: Block) -> Iterator[Evidence]:

@@ -1,4 +1,4 @@
-"""Records as ``analysis.json`` has them: the one step at which facts get their words."""
+"""Answers to every question, and records as ``analysis.json`` has them: facts get their words."""
 
 from __future__ import annotations
 

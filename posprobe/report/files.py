@@ -2,7 +2,8 @@
 
 What is made lies in a hidden folder beside its place, named after a digest of its name and locked
 while its process lives. A process that was killed holds no lock: whoever writes to the same place
-next finishes what was complete and removes the rest.
+next finishes what was complete and removes the rest. A page ends with a comment that lists every
+file of its bundle with size and checksum: what in a folder posprobe did not write is not replaced.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was measured inside a model, with what is needed to repeat it."""
+"""What was measured inside a model, with what is needed to repeat it, and the page of the run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from posprobe.questions.models import Run
 from posprobe.questions.substitution import where_needed
 from posprobe.report.captions import caption
 from posprobe.report.document import Finding, answer_block, findings_of
-from posprobe.report.narrator import rotary
-from posprobe.report.narrator.models import PICTURES, run_of, summary
+from posprobe.report.narrator import PICTURES, rotary
+from posprobe.report.narrator.models import run_of, summary
 from posprobe.report.saved import Saved
 from posprobe.report.stored import FORWARD
 
@@ -175,7 +175,9 @@ class ForwardAnalysis(Saved):
             figure = builder(result, kind)(sheet, {self.name: result}, {})
             lay_out(figure)
         said = rotary.on(result) if isinstance(result, RotaryUse) else run_of(self.to_dict())
-        return PaperFigure(figure, caption(PICTURES[kind], f"{self.name}, {said}."), venue, span)
+        return PaperFigure(
+            figure, caption(PICTURES["model"][kind], f"{self.name}, {said}."), venue, span
+        )
 
     def _of(self) -> str:
         return repr(self.name)

@@ -8,7 +8,7 @@ from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.base import SINUSOID, WALKS, WHOLE, LabelledRow
 from posprobe.number_format import Block, lookup, show
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
-from posprobe.report.narrator import claim, models as narrator
+from posprobe.report.narrator import claim, models as narrator, pictures
 from posprobe.report.table_page import versions
 
 #: Figures that stand on the first screen, by what they are of: the first two that there are.
@@ -23,14 +23,13 @@ def forward_page(document: Block) -> Page:
     """Lay out the page of a run of a model: the answers, and what was measured."""
     told, made = document.get("verdict"), [name for name in MODEL if document.get(name) is not None]
     leading = [name for name, of in LEADING.items() if of in made][:SHOWN]
-    pictures = {
-        name: [
-            Picture(each.name, narrator.PICTURES.get(each.name, f"{MODEL[name].title}."))
-            for each in MODEL[name].drawings
-        ]
+    drawings = {
+        name: pictures(
+            "model", (each.name for each in MODEL[name].drawings), f"{MODEL[name].title}."
+        )
         for name in made
     }
-    every = [picture for found in pictures.values() for picture in found]
+    every = [picture for found in drawings.values() for picture in found]
     return Page(
         title=narrator.title(document["name"]),
         subject="what position does inside it",
@@ -41,7 +40,7 @@ def forward_page(document: Block) -> Page:
         else " ".join(finding["text"] for finding in document["findings"]),
         notes=tuple(narrator.notes(document)),
         pictures=tuple(picture for picture in every if picture.name in leading),
-        evidence=tuple(_evidence(document, pictures, leading)),
+        evidence=tuple(_evidence(document, drawings, leading)),
         key=narrator.KEY if told else "",
         numbers=_numbers(document, made),
         provenance=(Fact("reference", document["name"]), *versions(document["environment"])),
@@ -49,12 +48,12 @@ def forward_page(document: Block) -> Page:
 
 
 def _evidence(
-    document: Block, pictures: dict[str, list[Picture]], leading: list[str]
+    document: Block, drawings: dict[str, tuple[Picture, ...]], leading: list[str]
 ) -> Iterator[Evidence]:
     """Yield the answers with the figures of what they are of, and what answers nothing."""
     left = {
         name: tuple(each for each in found if each.name not in leading)
-        for name, found in pictures.items()
+        for name, found in drawings.items()
     }
     for answer in document.get("verdict", {}).get("answers", ()):
         # A figure stands beside the first answer that it shows.

@@ -1,4 +1,4 @@
-"""A page as one self-contained HTML file."""
+"""A page as one self-contained HTML file, with its numbers, and its script by its hash."""
 
 from __future__ import annotations
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from posprobe.data import read_data
 from posprobe.number_format import Block, cell
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
-from posprobe.report.narrator import schemes as narrator
+from posprobe.page import Evidence, Fact, Page, Row, Table, columns
+from posprobe.report.narrator import pictures, schemes as narrator
 from posprobe.report.table_page import versions
-
-#: Numbers of each encoding.
-NUMBERS: Mapping[str, str] = {
-    "half_width": "distance at which half of the fall is done",
-    "monotone_fraction": "steps that do not rise (share)",
-    "asymmetry": "variance that tells before from after (share)",
-    "translation_invariance": "variance by offset (share)",
-}
 
 
 def kernel_page(document: Block) -> Page:
@@ -31,9 +24,9 @@ def kernel_page(document: Block) -> Page:
             *narrator.positions_compared(document),
             *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
         ),
-        pictures=tuple(Picture(*each) for each in narrator.KERNEL_PICTURES.items()),
+        pictures=pictures("kernels", ("curves", "kernels")),
         subjects=labels,
-        evidence=(*_pairs(document), *_answers(document)),
+        evidence=(*_kernel_pairs(document), *_answers(document)),
         key=narrator.KERNEL_KEY,
         numbers=_numbers(records),
         provenance=(
@@ -43,11 +36,11 @@ def kernel_page(document: Block) -> Page:
     )
 
 
-def _pairs(document: Block) -> Iterator[Evidence]:
+def _kernel_pairs(document: Block) -> Iterator[Evidence]:
     for place, pair in enumerate(document["pairs"]):
         line = narrator.pair_line(pair, document["walk"], f"pair-{place}")
         said = tuple(narrator.pair_sentences(pair, document["walk"]))
-        drawn = () if place else (Picture("distances", narrator.DISTANCES),)
+        drawn = () if place else pictures("kernels", ("distances",))
         yield Evidence((line,), sentences=said, pictures=drawn)
 
 
@@ -63,10 +56,11 @@ def _answers(document: Block) -> Iterator[Evidence]:
 
 
 def _numbers(records: list[Block]) -> Table:
+    known = read_data("report/numbers.toml")["kernels"]
     rows: list[Row] = [
         ("kernel", *(narrator.KERNEL_OF[record["quantity"]] for record in records)),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
-        *((label, *(cell(r[key]) for r in records)) for key, label in NUMBERS.items()),
+        *((label, *(cell(r[key]) for r in records)) for key, label in known.items()),
     ]
     headings = columns("number", *(f"={record['label']}" for record in records))
     caption = "Kernels, the mean over heads; distances in positions."

@@ -1,4 +1,4 @@
-"""Encodings of any scheme side by side, by the kernel between positions that each induces."""
+"""Encodings of any scheme side by side, by the kernel that each induces, and their page."""
 
 from __future__ import annotations
 

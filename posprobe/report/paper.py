@@ -1,4 +1,4 @@
-"""A figure for a paper: one kind of drawing of one or more encodings, with its caption."""
+"""A figure for a paper: what each kind draws, of which records, with its caption."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from posprobe.analyses.result import numbers_of
 from posprobe.number_format import Block, cell
-from posprobe.page import Cell, Evidence, Fact, Page, Picture, Row, Table, columns
-from posprobe.report.narrator import resizing as narrator
+from posprobe.page import Cell, Evidence, Fact, Page, Row, Table, columns
+from posprobe.report.narrator import PICTURES, pictures, resizing as narrator
 from posprobe.report.table_page import versions
 from posprobe.resizing.facts import Effect, Rule
 
@@ -21,7 +21,7 @@ def ways_page(document: Block) -> Page:
         lead=narrator.ways_lead(table["layout"], document["to"]),
         headline=run["sentence"] if run else narrator.ways_headline(ways),
         notes=tuple(f"{how} is left out: {why}" for how, why in document["missing"].items()),
-        pictures=_pictures(narrator.WAY_PICTURES),
+        pictures=pictures("ways", PICTURES["ways"]),
         evidence=tuple(
             Evidence((narrator.way_line(way, run),), sentences=tuple(way["sentences"]))
             for way in ways
@@ -48,7 +48,7 @@ def rules_page(document: Block) -> Page:
         lead=narrator.rules_lead(document),
         headline=run["sentence"] if run else narrator.rules_headline(rules, document["pairs"]),
         notes=tuple(f"{name} is left out: {why}." for name, why in document["missing"].items()),
-        pictures=_pictures(narrator.RULE_PICTURES),
+        pictures=pictures("rules", PICTURES["rules"]),
         evidence=tuple(
             Evidence(
                 (narrator.rule_line(rule, document["pairs"], run),), sentences=(rule["sentence"],)
@@ -62,10 +62,6 @@ def rules_page(document: Block) -> Page:
             *versions(document["environment"]),
         ),
     )
-
-
-def _pictures(texts: Mapping[str, str]) -> tuple[Picture, ...]:
-    return tuple(Picture(name, text) for name, text in texts.items())
 
 
 def _table(rows: list[Row], names: Mapping[str, str]) -> Table:

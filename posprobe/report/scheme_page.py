@@ -3,54 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from posprobe.data import read_data
 from posprobe.figures.schemes import ALONE
 from posprobe.number_format import Block, between, cell, lookup, show
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.questions.schemes import kind_of
-from posprobe.report.narrator import claim, weights
-from posprobe.report.narrator.schemes import BETWEEN, DEPTH, KEYS, PICTURES, line, what_it_is
+from posprobe.report.narrator import PICTURES, claim, pictures, weights
+from posprobe.report.narrator.schemes import KEYS, line, what_it_is
 from posprobe.report.table_page import origin, tensor, versions
 
-#: What a number is called, and how it is written.
-Labels: TypeAlias = Mapping[str, tuple[str, str]]
-
-#: Numbers of an encoding, from its block.
-NUMBERS: Labels = {
-    "head_count": ("heads", "d"),
-    "base": ("base of the frequencies", "g"),
-    "head_dim": ("width of a head", "d"),
-    "rotated": ("numbers rotated", "d"),
-    "axes": ("axes (2 for patches)", "d"),
-    "step": ("step of the coordinate per position", ".3g"),
-    "window": ("window (positions)", "d"),
-    "rule": ("rule that stretches wavelengths", ""),
-    "rotation.attention_factor": ("factor on cosines and sines", ".3g"),
-    "rotation.pairs": ("pairs along an axis", "d"),
-    "rotation.shortest_wavelength": ("shortest wavelength (positions)", ".3g"),
-    "rotation.longest_wavelength": ("longest wavelength (positions)", ".3g"),
-    "rotation.training": ("training length (positions)", "d"),
-    "rotation.target": ("target length (positions)", "d"),
-    "rotation.never_turn_training": ("pairs that never turn, before scaling (share)", ".3g"),
-    "rotation.never_turn_target": ("pairs that never turn, as used (share)", ".3g"),
-    "rotation.first_negative": ("first distance of a negative mean rotation", "d"),
-    "rotation.searched": ("distances searched for it", "d"),
-    "reach": ("distance from which one value is shared", "d"),
-    "smoothness.structured": ("heads smoother than 95 % of permutations", "d"),
-}  # fmt: skip
-#: Numbers of every head.
-OF_HEADS: Mapping[str, str] = {
-    "slopes": "slope (logits per position)",
-    "heads.window": "keys that the bias spreads attention over",
-    "heads.half_width": "distance at which half of the fall is done",
-    "heads.asymmetry": "variance that tells before from after (share)",
-    "heads.monotone_fraction": "steps that do not rise (share)",
-    "heads.peak": "offset of the largest value",
-    "smoothness.correlation": "correlation of neighbouring distances",
-    "smoothness.p95": "the same, 95 % of permutations below",
-}
 #: Heads that have a column each where there is one encoding.
 MOST = 32
 
@@ -73,11 +37,11 @@ def scheme_page(document: Block) -> Page:
         notes=tuple(_gathered(notes, len(schemes))),
         pictures=(
             *_pictures(first),
-            *((Picture("kernels", BETWEEN),) if len(schemes) <= ALONE else ()),
+            *(pictures("encodings", ("kernels",)) if len(schemes) <= ALONE else ()),
         ),
         evidence=tuple(_evidence(document, others)),
         key=" ".join(KEYS[learned] for learned in dict.fromkeys(map(_learned, kinds))),
-        numbers=_numbers(schemes),
+        numbers=_all_numbers(schemes),
         provenance=(
             *origin(schemes[0]["source"]),
             *(
@@ -112,11 +76,11 @@ def _pictures(kind: str) -> Iterator[Picture]:
 
 def _evidence(document: Block, others: Sequence[str]) -> Iterator[Evidence]:
     """Yield the answers; drawings of ``others`` are not those of the first screen."""
-    pictures = {kind: tuple(_pictures(kind)) for kind in others}
-    depth: tuple[Picture, ...] = (Picture("depth", DEPTH),)
+    drawings = {kind: tuple(_pictures(kind)) for kind in others}
+    depth = pictures("encodings", ("depth",))
     for answer in document.get("verdict", {}).get("answers", ()):
         kind, _, what = answer["question"].partition("_")
-        drawn = pictures.pop(kind, ())
+        drawn = drawings.pop(kind, ())
         if what == "smooth":
             # Of both kinds there is one drawing over all encodings.
             drawn, depth = (*drawn, *depth), ()
@@ -151,13 +115,16 @@ def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
         yield Evidence((weights.horizon_line(found),), sentences=told)
 
 
-def _numbers(schemes: Sequence[Block]) -> Table:
+def _all_numbers(schemes: Sequence[Block]) -> Table:
     """Tabulate all numbers: a column for each encoding, or for each head of the only one."""
     rows: list[Row] = []
-    for key, (label, form) in NUMBERS.items():
+    known = read_data("report/numbers.toml")
+    for key, number in known["encodings"].items():
         found = [lookup(scheme, key) for scheme in schemes]
         if any(value is not None for value in found):
-            rows.append((label, *(cell(value, form) if form else cell(value) for value in found)))
+            rows.append(
+                (number["label"], *(cell(value, number.get("form", ".3g")) for value in found))
+            )
     if any(scheme.get("causal") for scheme in schemes):
         hidden = (_yes_or_no(scheme.get("causal")) for scheme in schemes)
         rows.append(("later keys hidden", *hidden))
@@ -174,7 +141,7 @@ def _numbers(schemes: Sequence[Block]) -> Table:
     if apart:
         names = ["all heads", *(f"head {head}" for head in range(heads))]
         rows = [(*row, *["–"] * heads) for row in rows]
-    for key, label in OF_HEADS.items():
+    for key, label in known["heads"].items():
         lists = [_of_heads(scheme, key) for scheme in schemes]
         if any(value is not None for values in lists for value in values):
             each = map(_entry, lists[0]) if apart else ()

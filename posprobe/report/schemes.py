@@ -1,4 +1,4 @@
-"""Every analysis of encodings that have no table, with what is needed to repeat it."""
+"""Every analysis of encodings that have no table, with what is needed to repeat it; the page."""
 
 from __future__ import annotations
 

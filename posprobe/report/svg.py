@@ -1,4 +1,4 @@
-"""Drawings made fit for a page: small rasters, ids of their own, colours of the theme."""
+"""Drawings for a page: small pieces of SVG, and those of matplotlib made fit for it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.views import view
 from posprobe.questions.base import SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
-from posprobe.questions.ladder import LADDER, by_formula
+from posprobe.questions.ladder import LADDER, series_by_formula
 from posprobe.report.narrator import sentence
 
 
@@ -108,11 +108,11 @@ def test_a_formula_whose_base_fits_needs_no_test() -> None:
     formula = CLOSED_FORM.ask(view(sinusoid(128, 32)))
     fits = LADDER.ask(view(sinusoid(128, 32)))
     unsure = fits.corrected("cannot tell", "among_many", "number of questions")
-    answer = by_formula(unsure, formula)
+    answer = series_by_formula(unsure, formula)
     assert answer is not None
     assert (answer.answer, answer.reason, answer.p) == ("yes", "base", None)
     assert answer.value["base"] == pytest.approx(1e4, rel=1e-3)
-    assert by_formula(fits, formula) is None
-    assert by_formula(asked("none"), formula) is None
-    assert by_formula(asked("too_few"), formula) is None
-    assert by_formula(unsure, CLOSED_FORM.ask(view(gaussian(64, 32)))) is None
+    assert series_by_formula(fits, formula) is None
+    assert series_by_formula(asked("none"), formula) is None
+    assert series_by_formula(asked("too_few"), formula) is None
+    assert series_by_formula(unsure, CLOSED_FORM.ask(view(gaussian(64, 32)))) is None

@@ -18,7 +18,13 @@ from posprobe.analyses.views import view
 from posprobe.questions.base import LEAST_SHARE, SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
 from posprobe.questions.ladder import LADDER
-from posprobe.questions.rotations import ROTATIONS, Rotations, bridged, by_formula, by_winding
+from posprobe.questions.rotations import (
+    ROTATIONS,
+    Rotations,
+    bridged,
+    by_winding,
+    lines_by_formula,
+)
 from posprobe.questions.winding import WINDING
 from posprobe.report.narrator import sentence
 
@@ -157,15 +163,15 @@ def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
     own, form, series = ROTATIONS.ask(seen), CLOSED_FORM.ask(seen), LADDER.ask(seen)
     assert not own.yes
     for first, second, by in ((form, series, "closed_form"), (asked("none"), series, "ladder")):
-        answer = by_formula(own, first, second)
+        answer = lines_by_formula(own, first, second)
         assert answer is not None
         assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
         assert answer.change is not None
         assert answer.change.by == by
         assert sentence(answer)
-    assert by_formula(own, asked("none"), asked("none")) is None
-    assert by_formula(asked("stand_out"), form, series) is None
-    assert by_formula(asked("too_few"), form, series) is None
+    assert lines_by_formula(own, asked("none"), asked("none")) is None
+    assert lines_by_formula(asked("stand_out"), form, series) is None
+    assert lines_by_formula(asked("too_few"), form, series) is None
 
 
 def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:

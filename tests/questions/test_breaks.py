@@ -17,12 +17,13 @@ from posprobe.analyses.result import plain as as_json
 from posprobe.analyses.seams import SpecialRow
 from posprobe.analyses.views import view
 from posprobe.arrays import positions
+from posprobe.data import read_data
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
 from posprobe.report.narrator import cause, sentence, templates
 from posprobe.report.narrator.breaks import based_on
-from posprobe.report.narrator.causes import CAUSES, copied
+from posprobe.report.narrator.causes import copied
 from posprobe.tables import PositionTable
 
 Floats = NDArray[np.float64]
@@ -197,7 +198,9 @@ def test_every_cause_is_reached_and_has_words() -> None:
         inputs = inputs_of(table)
         causes |= {*inputs.seams.reasons, *inputs.stretch.reasons}
         causes |= {each for row in inputs.seams.special for each in row.causes}
-    assert {each.kind for each in causes} == set(CAUSES) - {"together"}
+    assert {each.kind for each in causes} == set(
+        read_data("report/narrator/answers.toml")["causes"]
+    ) - {"together"}
     for each in causes:
         assert np.isfinite(each.numbers).all()
         assert "{" not in cause(each)

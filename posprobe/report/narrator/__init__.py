@@ -1,55 +1,67 @@
 """The one place that speaks: sentences of answers, from the facts that they follow from.
 
-A template belongs to a question and a reason. It is a format string, with ``f`` for the facts, or a
-function of them. What is written here, and only here, is what a reader reads; no rule reads it.
+A template belongs to a question and a reason; all of them stand in ``answers.toml``, with the parts
+of sentences that several share. Parts that must choose are functions of the facts, in the modules
+beside it. What is written here, and only here, is what a reader reads; no rule reads it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import import_module
-from typing import Any, TypeAlias
 
 from posprobe.analyses.facts import Answer, Cause
+from posprobe.data import read_data
 from posprobe.number_format import Block
-from posprobe.report.narrator.words import capital, signed
+from posprobe.page import Picture
+from posprobe.report.narrator.words import Template, Words, capital, signed
 
-#: A format string for ``f``, or a function of the facts.
-Template: TypeAlias = str | Callable[[Any], str]
-#: Modules with ``TEMPLATES``, by subject.
-SUBJECTS = ("models", "schemes", "tables", "rotations", "breaks", "grids")
-#: What any question may have to say.
-_SHARED: Mapping[str, Template] = {
-    "too_few": "There are too few rows or columns to tell ({f.rows} × {f.columns}).",
-    "all_equal": "All rows are equal.",
-}
+#: What is said of each question, cause and null.
+TEXTS = read_data("report/narrator/answers.toml")
+#: Every question in at most five words, by its name, in the order of a page.
+ASKS: Mapping[str, str] = {name: told["ask"] for name, told in TEXTS.items() if "ask" in told}
+#: What drawings show, by what they are of and by their name.
+PICTURES: Mapping[str, Mapping[str, str]] = read_data("report/narrator/pictures.toml")
 #: Beside answers about a grid with outlier patches.
 REPLACED = (
     "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
     "and column codes. All other numbers and figures are of the table as it is."
 )
 #: Null tables, by name.
-NULLS: Mapping[str, str] = {
-    "permuted": "random order",
-    "walk": "random walk",
-    "stationary": "stationary process",
-    "smooth": "smooth curve",
-    "surface": "no codes",
-}
+NULLS: Mapping[str, str] = TEXTS["nulls"]
 #: After a sentence whose yes does not stand among the other questions.
 AMONG_MANY = "Given the number of questions asked, this is not significant."
 
 
 @cache
-def templates() -> dict[tuple[str, str], Template]:
+def templates() -> Mapping[tuple[str, str], str]:
     """Return every template by question and reason, but for those that all questions share."""
-    return {key: text for subject in SUBJECTS for key, text in _module(subject).TEMPLATES.items()}
+    return {
+        (name, reason): text
+        for name in ASKS
+        for reason, text in TEXTS[name].items()
+        if reason not in {"ask", "parts"}
+    }
 
 
-def _module(subject: str) -> Any:
-    return import_module(f"{__name__}.{subject}")
+@cache
+def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
+    """Return the parts that are made by functions, by question: of each kind of subject."""
+    from posprobe.report.narrator import breaks, grids, models, rotations, schemes, tables
+
+    return (
+        models.MODEL_PARTS, schemes.SCHEME_PARTS, tables.SEQUENCE_PARTS, rotations.ROTATION_PARTS,
+        breaks.BREAK_PARTS, grids.GRID_PARTS,
+    )  # fmt: skip
+
+
+@cache
+def _parts(question: str) -> Mapping[str, Template]:
+    texts, shared = TEXTS[question].get("parts", {}), TEXTS["shared"]["parts"]
+    made = (parts.get(question, {}) for parts in made_parts())
+    return dict(ChainMap(*map(dict, made), texts, shared))
 
 
 def sentence(answer: Answer) -> str:
@@ -66,18 +78,24 @@ def sentence(answer: Answer) -> str:
 
 
 def _told(answer: Answer, reason: str) -> str:
-    template = _SHARED.get(reason) or templates()[answer.question, reason]
-    facts = answer.facts
-    return signed(template.format(f=facts) if isinstance(template, str) else template(facts))
+    shared: str | None = TEXTS["shared"].get(reason)
+    template = shared or templates()[answer.question, reason]
+    return signed(Words(_parts(answer.question), f=answer.facts).format(template))
 
 
 def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    words: str | Callable[[Cause], str] = _module("causes").CAUSES[found.kind]
-    if callable(words):
-        return words(found)
+    from posprobe.report.narrator.causes import CAUSE_PARTS
+
+    texts = TEXTS["causes"]
     causes = "; ".join(map(cause, found.causes))
-    return signed(words.format(*found.numbers, of=found.of, causes=causes))
+    words = Words(CAUSE_PARTS, f=found, causes=causes)
+    return signed(words.format(texts[found.kind], *found.numbers))
+
+
+def pictures(of: str, names: Iterable[str], other: str = "") -> tuple[Picture, ...]:
+    """Return drawings with what they show, or ``other`` where no words are known."""
+    return tuple(Picture(name, PICTURES[of].get(name, other)) for name in names)
 
 
 def claim(told: Block) -> str:

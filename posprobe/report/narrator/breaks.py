@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from posprobe.analyses.facts import Cause, Verdicts
 from posprobe.questions.breaks import Breaks, SpecialRows
-from posprobe.report.narrator import Template, cause
+from posprobe.report.narrator import cause
 from posprobe.report.narrator.words import (
+    Template,
     capital,
     hundredths,
     listed,
@@ -107,18 +108,7 @@ def based_on(found: Verdicts) -> str:
     )
 
 
-TEMPLATES: Mapping[tuple[str, str], Template] = {
-    ("special_rows", "found"): _outliers,
-    ("special_rows", "none"): "No outliers found.",
-    ("special_rows", "few"): "No outliers found, but one may be missed among {f.rows} positions.",
-    ("special_rows", "patch_found"): _outlier_patches,
-    ("special_rows", "patch_none"): "No outlier patches found.",
-    ("special_rows", "patch_few"): (
-        "No outlier patches found, but one may be missed among {f.rows} patches."
-    ),
-    ("special_rows", "undefined"): "Not determined: {f.undefined}.",
-    ("seams", "found"): _breaks,
-    ("seams", "none"): "No breaks found.",
-    ("seams", "few"): "No breaks found, but one may be missed among {f.rows} positions.",
-    ("seams", "undefined"): "Not determined: {f.undefined}.",
+BREAK_PARTS: Mapping[str, Mapping[str, Template]] = {
+    "special_rows": {"found": _outliers, "patches": _outlier_patches},
+    "seams": {"found": _breaks},
 }

@@ -1,8 +1,9 @@
-"""Texts beside figures of a table: what stands for one, how to read it, and why it is lacking."""
+"""Texts beside figures: how to read one, of what it is and how it was made, why it is lacking."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,11 @@ from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
+from posprobe.data import read_data
 from posprobe.layouts import Grid
 from posprobe.number_format import show
 from posprobe.report.narrator.rotary import no_heads
-from posprobe.report.narrator.words import listed, percent, some
+from posprobe.report.narrator.words import Words, either, listed, percent, some
 
 #: Components that a figure draws against position.
 COMPONENTS = 6
@@ -46,17 +48,19 @@ def baselines_caption(draws: int) -> str:
     return caption
 
 
+@cache
+def _texts() -> Mapping[str, str]:
+    return read_data("report/narrator/captions.toml")
+
+
+def say(figure: str, **names: Any) -> str:
+    """Fill the text of a figure."""
+    return Words({}, **names).format(_texts()[figure])
+
+
 def _axis_codes_caption(results: Mapping[str, AxisCodes]) -> str:
     (result,) = results.values()
-    rows, columns_ = (result.axes[name].share for name in ("rows", "columns"))
-    return (
-        "Leading principal components of the row code and the column code, the marginal means of "
-        f"the position embeddings of patches. They hold {rows:.1%} and {columns_:.1%} of the "
-        f"variance; {result.interaction_share:.1%} is interaction of row and column. Pairs of "
-        "components that go round are drawn in their plane, coloured from the first row or column "
-        "(open circle) to the last (black square), with their turns and their share of the code's "
-        "variance."
-    )
+    return say("axis_codes", r=result)
 
 
 def _bridging_caption(results: Mapping[str, Bridging]) -> str:
@@ -65,12 +69,7 @@ def _bridging_caption(results: Mapping[str, Bridging]) -> str:
     whose = f"held-out rows of positions {result.start + result.first} to {last}"
     if result.axes:
         whose = "held-out entries of the row code and of the column code"
-    return (
-        f"Share of the variance of {whose} that is predicted from the rest, by the width of "
-        "the gap: by a straight line across it, by the smooth part of the additive model, by the "
-        "whole model with its periodic components, and by one linear step. Smooth curves are "
-        "bridged to about their length scale, periodic components far beyond it."
-    )
+    return say("bridging", whose=whose)
 
 
 def _mosaic_caption(results: Mapping[str, Patches]) -> str:
@@ -82,24 +81,14 @@ def _mosaic_caption(results: Mapping[str, Patches]) -> str:
     nth = {2: "second", 3: "third"}.get(every, f"{every}th")
     tiles = "each patch" if every == 1 else f"every {nth} patch of a row and column"
     pooled = f" Cells are means of {block} × {block} patches." if block > 1 else ""
-    return (
-        f"Similarity of position embeddings of patches. One tile for {tiles}, arranged as in the "
-        "image; in a tile, the cosine of its patch with every patch of the image, its own cell "
-        "being 1. Mean centred cosine: "
-        f"{show(result.neighbour_right)} with the right neighbour, "
-        f"{show(result.neighbour_below)} with the one below, {show(result.elsewhere)} with "
-        f"patches of other rows and columns. The tiles show rows as stored, not centred.{pooled}"
-    )
+    return say("mosaic", r=result, tiles=tiles, pooled=pooled)
 
 
 def _norms_caption(results: Mapping[str, Norms]) -> str:
     (result,) = results.values()
-    count = len(result.outlier_rows)
-    return (
-        f"Euclidean norm of each position embedding: mean {result.norms.mean():.3g}, from "
-        f"{result.norms.min():.3g} to {result.norms.max():.3g}; {count or 'no'} "
-        f"row{'' if count == 1 else 's'} stand{'s' if count == 1 else ''} out."
-    )
+    norms, count = result.norms, len(result.outlier_rows)
+    outliers = f"{count or 'no'} {either(count, 'row stands|rows stand')} out"
+    return say("norms", mean=norms.mean(), low=norms.min(), high=norms.max(), outliers=outliers)
 
 
 def _needed(result: PCA, share: float) -> str:
@@ -109,42 +98,35 @@ def _needed(result: PCA, share: float) -> str:
 
 
 def _variance_caption(results: Mapping[str, PCA]) -> str:
-    text = (
-        "Share of the variance by principal component and its running sum"
-        if len(results) == 1
-        else "Running sum of the share of variance over principal components"
-    )
+    what = "Share of the variance by principal component and its running sum"
+    if len(results) > 1:
+        what = "Running sum of the share of variance over principal components"
     numbers = "; ".join(
         f"{name} stable rank {show(result.stable_rank)}, {_needed(result, 0.90)} "
         f"components for 90 % and {_needed(result, 0.99)} for 99 %"
         for name, result in results.items()
     )
-    return f"{text}, columns centred: {numbers}."
+    return say("variance", what=what, numbers=numbers)
+
+
+def _top(result: PCA, drawn: int) -> float:
+    return float(result.explained_variance_ratio[:drawn].sum())
 
 
 def _components_caption(results: Mapping[str, PCA]) -> str:
     (result,) = results.values()
     where = "maps of the grid" if isinstance(result.layout, Grid) else "functions of position"
     drawn = min(COMPONENTS, result.count)
-    top = float(result.explained_variance_ratio[:drawn].sum())
-    return (
-        f"The first {drawn} principal components of the position embeddings (columns centred; "
-        f"together {top:.1%} of the variance) as {where}; titles give each one's share. The "
-        "components of a random walk are sinusoids, too."
-    )
+    return say("components", drawn=drawn, top=_top(result, drawn), where=where)
 
 
 def _trajectory_caption(results: Mapping[str, PCA]) -> str:
     (result,) = results.values()
     drawn = min(3, result.count)
-    top = float(result.explained_variance_ratio[:drawn].sum())
-    text = f"Path of the positions through their first {drawn} principal components"
+    what = f"Path of the positions through their first {drawn} principal components"
     if isinstance(result.layout, Grid):
-        text = f"The patches in their first {drawn} principal components, one path per row"
-    return (
-        f"{text} (columns centred; {top:.1%} of the variance). White and black dots mark the "
-        "first and the last. The plane is drawn to scale, the three axes are not."
-    )
+        what = f"The patches in their first {drawn} principal components, one path per row"
+    return say("trajectory", what=what, top=_top(result, drawn))
 
 
 def _no_path(result: PCA) -> str:
@@ -160,12 +142,7 @@ def _shift_caption(results: Mapping[str, Shift]) -> str:
         more = f" and {len(turning) - PERIODS} more" if len(turning) > PERIODS else ""
         periods = ", ".join(turning[:PERIODS])
         rule = f"filled ones are rotations by our rule, with periods {periods}{more}"
-    return (
-        "Eigenvalues of the linear map from each position to the next, fitted to the first "
-        f"{result.rank} principal components; on the unit circle a mode keeps its amplitude, and "
-        f"labels are its period in positions; {rule}. Skill on held-out rows: "
-        f"{show(result.skill)} (1 is exact, 0 no better than no change or the mean row)."
-    )
+    return say("shift", r=result, rule=rule)
 
 
 def _similarity_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
@@ -178,30 +155,25 @@ def _similarity_caption(results: Mapping[str, Similarity], centred: bool | None 
     pooled = " and ".join(
         f"those of {name} means of {side} × {side}" for name, side in sides.items() if side > 1
     )
-    text = "Cosine similarity of every pair of position embeddings, on one range from -1 to 1"
+    rows = "; rows as stored, not centred"
     if centred:
-        text += "; the mean row subtracted"
+        rows = "; the mean row subtracted"
     elif len(results) == 1 and centred is None:
-        text += ": rows as stored, and after subtracting the mean row"
-    else:
-        text += "; rows as stored, not centred"
+        rows = ": rows as stored, and after subtracting the mean row"
     numbers = "; ".join(
         f"{name} {show(result.raw.neighbour_mean)} raw and "
         f"{show(result.centered.neighbour_mean)} centred"
         for name, result in results.items()
     )
     cells = f" Cells are pairs of positions, {pooled}." if pooled else ""
-    return f"{text}. Mean cosine of neighbouring positions: {numbers}.{cells}"
+    return say("similarity", rows=rows, numbers=numbers, cells=cells)
 
 
 def _profile_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
     first = next(iter(results.values()))
     treated = "as stored" if centred is False else "after subtracting the mean row"
     if isinstance(first.layout, Grid):
-        return (
-            "Mean cosine of position embeddings by the rows and columns between them, "
-            f"{treated}; no displacement is in the middle."
-        )
+        return say("profile_grid", treated=treated)
     shaded = "shaded: one standard deviation over pairs"
     which = treated
     if len(results) == 1:
@@ -211,19 +183,16 @@ def _profile_caption(results: Mapping[str, Similarity], centred: bool | None = N
         f"{name} {'undefined' if (share := r.raw.monotone_fraction) is None else f'{share:.1%}'}"
         for name, r in results.items()
     )
-    return (
-        f"Mean cosine of position embeddings by the offset between them, {which}. Share of steps "
-        f"away from a position, up to offset {WINDOW}, at which the raw cosine falls: {falls}."
-    )
+    return say("profile", which=which, window=WINDOW, falls=falls)
 
 
 def _comparison_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
     on_grid = isinstance(next(iter(results.values())).layout, Grid)
-    by = "by columns apart in a row" if on_grid else "by offset"
-    treated = "less the mean" if on_grid else "each dimension less its line, Hann window"
-    return (
-        f"{_similarity_caption(results, centred)} Below: mean cosine {by} after subtracting the "
-        f"mean row, and the share of power by frequency ({treated})."
+    return say(
+        "comparison",
+        similarity=_similarity_caption(results, centred),
+        by="by columns apart in a row" if on_grid else "by offset",
+        treated="less the mean" if on_grid else "each dimension less its line, Hann window",
     )
 
 
@@ -232,40 +201,24 @@ def _spectrogram_caption(results: Mapping[str, Spectrogram]) -> str:
     lines = "Circles: the fastest line above red noise."
     if np.isnan(result.fastest).all():
         lines = "No segment has a line above red noise."
-    return (
-        "Power of the position embeddings by position and frequency, summed over dimensions, in "
-        f"segments of {result.length} positions, {result.step} apart (each less its line, Hann "
-        f"window). {lines}"
-    )
+    return say("spectrogram", r=result, lines=lines)
 
 
 def _spectrum_caption(results: Mapping[str, Spectrum]) -> str:
     first = next(iter(results.values()))
-    treated = (
-        "two-dimensional transform of each dimension less its mean, over rings of equal frequency"
-        if isinstance(first.layout, Grid)
-        else f"each dimension less its {'line' if first.detrend == 'linear' else 'mean'}, "
-        f"{first.window.title()} window"
-    )
+    treated = say("spectrum_grid")
+    if not isinstance(first.layout, Grid):
+        less = "line" if first.detrend == "linear" else "mean"
+        treated = f"each dimension less its {less}, {first.window.title()} window"
     entropy = "; ".join(f"{name} {show(result.entropy)}" for name, result in results.items())
     what = "Power spectrum" if len(results) == 1 else "Share of power by frequency"
-    text = (
-        f"{what} of the position embeddings along positions, summed over dimensions ({treated}). "
-        f"Spectral entropy: {entropy}."
-    )
+    text = say("spectrum", what=what, treated=treated, entropy=entropy)
     if len(results) > 1 or first.threshold is None:
         return text
-    lines = ", ".join(f"{line.period:.3g}" for line in first.lines[:6])
-    above = (
-        f"Periods of the strongest lines above it: {lines} positions."
-        if lines
-        else "No line rises above it."
-    )
-    return (
-        f"{text} Dashed: red noise fitted to it; dotted: its 1 % level over all frequencies. "
-        f"{above} The other panel has each dimension's dominant frequency, fastest first, beside "
-        "the frequencies of the sinusoid of base 10,000."
-    )
+    above = "No line rises above it."
+    if lines := ", ".join(f"{line.period:.3g}" for line in first.lines[:6]):
+        above = f"Periods of the strongest lines above it: {lines} positions."
+    return f"{text} {say('spectrum_lines', above=above)}"
 
 
 def _winding_caption(results: Mapping[str, Winding]) -> str:
@@ -273,38 +226,21 @@ def _winding_caption(results: Mapping[str, Winding]) -> str:
     pair = result.pairs[0]
     first, second = (number + 1 for number in pair.components)
     last = result.start + len(result.scores) - 1
-    return (
-        f"Principal components {first} and {second} of positions {result.start} to {last} "
-        f"({pair.share:.1%} of their variance) go round their centre {pair.turns:.2f} times; "
-        "coloured by position, from the open circle to the black square. The period is that of "
-        "each tenth of them. Components of a random walk make 0.75 turns, so turns alone prove "
-        "nothing below one."
-    )
+    return say("winding", r=result, pair=pair, first=first, second=second, last=last)
 
 
 def _budget_caption(results: Mapping[str, Budget]) -> str:
     mean = [f"{name}: {percent(each.mean or 0.0)}" for name, each in results.items()]
     which = mean[0].partition(": ")[2] if len(mean) == 1 else listed(mean)
-    return (
-        "What the variance around the mean row is made of, by the additive model: the shares add "
-        f"up to 100 %. The mean row holds {which} of the sum of squares."
-    )
+    return say("budget", which=which)
 
 
 def _clock_caption(results: Mapping[str, Clock]) -> str:
     (result,) = results.values()
-    last = result.first + result.paths.shape[1] - 1
-    text = (
-        f"The rotations of positions {result.first} to {last}: the rows along the plane of each, "
-        "coloured by position."
-    )
-    if result.shared:
-        text += (
-            f" Circles that read one clock explain {percent(result.one or 0.0)} of what lies in "
-            f"these planes, circles of fixed periods {percent(result.fixed or 0.0)}. Below, the "
-            "speed of that clock."
-        )
-    return text
+    text = say("clock", r=result, last=result.first + result.paths.shape[1] - 1)
+    if not result.shared:
+        return text
+    return text + say("one_clock", one=result.one or 0.0, fixed=result.fixed or 0.0)
 
 
 def _no_wave(result: SinusoidFit) -> str:

@@ -1,4 +1,4 @@
-"""What is said of several tables, or encodings, side by side."""
+"""What is said of several tables or encodings side by side, and of the steps of a training run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from posprobe.analyses.facts import Shared, Verdict
 from posprobe.number_format import Block, show
 from posprobe.page import Line
+from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.lines import size
-from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.words import capital, listed, similarity, some
 
 #: Answers in the order in which they are told.
@@ -140,13 +140,6 @@ def citation(value: Block) -> str:
 
 #: What the answers about tables side by side are about.
 KEY = "By chance: 5–95 % of random walks with the same steps. Answers: each table's own rows."
-#: What drawings show, by name.
-PICTURES: Mapping[str, str] = {
-    "similarity": "Cosine of every pair of positions.",
-    "variance": "Running sum of the variance explained.",
-    "curves": "Mean centred cosine by offset, and share of power by frequency.",
-    "distances": "Distances of all pairs of tables.",
-}
 
 
 def lead(tables: Sequence[Block]) -> str:

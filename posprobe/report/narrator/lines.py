@@ -10,8 +10,7 @@ from typing import Any
 from posprobe.analyses.budget import LABELS
 from posprobe.number_format import Block, minus, period_of
 from posprobe.page import NONE, Line
-from posprobe.report.narrator import NULLS
-from posprobe.report.narrator.questions import ASKS
+from posprobe.report.narrator import ASKS, NULLS
 from posprobe.report.narrator.words import capital, hundredths, percent, some, two_figures
 
 #: How numbers of one measure are written.

@@ -16,13 +16,12 @@ from posprobe.number_format import (
     with_error,
 )
 from posprobe.page import NONE, Line
-from posprobe.questions.model_attention import First, Heads
-from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
+from posprobe.questions.model_attention import Heads
+from posprobe.questions.models import Kept, Layer, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
-from posprobe.report.narrator import Template, rotary
+from posprobe.report.narrator import ASKS, rotary
 from posprobe.report.narrator.lines import Form, held_against
-from posprobe.report.narrator.questions import ASKS
-from posprobe.report.narrator.words import capital, listed, some
+from posprobe.report.narrator.words import Template, capital, listed, some
 
 #: Why what came after an interruption was not measured.
 INTERRUPTED = "the run was interrupted"
@@ -44,99 +43,12 @@ def _explained(*layers: Layer | None, noise: bool = True) -> str:
     return f"Position explains {' and '.join(told)}." if told else ""
 
 
-def _before(f: Kept) -> str:
-    """Say what position explains at the first layer, where that can be told."""
-    said = _explained(f.first)
-    return f" {said}" if said else ""
+# Heads.
 
 
-def _no_direction(f: Kept) -> str:
-    noise = f" ({fine_percent(f.last.noise)} of the variance)" if f.last.noise else ""
-    told = f"At layer {f.last.layer}, no direction of position stands above sampling noise{noise}."
-    return told + _before(f)
-
-
-# Experiments.
-
-
-def _change(f: Changed) -> str:
-    return f"the last hidden states by {show(f.change, '.2g')} times their norm"
-
-
-def _permuting(f: Changed) -> str:
-    return f"Permuting the {'patches' if f.images else 'tokens'} changes {_change(f)}"
-
-
-def _without(f: Changed) -> str:
-    parts = "patches" if f.images else "tokens"
-    return f"With the position embedding set to 0, permuting the {parts} changes {_change(f)}"
-
-
-def _shifting(f: Changed) -> str:
-    return f"Shifting all positions by {f.shift} changes {_change(f)}"
-
-
-def _grey(f: Blank) -> str:
-    cosine = "" if f.cosine is None else (
-        f" (mean cosine with the position embedding {f.cosine:z.2f})"
-    )  # fmt: skip
-    return (
-        f"In a uniformly grey image, patches differ by {fine_percent(f.share)} of the squared "
-        f"norm at layer {f.layer}{cosine}"
-    )
-
-
-def _no_order(f: Changed) -> str:
-    return f"Without the position embedding, the model is permutation-invariant. {_without(f)}."
-
-
-def _changes(question: str, told: Callable[..., str]) -> dict[tuple[str, str], Template]:
-    """Say the same of a change, of a small one and of rounding."""
-    return {
-        (question, "changed"): lambda f: f"{told(f)}.",
-        (question, "slight"): lambda f: f"{told(f)}: more than rounding, but little.",
-        (question, "rounding"): lambda f: f"{told(f)}, which is within rounding.",
-    }
-
-
-# Directions and heads.
-
-
-def _overlap(f: Overlap) -> str:
-    return (
-        f"The {some(f.rank, 'leading position direction')} "
-        f"{'holds' if f.rank == 1 else 'hold'} {fine_percent(f.share or 0.0)} of the token "
-        f"variance; random subspaces hold {fine_percent(f.expected)} "
-        f"({fine_percent(f.low)} to {fine_percent(f.high)})."
-    )
-
-
-def _weights(f: Heads) -> str:
-    return "By their weights" + (", on the direct path" if f.layers > 1 else "")
-
-
-def _sharp(f: Heads) -> str:
+def _offsets(f: Heads) -> str:
     where = listed([f"{peak_name(each.offset)} ({each.heads})" for each in f.offsets])
-    often = "most often the " if f.kinds > len(f.offsets) else "the "
-    return (
-        f"{_weights(f)}, {f.heads} of {some(f.of, 'head')} "
-        f"{'pays' if f.heads == 1 else 'pay'} more than half of their attention at one offset: "
-        f"{often}{where}."
-    )
-
-
-def _sharpest(f: Heads) -> str:
-    return (
-        f"{_weights(f)}, the sharpest of {some(f.of, 'head')} pays {fine_percent(f.sharpest)} of "
-        f"its attention at one offset (equal logits: {fine_percent(f.uniform)})."
-    )
-
-
-def _to_first(f: First) -> str:
-    return (
-        f"In attention layer {f.layer}, the first position receives {fine_percent(f.attention)} of "
-        f"the attention of later positions (uniform attention: {fine_percent(f.uniform)})."
-    )
+    return f"{'most often the ' if f.kinds > len(f.offsets) else 'the '}{where}"
 
 
 # Other tables in the place of the model's own.
@@ -161,33 +73,20 @@ def _worth(scheme: str, measure: str, task: str | None) -> str:
     return f"what {_WORTH[scheme]} worth to {to}"
 
 
-_REMOVED = {
-    "table": "With the mean row in place of every row of {}",
-    "rotary": "Without rotation ({})",
-    "relative": "With the biases of every head at their mean ({})",
-}
-
-
-def _removed(f: Removal) -> str:
-    begin = _REMOVED[f.worth.scheme].format(f.worth.table)
+def _cost(f: Removal) -> str:
     cost = with_error(f.cost, f.error)
     if f.worth.measure == "loss":
         own = with_error(f.loss, f.loss_error)
         task = f.worth.task.replace(" ", "-")
-        return f"{begin}, the {task} loss changes by {cost} nats (unchanged: {own})."
+        return f"the {task} loss changes by {cost} nats (unchanged: {own})"
     if f.worth.measure == "divergence":
         others = percent_with_error(f.answers, f.answers_error)
-        return f"{begin}, outputs diverge by {cost} nats; {others} of the top answers change."
-    return f"{begin}, the last hidden states change by {cost} times their norm."
+        return f"outputs diverge by {cost} nats; {others} of the top answers change"
+    return f"the last hidden states change by {cost} times their norm"
 
 
 def _unit(f: Removal) -> str:
     return "of the norm of the states" if f.worth.measure == "states" else "nats"
-
-
-def _not_excluded(f: Removal) -> str:
-    most = show(f.most, ".2g")
-    return f"{_removed(f)} Within two standard errors it could be {most}, or nothing."
 
 
 def _keeps(f: Enough) -> str:
@@ -200,71 +99,23 @@ def _keeps(f: Enough) -> str:
     )
 
 
-def _best(f: Enough) -> str:
-    return f"{_keeps(f)}{f', the most of {f.of} tried' if f.of > 1 else ''}."
-
-
-TEMPLATES: Mapping[tuple[str, str], Template] = {
-    ("kept", "seen"): lambda f: _explained(f.first, f.last),
-    ("kept", "small"): lambda f: f"{_explained(f.first, f.last)} That is little.",
-    ("kept", "rounding"): lambda f: (
-        f"At layer {f.last.layer}, position adds nothing beyond rounding.{_before(f)}"
-    ),
-    ("kept", "noise"): _no_direction,
-    ("kept", "few_contexts"): lambda f: (
-        f"{_no_direction(f)} That is too much noise: take more contexts."
-    ),
-    ("kept", "noisy"): lambda f: (
-        f"At layer {f.last.layer}, more than half of what position seems to explain is sampling "
-        f"noise: take more contexts."
-    ),
-    ("kept", "equal_states"): lambda f: (
-        f"All hidden states at layer {f.last.layer} are equal.{_before(f)}"
-    ),
-    ("kept", "one_context"): "One context cannot separate position from content: take more.",
-    ("kept", "one_position"): "There is only one position.",
-    **_changes("order", _permuting),
-    **_changes("order_without", _without),
-    ("order_without", "rounding"): _no_order,
-    **_changes("absolute", _shifting),
-    ("absolute", "no_room"): "The contexts leave no room for a shift.",
-    ("apart", "less"): _overlap,
-    ("apart", "small"): lambda f: f"{_overlap(f)} That is less, but not half as little.",
-    ("apart", "chance"): _overlap,
-    ("apart", "more"): _overlap,
-    ("apart", "open"): _overlap,
-    ("apart", "no_room"): lambda f: (
-        f"{f.rank} position directions of {f.width} dimensions leave none to avoid."
-    ),
-    ("apart", "all_alike"): "All tokens, or all positions, are equal.",
-    ("heads", "sharp"): _sharp,
-    ("heads", "short"): lambda f: f"{_sharpest(f)} That is less than twice as much.",
-    ("heads", "even"): _sharpest,
-    ("heads", "no_peak"): lambda f: f"{_weights(f)}, no head of {f.of} prefers an offset.",
-    ("heads", "one_position"): "There is only one position.",
-    ("first", "most"): _to_first,
-    ("first", "less"): _to_first,
-    ("first", "no_layer"): "No layer has later positions that attend to the first.",
-    **_changes("blank", _grey),
-    ("blank", "no_states"): "All hidden states are 0.",
-    ("needed", "loses"): _removed,
-    ("needed", "gain"): lambda f: f"{_removed(f)} The model does better so.",
-    ("needed", "little"): lambda f: (
-        f"{_removed(f)} Two standard errors more would be below {show(f.small)} {_unit(f)}."
-    ),
-    ("needed", "small"): lambda f: f"{_removed(f)} A loss is certain, but it is small.",
-    ("needed", "open"): _not_excluded,
-    ("needed", "one_context"): lambda f: f"{_removed(f)} One context has no standard error.",
-    ("needed", "not_finite"): lambda f: (
-        f"{_REMOVED[f.worth.scheme].format(f.worth.table)}, the outputs are not finite."
-    ),
-    ("few", "enough"): lambda f: f"{_keeps(f)}.",
-    ("few", "less"): _best,
-    ("few", "open"): _best,
-    ("random", "enough"): lambda f: f"{_keeps(f)}.",
-    ("random", "less"): _best,
-    ("random", "open"): _best,
-    **rotary.TEMPLATES,
+_ENOUGH: Mapping[str, Template] = {
+    "keeps": _keeps,
+    "most": lambda f: f", the most of {f.of} tried" if f.of > 1 else "",
+}
+MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
+    "kept": {
+        "explained": lambda f: _explained(f.first, f.last),
+        # What position explains at the first layer, where that can be told.
+        "before": lambda f: f" {said}" if (said := _explained(f.first)) else "",
+        "noise": lambda f: "little" if f.last.noise else "",
+    },
+    "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
+    "heads": {"several": lambda f: "direct" if f.layers > 1 else "", "offsets": _offsets},
+    "needed": {"cost": _cost, "unit": _unit},
+    "few": _ENOUGH,
+    "random": _ENOUGH,
+    **rotary.ROTARY_PARTS,
 }
 
 
@@ -372,33 +223,6 @@ _CLAUSES: Mapping[str, Clause] = {
 
 # Answers in a line, and what stands above them, from the blocks of a document.
 
-#: What drawings show, by name.
-PICTURES: Mapping[str, str] = {
-    "attention": "Mean attention of every head by offset.",
-    "blank": "Norms of patches at some layers, and by layer the cosine with the table.",
-    "cosines": "Cosine of every pair of positions in what they add, at some layers.",
-    "effective": "Cosines of the rows that attention sees, and numbers before and after.",
-    "first": "What each head pays the first position and tokens that are no positions, by layer.",
-    "heads": "Logits of every head by offset.",
-    "layers": "Variance explained, relative norm and stable rank, by layer.",
-    "overlap": "Overlap of each token direction with the leading position directions.",
-    "paths": "Positions in the first two principal components of what they add, at some layers.",
-    "peaks": "How many heads prefer each offset.",
-    "permutation": "Relative change of the last hidden states when parts are permuted.",
-    "rotary_curves": (
-        "Mean logit of each head by distance: measured (solid), and predicted from mean queries "
-        "and keys (dashed). In the corner, the distance share."
-    ),
-    "rotary_usage": (
-        "Share of each head's strength, and of its curve, by rotary pair, fastest on top; the line "
-        "lies below the pairs that complete a turn."
-    ),
-    "shift": "Relative change of the last hidden states, and loss, by shift.",
-    "substitution": "Share of the worth of positions that each table in their place keeps.",
-    "substitution_attention": "Attention by distance, with each table in the model's place.",
-    "substitution_positions": "Cost by position, with some tables in the model's place.",
-    "words": "Mean attention of each head by offset, on one token repeated.",
-}
 #: What the answers are held against.
 KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces (5–95 %)."
 

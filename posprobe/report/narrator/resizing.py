@@ -190,19 +190,6 @@ def costs(f: Run) -> str:
 # What stands above and beside them, from the blocks of a document.
 
 
-#: What drawings show, by name.
-WAY_PICTURES: Mapping[str, str] = {
-    "cosines": "Centred cosine of every pair of rows, before and by way.",
-    "norms": "Row norm by position, before and by way.",
-    "losses": "Loss by position, before and by way.",
-}
-RULE_PICTURES: Mapping[str, str] = {
-    "wavelengths": "Wavelength of each pair by rule, and both lengths.",
-    "decay": "Mean rotation by distance and rule.",
-    "losses": "Loss by position, before and by rule.",
-}
-
-
 def ways_lead(old: Block, new: Block) -> str:
     """Say from which size to which a table is resized."""
     return f"from a {_layout(old)} to a {_layout(new)}"

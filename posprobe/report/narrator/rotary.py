@@ -8,26 +8,13 @@ from collections.abc import Mapping, Sequence
 from posprobe.analyses.rotary_use import MIN_CONTEXTS, RotaryUse
 from posprobe.number_format import Block
 from posprobe.questions.rotary_use import Preferring
-from posprobe.report.narrator import Template
-from posprobe.report.narrator.words import percent, some
+from posprobe.report.narrator import TEXTS
+from posprobe.report.narrator.words import Template, percent, some
 
 #: What contexts are.
-SOURCES: Mapping[str, str] = {
-    "text": "of the text", "tokens": "of the token ids", "sampled": "sampled from the model",
-    "random": "of random tokens", "given": "",
-}  # fmt: skip
+SOURCES: Mapping[str, str] = TEXTS["sources"]
 #: Whether a layer ignores position, or why it was not measured.
-REASONS: Mapping[str, str] = {
-    "moves": "uses position",
-    "still": "ignores position",
-    "between": "can't tell: between the two thresholds",
-    "flat": "can't tell: logits are flat",
-    "no_rotation": "does not rotate",
-    "no_pairing": "not measured: no known rotation fits",
-    "not_finite": "not measured: NaN or infinity",
-    "other_keys": "not measured: keys are not chosen by distance",
-    "short_window": "not measured: too few distances",
-}
+REASONS: Mapping[str, str] = TEXTS["layers"]
 
 
 def on(f: Preferring | RotaryUse) -> str:
@@ -51,36 +38,10 @@ def _range(least: float, most: float) -> str:
     return high if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
-def _counts(f: Preferring) -> str:
-    return (
-        f"{f.yes} of {some(f.heads, 'head')} {'has' if f.yes == 1 else 'have'} a preferred "
-        f"distance, {f.no} {'has' if f.no == 1 else 'have'} none, {f.open} can't be told."
-    )
-
-
-def _strength(f: Preferring) -> str:
-    if f.never is None:
-        return ""
-    return (
-        f" {percent(f.never)} of the strength of queries and keys lies in pairs that never turn "
-        f"within {f.positions:,} positions."
-    )
-
-
-def _told(f: Preferring) -> str:
-    return f"{_explains(f)}, {on(f)}. {_counts(f)}{_strength(f)}"
-
-
-TEMPLATES: Mapping[tuple[str, str], Template] = {
-    ("distance", "some"): _told,
-    ("distance", "open"): _told,
-    ("distance", "no_head"): _told,
-    ("distance", "few_contexts"): lambda f: (
-        f"{some(f.contexts, 'context')} of {f.length:,} tokens are too few to test a head: take "
-        f"{MIN_CONTEXTS} or more."
-    ),
-    ("distance", "even"): lambda f: f"No head tells keys apart, {on(f)}.",
-}
+ROTARY_PARTS: Mapping[str, Mapping[str, Template]] = {
+    "distance": {"on": on, "explains": _explains, "fewest": lambda _: str(MIN_CONTEXTS),
+                 "turning": lambda f: "" if f.never is None else "strength"},
+}  # fmt: skip
 
 
 def clause(f: Preferring) -> str:

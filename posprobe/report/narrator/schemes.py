@@ -11,9 +11,7 @@ from posprobe.number_format import Block, minus, show
 from posprobe.page import NONE, Line
 from posprobe.questions.schemes import (
     Falls,
-    Kernel,
     Ladder,
-    Left,
     Limit,
     Limits,
     Near,
@@ -26,17 +24,22 @@ from posprobe.questions.schemes import (
     Turns,
     kind_of,
 )
-from posprobe.report.narrator import Template
+from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.compare import walked
 from posprobe.report.narrator.lines import KEY, held_against
-from posprobe.report.narrator.questions import ASKS
-from posprobe.report.narrator.words import capital, hundredths, listed, percent, some, two_figures
+from posprobe.report.narrator.words import (
+    Template,
+    capital,
+    hundredths,
+    listed,
+    percent,
+    some,
+    two_figures,
+)
 from posprobe.schemes import POSITIONS
 
 #: Encodings that a sentence names, and that a headline does.
 NAMED, LEADING = 4, 2
-NO_LENGTH = "The configuration states no length."
-NO_ORDER = "Not applicable: no order of distances was found."
 #: What the values per distance are, and what has them.
 _NOUNS = {"bias": ("head", "heads"), "cosine": ("table of vectors", "tables of vectors")}
 #: Ratio of two half widths from which a reader sees that one curve is wider.
@@ -138,14 +141,6 @@ def _falls(f: Falls) -> str:
     return " ".join(said)
 
 
-def _left(f: Left) -> str:
-    return (
-        f"With equal contents, the head with the smallest slope gives a key {f.length:,} positions "
-        f"away {percent(f.left or 0)} of the nearest key's weight (50 % at "
-        f"{two_figures(f.halving)} positions)."
-    )
-
-
 # What was learned of each distance.
 
 
@@ -159,10 +154,6 @@ def _smooth(kind: str, f: Smooth) -> str:
         f"In {_count(kind, f.structured or 0, f.heads)}, neighbouring distances have more similar "
         f"{what} than in 95 % of permutations ({f.chance:.2g} expected by chance)."
     )
-
-
-def _equal(kind: str) -> str:
-    return f"The {'biases' if kind == 'bias' else 'cosines'} are the same at all distances."
 
 
 def _near(kind: str, f: Near) -> str:
@@ -231,71 +222,18 @@ def _limits(noun: str, f: Limits) -> str:
     return " ".join(f"{capital(text)}." for text in said)
 
 
-def _of_learned(kind: str) -> dict[tuple[str, str], Template]:
-    """Return the templates that biases and vectors share."""
-    noun = "bias" if kind == "bias" else "vector"
-    smooth, near = partial(_smooth, kind), partial(_near, kind)
-    return {
-        (f"{kind}_smooth", "smooth"): smooth,
-        (f"{kind}_smooth", "no_order"): smooth,
-        (f"{kind}_smooth", "weak"): smooth,
-        (f"{kind}_smooth", "computed"): (
-            "The values are computed from the distance, so they are smooth whatever was learned."
-        ),
-        (f"{kind}_smooth", "equal"): _equal(kind),
-        (f"{kind}_near", "most"): near,
-        (f"{kind}_near", "few"): near,
-        (f"{kind}_near", "open"): near,
-        (f"{kind}_near", "no_order"): NO_ORDER,
-        (f"{kind}_near", "equal"): _equal(kind),
-        (f"{kind}_limit", "shared"): partial(_limits, noun),
-        (f"{kind}_limit", "changing"): f"The {noun} changes up to the farthest distance.",
-    }
-
-
-# Kernels.
-
-
-def _kernel(text: str) -> Callable[[Kernel], str]:
-    return lambda f: f"{f.label}: {text.format(share=percent(f.value or 0))}."
-
-
-_FALLS = "the kernel does not rise in {share} of the steps away from distance 0"
-_OFFSET = "the offset explains {share} of the kernel's variance"
-_SIDES = "{share} of the variance differs between before and after"
-_FLAT = _kernel("the number is undefined")
-
-TEMPLATES: Mapping[tuple[str, str], Template] = {
-    ("rotary_turns", "all"): _turns,
-    ("rotary_turns", "never"): _turns,
-    ("rotary_turns", "no_length"): NO_LENGTH,
-    ("rotary_positive", "positive"): _score,
-    ("rotary_positive", "within"): _score,
-    ("rotary_positive", "not_searched"): _score,
-    ("rotary_positive", "no_length"): NO_LENGTH,
-    ("rotary_stretched", "changed"): _rules,
-    ("rotary_stretched", "unchanged"): _rules,
-    ("rotary_stretched", "no_rule"): "The configuration states no rule for longer contexts.",
-    ("alibi_near", "falls"): _falls,
-    ("alibi_reach", "half"): _left,
-    ("alibi_reach", "less"): _left,
-    ("alibi_reach", "no_length"): NO_LENGTH,
-    **_of_learned("bias"),
-    **_of_learned("cosine"),
-    ("bias_sides", "sided"): _sides,
-    ("bias_sides", "even"): _sides,
-    ("bias_sides", "no_order"): NO_ORDER,
-    ("bias_sides", "equal"): _equal("bias"),
-    ("kernel_falls", "falls"): _kernel(_FALLS),
-    ("kernel_falls", "rises"): _kernel(_FALLS),
-    ("kernel_falls", "undefined"): _FLAT,
-    ("kernel_offset", "decides"): _kernel(_OFFSET),
-    ("kernel_offset", "partly"): _kernel(_OFFSET),
-    ("kernel_offset", "mostly"): _kernel(_OFFSET),
-    ("kernel_offset", "undefined"): _FLAT,
-    ("kernel_sides", "even"): _kernel(_SIDES),
-    ("kernel_sides", "sided"): _kernel(_SIDES),
-    ("kernel_sides", "undefined"): _FLAT,
+SCHEME_PARTS: Mapping[str, Mapping[str, Template]] = {
+    "rotary_turns": {"turns": _turns},
+    "rotary_positive": {"score": _score},
+    "rotary_stretched": {"rules": _rules},
+    "alibi_near": {"falls": _falls},
+    "bias_smooth": {"smooth": partial(_smooth, "bias")},
+    "bias_near": {"near": partial(_near, "bias")},
+    "bias_sides": {"sides": _sides},
+    "bias_limit": {"limits": partial(_limits, "bias")},
+    "cosine_smooth": {"smooth": partial(_smooth, "cosine")},
+    "cosine_near": {"near": partial(_near, "cosine")},
+    "cosine_limit": {"limits": partial(_limits, "vector")},
 }
 
 
@@ -433,12 +371,6 @@ def pair_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
 
 #: What a kernel holds.
 KERNEL_OF = {"cosine": "cosine", "bias": "bias (logits)", "rotation": "mean rotation"}
-#: What drawings of kernels show, by name.
-KERNEL_PICTURES: Mapping[str, str] = {
-    "curves": "Standardised mean over heads by distance, 0 left out.",
-    "kernels": "Standardised kernel between positions, the diagonal left out.",
-}
-DISTANCES = "Correlation of the curves and alignment of the kernels, of all pairs."
 #: What the answers about kernels are about.
 KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
 
@@ -468,29 +400,6 @@ def positions_compared(document: Block) -> Iterator[str]:
 
 #: What an answer means, of what a configuration decides and of what was learned.
 KEYS: Mapping[bool, str] = {False: "From the configuration: exact.", True: f"Learned values: {KEY}"}
-#: By kind of encoding, what its drawings show, by name.
-PICTURES: Mapping[str, Mapping[str, str]] = {
-    "rotary": {
-        "rotation": "Wavelength of each pair beside the context, and mean rotation by distance.",
-    },
-    "alibi": {"slopes": "Penalty of each head by distance."},
-    "bias": {
-        "maps": "Bias by displacement, a map for each head.",
-        "mosaic": "Bias by displacement: a row for each encoding, a column for each head.",
-        "curves": "Bias by offset (key minus query), a panel for each head.",
-        "stripes": "Bias by offset (key minus query), a stripe for each head.",
-    },
-    "cosine": {
-        "maps": "Cosine with the vector of distance 0, by displacement.",
-        "mosaic": "Cosine with the vector of distance 0, by displacement, a row for each encoding.",
-        "curves": "Cosine with the vector of distance 0, by offset (key minus query).",
-        "stripes": "Cosine with the vector of distance 0, by offset, a stripe for each encoding.",
-    },
-}
-#: Of encodings of several layers.
-DEPTH = "Window and correlation of neighbouring distances of every head, by encoding."
-#: Of every pair of positions.
-BETWEEN = "Query (down) and key (across), the mean over heads; keys that are hidden are empty."
 
 
 def what_it_is(schemes: Sequence[Block]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe.analyses.history import AnswerHistory, SeamHistory
-from posprobe.report.narrator.questions import ASKS
+from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.words import listed, percent, some
 
 

@@ -9,7 +9,7 @@ from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.number_format import period_of
 from posprobe.questions.kind import Kind, kind_of
 from posprobe.report.narrator import causes
-from posprobe.report.narrator.rotations import components, matches, periods, turned
+from posprobe.report.narrator.rotations import components, matches, periods
 from posprobe.report.narrator.tables import STRAIGHT
 from posprobe.report.narrator.words import (
     capital,
@@ -19,6 +19,7 @@ from posprobe.report.narrator.words import (
     signed,
     some,
     spelled,
+    turned,
     two_figures,
 )
 

@@ -1,9 +1,13 @@
-"""Numbers, counts and lists in the words of a sentence."""
+"""Numbers, counts and lists in the words of a sentence, and templates that use them as formats."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from string import Formatter
+from typing import Any, TypeAlias
+
+from posprobe.number_format import fine_percent, period_of, show
 
 #: A hyphen in the place of a minus sign: before a number, and not within a name or an exponent.
 _HYPHEN = re.compile(r"(?<![\w.])-(?=\d)")
@@ -55,6 +59,31 @@ def some(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {plural or noun + ('es' if noun.endswith('ch') else 's')}"
 
 
+def number(value: Any) -> str:
+    """Write a number as a configuration would: whole where it is, with commas."""
+    if isinstance(value, list | tuple):
+        return " × ".join(map(number, value))
+    if not isinstance(value, int | float):
+        return str(value)
+    if abs(value - round(value)) < 1e-4 * max(abs(value), 1e-9) and abs(value) < 1e15:
+        return f"{round(value):,}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def either(value: Any, words: str) -> str:
+    """Choose between the words on both sides of a bar: those before it where there is one."""
+    one, _, several = words.partition("|")
+    return one if (len(value) if isinstance(value, Sequence) else value) == 1 else several
+
+
+def turned(turns: float) -> str:
+    """Count turns, near one to the hundredth."""
+    # Near one turn, which is where the answer changes, a tenth is too coarse.
+    if turns < 1:
+        return f"{min(turns, 0.99):.2f} turns"
+    return f"{turns:.2f} turns" if turns < 1.5 else f"{turns:.{1 if turns < 10 else 0}f} turns"
+
+
 def spelled(count: int) -> str:
     """Return a small number as a word."""
     return _NUMBERS[count] if count < len(_NUMBERS) else f"{count:,}"
@@ -98,3 +127,49 @@ def patches(numbers: Sequence[int], width: int) -> str:
     if len(places) == 1:
         return f"the patch in row {places[0][0]} and column {places[0][1]}"
     return f"the patches {listed([f'({y}, {x})' for y, x in places], _NAMED)} (row, column)"
+
+
+#: A format string for the names that it is given, or a function of the facts.
+Template: TypeAlias = str | Callable[[Any], str]
+#: What may stand after the colon of a template's field, with words of its own after a space.
+FORMS: Mapping[str, Callable[..., str]] = {
+    "capital": capital, "either": either, "fine_percent": fine_percent, "lower": str.lower,
+    "number": number, "percent": percent, "period_of": period_of, "rounded": rounded, "show": show,
+    "similarity": similarity, "some": some, "spelled": spelled, "turned": turned,
+    "two_figures": two_figures,
+}  # fmt: skip
+
+
+class Words(Formatter):
+    """Fills templates: a field is one of the names, or a part of the sentence.
+
+    Parameters
+    ----------
+    parts
+        By name, templates of parts, or functions of the facts ``f``. The format ``part`` stands for
+        the part that the value names, and for nothing where it names none.
+    names
+        What fields may name.
+    """
+
+    def __init__(self, parts: Mapping[str, Template], **names: Any) -> None:
+        self.parts, self.names = parts, names
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Any) -> Any:
+        """Return the argument of a number, what a name names, or the part of a sentence."""
+        del kwargs
+        if isinstance(key, int):
+            return args[key]
+        if key in self.names:
+            return self.names[key]
+        part = self.parts[key]
+        return self.format(part) if isinstance(part, str) else part(self.names["f"])
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """Write a value by one of `FORMS`, as a part that it names, or as Python does."""
+        name, _, words = format_spec.partition(" ")
+        if name == "part":
+            return str(self.get_value(value, (), {})) if value else ""
+        if name in FORMS:
+            return FORMS[name](value, words) if words else FORMS[name](value)
+        return format(value, format_spec)
