@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidTable, MissingExtra, UsageError
 from posprobe.layouts import Layout, Sequence
 from posprobe.progress import importing
-from posprobe.real_numbers import real_numbers
-from posprobe.tables import PositionTable
+from posprobe.tables import PositionTable, real_numbers
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from posprobe.foreign import plain
+from posprobe.errors import MissingExtra
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,3 +69,22 @@ def card(title: str, facts: Mapping[str, object]) -> str:
         for key, value in facts.items()
     )
     return f"<table><caption>{escape(plain(title))}</caption>{cells}</table>"
+
+
+def to_frame(columns: Mapping[str, Any]) -> Any:
+    """Make a data frame of pandas, or of polars where that alone is installed.
+
+    Parameters
+    ----------
+    columns
+        Arrays or lists of equal length by name.
+
+    Raises
+    ------
+    MissingExtra
+        If neither is installed.
+    """
+    for name in ("pandas", "polars"):
+        if find_spec(name):
+            return import_module(name).DataFrame(dict(columns))
+    raise MissingExtra("a data frame needs pandas or polars: pip install pandas.")

@@ -4,7 +4,7 @@ Every message says what went wrong, where (file, tensor, shape) and what to do n
 line prints the message and exits with ``exit_code``; anything else that is raised is a bug.
 """
 
-from posprobe.foreign import plain
+from posprobe.text import plain
 
 #: The exit code where memory ran out, which is nobody's error.
 OUT_OF_MEMORY = 8
@@ -26,7 +26,7 @@ class PosprobeError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """Return the message; what it quotes is shown by `posprobe.foreign.plain`."""
+        """Return the message; what it quotes is shown by `posprobe.text.plain`."""
         return plain(super().__str__())
 
 

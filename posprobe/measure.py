@@ -11,7 +11,7 @@ from posprobe import forward
 from posprobe.analyses.result import Result
 from posprobe.arrays import Device, device_name
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
-from posprobe.families.runnable import model_source
+from posprobe.families.read import model_source
 from posprobe.forward.models import first_device, says_timm
 from posprobe.measurements.model import MODEL, Contexts, ModelInputs
 from posprobe.measurements.model.base import TAKES_IMAGES, Material, read_material

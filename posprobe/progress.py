@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from posprobe.foreign import plain
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress, Task

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.drawable import Drawable, line
-from posprobe.encodings.build import whole
 from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
+from posprobe.encodings.tables import whole
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.sources import Source

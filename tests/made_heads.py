@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import save_file
 
 from posprobe.analyses.head_logits import HeadLogits, head_logits
-from posprobe.families.weights import LayerHeads
+from posprobe.families.layers import LayerHeads
 
 logs: Any = transformers.utils.logging
 logs.disable_progress_bar()

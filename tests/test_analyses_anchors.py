@@ -14,7 +14,7 @@ from sklearn import decomposition
 from sklearn.metrics.pairwise import cosine_similarity
 
 import posprobe as pp
-from posprobe.encodings.sinusoidal import frequencies
+from posprobe.encodings.tables import frequencies
 from posprobe.samples import tables
 from posprobe.tables import PositionTable
 

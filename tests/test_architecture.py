@@ -19,34 +19,28 @@ import posprobe
 
 ROOT = Path(posprobe.__file__).parent
 BASE = {
-    "arrays", "data", "drawable", "errors", "foreign", "frames", "layouts", "progress",
-    "opening", "quantisation", "readers", "real_numbers", "reference", "schema",
+    "text", "arrays", "data", "drawable", "errors", "layouts", "progress",
+    "opening", "readers", "reference", "schema",
     "sources", "tables",
 }  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
 ALLOWED: Mapping[str, set[str]] = {
     "_version": set(),
+    "text": set(),
     "data": set(),
-    "foreign": set(),
-    "errors": {"foreign"},
-    "number_format": set(),
+    "errors": {"text"},
     "page": set(),
     "schema": set(),
-    "drawable": {"foreign"},
-    "frames": {"errors"},
+    "drawable": {"errors", "text"},
     "layouts": {"errors", "schema"},
-    "progress": {"foreign"},
+    "progress": {"text"},
     "opening": set(),
-    "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": {"data"},
-    "sources": {"quantisation", "schema"},
-    "real_numbers": {"errors"},
-    "tables": {
-        "drawable", "errors", "foreign", "frames", "layouts", "real_numbers", "schema", "sources",
-    },
-    "arrays": {"errors", "layouts", "progress", "real_numbers", "tables"},
+    "sources": {"schema"},
+    "tables": {"drawable", "errors", "layouts", "schema", "sources", "text"},
+    "arrays": {"errors", "layouts", "progress", "tables"},
     "reference": {"errors", "readers"},
     "settings": {"errors"},
     "samples": {"errors"},
@@ -67,23 +61,23 @@ ALLOWED: Mapping[str, set[str]] = {
     "sweeps.fingerprints": {*BASE, "relations"},
     "report.narrator": {
         *BASE, "analyses", "figures", "questions", "relations", "resizing.facts", "schemes",
-        "sweeps.fingerprints", "number_format", "page",
+        "sweeps.fingerprints", "page",
     },
     "nulls": {*BASE, "analyses", "documents", "encodings"},
     "schemes": {*BASE, "encodings"},
     "forward": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings",
     },
-    "figures": {*BASE, "analyses", "encodings", "nulls", "number_format", "schemes"},
+    "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "measurements": {
-        *BASE, "analyses", "encodings", "figures", "number_format", "nulls", "report.narrator",
+        *BASE, "analyses", "encodings", "figures", "nulls", "report.narrator",
     },
     "measurements.model": {
-        *BASE, "analyses", "families", "figures", "number_format", "forward", "measurements",
+        *BASE, "analyses", "families", "figures", "forward", "measurements",
         "nulls", "report.narrator",
     },
     "report": {
-        *BASE, "analyses", "documents", "encodings", "figures", "number_format",
+        *BASE, "analyses", "documents", "encodings", "figures",
         "measurements", "measurements.model", "nulls", "page", "questions", "report.narrator",
         "resizing.facts", "schemes",
     },
@@ -98,12 +92,12 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
-        "number_format", "forward", "measurements.model", "report", "report.narrator",
+        "forward", "measurements.model", "report", "report.narrator",
         "resizing.facts", "samples", "schemes",
     },
     "sweeps": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",
-        "number_format", "measurements", "nulls", "page", "questions", "report", "report.narrator",
+        "measurements", "nulls", "page", "questions", "report", "report.narrator",
         "schemes", "sweeps.fingerprints",
     },
     "cli": {

@@ -37,7 +37,7 @@ from posprobe.analyses.result import as_block
 from posprobe.errors import (
     UsageError,
 )
-from posprobe.families.weights import load_heads
+from posprobe.families.layers import load_heads
 from posprobe.forward import (
     attend,
     load_model,

@@ -13,7 +13,7 @@ from posprobe.analyses.axis_codes import axis_codes
 from posprobe.analyses.grid import grid
 from posprobe.analyses.result import as_block
 from posprobe.analyses.winding import winding
-from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.encodings.tables import sincos2d
 from posprobe.families import load
 from posprobe.figures.axis_codes import axis_codes_figure, plot_axis_codes
 from posprobe.figures.sheet import Sheet

@@ -93,7 +93,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
 def test_text_too_long_for_memory_is_refused_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posprobe.checkpoints.csvfile.MAX_TEXT", 10)
+    monkeypatch.setattr("posprobe.checkpoints.arrayfiles.MAX_TEXT", 10)
     (tmp_path / "long.csv").write_text("1,2\n" * 3)
     with pytest.raises(InvalidCheckpoint, match=r"12 bytes of text; up to 10 are read.*\.npy"):
         pp.load(str(tmp_path / "long.csv"))

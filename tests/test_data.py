@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from posprobe.data import read_data
-from posprobe.families import TableRule, layer_rules, registry, relative
+from posprobe.families import TableRule, layers, registry, relative
 from posprobe.figures.venues import venues
 from posprobe.report import published
 
@@ -37,7 +37,7 @@ RECORDS: Mapping[str, Iterable[Any]] = {
     "published values": published.published(),
     "models of published values": published._models().values(),
     "relative positions": relative.rules(),
-    "layers": layer_rules.rules(),
+    "layers": layers.rules(),
     "venues": venues().values(),
 }
 

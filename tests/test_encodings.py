@@ -18,7 +18,7 @@ from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositi
 from transformers.models.videoprism.modeling_videoprism import create_sinusoidal_positions
 
 from posprobe.encodings import frequencies, sincos2d, sine_ladder, sinusoidal, translation_matrix
-from posprobe.encodings.sinusoidal import Order
+from posprobe.encodings.tables import Order
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Sequence
 

@@ -23,7 +23,7 @@ from matplotlib.image import AxesImage
 import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.drawable import Drawable
-from posprobe.encodings.sinusoidal import frequencies
+from posprobe.encodings.tables import frequencies
 from posprobe.figures import builder, report_figures, style
 from posprobe.figures.common import FLOOR, MAX_CELLS, one_each, pooled
 from posprobe.figures.grid import MAX_TILES, mosaic

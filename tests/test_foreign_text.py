@@ -17,11 +17,11 @@ import pytest
 from made_tables import as_table, walk
 
 import posprobe as pp
-from posprobe.cli.messages import set_up_logging
+from posprobe.cli.process import set_up_logging
 from posprobe.errors import PosprobeError
-from posprobe.foreign import plain, plain_json
 from posprobe.report import to_json
 from posprobe.report.screen import text as terminal
+from posprobe.text import plain, plain_json
 
 #: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
 NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"

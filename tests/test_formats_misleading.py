@@ -20,7 +20,7 @@ from made_large import array
 
 from posprobe.checkpoints import open_local
 from posprobe.checkpoints.base import TensorInfo
-from posprobe.checkpoints.keras_config import position_layers
+from posprobe.checkpoints.hdf5file import position_layers
 from posprobe.errors import InvalidCheckpoint
 
 

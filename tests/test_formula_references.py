@@ -17,7 +17,7 @@ from posprobe.encodings import (
     sincos2d,
     sinusoidal,
 )
-from posprobe.encodings.build import MAX_SIZE
+from posprobe.encodings.tables import MAX_SIZE
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.layouts import Grid

@@ -41,12 +41,12 @@ from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.attention import even_choice
-from posprobe.number_format import fine_percent
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.index import write_index
 from posprobe.report.narrator import ASKS
 from posprobe.report.page import page_of as page_model, render
 from posprobe.report.screen import text as printed
+from posprobe.text import fine_percent
 
 mpl.use("agg")
 LIMIT = 2_000_000

@@ -22,11 +22,11 @@ from posprobe.analyses.subspaces import Share, subspace_overlap
 from posprobe.analyses.substitution import Cost
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
-from posprobe.number_format import lookup
 from posprobe.questions import MODEL as QUESTIONS
 from posprobe.report.page import page_of
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
+from posprobe.text import lookup
 
 LAYOUTS: list[Layout] = [Sequence(24), Grid(4, 6)]
 

@@ -14,7 +14,6 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.mean_decomposition import mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.layouts import Grid, Sequence
-from posprobe.number_format import fine_percent, percent_with_error, with_error
 from posprobe.questions import MODEL
 from posprobe.questions.base import SHARED
 from posprobe.questions.model_attention import First, Heads, Preferred
@@ -23,6 +22,7 @@ from posprobe.questions.rotary_use import Preferring
 from posprobe.questions.substitution import Enough, Removal, Worth
 from posprobe.report.narrator import sentence, templates
 from posprobe.report.narrator.models import summary
+from posprobe.text import fine_percent, percent_with_error, with_error
 
 WORTH = Worth("table", "wpe.weight", "loss", "next token")
 LAST = Layer(12, 0.26, 0.01, 7)

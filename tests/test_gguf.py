@@ -21,8 +21,8 @@ from posprobe.checkpoints.files import LocalFiles
 from posprobe.checkpoints.gguf import TYPES, read_gguf
 from posprobe.errors import InvalidCheckpoint, MissingExtra, PosprobeError
 from posprobe.families import find_encodings, inspect
-from posprobe.families.build import build_scheme
 from posprobe.families.formats import translated
+from posprobe.families.read import build_scheme
 from posprobe.schemes import LinearBias, RelativeBias, Rotary
 
 RNG = np.random.default_rng(0)

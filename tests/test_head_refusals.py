@@ -30,7 +30,7 @@ from safetensors.torch import save_file
 from posprobe.analyses.head_logits import head_logits
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families import effective_table
-from posprobe.families.weights import load_heads
+from posprobe.families.layers import load_heads
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from posprobe.analyses.result import as_block
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import UsageError
 from posprobe.families import effective_table, load, open_reference
-from posprobe.families.weights import LayerHeads, load_heads, read_heads
+from posprobe.families.layers import LayerHeads, load_heads, read_heads
 from posprobe.forward import measure_heads
 from posprobe.layouts import Grid, Sequence
 from posprobe.reference import parse_reference
@@ -222,7 +222,7 @@ def test_nothing_but_what_one_layer_needs_is_read(
 
         return replace(checkpoint, fetch=fetch)
 
-    monkeypatch.setattr("posprobe.families.effective.open_reference", watched)
+    monkeypatch.setattr("posprobe.families.layers.open_reference", watched)
     grid = (2, 3) if name == "timm ViT" else None
     load_heads(folder, 1, content="none", grid=grid)
     expected = {

@@ -122,7 +122,7 @@ def test_a_small_archive_is_not_unpacked_into_more_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 2**20
-    monkeypatch.setattr("posprobe.checkpoints.numpyfile.MAX_UNPACKED", limit)
+    monkeypatch.setattr("posprobe.checkpoints.arrayfiles.MAX_UNPACKED", limit)
     monkeypatch.setattr("posprobe.checkpoints.torchfile.MAX_UNPACKED", limit)
     zeros = np.zeros(limit // 4 + 1, np.float32)
     np.savez_compressed(tmp_path / "bomb.npz", t=zeros, small=VALUES)
@@ -340,7 +340,7 @@ def test_rows_of_a_long_table_are_those_of_the_whole(
     config = {"model_type": "yolos", "image_size": [3, 4], "patch_size": 1}
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_detection_tokens": 2}))
     whole = pp.load(str(tmp_path), rows=slice(*bounds))
-    monkeypatch.setattr("posprobe.families.values.WHOLE", 10)
+    monkeypatch.setattr("posprobe.families.rows.WHOLE", 10)
     part = pp.load(str(tmp_path), rows=slice(*bounds))
     np.testing.assert_array_equal(part.values, whole.values)
     assert part.layout == whole.layout

@@ -13,7 +13,7 @@ import pytest
 from hub_server import Hub, Sparse
 from made_hub import WPE, entries, read, server, small, table, waits, weights
 
-from posprobe.checkpoints import cache, transfer
+from posprobe.checkpoints import hub_local, transfer
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import InvalidCheckpoint, PosprobeError, UnknownReference, Unreachable
 
@@ -91,7 +91,7 @@ def test_a_file_of_another_length_or_commit_is_refused(server: Hub) -> None:
     server.fail("headers", "/resolve/", times=1, headers={"X-Repo-Commit": "f" * 40})
     with pytest.raises(Unreachable, match=r"commit .* was asked for and 'ffffffffffff' came"):
         checkpoint.read(WPE)
-    assert cache.load(ID, server.repos[ID].commit, "files") is not None
+    assert hub_local.load(ID, server.repos[ID].commit, "files") is not None
 
 
 def test_a_file_that_says_nothing_of_its_version_is_read(server: Hub) -> None:
@@ -137,7 +137,7 @@ def test_a_list_of_files_in_the_cache_that_is_none_is_asked_for_again(server: Hu
     values = small(server)
     commit = server.repos[ID].commit
     for content in (b"5", b"[5]", b'["../x"]', b"[" * 100_000, b"\xff"):
-        cache.store(content, ID, commit, "files")
+        hub_local.store(content, ID, commit, "files")
         np.testing.assert_array_equal(read(revision=commit), values)
 
 

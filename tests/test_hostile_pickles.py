@@ -16,7 +16,7 @@ from made_files import save_legacy, save_zip
 from transformers import BertConfig, BertModel
 
 from posprobe.checkpoints import open_local
-from posprobe.checkpoints.pickles import refuse_costly
+from posprobe.checkpoints.torchfile import refuse_costly
 from posprobe.errors import InvalidCheckpoint
 from posprobe.forward import load_model
 

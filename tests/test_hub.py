@@ -17,7 +17,7 @@ from made_hub import CREDENTIAL, WPE, gpt2, read, server, small, table, waits, w
 from safetensors.numpy import load_file, save
 
 import posprobe as pp
-from posprobe.checkpoints import remote
+from posprobe.checkpoints import hub
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
 from posprobe.families.tokens import RUNS, TokenSample, sample_tokens
@@ -88,7 +88,7 @@ def test_an_empty_tensor_needs_no_request(server: Hub) -> None:
 
 def test_a_header_longer_than_the_guess_is_read_once(server: Hub) -> None:
     values = table(32, 16)
-    pad = 5 * remote.FIRST
+    pad = 5 * hub.FIRST
     file = weights({WPE: (32, 16), "rest": (1000, 1000)}, {WPE: values}, pad)
     server.add("someone/long", {"model.safetensors": file})
     checkpoint = open_hub("someone/long", None, offline=False)

@@ -11,7 +11,7 @@ from hub_server import Hub
 from huggingface_hub import constants, hf_hub_download
 from made_hub import WPE, entries, no_file_longer_than, read, server, small, waits
 
-from posprobe.checkpoints import cache
+from posprobe.checkpoints import hub_local
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import Unreachable
 
@@ -96,11 +96,11 @@ def test_no_key_leaves_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
-    cache.store(b"content", *key)
+    hub_local.store(b"content", *key)
     (path,) = entries(tmp_path)
     assert path.is_relative_to(tmp_path / "own")
     assert len(path.relative_to(tmp_path / "own").parts) == len(key)
-    assert cache.load(*key) == b"content"
+    assert hub_local.load(*key) == b"content"
 
 
 def test_keys_that_a_file_system_may_fold_stay_apart(
@@ -110,20 +110,20 @@ def test_keys_that_a_file_system_may_fold_stay_apart(
     keys = ["GPT2", "gpt2", "gpt/2", "gpt-2", "gpt_2", "gpt.2", "gpt\\2", "é", "e\u0301", "x" * 90]
     keys += ["x" * 91]
     for key in keys:
-        cache.store(key.encode(), key)
+        hub_local.store(key.encode(), key)
     assert len({path.name.casefold() for path in entries(tmp_path)}) == len(keys)
-    assert [cache.load(key) for key in keys] == [key.encode() for key in keys]
+    assert [hub_local.load(key) for key in keys] == [key.encode() for key in keys]
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("POSPROBE_CACHE", "~/own")
-    cache.store(b"1", "key")
+    hub_local.store(b"1", "key")
     monkeypatch.delenv("POSPROBE_CACHE")
-    cache.store(b"2", "key")
+    hub_local.store(b"2", "key")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    cache.store(b"3", "key")
+    hub_local.store(b"3", "key")
     folders = {path.relative_to(tmp_path).parent.as_posix() for path in entries(tmp_path)}
     assert folders == {"home/own", "xdg/posprobe", "home/.cache/posprobe"}
 

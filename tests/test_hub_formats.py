@@ -14,7 +14,7 @@ import pytest
 from hub_server import Hub, Sparse
 from made_hub import FORMATS, server, table, waits
 
-from posprobe.checkpoints import shared
+from posprobe.checkpoints import hub_local
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import AmbiguousTable, InvalidCheckpoint, NoPositionTable, Unreachable
 from posprobe.families import load
@@ -249,12 +249,12 @@ def test_of_an_orbax_folder_the_table_alone_comes(
         if path.is_file()
     }
     server.add("me/orbax", files)
-    count = shared.bytes_read.set(0)
+    count = hub_local.bytes_read.set(0)
     found = open_hub("me/orbax", None, offline=False)
     assert found.format == "Orbax"
     assert found.read("params/wpe/embedding").values.tobytes() == values.tobytes()
-    assert 0 < shared.bytes_read.get() < 300_000
-    shared.bytes_read.reset(count)
+    assert 0 < hub_local.bytes_read.get() < 300_000
+    hub_local.bytes_read.reset(count)
     assert server.sent("/resolve/") < 300_000 < big.nbytes
     assert os.environ["no_proxy"] == "127.0.0.1"
     server.forget()

@@ -221,10 +221,10 @@ def test_a_table_is_a_data_frame_of_either_library(monkeypatch: pytest.MonkeyPat
     assert list(frame["position"]) == list(range(4, 10))
     np.testing.assert_array_equal(frame.drop(columns="position").to_numpy(), VALUES[4:10])
     monkeypatch.setattr(
-        "posprobe.frames.find_spec", lambda name: name == "polars" and find_spec(name)
+        "posprobe.drawable.find_spec", lambda name: name == "polars" and find_spec(name)
     )
     assert isinstance(table.to_frame(), pl.DataFrame)
-    monkeypatch.setattr("posprobe.frames.find_spec", lambda _: None)
+    monkeypatch.setattr("posprobe.drawable.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="pip install pandas"):
         table.to_frame()
 

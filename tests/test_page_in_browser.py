@@ -18,11 +18,11 @@ from registry import package
 from test_report_page import HOSTILE, named, with_special_rows
 
 import posprobe as pp
-from posprobe.foreign import plain
 from posprobe.layouts import Grid
 from posprobe.report.index import write_index
 from posprobe.report.kernels import compare_kernels
 from posprobe.resizing.comparison import compare
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ from made_heads import measured, saved
 
 from posprobe.analyses.head_logits import NO_PEAK, head_logits, peak_name
 from posprobe.analyses.result import as_block
-from posprobe.families.weights import load_heads
+from posprobe.families.layers import load_heads
 from posprobe.forward import measure_heads
 from posprobe.layouts import Grid
 

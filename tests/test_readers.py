@@ -20,9 +20,9 @@ from posprobe.checkpoints.local import choose_weights
 from posprobe.encodings import fixed_formula
 from posprobe.errors import InvalidCheckpoint, MissingExtra
 from posprobe.families.registry import added_families
-from posprobe.quantisation import Quantisation
 from posprobe.readers import READERS, SUFFIXES, Reader, added_readers, load_opener, reader_of
 from posprobe.report.page import page_of
+from posprobe.sources import Quantisation
 
 PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "extend.md"
 

@@ -24,15 +24,14 @@ import posprobe
 import posprobe as pp
 from posprobe import analyses
 from posprobe.errors import OutputError, UnknownReference
-from posprobe.foreign import plain
 from posprobe.layouts import Grid
-from posprobe.number_format import show
 from posprobe.report import read_bundle, to_json
 from posprobe.report.index import write_index
 from posprobe.report.page import render
 from posprobe.report.svg import inline
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PositionTable, PrefixRow
+from posprobe.text import plain, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import pytest
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import UsageError
-from posprobe.number_format import cell, lookup
+from posprobe.text import cell, lookup
 
 NUMBERS = ["positions", "dim", "pca.stable_rank"]
 HOSTILE = "a|b&<script>x</script> \\input{x} $1$ _*[k](u) 50% --# \x1b[2J"

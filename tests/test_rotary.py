@@ -37,7 +37,7 @@ from posprobe.encodings import (
     wavelengths,
     yarn_correction_range,
 )
-from posprobe.encodings.rope_rules import RULES
+from posprobe.encodings.rotary import RULES
 from posprobe.errors import InvalidCheckpoint, UsageError
 
 if TYPE_CHECKING:

@@ -24,9 +24,7 @@ import posprobe as pp
 from posprobe.analyses.heads import heads
 from posprobe.cli.show import found
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
-from posprobe.foreign import plain
 from posprobe.layouts import Grid, Sequence
-from posprobe.number_format import between, minus, show
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
 from posprobe.report.narrator import ASKS
@@ -38,6 +36,7 @@ from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
+from posprobe.text import between, minus, plain, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,11 +16,11 @@ from scipy.stats import binom
 from posprobe.analyses.facts import Answer
 from posprobe.encodings import alibi_slopes
 from posprobe.layouts import Grid, Sequence
-from posprobe.number_format import lookup
 from posprobe.questions.schemes import ALIBI, BIAS, COSINE, NAMES, ROTARY, answers_of
 from posprobe.report.page import page_of
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.text import lookup
 
 
 def told(*records: Scheme, length: int | None = None) -> dict[str, Answer]:

@@ -13,7 +13,7 @@ import posprobe as pp
 from posprobe.analyses.history import AnswerHistory, SeamHistory
 from posprobe.cli import main
 from posprobe.report.series import Series
-from posprobe.sweeps import runs
+from posprobe.sweeps import store
 from posprobe.sweeps.fingerprints import FAR, fingerprint, likeness
 
 KEPT = Path(__file__).parent / "data" / "series"
@@ -96,7 +96,7 @@ def test_steps_and_runs_are_read_off_references(
     reference: str, commit: str | None, resolved: str, expected: tuple[str, int | None]
 ) -> None:
     row = {"reference": reference, "commit": commit, "resolved": resolved}
-    assert (runs._parts(row)[0], runs._step(row)) == expected
+    assert (store._parts(row)[0], store._step(row)) == expected
 
 
 def test_a_change_is_told_with_the_steps_between_which_it_happened() -> None:

@@ -19,7 +19,7 @@ from posprobe.analyses.result import as_block
 from posprobe.analyses.shift import RULE, Shift, shift
 from posprobe.analyses.shift_skill import MIN_ROWS, least_skill, shift_rank
 from posprobe.encodings import sinusoidal
-from posprobe.encodings.sinusoidal import Order, frequencies
+from posprobe.encodings.tables import Order, frequencies
 from posprobe.errors import InvalidTable
 from posprobe.families import load
 from posprobe.figures.shift import plot_shift

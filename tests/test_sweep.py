@@ -19,12 +19,11 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
-from posprobe.foreign import plain
 from posprobe.measurements import TABLE, compared_numbers
-from posprobe.number_format import lookup
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import columns
 from posprobe.sweeps.references import Entry, below, once, read_file, read_list, step_of
+from posprobe.text import lookup, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

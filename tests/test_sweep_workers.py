@@ -117,7 +117,7 @@ def test_ctrl_c_reaches_no_worker_that_starts_and_would_tell_of_it(tmp_path: Pat
 DEADLY = """
 import sys
 if "loky" in " ".join(sys.orig_argv):
-    import os, pathlib, posprobe.sweeps.task as task
+    import os, pathlib, posprobe.sweeps.workers as task
     load = task.load_any
     def load_any(reference, **options):
         once = pathlib.Path(reference, "once")
@@ -204,7 +204,7 @@ def test_a_scheduler_that_is_not_there_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    monkeypatch.setattr("posprobe.sweeps.engine.CONNECT", 1)
+    monkeypatch.setattr("posprobe.sweeps.workers.CONNECT", 1)
     swept = pp.sweep("alibi:8x2", out=tmp_path / "s", engine="dask", scheduler="tcp://127.0.0.1:1")
     with pytest.raises(Unreachable, match="no Dask scheduler answers there"):
         swept.run()

@@ -10,7 +10,7 @@ import numpy as np
 
 from posprobe.analyses.closeness import Cloud, Floats, cloud, unbiased
 from posprobe.analyses.rounding import centring_error
-from posprobe.encodings.sinusoidal import frequencies
+from posprobe.encodings.tables import frequencies
 
 #: Bases between which the best is sought.
 BASES = (10.0, 1e7)

@@ -12,7 +12,7 @@ import numpy as np
 
 from posprobe.analyses.closeness import Cloud, Floats
 from posprobe.analyses.rounding import EPS
-from posprobe.encodings.sinusoidal import frequencies
+from posprobe.encodings.tables import frequencies
 
 #: Directions in which the ladder varies less than this, as a share of its widest, do not count.
 LADDER_CONDITION = 1e-6

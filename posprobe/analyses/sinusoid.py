@@ -27,7 +27,7 @@ from posprobe.analyses.pca import PCA
 from posprobe.analyses.pursuit import Sinusoids, choose_sinusoids
 from posprobe.analyses.result import HIDDEN, As, Result
 from posprobe.arrays import Array, Positions, positions
-from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.encodings.tables import sincos2d
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Natural, Reasons, Share, limits
 from posprobe.tables import PositionTable

@@ -21,7 +21,7 @@ from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo, dama
 from posprobe.checkpoints.files import Files, View
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, InvalidTable, MissingExtra
-from posprobe.quantisation import Quantisation
+from posprobe.sources import Quantisation
 
 MAGIC = b"GGUF"
 #: No header is longer: the largest vocabularies, with their merges, take a tenth of it.

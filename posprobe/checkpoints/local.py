@@ -10,9 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from posprobe.checkpoints.base import Checkpoint
+from posprobe.checkpoints.base import INDEX, Checkpoint, gathered, joined, listed_models
 from posprobe.checkpoints.files import LocalFiles, refuse_link_out
-from posprobe.checkpoints.pipeline import INDEX, gathered, joined, listed_models
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
 from posprobe.opening import open_regular
 from posprobe.readers import (

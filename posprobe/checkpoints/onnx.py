@@ -27,10 +27,10 @@ from posprobe.checkpoints.base import (
 )
 from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.onnx_graph import Graph, find_positions, find_quantised, two_in_a_byte
-from posprobe.checkpoints.wire import Damaged, places
+from posprobe.checkpoints.protobuf import Damaged, places
 from posprobe.errors import InvalidCheckpoint, InvalidTable
 from posprobe.progress import importing
-from posprobe.quantisation import Quantisation
+from posprobe.sources import Quantisation
 
 if TYPE_CHECKING:
     import onnx

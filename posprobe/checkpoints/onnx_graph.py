@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import MAX_UNPACKED, TensorInfo
-from posprobe.checkpoints.wire import Damaged
+from posprobe.checkpoints.protobuf import Damaged
 from posprobe.errors import InvalidTable
 
 if TYPE_CHECKING:

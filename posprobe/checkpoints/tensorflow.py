@@ -15,7 +15,7 @@ from typing import Any
 from posprobe.checkpoints.base import Checkpoint, TensorInfo, parsing
 from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.local import MAX_JSON, parse_json
-from posprobe.checkpoints.wire import Damaged, Message, varint
+from posprobe.checkpoints.protobuf import Damaged, Message, varint
 from posprobe.errors import InvalidCheckpoint
 
 #: The last bytes of every table, and how long the footer is that they end.

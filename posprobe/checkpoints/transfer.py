@@ -31,7 +31,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 )
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from posprobe.checkpoints.shared import PATIENCE, sharing
+from posprobe.checkpoints.hub_local import PATIENCE, sharing
 from posprobe.data import read_data
 from posprobe.errors import PosprobeError, UnknownReference, Unreachable
 from posprobe.progress import stage
@@ -92,7 +92,7 @@ def patiently(
     """Make a request, again where a failure may pass: transport errors, 408, 429 and 5xx.
 
     A server that sends a byte now and then is never silent, so the time of each attempt is limited
-    as well. Where requests are shared (`posprobe.checkpoints.shared`), a server that asks one of
+    as well. Where requests are shared (`posprobe.checkpoints.hub_local`), a server that asks one of
     them to wait is obeyed by all, and for longer: many readers are what it has limits for.
 
     Parameters

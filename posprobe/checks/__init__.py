@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any
 
-from posprobe.checks.compare import compare
-from posprobe.checks.sides import Record, open_side
+from posprobe.checks.compare import Record, compare, open_side
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.narrator import check as narrator
 from posprobe.schemes import Rotary

@@ -12,25 +12,18 @@ from typing import Any
 
 import typer
 
-from posprobe.cli.analyze import analyze
-from posprobe.cli.check import check
-from posprobe.cli.compare import compare
-from posprobe.cli.extract import extract
+from posprobe.cli.analyze import analyze, families, inspect, list_names, samples
+from posprobe.cli.compare import check, compare, nearest
 from posprobe.cli.figure import figure
+from posprobe.cli.files import extract, report
 from posprobe.cli.forward import forward
-from posprobe.cli.inspect import inspect
-from posprobe.cli.lists import families, list_names, samples
-from posprobe.cli.nearest import nearest
-from posprobe.cli.options import declared
-from posprobe.cli.panels import Command, Group
+from posprobe.cli.options import Command, Group, declared
 from posprobe.cli.process import drop, received, say, signals, streams
-from posprobe.cli.report import report
 from posprobe.cli.resize import resize
-from posprobe.cli.sweep import sweep
-from posprobe.cli.table import table
+from posprobe.cli.sweep import sweep, table
 from posprobe.errors import OUT_OF_MEMORY, PosprobeError, UsageError
-from posprobe.foreign import brief, plain
 from posprobe.progress import shown
+from posprobe.text import brief, plain
 
 _EPILOG = (
     "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "

@@ -1,13 +1,17 @@
 """``posprobe analyze``, ``inspect`` and ``list``: what a reference leads to."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import typer
 
 from posprobe.cli import options
-from posprobe.cli.messages import tell
-from posprobe.cli.process import give_memory_back, typed
-from posprobe.cli.show import found, print_analysis, tell_saved
+from posprobe.cli.process import give_memory_back, tell, typed
+from posprobe.cli.show import found, print_analysis, print_json, tell_saved
 from posprobe.progress import stage
+from posprobe.text import plain
 
 
 def analyze(
@@ -76,3 +80,126 @@ def analyze(
     folder = analysis.save(out, every=figures == "all", formats=kinds)
     print_analysis(analysis.to_dict(), as_json=as_json, verbose=verbose)
     tell_saved(folder)
+
+
+#: What is said of a checkpoint that says nothing about position.
+NOTHING = "No positional encoding found. `posprobe analyze REF --tensor NAME` analyses any tensor."
+
+
+def inspect(
+    ref: str, revision: str | None = None, offline: bool = False, as_json: bool = False
+) -> None:
+    """List the positional encodings in a checkpoint.
+
+    Only file headers are read, no tensors.
+    """
+    with stage(f"Inspecting {ref}"):
+        from posprobe.families import inspect as look
+
+        encodings = look(ref, revision=revision, offline=offline)
+    if as_json:
+        print_json({"encodings": encodings})
+    else:
+        typer.echo("\n".join(_line(item) for item in encodings) or NOTHING)
+
+
+def _parameters(numbers: dict[str, Any]) -> str:
+    """Name the numbers of a rotary or linear encoding that say something."""
+    scaling = numbers.get("scaling") or {}
+    shown = {
+        "heads": numbers.get("heads"),
+        "width of a head": numbers.get("head_dim"),
+        "base": numbers.get("base"),
+        "rotated share": numbers["partial"] if numbers.get("partial", 1.0) != 1.0 else None,
+        "axes": numbers["axes"] if numbers.get("axes", 1) > 1 else None,
+        "window": numbers.get("window"),
+        "rule": scaling.get("rope_type", scaling.get("type")),
+        "factor": scaling.get("factor"),
+        "trained at": numbers.get("training_length"),
+        "context": numbers.get("max_positions"),
+    }
+    return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                     for name, value in shown.items() if value is not None)  # fmt: skip
+
+
+def _line(item: dict[str, Any]) -> str:
+    shape = " x ".join(map(str, item["shape"])) if item["shape"] else ""
+    name = f"#{item['name']}  " if item["name"] else ""
+    lines = [
+        f"{item['scheme']:<9}{name}{item['tensor'] or ''}  {shape} {item['dtype'] or ''}".rstrip()
+    ]
+    if item["tensor"] and item["format"]:
+        quantised = f", dequantised from {item['quantisation']}" if item["quantisation"] else ""
+        lines.append(f"         {item['format']} file {item['file']}{quantised}")
+    if item["positions"]:
+        noun = "position" if item["positions"] == 1 else "positions"
+        lines.append(f"         {item['positions']} {noun}, {item['layout']['type']}")
+    lines += [
+        f"         row {row['row']}: {row.get('token') or row.get('reason')}"
+        for row in (*item["dropped_rows"], *item["prefix_rows"])
+    ]
+    if item["parameters"]:
+        lines.append(f"         {_parameters(item['parameters'])}")
+    lines.append(f"         by {item['why']}")
+    if item["problem"]:
+        lines.append(f"         cannot be read: {item['problem']}")
+    return "\n".join(map(plain, lines))
+
+
+def list_names(
+    what: Literal["samples", "families", "figures", "numbers"], as_json: bool = False
+) -> None:
+    """List the samples, model families, figures or numbers.
+
+    Samples are real tables that ship with the package. Families are the architectures whose tables
+    are known by name. `posprobe figure` draws the figures, `posprobe table` prints the numbers.
+    """
+    match what:
+        case "samples":
+            samples(as_json)
+        case "families":
+            families(as_json)
+        case "figures":
+            from posprobe.report.paper_kinds import OF_RUNS, kinds
+
+            every = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
+            _print(what, [{"name": name, "title": title} for name, title in every.items()], as_json)
+        case "numbers":
+            from posprobe.measurements import TABLE
+
+            found = [
+                {"name": f"{name}.{key}", "title": number.label}
+                for name, measurement in TABLE.items()
+                for key, number in measurement.numbers.items()
+            ]
+            _print(what, found, as_json)
+
+
+def samples(as_json: bool = False) -> None:
+    """List the real tables and the model that ship with the package."""
+    from dataclasses import asdict
+
+    from posprobe.samples import samples as shipped
+
+    _print("samples", [asdict(sample) for sample in shipped()], as_json, prefix="sample:")
+
+
+def families(as_json: bool = False) -> None:
+    """List the architectures whose tables are known by name."""
+    from dataclasses import asdict
+
+    from posprobe.families.registry import added_families, registry
+
+    known = (*registry().families, *added_families())
+    _print("families", [asdict(family) for family in known], as_json)
+
+
+def _print(what: str, found: list[dict[str, Any]], as_json: bool, prefix: str = "") -> None:
+    if as_json:
+        print_json({what: found})
+        return
+    width = max(len(prefix + item["name"]) for item in found) + 2
+    for item in found:
+        typer.echo(f"{prefix + item['name']:<{width}}{item['title']}")
+        if note := item.get("note"):
+            typer.echo(f"{'':<{width}}{note}")

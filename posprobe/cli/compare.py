@@ -1,17 +1,23 @@
 """``posprobe compare``, ``check`` and ``nearest``: tables and copies of models side by side."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from posprobe.cli import options
-from posprobe.cli.process import typed
-from posprobe.cli.show import print_analysis, tell_saved
+from posprobe.cli.process import tell, typed
+from posprobe.cli.show import print_analysis, print_json, tell_saved
 from posprobe.errors import UsageError
 from posprobe.progress import stage
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from posprobe.report import Comparison
     from posprobe.report.kernels import KernelComparison
+    from posprobe.sweeps.search import Match, Nearest
 
 
 def compare(
@@ -68,3 +74,82 @@ def compare(
     folder = result.save(out)
     print_analysis(result.to_dict(), as_json=as_json, verbose=verbose)
     tell_saved(folder)
+
+
+def check(
+    a: str,
+    b: str,
+    same_weights: bool = False,
+    every: bool = False,
+    as_json: bool = False,
+    offline: bool = False,
+) -> None:
+    """Check whether two copies of a model encode position alike.
+
+    Copies are checkpoints in any format, or what an engine computes, dumped to a file. Exit codes:
+    0 alike, 6 different, 7 cannot tell.
+    """
+    with stage("Starting"):
+        from posprobe.checks import check as run
+
+    found = run(a, b, same_weights=same_weights, all_layers=every, offline=offline)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        for line in str(found).split("\n"):
+            typer.echo(plain(line))
+    raise typer.Exit(found.exit_code)
+
+
+def nearest(
+    ref: str,
+    sweep: Path | None = None,
+    limit: int = 5,
+    rows: str | None = None,
+    as_json: bool = False,
+    *,
+    where: options.Where,
+) -> None:
+    """Find the model that a position table was copied from.
+
+    The table is identical, rounded, moved (fine-tuned), shifted by rows, resized, or unrelated.
+    Fine-tuning hardly changes position embeddings; tables trained separately are far apart.
+    """
+    table = options.load_table(ref, rows=rows, where=where)
+    from posprobe.report.narrator import nearest as narrator
+    from posprobe.sweeps.search import nearest_to
+
+    found = nearest_to(table, sweep, limit)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    if not found.matches:
+        typer.echo(plain(_nothing(found)))
+        return
+    for match in found.matches:
+        typer.echo(plain(_line(match, narrator.relation(match.likeness))))
+        typer.echo(plain(f"  {narrator.evidence(match.likeness)}"))
+        if source := match.about.get("source"):
+            typer.echo(plain(f"  {match.about['title']}; {source}; {match.about['licence']}"))
+    tell(_compared(found))
+
+
+def _line(match: Match, relation: str) -> str:
+    called = match.name or match.reference
+    where = f" ({match.reference})" if match.reference not in ("", called) else ""
+    return f"{relation} {called}{where}"
+
+
+def _nothing(found: Nearest) -> str:
+    whose = "that posprobe knows" if found.among is None else f"of {found.among}"
+    return (
+        f"{found.name}: none of the {found.compared} tables {whose} has its width. Search a sweep "
+        "with --in FOLDER."
+    )
+
+
+def _compared(found: Nearest) -> str:
+    place = "tables that posprobe knows" if found.among is None else f"tables of {found.among}"
+    others = found.other_width
+    but = f", {others} of them of another width" if others else ""
+    return f"{found.name}: compared with {found.compared} {place}{but}"

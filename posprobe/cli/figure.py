@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import typer
 
 from posprobe.cli import options
-from posprobe.cli.messages import tell
+from posprobe.cli.process import tell
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import shlex
 import signal
@@ -12,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
 from typing import TextIO, cast
+
+from posprobe.text import plain
 
 #: Of glibc's `mallopt`: the thresholds of trimming and of mapping, from which on what is freed goes
 #: back to the system, and the number of heaps: each thread would keep what it frees in its own. The
@@ -119,3 +122,30 @@ def say(text: str) -> None:
 def typed() -> str:
     """Return the command as it was typed."""
     return shlex.join(["posprobe", *sys.argv[1:]])
+
+
+_log = logging.getLogger("posprobe")
+
+
+def tell(text: str) -> None:
+    """Say something beside the results, unless ``--quiet`` forbids it."""
+    for line in text.split("\n"):
+        _log.info("%s", line)
+
+
+class Told(logging.Handler):
+    """Messages go where everything is said: above what shows how far the work is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say a message, in which names and answers of others may be quoted."""
+        say(plain(self.format(record)))
+
+
+def set_up_logging(*, quiet: bool) -> None:
+    """Send the library's messages to stderr, or nowhere."""
+    _log.handlers[:] = [logging.NullHandler() if quiet else Told()]
+    _log.setLevel(logging.INFO)
+    _log.propagate = False
+    if quiet:
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

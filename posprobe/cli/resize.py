@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from posprobe.cli import options
-from posprobe.cli.messages import tell
-from posprobe.cli.process import typed
+from posprobe.cli.process import tell, typed
 from posprobe.cli.show import found, print_analysis, print_path, tell_saved
 from posprobe.errors import UsageError
-from posprobe.foreign import plain
 from posprobe.progress import stage
 from posprobe.resizing.names import WAYS, Way
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from posprobe.measurements.model import Contexts

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from posprobe.cli.messages import tell
-from posprobe.foreign import escaped, plain
+from posprobe.cli.process import tell
+from posprobe.text import escaped, plain
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme

@@ -3,13 +3,6 @@
 A formula with a table can stand wherever a checkpoint can, such as ``sinusoidal:512x768,halves``.
 """
 
-from posprobe.encodings.alibi import alibi_slopes as alibi_slopes
-from posprobe.encodings.buckets import (
-    continuous_bias as continuous_bias,
-    deberta_buckets as deberta_buckets,
-    log_spaced_offsets as log_spaced_offsets,
-    t5_buckets as t5_buckets,
-)
 from posprobe.encodings.formulas import (
     FORMULAS as FORMULAS,
     Formula as Formula,
@@ -18,25 +11,30 @@ from posprobe.encodings.formulas import (
     of_shape as of_shape,
     parse_formula as parse_formula,
 )
-from posprobe.encodings.guesses import (
-    binary as binary,
-    continuous_binary as continuous_binary,
-    counting as counting,
-    normalised_counting as normalised_counting,
-    sine_ladder as sine_ladder,
+from posprobe.encodings.offsets import (
+    alibi_slopes as alibi_slopes,
+    continuous_bias as continuous_bias,
+    deberta_buckets as deberta_buckets,
+    log_spaced_offsets as log_spaced_offsets,
+    t5_buckets as t5_buckets,
 )
 from posprobe.encodings.recognise import fixed_formula as fixed_formula
-from posprobe.encodings.rope_rules import yarn_correction_range as yarn_correction_range
 from posprobe.encodings.rotary import (
     first_negative as first_negative,
     rotary_bound as rotary_bound,
     rotary_frequencies as rotary_frequencies,
     rotary_kernel as rotary_kernel,
     wavelengths as wavelengths,
+    yarn_correction_range as yarn_correction_range,
 )
-from posprobe.encodings.sinusoidal import (
+from posprobe.encodings.tables import (
+    binary as binary,
+    continuous_binary as continuous_binary,
+    counting as counting,
     frequencies as frequencies,
+    normalised_counting as normalised_counting,
     sincos2d as sincos2d,
+    sine_ladder as sine_ladder,
     sinusoidal as sinusoidal,
     translation_matrix as translation_matrix,
 )

@@ -7,15 +7,16 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from posprobe.encodings.alibi import MOST_EXPONENT
-from posprobe.encodings.guesses import (
+from posprobe.encodings.offsets import MOST_EXPONENT
+from posprobe.encodings.tables import (
     binary,
     continuous_binary,
     counting,
     normalised_counting,
+    sincos2d,
     sine_ladder,
+    sinusoidal,
 )
-from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
 from posprobe.layouts import Grid
 from posprobe.tables import PositionTable

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.encodings.sinusoidal import ORDERS, columns, frequencies, sinusoidal
+from posprobe.encodings.tables import ORDERS, columns, frequencies, sinusoidal
 from posprobe.layouts import Grid, Layout
 
 #: Largest difference that computing in float32 and rounding to a format make, doubled.

@@ -1,7 +1,13 @@
 """A checkpoint becomes tables of positions: which tensors, which rows, what layout."""
 
-from posprobe.families.effective import effective_table as effective_table, open_model as open_model
 from posprobe.families.find import Encoding as Encoding, find_encodings as find_encodings
+from posprobe.families.layers import (
+    LayerHeads as LayerHeads,
+    effective_table as effective_table,
+    load_heads as load_heads,
+    open_model as open_model,
+    read_heads as read_heads,
+)
 from posprobe.families.read import (
     choose_table as choose_table,
     inspect as inspect,
@@ -19,9 +25,4 @@ from posprobe.families.tokens import (
     TokenSample as TokenSample,
     load_tokens as load_tokens,
     sample_tokens as sample_tokens,
-)
-from posprobe.families.weights import (
-    LayerHeads as LayerHeads,
-    load_heads as load_heads,
-    read_heads as read_heads,
 )

@@ -19,10 +19,9 @@ from posprobe.checkpoints import Checkpoint
 from posprobe.checkpoints.base import FLOATS
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.find import Encoding, called, find_encodings
-from posprobe.families.layer_kinds import rotating_layers
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.read import open_reference
-from posprobe.families.rotary import RotarySpec, head_count, rotary_specs
+from posprobe.families.rotary import RotarySpec, head_count, rotary_specs, rotating_layers
 from posprobe.reference import named_in_errors, parse_reference
 
 #: How one weight holds both: queries, keys and values one after the other, as rows or as columns,

@@ -20,17 +20,143 @@ from posprobe.errors import (
     UnknownReference,
     UsageError,
 )
-from posprobe.families.absent import what_instead
-from posprobe.families.build import build_scheme, scheme_of_formula
-from posprobe.families.find import LONGEST_NAME, Encoding, called, find_encodings
+from posprobe.families.find import LONGEST_NAME, Encoding, called, find_encodings, what_instead
 from posprobe.families.formats import translated
+from posprobe.families.parts import parts_of
 from posprobe.families.registry import TableRule
-from posprobe.families.rows import Rows, resolve_rows
-from posprobe.families.values import is_long, order_note, read_some, rows_of, source_of
-from posprobe.layouts import Grid, cut, describe_layout, grid_of, split_note
+from posprobe.families.relative import read_relative
+from posprobe.families.rotary import LinearSpec, RotarySpec
+from posprobe.families.rows import (
+    Rows,
+    is_long,
+    order_note,
+    read_some,
+    resolve_rows,
+    rows_of,
+    source_of,
+)
+from posprobe.layouts import Grid, Sequence, cut, describe_layout, grid_of, split_note
 from posprobe.reference import Reference, named_in_errors, parse_reference
-from posprobe.schemes import Scheme
+from posprobe.samples import sample_path
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.sources import Source
 from posprobe.tables import PositionTable
+
+#: Largest distance that buckets are laid out for.
+MOST_DISTANCES = 2**20
+#: Keys that give some heads, or parts of them, a width of their own.
+_OWN_WIDTHS = {"qk_rope_head_dim", "global_head_dim", "per_layer_config"}
+
+
+def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, reference: str) -> Scheme:
+    """Build the record of an encoding that has no table of rows.
+
+    Parameters
+    ----------
+    checkpoint, encoding
+        As found by `find_encodings`.
+    name
+        Short name for titles.
+    reference
+        As typed.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If what is stored or configured contradicts itself.
+    NoPositionTable
+        If nothing is stored that could be shown.
+    """
+    if encoding.problem:
+        raise InvalidCheckpoint(f"{checkpoint.location}: {encoding.problem}")
+    if encoding.relative is not None:
+        return read_relative(checkpoint, encoding.relative, name, reference)
+    source = Source(reference, checkpoint.location, checkpoint.revision)
+    spec = encoding.spec
+    try:
+        match spec:
+            case RotarySpec():
+                _check_heads(checkpoint, spec)
+                numbers = asdict(spec)
+                del numbers["layers"]
+                return Rotary(name=name, source=source, family=encoding.family, **numbers)
+            case LinearSpec():
+                slopes = encodings.alibi_slopes(spec.heads, bias_max=spec.most) * spec.scale
+                return LinearBias(
+                    slopes, name, source, spec.max_positions, family=encoding.family,
+                    notes=spec.notes,
+                )  # fmt: skip
+    except UsageError as error:
+        raise InvalidCheckpoint(f"{checkpoint.location}: {error}") from error
+    if encoding.scheme == "fixed":
+        raise NoPositionTable(
+            f"{checkpoint.location}: {encoding.why}. `posprobe analyze sinusoidal:NxD` (or "
+            "sincos2d:HxWxD) shows it; the checkpoint stores none of it."
+        )
+    raise NoPositionTable(
+        f"{checkpoint.location}: {encoding.scheme} positions ({encoding.why}) whose numbers the "
+        "checkpoint does not state. Add its config.json."
+    )
+
+
+def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
+    """Refuse a head that is wider than the stored queries, or does not divide them."""
+    if len(parts_of(checkpoint.config)) > 1 or _OWN_WIDTHS & checkpoint.config.keys():
+        return  # whose queries they are cannot be told
+    for name in checkpoint.tensors:
+        if name.endswith(".q_proj.weight"):
+            info = checkpoint.tensors[name]
+            if info.shape and info.shape[0] % spec.head_dim:
+                raise InvalidCheckpoint(
+                    f"{info.file}: tensor {name}, shape {list(info.shape)}: the configuration says "
+                    f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}. "
+                    "One of them belongs to another checkpoint: fix config.json."
+                )
+            return
+
+
+def scheme_of_formula(source: str) -> Scheme:
+    """Build the encoding that a formula reference such as ``rotary:4096x128`` names.
+
+    ``t5:LENGTHxBUCKETS`` is one head whose bias falls by one from bucket to bucket: it shows what
+    T5's buckets can tell apart.
+
+    Raises
+    ------
+    UnknownReference, UsageError
+        If the reference names no formula, or sizes or options that cannot be.
+    NoPositionTable
+        If the formula is a table, which `load` builds.
+    """
+    name, (length, width), options = _sizes(source)
+    origin = Source(reference=source, resolved=source)
+    match name:
+        case "rotary":
+            return Rotary(
+                width, source, origin, max_positions=length, training_length=length, **options,
+                family="formula",
+            )  # fmt: skip
+        case "alibi":
+            slopes = encodings.alibi_slopes(width, **options)
+            return LinearBias(slopes, source, origin, length, family="formula")
+    reach = options.get("max_distance", 128)
+    if reach > MOST_DISTANCES:
+        raise UsageError(f"{source}: max goes up to {MOST_DISTANCES}.")
+    offsets = np.arange(-reach, reach + 1)
+    bidirectional = options.get("bidirectional", True)
+    bucket = encodings.t5_buckets(offsets, buckets=width, **options)
+    rank = bucket % (width // 2) if bidirectional else bucket
+    return RelativeBias(
+        -rank[None].astype(np.float64), Sequence(length), source, origin, family="formula",
+        causal=not bidirectional, computed=True,
+    )  # fmt: skip
+
+
+def _sizes(source: str) -> tuple[str, tuple[int, int], dict[str, Any]]:
+    name, sizes, options = encodings.parse_formula(source)
+    if name not in ("rotary", "alibi", "t5"):
+        raise NoPositionTable(f"{source}: it is a table of positions and no other encoding.")
+    return name, (sizes[0], sizes[1]), options
 
 
 def load(
@@ -463,3 +589,48 @@ def _listing(found: tuple[Encoding, ...], source: str) -> str:
 
 def _shape(info: TensorInfo | None) -> str:
     return f"{info.name}, {' x '.join(map(str, info.shape))}, {info.dtype}" if info else "no tensor"
+
+
+def model_source(reference: Reference) -> str:
+    """Return where the libraries find the model behind a reference: a folder or a Hub id.
+
+    Raises
+    ------
+    UnknownReference
+        If it is a path from which no model can be built, one that may not be read, or no sample.
+    UsageError
+        If it is a formula.
+    InvalidCheckpoint
+        If something in the folder is neither a file nor a folder, which no library expects.
+    """
+    if reference.is_path:
+        path = reference.path
+        config = path / "config.json"
+        try:
+            if not config.is_file():
+                why = (
+                    "it has no config.json"
+                    if path.is_dir()
+                    else "a model is a folder with a config"
+                )
+                raise UnknownReference(
+                    f"{reference.text}: {why}, so no model can be built from it."
+                )
+            for entry in path.iterdir():
+                if entry.exists() and not entry.is_dir() and not entry.is_file():
+                    raise InvalidCheckpoint(
+                        f"{entry}: not a regular file but a pipe or a device, which libraries "
+                        "would wait for. Put the file itself there."
+                    )
+            config.open("rb").close()
+        except PermissionError as error:
+            raise UnknownReference(
+                f"{error.filename or path}: permission denied. Check that you may read it."
+            ) from error
+        return str(path)
+    kind, colon, name = reference.source.partition(":")
+    if colon and kind == "sample":
+        return str(sample_path(name))
+    if colon:
+        raise UsageError(f"{reference.text}: a formula is not a model that can be run.")
+    return reference.source

@@ -5,15 +5,25 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
-from posprobe.families.names import dotted
+from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
+from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
+from posprobe.families.parts import Part, dotted, part_for, parts_of
+from posprobe.families.rows import source_of
+from posprobe.layouts import Grid, Sequence
+from posprobe.schemes import RelativeBias
 
 Kind: TypeAlias = Literal[
     "buckets", "window", "log window", "mirrored window", "two axes", "displacements", "distances",
@@ -106,3 +116,365 @@ def _natural(name: str) -> list[tuple[int, str]]:
         (len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (-1, part)
         for part in re.split(r"[._/]", name)
     ]
+
+
+#: Largest distance, and widest window, that is laid out.
+_MOST, _WIDEST = 2**20, 64
+#: Kinds of UDOP's biases, in the order of its default configuration.
+UDOP = ("1d", "horizontal", "vertical")
+FloatArray: TypeAlias = NDArray[np.float64]
+#: Makes a record of values and layout; name and source are filled in.
+Make: TypeAlias = Callable[..., RelativeBias]
+
+
+def read_relative(
+    checkpoint: Checkpoint, found: Relative, name: str, reference: str
+) -> RelativeBias:
+    """Read a relative encoding's tensors and lay them out by distance, key minus query.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the sizes do not fit what the architecture does with them.
+    NoPositionTable
+        If the distance enters through a sinusoid and projections, so that nothing is stored for a
+        distance itself.
+    """
+    if found.rule.kind == "projected":
+        raise NoPositionTable(
+            f"{checkpoint.location}: {found.prefix} projects queries or a sinusoid of the distance "
+            "(as Transformer-XL does): the checkpoint stores no numbers per distance. "
+            "`posprobe analyze sinusoidal:NxD` shows the sinusoid."
+        )
+    main = found.tensors[0]
+    part = part_for(main.name, parts_of(checkpoint.config))
+    stored = [checkpoint.read(info.name) for info in found.tensors]
+    arrays = [tensor.values.astype(np.float64) for tensor in stored]
+    if found.rule.kind == "log buckets":
+        arrays = [_normalised(checkpoint, found, part, arrays[0])]
+    source = source_of(checkpoint, reference, stored[0].info, stored[0].sha256)
+    source = replace(source, tensor=", ".join(info.name for info in found.tensors))
+    make = partial(RelativeBias, name=name, family=part.model_type, source=source)
+    return _laid_out(make, found, part, arrays)
+
+
+def _normalised(
+    checkpoint: Checkpoint, found: Relative, part: Part, vectors: FloatArray
+) -> FloatArray:
+    """Apply the layer normalisation that DeBERTa v2 puts on its vectors (``norm_rel_ebd``)."""
+    if "layer_norm" not in str(part.config.get("norm_rel_ebd", "none")):
+        return vectors
+    module = found.tensors[0].name.removesuffix(found.rule.tensors[0])
+    names = [f"{module}LayerNorm.{kind}" for kind in ("weight", "bias")]
+    if any(name not in checkpoint.tensors for name in names):
+        raise InvalidCheckpoint(
+            f"{found.tensors[0].file}: the configuration normalises {found.tensors[0].name} "
+            f"(norm_rel_ebd), and {names[0]} is not there. Fix config.json."
+        )
+    weight, bias = (checkpoint.read(name).values.astype(np.float64) for name in names)
+    epsilon = settings.number(part.config, "layer_norm_eps", path=part.path) or 1e-7
+    centered = vectors - vectors.mean(axis=1, keepdims=True)
+    scale = np.sqrt((centered**2).mean(axis=1, keepdims=True) + epsilon)
+    return np.asarray(centered / scale * weight + bias)
+
+
+def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray]) -> RelativeBias:
+    flip = found.rule.backwards
+    where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}"
+    match found.rule.kind:
+        case "buckets" | "prompt buckets":
+            return _buckets(make, found, part, arrays[0])
+        case "window":
+            return _window(make, arrays[0], part, where)
+        case "log window":
+            return _log_window(make, arrays, part, where)
+        case "mirrored window":
+            return _mirrored(make, arrays[0], where)
+        case "two axes":
+            return _two_axes(make, arrays, where, flip=flip)
+        case "displacements":
+            return _displacements(make, arrays[0], where)
+        case "log buckets":
+            return _log_buckets(make, arrays[0], part, where)
+    return _distances(make, arrays[0], part, where, flip=flip)
+
+
+def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> RelativeBias:
+    rule, config, stated = found.rule, part.config, part.config
+    keys, sizes, side, parts = rule.size_keys, rule.sizes, rule.side, rule.parts
+    if listed := _listed_bias(found, config):
+        # A share of the page in the place of tokens: which side of it, and how many parts it has.
+        side = {"horizontal": "width", "vertical": "height"}.get(str(listed["type"]), "")
+        parts = _whole(listed, "scaling_factor", 100)
+        stated, keys, sizes = listed, (keys[0], "max_distance"), (32, 100 if side else 128)
+    where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}, shape {list(table.shape)}"
+    if table.ndim != 2:
+        raise InvalidCheckpoint(f"{where}: [buckets, heads] is expected.")
+    if rule.heads_first:
+        table = table.T
+    buckets = _whole(stated, keys[0], sizes[0] or len(table))
+    reach = _whole(stated, keys[1], sizes[1])
+    if rule.kind == "prompt buckets":
+        table = table[:buckets]  # half of the rows are for text, the others for other prompts
+    if len(table) != buckets:
+        raise InvalidCheckpoint(
+            f"{where}: the configuration says {keys[0]} = {buckets}. One of them "
+            "belongs to another checkpoint: fix config.json."
+        )
+    heads = config.get("num_heads", config.get("num_attention_heads"))
+    if type(heads) is int and heads != table.shape[1]:
+        raise InvalidCheckpoint(
+            f"{where}: the configuration says {heads} heads. One of them "
+            "belongs to another checkpoint: fix config.json."
+        )
+    words = re.split(r"[._]", found.tensors[0].name)
+    causal = bool({"decoder", "dec"} & set(words)) or bool(config.get("is_decoder"))
+    offsets = np.arange(-reach, reach + 1)
+    try:
+        index = t5_buckets(offsets, buckets=buckets, max_distance=reach, bidirectional=not causal)
+    except UsageError as error:
+        raise InvalidCheckpoint(f"{where}: {error}") from error
+    longest = _whole(config, "max_position_embeddings", _whole(config, "n_positions", 4 * reach))
+    # Their absolute tables, which the number counts, begin with two rows that no position selects.
+    reserved = 2 if part.model_type in ("mpnet", "layoutlmv3") else 0
+    length = parts + 1 if side else max(longest - reserved, 1)
+    notes: tuple[str, ...] = (f"{buckets} buckets, laid out for a largest distance of {reach}",)
+    unit = "positions"
+    if side:
+        share = {100: "hundredths", 1000: "thousandths"}.get(parts, f"1/{parts}")
+        unit = f"{share} of the page's {side}"
+        notes = (*notes, f"distances are between places on the page, in {unit}, not tokens")
+    return make(
+        values=table[index].T, layout=Sequence(length), causal=causal, unit=unit, notes=notes
+    )
+
+
+def _listed_bias(found: Relative, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what UDOP's configuration says of a bias that stands in a list; else nothing."""
+    place = re.search(r"relative_bias\.biases\.([0-9]{1,2})\.", found.tensors[0].name)
+    if place is None:
+        return {}
+    stated = config.get("relative_bias_args")
+    every = stated if isinstance(stated, list) else [{"type": kind} for kind in UDOP]
+    one = every[int(place[1])] if int(place[1]) < len(every) else None
+    if not isinstance(one, dict) or one.get("type") not in UDOP:
+        raise InvalidCheckpoint(
+            f"{found.tensors[0].file}: tensor {found.tensors[0].name}: relative_bias_args in "
+            f"config.json does not say what bias {place[1]} is: one of {', '.join(UDOP)}. Fix it."
+        )
+    return one
+
+
+def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
+    if config.get(key) == -1:  # how some configurations write "not set"
+        return default
+    value = settings.whole(config, key, most=_MOST)
+    return default if value is None else value
+
+
+def _window(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBias:
+    if table.ndim == 3:
+        table = table.reshape(len(table), -1).T  # MaxViT keeps heads first, displacements on a grid
+    if table.ndim != 2:
+        raise InvalidCheckpoint(f"{where}: [displacements, heads] is expected.")
+    grid, extra = _window_size(len(table), part)
+    if grid is None or max(grid.height, grid.width) > _WIDEST:
+        raise InvalidCheckpoint(
+            f"{where}, shape {list(table.shape)}: {len(table)} rows are not the (2h - 1)(2w - 1) "
+            "displacements of a window, with or without three for the CLS token. State window_size "
+            "in config.json."
+        )
+    special: dict[str, FloatArray] = {}
+    if extra:
+        names = ("token to CLS", "CLS to token", "CLS to CLS")
+        # Stored as: CLS as query, CLS as key, both.
+        special = dict(zip((names[1], names[0], names[2]), table[-3:], strict=True))
+        table = table[:-3]
+    by_displacement = table.T.reshape(-1, 2 * grid.height - 1, 2 * grid.width - 1)
+    return make(values=by_displacement[:, ::-1, ::-1], layout=grid, special=special)
+
+
+def _window_size(rows: int, part: Part) -> tuple[Grid | None, int]:
+    """Tell the window from the number of its displacements, and how many rows are left over."""
+    for extra in (0, 3):
+        for stated in _stated_windows(part):
+            if (2 * stated.height - 1) * (2 * stated.width - 1) == rows - extra:
+                return stated, extra
+    for extra in (0, 3):
+        span = math.isqrt(max(rows - extra, 0))
+        if span % 2 and span * span == rows - extra:
+            return Grid((span + 1) // 2, (span + 1) // 2), extra
+    return None, 0
+
+
+def _stated_windows(part: Part) -> Iterator[Grid]:
+    if window := settings.pair(part.config, "window_size", most=_MOST):
+        yield Grid(*window)
+    image = settings.pair(part.config, "image_size", most=_MOST)
+    patch = settings.pair(part.config, "patch_size", most=_MOST)
+    if image and patch and image[0] >= patch[0] and image[1] >= patch[1]:
+        yield Grid(image[0] // patch[0], image[1] // patch[1])
+
+
+def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) -> RelativeBias:
+    first, bias, second = arrays
+    fit = second.ndim == 2 and first.shape == (second.shape[1], 2) and bias.shape == first.shape[:1]
+    if not fit:
+        raise InvalidCheckpoint(
+            f"{where}, shape {list(first.shape)}: a network from two coordinates to the heads is "
+            f"expected; its second layer has shape {list(second.shape)}."
+        )
+    if "meta_mlp" in where or "rel_pos.mlp" in where:
+        raise NoPositionTable(
+            f"{where}: the bias is a network of the displacement in timm's own variants, whose "
+            "coordinates the checkpoint does not state."
+        )
+    window, pretrained = _log_window_size(part, where)
+    offsets = log_spaced_offsets(window, window, pretrained=pretrained)
+    by_displacement = continuous_bias(offsets, first, bias, second)[:, ::-1, ::-1]
+    note = f"computed from the network for a window of {window} x {window}"
+    grid = Grid(window, window)
+    return make(values=by_displacement, layout=grid, computed=True, notes=(note,))
+
+
+def _log_window_size(part: Part, where: str) -> tuple[int, tuple[int, int] | None]:
+    """Tell the window of a stage: as configured, but no larger than its map of features."""
+    config = part.config
+    size = settings.pair(config, "window_size", most=_MOST)
+    named = re.search(r"window([0-9]{1,6})", str(config.get("architecture", "")))
+    window = size[0] if size else int(named[1]) if named else 0
+    if window < 1:
+        raise InvalidCheckpoint(
+            f"{where}: the network can be asked for any window, and the configuration names none. "
+            'Add "window_size" to config.json.'
+        )
+    if window > _WIDEST:
+        raise InvalidCheckpoint(
+            f"{where}: a window of {window} x {window} is wider than {_WIDEST}."
+        )
+    stage = re.search(r"layers[._]([0-9]{1,2})\.", where)
+    image = settings.pair(config, "image_size", most=_MOST)
+    patch = settings.pair(config, "patch_size", most=_MOST)
+    if stage and image and patch:
+        window = min(window, max(image[0] // patch[0] // 2 ** int(stage[1]), 1))
+    stages = config.get("pretrained_window_sizes")
+    pretrained = None
+    if isinstance(stages, list) and stage and int(stage[1]) < len(stages):
+        side = stages[int(stage[1])]
+        pretrained = (side, side) if type(side) is int and 0 < side <= _MOST else None
+    return window, pretrained
+
+
+def _mirrored(make: Make, table: FloatArray, where: str) -> RelativeBias:
+    side = math.isqrt(table.shape[-1]) if table.ndim == 2 else 0
+    if table.ndim != 2 or side * side != table.shape[1]:
+        raise InvalidCheckpoint(
+            f"{where}, shape {list(table.shape)}: [heads, h * h] biases by distance along rows and "
+            "columns of a square window are expected."
+        )
+    quarter = table.reshape(len(table), side, side)
+    half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
+    whole = np.concatenate([half[:, :, :0:-1], half], axis=2)
+    note = "one number per distance along rows and columns: left and right share it"
+    return make(values=whole, layout=Grid(side, side), notes=(note,))
+
+
+def _two_axes(make: Make, arrays: list[FloatArray], where: str, *, flip: bool) -> RelativeBias:
+    if any(a.ndim != 2 or len(a) % 2 == 0 for a in arrays) or len({a.shape[1] for a in arrays}) > 1:
+        shapes = " and ".join(str(list(a.shape)) for a in arrays)
+        raise InvalidCheckpoint(
+            f"{where}: [2h - 1, width of a head] and [2w - 1, width of a head] are expected, not "
+            f"{shapes}."
+        )
+    down, right = (_cosines(table[::-1] if flip else table) for table in arrays)
+    values = (down[:, None] + right[None, :]) / 2
+    grid = Grid((len(down) + 1) // 2, (len(right) + 1) // 2)
+    note = "mean of the cosines along rows and along columns, with the vector of distance 0"
+    return make(values=values[None], layout=grid, quantity="cosine", notes=(note,))
+
+
+def _displacements(make: Make, table: FloatArray, where: str) -> RelativeBias:
+    height, width = (side // 2 + 1 for side in table.shape[:2])
+    if table.ndim != 3 or table.shape[:2] != (2 * height - 1, 2 * width - 1):
+        raise InvalidCheckpoint(
+            f"{where}, shape {list(table.shape)}: [2h - 1, 2w - 1, width of a head] is expected."
+        )
+    cosines = _cosines(table.reshape(-1, table.shape[2])).reshape(table.shape[:2])
+    return make(
+        values=cosines[None],
+        layout=Grid(height, width),
+        quantity="cosine",
+        notes=("cosines with the vector of displacement 0",),
+    )
+
+
+def _cosines(vectors: FloatArray) -> FloatArray:
+    """Cosine of each distance's vector with that of distance 0, which stands in the middle."""
+    middle = vectors[len(vectors) // 2]
+    length = np.linalg.norm(vectors, axis=1) * np.linalg.norm(middle)
+    product = vectors @ middle
+    cosines: FloatArray = np.zeros_like(product)
+    np.divide(product, length, out=cosines, where=length > 0)
+    return cosines
+
+
+def _distances(
+    make: Make, table: FloatArray, part: Part, where: str, *, flip: bool
+) -> RelativeBias:
+    table = table.reshape(-1, table.shape[-1])
+    left = part.config.get("left_max_position_embeddings")
+    notes: tuple[str, ...] = ()
+    # BERT's table ends with the model's positions; of others, offsets beyond the table occur.
+    beyond = 0 if "distance_embedding" in where and left is None else 1
+    if type(left) is int and 0 <= left < len(table) and "distance_embedding" in where:
+        flip = False  # wav2vec2-BERT counts key minus query, from -left to right
+        reach = max(left, len(table) - left - 1)
+        entry = np.clip(np.arange(-reach, reach + 1) + left, 0, len(table) - 1)
+        table = table[entry]
+        notes = (f"distances beyond {left} back and {len(entry) - 1 - reach} ahead are one",)
+    elif "emb_rel_k" in where:
+        table = np.pad(table, ((1, 1), (0, 0)))  # VITS has no vector beyond its window
+    elif part.config.get("bias_symmetric") is True:
+        table = np.concatenate([table[:0:-1], table])
+    elif len(table) % 2 == 0:
+        table = np.concatenate([table, table[-1:]])
+    if "bias_values" in where:
+        return make(values=table.T, layout=Sequence(len(table) // 2 + 1 + beyond))
+    cosines = _cosines(table[::-1] if flip else table)
+    if not cosines.any():
+        raise InvalidCheckpoint(f"{where}: the vector of distance 0 is zero: nothing to compare.")
+    return make(
+        values=cosines[None],
+        layout=Sequence(len(table) // 2 + 1 + beyond),
+        quantity="cosine",
+        notes=(*notes, "cosines with the vector of distance 0"),
+    )
+
+
+def _log_buckets(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBias:
+    config = part.config
+    span = len(table) // 2
+    if table.ndim != 2 or len(table) % 2:
+        raise InvalidCheckpoint(
+            f"{where}, shape {list(table.shape)}: [2 * span, width] is expected."
+        )
+    longest = _whole(config, "max_relative_positions", 0)
+    longest = longest or _whole(config, "max_position_embeddings", span)
+    buckets = _whole(config, "position_buckets", 0)
+    offsets = np.arange(-longest + 1, longest)
+    if buckets:
+        if buckets != span:
+            raise InvalidCheckpoint(
+                f"{where}, shape {list(table.shape)}: the configuration says position_buckets = "
+                f"{buckets}, which needs {2 * buckets} rows. Fix config.json."
+            )
+        entry = deberta_buckets(-offsets, buckets=buckets, max_distance=longest)
+    else:
+        entry = -offsets
+    table = table[np.clip(entry + span, 0, 2 * span - 1)]
+    return make(
+        values=_cosines(table)[None],
+        layout=Sequence(longest),
+        quantity="cosine",
+        notes=("cosines with the vector of distance 0",),
+    )

@@ -5,20 +5,24 @@ Also how a configuration states another number of them.
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.names import dotted
-from posprobe.families.parts import Part, part_for, parts_of
+from posprobe.families.parts import Part, dotted, part_for, parts_of
 from posprobe.families.registry import TableRule
 from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PrefixRow
 
 _KEYS = read_data("families/configurations.toml")["rows"]
@@ -399,3 +403,171 @@ def _misfit(
         "row as a sequence with "
         f"--tensor {info.name}."
     )
+
+
+#: No image is larger, in pixels along a side.
+_LARGEST = 2**20
+
+
+def with_size(
+    config: Mapping[str, Any], info: TensorInfo, rows: Rows, layout: Layout
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return a configuration that states another size for one table.
+
+    Keys are those of the part of the model that the table belongs to. Numbers of positions are
+    changed where they are that of the table, with or without its special rows; sizes of images by
+    the size of a patch, which stays.
+
+    Parameters
+    ----------
+    config
+        As stored; not changed.
+    info, rows
+        The table as stored.
+    layout
+        The new one.
+
+    Returns
+    -------
+    tuple
+        The new configuration, and the keys that were changed.
+    """
+    new = copy.deepcopy(dict(config))
+    part = part_for(info.name, parts_of(new))
+    changed = new
+    for key in part.path.split(".") if part.path else ():
+        changed = changed[key]
+    if isinstance(layout, Grid) and isinstance(rows.layout, Grid):
+        keys = _images(changed, rows.layout, layout)
+        keys += _counts(changed, SQUARES, {rows.layout.size: layout.size})
+    else:
+        special = len(rows.special)
+        both = {rows.layout.size + more: layout.size + more for more in (0, special)}
+        keys = _counts(changed, LENGTHS, both)
+    return new, tuple(f"{part.path}.{key}" if part.path else key for key in keys)
+
+
+def _counts(config: dict[str, Any], keys: tuple[str, ...], new: Mapping[int, int]) -> list[str]:
+    found = [key for key in keys if type(config.get(key)) is int and config[key] in new]
+    config |= {key: new[config[key]] for key in found}
+    return found
+
+
+def _images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:
+    """Change the sizes of images: a number, two of them, or named, as they stand."""
+    found = []
+    for key in IMAGE_SIZES:
+        image = settings.pair(config, key, most=_LARGEST)
+        if image is not None:
+            config[key] = _like(config[key], _image(image, old, new))
+            found.append(key)
+    pretrained = config.get("pretrained_cfg")
+    size = pretrained.get("input_size") if isinstance(pretrained, dict) else None
+    if isinstance(pretrained, dict) and isinstance(size, list) and len(size) == 3:
+        # timm: the size that pictures are brought to, and the one that the model is built for.
+        image = _image((size[1], size[2]), old, new)
+        pretrained["input_size"] = [size[0], *image]
+        stated = config.get("model_args")
+        built = stated if isinstance(stated, dict) else {}
+        config["model_args"] = {**built, "img_size": _like(built.get("img_size", 0), image)}
+        found += ["pretrained_cfg.input_size", "model_args.img_size"]
+    return found
+
+
+def _image(stated: tuple[int, int], old: Grid, new: Grid) -> tuple[int, int]:
+    return (stated[0] // old.height * new.height, stated[1] // old.width * new.width)
+
+
+def _like(stated: object, size: tuple[int, int]) -> object:
+    if isinstance(stated, dict):
+        return {**stated, "height": size[0], "width": size[1]}
+    return size[0] if isinstance(stated, int) and size[0] == size[1] else list(size)
+
+
+#: Numbers of a table up to which it is read whole where only some rows are asked for, which tells
+#: its digest and whether it was written from a transposed array: 16 MB in F32.
+WHOLE = 2**22
+#: Numbers of a table up to which it is read column by column as well.
+BY_COLUMNS = 2**26
+#: Fewest rows whose neighbours tell in which order a file was written.
+FEW = 16
+#: Rows whose neighbours are looked at at a time, to hold no second table in double precision.
+_BLOCK = 4096
+
+
+def source_of(
+    checkpoint: Checkpoint, reference: str, info: TensorInfo, sha256: str | None
+) -> Source:
+    """Say where the values of a tensor were read."""
+    return Source(
+        reference, checkpoint.location, checkpoint.revision, info.file, info.name, info.shape,
+        info.dtype, sha256, checkpoint.format or None, info.quantisation,
+    )  # fmt: skip
+
+
+def is_long(info: TensorInfo, rows: Rows) -> bool:
+    """Tell whether a table has more than `WHOLE` numbers and each of its rows lies in one piece."""
+    in_rows = rows.axis is None and not rows.channels_first
+    return in_rows and math.prod(info.shape) > WHOLE
+
+
+def read_some(
+    checkpoint: Checkpoint, info: TensorInfo, rows: Rows, begin: int, end: int
+) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+    """Read the positions ``begin`` to ``end`` of a table and its rows of special tokens, no others.
+
+    Returns
+    -------
+    tuple
+        ``[end - begin, d]`` and ``[p, d]``.
+    """
+    flat = replace(info, shape=(math.prod(info.shape[:-1]), info.shape[-1]))
+    part = replace(checkpoint, tensors={info.name: flat})
+    first, last = begin, end - 1
+    for row in rows.special:  # in order, so that each moves what comes after it
+        first, last = first + (row <= first), last + (row <= last)
+    chosen = np.setdiff1d(np.arange(first, last + 1), rows.special)
+    prefix = sorted(row.row for row in rows.prefix)
+    return part.read_rows(info.name, chosen), part.read_rows(info.name, prefix)
+
+
+def rows_of(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:
+    """Lay a stored tensor out as ``[rows, d]``."""
+    if rows.axis is not None:
+        values = values[rows.axis]
+    if rows.channels_first:
+        values = np.moveaxis(values, 1, -1)
+    return values.reshape(-1, values.shape[-1])
+
+
+def order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
+    """Say so where the bytes look like positions only when read column by column.
+
+    Writing the buffer of a transposed array is a known way to spoil a checkpoint: shape and size
+    are right, every number is there, and all rows are mixtures.
+    """
+    rows, dim = values.shape
+    if rows - skip < FEW or values.size > BY_COLUMNS or not np.isfinite(values).all():
+        return ()
+    as_stored = _neighbour_cosine(values[skip:])
+    by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])
+    # Rows that alternate are ordered, too; not where numbers are too large to tell.
+    if not by_columns >= abs(as_stored) + 0.5:
+        return ()
+    note = (
+        "the file looks as if it was written from a transposed array: read row by row, as its "
+        f"format says, neighbouring rows have centred cosine {as_stored:.2f}; read column by "
+        f"column they have {by_columns:.2f}. These results follow the format; check the file"
+    )
+    return (note,)
+
+
+def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
+    mean, total = rows.mean(axis=0, dtype=np.float64), 0.0
+    for first in range(0, len(rows) - 1, _BLOCK):
+        centered = rows[first : first + _BLOCK + 1] - mean
+        length = np.linalg.norm(centered, axis=1)
+        scale = length[1:] * length[:-1]
+        product = np.einsum("ij,ij->i", centered[1:], centered[:-1])
+        total += np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0).sum()
+    return float(total / (len(rows) - 1))

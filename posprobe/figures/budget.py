@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from posprobe.analyses.budget import LABELS, ORDER, Budget
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import INK
-from posprobe.number_format import period_of
+from posprobe.text import period_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

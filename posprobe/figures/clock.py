@@ -10,7 +10,7 @@ from posprobe.analyses.clock import Clock
 from posprobe.figures.common import nothing, of_one
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, MUTED, ONE_SIDED
-from posprobe.number_format import period_of
+from posprobe.text import period_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
 from posprobe.figures.styles import GRID, LINES, MUTED
-from posprobe.foreign import plain as as_seen
 from posprobe.layouts import Grid, Layout
+from posprobe.text import plain as as_seen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from posprobe.analyses.seams import seams
 from posprobe.analyses.special_patches import without
 from posprobe.analyses.views import view
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
+from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
 from posprobe.tables import PositionTable
 

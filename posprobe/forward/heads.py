@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from posprobe.analyses.head_logits import HeadLogits, HeadsByLayer, head_logits
-from posprobe.families.effective import Content, TableInModel, open_model
-from posprobe.families.weights import read_heads
+from posprobe.families.layers import Content, TableInModel, open_model, read_heads
 
 
 def measure_heads(

@@ -19,7 +19,7 @@ from posprobe.errors import (
     UnknownReference,
     UsageError,
 )
-from posprobe.families.runnable import model_source
+from posprobe.families.read import model_source
 from posprobe.forward.building import (
     check_sizes,
     is_encoder_alone,

@@ -20,7 +20,7 @@ from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.processes import fit_process
 from posprobe.analyses.result import Result, plain
 from posprobe.arrays import cores, positions
-from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
+from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import TABLE, TableInputs, compared_numbers
 from posprobe.nulls import NULLS, band, check_draws, null_models, surrogate

@@ -9,7 +9,7 @@ from posprobe.analyses.closeness import cka, cloud
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.views import View
 from posprobe.encodings.recognise import fixed_formula, nearly_formula
-from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.encodings.tables import sincos2d
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
 from posprobe.questions.base import Question, too_few

@@ -20,8 +20,8 @@ from posprobe.analyses.result import as_block, plain, stored
 from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
+from posprobe.drawable import to_frame
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.frames import to_frame
 from posprobe.layouts import describe_layout
 from posprobe.measurements import (
     TABLE,
@@ -32,7 +32,6 @@ from posprobe.measurements import (
 )
 from posprobe.measurements.baselines import SMALL, bands, formula_numbers
 from posprobe.nulls import MAX_DRAWS, NULLS
-from posprobe.number_format import lookup
 from posprobe.progress import stage
 from posprobe.report.document import Finding, findings_of, verdict_block
 from posprobe.report.narrator import cause
@@ -42,6 +41,7 @@ from posprobe.report.verdicts import verdicts
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
+from posprobe.text import lookup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

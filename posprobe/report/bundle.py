@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
-from posprobe.foreign import plain_json
 from posprobe.measurements import TABLE
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
@@ -38,6 +37,7 @@ from posprobe.report.page import of_table, page_of, render
 from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, stored_drawings
 from posprobe.report.svg import svg_of
 from posprobe.tables import PositionTable
+from posprobe.text import plain_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from posprobe.foreign import plain
 from posprobe.layouts import Grid
 from posprobe.report.narrator.captions import say
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from posprobe.analyses import Heads, Rotation

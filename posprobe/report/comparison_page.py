@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from posprobe.measurements import compared_numbers
-from posprobe.number_format import Block, cell, show
 from posprobe.page import Evidence, Fact, Line, Page, Row, Table, columns
 from posprobe.report.narrator import ASKS, claim, compare as narrator, pictures
 from posprobe.report.narrator.lines import lines
 from posprobe.report.table_page import versions
+from posprobe.text import Block, cell, show
 
 #: Numbers that a terminal prints unasked.
 UNASKED = (

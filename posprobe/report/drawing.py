@@ -11,8 +11,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.foreign import plain
-from posprobe.number_format import minus
+from posprobe.text import minus, plain
 
 #: Cosines from -1 to 1: blue, white (dark on a dark page), red, at the places below.
 _AT = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0)

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from posprobe.foreign import plain_json
+from posprobe.text import plain_json
 
 
 def json_text(document: Mapping[str, Any]) -> str:

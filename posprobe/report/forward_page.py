@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.base import SINUSOID, WALKS, WHOLE, LabelledRow
-from posprobe.number_format import Block, lookup, show
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report.narrator import claim, models as narrator, pictures
 from posprobe.report.table_page import versions
+from posprobe.text import Block, lookup, show
 
 #: Figures that stand on the first screen, by what they are of: the first two that there are.
 LEADING = {

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from posprobe.foreign import plain
 from posprobe.page import Line, Listing, Page
 from posprobe.report.embed import json_text, script
 from posprobe.report.overview import strip
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from jinja2 import Template

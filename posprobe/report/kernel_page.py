@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posprobe.data import read_data
-from posprobe.number_format import Block, cell
 from posprobe.page import Evidence, Fact, Page, Row, Table, columns
 from posprobe.report.narrator import pictures, schemes as narrator
 from posprobe.report.table_page import versions
+from posprobe.text import Block, cell
 
 
 def kernel_page(document: Block) -> Page:

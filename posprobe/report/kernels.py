@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from posprobe.analyses import similarity
 from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.result import as_block
-from posprobe.encodings.build import whole
+from posprobe.encodings.tables import whole
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence as Line, describe_layout
 from posprobe.progress import stage

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.fft import dct
 
 from posprobe.figures.common import pooled
-from posprobe.number_format import Block, fine_percent, minus, period_of
 from posprobe.page import Line
 from posprobe.report.drawing import (
     color_bar,
@@ -31,6 +30,7 @@ from posprobe.report.drawing import (
     ticks,
 )
 from posprobe.report.narrator.lines import budget_note, budget_parts, budget_sums
+from posprobe.text import Block, fine_percent, minus, period_of
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]

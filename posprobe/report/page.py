@@ -8,12 +8,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from posprobe.foreign import plain
-from posprobe.number_format import Block
 from posprobe.page import Page
 from posprobe.report import overview
 from posprobe.report.html import html
 from posprobe.report.svg import inline
+from posprobe.text import Block, plain
 
 #: Blocks that a document of something else than one table has.
 OTHERS = {"tables", "schemes", "records", "ways", "rules", "contexts"}

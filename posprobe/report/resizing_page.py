@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from posprobe.analyses.result import numbers_of
-from posprobe.number_format import Block, cell
 from posprobe.page import Cell, Evidence, Fact, Page, Row, Table, columns
 from posprobe.report.narrator import PICTURES, pictures, resizing as narrator
 from posprobe.report.table_page import versions
 from posprobe.resizing.facts import Effect, Rule
+from posprobe.text import Block, cell
 
 
 def ways_page(document: Block) -> Page:

@@ -8,12 +8,12 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.figures.schemes import ALONE
-from posprobe.number_format import Block, between, cell, lookup, show
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.questions.schemes import kind_of
 from posprobe.report.narrator import PICTURES, claim, pictures, weights
 from posprobe.report.narrator.schemes import KEYS, line, what_it_is
 from posprobe.report.table_page import origin, tensor, versions
+from posprobe.text import Block, between, cell, lookup, show
 
 #: Heads that have a column each where there is one encoding.
 MOST = 32

@@ -17,7 +17,7 @@ from posprobe.analyses.result import as_block, plain, stored
 from posprobe.analyses.rotary_weights import WeightUse
 from posprobe.analyses.rotation import axis_ladders, rotation
 from posprobe.analyses.smoothness import smoothness
-from posprobe.encodings.build import whole
+from posprobe.encodings.tables import whole
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid
 from posprobe.progress import stage

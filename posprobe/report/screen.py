@@ -8,11 +8,10 @@ from textwrap import fill
 
 from rich.cells import cell_len, set_cell_size
 
-from posprobe.foreign import plain
-from posprobe.number_format import Block
 from posprobe.page import NONE, Evidence, Line, Page, Table
 from posprobe.report.narrator.lines import Part, budget_note, budget_parts
 from posprobe.report.page import page_of
+from posprobe.text import Block, plain
 
 #: Marks of answers, and blocks of a bar, which neighbours do not share.
 MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}

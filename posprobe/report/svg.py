@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
-from posprobe.foreign import plain
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

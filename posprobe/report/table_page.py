@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from posprobe.measurements import TABLE
-from posprobe.number_format import Block, cell, lookup, show
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report.narrator import REPLACED, claim
 from posprobe.report.narrator.captions import baselines_caption
 from posprobe.report.narrator.lines import key, lines, size
 from posprobe.report.overview import NAMES
+from posprobe.text import Block, cell, lookup, show
 
 
 def table_page(document: Block) -> Page:

@@ -20,23 +20,66 @@ from posprobe.checkpoints.base import ShardedTensors, stored_bytes
 from posprobe.checkpoints.files import refuse_link_out
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
+from posprobe.checkpoints.torchfile import nested_tensors
 from posprobe.encodings import FORMULAS
 from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreachable, UsageError
 from posprobe.families import Encoding, choose_table, find_encodings
-from posprobe.families.rows import Rows
-from posprobe.families.sizes import with_size
-from posprobe.families.values import rows_of
+from posprobe.families.rows import Rows, rows_of, with_size
 from posprobe.layouts import Grid
 from posprobe.progress import aside, stage
 from posprobe.readers import READERS, suffixes_of
 from posprobe.reference import Reference, parse_reference
 from posprobe.report.files import expanded, folder_there, scratch, there, uninterrupted
 from posprobe.resizing.facts import Copied
-from posprobe.resizing.torchcopy import replace_in_pickle
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from collections.abc import Set
+
+
+def replace_in_pickle(
+    old: Path, made: Path, name: str, shape: tuple[int, ...], content: bytes
+) -> None:
+    """Write a PyTorch file again with one other tensor; all others keep their bytes.
+
+    It is read without running what is in it (``weights_only``), and tensors that share memory still
+    do. What was read of it before was checked by `posprobe.checkpoints.torchfile`.
+
+    Parameters
+    ----------
+    old, made
+        The file, and the new one.
+    name
+        Of the tensor, as that module names it: without what the state dict is nested in.
+    shape, content
+        Of the new tensor, in the format of the old one.
+
+    Raises
+    ------
+    OutputError
+        If the file holds no tensor, or several, that could be meant.
+    """
+    import argparse
+
+    import torch
+
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        whole: Any = torch.load(old, map_location="cpu", weights_only=True)
+    places = [
+        (part, key)
+        for path, part, key, _ in nested_tensors(whole)
+        if path == name or path.endswith(f".{name}")
+    ]
+    if len(places) != 1:
+        raise OutputError(
+            f"{old.name}: {len(places)} tensors in it could be {name}. Write the table alone with "
+            "-o FILE."
+        )
+    (part, key) = places[0]
+    dtype = part[key].dtype
+    part[key] = torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
+    torch.save(whole, made)
+
 
 #: Files of weights in any format: a copy has those that were resized, and no others.
 _WEIGHTS = (*suffixes_of(READERS), ".ckpt", ".ot", ".index.json")

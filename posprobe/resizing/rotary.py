@@ -31,7 +31,7 @@ from posprobe.report.narrator import resizing as narrator
 from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.facts import Rule, Run
-from posprobe.resizing.ways import Floats
+from posprobe.resizing.tables import Floats
 from posprobe.schema import Natural, Text, limits
 from posprobe.schemes import Rotary
 from posprobe.sources import Source

@@ -12,21 +12,264 @@ kernel with a = -0.5; most models of transformers do not, and take the one with 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.errors import UsageError
+from posprobe.analyses.closeness import cloud
+from posprobe.analyses.pursuit import choose_sinusoids, settled
+from posprobe.errors import MissingExtra, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.resizing.libraries import timm_resampled, transformers_interpolated
+from posprobe.progress import importing
 from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS
-from posprobe.resizing.ways import ALONG, FEWEST_ROWS, along_both
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from posprobe.layouts import Grid
+
+
+Floats: TypeAlias = NDArray[np.float64]
+
+#: Fewest rows to which sinusoids are fitted: two of them.
+FEWEST_ROWS = 8
+
+
+def linear(rows: Floats, size: int) -> Floats:
+    """Lay straight lines between neighbouring rows; the first and the last row stay at the ends.
+
+    Parameters
+    ----------
+    rows
+        ``[n, k]``.
+    size
+        Rows wanted, m.
+
+    Returns
+    -------
+    ndarray
+        ``[m, k]``: row j from the place ``j (n - 1) / (m - 1)`` of the old ones.
+    """
+    places = np.linspace(0, len(rows) - 1, size)
+    left = np.minimum(places.astype(np.intp), max(len(rows) - 2, 0))
+    right = np.minimum(left + 1, len(rows) - 1)
+    share = (places - left)[:, None]
+    return np.asarray((1 - share) * rows[left] + share * rows[right])
+
+
+def cubic(rows: Floats, size: int) -> Floats:
+    """Lay a cubic spline through the rows (not-a-knot ends); see `linear` for the rest."""
+    if len(rows) < 2:
+        return linear(rows, size)
+    from scipy.interpolate import CubicSpline
+
+    places = np.linspace(0, len(rows) - 1, size)
+    return np.asarray(CubicSpline(np.arange(len(rows)), rows, axis=0)(places))
+
+
+def fourier(rows: Floats, size: int) -> Floats:
+    """Lay a trigonometric polynomial through the rows, of period n: row j from the place ``j n/m``.
+
+    Exact where a table repeats after its last row; where it does not, the jump from its last row to
+    its first one rings at both ends. Fewer rows lose the frequencies that they cannot hold.
+    """
+    n = len(rows)
+    waves = np.fft.rfft(rows, axis=0)[: size // 2 + 1]
+    if n < size and n % 2 == 0:
+        waves[-1] /= 2  # the fastest wave stands for itself and its mirror image, which now differ
+    if size < n and size % 2 == 0:
+        waves[-1] *= 2
+    return np.asarray(np.fft.irfft(waves, size, axis=0) * (size / n))
+
+
+def tile(rows: Floats, size: int) -> Floats:
+    """Begin again with the first row after the last one."""
+    return rows[np.arange(size) % len(rows)]
+
+
+def repeat_last(rows: Floats, size: int) -> Floats:
+    """Give every further position the last row."""
+    return rows[np.minimum(np.arange(size), len(rows) - 1)]
+
+
+def sinusoids(rows: Floats, size: int) -> Floats:
+    """Continue with the sinusoids that the rows amount to; the old rows stay as they are.
+
+    Their frequencies are those of `posprobe.analyses.pursuit`, refined together to the end, common
+    to all columns; amplitudes and a constant are each column's own (least squares). Without a
+    trend, so that what rose along the table is continued by half a wave.
+
+    There must be `FEWEST_ROWS` rows.
+    """
+    n = len(rows)
+    if size <= n:
+        return rows[:size]
+    table = cloud(rows)
+    if not table.total:
+        return repeat_last(rows, size)
+    chosen = settled(table, choose_sinusoids(table).frequencies[-1])
+    angles = 2 * np.pi * np.outer(np.arange(size) - (n - 1) / 2, chosen)
+    waves = np.concatenate([np.ones((size, 1)), np.cos(angles), np.sin(angles)], axis=1)
+    amplitudes = np.linalg.lstsq(waves[:n], rows, rcond=None)[0]
+    return np.concatenate([rows, waves[n:] @ amplitudes])
+
+
+Along: TypeAlias = Callable[[Floats, int], Floats]
+
+#: Ways that spread the old rows over the new range, and ways that keep them and add others.
+STRETCHING: Mapping[str, Along] = {"linear": linear, "cubic": cubic, "fourier": fourier}
+CONTINUING: Mapping[str, Along] = {
+    "tile": tile, "sinusoids": sinusoids, "repeat-last": repeat_last,
+}  # fmt: skip
+ALONG: Mapping[str, Along] = {**STRETCHING, **CONTINUING}
+
+
+def along_both(cells: Floats, size: tuple[int, int], way: Along) -> Floats:
+    """Apply a way along the rows of a grid, then along its columns.
+
+    Parameters
+    ----------
+    cells
+        ``[h, w, d]``.
+    size
+        Height and width wanted.
+
+    Returns
+    -------
+    ndarray
+        ``[height, width, d]``.
+    """
+    height, width = size
+    down = way(cells.reshape(len(cells), -1), height).reshape(height, *cells.shape[1:])
+    across = np.moveaxis(down, 1, 0)
+    done = way(across.reshape(len(across), -1), width).reshape(width, height, -1)
+    return np.moveaxis(done, 0, 1)
+
+
+Values = NDArray[np.floating[Any]]
+
+#: Families whose embedding module interpolates by itself: module, class, configuration.
+MODULES: Mapping[str, tuple[str, str, str]] = {
+    "vit": ("vit.modeling_vit", "ViTEmbeddings", "ViTConfig"),
+    "deit": ("deit.modeling_deit", "DeiTEmbeddings", "DeiTConfig"),
+    "clip": ("clip.modeling_clip", "CLIPVisionEmbeddings", "CLIPVisionConfig"),
+    "clip-vision": ("clip.modeling_clip", "CLIPVisionEmbeddings", "CLIPVisionConfig"),
+    "siglip": ("siglip.modeling_siglip", "SiglipVisionEmbeddings", "SiglipVisionConfig"),
+    "siglip-vision": ("siglip.modeling_siglip", "SiglipVisionEmbeddings", "SiglipVisionConfig"),
+}
+
+
+def timm_resampled(table: PositionTable, old: Grid, new: Grid, mode: str) -> Values:
+    """Call ``timm.layers.resample_abs_pos_embed``.
+
+    Parameters
+    ----------
+    table
+        Of the grid ``old``.
+    mode
+        ``"bicubic"`` or ``"bilinear"``.
+
+    Returns
+    -------
+    ndarray
+        ``[height * width, d]`` in the table's format.
+
+    Raises
+    ------
+    MissingExtra
+        If timm or PyTorch is not installed.
+    """
+    torch = _needed("torch", mode)
+    _needed("timm", mode)
+    from timm.layers.pos_embed import resample_abs_pos_embed
+
+    with torch.no_grad():
+        made = resample_abs_pos_embed(
+            _tensor(torch, table.values, table)[None],
+            new_size=[new.height, new.width],
+            old_size=[old.height, old.width],
+            num_prefix_tokens=0,
+            interpolation=mode,
+        )
+    return _array(torch, made[0], table)
+
+
+def transformers_interpolated(table: PositionTable, old: Grid, new: Grid) -> Values:
+    """Call ``interpolate_pos_encoding`` of the table's own embedding module in transformers.
+
+    Parameters, returned values and errors are those of `timm_resampled`; the family must be one of
+    `MODULES`, and its grid a square, as the modules take for granted.
+
+    Raises
+    ------
+    UsageError
+        If the family has no such module, or the grid is not a square.
+    """
+    names = MODULES.get(table.family or "")
+    if names is None:
+        raise UsageError(
+            f"{table.name}: 'transformers' is the interpolation of a vision model of transformers "
+            f"({', '.join(MODULES)}), and this table is of the family {table.family or 'unknown'}. "
+            "Use bicubic or bilinear."
+        )
+    if old.height != old.width:
+        raise UsageError(
+            f"{table.name}: transformers takes the grid for a square, and it is a {old}. Use "
+            "bicubic or bilinear."
+        )
+    torch = _needed("torch", "transformers")
+    library = _needed("transformers", "transformers")
+    home, kind, settings = names
+    module = import_module(f"transformers.models.{home}")
+    # Patches of one pixel: sizes of images are sizes of grids, and no weights but the table matter.
+    config = getattr(library, settings)(
+        hidden_size=table.dim,
+        num_attention_heads=1,
+        image_size=old.height,
+        patch_size=1,
+        num_channels=1,
+    )
+    first = table.prefix if table.prefix is not None else table.values[:0]
+    rows = _tensor(torch, np.concatenate([first, table.values]), table)
+    with torch.no_grad():
+        embeddings = getattr(module, kind)(config)
+        stored = getattr(embeddings, "position_embeddings", None)
+        if stored is None:
+            embeddings.position_embedding.weight = torch.nn.Parameter(rows)
+        else:
+            embeddings.position_embeddings = torch.nn.Parameter(rows[None])
+        # Of the patches it is given, the module asks the number only.
+        patches = rows[:1].expand(1, len(first) + new.size, table.dim)
+        made = embeddings.interpolate_pos_encoding(patches, new.height, new.width)
+    return _array(torch, made[0, len(first) :], table)
+
+
+def _needed(package: str, way: str) -> Any:
+    if find_spec(package) is None:
+        raise MissingExtra(
+            f"--how {way} calls {package}, which is not installed. Run `uv sync --extra models`."
+        )
+    with importing(package):
+        return import_module(package)
+
+
+def _tensor(torch: Any, values: Values, table: PositionTable) -> Any:
+    """Give a library the values in the format that the checkpoint stores."""
+    made = torch.from_numpy(np.array(values))
+    return made.to(torch.bfloat16) if table.source.dtype == "BF16" else made
+
+
+def _array(torch: Any, made: Any, table: PositionTable) -> Values:
+    made = made.detach()
+    made = made.to(torch.float32) if made.dtype == torch.bfloat16 else made
+    return np.ascontiguousarray(made.numpy(), dtype=table.values.dtype)
+
 
 #: Numbers that a new table may have: 512 MiB in float32.
 MOST_NUMBERS = 2**27

@@ -10,9 +10,6 @@ from .many import (
 from .research import (
     research_table as research_table,
 )
-from .runs import (
-    series as series,
-)
 from .search import (
     Match as Match,
     Nearest as Nearest,
@@ -20,4 +17,5 @@ from .search import (
 )
 from .store import (
     read_sweep as read_sweep,
+    series as series,
 )

@@ -23,9 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import questions
-from posprobe.foreign import plain
 from posprobe.measurements import compared_numbers
-from posprobe.number_format import cell
 from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table, columns
 from posprobe.report.html import listing
 from posprobe.report.narrator import ASKS
@@ -33,6 +31,7 @@ from posprobe.report.narrator.series import similarity_map
 from posprobe.report.series import HEADLINE, Series
 from posprobe.report.svg import inline
 from posprobe.sweeps.columns import OWN, Kind
+from posprobe.text import cell, plain
 
 #: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
 MOST = 2000

@@ -27,7 +27,7 @@ from posprobe import questions
 from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.measurements import TABLE
-from posprobe.number_format import Block, lookup
+from posprobe.text import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.
 Kind = Literal["string", "int64", "double", "bool", "strings", "rows"]

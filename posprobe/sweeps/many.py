@@ -19,10 +19,9 @@ from posprobe.reference import parse_reference
 from posprobe.report.analysis import check_request, environment
 from posprobe.report.files import expanded
 from posprobe.sweeps import store
-from posprobe.sweeps.engine import Engine, checked, outcomes
 from posprobe.sweeps.references import Entry, gather, once
 from posprobe.sweeps.store import Store, read_sweep
-from posprobe.sweeps.task import Options, Task, state_of
+from posprobe.sweeps.workers import Engine, Options, Task, checked, outcomes, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

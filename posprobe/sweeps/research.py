@@ -21,10 +21,8 @@ from posprobe import questions
 from posprobe.arrays import positions
 from posprobe.checkpoint_analysis import analyze_any, load_any, scheme_length
 from posprobe.errors import UsageError
-from posprobe.foreign import plain
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
-from posprobe.number_format import cell
 from posprobe.report import analyze_schemes
 from posprobe.report.analysis import check_request
 from posprobe.report.captions import DIGITS
@@ -34,6 +32,7 @@ from posprobe.report.series import HEADLINE
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
 from posprobe.tables import PositionTable
+from posprobe.text import cell, plain
 
 if TYPE_CHECKING:
     from jinja2 import Template

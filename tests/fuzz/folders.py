@@ -440,8 +440,8 @@ def prepare() -> None:
     import h5py
     import tensorstore
 
-    import posprobe.checkpoints.pipeline
+    import posprobe.checkpoints.base
 
     assert h5py.version
     assert callable(tensorstore.open)
-    assert posprobe.checkpoints.pipeline.INDEX
+    assert posprobe.checkpoints.base.INDEX

@@ -14,7 +14,7 @@ from posprobe.measurements.model.base import (
     by_layer,
     mean_over_heads,
 )
-from posprobe.number_format import Block
+from posprobe.text import Block
 
 #: Numbers of a head of which the mean is listed, and what it is called.
 HEAD_MEANS = {

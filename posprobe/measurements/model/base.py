@@ -21,9 +21,9 @@ from posprobe.forward.states import image_shape, is_timm
 from posprobe.forward.streaming import check_ids, context_length
 from posprobe.layouts import Sequence as Line, cut
 from posprobe.measurements.base import Measurement
-from posprobe.number_format import Block, cell, lookup
 from posprobe.progress import stage
 from posprobe.tables import PositionTable
+from posprobe.text import Block, cell, lookup
 
 #: Tokens of a context unless stated; Song & Zhong take 512.
 LENGTH = 128

@@ -8,7 +8,7 @@ from posprobe import forward
 from posprobe.analyses.experiments import BlankImages
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer, only_images
-from posprobe.number_format import Block
+from posprobe.text import Block
 
 #: Numbers of an image at a layer, and what they are called.
 PATTERNS = {

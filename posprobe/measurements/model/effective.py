@@ -17,7 +17,7 @@ from posprobe.measurements.model.base import (
     ModelMeasurement,
 )
 from posprobe.measurements.model.states import cosines_of
-from posprobe.number_format import Block, cell
+from posprobe.text import Block, cell
 
 
 def _effective(given: ModelInputs) -> EffectiveTable:

@@ -10,8 +10,8 @@ from posprobe.forward.streaming import has_table
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.attention import preferred_offsets
 from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer
-from posprobe.number_format import Block, between
 from posprobe.report.narrator.rotary import NEEDS_ADDED
+from posprobe.text import Block, between
 
 #: Numbers of a head of which the range is listed, and what it is called.
 HEAD_RANGES = {

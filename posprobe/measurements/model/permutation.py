@@ -8,7 +8,7 @@ from posprobe import forward
 from posprobe.analyses.experiments import PermutationEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasurement
-from posprobe.number_format import Block, cell
+from posprobe.text import Block, cell
 
 #: Numbers of a model, and what they are called.
 CHANGES = {

@@ -11,8 +11,8 @@ from posprobe.analyses.rotary_use import Origin, RotaryUse
 from posprobe.arrays import Array
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import LabelledRow, ModelInputs, ModelMeasurement
-from posprobe.number_format import Block, cell
 from posprobe.report.narrator import rotary
+from posprobe.text import Block, cell
 
 #: Tokens of a context that the model samples itself: the distance share grows with the length.
 LENGTH = 256

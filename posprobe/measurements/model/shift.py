@@ -9,7 +9,7 @@ from posprobe.analyses.experiments import PhaseShift
 from posprobe.forward.states import body_of
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasurement, only_text
-from posprobe.number_format import Block, cell
+from posprobe.text import Block, cell
 
 
 def _shift_rows(document: Block) -> Iterator[LabelledRow]:

@@ -24,8 +24,8 @@ from posprobe.measurements.model.base import (
     by_layer,
 )
 from posprobe.nulls import band
-from posprobe.number_format import Block, cell, fine_percent, lookup, show
 from posprobe.tables import PositionTable
+from posprobe.text import Block, cell, fine_percent, lookup, show
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what they
 #: are called.

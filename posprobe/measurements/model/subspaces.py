@@ -9,7 +9,7 @@ from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import UsageError
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelInputs, ModelMeasurement
-from posprobe.number_format import Block, cell, show
+from posprobe.text import Block, cell, show
 
 #: Token embeddings that are read of a local file, where there are as many.
 TOKENS = 2**15

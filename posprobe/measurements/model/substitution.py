@@ -8,7 +8,7 @@ from posprobe import forward
 from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelInputs, ModelMeasurement
-from posprobe.number_format import Block, percent_with_error, with_error
+from posprobe.text import Block, percent_with_error, with_error
 
 #: Costs, and what they are called.
 COSTS = {

@@ -15,7 +15,7 @@ from posprobe.measurements.model.base import (
     mean_over_heads,
     only_text,
 )
-from posprobe.number_format import Block
+from posprobe.text import Block
 
 
 def _word_rows(document: Block) -> Iterator[LabelledRow]:

@@ -14,9 +14,9 @@ from functools import cache
 
 from posprobe.analyses.facts import Answer, Cause
 from posprobe.data import read_data
-from posprobe.number_format import Block
 from posprobe.page import Picture
 from posprobe.report.narrator.words import Template, Words, capital, signed
+from posprobe.text import Block
 
 #: What is said of each question, cause and null.
 TEXTS = read_data("report/narrator/answers.toml")

@@ -30,9 +30,9 @@ from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
 from posprobe.data import read_data
 from posprobe.layouts import Grid
-from posprobe.number_format import show
 from posprobe.report.narrator.rotary import no_heads
 from posprobe.report.narrator.words import Words, either, listed, percent, some
+from posprobe.text import show
 
 #: Components that a figure draws against position.
 COMPONENTS = 6

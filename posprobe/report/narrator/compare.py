@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.analyses.facts import Shared, Verdict
-from posprobe.number_format import Block, show
 from posprobe.page import Line
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.lines import size
 from posprobe.report.narrator.words import capital, listed, similarity, some
+from posprobe.text import Block, show
 
 #: Answers in the order in which they are told.
 _ORDER: tuple[Verdict, ...] = ("yes", "no", "cannot tell")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from posprobe.number_format import show
 from posprobe.questions.axis_rotations import LEAST_TURNS, Code
 from posprobe.questions.codes import RowsAndColumns
 from posprobe.report.narrator.words import Template, either, listed, percent
+from posprobe.text import show
 
 
 def _codes(f: RowsAndColumns) -> str:

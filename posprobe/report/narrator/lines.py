@@ -8,10 +8,10 @@ from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from posprobe.analyses.budget import LABELS
-from posprobe.number_format import Block, minus, period_of
 from posprobe.page import NONE, Line
 from posprobe.report.narrator import ASKS, NULLS
 from posprobe.report.narrator.words import capital, hundredths, percent, some, two_figures
+from posprobe.text import Block, minus, period_of
 
 #: How numbers of one measure are written.
 Form = Callable[[float], str]

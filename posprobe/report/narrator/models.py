@@ -7,14 +7,6 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.head_logits import peak_name
-from posprobe.number_format import (
-    Block,
-    fine_percent,
-    minus,
-    percent_with_error,
-    show,
-    with_error,
-)
 from posprobe.page import NONE, Line
 from posprobe.questions.model_attention import Heads
 from posprobe.questions.models import Kept, Layer, Run
@@ -22,6 +14,7 @@ from posprobe.questions.substitution import SURE, Enough, Removal
 from posprobe.report.narrator import ASKS, rotary
 from posprobe.report.narrator.lines import Form, held_against
 from posprobe.report.narrator.words import Template, capital, listed, some
+from posprobe.text import Block, fine_percent, minus, percent_with_error, show, with_error
 
 #: Why what came after an interruption was not measured.
 INTERRUPTED = "the run was interrupted"

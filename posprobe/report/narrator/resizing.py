@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.layouts import Grid
-from posprobe.number_format import Block, percent_with_error, show, with_error
 from posprobe.page import NONE, Line
 from posprobe.report.narrator.words import listed, some, two_figures
 from posprobe.resizing.facts import Copied, Period, Rule, Run, Way
+from posprobe.text import Block, percent_with_error, show, with_error
 
 #: How positions, and patches, that a way adds come about.
 _ADDED: Mapping[str, tuple[str, str]] = {

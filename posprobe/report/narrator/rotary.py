@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from posprobe.analyses.rotary_use import MIN_CONTEXTS, RotaryUse
-from posprobe.number_format import Block
 from posprobe.questions.rotary_use import Preferring
 from posprobe.report.narrator import TEXTS
 from posprobe.report.narrator.words import Template, percent, some
+from posprobe.text import Block
 
 #: What contexts are.
 SOURCES: Mapping[str, str] = TEXTS["sources"]

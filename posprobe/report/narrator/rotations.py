@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from posprobe.analyses.planes import Rotation
-from posprobe.number_format import period_of, show
 from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.ladder import Ladder
 from posprobe.questions.rotations import Rotations
@@ -18,6 +17,7 @@ from posprobe.report.narrator.words import (
     similarity,
     spelled,
 )
+from posprobe.text import period_of, show
 
 
 def periods(lines: Sequence[Rotation]) -> str:

@@ -7,7 +7,6 @@ from functools import partial
 from math import ceil, log
 
 from posprobe.analyses.facts import Answer
-from posprobe.number_format import Block, minus, show
 from posprobe.page import NONE, Line
 from posprobe.questions.schemes import (
     Falls,
@@ -37,6 +36,7 @@ from posprobe.report.narrator.words import (
     two_figures,
 )
 from posprobe.schemes import POSITIONS
+from posprobe.text import Block, minus, show
 
 #: Encodings that a sentence names, and that a headline does.
 NAMED, LEADING = 4, 2

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from posprobe.analyses.facts import Answer, Verdicts
-from posprobe.number_format import period_of
 from posprobe.questions.kind import Kind, kind_of
 from posprobe.report.narrator import causes
 from posprobe.report.narrator.rotations import components, matches, periods
@@ -22,6 +21,7 @@ from posprobe.report.narrator.words import (
     turned,
     two_figures,
 )
+from posprobe.text import period_of
 
 #: Parts, and places of breaks, that a headline names.
 MOST = 3

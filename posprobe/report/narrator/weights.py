@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from posprobe.number_format import Block
 from posprobe.page import NONE, Line
 from posprobe.report.narrator.words import percent, rounded, some, two_figures
+from posprobe.text import Block
 
 #: Why weights say nothing.
 MISSING: Mapping[str, str] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import Any, TypeAlias
 
-from posprobe.number_format import fine_percent, period_of, show
+from posprobe.text import fine_percent, period_of, show
 
 #: A hyphen in the place of a minus sign: before a number, and not within a name or an exponent.
 _HYPHEN = re.compile(r"(?<![\w.])-(?=\d)")

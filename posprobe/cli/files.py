@@ -1,9 +1,11 @@
 """``posprobe extract`` and ``report``: a table as a file, a saved report rendered again."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from posprobe.cli import options
-from posprobe.cli.messages import tell
+from posprobe.cli.process import tell
 from posprobe.cli.show import print_path
 from posprobe.progress import stage
 
@@ -21,3 +23,18 @@ def extract(ref: str, output: Path, rows: str | None = None, *, where: options.W
     write_table(table, output)
     tell(f"{len(table)} x {table.dim} {table.values.dtype}")
     print_path(output)
+
+
+def report(folder: Path) -> None:
+    """Render a saved report again, without the model.
+
+    For a folder that contains several reports, write an index.html that lists them.
+    """
+    with stage("Rendering"):
+        from posprobe.report import render_bundle
+        from posprobe.report.files import expanded, there
+        from posprobe.report.index import write_index
+
+        is_bundle = there(expanded(folder) / "analysis.json")
+        page = render_bundle(folder) if is_bundle else write_index(folder)
+    print_path(page)

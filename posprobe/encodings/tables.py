@@ -1,0 +1,502 @@
+"""Tables that follow a formula: the sinusoid in its published variants, and what leads to it.
+
+The ladder of guesses (Kernes 2021, Master Positional Encoding, I): `counting` is unbounded,
+`normalised_counting` means something else at every length, `binary` is bounded but jagged and comes
+round again, `continuous_binary` is smooth and comes round again, `sine_ladder` comes round no more
+but has no linear shift. The `sinusoidal` table has all of it.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from dataclasses import replace
+from operator import index
+from typing import Any, Literal, SupportsIndex, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.errors import UsageError
+from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
+
+#: Largest table that a formula builds, in numbers: 4 GiB of float64.
+MAX_SIZE = 2**29
+
+
+def canonical(name: str, *sizes: int, **options: float | bool | None) -> str:
+    """Write the reference that builds a table again, such as ``binary:256x16,signed``.
+
+    An option that is False or None stands at its default and is left out; one that is True is
+    written bare. Underscores become dashes.
+    """
+    words = [
+        key.replace("_", "-") + ("" if value is True else f"={_number(value)}")
+        for key, value in options.items()
+        if value is not None and value is not False
+    ]
+    return ",".join([f"{name}:{'x'.join(map(str, sizes))}", *words])
+
+
+def whole(what: str, value: object) -> int:
+    """Return a whole number that a caller gave, also NumPy's; true and false are none.
+
+    Raises
+    ------
+    UsageError
+        If it is anything else.
+    """
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool | np.bool_):
+        raise UsageError(f"{what}: {reprlib.repr(value)} is not a whole number. Pass an int.")
+    try:
+        return index(value)
+    except TypeError as error:  # an array of several numbers
+        raise UsageError(
+            f"{what}: {type(value).__name__} is not a whole number. Pass an int."
+        ) from error
+
+
+def check_sizes(reference: str, rows: int, dim: int, *, multiple: int = 1) -> None:
+    """Refuse sizes that no table can have.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive, the width is not a multiple of ``multiple``, or the table would
+        hold more than `MAX_SIZE` numbers.
+    """
+    if rows < 1 or dim < 1 or dim % multiple:
+        raise UsageError(
+            f"{reference}: sizes must be positive"
+            + (f" and the table's width a multiple of {multiple}." if multiple > 1 else ".")
+        )
+    if rows * dim > MAX_SIZE:
+        raise UsageError(
+            f"{reference}: {rows * dim} numbers are more than the {MAX_SIZE} that fit comfortably "
+            "into memory. Choose fewer positions."
+        )
+
+
+def check_base(reference: str, base: float) -> None:
+    """Refuse a base that makes no ladder of falling frequencies.
+
+    Raises
+    ------
+    UsageError
+        If the base is not a finite number above 1.
+    """
+    if not (math.isfinite(base) and base > 1):
+        raise UsageError(
+            f"{reference}: the base is {base}; frequencies fall from 1 to about 1 / base, so it "
+            "must be a finite number above 1. The published one is 10000."
+        )
+
+
+def formula_table(
+    reference: str, values: NDArray[np.floating[Any]], layout: Layout
+) -> PositionTable:
+    """Make the fixed table of a formula, which its reference names in full."""
+    source = Source(reference=reference, resolved=reference, shape=values.shape, dtype="F64")
+    return PositionTable(
+        values, layout, name=reference, source=source, kind="fixed", family="formula"
+    )
+
+
+def _number(value: float) -> str:
+    whole = float(value).is_integer() and abs(value) < 1e15
+    return str(int(value)) if whole else repr(float(value))
+
+
+Order: TypeAlias = Literal["interleaved", "halves"]
+GridOrder: TypeAlias = Literal["mae", "timm"]
+
+#: How a table's columns may be ordered.
+ORDERS: tuple[Order, ...] = ("interleaved", "halves")
+#: Rows that are computed at a time.
+_BLOCK = 8192
+
+
+def frequencies(dim: int, *, base: float = 10_000.0, endpoint: bool = False) -> NDArray[np.float64]:
+    """Angular frequencies of the ladder, fastest first.
+
+    Parameters
+    ----------
+    dim
+        Width ``d`` of the table; even.
+    base
+        The slowest frequency is about ``1 / base``.
+    endpoint
+        Divide exponents by ``d/2 - 1``, so that the slowest frequency is exactly ``1 / base``
+        (tensor2tensor, fairseq, Whisper), rather than by ``d/2`` (Vaswani et al. 2017, sec. 3.5).
+
+    Returns
+    -------
+    NDArray
+        ``[d/2]``, in radians per position.
+    """
+    pairs = dim // 2
+    steps = max(pairs - 1, 1) if endpoint else pairs
+    return np.asarray(base ** (-np.arange(pairs) / steps))
+
+
+def sinusoidal(
+    length: int,
+    dim: int,
+    *,
+    base: float = 10_000.0,
+    order: Order = "interleaved",
+    endpoint: bool = False,
+    cosine_first: bool = False,
+) -> PositionTable:
+    """Build the sinusoidal table of Vaswani et al. 2017 (section 3.5) in one of its variants.
+
+    The paper interleaves and divides exponents by ``d/2``, as do DistilBERT, XLM and T2T-ViT;
+    Marian, Pegasus and RoFormer keep its ladder in halves; tensor2tensor, fairseq and Whisper have
+    halves with the endpoint; MusicGen has those with the cosines first.
+
+    Parameters
+    ----------
+    length, dim
+        Number of positions ``n`` and width ``d``; the width is even.
+    base, endpoint
+        The ladder of frequencies, see `frequencies`.
+    order
+        ``"interleaved"`` puts the sine and the cosine of a frequency side by side, ``"halves"`` all
+        sines before all cosines.
+    cosine_first
+        Cosine on even columns, or in the first half, as Kernes (2021) writes it.
+
+    Returns
+    -------
+    PositionTable
+        ``[n, d]`` float64, fixed.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive, the width is odd, the base is not above 1, or the table would be
+        too large.
+
+    Examples
+    --------
+    Position 0 has sine 0 and cosine 1 at every frequency:
+
+    >>> import posprobe as pp
+    >>> pp.sinusoidal(64, 8).values[0].tolist()
+    [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    >>> pp.sinusoidal(64, 8, order="halves").values[0].tolist()
+    [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    reference = canonical(
+        "sinusoidal",
+        length,
+        dim,
+        halves=order == "halves",
+        endpoint=endpoint,
+        cosine_first=cosine_first,
+        base=None if base == 10_000 else base,
+    )
+    check_sizes(reference, length, dim, multiple=2)
+    check_base(reference, base)
+    omega = frequencies(dim, base=base, endpoint=endpoint)
+    sine, cosine = columns(dim, order, cosine_first=cosine_first)
+    values = np.empty((length, dim))
+    for first in range(0, length, _BLOCK):
+        part = values[first : first + _BLOCK]
+        angles = np.arange(first, first + len(part))[:, None] * omega
+        part[:, sine], part[:, cosine] = np.sin(angles), np.cos(angles)
+    return formula_table(reference, values, Sequence(length))
+
+
+def translation_matrix(
+    dim: int,
+    shift: float,
+    *,
+    base: float = 10_000.0,
+    order: Order = "interleaved",
+    endpoint: bool = False,
+    cosine_first: bool = False,
+) -> NDArray[np.float64]:
+    """Matrix that moves every row of a sinusoid by ``shift`` positions.
+
+    With positions as rows, ``PE(x + shift) = PE(x) @ T`` for every ``x``, real or whole: ``T``
+    rotates each frequency's plane by ``omega * shift`` (Vaswani et al. 2017, sec. 3.5; Kernes 2021,
+    part I). ``T`` is orthogonal and ``T(a) @ T(b) = T(a + b)``.
+
+    Parameters
+    ----------
+    dim
+        Width ``d``; even.
+    shift
+        Distance in positions; negative moves back.
+    base, order, endpoint, cosine_first
+        The variant, as for `sinusoidal`.
+
+    Returns
+    -------
+    NDArray
+        ``[d, d]`` float64.
+
+    Raises
+    ------
+    UsageError
+        If the width is not a positive even number or the base is not above 1.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> rows = pp.sinusoidal(64, 8).values
+    >>> step = pp.encodings.translation_matrix(8, 1)
+    >>> bool(np.allclose(rows[:-1] @ step, rows[1:]))
+    True
+    """
+    reference = f"translation_matrix({dim}, {shift})"
+    check_sizes(reference, dim, dim, multiple=2)
+    check_base(reference, base)
+    angles = frequencies(dim, base=base, endpoint=endpoint) * shift
+    sine, cosine = columns(dim, order, cosine_first=cosine_first)
+    matrix = np.zeros((dim, dim))
+    matrix[sine, sine] = matrix[cosine, cosine] = np.cos(angles)
+    matrix[cosine, sine] = np.sin(angles)
+    matrix[sine, cosine] = -np.sin(angles)
+    return matrix
+
+
+def sincos2d(
+    height: int, width: int, dim: int, *, base: float = 10_000.0, order: GridOrder = "mae"
+) -> PositionTable:
+    """Build a two-dimensional sin-cos table in the layout of a released code.
+
+    Each axis has ``d/4`` frequencies with exponents over ``d/4``. With ``x`` the column of a cell
+    and ``y`` its row, the four quarters of a row of the table are
+
+    - ``"mae"``: ``sin x, cos x, sin y, cos y`` (MAE's released code, He et al. 2022; also DiT);
+    - ``"timm"``: ``sin y, sin x, cos y, cos x`` (timm, ``build_sincos2d_pos_embed`` at its
+      defaults).
+
+    Returns
+    -------
+    PositionTable
+        ``[height * width, d]`` float64 on a grid, fixed.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive, ``d`` is not a multiple of 4, the base is not above 1, the order
+        is unknown, or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> table = pp.sincos2d(14, 14, 192)
+    >>> print(table.layout)
+    grid of 14 x 14
+    >>> table.values.shape
+    (196, 192)
+    """
+    reference = canonical(
+        "sincos2d",
+        height,
+        width,
+        dim,
+        timm=order == "timm",
+        base=None if base == 10_000 else base,
+    )
+    check_sizes(reference, height, width)
+    check_sizes(reference, height * width, dim, multiple=4)
+    check_base(reference, base)
+    omega = frequencies(dim // 2, base=base)
+    y, x = (axis[:, None] * omega for axis in np.divmod(np.arange(height * width), width))
+    if order == "mae":
+        quarters = [np.sin(x), np.cos(x), np.sin(y), np.cos(y)]
+    elif order == "timm":
+        quarters = [np.sin(y), np.sin(x), np.cos(y), np.cos(x)]
+    else:
+        raise UsageError(f"{reference}: order is {order!r}. Choose 'mae' or 'timm'.")
+    return formula_table(reference, np.concatenate(quarters, axis=1), Grid(height, width))
+
+
+def columns(
+    dim: int, order: Order, *, cosine_first: bool
+) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]:
+    """Columns of the sines and of the cosines, each in the order of the frequencies.
+
+    Raises
+    ------
+    UsageError
+        If the order is unknown.
+    """
+    if order not in ORDERS:
+        raise UsageError(f"order {order!r}: there is none. Choose {' or '.join(ORDERS)}.")
+    pairs = np.arange(dim).reshape(*((-1, 2) if order == "interleaved" else (2, -1)))
+    first, second = pairs.T if order == "interleaved" else pairs
+    return (second, first) if cosine_first else (first, second)
+
+
+def counting(length: int, dim: int) -> PositionTable:
+    """Count: every column of row ``i`` holds ``i``.
+
+    Returns
+    -------
+    PositionTable
+        ``[n, d]`` float64, fixed; of rank 1.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.encodings.counting(4, 1).values.tolist()
+    [[0.0], [1.0], [2.0], [3.0]]
+    """
+    reference = canonical("counting", length, dim)
+    check_sizes(reference, length, dim)
+    values = np.repeat(np.arange(float(length))[:, None], dim, axis=1)
+    return formula_table(reference, values, Sequence(length))
+
+
+def normalised_counting(length: int, dim: int) -> PositionTable:
+    """Count from 0 to 1: every column of row ``i`` holds ``i / (n - 1)``.
+
+    Returns
+    -------
+    PositionTable
+        ``[n, d]`` float64, fixed; a single position is 0.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.encodings.normalised_counting(5, 1).values.tolist()
+    [[0.0], [0.25], [0.5], [0.75], [1.0]]
+    """
+    reference = canonical("normalised-counting", length, dim)
+    check_sizes(reference, length, dim)
+    values = np.repeat(np.linspace(0, 1, length)[:, None], dim, axis=1)
+    return formula_table(reference, values, Sequence(length))
+
+
+def binary(length: int, dim: int, *, signed: bool = False) -> PositionTable:
+    """Write the positions in binary: column ``j`` of row ``i`` holds digit ``j`` of ``i``.
+
+    The digit of ones comes first, so that columns run from fast to slow as in the sinusoid. Column
+    ``j`` has period ``2 ** (j + 1)``; rows repeat after ``2 ** d``.
+
+    Parameters
+    ----------
+    length, dim
+        Number of positions ``n`` and of digits ``d``.
+    signed
+        Write -1 for the digit 0, which centres the digits.
+
+    Returns
+    -------
+    PositionTable
+        ``[n, d]`` float64, fixed.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive or the table would be too large.
+
+    Examples
+    --------
+    The numbers 0 to 3, the digit of ones first:
+
+    >>> import posprobe as pp
+    >>> pp.encodings.binary(4, 2).values.tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    """
+    reference = canonical("binary", length, dim, signed=signed)
+    check_sizes(reference, length, dim)
+    # No position has a digit beyond the 62nd, and a shift by more than 63 is undefined.
+    digits = np.arange(length)[:, None] >> np.minimum(np.arange(dim), 62) & 1
+    values = (2 * digits - 1 if signed else digits).astype(np.float64)
+    table = formula_table(reference, values, Sequence(length))
+    if dim >= 63 or length <= 2**dim:
+        return table
+    note = f"{dim} digits tell {2**dim} positions apart: from there on rows repeat"
+    return replace(table, notes=(note,))
+
+
+def continuous_binary(length: int, dim: int) -> PositionTable:
+    """Turn each binary digit into a dial: column ``j`` is a sine of period ``2 ** (j + 1)``.
+
+    Column ``j`` of row ``i`` is ``-sin(2 pi (i + 1/2) / 2 ** (j + 1))``. The half step and the sign
+    are chosen so that every number has the sign of ``binary(..., signed=True)``: a sine of period 2
+    that begins at 0 would be sampled at its zeros alone. The curve through the rows is smooth, and
+    it closes: rows repeat after ``2 ** d``.
+
+    Returns
+    -------
+    PositionTable
+        ``[n, d]`` float64, fixed.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> table = pp.encodings.continuous_binary(8, 2).values
+    >>> bool(np.allclose(table[4:], table[:4]))
+    True
+    """
+    reference = canonical("continuous-binary", length, dim)
+    check_sizes(reference, length, dim)
+    # Halving is exact, so that the dials close exactly; far beyond any length they stand still.
+    turns = np.ldexp(np.arange(length)[:, None] + 0.5, -np.minimum(np.arange(1, dim + 1), 1000))
+    values = -np.sin(2 * np.pi * (turns % 1))
+    return formula_table(reference, values, Sequence(length))
+
+
+def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTable:
+    """Lower the frequencies to a geometric ladder, sines only.
+
+    Column ``j`` of row ``i`` is ``sin(i * base ** (-j / d))``: one frequency per column, from 1 to
+    about ``1 / base``. For the usual base no period is a whole number of steps, so rows do not
+    repeat; without the cosines, a shift is not a linear map.
+
+    Parameters
+    ----------
+    length, dim
+        Number of positions ``n`` and width ``d``.
+    base
+        The slowest frequency is about ``1 / base``.
+
+    Returns
+    -------
+    PositionTable
+        ``[n, d]`` float64, fixed.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive, the base is not above 1, or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> table = pp.encodings.sine_ladder(64, 8)
+    >>> bool(np.allclose(table.values[:, 0], np.sin(np.arange(64))))
+    True
+    """
+    reference = canonical("sine-ladder", length, dim, base=None if base == 10_000 else base)
+    check_sizes(reference, length, dim)
+    check_base(reference, base)
+    values = np.sin(np.arange(length)[:, None] * frequencies(2 * dim, base=base))
+    return formula_table(reference, values, Sequence(length))

@@ -1,0 +1,616 @@
+"""What a layer's attention sees of a table: rows with content, LayerNorm, projections; heads.
+
+Where architectures keep what leads there stands in ``layer_rules.toml``. What bears one of their
+names and computes in another way is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe import settings
+from posprobe.checkpoints import Checkpoint
+from posprobe.data import read_data
+from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.families.parts import part_for, parts_of
+from posprobe.families.projections import Stored, read_pair
+from posprobe.families.read import load, open_reference
+from posprobe.families.tokens import sample_tokens
+from posprobe.reference import parse_reference
+from posprobe.tables import PositionTable
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where an architecture keeps what leads from its table to queries and keys.
+
+    Names are relative to the module of the table, ``{}`` is the layer; without it all layers share
+    their weights. ``fused`` says how one tensor holds queries, keys and values: below each other as
+    linear layers store them, or side by side as GPT-2's Conv1D does. ``first_norm`` stands between
+    the sum of the embeddings and the first layer, ``projection`` after it (a question mark: in some
+    models), and ``norm`` before the attention of each layer (pre-LN).
+    """
+
+    table: str
+    query: str
+    key: str = ""
+    fused: Literal["", "rows", "columns"] = ""
+    norm: str = ""
+    first_norm: str = ""
+    projection: str = ""
+    token_type: str = ""
+    eps: float = 1e-12
+    causal: bool = False
+    heads: tuple[str, ...] = ("num_attention_heads",)
+    model_types: tuple[str, ...] = ()
+
+    @property
+    def shared(self) -> bool:
+        """Whether all layers have the same weights."""
+        return "{}" not in self.query
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Read ``layer_rules.toml``, once."""
+    return tuple(Rule(**entry) for entry in read_data("families/layer_rules.toml")["rules"])
+
+
+_KNOWN = (
+    "Known are BERT, RoBERTa, ELECTRA, ALBERT, DistilBERT, GPT-2, OPT, BART, mBART, Whisper, ViT, "
+    "DeiT, DINOv2 and timm's ViT."
+)
+
+
+def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) -> Rule:
+    """Find the one rule whose tensors are there."""
+    kind = config.get("model_type")
+    found = []
+    for rule in rules():
+        module = position.removesuffix(rule.table)
+        if (
+            f".{position}".endswith(f".{rule.table}")
+            and f"{module}{rule.query.format(0)}.weight" in checkpoint.tensors
+            and (not rule.norm or norm_part(checkpoint, module + rule.norm.format(0), "weight"))
+            and kind in (None, *rule.model_types)
+        ):
+            found.append(rule)
+    if len(found) == 1:
+        _refuse_variants(checkpoint, config)
+        return found[0]
+    why = f"how its heads read {position} is not known" + (f" (model_type {kind})" if kind else "")
+    known = (r for r in rules() if kind in r.model_types and f".{position}".endswith(f".{r.table}"))
+    if not found and (meant := next(known, None)):
+        module = position.removesuffix(meant.table)
+        names = (f"{module}{name.format(0)}.weight" for name in (meant.query, meant.norm) if name)
+        raise UsageError(
+            f"{checkpoint.location}: the weights that {position} meets are not in this checkpoint: "
+            f"{next(name for name in names if name not in checkpoint.tensors)} is missing. Use the "
+            "whole model."
+        )
+    if found:
+        why = (
+            f"several architectures have these names beside {position}, and no model_type in "
+            "config.json says which this is"
+        )
+    raise UsageError(f"{checkpoint.location}: {why}. {_KNOWN}")
+
+
+def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+    """Refuse what bears a known architecture's names and computes in another way."""
+    groups = (config.get("num_hidden_groups", 1), config.get("inner_group_num", 1))
+    if groups != (1, 1):
+        raise UsageError(
+            f"{checkpoint.location}: its layers share {groups[0]} groups of {groups[1]} sets of "
+            "weights, which is not supported: all must share one set."
+        )
+    if re.search(r"_rpn(_|$)", name := str(config.get("architecture", ""))):
+        raise UsageError(
+            f"{checkpoint.location}: {name} normalises after its attention, which is not supported."
+        )
+
+
+def count_layers(checkpoint: Checkpoint, module: str, rule: Rule, config: Mapping[str, Any]) -> int:
+    """Count the layers whose query weights stand beside the table, or that share one set."""
+    if rule.shared:
+        return settings.whole(config, "num_hidden_layers", most=settings.MOST_LAYERS) or 1
+    found = 1
+    while f"{module}{rule.query.format(found)}.weight" in checkpoint.tensors:
+        found += 1
+    return found
+
+
+def full_name(checkpoint: Checkpoint, module: str, stated: str) -> str:
+    """Return the full name of what a rule states, empty where this model goes without."""
+    name = module + stated.removesuffix("?")
+    there = not stated.endswith("?") or norm_part(checkpoint, name, "weight")
+    return name if stated and there else ""
+
+
+def norm_part(checkpoint: Checkpoint, name: str, part: Literal["weight", "bias"]) -> str | None:
+    """Find a part of a LayerNorm; checkpoints converted from TensorFlow say gamma and beta."""
+    other = {"weight": "gamma", "bias": "beta"}[part]
+    names = (f"{name}.{part}", f"{name}.{other}")
+    return next((name for name in names if name in checkpoint.tensors), None)
+
+
+def epsilon(checkpoint: Checkpoint, rule: Rule, module: str, config: Mapping[str, Any]) -> float:
+    """Return what a model's LayerNorms add to variances."""
+    for key in ("layer_norm_eps", "layer_norm_epsilon"):
+        if (stated := settings.number(config, key)) is not None:
+            return stated
+    # Of timm's models only CLIP's normalise before the first layer, and they use 1e-5 throughout.
+    is_clip = rule.first_norm == "norm_pre?" and full_name(checkpoint, module, rule.first_norm)
+    return 1e-5 if is_clip else rule.eps
+
+
+#: What stands at every position beside its encoding.
+Content: TypeAlias = Literal["mean", "none"]
+
+
+@dataclass(frozen=True, eq=False)
+class TableInModel:
+    """A table beside the weights that its rows meet; what all layers share has been read.
+
+    Parameters
+    ----------
+    checkpoint
+        Open; the layers' weights are read when they are asked for.
+    table
+        ``[n, d]``, as stored.
+    config
+        The part of the configuration that describes the table's module.
+    rule, module
+        The architecture's names, and the prefix that they stand behind.
+    layers
+        How many there are.
+    eps
+        What the LayerNorms add to variances.
+    content
+        ``[d]``: what is added to every row.
+    rows
+        ``[n, D]``: the rows as they enter the first layer; ``D`` is ``d`` unless a projection
+        follows the embeddings.
+    notes
+        What was done to them, in words.
+    """
+
+    checkpoint: Checkpoint
+    table: PositionTable
+    config: Mapping[str, Any]
+    rule: Rule
+    module: str
+    layers: int
+    eps: float
+    content: NDArray[np.float64]
+    rows: NDArray[np.float64]
+    notes: tuple[str, ...]
+
+
+def effective_table(
+    reference: str,
+    layer: int = 0,
+    *,
+    content: Content = "mean",
+    rows: slice | None = None,
+    grid: tuple[int, int] | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> PositionTable:
+    """Load a table as a layer's attention sees it, without building the model.
+
+    These are the rows that meet ``W_Q`` and ``W_K`` where the content is the same at every
+    position. With ``"mean"`` that is the mean of a sample of the token embeddings (and BERT's first
+    token type), or, for images, the bias of the patch projection: an image whose pixels are 0 after
+    normalisation, the mean grey. With ``"none"`` it is the zero vector, as if positions were alone.
+
+    LayerNorm is applied to those rows, and is exact for them: in GPT-2 and ViT (pre-LN) the one
+    before the layer's attention, in BERT (post-LN) the one after the embeddings; ALBERT and small
+    ELECTRA project to their hidden width after that. So at layer 0 the rows are those that the
+    model itself computes for this input. Above it they follow the direct path, on which the layers
+    below add nothing and normalise nothing. Other inputs have rows of another length, which the
+    LayerNorm divides the position's part by.
+
+    Parameters
+    ----------
+    reference
+        As for `load`.
+    layer
+        Counted from 0.
+    content
+        What stands at every position.
+    rows, grid, revision, offline
+        As for `load`.
+
+    Returns
+    -------
+    PositionTable
+        ``[n, D]`` in float64, ``D`` the width of the layer; layout and provenance are the stored
+        table's, the notes say what was applied. Rows of special tokens are left out. They live
+        where queries and keys are made, and are not to be held against token embeddings.
+
+    Raises
+    ------
+    UsageError
+        If the layer does not exist, or how the architecture reads its table is not known.
+    InvalidCheckpoint
+        If the weights do not fit the table.
+    PosprobeError
+        As for `load`.
+
+    Examples
+    --------
+    The LayerNorm before the first layer's attention has been applied to these rows:
+
+    >>> import posprobe as pp
+    >>> stored = pp.load("sample:digits-vit")
+    >>> seen = pp.families.effective_table("sample:digits-vit", layer=0)
+    >>> len(seen) == len(stored), seen.dim
+    (True, 48)
+    """
+    model = open_model(
+        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
+    )
+    return table_at(model, layer)
+
+
+def open_model(
+    reference: str,
+    *,
+    content: Content,
+    rows: slice | None,
+    grid: tuple[int, int] | None,
+    revision: str | None,
+    offline: bool,
+) -> TableInModel:
+    """Read a table, the content beside it and what stands before the first layer.
+
+    Parameters and errors are those of `effective_table`.
+    """
+    if content not in ("mean", "none"):
+        raise UsageError(f"content={content!r}: it is 'mean' or 'none'.")
+    table = load(reference, rows=rows, grid=grid, revision=revision, offline=offline)
+    position = table.source.tensor
+    if position is None:
+        raise UsageError(
+            f"{reference}: a formula has no heads and no LayerNorm. Name a checkpoint."
+        )
+    parsed = replace(parse_reference(reference), revision=table.source.revision)
+    checkpoint = open_reference(parsed, offline=offline)
+    config = part_for(position, parts_of(checkpoint.config)).config
+    rule = find_rule(checkpoint, position, config)
+    module = position.removesuffix(rule.table)
+    eps = epsilon(checkpoint, rule, module, config)
+    added, notes = _content(checkpoint, position, module + rule.token_type, content, table.dim)
+    values = table.values.astype(np.float64) + added
+    if name := full_name(checkpoint, module, rule.first_norm):
+        values = _normalised(checkpoint, values, name, eps)
+        notes = (*notes, f"LayerNorm {name} is applied to the rows")
+    if name := full_name(checkpoint, module, rule.projection):
+        values = _projected(checkpoint, values, name)
+        notes = (*notes, f"{name} projects the rows from width {table.dim} to {values.shape[1]}")
+    return TableInModel(
+        checkpoint, table, config, rule, module, count_layers(checkpoint, module, rule, config),
+        eps, added, values, notes,
+    )  # fmt: skip
+
+
+def table_at(model: TableInModel, layer: int) -> PositionTable:
+    """Return the table as the attention of a layer sees it.
+
+    Raises
+    ------
+    UsageError
+        If there is no such layer.
+    InvalidCheckpoint
+        If its LayerNorm is missing or does not fit.
+    """
+    if not 0 <= layer < model.layers:
+        raise UsageError(
+            f"{model.checkpoint.location}: it has no layer {layer}. Choose one of 0 to "
+            f"{model.layers - 1}."
+        )
+    values, notes = model.rows, model.notes
+    # The release of OPT-350m normalises after the attention instead.
+    if model.rule.norm and model.config.get("do_layer_norm_before") is not False:
+        name = model.module + model.rule.norm.format(layer)
+        values = _normalised(model.checkpoint, values, name, model.eps)
+        notes = (*notes, f"LayerNorm {name} is applied to the rows")
+    if layer:
+        notes = (*notes, f"direct path: the {layer} layers below are left out")
+    return replace(
+        model.table,
+        values=values,
+        name=f"{model.table.name}, as layer {layer} sees it",
+        prefix=None,
+        prefix_rows=(),
+        notes=(*model.table.notes, *notes),
+    )
+
+
+def _content(
+    checkpoint: Checkpoint, position: str, token_type: str, content: Content, dim: int
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Return what stands at every position, and what that is in words."""
+    if content == "none":
+        return np.zeros(dim), ("positions are alone: nothing is added to them",)
+    sample = sample_tokens(checkpoint, checkpoint.tensors[position])
+    if isinstance(sample, str):
+        raise UsageError(f"{checkpoint.location}: {sample}. Use content='none'.")
+    if sample.kind == "token":
+        added = sample.values.astype(np.float64).mean(axis=0)
+        note = f"the mean of {len(sample.values)} rows of {sample.tensor.name} is added to each"
+        if token_type in checkpoint.tensors:
+            added = added + checkpoint.read_rows(token_type, [0])[0]
+            note += f", and row 0 of {token_type}"
+        return added, (note,)
+    name = sample.tensor.name.removesuffix("weight") + "bias"
+    bias = read_vector(checkpoint, name)
+    if bias is None:
+        return np.zeros(dim), ("a grey patch is added to each: the projection has no bias",)
+    return bias.astype(np.float64), (f"a grey patch is added to each: {name}",)
+
+
+def _normalised(
+    checkpoint: Checkpoint, rows: NDArray[np.float64], name: str, eps: float
+) -> NDArray[np.float64]:
+    """Normalise each row to mean 0 and variance 1, then scale and shift (Ba et al. 2016)."""
+    where = f"{checkpoint.location}: LayerNorm {name}"
+    weight, bias = (norm_part(checkpoint, name, part) for part in ("weight", "bias"))
+    if weight is None:
+        raise InvalidCheckpoint(f"{where} is missing.")
+    if bias is None:
+        raise UsageError(
+            f"{where} has no bias: it may divide by the root mean square alone (RMSNorm), which is "
+            "not followed."
+        )
+    gain, shift = checkpoint.read(weight).values, checkpoint.read(bias).values
+    if not gain.shape == shift.shape == rows.shape[1:]:
+        raise InvalidCheckpoint(f"{where} is not {rows.shape[1]} wide.")
+    values = rows - rows.mean(axis=1, keepdims=True)
+    values /= np.sqrt((values**2).mean(axis=1, keepdims=True) + eps)
+    shifted: NDArray[np.float64] = values * gain + shift
+    return shifted
+
+
+def _projected(checkpoint: Checkpoint, rows: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    weight, bias = (
+        read_matrix(checkpoint, f"{name}.weight"),
+        read_vector(checkpoint, f"{name}.bias"),
+    )
+    if weight.shape[1] != rows.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
+        raise InvalidCheckpoint(
+            f"{checkpoint.location}: {name}, shape {list(weight.shape)}, takes no rows of width "
+            f"{rows.shape[1]}."
+        )
+    return rows @ weight.T.astype(np.float64) + (0.0 if bias is None else bias)
+
+
+def read_matrix(checkpoint: Checkpoint, name: str) -> NDArray[np.floating[Any]]:
+    """Read a tensor of two dimensions.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is missing or has another number of dimensions.
+    """
+    if name not in checkpoint.tensors:
+        raise InvalidCheckpoint(f"{checkpoint.location}: the tensor {name} is missing.")
+    values = checkpoint.read(name).values
+    if values.ndim != 2:
+        raise InvalidCheckpoint(
+            f"{checkpoint.location}: tensor {name}, shape {list(values.shape)}, is not a matrix."
+        )
+    return values
+
+
+def read_vector(checkpoint: Checkpoint, name: str) -> NDArray[np.floating[Any]] | None:
+    """Read a tensor, None where there is none."""
+    return checkpoint.read(name).values if name in checkpoint.tensors else None
+
+
+#: Numbers of heads of timm's models by their size, which their configuration does not state.
+_TIMM_HEADS: Mapping[str, tuple[int, int]] = {
+    "_tiny_": (192, 3), "_small_": (384, 6), "_base_": (768, 12), "_large_": (1024, 16),
+}  # fmt: skip
+#: What stands beside queries and keys and leaves their product as it is; GPT-2 once stored its mask
+#: as ``bias``, and CLIP's kin in timm normalise what comes out (``norm``).
+_BESIDE = {
+    "query", "key", "value", "dense", "LayerNorm", "output", "q_lin", "k_lin", "v_lin", "out_lin",
+    "c_attn", "c_proj", "bias", "masked_bias", "q_proj", "k_proj", "v_proj", "o_proj", "out_proj",
+    "qkv", "proj", "norm",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class LayerHeads:
+    """Positions as they enter one layer's attention, and its query and key weights.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``: the rows that meet the weights, as `effective_table` gives them.
+    content
+        What was added to every row, ``[d]`` of the stored table.
+    w_q, w_k
+        ``[d, heads * d_h]``: ``q = x W_Q + b_Q``, heads side by side.
+    b_q, b_k
+        ``[heads * d_h]``, or None where the layer has none.
+    heads, layer, layers
+        How many heads, which layer, and how many there are.
+    scale
+        What the model multiplies products of queries and keys by.
+    causal
+        Whether queries see no later keys.
+    """
+
+    table: PositionTable
+    content: NDArray[np.float64] = field(repr=False)
+    w_q: NDArray[np.floating[Any]] = field(repr=False)
+    w_k: NDArray[np.floating[Any]] = field(repr=False)
+    b_q: NDArray[np.floating[Any]] | None = field(repr=False)
+    b_k: NDArray[np.floating[Any]] | None = field(repr=False)
+    heads: int
+    layer: int
+    layers: int
+    scale: float
+    causal: bool
+
+
+def load_heads(
+    reference: str,
+    layer: int = 0,
+    *,
+    content: Content = "mean",
+    heads: int | None = None,
+    rows: slice | None = None,
+    grid: tuple[int, int] | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> LayerHeads:
+    """Read what a layer's heads compute from positions, without building the model.
+
+    The rows are those of `effective_table`. At layer 0 their logits are those that the model itself
+    computes for an input whose content is the same at every position; above it they follow the
+    direct path.
+
+    Parameters
+    ----------
+    reference, layer, content, rows, grid, revision, offline
+        As for `effective_table`.
+    heads
+        Number of heads, where the configuration does not state it.
+
+    Raises
+    ------
+    UsageError
+        If the layer does not exist, how the architecture reads its table is not known, it does more
+        to queries and keys than a product and a bias, or the number of heads is not known.
+    InvalidCheckpoint
+        If the weights do not fit the table.
+    PosprobeError
+        As for `load`.
+
+    Examples
+    --------
+    One layer of a small vision transformer, without building it:
+
+    >>> import posprobe as pp
+    >>> layer = pp.families.load_heads("sample:digits-vit", layer=0)
+    >>> layer.heads, layer.w_q.shape
+    (4, (48, 48))
+    >>> logits = pp.analyses.head_logits(
+    ...     layer.table, layer.w_q, layer.w_k, layer.b_q, layer.b_k, heads=layer.heads
+    ... )
+    >>> logits.curves.shape
+    (4, 15, 15)
+    """
+    model = open_model(
+        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
+    )
+    return read_heads(model, layer, heads)
+
+
+def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> LayerHeads:
+    """Read the query and key weights of one layer of an open model.
+
+    Parameters
+    ----------
+    model
+        From `open_model`.
+    layer, heads
+        As for `load_heads`, and so are the errors.
+    """
+    table = table_at(model, layer)
+    where = f"{model.checkpoint.location}: layer {layer}"
+    _refuse_more(model, layer)
+    w_q, w_k, b_q, b_k = _projections(model, layer)
+    if len(w_q) != table.dim:
+        raise InvalidCheckpoint(
+            f"{where}: its weights take rows of width {len(w_q)} and the table has {table.dim}: a "
+            "projection lies between them, which is not supported."
+        )
+    number = _count_heads(model) if heads is None else heads
+    if number < 1:
+        raise UsageError(f"{where}: heads={number}: it must be at least 1.")
+    if w_q.shape[1] % number:
+        raise UsageError(f"{where}: {w_q.shape[1]} columns do not divide into {number} heads.")
+    scale = 1 / math.sqrt(w_q.shape[1] // number)
+    if model.config.get("scale_attn_weights") is False:
+        scale = 1.0
+    if model.config.get("scale_attn_by_inverse_layer_idx"):
+        scale /= layer + 1
+    return LayerHeads(
+        table=table,
+        content=model.content,
+        w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k,
+        heads=number, layer=layer, layers=model.layers, scale=scale,
+        causal=model.rule.causal or bool(model.config.get("is_decoder")),
+    )  # fmt: skip
+
+
+def _refuse_more(model: TableInModel, layer: int) -> None:
+    """Refuse layers that do more to queries and keys than a product and a bias."""
+    inside = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
+    for name in model.checkpoint.tensors:
+        if name.startswith(inside) and name.removeprefix(inside).partition(".")[0] not in _BESIDE:
+            raise UsageError(
+                f"{model.checkpoint.location}: {name} stands between positions and their logits, "
+                "which is not supported."
+            )
+
+
+def _projections(
+    model: TableInModel, layer: int
+) -> tuple[
+    NDArray[np.floating[Any]],
+    NDArray[np.floating[Any]],
+    NDArray[np.floating[Any]] | None,
+    NDArray[np.floating[Any]] | None,
+]:
+    """Read the query and key weights as ``[d, columns]`` and their biases."""
+    checkpoint, rule = model.checkpoint, model.rule
+    query, key = (model.module + name.format(layer) for name in (rule.query, rule.key))
+    if not rule.fused:
+        w_q, w_k = (read_matrix(checkpoint, f"{name}.weight").T for name in (query, key))
+        b_q, b_k = (read_vector(checkpoint, f"{name}.bias") for name in (query, key))
+        return w_q, w_k, b_q, b_k
+    shape = checkpoint.tensors[f"{query}.weight"].shape
+    if len(shape) != 2 or max(shape) % 3:
+        raise InvalidCheckpoint(
+            f"{checkpoint.tensors[f'{query}.weight'].where}: queries, keys and values of one width "
+            "are expected."
+        )
+    third = shape[0 if rule.fused == "rows" else 1] // 3
+    fused = Stored(query, query, rule.fused)
+    w_q, w_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third)
+    if f"{query}.bias" not in checkpoint.tensors:
+        return w_q.T, w_k.T, None, None
+    b_q, b_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third, what="bias")
+    return w_q.T, w_k.T, b_q, b_k
+
+
+def _count_heads(model: TableInModel) -> int:
+    config = model.config
+    arguments = config.get("model_args")
+    stated = [config, arguments] if isinstance(arguments, Mapping) else [config]
+    for place in stated:
+        for key in model.rule.heads:
+            if (heads := settings.whole(place, key, most=model.table.dim)) is not None:
+                return heads
+    name = str(config.get("architecture", ""))
+    for size, (width, heads) in _TIMM_HEADS.items():
+        if size in name and width == model.table.dim:
+            return heads
+    raise UsageError(
+        f"{model.checkpoint.location}: its configuration does not say how many heads it has. "
+        "State it: heads=N."
+    )
