@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from posprobe.forward import attend, decompose, random_tokens
-from posprobe.forward.states import output_of
+from posprobe.forward.running import output_of
 
 Contexts = list[Any]
 

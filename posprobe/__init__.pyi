@@ -53,12 +53,7 @@ from .forward import (
     sampled_tokens as sampled_tokens,
     substitution_effect as substitution_effect,
 )
-from .forward.attend import (
-    attend as attend,
-)
-from .forward.decompose import (
-    decompose as decompose,
-)
+from .forward.averages import attend as attend, decompose as decompose
 from .measure import (
     analyze_model as analyze_model,
 )

@@ -14,7 +14,7 @@ from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.read import model_source
 from posprobe.forward.models import first_device, says_timm
 from posprobe.measurements.model import MODEL, Contexts, ModelInputs
-from posprobe.measurements.model.base import TAKES_IMAGES, Material, read_material
+from posprobe.measurements.model.contexts import TAKES_IMAGES, Material, read_material
 from posprobe.nulls import DRAWS, MAX_DRAWS
 from posprobe.progress import stage
 from posprobe.reference import parse_reference

@@ -230,7 +230,7 @@ class Rotary(_Encoding):
     (1, 8, 8)
     """
 
-    figures: ClassVar[str] = "rotary.plot_rotation"
+    figures: ClassVar[str] = "schemes.plot_rotation"
 
     head_dim: int
     name: str
@@ -368,7 +368,7 @@ class LinearBias(_Encoding):
     [-1.5, -1.0, -0.5, -0.0]
     """
 
-    figures: ClassVar[str] = "alibi.plot_slopes"
+    figures: ClassVar[str] = "schemes.plot_slopes"
 
     slopes: NDArray[np.float64]
     name: str

@@ -175,7 +175,7 @@ class PositionTable(Drawable):
     (1, 9)
     """
 
-    figures: ClassVar[str] = "table.plot_table"
+    figures: ClassVar[str] = "rows.plot_table"
 
     values: NDArray[np.floating[Any]]
     layout: Layout

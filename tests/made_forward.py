@@ -29,10 +29,10 @@ from posprobe.analyses.substitution import (
     costs,
     early,
 )
-from posprobe.forward.explain import explained, explanations
+from posprobe.forward.replacements import explained, explanations
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.baselines import numbers_of_table
-from posprobe.measurements.model.states import with_numbers
+from posprobe.measurements.model.registry import with_numbers
 from posprobe.report.forward import ForwardAnalysis
 from posprobe.sources import Source
 from posprobe.tables import PositionTable

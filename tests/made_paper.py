@@ -13,7 +13,7 @@ from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.paper_kinds import kinds, kinds_of_several
 
 if TYPE_CHECKING:
-    from posprobe.figures.venues import Span
+    from posprobe.figures.styles import Span
     from posprobe.report.paper_kinds import Record
 
 

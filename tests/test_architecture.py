@@ -293,7 +293,7 @@ def test_there_is_one_door_from_a_result_up_to_its_figure() -> None:
     [
         ("analyses.pca", "from posprobe.figures import draw"),
         ("analyses.pca", "from posprobe import figures"),
-        ("analyses.pca", "import posprobe.figures.pca"),
+        ("analyses.pca", "import posprobe.figures.components"),
         ("analyses.pca", "def f():\n    from posprobe.checkpoints import open_local"),
         ("analyses.pca", "if TYPE_CHECKING:\n    from posprobe.report import Analysis"),
         ("analyses.pca", "import_module('posprobe.figures')"),

@@ -15,8 +15,8 @@ from posprobe.analyses.result import as_block
 from posprobe.analyses.winding import winding
 from posprobe.encodings.tables import sincos2d
 from posprobe.families import load
-from posprobe.figures.axis_codes import axis_codes_figure, plot_axis_codes
-from posprobe.figures.sheet import Sheet
+from posprobe.figures.common import Sheet
+from posprobe.figures.grid import axis_codes_figure, plot_axis_codes
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
 from posprobe.tables import PositionTable

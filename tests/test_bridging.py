@@ -21,8 +21,8 @@ from posprobe.analyses.wave_search import covariance, find_waves
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.bridging import NAMES, bridging_figure, plot_bridging
-from posprobe.figures.sheet import Sheet
+from posprobe.figures.common import Sheet
+from posprobe.figures.fits import NAMES, bridging_figure, plot_bridging
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
 

@@ -20,7 +20,7 @@ from posprobe.analyses.budget import ORDER
 from posprobe.analyses.clock_fit import Fitted, fit_clock
 from posprobe.analyses.planes import find_rotations
 from posprobe.analyses.same_planes import same_planes
-from posprobe.figures.budget import COLORS
+from posprobe.figures.fits import COLORS
 
 Floats = NDArray[np.float64]
 

@@ -18,8 +18,7 @@ from made_cli import Cli, cli
 from made_tables import walk
 from safetensors.numpy import save_file
 
-from posprobe.figures.styles import SIGNED
-from posprobe.figures.venues import venues
+from posprobe.figures.styles import SIGNED, venues
 
 __all__ = ["cli"]
 

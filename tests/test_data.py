@@ -11,7 +11,7 @@ import pytest
 
 from posprobe.data import read_data
 from posprobe.families import TableRule, layers, registry, relative
-from posprobe.figures.venues import venues
+from posprobe.figures.styles import venues
 from posprobe.report import published
 
 

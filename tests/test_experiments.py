@@ -33,8 +33,8 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.forward import blank_images, load_model, permutation_effect, phase_shift
-from posprobe.forward.permute import _order
-from posprobe.forward.streaming import context_length
+from posprobe.forward.contexts import context_length
+from posprobe.forward.experiments import _order
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:

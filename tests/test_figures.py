@@ -25,12 +25,11 @@ from posprobe.analyses import Result
 from posprobe.drawable import Drawable
 from posprobe.encodings.tables import frequencies
 from posprobe.figures import builder, report_figures, style
-from posprobe.figures.common import FLOOR, MAX_CELLS, one_each, pooled
+from posprobe.figures.common import FLOOR, MAX_CELLS, REPORT, one_each, pooled
+from posprobe.figures.components import score
+from posprobe.figures.frequencies import ladder
 from posprobe.figures.grid import MAX_TILES, mosaic
-from posprobe.figures.pca import score
-from posprobe.figures.sheet import REPORT
 from posprobe.figures.similarity import heat_map, profile
-from posprobe.figures.spectrum import ladder
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL

@@ -22,7 +22,7 @@ from posprobe.analyses import Result
 from posprobe.analyses.mean_decomposition import mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.figures import builder, style
-from posprobe.figures.sheet import REPORT, Sheet
+from posprobe.figures.common import REPORT, Sheet
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 

@@ -38,7 +38,7 @@ from posprobe.forward import (
     decompose,
     load_model,
 )
-from posprobe.forward.states import find_hook_points, output_of
+from posprobe.forward.running import find_hook_points, output_of
 from posprobe.layouts import Grid, Sequence
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_hidden_states_are_seen_where_they_appear_and_none_is_kept(
         kept.append("output_hidden_states" in options)
         return output_of(*given, **options)
 
-    monkeypatch.setattr("posprobe.forward.states.output_of", watched)
+    monkeypatch.setattr("posprobe.forward.running.output_of", watched)
     found = decompose(model, in_batches(contexts, 2))
     # Only the run on one context that finds the places asks the library for all states.
     assert kept == [True, *[False] * 4]

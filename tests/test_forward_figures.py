@@ -27,7 +27,7 @@ from posprobe.analyses.mean_decomposition import mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.figures import report_figures, style
 from posprobe.figures.common import spread
-from posprobe.figures.profiles import MAX_ROWS
+from posprobe.figures.heads import MAX_ROWS
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 

@@ -44,8 +44,8 @@ from posprobe.forward import (
     random_tokens,
     text_windows,
 )
-from posprobe.forward.building import refuse_lost
-from posprobe.forward.states import final_states
+from posprobe.forward.models import refuse_lost
+from posprobe.forward.running import final_states
 from posprobe.layouts import Grid, Sequence
 
 

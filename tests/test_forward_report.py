@@ -40,7 +40,7 @@ from posprobe.analyses.similarity import by_displacement
 from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.measurements.model import MODEL
-from posprobe.measurements.model.attention import even_choice
+from posprobe.measurements.model.registry import even_choice
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.index import write_index
 from posprobe.report.narrator import ASKS

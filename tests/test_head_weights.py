@@ -284,7 +284,7 @@ def test_what_all_layers_share_is_read_once_and_layers_one_after_the_other(
 
     for module in ("read", "effective"):
         monkeypatch.setattr(f"posprobe.families.{module}.open_reference", watched)
-    monkeypatch.setattr("posprobe.forward.heads.read_heads", one)
+    monkeypatch.setattr("posprobe.forward.averages.read_heads", one)
     measure_heads(folder)
     assert len(alive) == 2
     assert len(opened) == 2  # once for the table, once for what stands beside it

@@ -23,12 +23,12 @@ from PIL import Image
 import posprobe as pp
 from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
-from posprobe.figures.venues import venue_rc, venues
+from posprobe.figures.styles import venue_rc, venues
 from posprobe.layouts import Grid
 from posprobe.report.paper import PaperFigure, paper_figure
 
 if TYPE_CHECKING:
-    from posprobe.figures.venues import Span
+    from posprobe.figures.styles import Span
 
 #: Widths in inches that the author kits state, found independently of the code.
 STATED = {

@@ -27,7 +27,7 @@ from posprobe.analyses.probing import MIN_ROWS, counted_failures
 from posprobe.analyses.result import as_block
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
-from posprobe.figures.probes import plot_probes
+from posprobe.figures.fits import plot_probes
 from posprobe.tables import PositionTable
 
 

@@ -15,7 +15,7 @@ from timm.models import save_for_hf
 
 import posprobe as pp
 from posprobe.encodings.rotary import along_axis, first_negative, rotary_kernel
-from posprobe.figures.rotary import decay
+from posprobe.figures.schemes import decay
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import Rotary
 

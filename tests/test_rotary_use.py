@@ -19,8 +19,7 @@ from posprobe.analyses.rotary_heads import Turning, ignores_position, judged, ro
 from posprobe.analyses.rotary_use import HeadUse, LayerUse
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
-from posprobe.forward.rotary_attention import Handed
-from posprobe.forward.rotary_check import Looked
+from posprobe.forward.rotary_layers import Handed, Looked
 from posprobe.forward.rotary_use import window_sums
 from posprobe.report import read_bundle
 

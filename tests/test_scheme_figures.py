@@ -18,11 +18,10 @@ from posprobe.analyses.heads import heads
 from posprobe.analyses.rotation import rotation
 from posprobe.analyses.smoothness import smoothness
 from posprobe.figures import style
-from posprobe.figures.kernels import KERNEL_FIGURES
+from posprobe.figures.common import REPORT
+from posprobe.figures.comparison import KERNEL_FIGURES
 from posprobe.figures.relative import CENTRED, MAX_HEADS, MAX_LAYERS, MAX_STRIPES, QUANTITY
-from posprobe.figures.rotary import decay
-from posprobe.figures.schemes import MAX_FIGURES, scheme_figures, short_names
-from posprobe.figures.sheet import REPORT
+from posprobe.figures.schemes import MAX_FIGURES, decay, scheme_figures, short_names
 from posprobe.layouts import Sequence
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme

@@ -20,7 +20,7 @@ from posprobe.analyses.stretch import stretch
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.seams import plot_seams
+from posprobe.figures.rows import plot_seams
 from posprobe.report.narrator import cause
 
 if TYPE_CHECKING:

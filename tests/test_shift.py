@@ -22,7 +22,7 @@ from posprobe.encodings import sinusoidal
 from posprobe.encodings.tables import Order, frequencies
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.shift import plot_shift
+from posprobe.figures.frequencies import plot_shift
 
 Floats = NDArray[np.floating[Any]]
 

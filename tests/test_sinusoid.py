@@ -22,7 +22,7 @@ from posprobe.analyses.pursuit import ENOUGH, choose_sinusoids
 from posprobe.analyses.result import as_block
 from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
 from posprobe.errors import InvalidTable
-from posprobe.figures.sinusoid import plot_base, plot_sinusoid
+from posprobe.figures.fits import plot_base, plot_sinusoid
 from posprobe.layouts import Grid
 from posprobe.tables import PositionTable
 

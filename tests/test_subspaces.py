@@ -19,7 +19,7 @@ import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.figures.model_subspaces import overlap_map, plot_subspaces
+from posprobe.figures.states import overlap_map, plot_subspaces
 from posprobe.figures.styles import style
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from posprobe.analyses.result import as_block
 from posprobe.analyses.substitution import costs, early
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures import builder
-from posprobe.figures.sheet import REPORT
-from posprobe.forward.explain import explained, explanations
+from posprobe.figures.common import REPORT
+from posprobe.forward.replacements import explained, explanations
 from posprobe.layouts import Grid, Sequence
 from posprobe.report.screen import text
 from posprobe.sources import Source

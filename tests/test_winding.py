@@ -15,8 +15,8 @@ from posprobe.analyses.result import as_block
 from posprobe.analyses.winding import COHERENT, Winding, winding
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.sheet import Sheet
-from posprobe.figures.winding import plot_winding, winding_figure
+from posprobe.figures.common import Sheet
+from posprobe.figures.components import plot_winding, winding_figure
 from posprobe.measurements import TABLE
 
 

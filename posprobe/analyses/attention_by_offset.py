@@ -100,7 +100,7 @@ class AttentionByOffset(Result):
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
 
-    figures: ClassVar[str] = "model_attention.plot_attention"
+    figures: ClassVar[str] = "heads.plot_attention"
 
     layers: Annotated[Mapping[int, LayerAttention], limits(minItems=1), Part()]
     contexts: Natural

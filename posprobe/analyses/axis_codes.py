@@ -88,7 +88,7 @@ class AxisCodes(Result):
         Reason why there are no codes, or empty.
     """
 
-    figures: ClassVar[str] = "axis_codes.plot_axis_codes"
+    figures: ClassVar[str] = "grid.plot_axis_codes"
 
     interaction_share: Annotated[float, As(float | None)]
     layout: Annotated[Layout, HIDDEN]

@@ -86,7 +86,7 @@ class Bridging(Result):
         Reason why there are no numbers, or empty.
     """
 
-    figures: ClassVar[str] = "bridging.plot_bridging"
+    figures: ClassVar[str] = "fits.plot_bridging"
     why: ClassVar[str] = "the positions are a sequence, without axes"
 
     layout: Annotated[Layout, HIDDEN]

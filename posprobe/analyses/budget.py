@@ -101,7 +101,7 @@ class Budget(Result):
         Reason why there are no numbers, or empty.
     """
 
-    figures: ClassVar[str] = "budget.plot_budget"
+    figures: ClassVar[str] = "fits.plot_budget"
     why: ClassVar[str] = "the table has no such part"
 
     parts: Annotated[tuple[Share, ...], ""]

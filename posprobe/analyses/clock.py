@@ -61,7 +61,7 @@ class Clock(Result):
         Reason why there are no numbers, or empty.
     """
 
-    figures: ClassVar[str] = "clock.plot_clock"
+    figures: ClassVar[str] = "frequencies.plot_clock"
     why: ClassVar[str] = "there is a single rotation"
 
     layout: Annotated[Layout, HIDDEN]

@@ -31,7 +31,7 @@ class EffectiveTable(Result):
         The rows that enter the first layer's queries and keys, `posprobe.families.effective_table`.
     """
 
-    figures: ClassVar[str] = "model_effective.plot_effective"
+    figures: ClassVar[str] = "states.plot_effective"
 
     raw: Annotated[
         Mapping[str, float | None],

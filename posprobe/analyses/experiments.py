@@ -66,7 +66,7 @@ class PermutationEffect(Result):
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
 
-    figures: ClassVar[str] = "model_permutation.plot_permutation"
+    figures: ClassVar[str] = "experiments.plot_permutation"
 
     with_positions: Change
     without_positions: Change
@@ -104,7 +104,7 @@ class PhaseShift(Result):
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
 
-    figures: ClassVar[str] = "model_shift.plot_phase_shift"
+    figures: ClassVar[str] = "experiments.plot_phase_shift"
 
     shifts: Annotated[NDArray[np.int64], As(list[Count]), limits(minItems=1), Stored("shifts")]
     change: Annotated[NDArray[np.float64], As(list[Size]), Stored("shift_change")]
@@ -177,7 +177,7 @@ class BlankImages(Result):
         Name of the parameter that states are compared with.
     """
 
-    figures: ClassVar[str] = "model_blank.plot_blank"
+    figures: ClassVar[str] = "experiments.plot_blank"
 
     constant: Annotated[Mapping[int, Pattern], HIDDEN]
     noise: Annotated[Mapping[int, Pattern], HIDDEN]

@@ -90,7 +90,7 @@ class HeadLogits(Result):
         Whether queries see no later keys.
     """
 
-    figures: ClassVar[str] = "model_heads.plot_logits"
+    figures: ClassVar[str] = "heads.plot_logits"
 
     curves: Annotated[NDArray[np.float64], Stored("logits")]
     offset_share: WithGaps
@@ -146,7 +146,7 @@ class HeadsByLayer(Result):
         What the rows are that meet the weights, in words.
     """
 
-    figures: ClassVar[str] = "model_heads.plot_logits"
+    figures: ClassVar[str] = "heads.plot_logits"
 
     layers: Annotated[Mapping[int, HeadLogits], limits(minItems=1), Part()]
     notes: Annotated[tuple[str, ...], As(list[Text])] = ()

@@ -137,7 +137,7 @@ class MeanDecomposition(Result):
         measured.
     """
 
-    figures: ClassVar[str] = "model_states.plot_states"
+    figures: ClassVar[str] = "states.plot_states"
 
     layers: Annotated[Mapping[int, LayerMeans], limits(minItems=1), Part()]
     contexts: Natural

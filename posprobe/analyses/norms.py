@@ -50,7 +50,7 @@ class Norms(Result):
         Robust standard deviations from the median beyond which a norm stands out.
     """
 
-    figures: ClassVar[str] = "norms.plot_norms"
+    figures: ClassVar[str] = "rows.plot_norms"
 
     norms: Annotated[NDArray[np.float64], Stored("norms")]
     mean_row_norm: Annotated[

@@ -64,7 +64,7 @@ class PCA(Result):
         Reason why all numbers are None, or empty.
     """
 
-    figures: ClassVar[str] = "pca.plot_variance"
+    figures: ClassVar[str] = "components.plot_variance"
 
     values: Annotated[Array, HIDDEN]
     layout: Annotated[Layout, HIDDEN]

@@ -45,7 +45,7 @@ class Probes(Result):
         Reason why there are no probes, or empty.
     """
 
-    figures: ClassVar[str] = "probes.plot_probes"
+    figures: ClassVar[str] = "fits.plot_probes"
 
     absolute_published: Annotated[PublishedAbsolute | None, Part()] = None
     absolute_blocked: Annotated[AbsoluteProbe | None, Part()] = None

@@ -69,7 +69,7 @@ class AbsoluteProbe(Result):
         Position of the first row.
     """
 
-    figures: ClassVar[str] = "probes.plot_probes"
+    figures: ClassVar[str] = "fits.plot_probes"
 
     predicted: Floats
     shuffled: Annotated[

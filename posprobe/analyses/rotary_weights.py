@@ -85,7 +85,7 @@ class WeightUse(Result):
         Layers whose weights hold NaN or infinity, or could not be read.
     """
 
-    figures: ClassVar[str] = "rotary_weights.plot_weights"
+    figures: ClassVar[str] = "rotary_use.plot_weights"
 
     layers: tuple[LayerWeights, ...]
     layout: PairLayout | None

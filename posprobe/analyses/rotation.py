@@ -136,7 +136,7 @@ class Rotation(Result):
         The ladder of each of several axes.
     """
 
-    figures: ClassVar[str] = "rotary.plot_rotation"
+    figures: ClassVar[str] = "schemes.plot_rotation"
 
     wavelength: Annotated[NDArray[np.float64], Stored("wavelength")]
     unscaled: NDArray[np.float64]

@@ -83,7 +83,7 @@ class Scale(Result):
         Where the tokens come from, in the words of `posprobe.load_tokens`.
     """
 
-    figures: ClassVar[str] = "scale.plot_scale"
+    figures: ClassVar[str] = "rows.plot_scale"
 
     position_norms: NDArray[np.float64]
     token_norms: NDArray[np.float64]

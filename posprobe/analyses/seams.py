@@ -164,7 +164,7 @@ class Seams(Result):
         or in a table of blocks.
     """
 
-    figures: ClassVar[str] = "seams.plot_seams"
+    figures: ClassVar[str] = "rows.plot_seams"
 
     between: Annotated[
         tuple[tuple[int, int], ...],

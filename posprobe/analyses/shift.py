@@ -107,7 +107,7 @@ class Shift(Result):
         What makes a mode a rotation.
     """
 
-    figures: ClassVar[str] = "shift.plot_shift"
+    figures: ClassVar[str] = "frequencies.plot_shift"
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]

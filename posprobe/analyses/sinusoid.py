@@ -98,7 +98,7 @@ class SinusoidFit(Result):
         What so many directions explain of white noise.
     """
 
-    figures: ClassVar[str] = "sinusoid.plot_sinusoid"
+    figures: ClassVar[str] = "fits.plot_sinusoid"
 
     layout: Annotated[Layout, HIDDEN]
     points: Annotated[Cloud | None, HIDDEN]

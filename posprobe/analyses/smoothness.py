@@ -34,7 +34,7 @@ class Smoothness(Result):
         Of the permutations, and how many there were.
     """
 
-    figures: ClassVar[str] = "smoothness.plot_smoothness"
+    figures: ClassVar[str] = "schemes.plot_smoothness"
 
     correlation: Annotated[WithGaps, "Per head, Moran's I."]
     p95: Annotated[WithGaps, "Per head: 95 % of the permutations lie below."]

@@ -89,7 +89,7 @@ class Spectrum(Result):
         `EDGE` and `FALSE_ALARM`.
     """
 
-    figures: ClassVar[str] = "spectrum.plot_spectrum"
+    figures: ClassVar[str] = "frequencies.plot_spectrum"
     why: ClassVar[str] = "no red noise is fitted on a grid"
 
     frequency: Annotated[NDArray[np.float64], Stored("spectrum_frequency")]

@@ -99,7 +99,7 @@ class SubspaceOverlap(Result):
         Reason for each number that is None.
     """
 
-    figures: ClassVar[str] = "model_subspaces.plot_subspaces"
+    figures: ClassVar[str] = "states.plot_subspaces"
 
     matrix: Annotated[NDArray[np.float64], Stored("overlap_matrix")]
     overlap: Annotated[NDArray[np.float64], Stored("overlap")]

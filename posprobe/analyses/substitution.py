@@ -82,7 +82,7 @@ class Substitute:
     Parameters
     ----------
     name, label, kind, size
-        As of `posprobe.forward.explain.Explanation`.
+        As of `posprobe.forward.replacements.Explanation`.
     variance
         Share of the table's variance that it keeps; None of a constant table.
     costs
@@ -196,7 +196,7 @@ class SubstitutionEffect(Result):
         What else a reader must know.
     """
 
-    figures: ClassVar[str] = "model_substitution.plot_substitution"
+    figures: ClassVar[str] = "substitution.plot_substitution"
 
     substitutes: tuple[Substitute, ...]
     measure: Annotated[str, "The cost that sentences are about."]

@@ -66,7 +66,7 @@ class Spectrogram(Result):
         Reason for each number that is None.
     """
 
-    figures: ClassVar[str] = "spectrogram.plot_spectrogram"
+    figures: ClassVar[str] = "frequencies.plot_spectrogram"
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]

@@ -154,7 +154,7 @@ class Winding(Result):
         Reason why no pairs were looked for, or empty.
     """
 
-    figures: ClassVar[str] = "winding.plot_winding"
+    figures: ClassVar[str] = "components.plot_winding"
     why: ClassVar[str] = f"no two components have a coherence of {COHERENT}"
 
     pairs: tuple[WindingPair, ...]

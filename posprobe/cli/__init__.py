@@ -157,7 +157,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     """Tell whether memory ran out, as Python, NumPy or PyTorch say it."""
     if isinstance(error, MemoryError):
         return True
-    from posprobe.forward.failing import is_out_of_memory
+    from posprobe.forward.running import is_out_of_memory
 
     return isinstance(error, RuntimeError) and is_out_of_memory(error)
 

@@ -91,7 +91,7 @@ def _run(
     """Run a model for one measurement."""
     with stage("Starting"):
         from posprobe.measure import analyze_model
-        from posprobe.measurements.model.base import Contexts
+        from posprobe.measurements.model.contexts import Contexts
         from posprobe.report.paper import figure_paths
 
     figure_paths(output)

@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from posprobe.figures.sheet import REPORT
+from posprobe.figures.common import REPORT
 from posprobe.figures.styles import printable, style
 
 if TYPE_CHECKING:

@@ -1,16 +1,28 @@
-"""Patches on a grid: a tile of cosines for each, and the spectrum of the plane."""
+"""Patches on a grid: a tile of cosines for each, the spectrum of the plane, and axis codes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posprobe.analyses.grid import TILES
-from posprobe.figures.common import FLOOR, Builder, decibels, of_one, one_each
-from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels
-from posprobe.figures.styles import GAP, INK, ONE_SIDED, signed
+from posprobe.figures.common import (
+    FLOOR,
+    Builder,
+    Sheet,
+    decibels,
+    few_ticks,
+    fewer_labels,
+    legend_height,
+    nothing,
+    of_one,
+    one_each,
+)
+from posprobe.figures.components import pair_plane
+from posprobe.figures.styles import GAP, GRID, INK, LINES, ONE_SIDED, signed
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -19,6 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     from posprobe.analyses import Patches
+    from posprobe.analyses.axis_codes import AxisCode, AxisCodes
+
 
 #: Tiles per side of a mosaic; on larger grids every second, third … patch has one.
 MAX_TILES = TILES
@@ -131,3 +145,78 @@ def _one_tile(ax: Axes, whole: Axes, result: Patches, every: int) -> None:
 
 
 plane_spectrum_figure: Builder = one_each(_plane_power, 3.0, width=4.0)
+
+
+#: Components of a code that are drawn along its axis.
+COMPONENTS = 4
+SINGLE = {"rows": "row", "columns": "column"}
+
+
+def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
+    """Draw how the variance is shared out between rows, columns and their interaction."""
+    if result.undefined:
+        nothing(ax, result.undefined)
+        return
+    shares = [result.axes["rows"].share, result.axes["columns"].share, result.interaction_share]
+    left = 0.0
+    for name, share, (color, _) in zip(("rows", "columns", "rest"), shares, LINES, strict=False):
+        ax.barh([0], [share], left=left, color=color, height=0.5, label=f"{name} {share:.1%}")
+        left += share
+    ax.set(yticks=[], ylim=(-0.3, 0.5), xlim=(0, 1), xlabel="share of variance")
+    ax.spines["left"].set_visible(False)
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 0.85), ncols=3)
+
+
+def scores(ax: Axes, code: AxisCode, axis: str) -> None:
+    """Draw the leading components of a code along its axis."""
+    if code.components is None:
+        nothing(ax, code.undefined)
+        return
+    count = min(COMPONENTS, len(code.components.singular_values))
+    ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
+    for k, (color, dash) in zip(range(count), LINES, strict=False):
+        share = code.components.explained_variance_ratio[k]
+        ax.plot(
+            np.arange(len(code.code)), code.components.scores[:, k], color=color, linestyle=dash,
+            marker="o", markersize=2, label=f"{k + 1}: {share:.0%}",
+        )  # fmt: skip
+    ax.set(xlabel=f"{SINGLE[axis]} of patches", ylabel="score")
+    ax.locator_params(axis="x", integer=True)
+    ax.legend(
+        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, handlelength=2.0, columnspacing=0.8,
+        borderaxespad=0.2, labelspacing=0.2,
+    )  # fmt: skip
+
+
+def axis_codes_figure(
+    sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, Any]
+) -> Figure:
+    """Draw for each axis its two strongest pairs in their planes, and its components."""
+    codes = [
+        (name, axis, code) for name, result in results.items() for axis, code in result.axes.items()
+    ]
+    wide = not sheet.narrow
+    room = legend_height([""] * 4, sheet.width)
+    figure = sheet.figure((2.3 if wide else 3.7) * len(codes) + room)
+    parts = figure.subfigures(len(codes), 1, squeeze=False)[:, 0]
+    for part, (name, axis, code) in zip(parts, codes, strict=True):
+        named = f"{name}: " if len(results) > 1 else ""
+        whose = "of the table's variance" if wide else "of the variance"
+        title = f"{named}{SINGLE[axis]} code, {code.share:.1%} {whose}"
+        part.suptitle(title, x=0.01, ha="left")
+        if wide:
+            first, second, last = part.subplots(1, 3)
+        else:
+            grid = part.add_gridspec(2, 2)
+            first, second = part.add_subplot(grid[0, 0]), part.add_subplot(grid[0, 1])
+            last = part.add_subplot(grid[1, :])
+        for k, ax in enumerate((first, second)):
+            if k < len(code.winding.pairs):
+                pair = code.winding.pairs[k]
+                pair_plane(ax, code.winding, pair)
+                ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%}")
+                ax.locator_params(nbins=4)
+            else:
+                nothing(ax, code.winding.undefined or "no further pair goes round")
+        scores(last, code, axis)
+    return figure

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, balanced, note, panels
-from posprobe.figures.sheet import Sheet
+from posprobe.figures.common import Builder, Sheet, balanced, note, panels
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED, signed
 from posprobe.layouts import Grid, Layout, Sequence as Line
 from posprobe.schemes import MAX_KERNEL, RelativeBias

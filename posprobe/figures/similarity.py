@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.figures.common import (
+    LETTER,
+    Sheet,
     area,
     balanced,
     extremes,
+    legend_above,
+    legend_height,
     panels,
     pooled,
     position_label,
+    shortened,
     styled,
 )
-from posprobe.figures.sheet import LETTER, Sheet, legend_above, legend_height, shortened
 from posprobe.figures.styles import BLUE, MUTED, RED, signed
 from posprobe.layouts import Grid
 

@@ -3,8 +3,11 @@
 PyTorch, transformers and timm are imported on first use; they are the extra ``models``.
 """
 
-from posprobe.forward.attend import attend as attend
-from posprobe.forward.blank import blank_images as blank_images
+from posprobe.forward.averages import (
+    attend as attend,
+    decompose as decompose,
+    measure_heads as measure_heads,
+)
 from posprobe.forward.contexts import (
     file_tokens as file_tokens,
     generates as generates,
@@ -15,16 +18,17 @@ from posprobe.forward.contexts import (
     sampled_tokens as sampled_tokens,
     text_windows as text_windows,
 )
-from posprobe.forward.decompose import decompose as decompose
-from posprobe.forward.explain import explanations as explanations
-from posprobe.forward.heads import measure_heads as measure_heads
+from posprobe.forward.experiments import (
+    blank_images as blank_images,
+    permutation_effect as permutation_effect,
+    phase_shift as phase_shift,
+)
 from posprobe.forward.models import (
     load_model as load_model,
     load_preparation as load_preparation,
     load_tokenizer as load_tokenizer,
 )
-from posprobe.forward.permute import permutation_effect as permutation_effect
-from posprobe.forward.rotary_attention import is_rotary as is_rotary
+from posprobe.forward.replacements import explanations as explanations
+from posprobe.forward.rotary_layers import is_rotary as is_rotary
 from posprobe.forward.rotary_use import rotary_use as rotary_use
-from posprobe.forward.shift import phase_shift as phase_shift
 from posprobe.forward.substitute import substitution_effect as substitution_effect

@@ -12,21 +12,19 @@ from posprobe.analyses.rotary_heads import RotarySums, rotary_result
 from posprobe.analyses.rotary_use import LayerUse, Origin, RotaryUse
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
+from posprobe.forward.contexts import stream
 from posprobe.forward.models import required
-from posprobe.forward.rotary_attention import (
+from posprobe.forward.rotary_layers import (
     Handed,
+    Looked,
     is_rotary,
+    prepared,
     run_watched,
     stated_context,
-    widened,
-)
-from posprobe.forward.rotary_check import (
-    Looked,
-    prepared,
     unmeasured_layer,
     unrotated,
+    widened,
 )
-from posprobe.forward.streaming import stream
 
 if TYPE_CHECKING:
     import torch

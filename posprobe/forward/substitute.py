@@ -24,15 +24,12 @@ from posprobe.analyses.substitution import (
 )
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.attend import step_by_step
-from posprobe.forward.distance import Distances, added_up, find_distances
-from posprobe.forward.explain import explained
-from posprobe.forward.failing import LAST, refuse_overflow
-from posprobe.forward.loss import AT_A_TIME, outputs_of, predicted, prediction
+from posprobe.forward.averages import Distances, added_up, find_distances, step_by_step
+from posprobe.forward.contexts import stream
+from posprobe.forward.losses import AT_A_TIME, outputs_of, predicted, prediction
 from posprobe.forward.models import load_model, required
-from posprobe.forward.states import final_states, wide
-from posprobe.forward.streaming import stream
-from posprobe.forward.targets import Target, find_target
+from posprobe.forward.replacements import Target, explained, find_target
+from posprobe.forward.running import LAST, final_states, refuse_overflow, wide
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:

@@ -130,8 +130,8 @@ class Comparison(Saved):
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
         from posprobe.figures import report_figures
+        from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import curves_figure, distances_figure
-        from posprobe.figures.sheet import REPORT
         from posprobe.figures.styles import printable
 
         alike, spectra = (

@@ -29,7 +29,7 @@ from posprobe.report.stored import FORWARD
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.figures.venues import Span
+    from posprobe.figures.styles import Span
     from posprobe.report.paper import PaperFigure
 
 
@@ -157,8 +157,8 @@ class ForwardAnalysis(Saved):
             If this run has no such figure, or the venue or span is unknown.
         """
         from posprobe.figures import builder, style
-        from posprobe.figures.sheet import Sheet, lay_out
-        from posprobe.figures.venues import venue_of
+        from posprobe.figures.common import Sheet, lay_out
+        from posprobe.figures.styles import venue_of
         from posprobe.report.paper import PaperFigure
 
         if kind not in (known := self.figures()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posprobe.measurements.model import MODEL
-from posprobe.measurements.model.base import SINUSOID, WALKS, WHOLE, LabelledRow
+from posprobe.measurements.model.contexts import SINUSOID, WALKS, WHOLE, LabelledRow
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report.narrator import claim, models as narrator, pictures
 from posprobe.report.table_page import versions

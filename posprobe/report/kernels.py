@@ -154,8 +154,8 @@ class KernelComparison(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.kernels import KERNEL_FIGURES
-        from posprobe.figures.sheet import REPORT
+        from posprobe.figures.common import REPORT
+        from posprobe.figures.comparison import KERNEL_FIGURES
         from posprobe.figures.styles import printable
 
         curves = [

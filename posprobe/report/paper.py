@@ -32,7 +32,7 @@ from posprobe.report.svg import smaller_images
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.figures.venues import Span
+    from posprobe.figures.styles import Span
 
 #: What a figure is written as.
 SUFFIXES = (".pdf", ".svg", ".png")
@@ -218,8 +218,7 @@ def check_request(
     OutputError
         If the path cannot be written to.
     """
-    from posprobe.figures.styles import check_map
-    from posprobe.figures.venues import venue_of
+    from posprobe.figures.styles import check_map, venue_of
 
     check_kind(kind)
     venue_of(venue)
@@ -251,7 +250,7 @@ def paper_figure(
         Tables; for ``heads``, the encodings of one checkpoint that have no table. Where tables
         share axes, all are cut to the positions of the shortest.
     venue
-        Key of `posprobe.figures.venues.venues`.
+        Key of `posprobe.figures.styles.venues`.
     span
         ``"column"`` or ``"page"``; a text of one column has no narrower one.
     labels
@@ -285,9 +284,8 @@ def paper_figure(
     3.03 inches
     """
     from posprobe.figures import style
-    from posprobe.figures.common import shown_plainly
-    from posprobe.figures.sheet import Sheet, lay_out
-    from posprobe.figures.venues import venue_of
+    from posprobe.figures.common import Sheet, lay_out, shown_plainly
+    from posprobe.figures.styles import venue_of
 
     check_kind(kind)
     check_look(kind, centred, columns)

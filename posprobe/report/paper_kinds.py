@@ -23,7 +23,7 @@ from posprobe.tables import PositionTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.figures.sheet import Sheet
+    from posprobe.figures.common import Sheet
 
 Record: TypeAlias = PositionTable | Scheme
 #: A figure and what its caption says of it.
@@ -258,9 +258,8 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
     UsageError
         If more rotations differ than fit, or the length is too small.
     """
-    from posprobe.figures.alibi import slopes_figure
     from posprobe.figures.relative import HEAD_FIGURES, suited
-    from posprobe.figures.rotary import rotation_figure
+    from posprobe.figures.schemes import rotation_figure, slopes_figure
     from posprobe.figures.styles import printable
 
     analysis = analyze_schemes(*schemes, length=length, seed=seed)

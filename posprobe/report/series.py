@@ -18,8 +18,8 @@ from posprobe.report.narrator import series as narrator
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.figures.sheet import Sheet
-    from posprobe.figures.venues import Span
+    from posprobe.figures.common import Sheet
+    from posprobe.figures.styles import Span
     from posprobe.report.paper import PaperFigure
 
 #: The numbers of a table that come first.
@@ -116,8 +116,8 @@ class Series:
             If the venue or span is unknown.
         """
         from posprobe.figures import style
-        from posprobe.figures.sheet import Sheet
-        from posprobe.figures.venues import venue_of
+        from posprobe.figures.common import Sheet
+        from posprobe.figures.styles import venue_of
         from posprobe.report.paper import PaperFigure
 
         place = venue_of(venue)
@@ -128,7 +128,7 @@ class Series:
     def drawing(self, name: str) -> str:
         """Draw it for a page, as SVG."""
         from posprobe.figures import style
-        from posprobe.figures.sheet import REPORT
+        from posprobe.figures.common import REPORT
         from posprobe.report.svg import svg_of
 
         with style(), self._laid_out(REPORT) as figure:
@@ -137,9 +137,8 @@ class Series:
     @contextmanager
     def _laid_out(self, sheet: Sheet) -> Iterator[Figure]:
         """Draw it in the style in force; within the block signs that a font lacks are no matter."""
-        from posprobe.figures.common import shown_plainly
-        from posprobe.figures.series import series_figure
-        from posprobe.figures.sheet import lay_out
+        from posprobe.figures.common import lay_out, shown_plainly
+        from posprobe.figures.comparison import series_figure
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")

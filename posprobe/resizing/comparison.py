@@ -295,8 +295,8 @@ class WaysCompared(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.resizing import WAY_FIGURES
-        from posprobe.figures.sheet import REPORT
+        from posprobe.figures.common import REPORT
+        from posprobe.figures.comparison import WAY_FIGURES
 
         sizes = {how: len(found) for how, found in self.norms.items()}
         losses = {} if self.run is None else self.run.losses

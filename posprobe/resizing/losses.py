@@ -20,12 +20,12 @@ from posprobe import forward
 from posprobe.analyses.substitution import SubstitutionEffect, costs
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.loss import TokenLosses, outputs_of, token_losses
+from posprobe.forward.contexts import context_length
+from posprobe.forward.losses import TokenLosses, outputs_of, token_losses
 from posprobe.forward.models import built_anew, evaluation_mode
-from posprobe.forward.streaming import context_length
-from posprobe.forward.targets import find_target
+from posprobe.forward.replacements import find_target
 from posprobe.layouts import Grid, Layout
-from posprobe.measurements.model.base import Contexts, ModelInputs, read_material
+from posprobe.measurements.model.contexts import Contexts, ModelInputs, read_material
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.resizing.checkpoint import write_checkpoint

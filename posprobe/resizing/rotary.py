@@ -124,8 +124,8 @@ class RulesCompared(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.resizing import RULE_FIGURES, WAY_FIGURES
-        from posprobe.figures.sheet import REPORT
+        from posprobe.figures.common import REPORT
+        from posprobe.figures.comparison import RULE_FIGURES, WAY_FIGURES
 
         distance = np.unique(np.geomspace(1, self.to, POINTS).round())
         references = {

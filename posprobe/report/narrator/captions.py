@@ -252,7 +252,7 @@ def _no_pair(result: Winding) -> str:
 
 
 def _none_receives(result: AttentionByOffset) -> str:
-    from posprobe.figures.model_attention import receivers
+    from posprobe.figures.heads import receivers
 
     return "" if receivers(result) else "there is no first position and no special token"
 

@@ -1,4 +1,4 @@
-"""What explanations of a table keep for the model: by their size, side by side, and where."""
+"""What explanations of a table keep for the model: by size, side by side, by position."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, of_one, one_each
-from posprobe.figures.sheet import Sheet, shortened
+from posprobe.figures.common import Builder, Sheet, of_one, one_each, shortened
 from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
 from posprobe.layouts import Grid
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses.substitution import Substitute, SubstitutionEffect
+
 
 #: Lowest share that is drawn: what is below stands at the edge, as an arrow.
 LOWEST = -0.5

@@ -11,13 +11,22 @@ import numpy as np
 from posprobe.analyses.closeness import Floats
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.failing import LAST, refuse_overflow, running
+from posprobe.forward.contexts import stream
 from posprobe.forward.models import required
-from posprobe.forward.states import body_of, final_states, is_timm, squared_norms, wide
-from posprobe.forward.streaming import stream
+from posprobe.forward.running import (
+    LAST,
+    body_of,
+    final_states,
+    is_timm,
+    refuse_overflow,
+    running,
+    squared_norms,
+    wide,
+)
 
 if TYPE_CHECKING:
     import torch
+
 
 #: Share of the tokens that a masked model has to guess (Devlin et al. 2019, section 3.1).
 MASKED = 0.15

@@ -1,4 +1,4 @@
-"""What positions add to a model's hidden states, layer by layer."""
+"""Hidden states by layer, the table as attention sees it, and directions of tokens."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses.grid import Patches
-from posprobe.figures.common import layer_axis, panels, pooled
+from posprobe.figures.common import Sheet, layer_axis, nothing, of_one, panels, pooled
+from posprobe.figures.components import path_plane
 from posprobe.figures.grid import mosaic
-from posprobe.figures.pca import path_plane
-from posprobe.figures.sheet import Sheet
 from posprobe.figures.similarity import profile
-from posprobe.figures.styles import BLUE, DIVERGING, LINES, MUTED, RED
+from posprobe.figures.styles import BLUE, DIVERGING, GRID, LINES, MUTED, ONE_SIDED, RED, SKY
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -21,7 +20,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import PCA, Similarity
+    from posprobe.analyses.effective import EffectiveTable
     from posprobe.analyses.mean_decomposition import LayerMeans, MeanDecomposition
+    from posprobe.analyses.subspaces import SubspaceOverlap
+
 
 #: Layers that get a panel each.
 PANELS = 6
@@ -167,4 +169,128 @@ def paths_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, An
         ax.locator_params(nbins=4)
     along = "row" if isinstance(result.layout, Grid) else "position"
     figure.colorbar(colors, ax=axes, label=along, aspect=30, shrink=0.9)
+    return figure
+
+
+#: Numbers between -1 and 1 that are drawn, and their names.
+NUMBERS = {
+    "similarity.raw.neighbour_mean": "neighbour cosine, raw",
+    "similarity.centered.neighbour_mean": "neighbour cosine",
+    "similarity.centered.far_mean": "far cosine",
+    "similarity.raw.translation_invariance": "translation invariance",
+    "pca.top3": "first three components",
+    "sinusoid.cka": "CKA with the sinusoid",
+}
+
+
+def plot_effective(ax: Axes, result: EffectiveTable) -> None:
+    """Draw the numbers of a table before and after LayerNorm."""
+    pairs = {
+        label: (before, after)
+        for key, label in NUMBERS.items()
+        if (before := result.raw.get(key)) is not None
+        and (after := result.effective.get(key)) is not None
+    }
+    for row, (before, after) in enumerate(pairs.values()):
+        ax.plot([before, after], [row, row], color=GRID, zorder=1)
+        ax.plot([before], [row], "o", color=RED, markerfacecolor="white", markersize=4)
+        ax.plot([after], [row], "o", color=BLUE, markersize=4)
+    ax.plot([], [], "o", color=RED, markerfacecolor="white", markersize=4, label="as stored")
+    ax.plot([], [], "o", color=BLUE, markersize=4, label="as attention sees it")
+    ax.axvline(0, color=MUTED, linewidth=0.5, zorder=0)
+    ax.set_yticks(range(len(pairs)), list(pairs))
+    ax.set_xlim(-1.05, 1.05)
+    ax.set_ylim(len(pairs) - 0.4, -0.6)
+    ax.legend(loc="lower right", bbox_to_anchor=(1.02, 1.0), ncols=2)
+
+
+def effective_figure(
+    sheet: Sheet, results: Mapping[str, EffectiveTable], references: Mapping[str, Any]
+) -> Figure:
+    """Draw the table's cosines as attention sees it (``effective`` references), and its numbers."""
+    (found,) = results.values()
+    figure = sheet.figure(4.8 if sheet.narrow else 2.6)
+    ratios = None if sheet.narrow else (1, 1.1)
+    left, right = figure.subplots(*sheet.beside(2), width_ratios=ratios)
+    image = cosine_panel(left, references["effective"])
+    left.set_title("as attention sees it")
+    figure.colorbar(image, ax=left, label="cosine", aspect=30, shrink=0.9)
+    plot_effective(right, found)
+    return figure
+
+
+#: Token directions that a running mean goes over: this share of all, at least 3.
+WINDOW = 1 / 24
+#: Groups of neighbouring token directions that a map shows at most.
+GROUPS = 64
+
+
+def plot_subspaces(ax: Axes, found: SubspaceOverlap) -> None:
+    """Draw how much of each token direction lies within the position subspace.
+
+    Single directions scatter, by chance alone within the band, so that a running mean is drawn
+    over them.
+    """
+    if not (found.rank and len(found.overlap)):
+        nothing(ax, found.undefined["top"])
+        return
+    numbers = np.arange(1, len(found.overlap) + 1)
+    low, high = found.chance.band
+    ax.axhspan(low, high, color=GRID, linewidth=0, label="random subspace, 5 to 95 %")
+    ax.axhline(found.chance.expected, color=MUTED, linewidth=0.8, linestyle=(0, (4, 2)))
+    ax.plot(
+        numbers, found.overlap, color=SKY, linestyle="none", marker="o", markersize=2,
+        markeredgewidth=0, label="direction",
+    )  # fmt: skip
+    window = min(len(numbers), max(3, round(len(numbers) * WINDOW)))
+    if len(numbers) > window:
+        sums = np.cumsum(np.concatenate([[0.0], found.overlap]))
+        means = (sums[window:] - sums[:-window]) / window
+        middle = numbers[: len(means)] + (window - 1) / 2
+        ax.plot(middle, means, color=BLUE, label=f"mean of {window}")
+    _along_tokens(ax, len(numbers))
+    ax.set_ylabel("share within positions")
+    ax.set_ylim(bottom=0)
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, columnspacing=1.2)
+
+
+def overlap_map(ax: Axes, found: SubspaceOverlap) -> None:
+    """Draw where each position direction lies among the token directions.
+
+    Neighbouring token directions are added up in groups. The colour says how many times as much of
+    a position direction lies there as of a random one.
+    """
+    if not (found.rank and len(found.overlap)):
+        nothing(ax, found.undefined["top"])
+        return
+    rank, count = found.matrix.shape
+    size = -(-count // GROUPS)
+    starts = np.arange(0, count, size)
+    widths = np.diff(np.append(starts, count))
+    shares = np.add.reduceat(found.matrix, starts, axis=1)
+    times = shares * len(found.cosine_change) / widths
+    image = ax.imshow(
+        times, aspect="auto", interpolation="nearest", cmap=ONE_SIDED, vmin=0,
+        extent=(0.5, len(starts) * size + 0.5, rank + 0.5, 0.5),
+    )  # fmt: skip
+    _along_tokens(ax, count)
+    ax.set_ylabel("position direction")
+    ax.figure.colorbar(image, ax=ax, label="times a random direction's share", aspect=30)
+
+
+def _along_tokens(ax: Axes, count: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    ax.set_xlim(0.5, count + 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("token direction, by singular value")
+
+
+@of_one
+def overlap_figure(sheet: Sheet, found: SubspaceOverlap) -> Figure:
+    """Draw the share of each token direction, and where position directions lie."""
+    figure = sheet.figure(4.6)
+    upper, lower = figure.subplots(2, 1)
+    plot_subspaces(upper, found)
+    overlap_map(lower, found)
     return figure

@@ -16,9 +16,9 @@ from posprobe import families, forward
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.decompose import check_layers
-from posprobe.forward.states import image_shape, is_timm
-from posprobe.forward.streaming import check_ids, context_length
+from posprobe.forward.averages import check_layers
+from posprobe.forward.contexts import check_ids, context_length
+from posprobe.forward.running import image_shape, is_timm
 from posprobe.layouts import Sequence as Line, cut
 from posprobe.measurements.base import Measurement
 from posprobe.progress import stage

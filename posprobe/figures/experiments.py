@@ -1,0 +1,179 @@
+"""Experiments on a model: permuted tokens, later positions, images without content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.figures.common import Sheet, layer_axis, note, of_one, spread
+from posprobe.figures.styles import BLUE, LINES, MUTED, ONE_SIDED, RED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from posprobe.analyses.experiments import BlankImages, PermutationEffect, PhaseShift
+
+
+def plot_permutation(ax: Axes, found: PermutationEffect) -> None:
+    """Draw how far outputs move when tokens are permuted, with and without positions."""
+    known, zero = found.with_positions, found.without_positions
+    groups = {"tokens": (known.tokens, zero.tokens)}
+    if known.special is not None and zero.special is not None:
+        groups["tokens that\nstay (CLS)"] = (known.special, zero.special)
+    _paired(ax, groups, ("with positions", "table set to 0"))
+    ax.set_xlabel("relative change of the last hidden states")
+
+
+def _accuracies(ax: Axes, found: PermutationEffect) -> None:
+    """Draw the share of contexts that are classified right, as they are and permuted."""
+    groups = {
+        name: (change.accuracy or 0.0, change.scrambled_accuracy or 0.0)
+        for name, change in (
+            ("with positions", found.with_positions),
+            ("table set to 0", found.without_positions),
+        )
+    }
+    _paired(ax, groups, ("as they are", "permuted"))
+    ax.set_xlim(0, 1.15)
+    ax.set_xlabel("classified right")
+
+
+def _paired(ax: Axes, groups: Mapping[str, tuple[float, float]], labels: tuple[str, str]) -> None:
+    """Draw pairs of bars, the first of each pair on top, every bar with its number."""
+    place = np.arange(len(groups))
+    for side, (label, color, hatch) in enumerate(
+        zip(labels, (BLUE, RED), ("", "////"), strict=True)
+    ):
+        values = [pair[side] for pair in groups.values()]
+        at = place + (side - 0.5) * 0.36
+        ax.barh(
+            at, values, 0.32, color=color if not hatch else "none", edgecolor=color, hatch=hatch,
+            label=label,
+        )  # fmt: skip
+        for value, y in zip(values, at, strict=True):
+            shown = f"{value:.2g}" if value > 5e-4 else (f"{value:.0e}" if value else "0")
+            note(ax, shown, (value, y), (3, 0), va="center")
+    ax.set_yticks(place, list(groups))
+    ax.set_ylim(len(groups) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.margins(x=0.15)
+    ax.set_xlim(left=0)
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
+
+
+@of_one
+def permutation_figure(sheet: Sheet, found: PermutationEffect) -> Figure:
+    """Draw the change of the states, and right answers where they are known."""
+    known = found.with_positions.accuracy is not None
+    shape = sheet.beside(1 + known)
+    figure = sheet.figure(1.8 * shape[0], width=6.3 if known else 4.2)
+    axes = figure.subplots(*shape, squeeze=False).ravel()
+    plot_permutation(axes[0], found)
+    if known:
+        _accuracies(axes[1], found)
+    return figure
+
+
+def plot_phase_shift(ax: Axes, found: PhaseShift) -> None:
+    """Draw how far the last hidden states move when positions begin later."""
+    ax.plot(found.shifts, found.change, color=BLUE, marker="o", markersize=3)
+    ax.set(xlabel="position of the first token", ylabel="relative change", ylim=(0, None))
+
+
+def _loss(ax: Axes, found: PhaseShift) -> None:
+    """Draw the loss by shift, with the perplexity on the right."""
+    if found.loss is None:
+        return
+    ax.plot(found.shifts, found.loss, color=BLUE, marker="o", markersize=3)
+    ax.axhline(found.loss[0], color=MUTED, linewidth=0.5)
+    ax.set(xlabel="position of the first token", ylabel=f"loss, {found.task}\n(nats)")
+    right = ax.secondary_yaxis("right", functions=(_exp, _log))
+    right.set_ylabel("perplexity")
+
+
+def _exp(values: Any) -> Any:
+    return np.exp(np.minimum(values, 700.0))
+
+
+def _log(values: Any) -> Any:
+    # The scale is asked for what lies off it, too.
+    return np.log(np.maximum(values, 1e-300))
+
+
+@of_one
+def shift_figure(sheet: Sheet, found: PhaseShift) -> Figure:
+    """Draw the change of the states by shift, and the loss where there is one."""
+    with_loss = found.loss is not None
+    figure = sheet.figure(3.6 if with_loss else 2.2, width=4.8)
+    axes = figure.subplots(1 + with_loss, 1, sharex=True, squeeze=False)[:, 0]
+    plot_phase_shift(axes[0], found)
+    if with_loss:
+        axes[0].set_xlabel("")
+        _loss(axes[1], found)
+    return figure
+
+
+#: Layers that get a map each.
+PANELS = 6
+
+
+def plot_blank(ax: Axes, found: BlankImages) -> None:
+    """Draw the mean cosine of the patches' states with the position table by layer."""
+    _patterns(ax, found, "alignment")
+    ax.axhline(0, color=MUTED, linewidth=0.5)
+    ax.set_ylim(-1.05, 1.05)
+    ax.set_ylabel("cosine with the table")
+    ax.legend(loc="best")
+
+
+def _share(ax: Axes, found: BlankImages) -> None:
+    """Draw which share of the states' squared norm differs between patches by layer."""
+    _patterns(ax, found, "share")
+    ax.set_ylim(-0.02, 1.02)
+    ax.set_ylabel("share between patches")
+
+
+def _patterns(ax: Axes, found: BlankImages, number: str) -> None:
+    kinds = (("constant", found.constant), ("noise", found.noise))
+    for (label, patterns), (color, dash), marker in zip(kinds, LINES, "os", strict=False):
+        values = np.array([getattr(each, number) for each in patterns.values()], dtype=float)
+        ax.plot(
+            list(patterns), values, color=color, linestyle=dash, marker=marker, markersize=3,
+            label=label,
+        )  # fmt: skip
+    layer_axis(ax)
+
+
+def _maps(figure: Any, found: BlankImages, layers: list[int]) -> None:
+    """Draw how far each patch of an image without content lies from the mean, at some layers.
+
+    Every map is drawn over its own largest norm, since norms grow along the layers.
+    """
+    kinds = {"constant": found.constant, "noise": found.noise}
+    axes = figure.subplots(len(kinds), len(layers), squeeze=False)
+    for row, (kind, patterns) in zip(axes, kinds.items(), strict=True):
+        for ax, number in zip(row, layers, strict=True):
+            norms = patterns[number].norms
+            image = ax.imshow(norms / (norms.max() or 1.0), cmap=ONE_SIDED, vmin=0, vmax=1)
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+            if patterns is found.constant:
+                ax.set_title(f"layer {number}", pad=2)
+        row[0].set_ylabel(kind)
+    figure.colorbar(image, ax=axes, label="norm over the largest", aspect=30)
+
+
+@of_one
+def blank_figure(sheet: Sheet, found: BlankImages) -> Figure:
+    """Draw each patch of both images at some layers, and the patterns' share and alignment."""
+    layers = spread(list(found.constant), 3 if sheet.narrow else PANELS)
+    figure = sheet.figure(4.6)
+    halves: Any = figure.subfigures(2, 1, height_ratios=(2.4 if len(layers) > 3 else 3, 2))
+    _maps(halves[0], found, layers)
+    left, right = halves[1].subplots(1, 2)
+    plot_blank(left, found)
+    _share(right, found)
+    return figure

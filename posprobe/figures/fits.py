@@ -1,0 +1,346 @@
+"""What models of a table explain: parts of the variance, sinusoids, rows left out, probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from posprobe.analyses.budget import LABELS, ORDER, Budget
+from posprobe.analyses.probes_held_out import AbsoluteProbe
+from posprobe.analyses.pursuit import ENOUGH
+from posprobe.figures.common import (
+    Builder,
+    Sheet,
+    columns_of,
+    legend_height,
+    note,
+    nothing,
+    one_each,
+    plain,
+)
+from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
+from posprobe.text import period_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from posprobe.analyses.bridging import Bridging
+    from posprobe.analyses.probes import Probes
+    from posprobe.analyses.sinusoid import SinusoidFit
+
+
+#: A sinusoid's period is written out where it adds at least this share.
+LABELLED = 0.03
+#: Sinusoids and shares of the variance between two labels that do not touch.
+WIDE, TALL = 3, 0.09
+
+
+def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
+    """Draw the share explained by 1, 2, 3 … sinusoids, with the first ones' periods."""
+    lines = result.sinusoids
+    if lines is None or not lines.share.size:
+        nothing(ax, result.undefined.get("sinusoids", "no sinusoid was found"))
+        return
+    count = np.arange(1, len(lines.share) + 1)
+    ax.plot(
+        count, result.best_share, color=MUTED, linestyle=(0, (4, 1.5)),
+        label="any shape, two directions each",
+    )  # fmt: skip
+    ax.plot(count, lines.share, "o-", color=BLUE, markersize=3, label="sinusoids")
+    gained = np.diff(lines.share, prepend=0.0)
+    last = (-WIDE, -TALL)
+    for k, period in enumerate(lines.periods):
+        room = k - last[0] >= WIDE or lines.share[k] - last[1] >= TALL
+        if gained[k] >= LABELLED and room:
+            last = (k, lines.share[k])
+            said = f"{period:.0f}" if period >= 100 else f"{period:.1f}"
+            note(ax, said, (k + 1, lines.share[k]), (3, -3), va="top")
+    ax.axhline(ENOUGH, color=MUTED, linewidth=0.5)
+    ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
+    ax.set_xlim(0.5, max(len(count), 4) + 0.7)
+    ax.locator_params(axis="x", integer=True)
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
+
+
+def plot_base(ax: Axes, result: SinusoidFit) -> None:
+    """Draw the resemblance to sinusoids of other bases, and the best where one stands out."""
+    fit = result.base
+    if fit is None or not fit.bases.size:
+        nothing(ax, result.undefined.get("base", "no base was fitted"))
+        return
+    ax.plot(fit.bases, fit.cka, color=BLUE)
+    if fit.base is not None and fit.best is not None:
+        ax.plot([fit.base], [fit.best], "o", color=RED, markersize=3)
+        label = f"{float(f'{fit.base:.3g}'):.0f}"
+        note(ax, label, (fit.base, fit.best), (4, 2))
+    elif fit.similar is not None and fit.similar[1] > fit.similar[0]:
+        ax.axvspan(*fit.similar, color=MUTED, alpha=0.15, linewidth=0)
+        ax.annotate(
+            "fit as well", (float(np.sqrt(np.prod(fit.similar))), 0.02),
+            xycoords=("data", "axes fraction"), ha="center", color=INK,
+        )  # fmt: skip
+    ax.set(xscale="log", xlabel="base of the wavelengths", ylabel="debiased CKA")
+    ax.set_ylim(min(0.0, float(fit.cka.min())) - 0.02, 1.04)
+    ax.set_xlim(fit.bases[0], fit.bases[-1])
+    plain(ax.xaxis)
+
+
+def sinusoid_figure(
+    sheet: Sheet, results: Mapping[str, SinusoidFit], _: Mapping[str, Any]
+) -> Figure:
+    """Draw both, below each other where the sheet is narrow."""
+    shape = (2 * len(results), 1) if sheet.narrow else (len(results), 2)
+    figure = sheet.figure(2.5 * shape[0])
+    axes = figure.subplots(*shape, squeeze=False).reshape(-1, 2)
+    for (left, right), result in zip(axes, results.values(), strict=True):
+        plot_sinusoid(left, result)
+        plot_base(right, result)
+    return figure
+
+
+#: R² below which a curve leaves the frame.
+LOWEST = -0.25
+#: Marks of the rules, beside colour and dash.
+MARKS = ("o", "s", "^", "D")
+NAMES = {
+    "linear": "straight line",
+    "smooth": "smooth part of the model",
+    "waves": "model with periodic components",
+    "shift": "linear map from row to row",
+}
+
+
+def plot_bridging(ax: Axes, result: Bridging) -> None:
+    """Draw R² against the gap for each rule, and what lies beyond the ends to the right of it."""
+    if result.undefined:
+        nothing(ax, result.undefined)
+        return
+    at = np.log2(result.gaps)
+    # Wide enough apart for their labels, whatever the number of gaps.
+    apart = max(0.17 * float(at[-1] - at[0]), 0.5)
+    ends = at[-1] + apart * np.array([1.0, 2.0])
+    ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
+    ax.axvline(at[-1] + apart / 2, color=GRID, linewidth=0.6, zorder=0)
+    for (rule, label), (color, dash), mark in zip(NAMES.items(), LINES, MARKS, strict=False):
+        look: dict[str, Any] = {"color": color, "markersize": 3, "clip_on": True}
+        ax.plot(at, result.r2[rule], mark, linestyle=dash, label=label, **look)
+        ax.plot(ends, result.beyond[rule][:2], mark, linestyle="none", **look)
+    every = max(1, -(-len(at) // 9))
+    shown = list(range(len(at)))[::-1][::every][::-1]
+    ax.set_xticks(
+        [*at[shown], *ends], [*(str(result.gaps[k]) for k in shown), "before\nstart", "after\nend"]
+    )
+    ax.set(xlabel="rows left out (a quarter beyond the ends)", ylabel="held-out R²")
+    ax.set(ylim=(LOWEST, 1.04), xlim=(at[0] - apart / 3, ends[-1] + apart / 2))
+
+
+def bridging_figure(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any]) -> Figure:
+    """Draw a panel for each table, and for both axes of each grid, side by side."""
+    shown: dict[str, Bridging] = {}
+    for name, result in results.items():
+        parts = {axis: part for axis, part in result.axes.items() if not part.undefined}
+        shown |= {f"{name}: {axis}": part for axis, part in parts.items()} or {name: result}
+    across = 1 if sheet.narrow else min(2, len(shown))
+    down = -(-len(shown) // across)
+    labels = list(NAMES.values())
+    figure = sheet.figure(2.2 * down + legend_height(labels, sheet.width))
+    axes = figure.subplots(down, across, squeeze=False, sharey=True)
+    for ax, (name, result) in zip(axes.flat, shown.items(), strict=False):
+        plot_bridging(ax, result)
+        if len(shown) > 1:
+            ax.set_title(name)
+        if sheet.narrow:
+            ax.set_xlabel("rows left out")
+    for ax in axes.flat[len(shown) :]:
+        ax.set_axis_off()
+    for ax in axes[:, 1:].flat:
+        ax.set_ylabel("")
+    drawn = [ax for ax in axes.flat if ax.lines]
+    if drawn:
+        figure.legend(
+            *drawn[0].get_legend_handles_labels(), loc="outside upper center",
+            ncols=columns_of(labels, sheet.width), columnspacing=1.0, handlelength=2.8,
+        )  # fmt: skip
+    return figure
+
+
+class _Line(NamedTuple):
+    label: str
+    error: float
+    spread: float
+    chance: float
+    form: str
+    published: bool = False
+
+
+def plot_probes(ax: Axes, result: Probes | AbsoluteProbe) -> None:
+    """Draw each probe's error as a share of its own chance level, the number itself beside it.
+
+    A single probe of the position is drawn by its predictions.
+    """
+    if isinstance(result, AbsoluteProbe):
+        _predictions(ax, result)
+        return
+    lines = list(_lines(result))
+    if not lines:
+        nothing(ax, result.undefined or "there are no probes")
+        return
+    height = -np.arange(len(lines), dtype=float)
+    ax.axvline(1, color=MUTED, linewidth=0.6, linestyle=(0, (4, 1.5)))
+    ax.axvline(0, color=GRID, linewidth=0.6)
+    for y, line in zip(height, lines, strict=True):
+        share = line.error / line.chance
+        ax.errorbar(
+            [share], [y], xerr=[line.spread / line.chance], capsize=2, linewidth=0.9, markersize=4,
+            fmt="s" if line.published else "o", color=RED if line.published else BLUE,
+            markerfacecolor="white" if line.published else BLUE,
+        )  # fmt: skip
+        note(ax, f"{line.error:{line.form}}", (share, y), (0, 5), ha="center")
+    ax.set_yticks(height, [line.label for line in lines])
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlabel="error as a share of its chance level (0: none, 1: chance)")
+    ax.set_xlim(-0.08, max(1.12, max(line.error / line.chance for line in lines) * 1.1))
+    ax.set_ylim(height[-1] - 0.6, 0.8)
+
+
+def _predictions(ax: Axes, result: AbsoluteProbe) -> None:
+    """Draw the predicted against the true position, for held-out blocks and for random folds."""
+    position = result.start + np.arange(len(result.predicted))
+    ends = position[[0, -1]]
+    ax.plot(ends, ends, color=MUTED, linewidth=0.6, linestyle=(0, (4, 1.5)), label="exact")
+    drawn = (
+        (result.shuffled, "random folds", RED, "."),
+        (result.predicted, "held-out blocks", BLUE, "o"),
+    )
+    for predicted, label, color, marker in drawn:
+        ax.plot(
+            position, result.start + predicted, marker, color=color, label=label, markersize=1.6,
+            markeredgewidth=0,
+        )  # fmt: skip
+    # A probe that fails beyond the training rows may land anywhere.
+    margin = 0.25 * (ends[1] - ends[0])
+    ax.set(xlabel="position", ylabel="predicted position")
+    ax.set_xlim(*ends)
+    ax.set_ylim(ends[0] - margin, ends[1] + margin)
+    ax.legend(loc="upper left", markerscale=3)
+
+
+def _lines(result: Probes) -> Iterator[_Line]:
+    for what, form, published in (
+        ("position", ".3g", result.absolute_published),
+        ("order", ".1%", result.order_published),
+    ):
+        if published is not None:
+            yield _Line(
+                f"{what}, as published", published.mean, published.sd or 0.0, published.chance,
+                form, published=True,
+            )  # fmt: skip
+        if what == "position" and (sound := result.absolute_blocked) is not None:
+            for rows, error, level in (
+                ("random folds", sound.mae_shuffled, sound.chance_shuffled),
+                ("inner blocks", sound.interpolation, sound.chance_interpolation),
+                ("outer blocks", sound.extrapolation, sound.chance_extrapolation),
+            ):
+                yield _Line(f"position, {rows}", error, 0.0, level, form)
+        if what == "order" and (order := result.order_disjoint) is not None:
+            chance = float(order.chance.mean())
+            yield _Line("order, unseen positions", order.error, order.sd or 0.0, chance, form)
+            blocked = float(order.blocked.mean())
+            yield _Line("order, unseen blocks", blocked, order.blocked_sd or 0.0, chance, form)
+
+
+probes_figure: Builder = one_each(plot_probes, 2.6, width=4.6)
+
+
+#: Colours of parts; of rotations and other waves, from fast to slow.
+COLORS: Mapping[str, str] = {
+    "preferred": "#c9a0dc", "sway": "#7a6fb0", "line": "#d9773f", "smooth": "#eda866",
+    "walk": "#d8c36a", "rough": "#b9b36b", "alternating": "#c9788f", "rows": "#0f6b5c",
+    "columns": "#81c4b1", "special": "#33383f", "breaks": "#7d5c3c",
+    "noise": "#a9aeb3", "other": "#cfd3d6", "untrained": "#dfe2e4",
+}  # fmt: skip
+WAVES = ("#8fc0ea", "#5b9bd5", "#2a6fb3", "#164a85", "#0d2f57")
+#: Dark parts, whose labels are light.
+DARK = {"special", "breaks", "rows", "sway"}
+#: Width of a letter of a label, in inches.
+LETTER = 0.07
+
+
+def color(part: str, rank: int, waves: int) -> str:
+    """Return the colour of a part, of a rotation by its rank from the fastest."""
+    if part != "rotation":
+        return COLORS[part]
+    return WAVES[min(rank if waves <= len(WAVES) else rank * len(WAVES) // waves, len(WAVES) - 1)]
+
+
+def plot_budget(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0) -> set[str]:
+    """Draw a bar of the shares of the variance around the mean row.
+
+    Parameters
+    ----------
+    ax, result
+        To draw into, and what.
+    at
+        Height of the bar.
+    width
+        Of a share of 1, in inches.
+
+    Returns
+    -------
+    set of str
+        Parts that are too small for their names.
+    """
+    parts = result.around_mean()
+    waves = sum(each.part == "rotation" for each in parts)
+    left, rank = 0.0, 0
+    unnamed: set[str] = set()
+    for each in parts:
+        shade = color(each.part, rank, waves)
+        rank += each.part == "rotation"
+        ax.barh(
+            at, each.share, left=left, height=0.7, color=shade, edgecolor="white", linewidth=0.8
+        )
+        name = f"{period_of(each.period)} positions" if each.period else LABELS[each.part]
+        light = each.part in DARK or (each.part == "rotation" and rank > 2)
+        said = [name, f"{100 * each.share:.0f} %"]
+        if each.period and each.share * width <= LETTER * len(name):
+            said[0] = period_of(each.period)
+        if each.share * width > LETTER * max(map(len, said)):
+            ax.text(
+                left + each.share / 2, at, "\n".join(said), ha="center", va="center",
+                color="white" if light else INK,
+            )  # fmt: skip
+        if each.share * width <= LETTER * len(name):
+            unnamed.add(each.part)
+        left += each.share
+    ax.set(xlim=(0, 1), xlabel="share of the variance")
+    return unnamed
+
+
+def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Mapping[str, Any]) -> Figure:
+    """Draw a bar per table, and name the parts that are too small for a name."""
+    from matplotlib.patches import Patch
+
+    names = list(results) if len(results) > 1 else [""]
+    width = 0.92 * sheet.width - LETTER * max(map(len, names))
+    figure = sheet.figure(0.55 * len(results) + 1.1)
+    ax = figure.subplots()
+    unnamed: set[str] = set()
+    for row, result in enumerate(results.values()):
+        unnamed |= plot_budget(ax, result, at=-row, width=width)
+    ax.set_yticks([-k for k in range(len(names))], names)
+    ax.spines["left"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    said = {"rotation": "rotation, by period in positions"}
+    patches = [
+        Patch(color=color(part, 2, 5), label=said.get(part, LABELS[part]))
+        for part in ORDER
+        if part in unnamed
+    ]
+    if patches:
+        columns = 1 if sheet.narrow else 4
+        figure.legend(handles=patches, loc="outside lower left", ncols=columns, frameon=False)
+    return figure

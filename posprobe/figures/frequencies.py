@@ -1,0 +1,342 @@
+"""Frequencies of a table: spectrum, spectrogram, the step between positions, rotations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.analyses.clock import Clock
+from posprobe.figures.common import (
+    FLOOR,
+    Builder,
+    Sheet,
+    cross,
+    decibels,
+    legend_above,
+    nothing,
+    of_one,
+    one_each,
+    plain,
+    styled,
+    with_legend,
+)
+from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
+from posprobe.layouts import Grid
+from posprobe.text import period_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from posprobe.analyses import Shift, Spectrogram, Spectrum
+
+
+#: Logarithm of the ratio of two frequencies whose labels do not touch.
+APART = 0.45
+
+
+def plot_spectrum(ax: Axes, result: Spectrum) -> None:
+    """Draw the aggregate spectrum with its red-noise background and significant lines."""
+    if result.undefined:
+        nothing(ax, result.undefined)
+        return
+    shown = slice(1, None)
+    frequency = result.frequency[shown]
+    ax.plot(frequency, result.power[shown], color=BLUE, label="table")
+    noise = ((result.background, "red noise", (4, 1.5)), (result.threshold, "1 % level", (1, 1.2)))
+    curves = [curve for curve in (result.power, *(n[0] for n in noise)) if curve is not None]
+    for values, label, dash in noise:
+        if values is not None:
+            ax.plot(frequency, values[shown], color=MUTED, linestyle=(0, dash), label=label)
+    floor = result.power[shown][result.power[shown] > 0]
+    # Labels stand above everything that is drawn, so that no curve strikes them through.
+    above = 2.5 * max(float(curve[shown].max()) for curve in curves)
+    labelled: list[float] = []
+    for line in result.lines[:6]:
+        height = result.power[np.argmin(np.abs(result.frequency - line.frequency))]
+        ax.plot([line.frequency], [height], "o", color=RED, markersize=3)
+        if all(abs(math.log(line.frequency / other)) > APART for other in labelled):
+            labelled.append(line.frequency)
+            ax.plot([line.frequency] * 2, [height, above], color=RED, linewidth=0.5)
+            ax.annotate(f"{line.period:.1f}", (line.frequency, above), ha="center", va="bottom")
+    on_grid = isinstance(result.layout, Grid)
+    # A grid has too few rings for decades.
+    ax.set(xscale="linear" if on_grid else "log", yscale="log")
+    ax.set_ylabel("power (sum over dimensions)")
+    if floor.size:
+        top = 5 * above if labelled else floor.max() * 4
+        ax.set_ylim(max(floor.min() / 2, floor.max() * 1e-9), top)
+    ax.set_xlabel(_frequency(result))
+    ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
+    if on_grid:
+        plain(ax.yaxis)
+        return
+    plain(ax.xaxis, ax.yaxis, _period_axis(ax))
+    ax.legend(loc="lower left")
+
+
+def _frequency(result: Spectrum) -> str:
+    on_grid = isinstance(result.layout, Grid)
+    return f"frequency (cycles per {'patch, radial' if on_grid else 'position'})"
+
+
+def _period_axis(ax: Axes) -> Axis:
+    def invert(values: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            return 1 / np.asarray(values, dtype=float)
+
+    top = ax.secondary_xaxis("top", functions=(invert, invert))
+    top.set_xlabel("period (positions)")
+    top.spines["top"].set_visible(False)
+    return top.xaxis
+
+
+def ladder(ax: Axes, result: Spectrum) -> None:
+    """Draw each dimension's dominant frequency, sorted, beside the sinusoid's ladder."""
+    if result.undefined:
+        nothing(ax, result.undefined)
+        return
+    order = np.argsort(-np.nan_to_num(result.dominant_frequency, nan=-1.0))
+    frequency = result.dominant_frequency[order]
+    rank = np.arange(1, len(order) + 1) / len(order)
+    marked = result.dominant_significant[order]
+    ax.plot(rank, frequency, ".", color=GRID, markersize=3, label="dimension")
+    if marked.any():
+        ax.plot(rank[marked], frequency[marked], ".", color=BLUE, markersize=3.5,
+                label="above its red noise")  # fmt: skip
+    lowest = result.frequency[1]
+    sinusoid = 10_000.0 ** (-rank) / (2 * np.pi)
+    ax.plot(rank, sinusoid, color=RED, linestyle=(0, (4, 1.5)), label="sinusoid's frequencies")
+    ax.axhline(lowest, color=MUTED, linewidth=0.5, label="one cycle in the table")
+    ax.set(yscale="log", xlabel="dimensions, fastest first (share)")
+    ax.set_ylabel("dominant frequency\n(cycles per position)")
+    ax.set_ylim(lowest / 2.5, 0.7)
+    plain(ax.yaxis)
+    ax.legend(loc="upper right")
+
+
+def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
+    """Draw each table's spectrum as the share of its power at each frequency."""
+    first = next(iter(results.values()))
+    for _, result, look in styled(results):
+        ax.plot(result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **look)
+    ax.set(xscale="log", yscale="log", xlabel=_frequency(first), ylabel="share of power")
+    ax.set_ylim(1e-7, 1)
+    plain(ax.xaxis, ax.yaxis)
+    ax.legend(loc="lower left")
+
+
+def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Mapping[str, Any]) -> Figure:
+    """Draw the power spectrum and, of a single sequence, each dimension's dominant frequency."""
+    first = next(iter(results.values()))
+    if len(results) > 1 or isinstance(first.layout, Grid):
+        # The label of the vertical axis needs the height.
+        return with_legend(sheet, results, plot_spectrum, shares, 0.3)
+    figure = sheet.figure(4.4 if sheet.narrow else 2.8)
+    ratios = None if sheet.narrow else (1.2, 1.0)
+    axes = figure.subplots(*sheet.beside(2), width_ratios=ratios)
+    plot_spectrum(axes[0], first)
+    ladder(axes[1], first)
+    if sheet.narrow:
+        for ax in axes:
+            legend_above(ax, top=ax is axes[0])
+    return figure
+
+
+def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
+    """Draw power over position and frequency in decibels below its peak, and the fastest line."""
+    if result.length is None or result.step is None:
+        nothing(ax, result.undefined)
+        return
+    half, bin_, highest = result.step / 2, result.frequency[1], result.frequency[-1]
+    sides = (result.center[0] - half, result.center[-1] + half, -bin_ / 2, highest + bin_ / 2)
+    image = ax.imshow(
+        decibels(result.power).T, origin="lower", aspect="auto", cmap=ONE_SIDED, vmin=FLOOR, vmax=0,
+        extent=sides,
+    )  # fmt: skip
+    if not np.isnan(result.fastest).all():
+        ax.plot(
+            result.center, result.fastest, "o", color="white", markeredgecolor=RED,
+            markeredgewidth=0.8, markersize=3, label="fastest line",
+        )  # fmt: skip
+        ax.legend(loc="upper right", labelcolor="white")
+    ax.set(
+        xlabel=f"position (middle of {result.length})",
+        ylabel="frequency (cycles per position)",
+        ylim=(0, highest),
+    )
+    ax.spines[:].set_visible(False)
+    ax.figure.colorbar(image, ax=ax, label="power (dB below peak)", aspect=25, pad=0.02)
+
+
+spectrogram_figure: Builder = one_each(plot_spectrogram, 2.5)
+
+
+#: Periods written beside the circle, and the angle in radians that each needs.
+LABELLED_MODES = 8
+TURN_APART = 0.17
+#: Share of the variance from which a mode is labelled even close to another.
+STRONG = 0.05
+#: Distance from 1 within which all modes lie where the drawing is enlarged.
+SLOW = 0.3
+
+
+def plot_shift(ax: Axes, result: Shift) -> None:
+    """Draw the eigenvalues in the complex plane, with periods beside the unit circle."""
+    if result.skill is None:
+        nothing(ax, result.undefined)
+        return
+    turn = np.linspace(0, 2 * np.pi, 361)
+    cross(ax)
+    ax.plot(np.cos(turn), np.sin(turn), color=MUTED, linewidth=0.7, zorder=1)
+    every = result.eigenvalues
+    ax.plot(every.real, every.imag, ".", color=MUTED, markersize=2.5, label="other", zorder=2)
+    angle = 2 * np.pi / result.periods
+    modes = result.moduli * np.exp(1j * angle)
+    turning = result.rotations
+    for shown, label, fill in (
+        (modes[turning], "rotation", BLUE),
+        (modes[~turning], "mode, no rotation", "white"),
+    ):
+        both = np.concatenate([shown, shown.conj()])
+        if shown.size:
+            ax.plot(
+                both.real, both.imag, "o", color=BLUE, markerfacecolor=fill, markersize=4,
+                label=label, zorder=3,
+            )  # fmt: skip
+    reach = float(np.abs(modes - 1).max(initial=0.0))
+    # Modes that are all slow are one blob at 1 unless drawn larger.
+    slow = 0 < reach < SLOW
+    if slow:
+        limit = 1.3 * reach
+        chosen = np.argsort(-result.shares)[:LABELLED_MODES]
+        chosen = chosen[np.argsort(modes[chosen].imag)]
+        heights = _spread(modes[chosen].imag, 0.2 * limit, limit)
+        places = [(1 + 0.75 * limit, y) for y in heights]
+        ax.set(xlim=(1 - limit, 1 + 1.2 * limit), ylim=(-1.1 * limit, 1.1 * limit))
+        ax.locator_params(nbins=5)
+    else:
+        # A single stray eigenvalue must not shrink the circle.
+        limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
+        chosen = _labelled(result, angle)
+        turns = _spread(angle[chosen], TURN_APART, np.pi)
+        places = [(1.16 * np.cos(place), 1.16 * np.sin(place)) for place in turns]
+        room = 1.45 if turns and turns[-1] > 0.6 * np.pi else 1.1
+        ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit))
+    for (x, y), mode in zip(places, chosen, strict=True):
+        period = result.periods[mode]
+        ax.annotate(
+            f"{period:.0f}" if period >= 100 else f"{period:.1f}",
+            (modes[mode].real, modes[mode].imag), (x, y), color=INK,
+            ha="left" if x > 0.1 else "right" if x < -0.1 else "center", va="center",
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED, "shrinkA": 0},
+        )  # fmt: skip
+    ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)", aspect="equal")
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    within = (every.real >= left) & (every.real <= right)
+    within &= (every.imag >= bottom) & (every.imag <= top)
+    beyond = int((~within).sum())
+    ax.set_title(
+        f"skill {result.skill:.3g}, rank {result.rank}"
+        + (", enlarged around 1" if slow else "")
+        + (f"\n{beyond} of the eigenvalues beyond the frame" if beyond else "")
+    )
+    ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
+
+
+def _labelled(result: Shift, angle: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Choose modes to label, in the order of their angles.
+
+    Rotations come before the rest and strong ones before weak ones; but first those far from
+    each other, so that a dense ladder is labelled all around.
+    """
+    order = np.lexsort((-result.shares, ~result.rotations))
+    chosen: list[int] = []
+    for mode in order.tolist():
+        if all(abs(angle[mode] - angle[other]) >= TURN_APART for other in chosen):
+            chosen.append(mode)
+    rest = [mode for mode in order.tolist() if mode not in chosen]
+    chosen += [mode for mode in rest if result.shares[mode] >= STRONG]
+    return np.sort(np.array(chosen[:LABELLED_MODES], dtype=np.intp))[
+        ::-1
+    ]  # periods rise, angles fall
+
+
+def _spread(rising: NDArray[np.float64], apart: float, most: float) -> list[float]:
+    """Move rising places upwards until no label covers the one before, and back below ``most``."""
+    places: list[float] = []
+    for place in rising.tolist():
+        places.append(max(place, places[-1] + apart) if places else place)
+    excess = max(places[-1] - most, 0.0) if places else 0.0
+    return [place - excess for place in places]
+
+
+def shift_figure(sheet: Sheet, results: Mapping[str, Shift], _: Mapping[str, Any]) -> Figure:
+    """Draw the eigenvalues of each table."""
+    size = min(sheet.width, 4.0)
+    figure = sheet.figure(0.95 * size * len(results), width=3.8, compressed=True)
+    axes = figure.subplots(len(results), 1, squeeze=False)[:, 0]
+    for ax, result in zip(axes, results.values(), strict=True):
+        plot_shift(ax, result)
+        ax.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.3,
+            borderaxespad=0, columnspacing=1.0,
+        )  # fmt: skip
+    return figure
+
+
+#: Most circles: as many as can be told apart.
+CIRCLES = 6
+
+
+def plot_clock(ax: Axes, result: Clock) -> None:
+    """Draw the speed of the clock against position."""
+    if not len(result.speed):
+        nothing(ax, result.undefined or result.why)
+        return
+    position = result.first + np.arange(len(result.speed))
+    ax.axhline(1.0, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9)
+    ax.plot(position, result.speed, color=BLUE)
+    ax.set(xlabel="position", ylabel="speed of the clock")
+    ax.margins(x=0.02)
+
+
+def circle(ax: Axes, result: Clock, rotation: int) -> Any:
+    """Draw the rows along the plane of one rotation."""
+    path = result.paths[rotation]
+    x, y = path.T
+    position = result.first + np.arange(len(path))
+    dots = ax.scatter(x, y, c=position, cmap=ONE_SIDED, s=4, linewidths=0, rasterized=True)
+    reach = 1.1 * float(np.abs(path).max())
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    ax.text(0, 0, period_of(result.periods[rotation]), ha="center", va="center")
+    return dots
+
+
+@of_one
+def clock_figure(sheet: Sheet, result: Clock) -> Figure:
+    """Draw the circles of the rotations and, if it has one, the speed of their clock."""
+    count = min(len(result.paths), CIRCLES)
+    across = min(count, 2 if sheet.narrow else 4)
+    down = -(-count // across)
+    speed = bool(result.shared)
+    side = sheet.width / max(across, 2)
+    figure = sheet.figure(side * down + 1.5 * speed + 0.4)
+    heights = [*[side] * down, *([1.4] if speed else [])]
+    grid = figure.add_gridspec(len(heights), across, height_ratios=heights)
+    axes = [figure.add_subplot(grid[k // across, k % across]) for k in range(count)]
+    for k, ax in enumerate(axes):
+        dots = circle(ax, result, k)
+    bar = figure.colorbar(dots, ax=axes, shrink=0.7, pad=0.02, label="position")
+    bar.outline.set_visible(False)
+    figure.suptitle("Rotations, by period in positions", x=0.01, ha="left")
+    if speed:
+        plot_clock(figure.add_subplot(grid[-1, :]), result)
+    return figure

@@ -1,0 +1,416 @@
+"""Averages over contexts: hidden states, attention by offset and distance, heads by weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.analyses.attention_by_offset import (
+    AttentionByOffset,
+    AttentionSums,
+    attention_by_offset,
+    attention_sums,
+)
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.head_logits import HeadLogits, HeadsByLayer, head_logits
+from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
+from posprobe.analyses.moments import Moments, is_finite, moments
+from posprobe.arrays import Array
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.families.layers import Content, TableInModel, open_model, read_heads
+from posprobe.forward.contexts import stream
+from posprobe.forward.models import required
+from posprobe.forward.running import (
+    HookPoint,
+    find_hook_points,
+    is_timm,
+    overflowed,
+    positions_of,
+    refuse_overflow,
+    seen_at,
+    visit,
+    wide,
+)
+from posprobe.layouts import Grid, Layout, cut
+
+if TYPE_CHECKING:
+    import torch
+
+
+def decompose(
+    model: Any,
+    batches: Iterable[Array],
+    *,
+    positions: slice | None = None,
+    layers: Sequence[int] | None = None,
+    name: str | None = None,
+) -> MeanDecomposition:
+    """Measure what position adds to the hidden states of every layer (Song & Zhong 2023).
+
+    Contexts are run batch by batch and added up where the model is; nothing else is kept, so memory
+    does not grow with their number. Sums are up to three times ``(6 t + d) * d`` numbers per layer
+    while they are joined. A batch that does not fit into the device's memory is halved, and so are
+    those after it; how contexts are grouped changes results by rounding only. Interrupted with
+    Ctrl-C, what was added up is returned and the result says so.
+
+    Parameters
+    ----------
+    model
+        A model of transformers or timm, such as `load_model` builds.
+    batches
+        Token ids ``[b, t]`` or pixels ``[b, channels, h, w]``, NumPy or torch, all of one length or
+        size and without padding.
+    positions
+        Which positions to look at: all where None; Song & Zhong take ``slice(1, 512)``. The model
+        is run on whole contexts all the same. Tokens before the patches of an image are never
+        among them.
+    layers
+        Which hidden states, 0 being what enters the first layer; all where None.
+    name
+        For the result; the class of the model where None.
+
+    Raises
+    ------
+    UsageError
+        If there are no contexts, they differ in length, positions or layers do not exist, a single
+        context does not fit into memory, or the model returns no hidden states.
+    InvalidTable
+        If hidden states are not finite.
+
+    Examples
+    --------
+    This needs the extra `models`. What positions add at layer 1 is a table like any other:
+
+    >>> import posprobe as pp
+    >>> model = pp.load_model("sample:digits-vit", device="cpu")
+    >>> states = pp.decompose(model, pp.random_images((1, 8, 8), count=8))
+    >>> table = states.table(1)
+    >>> len(table), table.dim
+    (64, 48)
+    """
+    title = name or type(model).__name__
+    points: list[Sequence[HookPoint]] = []
+
+    def refuse(number: int, state: torch.Tensor, done: int) -> None:
+        if layers is None or number in layers:
+            refuse_overflow(model, state, f"the hidden states at layer {number}", title, done)
+
+    def measure(
+        batch: torch.Tensor, sums: Mapping[int, Moments]
+    ) -> tuple[tuple[Layout, int], dict[int, Moments]]:
+        if not points:
+            points.append(find_hook_points(model, batch, "hidden_states"))
+        views: list[tuple[Layout, int]] = []
+        found: dict[int, Moments] = {}
+
+        def look(number: int, state: torch.Tensor) -> None:
+            if layers is not None and number not in layers:
+                return
+            if len(state) != len(batch):
+                raise UsageError(
+                    f"{title}: it packs {len(batch)} contexts into {len(state)} sequences, which "
+                    "is not supported."
+                )
+            tokens = state.shape[1]
+            whole = positions_of(model, batch, tokens)
+            first, stop, layout = cut(whole, positions or slice(None), title)
+            inside = slice(tokens - whole.size + first, tokens - whole.size + stop)
+            views[:] = [(layout, first)]
+            found[number] = moments(state[:, inside], sums.get(number))
+
+        count = visit(model, batch, points[0], "hidden_states", look)
+        check_layers(layers, count, title)
+        # One question for all layers, since a GPU has to be waited for.
+        flags = [is_finite(sums).to(batch.device) for sums in found.values()]
+        if not bool(required("torch").stack(flags).all()):
+            done = next(iter(sums.values())).contexts if sums else 0
+            visit(model, batch, points[0], "hidden_states", lambda n, part: refuse(n, part, done))
+            raise overflowed(model, "sums of the hidden states", title, done)
+        return views[0], found
+
+    (layout, start), sums, stopped = stream(model, batches, measure, title)
+    return mean_decomposition(sums, layout=layout, start=start, name=title, stopped=stopped)
+
+
+def check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:
+    """Refuse layers that a model with so many hidden states does not have.
+
+    Raises
+    ------
+    UsageError
+        If one is not among them, or none is named.
+    """
+    if layers is not None and (not layers or not all(0 <= layer < count for layer in layers)):
+        raise UsageError(f"{title}: layers {list(layers)}: choose some of 0 to {count - 1}.")
+
+
+def attend(
+    model: Any,
+    batches: Iterable[Array],
+    *,
+    layers: Sequence[int] | None = None,
+    name: str | None = None,
+) -> AttentionByOffset:
+    """Measure the mean attention at each offset, for every layer and head.
+
+    Each layer's attention is reduced when it is computed and then given up; what is kept is one
+    ``[n, n]`` matrix per layer, the mean over heads. Attention to tokens that are not positions,
+    such as CLS of an image model, is counted apart, and what remains is not scaled up. Layers
+    without attention have no number.
+
+    With contexts of one word repeated (`posprobe.forward.contexts.repeated_tokens`) the first layer
+    sees positions alone: the identical-word probing of Wang et al. 2021 (ICLR).
+
+    Parameters
+    ----------
+    model, batches, name
+        As for `decompose`.
+    layers
+        Which layers, from 0; all where None.
+
+    Raises
+    ------
+    UsageError
+        If the model shows no attention, a layer has none, or as for `decompose`.
+    InvalidTable
+        If attention is not finite.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> model = pp.load_model("sample:digits-vit", device="cpu")
+    >>> attention = pp.attend(model, pp.random_images((1, 8, 8), count=8))
+    >>> sorted(attention.layers)
+    [0, 1]
+    """
+    title = name or type(model).__name__
+    points: list[Sequence[HookPoint]] = []
+    numbers: list[int] = []
+
+    def measure(
+        batch: torch.Tensor, sums: Mapping[int, AttentionSums]
+    ) -> tuple[Layout, dict[int, AttentionSums]]:
+        if not points:
+            points.append(find_hook_points(model, batch, "attentions"))
+        found: dict[int, AttentionSums] = {}
+        layouts: list[Layout] = []
+
+        def look(order: int, weights: torch.Tensor) -> None:
+            number = numbers[order] if numbers else order
+            if layers is not None and number not in layers:
+                return
+            if len(weights) != len(batch) or weights.shape[2:] != weights.shape[-1:] * 2:
+                raise UsageError(f"{title}: its attention is not from every token to every token.")
+            layout = positions_of(model, batch, weights.shape[-1])
+            layouts[:] = [layout]
+            try:
+                found[number] = attention_sums(weights, layout)
+            except InvalidTable:
+                done = next(iter(sums.values())).contexts if sums else 0
+                refuse_overflow(model, weights, f"the attention at layer {number}", title, done)
+                raise
+
+        if not numbers:
+            numbers[:] = _numbers(model, points[0])
+        visit(model, batch, points[0], "attentions", look)
+        if not set(layers or found) <= set(found):
+            known = ", ".join(map(str, numbers))
+            raise UsageError(
+                f"{title}: some of the layers {list(layers or ())} show none; those that do "
+                f"are {known}."
+            )
+        return layouts[0], found
+
+    with step_by_step(model, title):
+        layout, sums, stopped = stream(model, batches, measure, title)
+    return attention_by_offset(sums, layout=layout, name=title, stopped=stopped)
+
+
+def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:
+    """Return the numbers of layers in the model; in a hybrid some have no attention."""
+    paths = {module: path for path, module in model.named_modules()}
+    found = [re.search(r"\d+", paths[point.module]) for point in points]
+    numbers = [int(match[0]) for match in found if match]
+    # What is called many times, as ALBERT's layer is, goes by the order of calls.
+    return numbers if len(set(numbers)) == len(points) else list(range(len(points)))
+
+
+@contextmanager
+def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
+    """Have attention computed step by step, so that its weights exist.
+
+    Parameters
+    ----------
+    model, title
+        The model, and its name for messages.
+    way
+        Name of the attention function of transformers.
+    """
+    if is_timm(model):
+        with ExitStack() as after:
+            for block in model.blocks:
+                part: Any = getattr(block, "attn", None)
+                if hasattr(part, "fused_attn"):
+                    after.callback(setattr, part, "fused_attn", part.fused_attn)
+                    part.fused_attn = False
+            yield
+        return
+    if not hasattr(model, "set_attn_implementation"):
+        raise UsageError(
+            f"{title}: neither a model of transformers nor a vision transformer of timm."
+        )
+    key = "_attn_implementation"
+    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    with ExitStack() as after:
+        for config in configs.values():
+            if hasattr(config, key):
+                after.callback(setattr, config, key, getattr(config, key))
+        try:
+            model.set_attn_implementation(way)
+        except ValueError as error:
+            raise UsageError(f"{title}: it cannot show its attention ({error}).") from error
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Where attention is seen, and which pairs of positions are at which distance.
+
+    Parameters
+    ----------
+    points
+        As `find_hook_points` finds them.
+    first
+        The first distance of each range: 0, 1, 2, 4, 8 and so on.
+    ranges
+        ``[n * n]``: of each query and key the range; one more where the pair is not counted.
+    """
+
+    points: Sequence[HookPoint]
+    first: tuple[int, ...]
+    ranges: torch.Tensor
+
+
+def find_distances(model: Any, batch: torch.Tensor) -> Distances:
+    """Find where a model's attention can be seen.
+
+    On a grid the distance is the larger of those along rows and columns. In a sequence attention to
+    the first position is not counted: what many heads pay to it, wherever they are, is no
+    preference for a distance.
+
+    Raises
+    ------
+    UsageError
+        If it shows none that goes from every token to every token, layer by layer.
+    """
+    points = find_hook_points(model, batch, "attentions")
+    if not points:
+        raise UsageError("its attention is seen at the end of a run alone")
+    shapes: set[tuple[int, ...]] = set()
+    visit(model, batch[:1], points, "attentions", lambda _, part: shapes.add(tuple(part.shape[2:])))
+    tokens = next(iter(shapes))[-1]
+    if shapes != {(tokens, tokens)}:
+        raise UsageError("its attention is not from every token to every token")
+    layout = positions_of(model, batch, tokens)
+    distance = _distances(layout)
+    first = (0, *(2**k for k in range(int(distance.max()).bit_length())))
+    ranges = np.searchsorted(first, distance, side="right") - 1
+    if not isinstance(layout, Grid):
+        ranges[:, 0] = len(first)
+    return Distances(points, first, required("torch").as_tensor(ranges.ravel()).to(batch.device))
+
+
+def _distances(layout: Layout) -> Any:
+    """Return the distance of all pairs of positions: ``[n, n]``."""
+    along = [np.arange(layout.size)]
+    if isinstance(layout, Grid):
+        along = [part.ravel() for part in np.indices((layout.height, layout.width))]
+    return np.max([np.abs(part[:, None] - part[None]) for part in along], axis=0)
+
+
+@contextmanager
+def added_up(distances: Distances | None) -> Iterator[Callable[[int], Floats]]:
+    """Add attention up while a model runs in the block; nothing of a layer is kept.
+
+    What is given, called after the block with the number of contexts, returns ``[c, ranges]``: for
+    each context the share of the attention of positions that goes to each range of distances, in
+    the mean over heads and layers; no range where attention is not seen.
+    """
+    if distances is None:
+        yield lambda contexts: np.zeros((contexts, 0))
+        return
+    pt = required("torch")
+    size = round(len(distances.ranges) ** 0.5)
+    sums: list[torch.Tensor] = []
+
+    def look(_: int, weights: torch.Tensor) -> None:
+        begin = weights.shape[-1] - size
+        mean = wide(weights[:, :, begin:, begin:].mean(dim=1).reshape(len(weights), -1))
+        into = mean.new_zeros((len(weights), len(distances.first) + 1))
+        sums.append(into.index_add_(1, distances.ranges.to(mean.device), mean).cpu())
+
+    with seen_at(distances.points, look):
+        yield lambda _: np.asarray(pt.stack(sums).mean(dim=0)[:, :-1].numpy() / size, np.float64)
+
+
+def measure_heads(
+    reference: str,
+    *,
+    content: Content = "mean",
+    heads: int | None = None,
+    rows: slice | None = None,
+    grid: tuple[int, int] | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> HeadsByLayer:
+    """Measure what the heads of every layer compute from positions, one layer at a time.
+
+    The table and what stands beside it are read once, the weights of each layer when it is its
+    turn; see `posprobe.families.effective_table` for the rows that meet them.
+
+    Parameters
+    ----------
+    reference, content, heads, rows, grid, revision, offline
+        As for `posprobe.families.load_heads`.
+
+    Raises
+    ------
+    PosprobeError
+        As for `posprobe.families.load_heads`.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> heads = pp.forward.measure_heads("sample:digits-vit")
+    >>> sorted(heads.layers)
+    [0, 1]
+    >>> heads.layers[0].curves.shape
+    (4, 15, 15)
+    """
+    model = open_model(
+        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
+    )
+    notes = model.notes
+    if model.rule.norm:
+        notes = (*notes, "the LayerNorm before each layer's attention is applied to the rows")
+    if model.rule.shared:
+        notes = (*notes, f"all {model.layers} layers share their weights: layer 0 stands for all")
+    elif model.layers > 1:
+        notes = (*notes, "above layer 0 rows follow the direct path: the layers below are left out")
+    numbers = range(1 if model.rule.shared else model.layers)
+    return HeadsByLayer({number: _measured(model, number, heads) for number in numbers}, notes)
+
+
+def _measured(model: TableInModel, layer: int, heads: int | None) -> HeadLogits:
+    found = read_heads(model, layer, heads)
+    return head_logits(
+        found.table, found.w_q, found.w_k, found.b_q, found.b_k,
+        heads=found.heads, scale=found.scale, causal=found.causal,
+    )  # fmt: skip
