@@ -15,7 +15,7 @@ from posprobe.arrays import positions
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.questions import GRID, SEQUENCE, corrections
-from posprobe.report.verdicts import verdicts
+from posprobe.report.document import verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

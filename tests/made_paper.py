@@ -9,12 +9,11 @@ from made_schemes import buckets, linear, rotary, window
 from made_tables import as_table, patches, walk, waves
 
 import posprobe as pp
-from posprobe.report.paper import PaperFigure, paper_figure
-from posprobe.report.paper_kinds import kinds, kinds_of_several
+from posprobe.report.paper import PaperFigure, kinds, kinds_of_several, paper_figure
 
 if TYPE_CHECKING:
     from posprobe.figures.styles import Span
-    from posprobe.report.paper_kinds import Record
+    from posprobe.report.paper import Record
 
 
 DRAWS = 2

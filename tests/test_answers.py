@@ -31,12 +31,10 @@ from posprobe.questions import GRID, SEQUENCE, corrections, grids
 from posprobe.questions.absolute_position import ABSOLUTE_POSITION
 from posprobe.questions.base import SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
-from posprobe.questions.codes import ROWS_AND_COLUMNS
+from posprobe.questions.grids import ROWS_AND_COLUMNS
 from posprobe.questions.kind import kind_of
-from posprobe.questions.low_dimensional import LOW_DIMENSIONAL
-from posprobe.questions.order import ORDER
 from posprobe.questions.rotations import ROTATIONS, Rotations
-from posprobe.questions.smooth import SMOOTH
+from posprobe.questions.sequences import LOW_DIMENSIONAL, ORDER, SMOOTH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

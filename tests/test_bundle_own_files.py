@@ -19,8 +19,8 @@ import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, OutputError
 from posprobe.report import check_place, files as moves, read_bundle, render_bundle, write_bundle
-from posprobe.report.index import write_index
-from posprobe.report.own import foreign_in
+from posprobe.report.bundle import write_index
+from posprobe.report.files import foreign_in
 
 __all__ = ["bundles", "place"]
 

@@ -22,7 +22,7 @@ from made_replacements import bundles, child, content, needs_fork, no_exchange, 
 from posprobe.cli import main
 from posprobe.errors import OutputError
 from posprobe.report import check_place, files as moves, read_bundle, write_bundle
-from posprobe.report.own import foreign_in
+from posprobe.report.files import foreign_in
 
 __all__ = ["bundles", "place"]
 

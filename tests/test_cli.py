@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.families.registry import registry
 from posprobe.report import read_bundle
-from posprobe.report.paper_kinds import OF_RUNS, kinds
+from posprobe.report.paper import OF_RUNS, kinds
 from posprobe.samples import samples
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.registry import even_choice
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
-from posprobe.report.index import write_index
+from posprobe.report.bundle import write_index
 from posprobe.report.narrator import ASKS
 from posprobe.report.page import page_of as page_model, render
 from posprobe.report.screen import text as printed

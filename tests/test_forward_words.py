@@ -16,9 +16,18 @@ from posprobe.analyses.moments import moments
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions import MODEL
 from posprobe.questions.base import SHARED
-from posprobe.questions.model_attention import First, Heads, Preferred
-from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
-from posprobe.questions.rotary_use import Preferring
+from posprobe.questions.models import (
+    Blank,
+    Changed,
+    First,
+    Heads,
+    Kept,
+    Layer,
+    Overlap,
+    Preferred,
+    Preferring,
+    Run,
+)
 from posprobe.questions.substitution import Enough, Removal, Worth
 from posprobe.report.narrator import sentence, templates
 from posprobe.report.narrator.models import summary

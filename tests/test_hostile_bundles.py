@@ -16,7 +16,7 @@ from made_tables import as_table, walk
 import posprobe as pp
 from posprobe.errors import InvalidCheckpoint, PosprobeError
 from posprobe.report import render_bundle
-from posprobe.report.index import write_index
+from posprobe.report.bundle import write_index
 
 ROOT = '<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 10 10">'
 HOSTILE = {

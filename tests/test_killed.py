@@ -23,7 +23,7 @@ from made_replacements import child, needs_fork
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import OutputError
-from posprobe.report.own import foreign_in
+from posprobe.report.files import foreign_in
 
 pytestmark = [needs_fork, pytest.mark.slow, pytest.mark.timeout(600)]
 MOMENTS = 40

@@ -32,7 +32,7 @@ from posprobe.measurements import (
 )
 from posprobe.report import read_bundle
 from posprobe.report.narrator.captions import CAPTIONS
-from posprobe.report.paper_kinds import kinds
+from posprobe.report.paper import kinds
 from posprobe.report.screen import text
 
 if TYPE_CHECKING:

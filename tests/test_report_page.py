@@ -26,7 +26,7 @@ from posprobe import analyses
 from posprobe.errors import OutputError, UnknownReference
 from posprobe.layouts import Grid
 from posprobe.report import read_bundle, to_json
-from posprobe.report.index import write_index
+from posprobe.report.bundle import write_index
 from posprobe.report.page import render
 from posprobe.report.svg import inline
 from posprobe.sources import Source

@@ -24,22 +24,17 @@ from posprobe.questions.absolute_position import AbsolutePosition
 from posprobe.questions.axis_rotations import AxisRotations
 from posprobe.questions.breaks import Breaks, SpecialRows
 from posprobe.questions.closed_form import ClosedForm
-from posprobe.questions.codes import RowsAndColumns
 from posprobe.questions.fields import PatchDimension, PatchPlaces, PatchSmooth
-from posprobe.questions.grids import PatchOrder, Sides
+from posprobe.questions.grids import PatchOrder, RowsAndColumns, Sides
 from posprobe.questions.kind import kind_of
-from posprobe.questions.ladder import Ladder
-from posprobe.questions.low_dimensional import LowDimensional
-from posprobe.questions.order import Order
-from posprobe.questions.rotations import Rotations
-from posprobe.questions.smooth import Smooth
-from posprobe.questions.winding import Winding
+from posprobe.questions.rotations import Ladder, Rotations, Winding
+from posprobe.questions.sequences import LowDimensional, Order, Smooth
 from posprobe.report import narrator
 from posprobe.report.document import answer_block, findings_of
-from posprobe.report.narrator import ASKS, causes, sentence, templates
-from posprobe.report.narrator.breaks import based_on
+from posprobe.report.narrator import ASKS, sentence, tables, templates
 from posprobe.report.narrator.lines import p_value
 from posprobe.report.narrator.summary import clause, headline
+from posprobe.report.narrator.tables import based_on
 
 ALL = (*PLANTED, *SAMPLES)
 ANSWERS = [(name, question) for name in ALL for question in planted(name).answers]
@@ -442,7 +437,7 @@ COPIES = {
 
 @pytest.mark.parametrize("told", COPIES)
 def test_copies_have_words(told: str) -> None:
-    assert causes.copied(COPIES[told]) == told
+    assert tables.copied(COPIES[told]) == told
 
 
 # --- what sentences rest on ---

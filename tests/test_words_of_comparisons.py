@@ -11,7 +11,7 @@ import pytest
 import posprobe as pp
 from posprobe.analyses.history import AnswerHistory, SeamHistory
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.narrator import ASKS, nearest, resizing, series
+from posprobe.report.narrator import ASKS, comparisons, relations, resizing
 from posprobe.resizing.comparison import compare_ways
 from posprobe.resizing.facts import Against, Cost, Effect, Rule, Run, Turns, Way
 from posprobe.sweeps.fingerprints import Likeness, fingerprint, likeness
@@ -149,15 +149,15 @@ def test_what_cannot_be_told_from_the_cheapest_is_named() -> None:
     ],
 )  # fmt: skip
 def test_a_seam_is_told_from_where_to_where(found: SeamHistory, expected: str) -> None:
-    assert series.seam(found) == f"The break between positions 7 and 8 {expected}"
+    assert comparisons.seam(found) == f"The break between positions 7 and 8 {expected}"
 
 
 def test_an_answer_that_changes_is_told_with_both_steps() -> None:
     found = AnswerHistory("order", "no", 1, "yes", 2, last=False, earlier=0)
     asked = ASKS["order"]
-    assert series.answer(found) == f"{asked} No at step 1, yes from step 2 on."
+    assert comparisons.answer(found) == f"{asked} No at step 1, yes from step 2 on."
     late = replace(found, step=3, last=True, earlier=2)
-    assert series.answer(late) == (
+    assert comparisons.answer(late) == (
         f"{asked} No at step 1, yes at step 3 (the last step; 2 earlier changes)."
     )
 
@@ -187,14 +187,14 @@ LIKENESS = Likeness("unrelated", 4.14, 512, 1.0, (Sequence(512), Sequence(1024))
     ],
 )  # fmt: skip
 def test_a_likeness_is_told_with_its_distance(given: dict[str, Any], expected: str) -> None:
-    assert expected in nearest.evidence(replace(LIKENESS, **given))
+    assert expected in relations.evidence(replace(LIKENESS, **given))
 
 
 def test_a_rounded_copy_is_called_one() -> None:
     table = pp.load("sample:all-minilm-l6-v2")
     rounded = np.asarray(table.values).astype(np.float16).astype(np.float32)
     found = likeness(fingerprint(pp.table(rounded)), fingerprint(table))
-    assert nearest.relation(found) == "rounded from"
-    assert nearest.evidence(found) == (
+    assert relations.relation(found) == "rounded from"
+    assert relations.evidence(found) == (
         "Relative distance below 0.0004 over all 512 positions: within rounding to float16."
     )

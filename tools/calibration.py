@@ -31,7 +31,7 @@ from posprobe.arrays import positions
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.questions import GRID, SEQUENCE
-from posprobe.report.verdicts import verdicts
+from posprobe.report.document import verdicts
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from posprobe.checks.compare import Record, compare, open_side
 from posprobe.relations import RULES, Finding, NotCompared
-from posprobe.report.narrator import check as narrator
+from posprobe.report.narrator import relations
 from posprobe.schemes import Rotary
 
 #: What of two models is compared first, and so named first.
@@ -62,7 +62,7 @@ class Check:
     def __str__(self) -> str:
         """Return the verdict and what it rests on, at most 12 lines."""
         return "\n".join(
-            narrator.lines(
+            relations.lines(
                 self.alike, self.causes, self.compared, map(_told, self.not_compared), self.context
             )
         )
@@ -84,14 +84,14 @@ class Check:
 
 
 def _told(each: NotCompared) -> str:
-    return narrator.not_compared(each.reason, each.about)
+    return relations.not_compared(each.reason, each.about)
 
 
 def _as_json(found: Finding) -> dict[str, Any]:
     about = {key: _plain(value) for key, value in asdict(replace(found, more={})).items()}
     more = {key: _plain(value) for key, value in found.more.items()}
     rule = {"tolerance": RULES[found.cause].tolerance}
-    return {**about, **rule, "more": more, "sentence": narrator.told(found)}
+    return {**about, **rule, "more": more, "sentence": relations.told(found)}
 
 
 def _plain(value: Any) -> Any:

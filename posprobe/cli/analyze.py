@@ -160,7 +160,7 @@ def list_names(
         case "families":
             families(as_json)
         case "figures":
-            from posprobe.report.paper_kinds import OF_RUNS, kinds
+            from posprobe.report.paper import OF_RUNS, kinds
 
             every = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
             _print(what, [{"name": name, "title": title} for name, title in every.items()], as_json)

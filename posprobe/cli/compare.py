@@ -116,7 +116,7 @@ def nearest(
     Fine-tuning hardly changes position embeddings; tables trained separately are far apart.
     """
     table = options.load_table(ref, rows=rows, where=where)
-    from posprobe.report.narrator import nearest as narrator
+    from posprobe.report.narrator import relations
     from posprobe.sweeps.search import nearest_to
 
     found = nearest_to(table, sweep, limit)
@@ -127,8 +127,8 @@ def nearest(
         typer.echo(plain(_nothing(found)))
         return
     for match in found.matches:
-        typer.echo(plain(_line(match, narrator.relation(match.likeness))))
-        typer.echo(plain(f"  {narrator.evidence(match.likeness)}"))
+        typer.echo(plain(_line(match, relations.relation(match.likeness))))
+        typer.echo(plain(f"  {relations.evidence(match.likeness)}"))
         if source := match.about.get("source"):
             typer.echo(plain(f"  {match.about['title']}; {source}; {match.about['licence']}"))
     tell(_compared(found))

@@ -49,7 +49,7 @@ def figure(
         return
     with stage("Starting"):
         from posprobe.report import analysis, paper
-        from posprobe.report.paper_kinds import OF_RUNS
+        from posprobe.report.paper import OF_RUNS
 
     if kind in OF_RUNS:
         if any(option is not None for option in (label, centred, columns, cmap, rows)):

@@ -32,8 +32,8 @@ def report(folder: Path) -> None:
     """
     with stage("Rendering"):
         from posprobe.report import render_bundle
+        from posprobe.report.bundle import write_index
         from posprobe.report.files import expanded, there
-        from posprobe.report.index import write_index
 
         is_bundle = there(expanded(folder) / "analysis.json")
         page = render_bundle(folder) if is_bundle else write_index(folder)

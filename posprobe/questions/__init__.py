@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from posprobe.questions import (
-    fields,
-    grids,
-    model_attention,
-    models,
-    rotary_use,
-    schemes,
-    substitution,
-)
+from posprobe.questions import fields, grids, models, schemes, substitution
 from posprobe.questions.absolute_position import ABSOLUTE_POSITION
 from posprobe.questions.axis_rotations import AXIS_ROTATIONS
 from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
 from posprobe.questions.closed_form import CLOSED_FORM
-from posprobe.questions.codes import ROWS_AND_COLUMNS
-from posprobe.questions.ladder import LADDER
-from posprobe.questions.low_dimensional import LOW_DIMENSIONAL
-from posprobe.questions.order import ORDER
-from posprobe.questions.rotations import ROTATIONS
-from posprobe.questions.smooth import SMOOTH
-from posprobe.questions.winding import WINDING
+from posprobe.questions.grids import ROWS_AND_COLUMNS
+from posprobe.questions.rotations import LADDER, ROTATIONS, WINDING
+from posprobe.questions.sequences import LOW_DIMENSIONAL, ORDER, SMOOTH
 
 #: Of positions on a line.
 SEQUENCE = (
@@ -40,6 +28,6 @@ ANALYSIS = (*TABLE, *schemes.NAMES)
 #: Of a run of a model.
 MODEL = (
     models.KEPT, models.INPUT_ORDER, models.ORDER_WITHOUT, models.ABSOLUTE, models.APART,
-    model_attention.HEADS, model_attention.FIRST, models.BLANK,
-    rotary_use.DISTANCE, substitution.NEEDED, substitution.FEW_COMPONENTS, substitution.RANDOM,
+    models.HEADS, models.FIRST, models.BLANK,
+    models.DISTANCE, substitution.NEEDED, substitution.FEW_COMPONENTS, substitution.RANDOM,
 )  # fmt: skip

@@ -17,9 +17,20 @@ from posprobe.analyses.processes import HALF
 from posprobe.analyses.similarity import sums_of_rows
 from posprobe.analyses.unit_rows import unit_rows
 from posprobe.analyses.views import DRAWN_ROWS, DRAWS, LEVEL, View, signed
-from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, too_few
-from posprobe.questions.smooth import STRIDES
-from posprobe.questions.waves import SLIGHT, STRETCHES, ranks, slow_waves, variation
+from posprobe.questions.base import (
+    LEAST_SHARE,
+    OPEN,
+    SLIGHT,
+    STRETCHES,
+    Question,
+    against,
+    rank,
+    ranks,
+    slow_waves,
+    too_few,
+    variation,
+)
+from posprobe.questions.sequences import STRIDES
 
 #: Draws of the stationary process, and how many where the first leave a yes possible: so many that
 #: the least p-value of four numbers, 4 / 560, stands alone among the questions of a table.

@@ -32,8 +32,7 @@ from posprobe.questions.base import (
     against,
     rank,
 )
-from posprobe.questions.codes import ONE_CODE, RowsAndColumns
-from posprobe.questions.grids import parts, unfit
+from posprobe.questions.grids import ONE_CODE, RowsAndColumns, parts, unfit
 
 #: Turns from the first position to the last that are looked for: fewest, most, and their steps.
 #: Half-way round, any bent curve looks like an arc; a whole turn comes back.

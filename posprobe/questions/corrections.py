@@ -19,7 +19,7 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.same_planes import same_planes
 from posprobe.analyses.stretch import long_runs, stretch
 from posprobe.analyses.views import View
-from posprobe.questions import axis_rotations, fields, ladder, rotations, winding
+from posprobe.questions import axis_rotations, fields, rotations
 
 Answers: TypeAlias = Mapping[str, Answer]
 
@@ -142,10 +142,10 @@ def _place_by_copies(answers: Answers, seen: View) -> Answer | None:
 
 #: Of positions on a line.
 SEQUENCE: tuple[Correction[View], ...] = (
-    lambda own, _: ladder.series_by_formula(own["ladder"], own["closed_form"]),
+    lambda own, _: rotations.series_by_formula(own["ladder"], own["closed_form"]),
     lambda own, _: rotations.lines_by_formula(own["rotations"], own["closed_form"], own["ladder"]),
     lambda own, _: rotations.by_winding(own["rotations"], own["winding"]),
-    lambda own, _: winding.by_rotations(own["winding"], own["rotations"]),
+    lambda own, _: rotations.by_rotations(own["winding"], own["rotations"]),
     _smooth_by_rotations,
     _seams_by_rotations,
     _order_by_winding,

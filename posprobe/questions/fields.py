@@ -19,10 +19,9 @@ from posprobe.analyses.grid_model import fit_surface
 from posprobe.analyses.linear import displacements, grid_distances, leading, root, toeplitz
 from posprobe.analyses.processes import fit_kernel
 from posprobe.analyses.views import LEVEL, View, units
-from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, verdict_of
+from posprobe.questions.base import LEAST_SHARE, OPEN, SLIGHT, Question, against, rank, verdict_of
 from posprobe.questions.grids import NEIGHBOUR_KEYS, draw_until, parts, unfit
-from posprobe.questions.low_dimensional import directions, participation
-from posprobe.questions.waves import SLIGHT
+from posprobe.questions.sequences import directions, participation
 
 #: Draws of each null, and how many where those do not exclude a yes: so many that the least p-value
 #: of the three questions (1 / 200, 2 / 300 and 1 / 150) stands alone among the questions of a grid.

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import webbrowser
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from html import escape
 from importlib.metadata import version
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
@@ -20,24 +24,16 @@ from posprobe.analyses.result import as_block, plain, stored
 from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
-from posprobe.drawable import to_frame
+from posprobe.drawable import line, to_frame
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import describe_layout
-from posprobe.measurements import (
-    TABLE,
-    TableInputs,
-    TableMeasurement,
-    Tokens,
-    compared_numbers,
-)
+from posprobe.measurements import TABLE, TableInputs, TableMeasurement, Tokens, compared_numbers
 from posprobe.measurements.baselines import SMALL, bands, formula_numbers
 from posprobe.nulls import MAX_DRAWS, NULLS
 from posprobe.progress import stage
-from posprobe.report.document import Finding, findings_of, verdict_block
+from posprobe.report.document import Finding, findings_of, verdict_block, verdicts
 from posprobe.report.narrator import cause
-from posprobe.report.saved import Saved
 from posprobe.report.stored import ANALYSIS
-from posprobe.report.verdicts import verdicts
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
@@ -48,7 +44,61 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.documents import EnvironmentBlock
+    from posprobe.report.bundle import Bundled
     from posprobe.report.schemes import SchemeAnalysis
+
+
+class Saved:
+    """What can be written as a bundle: an analysis or a comparison."""
+
+    def save(
+        self: Bundled,
+        folder: str | Path,
+        *,
+        every: bool = False,
+        formats: Collection[str] = ("svg",),
+    ) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Parameters
+        ----------
+        folder
+            Where.
+        every
+            Of a table, whether to make every figure, rather than those of the first screen alone.
+        formats
+            Of these figures, among ``svg``, ``pdf`` and ``png``.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder), every=every, formats=formats)
+
+    def __repr__(self: Any) -> str:
+        verdict = self.to_dict().get("verdict") or {}
+        return line(self, self._of(), verdict.get("summary") or "no answers")
+
+    def show(self: Any) -> Path:
+        """Write the bundle to a temporary folder, open its page in a browser, and return it."""
+        page: Path = self.save(Path(mkdtemp(prefix="posprobe-")) / "report") / "report.html"
+        webbrowser.open(page.as_uri())
+        return page
+
+    def _repr_html_(self: Bundled) -> str:
+        from posprobe.report.page import of_table, render
+
+        document = self.to_dict()
+        # Figures take their time: in a notebook each is drawn where it is asked for.
+        page = render(document, {}, self.arrays() if of_table(document) else {})
+        # It has a style of its own, which must not become that of the notebook.
+        return (
+            f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '
+            'style="border: 0"></iframe>'
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

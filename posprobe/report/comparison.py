@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
@@ -20,20 +20,26 @@ from posprobe.arrays import Array, Device
 from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
+from posprobe.measurements import compared_numbers
 from posprobe.nulls import DRAWS, NULLS, band, null_models, surrogate
+from posprobe.page import Evidence, Fact, Line, Page, Row, Table, columns
 from posprobe.progress import stage
-from posprobe.report.analysis import Analysis, analyze, environment
+from posprobe.report.analysis import Analysis, Saved, analyze, environment
 from posprobe.report.document import shared_block
+from posprobe.report.narrator import ASKS, claim, comparisons, pictures
+from posprobe.report.narrator.lines import lines
 from posprobe.report.published import published_for
-from posprobe.report.saved import Saved
 from posprobe.report.stored import COMPARISON
+from posprobe.report.table_page import versions
 from posprobe.tables import PositionTable, table as as_table
+from posprobe.text import Block, cell, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.documents import BandBlock, EnvironmentBlock
     from posprobe.schemes import Scheme
+
 
 _R = TypeVar("_R", bound=Result)
 _Record = TypeVar("_Record", bound="PositionTable | Scheme")
@@ -314,3 +320,106 @@ def _cka(x: NDArray[np.float32], y: NDArray[np.float32]) -> float | None:
 
 def _fingerprint(table: PositionTable) -> tuple[int, int]:
     return zlib.crc32(np.ascontiguousarray(table.values).tobytes()), table.dim
+
+
+#: Numbers that a terminal prints unasked.
+UNASKED = (
+    "similarity.centered.neighbour_mean", "pca.participation_ratio", "pca.top3",
+    "similarity.centered.translation_invariance",
+)  # fmt: skip
+
+
+def comparison_page(document: Block) -> Page:
+    """Lay out the page of a comparison of tables."""
+    tables = document["tables"]
+    notes = [f"{table['label']}: {note}." for table in tables for note in table["table"]["notes"]]
+    return Page(
+        title=" · ".join(table["label"] for table in tables),
+        subject="compared by position",
+        lead=comparisons.lead(tables),
+        headline=comparisons.headline(document["pairs"]),
+        notes=(*comparisons.rows_compared(document), *notes),
+        pictures=pictures("tables", ("similarity", "variance")),
+        subjects=tuple(table["label"] for table in tables),
+        evidence=(*_pairs(document), *_answers(document), *_published(tables)),
+        key=comparisons.KEY,
+        numbers=_numbers(tables),
+        provenance=(
+            *(fact for table in tables for fact in _source(table)),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _pairs(document: Block) -> Iterator[Evidence]:
+    for place, pair in enumerate(document["pairs"]):
+        line = comparisons.pair_line(pair, f"pair-{place}")
+        drawn = () if place else pictures("tables", ("curves", "distances"))
+        yield Evidence((line,), sentences=tuple(comparisons.pair_sentences(pair)), pictures=drawn)
+
+
+def _answers(document: Block) -> Iterator[Evidence]:
+    """Yield every question that several tables answer, with the answer of each."""
+    tables = document["tables"]
+    blocks = [table.get("verdict") for table in tables]
+    if not all(blocks):
+        return
+    grids = [table["table"]["layout"]["type"] == "grid" for table in tables]
+    own = [
+        {line.name: line for line in lines(block, grid=grid)}
+        for block, grid in zip(blocks, grids, strict=True)
+    ]
+    said = [{each["question"]: claim(each) for each in block["answers"]} for block in blocks]
+    for name, question in ASKS.items():
+        if not any(name in found for found in own):
+            continue
+        none = Line(name, "", question)
+        yield Evidence(
+            tuple(replace(found.get(name, none), question=question) for found in own),
+            sentences=tuple(
+                f"{table['label']}: {texts[name]}"
+                for table, found, texts in zip(tables, own, said, strict=True)
+                if name in found
+            ),
+        )
+
+
+def _numbers(tables: list[Block]) -> Table:
+    rows: list[Row] = []
+    unasked = []
+    for key, number in compared_numbers().items():
+        found = [table["nulls"]["numbers"].get(key) for table in tables]
+        if any(entry and entry["value"] is not None for entry in found):
+            unasked += [len(rows)] if key in UNASKED else []
+            rows.append((number.label, *map(_beside_walk, found)))
+    beside = ""
+    if any(table["nulls"]["draws"] for table in tables):
+        beside = " In brackets: median of random walks with the same steps, for sequences."
+    headings = columns("number", *(f"={table['label']}" for table in tables))
+    return Table(f"Numbers of each table.{beside}", headings, tuple(rows), unasked=tuple(unasked))
+
+
+def _beside_walk(entry: Block | None) -> str:
+    if not entry or entry["value"] is None:
+        return "–"
+    walk = entry.get("walk")
+    return show(entry["value"]) + (f" ({show(walk['p50'])})" if walk else "")
+
+
+def _published(tables: list[Block]) -> Iterator[Evidence]:
+    said = tuple(
+        f"{table['label']}: {value['quantity']} {show(value['value'])}, here "
+        f"{cell(value['ours'])}. {comparisons.citation(value)}"
+        for table in tables
+        for value in table["published"]
+    )
+    if said:
+        yield Evidence(title="Published values", sentences=said)
+
+
+def _source(table: Block) -> Iterator[Fact]:
+    label, source = table["label"], table["table"]["source"]
+    yield Fact(label, source["reference"])
+    for key in ("tensor", "sha256"):
+        if source[key]:
+            yield Fact(f"{label}: {key}", source[key])

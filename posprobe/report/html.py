@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from html import escape
+from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from posprobe.page import Line, Listing, Page
-from posprobe.report.embed import json_text, script
 from posprobe.report.overview import strip
-from posprobe.text import plain
+from posprobe.text import plain, plain_json
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """Serialise a document for a ``<script>``: no ``<`` that could end it or open a comment."""
+    text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return plain_json(text).replace("<", "\\u003c")
+
+
+@cache
+def script(name: str) -> tuple[str, str]:
+    """Return a page's script and its hash, by which the page's policy lets it alone run."""
+    text = (files("posprobe.report") / "templates" / name).read_text(encoding="utf-8")
+    digest = hashlib.sha256(text.encode()).digest()
+    return text, f"sha256-{base64.b64encode(digest).decode()}"
+
 
 #: How to cite posprobe, as CITATION.cff says.
 CITATION = "The posprobe authors. posprobe: what a trained transformer has learned about position."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -13,26 +13,31 @@ from numpy.typing import NDArray
 from posprobe.analyses import similarity
 from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.result import as_block
+from posprobe.data import read_data
 from posprobe.encodings.tables import whole
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence as Line, describe_layout
+from posprobe.page import Evidence, Fact, Page, Row, Table, columns
 from posprobe.progress import stage
 from posprobe.questions.schemes import KERNELS as QUESTIONS
-from posprobe.report.analysis import environment
+from posprobe.report.analysis import Saved, environment
 from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.document import shared_block
+from posprobe.report.narrator import pictures, schemes as narrator
 from posprobe.report.narrator.schemes import summary_of_kernels
-from posprobe.report.saved import Saved
 from posprobe.report.schemes import check_record
 from posprobe.report.stored import KERNELS
+from posprobe.report.table_page import versions
 from posprobe.schemes import MAX_KERNEL, POSITIONS, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
+from posprobe.text import Block, cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.documents import EnvironmentBlock
+
 
 Record: TypeAlias = PositionTable | Scheme
 
@@ -427,3 +432,63 @@ def _pairs(values: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 def _number(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
+
+
+def kernel_page(document: Block) -> Page:
+    """Lay out the page of a comparison of kernels."""
+    records = document["records"]
+    labels = tuple(record["label"] for record in records)
+    return Page(
+        title=" · ".join(labels),
+        subject="kernels side by side",
+        lead=narrator.kernels_lead(document),
+        headline=narrator.kernels_headline(document["pairs"], document["walk"]),
+        notes=(
+            *narrator.positions_compared(document),
+            *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
+        ),
+        pictures=pictures("kernels", ("curves", "kernels")),
+        subjects=labels,
+        evidence=(*_kernel_pairs(document), *_answers(document)),
+        key=narrator.KERNEL_KEY,
+        numbers=_numbers(records),
+        provenance=(
+            *(Fact(record["label"], _whence(record["source"])) for record in records),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _kernel_pairs(document: Block) -> Iterator[Evidence]:
+    for place, pair in enumerate(document["pairs"]):
+        line = narrator.pair_line(pair, document["walk"], f"pair-{place}")
+        said = tuple(narrator.pair_sentences(pair, document["walk"]))
+        drawn = () if place else pictures("kernels", ("distances",))
+        yield Evidence((line,), sentences=said, pictures=drawn)
+
+
+def _answers(document: Block) -> Iterator[Evidence]:
+    """Yield the questions with the answer of each encoding; bundles of 0.1.0 answer none."""
+    for told in document.get("verdict", {}).get("answers", ()):
+        yield Evidence(
+            tuple(
+                narrator.kernel_line(told["question"], told["answers"].get(each["label"], ""), each)
+                for each in document["records"]
+            )
+        )
+
+
+def _numbers(records: list[Block]) -> Table:
+    known = read_data("report/numbers.toml")["kernels"]
+    rows: list[Row] = [
+        ("kernel", *(narrator.KERNEL_OF[record["quantity"]] for record in records)),
+        ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
+        *((label, *(cell(r[key]) for r in records)) for key, label in known.items()),
+    ]
+    headings = columns("number", *(f"={record['label']}" for record in records))
+    caption = "Kernels, the mean over heads; distances in positions."
+    return Table(caption, headings, tuple(rows), unasked=tuple(range(len(rows))))
+
+
+def _whence(source: Block) -> str:
+    return ", ".join(source[key] for key in ("reference", "tensor") if source[key])

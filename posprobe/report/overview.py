@@ -18,18 +18,8 @@ from scipy.fft import dct
 
 from posprobe.figures.common import pooled
 from posprobe.page import Line
-from posprobe.report.drawing import (
-    color_bar,
-    curve,
-    dots,
-    map_of,
-    path,
-    rect,
-    svg,
-    text,
-    ticks,
-)
 from posprobe.report.narrator.lines import budget_note, budget_parts, budget_sums
+from posprobe.report.svg import color_bar, curve, dots, map_of, path, rect, svg, text, ticks
 from posprobe.text import Block, fine_percent, minus, period_of
 
 Floats = NDArray[np.float64]

@@ -32,15 +32,15 @@ def page_of(document: Block) -> Page:
         If the document lacks a block that the page shows.
     """
     if "tables" in document:
-        from posprobe.report.comparison_page import comparison_page
+        from posprobe.report.comparison import comparison_page
 
         return comparison_page(document)
     if "schemes" in document:
-        from posprobe.report.scheme_page import scheme_page
+        from posprobe.report.schemes import scheme_page
 
         return scheme_page(document)
     if "records" in document:
-        from posprobe.report.kernel_page import kernel_page
+        from posprobe.report.kernels import kernel_page
 
         return kernel_page(document)
     if "ways" in document:
@@ -52,7 +52,7 @@ def page_of(document: Block) -> Page:
 
         return rules_page(document)
     if "contexts" in document:
-        from posprobe.report.forward_page import forward_page
+        from posprobe.report.forward import forward_page
 
         return forward_page(document)
     from posprobe.report.table_page import table_page

@@ -12,8 +12,7 @@ from posprobe.analyses.history import AnswerHistory, SeamHistory, histories
 from posprobe.drawable import line
 from posprobe.measurements import compared_numbers
 from posprobe.progress import stage
-from posprobe.report import captions
-from posprobe.report.narrator import series as narrator
+from posprobe.report.narrator import captions, comparisons
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +97,7 @@ class Series:
     def changes(self) -> tuple[str, ...]:
         """A sentence for each of them."""
         return tuple(
-            narrator.seam(each) if isinstance(each, SeamHistory) else narrator.answer(each)
+            comparisons.seam(each) if isinstance(each, SeamHistory) else comparisons.answer(each)
             for each in self.history
         )
 

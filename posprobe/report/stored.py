@@ -14,8 +14,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, UnknownReference
-from posprobe.report.files import expanded
-from posprobe.report.own import LARGEST, read_regular
+from posprobe.report.files import LARGEST, expanded, read_regular
 
 #: Of the five kinds of bundle.
 ANALYSIS: Final = "posprobe.analysis/2"

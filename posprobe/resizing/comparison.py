@@ -28,9 +28,8 @@ from posprobe.families.read import model_source
 from posprobe.layouts import Grid, Layout
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import describe, environment
+from posprobe.report.analysis import Saved, describe, environment
 from posprobe.report.narrator import resizing as narrator
-from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.facts import Against, Effect, Turns, Way
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules

@@ -26,9 +26,8 @@ from posprobe.encodings.rotary import (
     wavelengths,
 )
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.report.analysis import environment
+from posprobe.report.analysis import Saved, environment
 from posprobe.report.narrator import resizing as narrator
-from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.facts import Rule, Run
 from posprobe.resizing.tables import Floats

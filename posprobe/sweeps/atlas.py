@@ -27,7 +27,7 @@ from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table, columns
 from posprobe.report.html import listing
 from posprobe.report.narrator import ASKS
-from posprobe.report.narrator.series import similarity_map
+from posprobe.report.narrator.comparisons import similarity_map
 from posprobe.report.series import HEADLINE, Series
 from posprobe.report.svg import inline
 from posprobe.sweeps.columns import OWN, Kind

@@ -25,9 +25,9 @@ from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
 from posprobe.report import analyze_schemes
 from posprobe.report.analysis import check_request
-from posprobe.report.captions import DIGITS
 from posprobe.report.files import expanded, there
 from posprobe.report.narrator import ASKS
+from posprobe.report.narrator.captions import DIGITS
 from posprobe.report.series import HEADLINE
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row

@@ -19,7 +19,7 @@ from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.opening import open_regular
 from posprobe.report.files import expanded
-from posprobe.report.narrator import nearest as narrator
+from posprobe.report.narrator import relations
 from posprobe.sweeps.fingerprints import (
     Fingerprint,
     Likeness,
@@ -75,7 +75,7 @@ class Match:
         found = {"name": self.name, "reference": self.reference, "about": dict(self.about)}
         for key in ("relation", "distance", "rows", "chance", "rounded_to", "shift"):
             found[key] = getattr(self.likeness, key)
-        return {**found, "evidence": narrator.evidence(self.likeness)}
+        return {**found, "evidence": relations.evidence(self.likeness)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,7 +114,7 @@ class Nearest:
         return {**vars(self), "matches": [match.to_dict() for match in self.matches]}
 
     def __repr__(self) -> str:
-        found = [f"{narrator.relation(match.likeness)} {match.name}" for match in self.matches]
+        found = [f"{relations.relation(match.likeness)} {match.name}" for match in self.matches]
         return line(self, repr(self.name), *found, f"compared={self.compared}")
 
 

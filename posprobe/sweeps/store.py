@@ -28,8 +28,7 @@ from posprobe import questions
 from posprobe.errors import InvalidCheckpoint, MissingExtra, OutputError, UnknownReference
 from posprobe.measurements import compared_numbers
 from posprobe.opening import open_regular
-from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files
-from posprobe.report.own import write_page
+from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files, write_page
 from posprobe.report.series import PATH, Series
 from posprobe.sweeps.atlas import Atlas
 from posprobe.sweeps.columns import (

@@ -14,7 +14,7 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.views import view
 from posprobe.questions.base import SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
-from posprobe.questions.ladder import LADDER, series_by_formula
+from posprobe.questions.rotations import LADDER, series_by_formula
 from posprobe.report.narrator import sentence
 
 

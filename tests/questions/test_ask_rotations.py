@@ -17,15 +17,15 @@ from posprobe.analyses.facts import Answer, TooFew
 from posprobe.analyses.views import view
 from posprobe.questions.base import LEAST_SHARE, SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
-from posprobe.questions.ladder import LADDER
 from posprobe.questions.rotations import (
+    LADDER,
     ROTATIONS,
+    WINDING,
     Rotations,
     bridged,
     by_winding,
     lines_by_formula,
 )
-from posprobe.questions.winding import WINDING
 from posprobe.report.narrator import sentence
 
 

@@ -14,10 +14,10 @@ from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.views import view
 from posprobe.questions.base import LEAST_SHARE, SHARED
-from posprobe.questions.rotations import ROTATIONS
-from posprobe.questions.winding import (
+from posprobe.questions.rotations import (
     DRAWS_ALONE,
     MIN_TURNS,
+    ROTATIONS,
     SHARE,
     WINDING,
     Winding,

@@ -22,8 +22,7 @@ from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
 from posprobe.report.narrator import cause, sentence, templates
-from posprobe.report.narrator.breaks import based_on
-from posprobe.report.narrator.causes import copied
+from posprobe.report.narrator.tables import based_on, copied
 from posprobe.tables import PositionTable
 
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.views import view
 from posprobe.questions.base import SHARED
-from posprobe.questions.low_dimensional import FEWER, LOW_DIMENSIONAL
+from posprobe.questions.sequences import FEWER, LOW_DIMENSIONAL
 from posprobe.report.narrator import sentence
 
 Floats = NDArray[np.float64]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.views import random_signs, view
 from posprobe.questions.base import SHARED
-from posprobe.questions.smooth import GRADUAL, SMOOTH, _cosines
+from posprobe.questions.sequences import GRADUAL, SMOOTH, _cosines
 from posprobe.report.narrator import sentence
 
 Floats = NDArray[np.float64]

@@ -42,8 +42,8 @@ from posprobe.measurements.model.contexts import (
     only_text,
 )
 from posprobe.nulls import band
-from posprobe.report.narrator import rotary
-from posprobe.report.narrator.rotary import NEEDS_ADDED
+from posprobe.report.narrator import models
+from posprobe.report.narrator.models import NEEDS_ADDED
 from posprobe.tables import PositionTable
 from posprobe.text import (
     Block,
@@ -304,7 +304,7 @@ MEDIANS = {
 
 def _needs(given: ModelInputs) -> str:
     text = not given.takes_images and forward.is_rotary(given.model)
-    return "" if text else rotary.NEEDS_ROTARY
+    return "" if text else models.NEEDS_ROTARY
 
 
 def _contexts(given: ModelInputs) -> tuple[Iterator[Array], Origin]:
@@ -340,9 +340,9 @@ def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
                 for layer, own in heads.items()
             },
         )
-    yield "preferred distances (heads)", {k: rotary.peaks(own) for k, own in heads.items()}
-    yield "heads: yes / no / cannot tell", {k: rotary.counts(own) for k, own in heads.items()}
-    yield "position", {each["layer"]: rotary.REASONS[each["reason"]] for each in block["layers"]}
+    yield "preferred distances (heads)", {k: models.peaks(own) for k, own in heads.items()}
+    yield "heads: yes / no / cannot tell", {k: models.counts(own) for k, own in heads.items()}
+    yield "position", {each["layer"]: models.REASONS[each["reason"]] for each in block["layers"]}
     yield (
         "shift check, residual",
         {each["layer"]: cell(each["shift_check"], ".1e") for each in block["layers"]},

@@ -49,11 +49,11 @@ def templates() -> Mapping[tuple[str, str], str]:
 @cache
 def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
     """Return the parts that are made by functions, by question: of each kind of subject."""
-    from posprobe.report.narrator import breaks, grids, models, rotations, schemes, tables
+    from posprobe.report.narrator import models, schemes, tables
 
     return (
-        models.MODEL_PARTS, schemes.SCHEME_PARTS, tables.SEQUENCE_PARTS, rotations.ROTATION_PARTS,
-        breaks.BREAK_PARTS, grids.GRID_PARTS,
+        models.MODEL_PARTS, schemes.SCHEME_PARTS, tables.SEQUENCE_PARTS, tables.ROTATION_PARTS,
+        tables.BREAK_PARTS, tables.GRID_PARTS,
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def _told(answer: Answer, reason: str) -> str:
 
 def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    from posprobe.report.narrator.causes import CAUSE_PARTS
+    from posprobe.report.narrator.tables import CAUSE_PARTS
 
     texts = TEXTS["causes"]
     causes = "; ".join(map(cause, found.causes))

@@ -24,7 +24,7 @@ from posprobe.questions.schemes import (
     kind_of,
 )
 from posprobe.report.narrator import ASKS
-from posprobe.report.narrator.compare import walked
+from posprobe.report.narrator.comparisons import walked
 from posprobe.report.narrator.lines import KEY, held_against
 from posprobe.report.narrator.words import (
     Template,

@@ -7,9 +7,8 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.kind import Kind, kind_of
-from posprobe.report.narrator import causes
-from posprobe.report.narrator.rotations import components, matches, periods
-from posprobe.report.narrator.tables import STRAIGHT
+from posprobe.report.narrator import tables
+from posprobe.report.narrator.tables import STRAIGHT, components, matches, periods
 from posprobe.report.narrator.words import (
     capital,
     listed,
@@ -131,7 +130,7 @@ def _breaks(found: Verdicts) -> list[str]:
         if (within := found.untrained_interval) and within[0] < within[1]:
             text += f" (95 % interval {within[0]}–{within[1]})"
         sentences.append(text)
-    return [*sentences, *([causes.copied(found.copies)] if found.copies else [])]
+    return [*sentences, *([tables.copied(found.copies)] if found.copies else [])]
 
 
 def _surface(_: Kind, facts: Mapping[str, Any]) -> str:

@@ -1,0 +1,499 @@
+"""What is asked of a table on a line: whether order matters, it is smooth, of few components."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.copies import Copies
+from posprobe.analyses.facts import Answer
+from posprobe.analyses.linear import half_length, leading, offset_sums, root, toeplitz
+from posprobe.analyses.processes import HALF, Kernel, covariances, fit_kernels
+from posprobe.analyses.views import (
+    DRAWN_ROWS,
+    DRAWS,
+    LEVEL,
+    View,
+    chance_cosine,
+    random_signs,
+    units,
+)
+from posprobe.questions.base import (
+    LEAST_SHARE,
+    OPEN,
+    SLIGHT,
+    STRETCHES,
+    Question,
+    against,
+    rank,
+    ranks,
+    slow_waves,
+    too_few,
+    variation,
+    verdict_of,
+)
+
+#: Permutations of the rows: so many that the least p-value of three numbers, 3 / 491, stands alone
+#: among the questions of a table.
+ORDER_DRAWS = 10 * DRAWS
+#: Error of a mean of cosines in single precision.
+ROUNDING = 1e-6
+ORDER_KEYS = ("similarity.centered.neighbour_mean", "spectrum.entropy")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What tells that order matters.
+
+    Parameters
+    ----------
+    rows
+        Number of rows.
+    cosine, chance
+        Mean cosine of neighbouring rows as seen from the middle, and of any two rows.
+    period, share, typical
+        Of the strongest wave: its period in positions, its share of the variance of the rows'
+        directions, and the median of that share in random order.
+    farther
+        Ratio of the median distances from the middle, of the quarter of the table where it is
+        largest to the one where it is smallest.
+    turns, copies
+        What another answer shows: turns of what winds, and rows that are copies of others.
+    """
+
+    rows: int
+    cosine: float
+    chance: float
+    period: float
+    share: float
+    typical: float
+    farther: float
+    turns: float | None = None
+    copies: Copies | None = None
+
+    @property
+    def value(self) -> float:
+        """The mean cosine of neighbours."""
+        return self.cosine
+
+
+def ask_order(seen: View) -> Answer:
+    """Ask whether the order of the rows matters.
+
+    Three numbers: the mean cosine of neighbouring rows; the greatest share of the spectrum in one
+    frequency, which finds rotations whose neighbours are orthogonal; and how much of the distances
+    from the middle, as ranks, is in their slowest four waves.
+    """
+    if few := too_few("order", seen, ORDER_KEYS):
+        return few
+    unit_rows = units(seen.points)
+    # Of the Gram matrix, a permutation needs the entries of neighbours alone.
+    single = unit_rows.astype(np.float32)
+    gram = single @ single.T
+    short = leading(unit_rows, 8).astype(np.float32)
+    away = np.linalg.norm(seen.points, axis=1)
+    by_rank, waves = ranks(away), slow_waves(len(away))
+    rng = seen.rng(0)
+    found = np.empty((3, ORDER_DRAWS + 1))
+    for k in range(ORDER_DRAWS + 1):
+        places = np.arange(len(short)) if k == 0 else rng.permutation(len(short))
+        found[0, k] = gram[places[1:], places[:-1]].mean(dtype=np.float64)
+        found[1, k] = _waves(short[places]).max()
+        found[2, k] = np.square(waves @ by_rank[places]).sum()
+    cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
+    chance = chance_cosine(unit_rows)
+    # Single precision: what it rounds is no difference.
+    apart = np.maximum(np.abs(found[0] - chance) - ROUNDING, 0.0)
+    ahead, turning, far = (rank(each[0], each[1:]) for each in (apart, *found[1:]))
+    if variation(away) <= SLIGHT:
+        far = 1.0
+    p = min(1.0, 3 * min(ahead, turning, far))
+    power = _waves(short)
+    whole = float(power.sum())
+    quarters = [float(np.median(part)) for part in np.array_split(away, 4)]
+    facts = Order(
+        rows=len(seen), cosine=cosine, chance=chance,
+        period=len(short) / (int(power.argmax()) + 1), share=float(found[1, 0]) / whole,
+        typical=float(np.median(found[1, 1:])) / whole,
+        farther=max(quarters) / max(min(quarters), 1e-9 * max(quarters), 1e-300),
+    )  # fmt: skip
+    answer = verdict_of(p, enough=len(seen) >= 16)
+    reason = {"no": "none", "cannot tell": "open"}.get(answer, "neighbours")
+    # Which of the three is told: the cosine where it is evidence by itself, else what is.
+    if answer == "yes" and 3 * ahead > LEVEL:
+        wave = 3 * turning <= LEVEL
+        reason = "wave" if 3 * far > LEVEL else "norms_and_wave" if wave else "norms"
+    small = abs(cosine - chance) if reason == "neighbours" else facts.share - facts.typical
+    if reason in {"neighbours", "wave"} and small < LEAST_SHARE:
+        answer, reason = "no", "small"
+    test = replace(against(cosine, found[0, 1:], "permuted", p, times=3), null=chance)
+    return Answer("order", answer, reason, facts, test, ORDER_KEYS)
+
+
+def _waves(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the power of rows at each frequency but 0, as it adds up to their variance."""
+    power = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1)
+    # All but the fastest of an even number of rows stand for two frequencies of the transform.
+    power[: (len(rows) - 1) // 2] *= 2
+    return np.asarray(power)
+
+
+ORDER = Question(
+    "order",
+    ask_order,
+    ("neighbours", "wave", "norms", "norms_and_wave", "none", "open", "small", "winding", "copies"),
+)
+
+
+#: Steps that are compared, in positions.
+STRIDES = (1, 2, 4, 8, 16, 32)
+#: Least mean cosine of consecutive steps of a smooth curve: where a step tells at least 4 % of the
+#: next one, its square. In long tables, a cosine of 0.01 is significant.
+GRADUAL = 0.2
+#: Share of the variance along a straight line from which it is told of noise, and from which it is
+#: all that there is; fewest rows that are asked, and the mean cosine of neighbours beside the line
+#: that counts as none.
+LINE, ALL_LINE, LINE_ROWS, UNLIKE = 0.1, 0.99, 32, 0.1
+#: Permutations of the places on a line: the least p-value, 1 / 491, stands alone among questions.
+LINE_DRAWS = 10 * DRAWS
+SMOOTH_KEYS = ("similarity.centered.offset_profile",)
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """How gradually a table bends.
+
+    Parameters
+    ----------
+    rows
+        Number of rows.
+    cosine, stride
+        Mean cosine of consecutive steps, weighted by their lengths, and how many positions a step
+        is: of the strides tried, the one whose cosine is furthest above those of walks.
+    length
+        Distance, in positions, at which the mean inner product of centred rows falls to half of
+        what neighbours have.
+    straight
+        Share of the variance of evenly spaced points on a straight line; None where it is no line.
+    gap, waves, curve
+        What another question shows: held-out R² of rotations and of the best smooth curve across
+        gaps of so many positions.
+    """
+
+    rows: int
+    cosine: float
+    stride: int
+    length: float
+    straight: float | None = None
+    gap: int | None = None
+    waves: float | None = None
+    curve: float | None = None
+
+    @property
+    def line(self) -> bool:
+        """Whether a straight line is all that there is."""
+        return self.straight is not None and self.straight > ALL_LINE
+
+    @property
+    def value(self) -> dict[str, float]:
+        """The length, the cosine, the stride and, of a line, its share."""
+        value = {"length": self.length, "cosine": self.cosine, "stride": self.stride}
+        return value if self.straight is None else value | {"straight": self.straight}
+
+
+def ask_smooth(seen: View) -> Answer:
+    """Ask whether the table bends gradually, or is a straight line.
+
+    Steps over 1, 2, 4, ... positions are compared with the ones after them: those of a walk are
+    independent, those of a smooth curve point the same way.
+    """
+    if few := too_few("smooth", seen, SMOOTH_KEYS):
+        return few
+    n = len(seen)
+    strides = [stride for stride in STRIDES if n >= 4 * stride + 4]
+    signs = random_signs(n - 1, seen.rng(1))
+    cosines = _cosines(np.diff(seen.points, axis=0), signs, strides)
+    spread = cosines[:, 1:].std(axis=1, keepdims=True)
+    middle = np.median(cosines[:, 1:], axis=1, keepdims=True)
+    # Steps that are all orthogonal have no spread but rounding.
+    score = (cosines - middle) / np.where(spread > 1e-9, spread, np.inf)
+    best = int(score[:, 0].argmax())
+    highest = score.max(axis=0)
+    p = rank(highest[0], highest[1:])
+    cosine = float(cosines[best, 0])
+    facts = Smooth(n, cosine, strides[best], half_length(seen.points))
+    answer = verdict_of(p, enough=n >= 16)
+    reason = {"yes": "curve", "no": "not_smooth", "cannot tell": "open"}[answer]
+    if answer == "yes" and cosine < GRADUAL:
+        answer, reason = "no", "small"
+    share, drawn = _straight(seen, noise=answer != "yes")
+    if share > (ALL_LINE if answer == "yes" else LINE) and rank(share, drawn) <= LEVEL:
+        reason = "line" if answer == "yes" else "noisy_line"
+        test = against(share, drawn, "permuted", rank(share, drawn))
+        return Answer("smooth", "yes", reason, replace(facts, straight=share), test, SMOOTH_KEYS)
+    test = against(cosine, cosines[best, 1:], "walk", p)
+    return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
+
+
+def _cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
+    """Return the mean cosines of consecutive steps of walks: ``[strides, walks]``.
+
+    A cosine of two steps ``u`` and ``v`` is taken as ``2 u v / (u² + v²)``, sums over all places
+    above and below, and follows from squares alone: ``(u + v)² / (u² + v²) - 1``. The squares are
+    sums over pairs of single steps, of which the walks change the sign alone: no walk is formed.
+
+    Parameters
+    ----------
+    steps
+        ``[n - 1, d]``.
+    signs
+        ``[walks, n - 1]``.
+    strides
+        In positions.
+    """
+    count = len(steps)
+    both, each = np.zeros((2, len(strides), len(signs)))
+    for lag in range(min(2 * strides[-1], count)):
+        first = np.arange(count - lag)
+        last = first + lag
+        # A pair of different steps stands twice in a square.
+        inner = np.einsum("ij,ij->i", steps[: count - lag], steps[lag:]) * (2 if lag else 1)
+        pairs = (signs[:, : count - lag] * signs[:, lag:]).T
+        double = [_spans(first, last, 2 * k, 0, count - 2 * k + 1) for k in strides]
+        single = [
+            _spans(first, last, k, 0, count - 2 * k + 1) + _spans(first, last, k, k, count - k + 1)
+            for k in strides
+        ]
+        both += (inner * double) @ pairs
+        each += (inner * single) @ pairs
+    moved = each > 1e-9 * each[0]  # a table that repeats itself comes back, but for rounding
+    return np.where(moved, both / np.where(moved, each, 1.0) - 1, 0.0)
+
+
+def _spans(
+    first: NDArray[np.intp], last: NDArray[np.intp], length: int, start: int, stop: int
+) -> NDArray[np.intp]:
+    """Count the spans of so many steps, beginning at ``start`` to ``stop - 1``, that hold both."""
+    latest, earliest = np.minimum(first, stop - 1), np.maximum(last - length + 1, start)
+    return np.asarray(np.maximum(latest - earliest + 1, 0))
+
+
+def _straight(seen: View, *, noise: bool) -> tuple[float, Floats]:
+    """Return the share of the variance along a straight line, and that of permuted rows ``[k]``.
+
+    0 where it is small, or where something other than ``noise`` was asked of and what the line
+    leaves has an order of its own: a walk is no line.
+    """
+    n = len(seen)
+    if n < LINE_ROWS:
+        return 0.0, np.zeros(1)
+    place = np.arange(n) - (n - 1) / 2
+    place = place / np.linalg.norm(place)
+    along = place @ seen.points
+    share = float(along @ along) / n
+    if share <= LINE:
+        return 0.0, np.zeros(1)
+    if noise:
+        left = units(seen.points - np.outer(place, along))
+        short, rng = leading(left, 8), seen.rng(8)
+        orders = (rng.permutation(short) for _ in range(DRAWS))
+        drawn = np.array([np.vdot(rows[1:], rows[:-1]) for rows in orders])
+        found, typical = float(np.vdot(short[1:], short[:-1])), float(np.median(drawn))
+        cosine = float(np.einsum("ij,ij->i", left[1:], left[:-1]).mean())
+        if abs(cosine) > UNLIKE or rank(abs(found - typical), np.abs(drawn - typical)) <= OPEN:
+            return 0.0, np.zeros(1)
+    rng = seen.rng(9)
+    places = np.stack([rng.permutation(place) for _ in range(LINE_DRAWS)])
+    return share, np.square(places @ seen.points).sum(axis=1) / n
+
+
+SMOOTH = Question(
+    "smooth",
+    ask_smooth,
+    ("curve", "line", "noisy_line", "small", "not_smooth", "open", "rotations"),
+)
+
+
+#: Directions are fewer if they spread over at most this share of what smoothness gives.
+FEWER = 0.75
+#: Least p-value that is believed of a value below all that are drawn.
+FARTHEST = 1e-3
+#: Names of the nulls, in the order in which they are drawn.
+NULLS = ("stationary", "smooth", "walk")
+COMPONENT_KEYS = ("pca.participation_ratio", "pca.top3")
+
+
+@dataclass(frozen=True)
+class LowDimensional:
+    """How many directions a table has.
+
+    Parameters
+    ----------
+    rows
+        Number of rows.
+    directions
+        How many principal directions hold nine tenths of the variance.
+    columns
+        How many directions so many rows can have at most.
+    participation, expected
+        Participation ratio of rows of equal length, and its median in random tables of independent
+        columns that are as smooth.
+    every
+        Of every so many rows both are taken: a long table is thinned.
+    """
+
+    rows: int
+    directions: int
+    columns: int
+    participation: float
+    expected: float
+    every: int
+
+    @property
+    def value(self) -> dict[str, float]:
+        """The number of directions, the participation ratio, and the most that there could be."""
+        return {
+            "directions": self.directions,
+            "participation_ratio": self.participation,
+            "columns": self.columns,
+        }
+
+
+def ask_low_dimensional(seen: View) -> Answer:
+    """Ask whether the table has fewer directions than its smoothness alone gives.
+
+    The nulls have independent columns, as many as the table: of the fitted kernel, of the smoothest
+    one that reaches as far, or of a walk.
+    """
+    if few := too_few("low_dimensional", seen, COMPONENT_KEYS):
+        return few
+    n, d = seen.points.shape
+    every = _every(seen.points)
+    rows = units(seen.points[::every])
+    kernel = fit_kernels(_powers(rows - rows.mean(axis=0))[None])[0]
+    facts = LowDimensional(
+        n, directions(seen), min(n - 1, d), participation(rows),
+        _expected(kernel.by_offset, d), every,
+    )  # fmt: skip
+    if d < 3:
+        return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS)
+    if half_length(seen.points) > n / STRETCHES:
+        # Few independent stretches: any slow curve has few directions.
+        return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
+    # Of each draw, beside what its own kernel gives: so the tables' unit is that of the table.
+    nulls = facts.expected * _drawn(seen, rows, kernel)
+    p = max(_rank_of_fewer(facts.participation, null) for null in nulls)
+    nearest = int(np.median(nulls, axis=1).argmin())
+    test = replace(against(facts.participation, nulls[nearest], NULLS[nearest], p), least=FARTHEST)
+    facts = replace(facts, expected=float(np.median(nulls[nearest])))
+    answer = verdict_of(p)
+    reason = {"yes": "fewer", "no": "not_fewer", "cannot tell": "open"}[answer]
+    if facts.participation > FEWER * facts.expected:
+        answer, reason = "no", "small" if p <= LEVEL else "not_fewer"
+    return Answer("low_dimensional", answer, reason, facts, test, COMPONENT_KEYS)
+
+
+def _drawn(seen: View, rows: Floats, kernel: Kernel) -> Floats:
+    """Return participation ratios of draws of each null, beside what their kernels give."""
+    n, columns = len(rows), min(seen.points.shape[1], DRAWN_ROWS)
+    rng = seen.rng(3)
+    factor = root(toeplitz(kernel.by_offset))
+    # As smooth as can be: fewer directions than any other kernel of that length has.
+    length = max(half_length(rows), 0.5) / HALF
+    smoothest = root(toeplitz(np.exp(-0.5 * (np.arange(n) / length) ** 2)))
+    spread = np.empty((len(NULLS), DRAWS))
+    powers = np.empty((len(NULLS), DRAWS, n - 1))
+    for k in range(DRAWS):
+        white = rng.standard_normal((n, columns))
+        nulls = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
+        for null, points in enumerate(nulls):
+            points = units(points - points.mean(axis=0))
+            spread[null, k] = participation(points)
+            powers[null, k] = _powers(points)
+    kernels = fit_kernels(powers.reshape(-1, n - 1))
+    expected = np.array([_expected(each, columns) for each in covariances(kernels)])
+    return np.asarray(spread / expected.reshape(spread.shape))
+
+
+def _powers(points: Floats) -> Floats:
+    """Return the power of centred rows ``[n, d]`` in each bin of the cosine transform."""
+    from scipy.fft import dct
+
+    return np.asarray(np.square(dct(points, axis=0, norm="ortho")[1:]).sum(axis=1))
+
+
+def _every(points: Floats) -> int:
+    """Return the distance of the rows that are kept, at most `DRAWN_ROWS`.
+
+    Of rows that alternate every second one would show nothing: those at the distance chosen are no
+    more alike than neighbours, where there is such a distance.
+    """
+    n = len(points)
+    least = max(1, -(-n // DRAWN_ROWS))
+    if least == 1:
+        return 1
+    alike = offset_sums(points) / np.arange(n, 0, -1)
+    return min(range(least, least + 3), key=lambda step: max(alike[step], alike[1]))
+
+
+def directions(seen: View) -> int:
+    """Return how many directions hold nine tenths of the variance."""
+    variances = np.square(seen.coordinates).sum(axis=0)
+    if variances.sum() < 0.9 * len(seen):  # their mean squared norm is 1
+        gram = _small_gram(seen.points.astype(np.float32))
+        variances = np.linalg.eigvalsh(gram)[::-1].astype(np.float64)
+    return int(np.searchsorted(np.cumsum(variances), 0.9 * len(seen) * (1 - 1e-6)) + 1)
+
+
+def participation(points: Floats) -> float:
+    """Return the participation ratio of centred points ``[n, d]``."""
+    return _spread(_small_gram(points))
+
+
+def _small_gram(points: Floats) -> Floats:
+    return points @ points.T if len(points) <= points.shape[1] else points.T @ points
+
+
+def _spread(gram: Floats) -> float:
+    return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
+
+
+def _expected(values: Floats, d: int) -> float:
+    """Return the participation ratio of independent columns of a kernel, of ratio of means.
+
+    ``values`` are its covariances at every offset.
+    """
+    n = len(values)
+    running = np.cumsum(values)
+    row = (running + running[::-1] - values[0]) / n
+    mean = row.mean()
+    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
+    squared = np.square(values) @ pairs - 2 * n * np.square(row).sum() + (n * mean) ** 2
+    trace = n * (values[0] - mean)
+    if trace <= 0 or squared <= 0:
+        return 1.0
+    own = trace**2 / squared
+    return float(1 / ((1 + 1 / d) / own + 1 / d))
+
+
+def _rank_of_fewer(found: float, drawn: Floats) -> float:
+    """Return the rank of a ratio, or where it is below all, how far: Student's t of logarithms."""
+    from scipy.special import stdtr
+
+    ordinary = rank(-found, -drawn)
+    logs, spread = np.log(drawn), float(np.log(drawn).std(ddof=1))
+    if found >= drawn.min() or spread == 0:
+        return ordinary
+    count = len(drawn)
+    distance = (np.log(max(found, 1e-300)) - logs.mean()) / (spread * np.sqrt(1 + 1 / count))
+    return min(ordinary, max(float(stdtr(count - 1, distance)), FARTHEST))
+
+
+LOW_DIMENSIONAL = Question(
+    "low_dimensional",
+    ask_low_dimensional,
+    ("fewer", "small", "not_fewer", "open", "slow", "few_columns"),
+)
