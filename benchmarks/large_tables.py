@@ -52,7 +52,7 @@ def times(work: Callable[[], object]) -> NDArray[np.float64]:
 
 def tiled_products(n: int, d: int) -> int:
     """Count the multiply-adds that the tiles of both variants take, the diagonal tiles whole."""
-    from posprobe.analyses.tiles import SIDE
+    from posprobe.analyses.tables.similarity import SIDE
 
     blocks = [min(SIDE, n - first) for first in range(0, n, SIDE)]
     pairs = sum(one * sum(blocks[k:]) for k, one in enumerate(blocks))
@@ -105,7 +105,7 @@ def plain(n: int, d: int) -> dict[str, float]:
 
 def components(n: int, d: int) -> dict[str, float]:
     """Measure the exact and the randomised decomposition, and how far their shares are apart."""
-    from posprobe.analyses.pca import LEADING, leading_svd
+    from posprobe.analyses.tables.pca import LEADING, leading_svd
 
     values = np.cumsum(table(n, d), axis=0, dtype=np.float64)
     values -= values.mean(axis=0)

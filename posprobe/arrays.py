@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 #: A NumPy array or a torch tensor.
 Array: TypeAlias = Any
+Floats: TypeAlias = NDArray[np.float64]
 Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 _Task = TypeVar("_Task")
 _Done = TypeVar("_Done")

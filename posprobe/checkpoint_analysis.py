@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from posprobe.analyses.pair_layout import Reading, pair_layout
-from posprobe.analyses.rotary_weights import LayerWeights, Missing, WeightUse, layer_weights
+from posprobe.analyses.models.rotary_weights import (
+    LayerWeights,
+    Missing,
+    Reading,
+    WeightUse,
+    layer_weights,
+    pair_layout,
+)
 from posprobe.arrays import Device
 from posprobe.errors import NoPositionTable, PosprobeError, UsageError
 from posprobe.families import TokenSample, load, load_schemes, load_tokens

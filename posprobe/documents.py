@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from posprobe.analyses.closeness import Closeness
-from posprobe.analyses.heads import Heads
-from posprobe.analyses.rotary_weights import WeightUse
-from posprobe.analyses.rotation import Rotation
-from posprobe.analyses.smoothness import Smoothness
+from posprobe.analyses.models.head_biases import Heads, Smoothness
+from posprobe.analyses.models.rotary import Rotation
+from posprobe.analyses.models.rotary_weights import WeightUse
+from posprobe.analyses.tables.closeness import Closeness
 from posprobe.layouts import LayoutBlock
 from posprobe.schema import TWO, Count, Natural, Text, limits
 from posprobe.sources import Source

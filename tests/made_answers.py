@@ -10,7 +10,7 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
 from posprobe.analyses.decide import decide
-from posprobe.analyses.views import view
+from posprobe.analyses.tables.cached import view
 from posprobe.arrays import positions
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, TableInputs

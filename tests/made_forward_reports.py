@@ -10,12 +10,9 @@ from made_forward import (
     forward_analysis,
 )
 
-from posprobe.analyses.attention_by_offset import (
-    AttentionByOffset,
-    LayerAttention,
-)
-from posprobe.analyses.head_logits import HeadLogits, HeadsByLayer
-from posprobe.analyses.mean_decomposition import LayerMeans, MeanDecomposition
+from posprobe.analyses.models.attention import AttentionByOffset, LayerAttention
+from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer
+from posprobe.analyses.models.states import LayerMeans, MeanDecomposition
 from posprobe.layouts import Grid, Sequence
 from posprobe.report import ForwardAnalysis
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from posprobe.analyses.head_logits import HeadLogits, head_logits
+from posprobe.analyses.models.head_logits import HeadLogits, head_logits
 from posprobe.families.layers import LayerHeads
 
 logs: Any = transformers.utils.logging

@@ -12,7 +12,7 @@ from scipy.fft import dct
 from scipy.linalg import toeplitz
 
 import posprobe as pp
-from posprobe.analyses.mixture import (
+from posprobe.analyses.sequences.mixture import (
     Bands,
     cosine_power,
     dictionary,
@@ -21,12 +21,12 @@ from posprobe.analyses.mixture import (
     floored,
     likelihood,
 )
-from posprobe.analyses.planes import find_rotations
-from posprobe.analyses.wave_scores import transformed
-from posprobe.analyses.wave_search import (
+from posprobe.analyses.sequences.planes import find_rotations
+from posprobe.analyses.sequences.waves import (
     component_shares,
     find_waves,
     lines_power,
+    transformed,
     wave_shares,
 )
 

@@ -20,12 +20,12 @@ from made_answers import (
 from made_tables import gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.copies import Copies, copies
 from posprobe.analyses.decide import hold_rate
 from posprobe.analyses.facts import Answer, Test
 from posprobe.analyses.linear import half_length
 from posprobe.analyses.result import as_block
-from posprobe.analyses.views import units, view
+from posprobe.analyses.tables.cached import units, view
+from posprobe.analyses.tables.copies import Copies, copies
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE, corrections, grids
 from posprobe.questions.absolute_position import ABSOLUTE_POSITION
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from posprobe.analyses.facts import Verdict
-    from posprobe.analyses.views import View
+    from posprobe.analyses.tables.cached import View
     from posprobe.questions.base import Question
 
     Floats = NDArray[np.float64]

@@ -26,13 +26,13 @@ from made_models import (
 )
 
 import posprobe as pp
-from posprobe.analyses.attention_by_offset import (
+from posprobe.analyses.models.attention import (
     attention_by_offset,
     attention_sums,
     locality,
     symmetry,
 )
-from posprobe.analyses.head_logits import NO_PEAK, head_logits
+from posprobe.analyses.models.head_logits import NO_PEAK, head_logits
 from posprobe.analyses.result import as_block
 from posprobe.errors import (
     UsageError,

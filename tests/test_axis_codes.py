@@ -9,10 +9,10 @@ import pytest
 from made_tables import Floats, as_table, gaussian, patches, rotation, walk
 from matplotlib.figure import Figure
 
-from posprobe.analyses.axis_codes import axis_codes
-from posprobe.analyses.grid import grid
+from posprobe.analyses.grids.axis_codes import axis_codes
+from posprobe.analyses.grids.grid import grid
 from posprobe.analyses.result import as_block
-from posprobe.analyses.winding import winding
+from posprobe.analyses.sequences.winding import winding
 from posprobe.encodings.tables import sincos2d
 from posprobe.families import load
 from posprobe.figures.common import Sheet

@@ -12,12 +12,11 @@ import pytest
 from made_tables import Floats, as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 
-from posprobe.analyses import predictors
-from posprobe.analyses.bridging import RULES, Bridging, bridging
-from posprobe.analyses.mixture import cosine_power
-from posprobe.analyses.pca import pca
 from posprobe.analyses.result import as_block
-from posprobe.analyses.wave_search import covariance, find_waves
+from posprobe.analyses.sequences.mixture import cosine_power
+from posprobe.analyses.sequences.waves import covariance, find_waves
+from posprobe.analyses.tables.bridging import RULES, Bridging, Process, bridging, linear, shift
+from posprobe.analyses.tables.pca import pca
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
@@ -114,7 +113,7 @@ def test_missing_rows_are_the_mean_of_a_gaussian_process() -> None:
     mean = curve[~missing].mean(axis=0)
     weights = np.linalg.solve(kernel[np.ix_(~missing, ~missing)], curve[~missing] - mean)
     expected = kernel[np.ix_(missing, ~missing)] @ weights + mean
-    found = predictors.Process.of(kernel, curve).predict(curve, missing)
+    found = Process.of(kernel, curve).predict(curve, missing)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -150,7 +149,7 @@ def test_rules_do_not_see_the_missing_rows() -> None:
     missing[40:60] = True
     spoilt = curve.copy()
     spoilt[missing] = 1e3
-    for rule in (predictors.linear, predictors.shift):
+    for rule in (linear, shift):
         np.testing.assert_array_equal(rule(curve, missing), rule(spoilt, missing))
 
 
@@ -175,7 +174,7 @@ def test_known_components_give_the_same() -> None:
 
 
 def test_every_gap_has_known_rows_on_both_sides() -> None:
-    from posprobe.analyses.bridging import _folds
+    from posprobe.analyses.tables.bridging import _folds
 
     for n in (8, 9, 14, 33, 64, 100, 382, 1019):
         gaps, folds = _folds(n)
@@ -268,7 +267,7 @@ def test_a_grid_is_measured_along_its_axes() -> None:
 
 def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package's own name for it is the function.
-    module = import_module("posprobe.analyses.bridging")
+    module = import_module("posprobe.analyses.tables.bridging")
     monkeypatch.setattr(module, "MAX_ROWS", 100)
     table = walk(151, 8)
     found = bridging(table)

@@ -15,7 +15,8 @@ from hypothesis import given, settings, strategies as st
 from made_tables import as_table, gaussian, rotation, walk
 
 import posprobe as pp
-from posprobe.analyses.closeness import (
+from posprobe.analyses.result import as_block
+from posprobe.analyses.tables.closeness import (
     Closeness,
     Cloud,
     cka,
@@ -26,7 +27,6 @@ from posprobe.analyses.closeness import (
     shared_rank,
     subspace_overlap,
 )
-from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable
 
 if TYPE_CHECKING:

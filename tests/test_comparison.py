@@ -14,7 +14,7 @@ from made_schemas import problems
 from made_tables import as_table, gaussian, patches, rotation, walk
 
 import posprobe as pp
-from posprobe.analyses.closeness import cka, procrustes
+from posprobe.analyses.tables.closeness import cka, procrustes
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.nulls import NULLS

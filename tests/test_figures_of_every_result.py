@@ -19,8 +19,7 @@ from matplotlib.text import Text
 import posprobe as pp
 from posprobe import analyses
 from posprobe.analyses import Result
-from posprobe.analyses.mean_decomposition import mean_decomposition
-from posprobe.analyses.moments import moments
+from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.figures import builder, style
 from posprobe.figures.common import REPORT, Sheet
 from posprobe.layouts import Grid, Sequence

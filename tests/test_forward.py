@@ -27,8 +27,7 @@ from made_models import (
 )
 
 import posprobe as pp
-from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
-from posprobe.analyses.moments import moments
+from posprobe.analyses.models.states import MeanDecomposition, mean_decomposition, moments
 from posprobe.analyses.result import as_block
 from posprobe.errors import (
     UsageError,
@@ -195,7 +194,7 @@ def test_states_that_no_module_returns_are_taken_at_the_end() -> None:
 def test_products_are_of_the_first_contexts_however_they_are_grouped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("posprobe.analyses.moments.PRODUCTS", 5 * LENGTH)
+    monkeypatch.setattr("posprobe.analyses.models.states.PRODUCTS", 5 * LENGTH)
     model, contexts = gpt2().double(), tokens(23)
     every, first = states(model, contexts)[1], states(model, contexts[:5])[1]
     expected = plainly(every)

@@ -19,12 +19,8 @@ from made_forward_reports import LAYOUTS, large
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from posprobe.analyses.attention_by_offset import (
-    attention_by_offset,
-    attention_sums,
-)
-from posprobe.analyses.mean_decomposition import mean_decomposition
-from posprobe.analyses.moments import moments
+from posprobe.analyses.models.attention import attention_by_offset, attention_sums
+from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.figures import report_figures, style
 from posprobe.figures.common import spread
 from posprobe.figures.heads import MAX_ROWS

@@ -29,14 +29,10 @@ from made_forward import (
 from made_forward_reports import LAYOUTS, large
 
 import posprobe as pp
-from posprobe.analyses.attention_by_offset import (
-    attention_by_offset,
-    attention_sums,
-)
-from posprobe.analyses.head_logits import HeadsByLayer, head_logits
-from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
-from posprobe.analyses.moments import moments
-from posprobe.analyses.similarity import by_displacement
+from posprobe.analyses.models.attention import attention_by_offset, attention_sums
+from posprobe.analyses.models.head_logits import HeadsByLayer, head_logits
+from posprobe.analyses.models.states import MeanDecomposition, mean_decomposition, moments
+from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.measurements.model import MODEL

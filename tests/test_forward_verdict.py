@@ -14,12 +14,10 @@ import pytest
 from made_forward import WIDTH, forward_analysis, results_of, states_of, substitution_of
 
 from posprobe.analyses import Result
-from posprobe.analyses.experiments import Change, PermutationEffect, PhaseShift
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.mean_decomposition import mean_decomposition
-from posprobe.analyses.moments import moments
-from posprobe.analyses.subspaces import Share, subspace_overlap
-from posprobe.analyses.substitution import Cost
+from posprobe.analyses.models.experiments import Change, Cost, PermutationEffect, PhaseShift
+from posprobe.analyses.models.states import mean_decomposition, moments
+from posprobe.analyses.models.subspaces import Share, subspace_overlap
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 from posprobe.questions import MODEL as QUESTIONS

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from made_forward import WIDTH, forward_analysis, results_of, states_of, substitution_of
 
-from posprobe.analyses.experiments import Change, PermutationEffect
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.mean_decomposition import mean_decomposition
-from posprobe.analyses.moments import moments
+from posprobe.analyses.models.experiments import Change, PermutationEffect
+from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions import MODEL
 from posprobe.questions.base import SHARED

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from posprobe.analyses.head_logits import head_logits
+from posprobe.analyses.models.head_logits import head_logits
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Sequence
 from posprobe.sources import Source

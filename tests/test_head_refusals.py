@@ -27,7 +27,7 @@ from made_heads import (
 )
 from safetensors.torch import save_file
 
-from posprobe.analyses.head_logits import head_logits
+from posprobe.analyses.models.head_logits import head_logits
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families import effective_table
 from posprobe.families.layers import load_heads

@@ -31,7 +31,7 @@ from matplotlib.figure import Figure
 from registry import package
 from safetensors.torch import save_file
 
-from posprobe.analyses.head_logits import position_logits
+from posprobe.analyses.models.head_logits import position_logits
 from posprobe.analyses.result import as_block
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import UsageError

@@ -17,7 +17,7 @@ from sklearn.utils.extmath import randomized_svd
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.tiles import displacement_sums
+from posprobe.analyses.tables.similarity import displacement_sums
 from posprobe.arrays import Positions
 from posprobe.cli import main
 from posprobe.errors import InvalidTable
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 # By name, as the functions of the package hide the modules that they stand in.
 SIMILARITY, TILES = (
-    import_module("posprobe.analyses.similarity"),
-    import_module("posprobe.analyses.tiles"),
+    import_module("posprobe.analyses.tables.similarity"),
+    import_module("posprobe.analyses.tables.similarity"),
 )
 UNITS, COMPONENTS = (
-    import_module("posprobe.analyses.unit_rows"),
-    import_module("posprobe.analyses.pca"),
+    import_module("posprobe.analyses.tables.similarity"),
+    import_module("posprobe.analyses.tables.pca"),
 )
 
 few = settings(max_examples=25, deadline=None, derandomize=True, database=None)

@@ -9,8 +9,8 @@ import pytest
 from made_tables import walk
 
 import posprobe as pp
-from posprobe.analyses.outliers import Floats
-from posprobe.analyses.pace import pace_changes
+from posprobe.analyses.sequences.seams import pace_changes
+from posprobe.arrays import Floats
 
 
 def steps_of(values: Floats) -> Floats:

@@ -14,7 +14,7 @@ import torch
 import transformers
 from made_heads import measured, saved
 
-from posprobe.analyses.head_logits import NO_PEAK, head_logits, peak_name
+from posprobe.analyses.models.head_logits import NO_PEAK, head_logits, peak_name
 from posprobe.analyses.result import as_block
 from posprobe.families.layers import load_heads
 from posprobe.forward import measure_heads

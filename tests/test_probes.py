@@ -15,16 +15,20 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import cross_val_score
 
 import posprobe as pp
-from posprobe.analyses import probes_held_out, probes_published
-from posprobe.analyses.probes import Probes, probes
-from posprobe.analyses.probes_held_out import ALPHA, AbsoluteProbe, absolute_probe, order_probe
-from posprobe.analyses.probes_published import (
-    PublishedProbe,
-    absolute_probe_published,
-    order_probe_published,
-)
-from posprobe.analyses.probing import MIN_ROWS, counted_failures
 from posprobe.analyses.result import as_block
+from posprobe.analyses.tables.probes import (
+    ALPHA,
+    MIN_ROWS,
+    AbsoluteProbe,
+    Probes,
+    PublishedProbe,
+    absolute_probe,
+    absolute_probe_published,
+    counted_failures,
+    order_probe,
+    order_probe_published,
+    probes,
+)
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.figures.fits import plot_probes
@@ -353,8 +357,7 @@ def test_an_unknown_scaling_is_refused() -> None:
 
 
 def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (probes_published, probes_held_out):
-        monkeypatch.setattr(module, "MAX_ITERATIONS", 1)
+    monkeypatch.setattr("posprobe.analyses.tables.probes.MAX_ITERATIONS", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = order_probe_published(walk(64, 8), seeds=2)

@@ -20,7 +20,7 @@ from scipy.stats import rankdata
 from timm.models.tiny_vit import Attention
 
 from posprobe import analyze, load, load_schemes
-from posprobe.analyses.smoothness import smoothness
+from posprobe.analyses.models.head_biases import smoothness
 from posprobe.errors import NoPositionTable
 from posprobe.families import inspect
 from posprobe.layouts import Grid, Sequence

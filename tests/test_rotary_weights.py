@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 import posprobe as pp
-from posprobe.analyses.pair_layout import pair_layout, pairs_of
-from posprobe.analyses.rotary_weights import WeightUse, layer_weights
+from posprobe.analyses.models.rotary_weights import WeightUse, layer_weights, pair_layout, pairs_of
 from posprobe.checkpoint_analysis import analyze_any, load_any, open_weights
 from posprobe.cli import main
 from posprobe.encodings.precision import precision_horizon

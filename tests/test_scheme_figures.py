@@ -14,9 +14,8 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from posprobe.analyses.heads import heads
-from posprobe.analyses.rotation import rotation
-from posprobe.analyses.smoothness import smoothness
+from posprobe.analyses.models.head_biases import heads, smoothness
+from posprobe.analyses.models.rotary import rotation
 from posprobe.figures import style
 from posprobe.figures.common import REPORT
 from posprobe.figures.comparison import KERNEL_FIGURES

@@ -21,7 +21,7 @@ from referencing import Registry, Resource
 from test_report_page import HOSTILE, LIMIT, Page
 
 import posprobe as pp
-from posprobe.analyses.heads import heads
+from posprobe.analyses.models.head_biases import heads
 from posprobe.cli.show import found
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.layouts import Grid, Sequence

@@ -116,7 +116,7 @@ def test_what_was_not_looked_at_is_not_claimed(monkeypatch: pytest.MonkeyPatch) 
     """A ladder of one slow pair falls below 0 after a quarter of a turn, if one looks so far."""
     quarter = 10_000
     scaling = {"rope_type": "linear", "factor": 2 * quarter / np.pi}
-    module = import_module("posprobe.analyses.rotation")
+    module = import_module("posprobe.analyses.models.rotary")
     for searched, length, answer in ((8000, 6000, "yes"), (8000, 9000, "cannot tell")):
         monkeypatch.setattr(module, "SEARCH", searched)
         record = Rotary(2, "one", source(), max_positions=length, scaling=scaling)

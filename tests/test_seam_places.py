@@ -9,7 +9,7 @@ import pytest
 from made_tables import gaussian, rotation, waves
 from numpy.typing import NDArray
 
-from posprobe.analyses.seams import seams
+from posprobe.analyses.sequences.seams import seams
 
 if TYPE_CHECKING:
     from collections.abc import Callable

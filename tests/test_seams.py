@@ -13,10 +13,10 @@ from made_tables import as_table, gaussian, hurried, patches, rotation, walk, wa
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from posprobe.analyses.outliers import MIN_SIDE
 from posprobe.analyses.result import as_block
-from posprobe.analyses.seams import Seams, seams
-from posprobe.analyses.stretch import stretch
+from posprobe.analyses.sequences.seams import Seams, seams
+from posprobe.analyses.tables.outliers import MIN_SIDE
+from posprobe.analyses.tables.stretch import stretch
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load

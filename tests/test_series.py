@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import posprobe as pp
-from posprobe.analyses.history import AnswerHistory, SeamHistory
+from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
 from posprobe.cli import main
 from posprobe.report.series import Series
 from posprobe.sweeps import store

@@ -14,10 +14,9 @@ from made_tables import as_table, gaussian, held_out_skill, patches, rotation, w
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from posprobe.analyses.pca import pca
 from posprobe.analyses.result import as_block
-from posprobe.analyses.shift import RULE, Shift, shift
-from posprobe.analyses.shift_skill import MIN_ROWS, least_skill, shift_rank
+from posprobe.analyses.sequences.shift import MIN_ROWS, RULE, Shift, least_skill, shift, shift_rank
+from posprobe.analyses.tables.pca import pca
 from posprobe.encodings import sinusoidal
 from posprobe.encodings.tables import Order, frequencies
 from posprobe.errors import InvalidTable

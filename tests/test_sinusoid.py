@@ -15,12 +15,16 @@ from hypothesis import given, settings, strategies as st
 from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.base_fit import MIN_LINES, fit_base
-from posprobe.analyses.closeness import cka, cloud, procrustes, subspace_overlap
-from posprobe.analyses.ladder import ladder
-from posprobe.analyses.pursuit import ENOUGH, choose_sinusoids
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
+from posprobe.analyses.tables.closeness import cka, cloud, procrustes, subspace_overlap
+from posprobe.analyses.tables.sinusoid import (
+    MIN_LINES,
+    SinusoidFit,
+    against_sinusoid,
+    fit_base,
+    ladder,
+)
+from posprobe.analyses.tables.sinusoids import ENOUGH, choose_sinusoids
 from posprobe.errors import InvalidTable
 from posprobe.figures.fits import plot_base, plot_sinusoid
 from posprobe.layouts import Grid

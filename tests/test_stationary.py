@@ -8,7 +8,7 @@ from made_answers import smooth
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
-from posprobe.analyses.grid_model import fit_surface
+from posprobe.analyses.grids.grid_model import fit_surface
 from posprobe.analyses.linear import (
     grid_distances,
     leading,
@@ -16,10 +16,10 @@ from posprobe.analyses.linear import (
     root,
     toeplitz,
 )
-from posprobe.analyses.mixture import non_negative
-from posprobe.analyses.planes import find_rotations
-from posprobe.analyses.processes import fit_kernel, fit_process
-from posprobe.analyses.views import View
+from posprobe.analyses.sequences.mixture import non_negative
+from posprobe.analyses.sequences.planes import find_rotations
+from posprobe.analyses.tables.cached import View
+from posprobe.analyses.tables.processes import fit_kernel, fit_process
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions import absolute_position, rotations
 

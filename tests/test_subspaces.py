@@ -16,8 +16,8 @@ from registry import package
 from safetensors.numpy import save_file
 
 import posprobe as pp
+from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.analyses.result import as_block
-from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures.states import overlap_map, plot_subspaces
 from posprobe.figures.styles import style
@@ -186,7 +186,7 @@ def test_a_dimension_that_rows_lie_along_alone_cannot_be_left_out() -> None:
 def test_blocks_of_rows_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, tokens = noise(0, 25, 6), noise(1, 30, 6)
     whole = subspace_overlap(rows, tokens)
-    monkeypatch.setattr("posprobe.analyses.subspaces._BLOCK", 4)
+    monkeypatch.setattr("posprobe.analyses.models.subspaces._BLOCK", 4)
     np.testing.assert_allclose(subspace_overlap(rows, tokens).cosine_change, whole.cosine_change)
 
 

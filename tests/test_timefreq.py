@@ -15,7 +15,7 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.timefreq import CORNER, Spectrogram, gram_dct, spectrogram
+from posprobe.analyses.sequences.spectrogram import CORNER, Spectrogram, gram_dct, spectrogram
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
 

@@ -10,9 +10,9 @@ import pytest
 from made_tables import Floats, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 
-from posprobe.analyses.pca import pca
 from posprobe.analyses.result import as_block
-from posprobe.analyses.winding import COHERENT, Winding, winding
+from posprobe.analyses.sequences.winding import COHERENT, Winding, winding
+from posprobe.analyses.tables.pca import pca
 from posprobe.errors import InvalidTable
 from posprobe.families import load
 from posprobe.figures.common import Sheet

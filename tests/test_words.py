@@ -16,8 +16,8 @@ from made_tables import gaussian, rotation, waves
 
 from posprobe import questions
 from posprobe.analyses import decide
-from posprobe.analyses.copies import Copies
 from posprobe.analyses.facts import Answer, Part, TooFew
+from posprobe.analyses.tables.copies import Copies
 from posprobe.data import read_data
 from posprobe.questions import GRID, SEQUENCE, base, schemes
 from posprobe.questions.absolute_position import AbsolutePosition

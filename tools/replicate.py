@@ -16,8 +16,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 import posprobe as pp
-from posprobe.analyses.probes_held_out import absolute_probe, order_probe
-from posprobe.analyses.probes_published import absolute_probe_published, order_probe_published
+from posprobe.analyses.tables.probes import (
+    absolute_probe,
+    absolute_probe_published,
+    order_probe,
+    order_probe_published,
+)
 from posprobe.layouts import Sequence as Line
 from posprobe.report.published import Published, published, published_for
 from posprobe.samples import tables

@@ -1,38 +1,49 @@
 """A table becomes frozen results. Mathematics only: no file, no figure, no model."""
 
-from posprobe.analyses.attention_by_offset import AttentionByOffset as AttentionByOffset
-from posprobe.analyses.axis_codes import AxisCodes as AxisCodes, axis_codes as axis_codes
-from posprobe.analyses.bridging import Bridging as Bridging, bridging as bridging
-from posprobe.analyses.budget import Budget as Budget, budget as budget
-from posprobe.analyses.clock import Clock as Clock, clock as clock
-from posprobe.analyses.grid import Patches as Patches, grid as grid
-from posprobe.analyses.head_logits import HeadLogits as HeadLogits, head_logits as head_logits
-from posprobe.analyses.heads import Heads as Heads, heads as heads
-from posprobe.analyses.mean_decomposition import MeanDecomposition as MeanDecomposition
-from posprobe.analyses.norms import Norms as Norms, norms as norms
-from posprobe.analyses.pca import PCA as PCA, pca as pca
-from posprobe.analyses.probes import Probes as Probes, probes as probes
+from posprobe.analyses.grids.axis_codes import AxisCodes as AxisCodes, axis_codes as axis_codes
+from posprobe.analyses.grids.grid import Patches as Patches, grid as grid
+from posprobe.analyses.models.attention import AttentionByOffset as AttentionByOffset
+from posprobe.analyses.models.head_biases import (
+    Heads as Heads,
+    Smoothness as Smoothness,
+    heads as heads,
+    smoothness as smoothness,
+)
+from posprobe.analyses.models.head_logits import (
+    HeadLogits as HeadLogits,
+    head_logits as head_logits,
+)
+from posprobe.analyses.models.rotary import Rotation as Rotation, rotation as rotation
+from posprobe.analyses.models.states import MeanDecomposition as MeanDecomposition
+from posprobe.analyses.models.subspaces import subspace_overlap as subspace_overlap
 from posprobe.analyses.result import Result as Result
-from posprobe.analyses.rotation import Rotation as Rotation, rotation as rotation
-from posprobe.analyses.scale import Scale as Scale, scale as scale
-from posprobe.analyses.seams import Seams as Seams, seams as seams
-from posprobe.analyses.shift import Shift as Shift, shift as shift
-from posprobe.analyses.similarity import (
-    Cosine as Cosine,
-    Similarity as Similarity,
-    similarity as similarity,
-)
-from posprobe.analyses.sinusoid import (
-    SinusoidFit as SinusoidFit,
-    against_sinusoid as against_sinusoid,
-)
-from posprobe.analyses.smoothness import Smoothness as Smoothness, smoothness as smoothness
-from posprobe.analyses.spectrum import Line as Line, Spectrum as Spectrum, spectrum as spectrum
-from posprobe.analyses.subspaces import subspace_overlap as subspace_overlap
-from posprobe.analyses.timefreq import (
+from posprobe.analyses.sequences.budget import Budget as Budget, budget as budget
+from posprobe.analyses.sequences.clock import Clock as Clock, clock as clock
+from posprobe.analyses.sequences.seams import Seams as Seams, seams as seams
+from posprobe.analyses.sequences.shift import Shift as Shift, shift as shift
+from posprobe.analyses.sequences.spectrogram import (
     GramDCT as GramDCT,
     Spectrogram as Spectrogram,
     gram_dct as gram_dct,
     spectrogram as spectrogram,
 )
-from posprobe.analyses.winding import Winding as Winding, winding as winding
+from posprobe.analyses.sequences.spectrum import (
+    Line as Line,
+    Spectrum as Spectrum,
+    spectrum as spectrum,
+)
+from posprobe.analyses.sequences.winding import Winding as Winding, winding as winding
+from posprobe.analyses.tables.bridging import Bridging as Bridging, bridging as bridging
+from posprobe.analyses.tables.norms import Norms as Norms, norms as norms
+from posprobe.analyses.tables.pca import PCA as PCA, pca as pca
+from posprobe.analyses.tables.probes import Probes as Probes, probes as probes
+from posprobe.analyses.tables.scale import Scale as Scale, scale as scale
+from posprobe.analyses.tables.similarity import (
+    Cosine as Cosine,
+    Similarity as Similarity,
+    similarity as similarity,
+)
+from posprobe.analyses.tables.sinusoid import (
+    SinusoidFit as SinusoidFit,
+    against_sinusoid as against_sinusoid,
+)

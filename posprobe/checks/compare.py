@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from posprobe import settings
-from posprobe.analyses.pair_layout import pair_layout
+from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.checkpoint_analysis import load_any
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.encodings import FORMULAS

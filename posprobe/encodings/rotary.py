@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from posprobe.arrays import Floats
 from posprobe.errors import InvalidCheckpoint, UsageError
 
-Floats: TypeAlias = NDArray[np.float64]
 #: What is divided by is no smaller: quotients stay in the range of the arithmetic.
 SMALLEST = 1e-100
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.experiments import BlankImages, PermutationEffect, PhaseShift
+    from posprobe.analyses.models.experiments import BlankImages, PermutationEffect, PhaseShift
 
 
 def plot_permutation(ax: Axes, found: PermutationEffect) -> None:

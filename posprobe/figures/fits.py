@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from posprobe.analyses.budget import LABELS, ORDER, Budget
-from posprobe.analyses.probes_held_out import AbsoluteProbe
-from posprobe.analyses.pursuit import ENOUGH
+from posprobe.analyses.sequences.budget import LABELS, ORDER, Budget
+from posprobe.analyses.tables.probes import AbsoluteProbe
+from posprobe.analyses.tables.sinusoids import ENOUGH
 from posprobe.figures.common import (
     Builder,
     Sheet,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.bridging import Bridging
-    from posprobe.analyses.probes import Probes
-    from posprobe.analyses.sinusoid import SinusoidFit
+    from posprobe.analyses.tables.bridging import Bridging
+    from posprobe.analyses.tables.probes import Probes
+    from posprobe.analyses.tables.sinusoid import SinusoidFit
 
 
 #: A sinusoid's period is written out where it adds at least this share.

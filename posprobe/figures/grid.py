@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.grid import TILES
+from posprobe.analyses.grids.grid import TILES
 from posprobe.figures.common import (
     FLOOR,
     Builder,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     from posprobe.analyses import Patches
-    from posprobe.analyses.axis_codes import AxisCode, AxisCodes
+    from posprobe.analyses.grids.axis_codes import AxisCode, AxisCodes
 
 
 #: Tiles per side of a mosaic; on larger grids every second, third … patch has one.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.head_logits import HeadLogits, HeadsByLayer
+from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer
 from posprobe.figures.common import Builder, Sheet, layer_axis, of_one, plain, spread, whole
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, ONE_SIDED, RED
 from posprobe.layouts import Grid, Layout

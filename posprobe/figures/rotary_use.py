@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.rotary_use import HeadUse, RotaryUse
-    from posprobe.analyses.rotary_weights import WeightUse
+    from posprobe.analyses.models.rotary_heads import HeadUse, RotaryUse
+    from posprobe.analyses.models.rotary_weights import WeightUse
 
 
 #: Layers and heads of a layer that curves are drawn of at most.

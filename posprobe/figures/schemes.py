@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.heads import Heads
-from posprobe.analyses.rotary_weights import WeightUse
-from posprobe.analyses.rotation import SAME, Rotation
-from posprobe.analyses.smoothness import Smoothness
+from posprobe.analyses.models.head_biases import Heads, Smoothness
+from posprobe.analyses.models.rotary import SAME, Rotation
+from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.encodings import wavelengths
 from posprobe.figures import builder
 from posprobe.figures.common import REPORT, Sheet, note, nothing, plain

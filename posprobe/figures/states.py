@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.grid import Patches
+from posprobe.analyses.grids.grid import Patches
 from posprobe.figures.common import Sheet, layer_axis, nothing, of_one, panels, pooled
 from posprobe.figures.components import path_plane
 from posprobe.figures.grid import mosaic
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import PCA, Similarity
-    from posprobe.analyses.effective import EffectiveTable
-    from posprobe.analyses.mean_decomposition import LayerMeans, MeanDecomposition
-    from posprobe.analyses.subspaces import SubspaceOverlap
+    from posprobe.analyses.models.effective import EffectiveTable
+    from posprobe.analyses.models.states import LayerMeans, MeanDecomposition
+    from posprobe.analyses.models.subspaces import SubspaceOverlap
 
 
 #: Layers that get a panel each.

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.attention_by_offset import (
+from posprobe.analyses.models.attention import (
     AttentionByOffset,
     AttentionSums,
     attention_by_offset,
     attention_sums,
 )
-from posprobe.analyses.closeness import Floats
-from posprobe.analyses.head_logits import HeadLogits, HeadsByLayer, head_logits
-from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
-from posprobe.analyses.moments import Moments, is_finite, moments
-from posprobe.arrays import Array
+from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer, head_logits
+from posprobe.analyses.models.states import (
+    MeanDecomposition,
+    Moments,
+    is_finite,
+    mean_decomposition,
+    moments,
+)
+from posprobe.arrays import Array, Floats
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families.layers import Content, TableInModel, open_model, read_heads
 from posprobe.forward.contexts import stream

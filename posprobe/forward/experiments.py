@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.closeness import cka
-from posprobe.analyses.experiments import (
+from posprobe.analyses.models.experiments import (
     BlankImages,
     Change,
     Pattern,
     PermutationEffect,
     PhaseShift,
 )
-from posprobe.analyses.rounding import centring_error
+from posprobe.analyses.result import centring_error
+from posprobe.analyses.tables.closeness import cka
 from posprobe.arrays import Array
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families.find import is_named_position

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.closeness import Floats
-from posprobe.arrays import Array
+from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import stream
 from posprobe.forward.models import required

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import nulls
-from posprobe.analyses.base_fit import fit_base
-from posprobe.analyses.closeness import Floats, cloud
-from posprobe.analyses.predictors import linear
-from posprobe.analyses.processes import fit_process
-from posprobe.analyses.pursuit import choose_sinusoids
-from posprobe.analyses.rounding import centred
-from posprobe.analyses.seams import seams
-from posprobe.analyses.special_patches import without
-from posprobe.analyses.substitution import Scheme
-from posprobe.analyses.views import view
-from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.analyses.grids.special_patches import without
+from posprobe.analyses.models.experiments import Scheme
+from posprobe.analyses.result import centred
+from posprobe.analyses.sequences.seams import seams
+from posprobe.analyses.tables.bridging import linear
+from posprobe.analyses.tables.cached import view
+from posprobe.analyses.tables.closeness import cloud
+from posprobe.analyses.tables.processes import fit_process
+from posprobe.analyses.tables.sinusoid import fit_base
+from posprobe.analyses.tables.sinusoids import choose_sinusoids
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.errors import UsageError
 from posprobe.forward.experiments import position_table, restored
@@ -92,10 +92,10 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     """Make the tables that different explanations of a table keep.
 
     The table itself; its k leading principal components; its k best sinusoids
-    (`posprobe.analyses.pursuit`); the rotations that stand out of a smooth spectrum
-    (`posprobe.analyses.planes`); the sinusoid of its shape, and that of the base that fits best,
-    each rotated and scaled to fit (Procrustes: Schönemann 1966); the table smoothed; row code plus
-    column code; the table without its special rows, or patches; a draw of each null model
+    (`posprobe.analyses.tables.sinusoids`); the rotations that stand out of a smooth spectrum
+    (`posprobe.analyses.sequences.planes`); the sinusoid of its shape, and that of the base that
+    fits best, each rotated and scaled to fit (Procrustes: Schönemann 1966); the table smoothed; row
+    code plus column code; the table without its special rows, or patches; a draw of each null model
     (`posprobe.nulls`); the mean row; zeros. Those that a table does not have are left out: a grid
     has no sinusoids of one axis, a sequence no row code, a table without special rows none to
     replace.

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.closeness import Floats, debiased_cka
-from posprobe.analyses.substitution import (
+from posprobe.analyses.models.experiments import (
     CERTAIN,
     MEASURES,
     Cost,
@@ -22,7 +21,8 @@ from posprobe.analyses.substitution import (
     early,
     mean_and_error,
 )
-from posprobe.arrays import Array
+from posprobe.analyses.tables.closeness import debiased_cka
+from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
 from posprobe.forward.averages import Distances, added_up, find_distances, step_by_step
 from posprobe.forward.contexts import stream

@@ -23,12 +23,12 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
-from posprobe.analyses.axis_codes import AxisCodes
-from posprobe.analyses.bridging import Bridging
-from posprobe.analyses.budget import Budget
-from posprobe.analyses.clock import Clock, clock_of
 from posprobe.analyses.facts import Number
-from posprobe.analyses.winding import Winding
+from posprobe.analyses.grids.axis_codes import AxisCodes
+from posprobe.analyses.sequences.budget import Budget
+from posprobe.analyses.sequences.clock import Clock, clock_of
+from posprobe.analyses.sequences.winding import Winding
+from posprobe.analyses.tables.bridging import Bridging
 from posprobe.layouts import Grid
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
 

@@ -9,14 +9,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.closeness import Floats
-from posprobe.analyses.copies import Copies
 from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.linear import half_length, root, toeplitz
-from posprobe.analyses.processes import HALF
-from posprobe.analyses.similarity import sums_of_rows
-from posprobe.analyses.unit_rows import unit_rows
-from posprobe.analyses.views import DRAWN_ROWS, DRAWS, LEVEL, View, signed
+from posprobe.analyses.tables.cached import DRAWN_ROWS, DRAWS, LEVEL, View, signed
+from posprobe.analyses.tables.copies import Copies
+from posprobe.analyses.tables.processes import HALF
+from posprobe.analyses.tables.similarity import sums_of_rows, unit_rows
+from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,
     OPEN,

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from posprobe.analyses.axis_codes import AxisCodes
-from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.grids.axis_codes import AxisCodes
 from posprobe.analyses.linear import root, toeplitz
-from posprobe.analyses.planes import Rotation, find_rotations
-from posprobe.analyses.processes import fit_kernel
-from posprobe.analyses.views import LEVEL, View, view
-from posprobe.analyses.wave_scores import LINE_LEVEL
+from posprobe.analyses.sequences.planes import Rotation, find_rotations
+from posprobe.analyses.sequences.waves import LINE_LEVEL
+from posprobe.analyses.tables.cached import LEVEL, View, view
+from posprobe.analyses.tables.processes import fit_kernel
+from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,
     MIN_ROWS,

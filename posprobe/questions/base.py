@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
-from posprobe.analyses.views import LEVEL, View
+from posprobe.analyses.tables.cached import LEVEL, View
+from posprobe.arrays import Floats
 
 #: Between the level of a yes and this, the answer is left open.
 OPEN = 0.10

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posprobe.analyses.facts import Answer, Cause, Verdict
-from posprobe.analyses.same_planes import SamePlanes
-from posprobe.analyses.seams import Seams
-from posprobe.analyses.views import View
+from posprobe.analyses.sequences.planes import SamePlanes
+from posprobe.analyses.sequences.seams import Seams
+from posprobe.analyses.tables.cached import View
 from posprobe.layouts import Grid
 from posprobe.questions.base import Question
 

@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from posprobe.analyses.copies import Copies, copies, returns
 from posprobe.analyses.decide import Correction
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.same_planes import same_planes
-from posprobe.analyses.stretch import long_runs, stretch
-from posprobe.analyses.views import View
+from posprobe.analyses.sequences.planes import same_planes
+from posprobe.analyses.tables.cached import View
+from posprobe.analyses.tables.copies import Copies, copies, returns
+from posprobe.analyses.tables.stretch import long_runs, stretch
 from posprobe.questions import axis_rotations, fields, rotations
 
 Answers: TypeAlias = Mapping[str, Answer]

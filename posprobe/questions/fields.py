@@ -13,12 +13,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, TooFew
-from posprobe.analyses.grid_model import fit_surface
+from posprobe.analyses.grids.grid_model import fit_surface
 from posprobe.analyses.linear import displacements, grid_distances, leading, root, toeplitz
-from posprobe.analyses.processes import fit_kernel
-from posprobe.analyses.views import LEVEL, View, units
+from posprobe.analyses.tables.cached import LEVEL, View, units
+from posprobe.analyses.tables.processes import fit_kernel
+from posprobe.arrays import Floats
 from posprobe.questions.base import LEAST_SHARE, OPEN, SLIGHT, Question, against, rank, verdict_of
 from posprobe.questions.grids import NEIGHBOUR_KEYS, draw_until, parts, unfit
 from posprobe.questions.sequences import directions, participation

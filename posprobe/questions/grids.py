@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Verdict
-from posprobe.analyses.grid_model import SHORT_SIDE
-from posprobe.analyses.views import LEVEL, MAX_ROWS, View, chance_cosine, units
+from posprobe.analyses.grids.grid_model import SHORT_SIDE
+from posprobe.analyses.tables.cached import LEVEL, MAX_ROWS, View, chance_cosine, units
+from posprobe.arrays import Floats
 from posprobe.questions.base import LEAST_SHARE, Question, against, rank, too_few, verdict_of
 
 #: Permutations of the patches: so many that the least p-value stands alone among the questions.

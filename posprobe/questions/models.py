@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from posprobe.analyses.attention_by_offset import AttentionByOffset
-from posprobe.analyses.experiments import BlankImages, PhaseShift
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.head_logits import HeadsByLayer
-from posprobe.analyses.mean_decomposition import NOISY, LayerMeans, MeanDecomposition
-from posprobe.analyses.rotary_use import MIN_CONTEXTS, Origin, RotaryUse
-from posprobe.analyses.subspaces import SubspaceOverlap
+from posprobe.analyses.models.attention import AttentionByOffset
+from posprobe.analyses.models.experiments import BlankImages, PhaseShift
+from posprobe.analyses.models.head_logits import HeadsByLayer
+from posprobe.analyses.models.rotary_heads import MIN_CONTEXTS, Origin, RotaryUse
+from posprobe.analyses.models.states import NOISY, LayerMeans, MeanDecomposition
+from posprobe.analyses.models.subspaces import SubspaceOverlap
 from posprobe.questions.base import LEAST_SHARE, Question
 
 #: Share of the variance up to which sampling noise hides nothing to speak of.

@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from posprobe.analyses.base_fit import fit_base
-from posprobe.analyses.bridging import Bridging
-from posprobe.analyses.closeness import Floats, cloud
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import leading, root, toeplitz
-from posprobe.analyses.planes import DRAWS as PLANE_DRAWS, Preferred, Rotation, Turning
-from posprobe.analyses.processes import fit_process
 from posprobe.analyses.result import HIDDEN
-from posprobe.analyses.views import DRAWS, LEVEL, View
-from posprobe.analyses.wave_scores import LINE_LEVEL
-from posprobe.analyses.wave_search import FEWEST
-from posprobe.analyses.winding import WindingPair, kept_components, rhythms, winding_pairs
+from posprobe.analyses.sequences.planes import DRAWS as PLANE_DRAWS, Preferred, Rotation, Turning
+from posprobe.analyses.sequences.waves import FEWEST, LINE_LEVEL
+from posprobe.analyses.sequences.winding import WindingPair, kept_components, rhythms, winding_pairs
+from posprobe.analyses.tables.bridging import Bridging
+from posprobe.analyses.tables.cached import DRAWS, LEVEL, View
+from posprobe.analyses.tables.closeness import cloud
+from posprobe.analyses.tables.processes import fit_process
+from posprobe.analyses.tables.sinusoid import fit_base
+from posprobe.arrays import Floats
 from posprobe.layouts import Sequence
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, too_few
 

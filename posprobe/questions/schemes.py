@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from posprobe.analyses.decide import Correction, decide
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.heads import SIDED
+from posprobe.analyses.models.head_biases import SIDED
 from posprobe.questions.base import Question, at_least, verdict_of
 from posprobe.schemes import POSITIONS
 

@@ -7,12 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.closeness import Floats
-from posprobe.analyses.copies import Copies
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.linear import half_length, leading, offset_sums, root, toeplitz
-from posprobe.analyses.processes import HALF, Kernel, covariances, fit_kernels
-from posprobe.analyses.views import (
+from posprobe.analyses.tables.cached import (
     DRAWN_ROWS,
     DRAWS,
     LEVEL,
@@ -21,6 +18,9 @@ from posprobe.analyses.views import (
     random_signs,
     units,
 )
+from posprobe.analyses.tables.copies import Copies
+from posprobe.analyses.tables.processes import HALF, Kernel, covariances, fit_kernels
+from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,
     OPEN,

@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.substitution import Cost, Scheme, Substitute, SubstitutionEffect, is_gain
+from posprobe.analyses.models.experiments import (
+    Cost,
+    Scheme,
+    Substitute,
+    SubstitutionEffect,
+    is_gain,
+)
 from posprobe.questions.models import SMALL, Run, RunQuestion
 
 #: Share of what a table is worth from which an explanation is said to be enough.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from posprobe.arrays import Floats
 from posprobe.relations.rules import RULES, Finding
-from posprobe.relations.values import Floats, distance, stored_again
+from posprobe.relations.values import distance, stored_again
 
 
 def relate_slopes(a: Floats, b: Floats) -> tuple[Finding, ...]:

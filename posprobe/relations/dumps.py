@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from posprobe.arrays import Floats
 from posprobe.errors import InvalidCheckpoint
 from posprobe.relations.ladders import Ladder
 from posprobe.relations.rules import RULES, Finding
-from posprobe.relations.values import Floats
 
 #: Names of the arrays, with what they hold.
 NAMES: Mapping[str, str] = {

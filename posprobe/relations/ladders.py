@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from posprobe.arrays import Floats
 from posprobe.encodings import rotary_kernel
 from posprobe.encodings.precision import to_type
 from posprobe.relations.rules import RULES, Finding
-from posprobe.relations.values import Floats
 
 #: Angle in rad from which a pair is off: below it a cosine changes by 0.5 %, if it stands at 1.
 OFF = 0.1

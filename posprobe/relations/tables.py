@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.relations.rules import RULES, Finding
-from posprobe.relations.values import Floats, distance, stored_again
+from posprobe.relations.values import distance, stored_again
 
 #: Rows by which a table is tried to be shifted: reserved rows are one to four.
 LAGS = 4

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.encodings.precision import to_type
 from posprobe.relations.rules import RULES, Finding
-
-Floats: TypeAlias = NDArray[np.float64]
 
 #: Numbers of a block that share a step: of GGUF's smaller types and of most others.
 BLOCK = 32

@@ -9,8 +9,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.relations.rules import RULES, Finding
-from posprobe.relations.values import Floats, distance, stored_again
+from posprobe.relations.values import distance, stored_again
 
 #: How rows of a head can stand: as in A; pairs that were half a head apart now neighbours, or back;
 #: and what a converter makes that is run twice.

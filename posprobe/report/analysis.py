@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result
 from posprobe.analyses.facts import Answer, Verdicts
-from posprobe.analyses.result import as_block, plain, stored
-from posprobe.analyses.rounding import quantisation_floor
-from posprobe.analyses.similarity import within_reach
+from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
+from posprobe.analyses.tables.similarity import within_reach
 from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
 from posprobe.drawable import line, to_frame
 from posprobe.errors import InvalidTable, UsageError

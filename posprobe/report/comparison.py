@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result, Similarity, Spectrum
-from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
-from posprobe.analyses.processes import fit_process
 from posprobe.analyses.result import as_block
+from posprobe.analyses.tables.closeness import Closeness, cka, closeness, cloud
+from posprobe.analyses.tables.processes import fit_process
 from posprobe.arrays import Array, Device
 from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError

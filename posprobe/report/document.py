@@ -9,7 +9,7 @@ from typing import Any
 from posprobe.analyses.decide import decide
 from posprobe.analyses.facts import Answer, Part, Shared, Verdict, Verdicts
 from posprobe.analyses.result import as_block, plain
-from posprobe.analyses.views import View
+from posprobe.analyses.tables.cached import View
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions import GRID, SEQUENCE, corrections

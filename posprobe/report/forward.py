@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from posprobe.analyses import Result
 from posprobe.analyses.decide import decide
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.mean_decomposition import MeanDecomposition
+from posprobe.analyses.models.rotary_heads import RotaryUse
+from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import as_block, plain, stored
-from posprobe.analyses.rotary_use import RotaryUse
 from posprobe.errors import UsageError
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.contexts import SINUSOID, WALKS, WHOLE, LabelledRow

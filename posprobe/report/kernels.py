@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import similarity
-from posprobe.analyses.heads import Heads, heads
+from posprobe.analyses.models.head_biases import Heads, heads
 from posprobe.analyses.result import as_block
 from posprobe.data import read_data
 from posprobe.encodings.tables import whole

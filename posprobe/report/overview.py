@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 
+from posprobe.arrays import Floats
 from posprobe.figures.common import pooled
 from posprobe.page import Line
 from posprobe.report.narrator.lines import budget_note, budget_parts, budget_sums
 from posprobe.report.svg import color_bar, curve, dots, map_of, path, rect, svg, text, ticks
 from posprobe.text import Block, fine_percent, minus, period_of
 
-Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
 #: What the first screen draws, where it can.

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.heads import heads
+from posprobe.analyses.models.head_biases import heads, smoothness
+from posprobe.analyses.models.rotary import axis_ladders, rotation
+from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.analyses.result import as_block, plain, stored
-from posprobe.analyses.rotary_weights import WeightUse
-from posprobe.analyses.rotation import axis_ladders, rotation
-from posprobe.analyses.smoothness import smoothness
 from posprobe.data import read_data
 from posprobe.encodings.tables import whole
 from posprobe.errors import UsageError

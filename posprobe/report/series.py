@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from posprobe.analyses.history import AnswerHistory, SeamHistory, histories
+from posprobe.analyses.tables.history import AnswerHistory, SeamHistory, histories
 from posprobe.drawable import line
 from posprobe.measurements import compared_numbers
 from posprobe.progress import stage

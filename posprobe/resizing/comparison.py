@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.axis_codes import axis_codes
-from posprobe.analyses.closeness import cka
-from posprobe.analyses.norms import norms
+from posprobe.analyses.grids.axis_codes import axis_codes
 from posprobe.analyses.result import HIDDEN, As, as_block
-from posprobe.analyses.seams import seams
-from posprobe.analyses.similarity import MAX_ROWS, similarity
-from posprobe.analyses.winding import Winding, winding
+from posprobe.analyses.sequences.seams import seams
+from posprobe.analyses.sequences.winding import Winding, winding
+from posprobe.analyses.tables.closeness import cka
+from posprobe.analyses.tables.norms import norms
+from posprobe.analyses.tables.similarity import MAX_ROWS, similarity
+from posprobe.arrays import Floats
 from posprobe.documents import EnvironmentBlock, TableBlock
 from posprobe.errors import InvalidTable, MissingExtra, NoPositionTable, UsageError
 from posprobe.families.read import model_source
@@ -33,7 +34,7 @@ from posprobe.report.narrator import resizing as narrator
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.facts import Against, Effect, Turns, Way
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
-from posprobe.resizing.tables import CONTINUING, Floats, check_way, new_layout, resize, ways_of
+from posprobe.resizing.tables import CONTINUING, check_way, new_layout, resize, ways_of
 from posprobe.schema import Text
 from posprobe.schemes import Rotary
 from posprobe.tables import PositionTable

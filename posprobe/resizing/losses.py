@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe import forward
-from posprobe.analyses.substitution import SubstitutionEffect, costs
-from posprobe.arrays import Array
+from posprobe.analyses.models.experiments import SubstitutionEffect, costs
+from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import context_length
 from posprobe.forward.losses import TokenLosses, outputs_of, token_losses
@@ -31,7 +31,6 @@ from posprobe.reference import parse_reference
 from posprobe.resizing.checkpoint import write_checkpoint
 from posprobe.resizing.facts import Cost, Part
 from posprobe.resizing.rotary import RulesCompared, ToldRun
-from posprobe.resizing.tables import Floats
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:

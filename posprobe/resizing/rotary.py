@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.models.rotary import SEARCH
 from posprobe.analyses.result import HIDDEN, as_block
-from posprobe.analyses.rotation import SEARCH
+from posprobe.arrays import Floats
 from posprobe.documents import EnvironmentBlock
 from posprobe.encodings.rotary import (
     first_negative,
@@ -30,7 +31,6 @@ from posprobe.report.analysis import Saved, environment
 from posprobe.report.narrator import resizing as narrator
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.facts import Rule, Run
-from posprobe.resizing.tables import Floats
 from posprobe.schema import Natural, Text, limits
 from posprobe.schemes import Rotary
 from posprobe.sources import Source

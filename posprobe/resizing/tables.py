@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.closeness import cloud
-from posprobe.analyses.pursuit import choose_sinusoids, settled
+from posprobe.analyses.tables.closeness import cloud
+from posprobe.analyses.tables.sinusoids import choose_sinusoids, settled
+from posprobe.arrays import Floats
 from posprobe.errors import MissingExtra, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.progress import importing
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     from posprobe.layouts import Grid
 
-
-Floats: TypeAlias = NDArray[np.float64]
 
 #: Fewest rows to which sinusoids are fitted: two of them.
 FEWEST_ROWS = 8
@@ -101,9 +100,9 @@ def repeat_last(rows: Floats, size: int) -> Floats:
 def sinusoids(rows: Floats, size: int) -> Floats:
     """Continue with the sinusoids that the rows amount to; the old rows stay as they are.
 
-    Their frequencies are those of `posprobe.analyses.pursuit`, refined together to the end, common
-    to all columns; amplitudes and a constant are each column's own (least squares). Without a
-    trend, so that what rose along the table is continued by half a wave.
+    Their frequencies are those of `posprobe.analyses.tables.sinusoids`, refined together to the
+    end, common to all columns; amplitudes and a constant are each column's own (least squares).
+    Without a trend, so that what rose along the table is continued by half a wave.
 
     There must be `FEWEST_ROWS` rows.
     """

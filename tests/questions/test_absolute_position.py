@@ -10,9 +10,9 @@ from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.copies import copies
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.views import view
+from posprobe.analyses.tables.cached import view
+from posprobe.analyses.tables.copies import copies
 from posprobe.questions.absolute_position import ABSOLUTE_POSITION, _exact
 from posprobe.questions.base import SHARED
 from posprobe.report.narrator import sentence

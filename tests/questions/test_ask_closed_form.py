@@ -11,7 +11,7 @@ from made_tables import gaussian, rotation, walk
 
 import posprobe as pp
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.views import View, view
+from posprobe.analyses.tables.cached import View, view
 from posprobe.layouts import Grid
 from posprobe.questions.base import SHARED
 from posprobe.questions.closed_form import CLOSED_FORM, ClosedForm

@@ -9,9 +9,9 @@ import pytest
 from made_tables import gaussian, rotation, waves
 
 import posprobe as pp
-from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.views import view
+from posprobe.analyses.tables.cached import view
+from posprobe.arrays import Floats
 from posprobe.questions.base import SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
 from posprobe.questions.rotations import LADDER, series_by_formula

@@ -11,10 +11,10 @@ from made_answers import smooth
 from made_tables import gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.bridging import bridging
-from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, TooFew
-from posprobe.analyses.views import view
+from posprobe.analyses.tables.bridging import bridging
+from posprobe.analyses.tables.cached import view
+from posprobe.arrays import Floats
 from posprobe.questions.base import LEAST_SHARE, SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
 from posprobe.questions.rotations import (

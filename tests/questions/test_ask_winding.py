@@ -10,9 +10,9 @@ import pytest
 from made_tables import gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.views import view
+from posprobe.analyses.tables.cached import view
+from posprobe.arrays import Floats
 from posprobe.questions.base import LEAST_SHARE, SHARED
 from posprobe.questions.rotations import (
     DRAWS_ALONE,

@@ -13,10 +13,10 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.axis_codes import axis_codes
 from posprobe.analyses.facts import Answer
+from posprobe.analyses.grids.axis_codes import axis_codes
 from posprobe.analyses.linear import grid_distances, root
-from posprobe.analyses.views import view
+from posprobe.analyses.tables.cached import view
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, axis_rotations
 from posprobe.questions.axis_rotations import by_codes, by_formula

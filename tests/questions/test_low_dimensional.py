@@ -8,7 +8,7 @@ from made_tables import gaussian, rotation, walk
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.views import view
+from posprobe.analyses.tables.cached import view
 from posprobe.questions.base import SHARED
 from posprobe.questions.sequences import FEWER, LOW_DIMENSIONAL
 from posprobe.report.narrator import sentence

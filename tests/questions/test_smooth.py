@@ -10,7 +10,7 @@ from made_tables import gaussian, walk
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.views import random_signs, view
+from posprobe.analyses.tables.cached import random_signs, view
 from posprobe.questions.base import SHARED
 from posprobe.questions.sequences import GRADUAL, SMOOTH, _cosines
 from posprobe.report.narrator import sentence

@@ -19,16 +19,16 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
-from posprobe.analyses.attention_by_offset import AttentionByOffset
-from posprobe.analyses.axis_codes import AxisCodes
-from posprobe.analyses.bridging import Bridging
-from posprobe.analyses.budget import Budget
-from posprobe.analyses.clock import Clock
-from posprobe.analyses.head_logits import HeadsByLayer
-from posprobe.analyses.mean_decomposition import MeanDecomposition
-from posprobe.analyses.substitution import SubstitutionEffect
-from posprobe.analyses.unit_rows import WINDOW
-from posprobe.analyses.winding import Winding
+from posprobe.analyses.grids.axis_codes import AxisCodes
+from posprobe.analyses.models.attention import AttentionByOffset
+from posprobe.analyses.models.experiments import SubstitutionEffect
+from posprobe.analyses.models.head_logits import HeadsByLayer
+from posprobe.analyses.models.states import MeanDecomposition
+from posprobe.analyses.sequences.budget import Budget
+from posprobe.analyses.sequences.clock import Clock
+from posprobe.analyses.sequences.winding import Winding
+from posprobe.analyses.tables.bridging import Bridging
+from posprobe.analyses.tables.similarity import WINDOW
 from posprobe.data import read_data
 from posprobe.layouts import Grid
 from posprobe.report.narrator.models import no_heads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.analyses.facts import Shared, Verdict
-from posprobe.analyses.history import AnswerHistory, SeamHistory
+from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
 from posprobe.page import Line
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.lines import size

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.head_logits import peak_name
-from posprobe.analyses.rotary_use import MIN_CONTEXTS, RotaryUse
+from posprobe.analyses.models.head_logits import peak_name
+from posprobe.analyses.models.rotary_heads import MIN_CONTEXTS, RotaryUse
 from posprobe.page import NONE, Line
 from posprobe.questions.models import Heads, Kept, Layer, Preferring, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
@@ -116,7 +116,7 @@ def _worth(scheme: str, measure: str, task: str | None) -> str:
     Parameters
     ----------
     scheme, measure, task
-        As of `posprobe.analyses.substitution.SubstitutionEffect`.
+        As of `posprobe.analyses.models.experiments.SubstitutionEffect`.
     """
     to = {
         "loss": f"the {str(task).replace(' ', '-')} loss",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from posprobe.analyses.copies import Copies
 from posprobe.analyses.facts import Cause, Verdicts
-from posprobe.analyses.planes import Rotation
+from posprobe.analyses.sequences.planes import Rotation
+from posprobe.analyses.tables.copies import Copies
 from posprobe.questions.absolute_position import AbsolutePosition
 from posprobe.questions.axis_rotations import LEAST_TURNS, Code
 from posprobe.questions.breaks import Breaks, SpecialRows

@@ -1,0 +1,222 @@
+"""Patches on a grid: the mosaic of Dosovitskiy et al. (2021, figure 7) and its numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, Result, Stored, centred
+from posprobe.analyses.sequences.spectrum import detrended, grid_power
+from posprobe.analyses.tables.similarity import Similarity, similarity, unit_rows
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.errors import InvalidTable
+from posprobe.layouts import Grid
+from posprobe.schema import Cosine, Natural, Reasons
+from posprobe.tables import PositionTable
+
+#: Most tiles along a side of a mosaic.
+TILES = 16
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Patches(Result):
+    """What a table of patches knows about rows and columns.
+
+    Parameters
+    ----------
+    mosaic
+        ``[h, w, h, w]``: ``mosaic[r, c]`` is the map of raw cosines of patch ``(r, c)`` with every
+        patch. Rows of special tokens take no part. Of more than `similarity.MAX_ROWS` patches only
+        every ``every``-th along both sides has a map.
+    neighbour_right, neighbour_below
+        Mean centred cosine with the patch to the right, and with the one below.
+    own_row, own_column
+        Mean centred cosine with the other patches of the own row, and of the own column.
+    elsewhere
+        Mean centred cosine with patches of other rows and columns.
+    row_share, column_share, interaction_share
+        Two-way decomposition ``P[r, c] = mean + row_r + column_c + interaction``: shares of the
+        variance. A separable table, such as the 2-D sin-cos, has no interaction.
+    power
+        ``[h, w]``: two-dimensional spectrum summed over dimensions, zero frequency in the middle,
+        in squared table units.
+    axis_power_share
+        Share of the power on the two axes, that is in waves along rows or columns only.
+    layout
+        The grid.
+    undefined
+        Reason for each number that is None.
+    every
+        Patches from one that has a map to the next, 1 where all have one.
+    """
+
+    figures: ClassVar[str] = "grid.plot_patches"
+
+    mosaic: NDArray[np.float64]
+    power: Annotated[NDArray[np.float64], Stored("grid_power")]
+    layout: Annotated[Grid, HIDDEN]
+    neighbour_right: Annotated[
+        Cosine | None, Number("neighbour to the right", "mean centred cosine")
+    ]
+    neighbour_below: Annotated[Cosine | None, Number("neighbour below", "mean centred cosine")]
+    own_row: Annotated[
+        Cosine | None, Number("own row", "mean centred cosine with the rest of the row")
+    ]
+    own_column: Annotated[
+        Cosine | None, Number("own column", "mean centred cosine with the rest of the column")
+    ]
+    elsewhere: Annotated[
+        Cosine | None, Number("elsewhere", "mean centred cosine with other rows and columns")
+    ]
+    row_share: Annotated[
+        float | None,
+        Number("rows", "share of the variance that the row alone explains", compared=True),
+    ]
+    column_share: Annotated[
+        float | None,
+        Number("columns", "share of the variance that the column alone explains", compared=True),
+    ]
+    interaction_share: Annotated[
+        float | None,
+        Number(
+            "interaction",
+            "share of the variance that neither row nor column explains",
+            compared=True,
+        ),
+    ]
+    axis_power_share: Annotated[
+        float | None,
+        Number(
+            "power on the axes", "share of the power in waves along one axis only", compared=True
+        ),
+    ]
+    undefined: Reasons
+    every: Annotated[int, HIDDEN] = 1
+
+    @property
+    def height(self) -> Annotated[Natural, ""]:
+        """Rows of the grid."""
+        return self.layout.height
+
+    @property
+    def width(self) -> Annotated[Natural, ""]:
+        """Its columns."""
+        return self.layout.width
+
+
+def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None) -> Patches:
+    """Measure a table of patches.
+
+    Parameters
+    ----------
+    table
+        ``[h * w, d]`` with a `Grid` layout.
+    cosines
+        Its similarity, where that has been computed already.
+
+    Raises
+    ------
+    InvalidTable
+        If the positions do not lie on a grid.
+
+    Examples
+    --------
+    In a sum of a part per row and a part per column nothing interacts:
+
+    >>> import posprobe as pp
+    >>> patches = pp.grid(pp.sincos2d(8, 8, 16))
+    >>> print(f"{patches.row_share:.2f} {patches.column_share:.2f}")
+    0.50 0.50
+    >>> print(f"{patches.interaction_share:.2f}")
+    0.00
+    """
+    given = positions(table)
+    values, layout, xp = given.values, given.layout, given.xp
+    if not isinstance(layout, Grid):
+        raise InvalidTable(f"a {layout} has no patches: a table on a grid is needed.")
+    cosines = cosines or similarity(table)
+    height, width = layout.height, layout.width
+    mean, count = cosines.centered.offset_mean, cosines.centered.offset_count
+    total = np.where(count > 0, np.nan_to_num(mean) * count, 0.0)
+    down, right = np.mgrid[1 - height : height, 1 - width : width]
+
+    def over(chosen: NDArray[np.bool_]) -> float | None:
+        pairs = count[chosen].sum()
+        return float(total[chosen].sum() / pairs) if pairs else None
+
+    power = grid_power(detrended(values, xp, linear=False), layout, xp).astype(np.float64)
+    power = power.sum(axis=1).reshape(height, width)
+    numbers = {
+        "neighbour_right": over((down == 0) & (right == 1)),
+        "neighbour_below": over((down == 1) & (right == 0)),
+        "own_row": over((down == 0) & (right != 0)),
+        "own_column": over((down != 0) & (right == 0)),
+        "elsewhere": over((down != 0) & (right != 0)),
+    } | grid_numbers(to_numpy(centred(values, xp)[0]), power)
+    missing = [name for name, value in numbers.items() if value is None]
+    every = 1
+    if cosines.raw.pooled == 1:
+        mosaic = cosines.raw.matrix.reshape(height, width, height, width)
+    else:
+        every = math.ceil(max(height, width) / TILES)
+        mosaic = _maps(values, layout, every, xp)
+    return Patches(
+        mosaic,
+        np.fft.fftshift(power),
+        layout,
+        **numbers,
+        undefined=dict.fromkeys(missing, "no such pair of patches, or no variance"),
+        every=every,
+    )
+
+
+def _maps(values: Array, layout: Grid, every: int, xp: ModuleType) -> NDArray[np.float64]:
+    """Return the maps of cosines of every so many-th patch: ``[h / every, w / every, h, w]``."""
+    units, there = unit_rows(values, xp, centered=False)
+    units = xp.where(there[:, None], units, xp.nan)
+    cells = xp.reshape(units, (layout.height, layout.width, -1))
+    anchors = cells[::every, ::every]
+    maps = xp.clip(xp.matmul(xp.reshape(anchors, (-1, anchors.shape[-1])), units.T), -1.0, 1.0)
+    shape = (*anchors.shape[:2], layout.height, layout.width)
+    return to_numpy(maps).astype(np.float64, copy=False).reshape(shape)
+
+
+def grid_numbers(
+    centered: NDArray[np.floating[Any]], power: NDArray[np.float64]
+) -> dict[str, float | None]:
+    """Reduce a table of patches to the shares of its variance and of its power.
+
+    Parameters
+    ----------
+    centered
+        ``[h * w, d]``, of mean 0, float32 or float64.
+    power
+        ``[h, w]``: its two-dimensional spectrum in any units, zero frequency first.
+
+    Returns
+    -------
+    dict
+        ``row_share``, ``column_share``, ``interaction_share`` and ``axis_power_share``; None where
+        nothing varies.
+    """
+    cells = centered.reshape(*power.shape, -1)
+    by_row, by_column = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)
+    sizes = {
+        "row_share": _power(by_row) * power.shape[1],
+        "column_share": _power(by_column) * power.shape[0],
+        "interaction_share": _power(cells - by_row - by_column),
+    }
+    whole, waves = _power(cells), float(power.sum())
+    shares = {name: size / whole if whole else None for name, size in sizes.items()}
+    axes = float(power[0].sum() + power[1:, 0].sum())
+    return shares | {"axis_power_share": axes / waves if waves else None}
+
+
+def _power(values: NDArray[np.floating[Any]]) -> float:
+    return float((values**2).sum(dtype=np.float64))

@@ -1,0 +1,1 @@
+"""What is computed of heads and hidden states, from weights or from sums over contexts."""

@@ -1,0 +1,442 @@
+"""What each head's attention prefers by distance: windows, asymmetry, peaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, centring_error
+from posprobe.errors import InvalidTable
+from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size
+
+#: Share of a curve's variance in its odd part from which before and after differ.
+SIDED = 0.01
+#: Share of a curve's variance from which a straight line tells all of it.
+STRAIGHT = 0.97
+
+
+def _peaks(found: Heads) -> list[int | list[int]]:
+    return [row if len(row) > 1 else row[0] for row in found.peak.tolist()]
+
+
+def _is_near(found: Heads) -> list[bool | None]:
+    return [None if np.isnan(near) else bool(near) for near in found.near]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Heads(Result):
+    """Per-head curves over offsets and what they amount to.
+
+    Parameters
+    ----------
+    curves
+        ``[heads, 2 n - 1]`` by offset, key minus query, or ``[heads, 2 h - 1, 2 w - 1]`` by
+        displacement.
+    layout
+        The positions.
+    quantity
+        ``"bias"`` for logits, ``"cosine"`` for similarities.
+    causal
+        Whether later keys are hidden; their offsets are left out of every number.
+    unit
+        What offsets count.
+    window
+        ``[heads]``, positions: the effective number of keys that the middle query (the last one
+        where causal) attends to by the bias alone, ``exp`` of the entropy of its softmax. NaN for
+        similarities, which have no scale as logits.
+    half_width
+        ``[heads]``, positions: the smallest distance at which the curve, averaged over directions,
+        has fallen half way from its largest value to its mean beyond a quarter of the positions.
+        NaN where the largest value lies as far out itself, and for a straight line, which has no
+        level: its half width would say how many positions were looked at.
+    asymmetry
+        ``[heads]``, 0 to 1: share of the curve's variance in its odd part. NaN where causal or
+        constant.
+    peak
+        ``[heads, 1 or 2]``: the offset with the largest value; of equal ones the nearest.
+    near
+        ``[heads]``: 1 where the largest value lies within a quarter of the positions (on a grid of
+        its shorter side) and none beyond is as large, else 0; of cosines the largest beyond
+        distance 0, where every one is 1.
+        NaN for a constant curve.
+    monotone_fraction
+        ``[heads]``: of the steps away from distance 0 at which the curve changes, the share that
+        fall. NaN for a constant curve.
+    """
+
+    figures: ClassVar[str] = "relative.plot_heads"
+
+    curves: Annotated[NDArray[np.float64], Stored("curves")]
+    layout: Layout
+    quantity: Annotated[
+        Literal["bias", "cosine"],
+        "Logits that are added, or cosines with the vector of distance 0; for rotary, the mean "
+        "rotation.",
+    ]
+    causal: bool
+    window: Annotated[
+        NDArray[np.float64],
+        As(list[Size | None]),
+        "Per head, positions: the effective number of keys by the bias alone.",
+    ]
+    half_width: Annotated[NDArray[np.float64], As(list[Size | None]), "Per head, positions."]
+    asymmetry: Annotated[
+        NDArray[np.float64],
+        As(list[Share | None]),
+        "Per head: share of the variance in the odd part.",
+    ]
+    peak: Annotated[
+        NDArray[np.int64],
+        As(list[int | Annotated[list[int], TWO]], _peaks),
+        "Per head: offset of the largest value, key minus query; rows first.",
+    ]
+    near: Annotated[
+        NDArray[np.float64],
+        As(list[bool | None], _is_near),
+        "Per head: whether the largest value, of cosines that beyond distance 0, lies within a "
+        "quarter of the positions.",
+    ]
+    monotone_fraction: Annotated[
+        NDArray[np.float64],
+        As(list[Share | None]),
+        "Per head: share of the steps away from distance 0 that do not rise.",
+    ]
+    unit: Annotated[str, HIDDEN] = "positions"
+
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for numbers that are None."""
+        flat = "a head's curve is constant"
+        reasons = {
+            "window": "similarities have no scale as logits",
+            "asymmetry": "later keys are hidden" if self.causal else flat,
+            "half_width": "a head's curve does not fall to a level, or falls in a straight line "
+            "to the end",
+            "near": flat,
+            "monotone_fraction": flat,
+        }
+        return {name: why for name, why in reasons.items() if np.isnan(getattr(self, name)).any()}
+
+
+def heads(
+    curves: NDArray[np.floating[Any]],
+    *,
+    quantity: Literal["bias", "cosine"] = "bias",
+    causal: bool = False,
+    unit: str = "positions",
+) -> Heads:
+    """Measure per-head curves over offsets.
+
+    Parameters
+    ----------
+    curves
+        ``[heads, 2 n - 1]`` or ``[heads, 2 h - 1, 2 w - 1]``, distance 0 in the middle, as
+        ``curves(n)`` of an encoding returns them.
+    quantity, causal, unit
+        See `Heads`.
+
+    Raises
+    ------
+    InvalidTable
+        If the shape is another, or a value is not finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (alibi,) = pp.load_schemes("alibi:512x4")
+    >>> heads = pp.analyses.heads(alibi.curves(64), causal=True)
+    >>> heads.peak.tolist(), heads.monotone_fraction.tolist()
+    ([[0], [0], [0], [0]], [1.0, 1.0, 1.0, 1.0])
+    """
+    values = np.asarray(curves, dtype=np.float64)
+    spans = values.shape[1:]
+    if values.ndim not in (2, 3) or 0 in values.shape or any(span % 2 == 0 for span in spans):
+        raise InvalidTable(
+            f"curves of shape {list(values.shape)}: [heads, 2 n - 1] or [heads, 2 h - 1, 2 w - 1] "
+            "are expected."
+        )
+    if not np.isfinite(values).all():
+        raise InvalidTable("the curves hold NaN or infinity: a zero row has no direction.")
+    layout: Layout = Sequence((spans[0] + 1) // 2)
+    if len(spans) == 2:
+        layout = Grid((spans[0] + 1) // 2, (spans[1] + 1) // 2)
+    size = len(values)
+    seen = values
+    if causal and len(spans) == 1:
+        seen = values[:, : layout.size]
+    flat = seen.reshape(size, -1)
+    return Heads(
+        curves=values,
+        layout=layout,
+        quantity=quantity,
+        causal=causal,
+        window=_window(values, layout, causal=causal)
+        if quantity == "bias"
+        else np.full(size, np.nan),
+        half_width=_half_width(values, layout, causal=causal),
+        asymmetry=np.full(size, np.nan) if causal else _asymmetry(values),
+        peak=_peak(flat, seen.shape[1:], spans),
+        near=_near(flat, seen.shape[1:], spans, cosine=quantity == "cosine"),
+        monotone_fraction=_monotone(values, layout, causal=causal),
+        unit=unit,
+    )
+
+
+def _window(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
+    """Perplexity of the softmax over the keys of one query: the middle one, or the last."""
+    if isinstance(layout, Grid):
+        top, left = layout.height // 2, layout.width // 2
+        keys = values[
+            :,
+            layout.height - 1 - top : 2 * layout.height - 1 - top,
+            layout.width - 1 - left : 2 * layout.width - 1 - left,
+        ].reshape(len(values), -1)
+    else:
+        n = layout.size
+        query = n - 1 if causal else n // 2
+        keys = values[:, n - 1 - query : 2 * n - 1 - query]
+    logits = keys - keys.max(axis=1, keepdims=True)
+    weight = np.exp(logits)
+    total = weight.sum(axis=1)
+    entropy = np.log(total) - (weight * logits).sum(axis=1) / total
+    return np.asarray(np.exp(entropy))
+
+
+def _by_distance(
+    values: NDArray[np.float64], layout: Layout, *, causal: bool
+) -> NDArray[np.float64]:
+    """Average over directions: ``[heads, distances]``; on a grid along rows and columns."""
+    if isinstance(layout, Grid):
+        middle_row, middle_column = layout.height - 1, layout.width - 1
+        lines = [values[:, middle_row], values[:, :, middle_column]]
+        shortest = min(line.shape[1] // 2 + 1 for line in lines)
+        halves = [
+            half[:, :shortest]
+            for line in lines
+            for half in (line[:, line.shape[1] // 2 :], line[:, line.shape[1] // 2 :: -1])
+        ]
+        return np.asarray(np.mean(halves, axis=0))
+    n = layout.size
+    past = values[:, n - 1 :: -1]
+    return past if causal else (past + values[:, n - 1 :]) / 2
+
+
+def _half_width(
+    values: NDArray[np.float64], layout: Layout, *, causal: bool
+) -> NDArray[np.float64]:
+    curve = _by_distance(values, layout, causal=causal)
+    quarter = -(-curve.shape[1] // 4)
+    found = np.full(len(curve), np.nan)
+    if curve.shape[1] < 2:
+        return found
+    for head, line in enumerate(curve):
+        peak, level = int(np.argmax(line)), line[quarter:].mean()
+        below = np.flatnonzero(line[peak:] <= (line[peak] + level) / 2)
+        if peak < quarter and line[peak] > level and below.size and not _straight(line):
+            found[head] = peak + below[0]
+    return found
+
+
+def _straight(line: NDArray[np.float64]) -> bool:
+    distance = np.arange(len(line)) - (len(line) - 1) / 2
+    centred = line - line.mean()
+    explained = (distance @ centred) ** 2 / (distance @ distance)
+    return bool(explained >= STRAIGHT * (centred @ centred))
+
+
+def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    flat = values.reshape(len(values), -1)
+    odd = (flat - flat[:, ::-1]) / 2
+    spread = ((flat - flat.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    error = centring_error(np.abs(flat).max(axis=1, initial=0.0), flat.shape[1])
+    defined = spread > error**2 * flat.shape[1]
+    share = np.full(len(values), np.nan)
+    np.divide((odd**2).sum(axis=1), spread, out=share, where=defined)
+    return share
+
+
+def _peak(
+    flat: NDArray[np.float64], seen: tuple[int, ...], spans: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Offset of the largest value; of equal ones, the nearest to distance 0."""
+    offsets = _offsets(seen, spans)
+    nearest = np.argsort(np.abs(offsets).sum(axis=1), kind="stable")
+    best = nearest[np.argmax(flat[:, nearest], axis=1)]
+    return np.asarray(offsets[best], dtype=np.int64)
+
+
+def _near(
+    flat: NDArray[np.float64], seen: tuple[int, ...], spans: tuple[int, ...], *, cosine: bool
+) -> NDArray[np.float64]:
+    distance = np.abs(_offsets(seen, spans)).max(axis=1)
+    quarter = -(-(min(spans) + 1) // 8)
+    # With itself every vector has a cosine of 1.
+    counted = distance > 0 if cosine else distance >= 0
+    inside = counted & (distance < (max(quarter, 2) if cosine else quarter))
+    found = np.full(len(flat), np.nan)
+    for head, values in enumerate(flat):
+        if np.ptp(values) > centring_error(np.abs(values).max(), 1):
+            beyond = values[counted & ~inside].max(initial=-np.inf)
+            found[head] = values[inside].max(initial=-np.inf) > beyond
+    return found
+
+
+def _offsets(seen: tuple[int, ...], spans: tuple[int, ...]) -> NDArray[np.int64]:
+    """Offsets of the values that are seen, ``[values, axes]``."""
+    axes = (np.arange(s) - span // 2 for s, span in zip(seen, spans, strict=True))
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(spans))
+
+
+def _monotone(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
+    curve = _by_distance(values, layout, causal=causal)
+    steps = np.diff(curve, axis=1)
+    share = np.full(len(curve), np.nan)
+    changes = (steps != 0).sum(axis=1)
+    np.divide((steps < 0).sum(axis=1), changes, out=share, where=changes > 0)
+    return share
+
+
+#: Permutations that the band is made of.
+PERMUTATIONS = 199
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Smoothness(Result):
+    """Correlation of neighbouring distances per head, and the band of permuted distances.
+
+    Parameters
+    ----------
+    correlation
+        ``[heads]``, Moran's I of the ranks: the covariance of neighbouring entries over the
+        variance of all. 1 is smooth, 0 is noise. NaN for a constant head.
+    p95
+        ``[heads]``, its 95 % quantile when the entries are permuted.
+    entries
+        Distinct neighbouring entries per head that were compared.
+    seed, permutations
+        Of the permutations, and how many there were.
+    """
+
+    figures: ClassVar[str] = "schemes.plot_smoothness"
+
+    correlation: Annotated[WithGaps, "Per head, Moran's I."]
+    p95: Annotated[WithGaps, "Per head: 95 % of the permutations lie below."]
+    entries: Natural
+    seed: Count
+    permutations: Natural = PERMUTATIONS
+
+    @property
+    def structured(
+        self,
+    ) -> Annotated[
+        NDArray[np.bool_],
+        As(Count, lambda found: found.structured.sum()),
+        "Heads above it.",
+    ]:
+        """``[heads]``: whether a head is smoother than 95 % of its permutations."""
+        return np.asarray(self.correlation > self.p95)
+
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for numbers that are None."""
+        flat = np.isnan(self.correlation).any()
+        return {"correlation": "a head has the same value at every distance"} if flat else {}
+
+
+def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothness:
+    """Measure how much neighbouring distances agree (Moran 1950), against permutations.
+
+    Parameters
+    ----------
+    values
+        ``[heads, 2 r + 1]`` by offset or ``[heads, 2 h - 1, 2 w - 1]`` by displacement.
+        Neighbouring offsets that all heads treat alike (one bucket) count once, and so do the
+        halves of what is the same before and after. Where values by displacement are a function of
+        the row plus one of the column, whole rows and columns are permuted, which keeps the sum.
+    seed
+        Of the permutations.
+
+    Raises
+    ------
+    InvalidTable
+        If the shape is another.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> curve = np.arange(-16.0, 17.0)[None]
+    >>> print(pp.analyses.smoothness(curve).correlation.round(2).tolist())
+    [0.94]
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise InvalidTable(
+            f"values of shape {list(array.shape)}: [heads, distances] or [heads, rows, columns] of "
+            "displacements are expected."
+        )
+    from scipy.stats import rankdata  # half a second that tables do without
+
+    array = _distinct(array)
+    heads, rows, columns = array.shape
+    permute = _lines_permuted if rows > 1 and _is_sum(array) else _permuted
+    # Ranks, since one outlier, such as the bias to oneself, rules the variance of a smooth curve.
+    array = rankdata(array.reshape(heads, -1), axis=1).reshape(array.shape)
+    rng = np.random.default_rng(seed)
+    draws = np.stack([_moran(permute(array, rng)) for _ in range(PERMUTATIONS)])
+    found = _moran(array)
+    p95 = np.full(heads, np.nan)
+    defined = ~np.isnan(found)
+    p95[defined] = np.quantile(draws[:, defined], 0.95, axis=0)
+    return Smoothness(found, p95, rows * columns, seed)
+
+
+def _distinct(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Leave out what is there twice: mirrored halves, and the offsets of one bucket."""
+    for axis in range(1, array.ndim):
+        if np.array_equal(array, np.flip(array, axis)):
+            array = np.take(array, range(array.shape[axis] // 2, array.shape[axis]), axis)
+    if array.ndim == 3:
+        return array
+    changes = (np.diff(array, axis=1) != 0).any(axis=0)
+    return array[:, None, np.flatnonzero(np.concatenate([[True], changes]))]
+
+
+def _is_sum(array: NDArray[np.float64]) -> bool:
+    """Tell whether values are a function of the row plus one of the column: SAM, ViTDet, BoTNet."""
+    mixed = np.diff(np.diff(array, axis=1), axis=2)
+    return bool(np.abs(mixed).max(initial=0.0) <= centring_error(np.abs(array).max(), 1))
+
+
+def _permuted(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    return np.asarray(rng.permuted(array.reshape(len(array), -1), axis=1).reshape(array.shape))
+
+
+def _lines_permuted(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Permute whole rows and whole columns: values of one line are alike in any order."""
+    heads, rows, columns = array.shape
+    down = rng.permuted(np.tile(np.arange(rows), (heads, 1)), axis=1)
+    right = rng.permuted(np.tile(np.arange(columns), (heads, 1)), axis=1)
+    places = np.arange(heads)[:, None, None], down[:, :, None], right[:, None, :]
+    return np.asarray(array[places])
+
+
+def _moran(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    centered = array - array.mean(axis=(1, 2), keepdims=True)
+    products = [
+        (centered[:, :, 1:] * centered[:, :, :-1]).reshape(len(array), -1),
+        (centered[:, 1:] * centered[:, :-1]).reshape(len(array), -1),
+    ]
+    pairs = sum(product.shape[1] for product in products)
+    variance = (centered**2).mean(axis=(1, 2))
+    nothing = np.full(len(array), np.nan)
+    error = centring_error(np.abs(array).max(axis=(1, 2)), array[0].size)
+    if not pairs:
+        return nothing
+    covariance = np.concatenate(products, axis=1).mean(axis=1)
+    np.divide(covariance, variance, out=nothing, where=variance > error**2)
+    return nothing

@@ -1,0 +1,412 @@
+"""What position alone adds to the attention logits of each head, from its weights.
+
+The position-to-position part of the logits, ``P W_Q W_Kᵀ Pᵀ / sqrt(d_h)``: Wennberg & Henter 2021
+(TISA) draw it, and Ke et al. 2021 (TUPE) single it out among the four terms of the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import As, Part, Result, Stored, WithGaps, centring_error
+from posprobe.analyses.tables.similarity import by_displacement
+from posprobe.arrays import Array, Positions, namespace, positions
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
+from posprobe.tables import PositionTable
+
+#: Largest number of positions whose n x n logits are formed, one head at a time.
+MAX_POSITIONS = 16_384
+#: Name of the peak of a head that prefers no offset.
+NO_PEAK = "none"
+
+
+def peaks(found: Any) -> list[int | list[int] | None]:
+    """Return each head's peak as it stands in JSON: a number, two on a grid, or None."""
+    return [
+        None if not known else row if len(row) > 1 else row[0]
+        for row, known in zip(found.peak.tolist(), found.has_peak.tolist(), strict=True)
+    ]
+
+
+def peak_names(found: Any) -> list[str]:
+    """Say in words what each head prefers; `NO_PEAK` where it prefers nothing."""
+    return [
+        peak_name(row) if known else NO_PEAK
+        for row, known in zip(found.peak.tolist(), found.has_peak.tolist(), strict=True)
+    ]
+
+
+#: Offsets of heads as JSON has them.
+Peaks: TypeAlias = Annotated[
+    NDArray[np.int64], As(list[int | Annotated[list[int], TWO] | None], peaks)
+]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadLogits(Result):
+    """What each head's logits owe to the positions of query and key.
+
+    Logits split exactly into a constant, a term for each query, a term for each key and the
+    interaction of both. The first two change no attention. Biases are in the key terms and never
+    in the interaction.
+
+    Parameters
+    ----------
+    curves
+        ``[heads, 2 n - 1]``, or ``[heads, 2 h - 1, 2 w - 1]`` on a grid: mean interaction of the
+        pairs at each offset, key minus query; logits. Far offsets are means of few pairs. Offsets
+        that causal attention never meets are NaN.
+    offset_share
+        ``[heads]``: share of the interaction's variance, over the pairs that attention meets, that
+        the offset explains; NaN for a head without interaction.
+    key_share
+        ``[heads]``: share of the variance of a query's logits, over all keys, that is the same for
+        every query; NaN where all keys are alike.
+    peak
+        ``[heads, 1 or 2]``: offset of the largest mean interaction among those that at least half
+        of the positions have. -1 attends to the previous token, 1 to the next. 0 where
+        ``has_peak`` is not.
+    has_peak
+        ``[heads]``: whether a head prefers an offset. It does not where all these means are equal,
+        but for rounding.
+    attention
+        ``[heads]``: mean attention at the peak, the softmax of the whole logits over the positions;
+        NaN without one.
+    uniform
+        ``[heads]``: what equal logits would give there; NaN without a peak.
+    layout
+        Of the positions.
+    causal
+        Whether queries see no later keys.
+    """
+
+    figures: ClassVar[str] = "heads.plot_logits"
+
+    curves: Annotated[NDArray[np.float64], Stored("logits")]
+    offset_share: WithGaps
+    key_share: WithGaps
+    peak: Annotated[
+        Peaks,
+        "The offset, key minus query, with the largest mean; rows and columns on a grid; null "
+        "where all have the same.",
+    ]
+    has_peak: NDArray[np.bool_]
+    attention: WithGaps
+    uniform: WithGaps
+    layout: Layout
+    causal: bool
+
+    @property
+    def heads(self) -> Annotated[Natural, ""]:
+        """How many there are."""
+        return len(self.peak)
+
+    @property
+    def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
+        """The peaks in words, head by head; `NO_PEAK` where a head has none."""
+        return peak_names(self)
+
+    @property
+    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
+        """How many heads prefer none."""
+        return int((~self.has_peak).sum())
+
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for each number that is None."""
+        undefined = {}
+        if np.isnan(self.offset_share).any():
+            undefined["offset_share"] = "a head's logits do not depend on query and key together"
+        if np.isnan(self.key_share).any():
+            undefined["key_share"] = "a head's logits are the same for all keys"
+        if not self.has_peak.all():
+            undefined |= dict.fromkeys(("peak", "attention", "uniform"), "a head prefers no offset")
+        return undefined
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadsByLayer(Result):
+    """What every layer's heads make of positions by their weights alone.
+
+    Parameters
+    ----------
+    layers
+        By number from 0. Where all layers share their weights, the first stands for all.
+    notes
+        What the rows are that meet the weights, in words.
+    """
+
+    figures: ClassVar[str] = "heads.plot_logits"
+
+    layers: Annotated[Mapping[int, HeadLogits], limits(minItems=1), Part()]
+    notes: Annotated[tuple[str, ...], As(list[Text])] = ()
+
+    @property
+    def heads(self) -> Annotated[Natural, ""]:
+        """How many there are in all layers."""
+        return sum(layer.heads for layer in self.layers.values())
+
+    @property
+    def peaks(
+        self,
+    ) -> Annotated[dict[str, Natural], "How many heads prefer which offset, in words."]:
+        """By the name of the offset, the most frequent first."""
+        names = Counter(name for found in self.layers.values() for name in found.peak_name)
+        return {name: count for name, count in names.most_common() if name != NO_PEAK}
+
+    @property
+    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
+        """How many heads prefer none."""
+        return sum(layer.without_peak for layer in self.layers.values())
+
+
+def peak_name(offset: Sequence[int]) -> str:
+    """Say in words where an offset leads, from the query to the key.
+
+    Parameters
+    ----------
+    offset
+        ``[1]``, or ``[rows, columns]`` on a grid, key minus query.
+    """
+    if len(offset) == 1:
+        (step,) = offset
+        near = {0: "same token", -1: "previous token", 1: "next token"}
+        return near.get(step, f"{abs(step)} tokens {'before' if step < 0 else 'after'}")
+    down, right = offset
+    rows = _steps(down, "row", "up", "down")
+    columns = _steps(right, "column", "left", "right")
+    if down and right:
+        return f"{rows}, {columns}"
+    if abs(down) > 1 or abs(right) > 1:
+        return f"same column, {rows}" if down else f"same row, {columns}"
+    return rows or columns or "same patch"
+
+
+def _steps(count: int, unit: str, back: str, forth: str) -> str:
+    many = f"one {unit}" if abs(count) == 1 else f"{abs(count)} {unit}s"
+    return f"{many} {back if count < 0 else forth}" if count else ""
+
+
+def head_logits(
+    rows: PositionTable | Positions | Array,
+    w_q: Array,
+    w_k: Array,
+    b_q: Array | None = None,
+    b_k: Array | None = None,
+    *,
+    heads: int,
+    scale: float | None = None,
+    causal: bool = False,
+) -> HeadLogits:
+    """Measure the attention logits between positions, one head in memory at a time.
+
+    Parameters
+    ----------
+    rows
+        ``[n, d]``: each position as it enters the projections, so after the LayerNorm that stands
+        before them. `posprobe.families.load_heads` makes them out of a checkpoint.
+    w_q, w_k
+        ``[d, heads * d_h]``: ``q = x W_Q + b_Q``, heads side by side. A linear layer of torch
+        stores the transpose.
+    b_q, b_k
+        ``[heads * d_h]``, or None for none.
+    heads
+        Number of heads.
+    scale
+        What products are multiplied by: ``1 / sqrt(d_h)`` where None.
+    causal
+        Whether queries see no later keys.
+
+    Raises
+    ------
+    InvalidTable
+        If the rows are not ``[n, d]`` and finite, or more than `MAX_POSITIONS`.
+    UsageError
+        If the weights do not fit the rows or the heads, or hold NaN or infinity.
+
+    Examples
+    --------
+    A head whose projections are the identity prefers the row that is most like its own, at
+    distance 0:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> rows = pp.sinusoidal(16, 4).values
+    >>> logits = pp.analyses.head_logits(rows, np.eye(4), np.eye(4), heads=1)
+    >>> logits.curves.shape
+    (1, 31)
+    >>> int(logits.curves[0].argmax()) - 15
+    0
+    """
+    given = positions(rows)
+    n, width = given.values.shape
+    if n > MAX_POSITIONS:
+        raise InvalidTable(
+            f"{n} positions: the logits of one head would take {8 * n * n / 2**30:.0f} GiB. "
+            f"Keep up to {MAX_POSITIONS} with --rows A:B."
+        )
+    columns = _columns(width, heads, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
+    measured = [
+        _measure(
+            position_logits(
+                given.values, *(_part(array, cut) for array in (w_q, w_k, b_q, b_k)), scale=scale
+            ),
+            given.layout,
+            causal=causal,
+        )
+        for cut in (slice(h * columns, (h + 1) * columns) for h in range(heads))
+    ]
+    curves, offset_share, key_share, peak, has_peak, attention, uniform = zip(
+        *measured, strict=True
+    )
+    return HeadLogits(
+        curves=np.stack(curves),
+        offset_share=np.array(offset_share),
+        key_share=np.array(key_share),
+        peak=np.stack(peak),
+        has_peak=np.array(has_peak),
+        attention=np.array(attention),
+        uniform=np.array(uniform),
+        layout=given.layout,
+        causal=causal,
+    )
+
+
+def position_logits(
+    rows: PositionTable | Positions | Array,
+    w_q: Array,
+    w_k: Array,
+    b_q: Array | None = None,
+    b_k: Array | None = None,
+    *,
+    scale: float | None = None,
+) -> Array:
+    """Return one head's logits between all pairs of rows: ``[n, n]``, queries first.
+
+    Parameters
+    ----------
+    rows
+        ``[n, d]``, as for `head_logits`.
+    w_q, w_k, b_q, b_k
+        ``[d, d_h]`` and ``[d_h]``: the head's own columns.
+    scale
+        ``1 / sqrt(d_h)`` where None.
+
+    Raises
+    ------
+    InvalidTable, UsageError
+        As for `head_logits`.
+    """
+    given = positions(rows)
+    values = given.values
+    columns = _columns(values.shape[1], 1, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
+    factor = 1 / math.sqrt(columns) if scale is None else scale
+    xp = given.xp
+    q = xp.matmul(values, _beside(w_q, values))
+    k = xp.matmul(values, _beside(w_k, values))
+    q = q if b_q is None else q + _beside(b_q, values)
+    k = k if b_k is None else k + _beside(b_k, values)
+    return factor * xp.matmul(q, k.T)
+
+
+def _columns(width: int, heads: int, **weights: Array | None) -> int:
+    """Check weights against the rows and each other; return the width of a head."""
+    if heads < 1:
+        raise UsageError(f"{heads} heads: attention has one or more.")
+    shapes = {name: tuple(w.shape) for name, w in weights.items() if w is not None}
+    told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    columns = shapes["w_q"][-1] if shapes["w_q"] else 0
+    if shapes["w_q"] != (width, columns) or shapes["w_k"] != shapes["w_q"]:
+        raise UsageError(
+            f"{told}: rows of width {width} need w_q and w_k of [{width}, heads * d_h]. A linear "
+            "layer stores the transpose; keys that several queries share must be repeated."
+        )
+    if any(shapes.get(name, (columns,)) != (columns,) for name in ("b_q", "b_k")):
+        raise UsageError(f"{told}: biases are as long as the weights are wide.")
+    if columns == 0 or columns % heads:
+        raise UsageError(f"{told}: {columns} columns do not divide into {heads} heads.")
+    for name, array in weights.items():
+        if array is not None and not bool(namespace(array).all(namespace(array).isfinite(array))):
+            raise UsageError(f"{name} holds NaN or infinity: the checkpoint is damaged.")
+    return columns // heads
+
+
+def _part(array: Array | None, cut: slice) -> Array | None:
+    return None if array is None else array[..., cut]
+
+
+def _beside(array: Array, like: Array) -> Array:
+    """Bring an array to the library, dtype and device of another."""
+    xp = namespace(like)
+    if isinstance(array, np.ndarray):
+        return xp.asarray(array.astype(np.float64), dtype=like.dtype, device=like.device)
+    return xp.astype(array, like.dtype)
+
+
+def _measure(
+    logits: Array, layout: Layout, *, causal: bool
+) -> tuple[NDArray[np.float64], float, float, NDArray[np.int64], bool, float, float]:
+    """Return one head's curve, shares, peak, attention there and what is uniform there."""
+    xp = namespace(logits)
+    n = logits.shape[0]
+    grid = isinstance(layout, Grid)
+    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, n)
+    by_key = xp.mean(logits, axis=0)
+    interaction = logits - by_key - xp.mean(logits, axis=1)[:, None] + xp.mean(by_key)
+    rounding = centring_error(
+        float(xp.max(xp.abs(logits))), n * n, float(xp.finfo(logits.dtype).eps)
+    )
+    interaction = interaction * float(bool(xp.max(xp.abs(interaction)) > rounding))
+    seen = xp.ones_like(logits)
+    if causal:
+        seen = xp.tril(seen)
+    count = np.rint(by_displacement(seen, height, width, xp))
+    total = by_displacement(interaction * seen, height, width, xp)
+    squares = by_displacement(interaction**2 * seen, height, width, xp)
+    mean = np.full(total.shape, np.nan)
+    np.divide(total, count, out=mean, where=count > 0)
+    spread = squares.sum() - total.sum() ** 2 / count.sum()
+    explained = np.nansum(total * mean) - total.sum() ** 2 / count.sum()
+    across = float(xp.sum(interaction**2)) / n
+    alike = float(xp.sum((by_key - xp.mean(by_key)) ** 2))
+    tiny = rounding**2 * n
+    weights = xp.exp(xp.where(seen > 0, logits - xp.max(logits, axis=1, keepdims=True), -math.inf))
+    weights = weights / xp.sum(weights, axis=1, keepdims=True)
+    flat = seen / xp.sum(seen, axis=1, keepdims=True)
+    place = nearest_peak(mean, count, n)
+    common = mean[count >= n / 2]
+    has_peak = bool(np.ptp(common) > rounding)
+    paid, even = (
+        float((by_displacement(part, height, width, xp) / np.maximum(count, 1))[place])
+        if has_peak
+        else math.nan
+        for part in (weights, flat)
+    )
+    return (
+        mean if grid else mean[0],
+        float(explained / spread) if spread > tiny else math.nan,
+        alike / (alike + across) if alike + across > tiny else math.nan,
+        np.array([place[0] - height + 1, place[1] - width + 1])[0 if grid else 1 :] * has_peak,
+        has_peak,
+        paid,
+        even,
+    )
+
+
+def nearest_peak(mean: NDArray[np.float64], count: NDArray[np.float64], n: int) -> tuple[int, ...]:
+    """Find the largest mean among offsets that half the positions have; of equals, the nearest."""
+    middle = np.array(mean.shape) // 2
+    apart = sum(np.abs(axis) for axis in np.indices(mean.shape) - middle.reshape(-1, 1, 1))
+    common = np.argwhere(count >= n / 2)
+    common = common[np.argsort(apart[tuple(common.T)], kind="stable")]
+    row, column = common[np.argmax(mean[tuple(common.T)])].tolist()
+    return row, column

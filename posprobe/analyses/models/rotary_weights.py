@@ -1,0 +1,412 @@
+"""What the weights of queries and keys alone say of a rotary model: no run, no text.
+
+Norms of pairs are those of Barbero et al. 2024 (2410.06205), of weights in place of vectors. The
+self-match curve is this project's own; neither answers what the heads of the running model do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
+from posprobe.schema import Count, Natural, Reasons, Share, Size, limits
+
+#: How rows of a head can make pairs: row i with i + P, 2 i with 2 i + 1, and either once more
+#: reordered, as by a converter that is run twice.
+Reading: TypeAlias = Literal["halves", "neighbours", "halves_again", "neighbours_again"]
+#: Least margin of an answer, and how many standard deviations of it under chance it has to be: of
+#: random weights 1 in 100 is called by mistake at most, where 5 alone calls 3 of heads 8 wide.
+MARGIN, DEVIATIONS = 5.0, 3.0
+#: Draws of heads, and the share of them in which the same reading has to win.
+DRAWS, WINS = 300, 0.95
+
+
+@dataclass(frozen=True)
+class ReadingScore:
+    """How well one reading fits.
+
+    Parameters
+    ----------
+    reading
+        Which one.
+    apart
+        Squared mean difference of log sizes of a pair's members over its squared error, mean over
+        pairs: about 1 where they are members of one pair.
+    correlation
+        Of both sizes over heads, mean over pairs: negative for members of one pair alone.
+    score
+        Lowest where a reading fits: ``(apart - 1) / 2 + heads * correlation / 2``.
+    """
+
+    reading: Reading
+    apart: Size
+    correlation: float
+    score: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PairLayout(Result):
+    """How rows of queries and keys make pairs, as far as the weights tell.
+
+    Parameters
+    ----------
+    answer
+        The reading that fits, None where it cannot be told.
+    heads
+        Of queries and of keys, in all layers that were read.
+    margin
+        Score of the second best reading less that of the best.
+    wins
+        Share of draws of heads in which the best reading is the best.
+    readings
+        All that were tried, best first.
+    """
+
+    answer: Reading | None
+    heads: Natural
+    margin: Size
+    wins: Share
+    readings: Annotated[tuple[ReadingScore, ...], As(list[ReadingScore]), limits(minItems=1)]
+
+
+def pairs_of(reading: Reading, rotated: int) -> NDArray[np.intp]:
+    """Return the rows of each pair, ``[pairs, 2]``, of ``rotated`` rows of a head."""
+    rows = np.arange(rotated)
+    halves, neighbours = rows.reshape(2, -1).T, rows.reshape(-1, 2)
+    if reading == "halves":
+        return halves
+    if reading == "neighbours":
+        return neighbours
+    # What makes halves of neighbours takes row order[i] to place i; so stood row r at argsort[r].
+    order = neighbours.T.ravel()
+    return np.argsort(order)[halves] if reading == "halves_again" else order[neighbours]
+
+
+def pair_layout(sizes: NDArray[np.float64], *, seed: int = 0) -> PairLayout | None:
+    """Tell from sizes of rows which of them make pairs.
+
+    Parameters
+    ----------
+    sizes
+        ``[heads, rotated]``: norms of the rows of W_Q and W_K times the gain before them, heads of
+        queries and of keys of all layers.
+    seed
+        Of the draws of heads.
+
+    Returns
+    -------
+    PairLayout
+        None where fewer than two pairs or four heads leave nothing to compare, or a row is 0.
+
+    Examples
+    --------
+    Pairs whose members, half a head apart, share a size of their own:
+
+    >>> import numpy as np
+    >>> draw = np.random.default_rng(0)
+    >>> angle = draw.uniform(0, np.pi / 2, (40, 8))
+    >>> sizes = np.concatenate([np.cos(angle), np.sin(angle)], axis=1) * np.tile(range(1, 9), 2)
+    >>> pair_layout(sizes).answer
+    'halves'
+    """
+    heads, rotated = sizes.shape
+    if heads < 4 or rotated < 4 or not (np.isfinite(sizes).all() and sizes.min() > 0):
+        return None
+    logs = np.log(sizes)
+    logs = logs - logs.mean(axis=1, keepdims=True)
+    drawn = np.random.default_rng(seed).multinomial(heads, np.full(heads, 1 / heads), DRAWS)
+    once = np.ones((1, heads))
+    found: dict[Reading, tuple[NDArray[np.float64], float, float]] = {}
+    seen = set()
+    tried: tuple[Reading, ...] = ("halves", "neighbours", "halves_again", "neighbours_again")
+    for reading in tried:
+        pairs = pairs_of(reading, rotated)
+        # Of 8 rows, reordering them once more or back again is the same.
+        if (same := frozenset(map(frozenset, pairs.tolist()))) in seen:
+            continue
+        seen.add(same)
+        apart, correlation = _fit(logs[:, pairs], once)
+        drawn_apart, drawn_correlation = _fit(logs[:, pairs], drawn)
+        scores = (drawn_apart - 1) / 2 + heads * drawn_correlation / 2
+        found[reading] = scores, float(apart[0]), float(correlation[0])
+    table = [
+        ReadingScore(reading, apart, correlation, (apart - 1) / 2 + heads * correlation / 2)
+        for reading, (_, apart, correlation) in found.items()
+    ]
+    table.sort(key=lambda each: each.score)
+    margin = table[1].score - table[0].score
+    scores = np.stack([found[each.reading][0] for each in table])
+    wins = float(np.mean(scores.argmin(axis=0) == 0))
+    # Without pairs (chi2 - 1) / 2 has variance 1 / (2 P) and heads * correlation / 2 heads / (4 P);
+    # a margin is a difference of two such scores.
+    chance = math.sqrt((heads + 2) / rotated)
+    sure = margin >= max(MARGIN, DEVIATIONS * chance) and wins >= WINS
+    return PairLayout(table[0].reading if sure else None, heads, margin, wins, tuple(table))
+
+
+def _fit(
+    members: NDArray[np.float64], counts: NDArray[np.float64] | NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return both parts of the score for heads counted so often: ``[draws]`` each.
+
+    Parameters
+    ----------
+    members
+        ``[heads, pairs, 2]``: log sizes.
+    counts
+        ``[draws, heads]``.
+    """
+    heads = len(members)
+    first, second = members[:, :, 0], members[:, :, 1]
+
+    def mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return counts @ values / heads
+
+    means = mean(first), mean(second)
+    spread = [mean(each**2) - own**2 for each, own in zip((first, second), means, strict=True)]
+    common = mean(first * second) - means[0] * means[1]
+    difference = spread[0] + spread[1] - 2 * common
+    tiny = np.finfo(np.float64).tiny
+    apart = heads * (means[0] - means[1]) ** 2 / np.maximum(difference, tiny)
+    correlation = common / np.sqrt(np.maximum(spread[0] * spread[1], tiny))
+    unbiased = (heads - 1) / heads
+    return unbiased * apart.mean(axis=1), unbiased * correlation.mean(axis=1)
+
+
+#: Why weights say nothing: none has a known name, pairs turn along several axes, they lie on the
+#: Hub and were not asked for, or they cannot be read.
+Missing: TypeAlias = Literal["no_names", "axes", "remote", "unreadable"]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights:
+    """What the weights of one layer say.
+
+    Parameters
+    ----------
+    layer
+        Its number, from 0.
+    usage
+        ``[frequencies]``: share of each pair in the strength of a head, mean over heads; None
+        where queries and keys are normalised, so that weights do not say how large they are.
+    never
+        Share of it in pairs that make no full turn within the stated context.
+    bias_spread
+        Standard deviation over distance of what biases alone add to every logit, nats: the largest
+        of the heads. None without biases of both.
+    heads
+        ``[heads, frequencies]``: the usage of each head.
+    self_match
+        ``[heads, n]``: expected logit of a key with the same content by distance, content being
+        alike in all directions; nats but for the size of that content.
+    bias_curve
+        ``[heads, n]``: what biases add to every logit by distance, nats.
+    """
+
+    layer: Count
+    usage: Annotated[NDArray[np.float64] | None, As(list[float | None] | None)]
+    never: Share | None
+    bias_spread: Size | None
+    heads: Annotated[NDArray[np.float64], HIDDEN]
+    self_match: Annotated[NDArray[np.float64], HIDDEN]
+    bias_curve: Annotated[NDArray[np.float64] | None, HIDDEN]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WeightUse(Result):
+    """What the weights of queries and keys alone say of a rotary model.
+
+    Parameters
+    ----------
+    layers
+        That were read.
+    layout
+        Which rows make pairs, as far as the weights tell; None where too few were read.
+    pairs
+        By which the numbers are taken: as the architecture has it, else as the weights tell.
+    declared
+        Whether the architecture says so.
+    normed
+        Whether queries and keys are normalised.
+    ladder
+        ``[pairs]``: radians per position; a last 0 stands for columns that do not turn.
+    positions
+        The stated context, None without one.
+    missing
+        Why nothing, or not everything, was read; None where all was.
+    problem
+        What the file has in place of it, where that can be said.
+    bytes
+        That reading takes.
+    skipped
+        Layers whose weights hold NaN or infinity, or could not be read.
+    """
+
+    figures: ClassVar[str] = "rotary_use.plot_weights"
+
+    layers: tuple[LayerWeights, ...]
+    layout: PairLayout | None
+    pairs: Reading | None
+    declared: bool
+    normed: bool
+    ladder: Annotated[NDArray[np.float64], As(list[float])]
+    positions: Natural | None
+    missing: Missing | None = None
+    problem: str = ""
+    bytes: Count = 0
+    skipped: Annotated[tuple[int, ...], As(list[Count])] = ()
+
+    @property
+    def head_count(self) -> Annotated[Count, "Heads of queries in all layers that were read."]:
+        """Heads of queries in all layers that were read."""
+        return sum(len(layer.heads) for layer in self.layers)
+
+    @property
+    def usage(self) -> Annotated[WithGaps, "Share of each pair, mean over layers and heads."]:
+        """``[frequencies]``: share of each pair in the strength of a head, mean over heads."""
+        if not self.layers or self.normed:
+            return np.zeros(0)
+        found: NDArray[np.float64] = np.concatenate([layer.heads for layer in self.layers]).mean(0)
+        return found
+
+    @property
+    def never(self) -> Annotated[Share | None, "Share in pairs that never turn, mean over heads."]:
+        """Share of it in pairs that make no full turn within the stated context."""
+        if not self.usage.size or self.positions is None:
+            return None
+        return float(self.usage[self.ladder * self.positions < 2 * np.pi].sum())
+
+    @property
+    def weights_usage(self) -> Annotated[NDArray[np.float64], Stored("weights_usage")]:
+        """``[layers, heads, frequencies]``: usage of each head, NaN where none is known."""
+        return _stacked([layer.heads for layer in self.layers])
+
+    @property
+    def weights_self_match(self) -> Annotated[NDArray[np.float64], Stored("weights_self_match")]:
+        """``[layers, heads, n]``: self-match curves."""
+        return _stacked([layer.self_match for layer in self.layers])
+
+    @property
+    def weights_bias_curve(self) -> Annotated[NDArray[np.float64], Stored("weights_bias_curve")]:
+        """``[layers, heads, n]``: curves of biases; no layers without biases."""
+        found = [layer.bias_curve for layer in self.layers if layer.bias_curve is not None]
+        return _stacked(found)
+
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for each number that is None."""
+        if self.layers and self.normed:
+            return {"usage": "queries and keys are normalised", "never": "no usage is known"}
+        return {} if self.never is not None else {"never": "no context or no weights are known"}
+
+
+def _stacked(arrays: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Stack arrays of layers, NaN where one has fewer heads."""
+    across = max(map(len, arrays), default=0)
+    deep = max((array.shape[1] for array in arrays), default=0)
+    made = np.full((len(arrays), across, deep), np.nan)
+    for row, array in enumerate(arrays):
+        made[row, : len(array), : array.shape[1]] = array
+    return made
+
+
+def layer_weights(
+    layer: int,
+    query: NDArray[np.float64],
+    key: NDArray[np.float64],
+    biases: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
+    *,
+    ladder: NDArray[np.float64],
+    reading: Reading,
+    scale: float,
+    distances: int,
+    positions: int | None = None,
+    normed: bool = False,
+) -> LayerWeights:
+    """Measure the pairs of one layer's weights.
+
+    Parameters
+    ----------
+    layer
+        Its number.
+    query, key
+        ``[heads, head_dim, width]``: weights times the gain of the norm before them. Queries of a
+        group share a key.
+    biases
+        ``[heads, head_dim]`` of queries and of keys, None where either has none.
+    ladder
+        ``[pairs]``: radians per position; rows beyond these pairs do not turn.
+    reading
+        Which rows make pairs.
+    scale
+        What products of queries and keys are multiplied by.
+    distances
+        From 0, at which curves are taken.
+    positions, normed
+        As in `WeightUse`.
+
+    Examples
+    --------
+    One head whose query weight is its key weight: a key like the query meets the kernel of the
+    ladder.
+
+    >>> import numpy as np
+    >>> weight = np.eye(8)[None]
+    >>> ladder = np.array([1, 0.1, 0.01, 0.001])
+    >>> found = layer_weights(
+    ...     0, weight, weight, None, ladder=ladder, reading="halves", scale=1.0, distances=4
+    ... )
+    >>> found.self_match[0, 0].round(6), found.usage
+    (np.float64(8.0), array([0.25, 0.25, 0.25, 0.25]))
+    """
+    rows = pairs_of(reading, 2 * len(ladder))
+    turned = np.exp(1j * np.outer(ladder, np.arange(distances)))
+    group = len(query) // len(key)
+    rest = query.shape[1] > 2 * len(ladder)
+    strength, match = [], []
+    for head, own in enumerate(query):
+        shared = key[head // group]
+        mine, theirs = _pairs(own, rows), _pairs(shared, rows)
+        sizes = np.linalg.norm(mine, axis=1) * np.linalg.norm(theirs, axis=1)
+        curve = ((mine * theirs.conj()).sum(axis=1) @ turned).real
+        if rest:  # what does not turn is one more pair, and adds a constant
+            still = own[2 * len(ladder) :], shared[2 * len(ladder) :]
+            sizes = np.append(sizes, np.linalg.norm(still[0]) * np.linalg.norm(still[1]))
+            curve = curve + float(np.sum(still[0] * still[1]))
+        strength.append(sizes)
+        match.append(scale * curve)
+    total = np.stack(strength)
+    sums = total.sum(axis=1, keepdims=True)
+    usage = np.divide(total, sums, out=np.full(total.shape, np.nan), where=sums > 0)
+    if normed:
+        usage, match = np.full_like(usage, np.nan), [np.full(distances, np.nan)] * len(query)
+    bias_curve = None
+    if biases is not None and not normed:
+        mine, theirs = (_pairs(bias.T, rows) for bias in biases)
+        products = mine * np.repeat(theirs, group, axis=1).conj()
+        bias_curve = scale * (products.T @ turned).real
+    full = np.append(ladder, 0.0) if rest else ladder
+    mean = None if normed else usage.mean(axis=0)
+    never = None
+    if mean is not None and positions is not None:
+        never = float(mean[full * positions < 2 * np.pi].sum())
+    return LayerWeights(
+        layer=layer,
+        usage=mean,
+        never=never,
+        bias_spread=None if bias_curve is None else float(bias_curve.std(axis=1).max()),
+        heads=usage,
+        self_match=np.stack(match),
+        bias_curve=bias_curve,
+    )
+
+
+def _pairs(rows: NDArray[np.float64], pairs: NDArray[np.intp]) -> NDArray[np.complex128]:
+    """Read rows of a head, the first axis, as pairs of complex numbers."""
+    found: NDArray[np.complex128] = rows[pairs[:, 0]] + 1j * rows[pairs[:, 1]]
+    return found

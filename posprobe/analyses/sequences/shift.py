@@ -1,0 +1,487 @@
+"""The shift operator: which linear map takes a position to the next one, and how well.
+
+In the sinusoid every step is one fixed rotation of each frequency's plane (Vaswani et al. 2017;
+Kernes 2021 writes out the "translation matrix"). Fitting that map to a table by least squares is
+dynamic mode decomposition (Schmid 2010): the angles of its eigenvalues are the learned frequencies,
+free of any grid of bins, and their moduli the damping.
+
+Periods alone prove nothing: least squares finds slow, smooth "periods" in a random walk too. What
+tells them apart is the skill on rows that were not fitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
+from posprobe.analyses.tables.pca import PCA, components_of
+from posprobe.arrays import Array, Positions, positions
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import Count, Reasons
+from posprobe.tables import PositionTable
+
+#: Fewest rows of which one half can teach what the other half tests.
+MIN_ROWS = 16
+#: Shares of the variance left out by the candidate ranks.
+LEFT_OUT = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-6, 1e-9, 1e-12)
+#: Largest drops from one component's variance to the next's that are candidates, too.
+DROPS = 3
+#: Largest candidate rank; the numerical rank of a table that lacks full rank may be twice that.
+MAX_RANK = 256
+#: How much held-out skill a larger rank may cost and still be preferred.
+TOLERANCE = 0.01
+#: How much better than noise a larger rank's components must be explained.
+BEYOND_CHANCE = 3.0
+#: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
+FLOOR = 1e-6
+#: The same for a map that no other rows test: float64's, times the rows.
+EXACT = float(np.finfo(np.float64).eps)
+#: Rows of a block that is factorised at a time.
+BLOCK = 4096
+
+#: Triangular factors of rows and of their changes, side by side.
+_Factors: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, NDArray[np.float64]]:
+    """Choose how many leading components the map acts on; return its held-out errors as well.
+
+    Both fits are about the mean of the whole: half a table holds too little of its slow modes to
+    place their centre. In directions that a half does not show, the map predicts no change.
+
+    Candidates are the ranks that leave out the shares of variance `LEFT_OUT` and those before the
+    `DROPS` steepest drops, up to a quarter of the rows and to `MAX_RANK`, and the numerical rank
+    where that is lower than the table's shape demands. Each predicts whole rows of the other half
+    of the table. The one with the best skill is taken, then larger ones as long as they cost less
+    than `TOLERANCE` of it and add components that the map explains: to `BEYOND_CHANCE` times the
+    share that so many regressors explain of noise, or to half of what that leaves. Too small a rank
+    mixes frequencies, and the exact map of a sinusoid needs directions that carry next to nothing.
+
+    Parameters
+    ----------
+    scores
+        ``[n, k]``: positions along all components, strongest first; n at least `MIN_ROWS`.
+
+    Returns
+    -------
+    tuple
+        The rank, and the squared errors on held-out rows ``[3]`` with so many components: of the
+        map, of no change, and of the mean row.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    n, k = scores.shape
+    power = (scores**2).sum(axis=0)
+    rest = np.append(np.cumsum(power[::-1])[-2::-1], 0.0) / power.sum()
+    limit = max(1, min(n // 4, MAX_RANK))
+    candidates = {int(np.argmax(rest <= share)) + 1 for share in LEFT_OUT}
+    candidates = {rank for rank in candidates if rank <= limit} or {min(limit, k)}
+    numerical = int(np.count_nonzero(power > (1e-13 * n) ** 2 * power[0]))
+    known = power[: min(limit, numerical) + 1]
+    steepest = np.argsort(known[1:] / known[:-1], kind="stable")[:DROPS] + 1
+    candidates.update(steepest.tolist())
+    if numerical <= (2 * MAX_RANK if numerical < min(n - 1, k) else limit):
+        candidates.add(numerical)
+    ranks = sorted(candidates)
+    halves = _halves(scores[:, : ranks[-1]])
+    no_change, mean = _column_baselines(scores)
+    # Outside the components the map knows no more than the mean.
+    outside = np.append(np.cumsum(mean[::-1])[-2::-1], 0.0)
+    errors = [_map_error(halves, rank) + outside[rank - 1] for rank in ranks]
+    bases = no_change.sum(), mean.sum()
+    reached = np.array([least_skill(np.array([error, *bases])) for error in errors])
+    best = int(np.argmax(reached))
+    chosen = ranks[best]
+    later = zip(ranks[best + 1 :], reached[best + 1 :], strict=True)
+    near = [rank for rank, skill in later if skill >= reached[best] - TOLERANCE]
+    whole = _pairs(scores[:, : max(near, default=1)])
+    for rank in near:
+        chance = rank / (n - 1)
+        demanded = min(BEYOND_CHANCE * chance, (1 + chance) / 2)
+        if _explained(scores, whole, chosen, rank) >= demanded:
+            chosen = rank
+    # Least squares with fewer components needs no other factors.
+    error = _map_error(halves, chosen)
+    return chosen, np.array([error, no_change[:chosen].sum(), mean[:chosen].sum()])
+
+
+def _explained(scores: NDArray[np.floating[Any]], whole: _Factors, known: int, rank: int) -> float:
+    """Share of components ``known`` to ``rank`` that the map of that rank explains, on average."""
+    added = slice(known, rank)
+    rows, changes = whole
+    before, after = scores[:-1, added], scores[1:, added]
+    error = changes[:, added] - rows[:, :rank] @ _taught(whole, rank, EXACT * len(before))[:, added]
+    sizes = [
+        (values**2).sum(axis=0) for values in (error, after - before, after - after.mean(axis=0))
+    ]
+    return float(np.mean(1 - sizes[0] / np.minimum(sizes[1], sizes[2])))
+
+
+def energy(values: NDArray[np.floating[Any]]) -> float:
+    """Add up the squares."""
+    return float((values**2).sum())
+
+
+def _parts(scores: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], ...]:
+    """Centre the rows and cut them into the two halves, each of which tests the other."""
+    centered = scores - scores.mean(axis=0)
+    middle = len(scores) // 2
+    return centered[:middle], centered[middle:]
+
+
+def _halves(
+    scores: NDArray[np.floating[Any]],
+) -> list[_Factors]:
+    """Return of each half the triangular factor of its rows and of their changes.
+
+    All that least squares needs to know, for every number of leading components: those of the first
+    few columns are the first few columns of the factor.
+    """
+    return [_factors(part[:-1], part[1:]) for part in _parts(scores)]
+
+
+def _factors(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]) -> _Factors:
+    """Return the triangular factor of rows and of their changes, side by side.
+
+    By blocks of rows, whose factors are then factorised together: nothing as long as the table is
+    copied, and a block stays in the cache (Demmel et al. 2012).
+    """
+    k = before.shape[1]
+    blocks = [
+        np.linalg.qr(np.hstack([before[rows], after[rows] - before[rows]]), mode="r")
+        for rows in (slice(first, first + BLOCK) for first in range(0, len(before), BLOCK))
+    ]
+    stacked = np.concatenate(blocks)
+    factor = np.asarray(np.linalg.qr(stacked, mode="r") if len(blocks) > 1 else stacked)
+    return factor[:, :k], factor[:, k:]
+
+
+def _pairs(scores: NDArray[np.floating[Any]]) -> _Factors:
+    """Return the same of all rows, each side about its mean: the least-squares constant."""
+    before, after = scores[:-1], scores[1:]
+    return _factors(before - before.mean(axis=0), after - after.mean(axis=0))
+
+
+def _taught(factors: _Factors, rank: int, least: float) -> NDArray[np.float64]:
+    """Return the change ``[rank, rank]`` by which leading components come to the next row.
+
+    None in directions that are weaker than ``least`` times the strongest.
+    """
+    rows, changes = (each[:rank, :rank] for each in factors)
+    return np.asarray(np.linalg.lstsq(rows, changes, rcond=least)[0], dtype=np.float64)
+
+
+def _map_error(halves: list[_Factors], rank: int) -> float:
+    """Squared error of the map that each half teaches, on the other half's rows."""
+    error = 0.0
+    for half, (tested, moved) in (halves, halves[::-1]):
+        error += energy(moved[:, :rank] - tested[:, :rank] @ _taught(half, rank, FLOOR))
+    return error
+
+
+def linear_map(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Return the least-squares map from each row ``[n, r]`` to the next: ``[r, r]``.
+
+    About means of their own for both sides. It is the identity in directions that teach nothing.
+    """
+    rank = scores.shape[1]
+    return np.eye(rank) + _taught(_pairs(scores), rank, EXACT * (len(scores) - 1))
+
+
+def _column_baselines(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Squared errors on the same rows of "no change" and of "the mean row": ``[2, k]``."""
+    parts = _parts(scores)
+    return np.array(
+        [
+            sum((np.diff(part, axis=0) ** 2).sum(axis=0) for part in parts),
+            sum((part[1:] ** 2).sum(axis=0) for part in parts),
+        ]
+    )
+
+
+def baselines(scores: NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """Squared errors on the same rows of "no change" and of "the mean row"."""
+    no_change, mean = _column_baselines(scores).sum(axis=1)
+    return float(no_change), float(mean)
+
+
+def with_rest(errors: NDArray[np.float64], rest: tuple[float, float]) -> NDArray[np.float64]:
+    """Add what lies outside the components, where the map knows no more than the mean."""
+    no_change, mean = rest
+    added: NDArray[np.float64] = errors + np.array([mean, no_change, mean])
+    return added
+
+
+def least_skill(errors: NDArray[np.float64]) -> float:
+    """Return the smaller of both `skills`.
+
+    Iid rows are predicted half as badly by their mean as by their predecessor, so a skill against
+    persistence alone is 0.5 for pure noise.
+    """
+    return float(np.min(skills(errors)))
+
+
+def skills(errors: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the skill against no change and against the mean row.
+
+    Parameters
+    ----------
+    errors
+        ``[3]``: squared errors of the map, of no change and of the mean row. Against a forecast
+        that is exact the skill is NaN.
+    """
+    error, no_change, mean = errors.tolist()
+    rounding = 1e-24 * max(no_change, mean)
+    against = [1 - error / base if base > rounding else np.nan for base in (no_change, mean)]
+    return float(against[0]), float(against[1])
+
+
+#: Smallest angle per position, in radians, that is not a real eigenvalue split by rounding.
+MIN_ANGLE = 1e-6
+#: Distance of a modulus from 1 that is rounding: such a mode does not decay.
+SLIGHT = 1e-9
+
+
+@dataclass(frozen=True)
+class RotationRule:
+    """What a mode needs to count as a rotation; below ``min_share`` it is noise, and not listed."""
+
+    min_share: float = 1e-4
+    min_skill: float = 0.5
+    min_skill_rows: float = 0.1
+    min_turns: float = 2.0
+    min_phase_linearity: float = 0.995
+    max_radius_cv: float = 0.3
+
+
+RULE = RotationRule()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Shift(Result):
+    """The linear map from each position to the next, its oscillations and its skill.
+
+    Read the periods with the skill beside them: a random walk has smooth "periods" and a skill far
+    below 0. Modes are not orthogonal, so their shares need not add up to 1; noise in the rows
+    pulls moduli below 1; a period longer than half the table (fewer than two turns) is a guess.
+
+    Parameters
+    ----------
+    periods
+        ``[m]``, in positions, rising: one for each pair of conjugate eigenvalues that carries at
+        least `RotationRule.min_share` of the variance. Real eigenvalues (trends, and the
+        alternation of period 2) have no phase and are not listed.
+    moduli
+        ``[m]``: factor by which the mode's amplitude changes per position.
+    half_lives
+        ``[m]``: positions after which the amplitude has halved; infinite from modulus 1, within
+        `SLIGHT`.
+    shares
+        ``[m]``: the mode's sum of squares over the table's variance.
+    turns
+        ``[m]``: table length over period.
+    phase_linearity
+        ``[m]``: R² of the mode's unwrapped phase against position; 1 for a uniform rotation.
+    radius_cv
+        ``[m]``: standard deviation over mean of the mode's radius; 0 for a circle. Together with
+        the phase it separates a rotation from a Lissajous figure.
+    rotations
+        ``[m]``: whether the mode is a rotation by ``rule``.
+    eigenvalues
+        ``[rank]`` complex: of the map fitted to all rows.
+    rank, variance
+        Number of leading components that the map acts on, and their share of the variance.
+    skill
+        Of the components' next row, predicted by a map fitted to the other half of the table:
+        1 - error over the smaller error of two forecasts that know nothing, "no change" and "the
+        mean row". 1 is exact, 0 no better than those.
+    skill_persistence, r2
+        The same against "no change" alone and against the mean row alone.
+    skill_rows
+        Like ``skill``, for the whole rows: what lies outside the components counts as error.
+    layout, start
+        Of the positions.
+    undefined
+        Reason why there is no map, or empty.
+    rule
+        What makes a mode a rotation.
+    """
+
+    figures: ClassVar[str] = "frequencies.plot_shift"
+
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    periods: Annotated[
+        NDArray[np.float64], "In positions, of the shift operator's eigenvalues."
+    ] = field(default_factory=nothing)
+    moduli: Annotated[NDArray[np.float64], "Absolute values of the eigenvalues: 1 is undamped."] = (
+        field(default_factory=nothing)
+    )
+    half_lives: Annotated[WithGaps, "In positions; null where the mode does not decay."] = field(
+        default_factory=nothing
+    )
+    shares: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    turns: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    phase_linearity: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    radius_cv: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    rotations: Annotated[
+        NDArray[np.bool_],
+        As(
+            list[float] | None,
+            lambda found: None if found.undefined else found.periods[found.rotations],
+        ),
+        "Periods of the modes that count as rotations.",
+    ] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    eigenvalues: NDArray[np.complex128] = field(default_factory=nothing)
+    skill: Annotated[
+        float | None,
+        Number(
+            "shift skill",
+            "how well one linear map predicts the next position, on held-out rows; 1 is exact",
+            compared=True,
+        ),
+    ] = None
+    r2: Annotated[float | None, Number("shift R²", "the same against the mean row")] = None
+    rank: Annotated[
+        Count | None, Number("shift rank", "leading components that the map acts on", form="d")
+    ] = None
+    variance: Annotated[
+        float | None,
+        Number("shift variance", "share of the variance that those components explain"),
+    ] = None
+    skill_persistence: float | None = None
+    skill_rows: float | None = None
+    undefined: Annotated[str, As(Reasons)] = ""
+    rule: RotationRule = RULE
+
+    @property
+    def partly(self) -> dict[str, str]:
+        """Why single half-lives are None."""
+        why = "null where the modulus is 1, within rounding, or more: it does not decay"
+        return {"half_lives": why} if np.isinf(self.half_lives).any() else {}
+
+
+def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Shift:
+    """Fit the map from each position to the next, in the space of the leading components.
+
+    The map and a constant are fitted to all pairs of neighbouring rows by least squares; the
+    constant makes the fit exact for a table that rotates about another point than its mean. The
+    skill is measured with one half of the table predicting the other, both ways, and the rank
+    chosen by it (see `shift_rank`).
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. On a grid the map is undefined: no single step leads from patch to patch.
+    pca
+        The table's principal components where they are known already.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite, or ``pca`` is of a table of other length.
+
+    Examples
+    --------
+    Two circles with periods of 8 and 20 positions:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> turns = 2 * np.pi * np.arange(80)[:, None] / [8, 20]
+    >>> shift = pp.shift(np.hstack([np.cos(turns), np.sin(turns)]))
+    >>> sorted(shift.periods.round(3).tolist())
+    [8.0, 20.0]
+    >>> print(f"{shift.skill:.3f}")
+    1.000
+    """
+    given = positions(table)
+    none = partial(Shift, given.layout, given.start)
+    n = given.values.shape[0]
+    if isinstance(given.layout, Grid):
+        why = "patches lie on a grid: no single step leads from each to the next"
+        return none(undefined=why)
+    if n < MIN_ROWS:
+        return none(undefined=f"fewer than {MIN_ROWS} rows")
+    components = components_of(given, pca)
+    if components.undefined:
+        return none(undefined=components.undefined)
+    if components.method != "exact":
+        why = f"only the {len(components.singular_values)} leading components are computed"
+        return none(undefined=f"{why}, and the map's rank is chosen among all; try fewer --rows")
+    # Squares of very small or large units must not leave the range of the numbers.
+    scores = components.scores / components.singular_values[0]
+    rank, errors = shift_rank(scores)
+    skill = least_skill(errors)
+    if np.isnan(skill):
+        return none(undefined="the rows do not change within either half of the table")
+    eigenvalues, modes = _modes(scores, rank)
+    rotations = (
+        (modes["turns"] >= RULE.min_turns)
+        & (modes["phase_linearity"] >= RULE.min_phase_linearity)
+        & (modes["radius_cv"] <= RULE.max_radius_cv)
+    )
+    against_no_change, against_mean = skills(errors)
+    skill_rows = least_skill(with_rest(errors, baselines(scores[:, rank:])))
+    return Shift(
+        **modes,
+        rotations=rotations & (skill >= RULE.min_skill and skill_rows >= RULE.min_skill_rows),
+        eigenvalues=eigenvalues,
+        rank=rank,
+        variance=energy(scores[:, :rank]) / energy(scores),
+        skill=skill,
+        skill_persistence=against_no_change,
+        r2=against_mean,
+        skill_rows=skill_rows,
+        layout=given.layout,
+        start=given.start,
+    )
+
+
+def _modes(scores: NDArray[np.float64], rank: int) -> tuple[NDArray[np.complex128], dict[str, Any]]:
+    """Fit the map to all rows; return its eigenvalues and what each oscillation does."""
+    n = len(scores)
+    leading = scores[:, :rank]
+    eigenvalues, vectors = np.linalg.eig(linear_map(leading))
+    eigenvalues = eigenvalues.astype(np.complex128)
+    upper = np.flatnonzero(np.angle(eigenvalues) > MIN_ANGLE)
+    upper = upper[np.abs(eigenvalues[upper].imag) > MIN_ANGLE * np.abs(eigenvalues[upper])]
+    upper = upper[np.argsort(-np.angle(eigenvalues[upper]), kind="stable")]
+    signals = leading @ vectors[:, upper]
+    # Energy of 2 Re(signal x direction), with neither formed: [n, rank] for each mode.
+    directions = np.linalg.pinv(vectors, rcond=1e-15)[upper]
+    straight = (np.abs(signals) ** 2).sum(axis=0) * (np.abs(directions) ** 2).sum(axis=1)
+    crossed = ((signals**2).sum(axis=0) * (directions**2).sum(axis=1)).real
+    shares = 2 * (straight + crossed) / energy(scores)
+    kept = shares >= RULE.min_share
+    upper, signals, shares = upper[kept], signals[:, kept], shares[kept]
+    modulus, angle = np.abs(eigenvalues[upper]), np.angle(eigenvalues[upper])
+    half_lives = np.full(len(modulus), np.inf)
+    damped = (modulus < 1 - SLIGHT) & (modulus > 0)
+    half_lives[damped] = np.log(0.5) / np.log(modulus[damped])
+    radius = np.abs(signals)
+    phase = np.unwrap(np.angle(signals), axis=0)
+    return eigenvalues, {
+        "periods": 2 * np.pi / angle,
+        "moduli": modulus,
+        "half_lives": half_lives,
+        "shares": shares,
+        "turns": n * angle / (2 * np.pi),
+        "phase_linearity": _linearity(phase),
+        "radius_cv": radius.std(axis=0) / radius.mean(axis=0),
+    }
+
+
+def _linearity(phase: NDArray[np.float64]) -> NDArray[np.float64]:
+    """R² of each column against position."""
+    time = np.arange(len(phase)) - (len(phase) - 1) / 2
+    centered = phase - phase.mean(axis=0)
+    total = (centered**2).sum(axis=0)
+    explained = (time @ centered) ** 2 / (time**2).sum()
+    r2: NDArray[np.float64] = np.zeros_like(total)
+    np.divide(explained, total, out=r2, where=total > 0)
+    return r2

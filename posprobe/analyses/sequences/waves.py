@@ -1,0 +1,686 @@
+"""Waves in a table's spectrum: lines of fixed period, and humps whose phase follows none.
+
+The spectrum of everything without a period is fitted first
+(`posprobe.analyses.sequences.mixture`). What stands out of it is found by score tests, against the
+strongest of the same tests in tables drawn from that fit; each wave found joins the fit before the
+next is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from posprobe.analyses.linear import toeplitz
+from posprobe.analyses.sequences.mixture import (
+    UPDATES,
+    Bands,
+    Components,
+    Fit,
+    Power,
+    dictionary,
+    draws_of,
+    fit,
+    floored,
+    joined,
+    likelihood,
+    stationary,
+    updated,
+)
+from posprobe.arrays import Floats
+
+#: Chance that a line of noise passes.
+LINE_LEVEL = 0.002
+#: Fewest turns of a line, the step of the search, and turns between two lines.
+FIRST, STEP, APART = 1.75, 0.25, 0.6
+#: Bins on each side that a line's power is collected from.
+SIDE = 8
+#: Bins of the median that guards a line against a bad fit around it.
+GUARD = 15
+#: Share of the variance below which a wave does not matter: deep tails of smooth spectra are full
+#: of certain trifles.
+TRIFLE = 0.005
+#: Shortest envelope of a hump, in positions.
+SHORTEST = 3.0
+
+
+def transformed(turns: Floats, bins: Floats, n: int) -> NDArray[np.complex128]:
+    """Return the cosine transform of ``exp(2 pi i t s / n)`` in bins from 1 on; both broadcast."""
+
+    def total(angle: Floats) -> NDArray[np.complex128]:
+        half = angle / 2
+        sine = np.sin(half)
+        near = np.abs(sine) < 1e-9
+        ratio = np.where(
+            near, n * np.cos(n * half) / np.cos(half), np.sin(n * half) / np.where(near, 1.0, sine)
+        )
+        return np.asarray(np.exp(1j * (n - 1) * half) * ratio)
+
+    wave, bin_ = 2 * np.pi * turns / n, np.pi * bins / n
+    turn = np.exp(0.5j * bin_)
+    return np.asarray(
+        (turn * total(wave + bin_) + turn.conj() * total(wave - bin_)) / np.sqrt(2 * n)
+    )
+
+
+@lru_cache(maxsize=4)
+def line_grid(n: int) -> tuple[Floats, NDArray[np.intp], Floats]:
+    """Return turns ``[t]`` of lines, and their bins from 0 and power there, ``[t, w]`` each."""
+    turns = np.arange(FIRST, n / 2 - APART, STEP)
+    bins = np.rint(2 * turns)[:, None].astype(np.intp) + np.arange(-SIDE, SIDE + 1)
+    inside = (bins >= 1) & (bins < n)
+    power = np.square(np.abs(transformed(turns[:, None], bins.astype(float), n)))
+    mean = np.square(np.abs(transformed(turns, np.zeros_like(turns), n))) / 2
+    power = np.where(inside, power / (n - mean)[:, None], 0.0)
+    return turns, np.clip(bins - 1, 0, n - 2), power
+
+
+def line_scores(power: Floats, columns: Floats, mean: Floats) -> tuple[Floats, Floats]:
+    """Return the scores of lines in spectra ``[r, n - 1]``, and a share of 1 in standard errors.
+
+    Each is ``[r, t]``; the score is 0 of trifles.
+    """
+    n = power.shape[1] + 1
+    _, bins, shape = line_grid(n)
+    guard = mean * np.maximum(1.0, _guarded(power / mean))
+    slope = 0.5 * columns * (power - guard) / np.square(guard)
+    curve = 0.5 * columns / np.square(guard)
+    first, second = np.zeros((2, len(power), len(bins)))
+    for place in range(bins.shape[1]):
+        first += slope[:, bins[:, place]] * shape[:, place]
+        second += curve[:, bins[:, place]] * np.square(shape[:, place])
+    return _score(first, second), np.sqrt(second)
+
+
+def _guarded(ratio: Floats) -> Floats:
+    """Return the median of `GUARD` neighbours in ``[r, k]``; beyond the ends the last counts."""
+    padded = np.pad(ratio, ((0, 0), (GUARD // 2, GUARD // 2)), mode="edge")
+    windows = np.array(sliding_window_view(padded, GUARD, axis=1))
+    windows.partition(GUARD // 2)
+    return np.asarray(windows[..., GUARD // 2])
+
+
+def _correlated(rows: Floats, shape: Floats) -> Floats:
+    """Sum the products of a shape, of odd length, with what is around each place of each row."""
+    return np.array([np.correlate(row, shape, mode="same") for row in rows])
+
+
+def _score(slope: Floats, curve: Floats) -> Floats:
+    share = slope / np.maximum(curve, 1e-300)
+    return np.where(share >= TRIFLE, slope / np.sqrt(np.maximum(curve, 1e-300)), 0.0)
+
+
+@lru_cache(maxsize=4)
+def _levels(n: int) -> tuple[tuple[float, tuple[Floats, ...]], ...]:
+    """Return the lengths of humps, with their power around a bin, and half a bin beside it."""
+    found = []
+    length = n / 4
+    while length >= SHORTEST:
+        wide = n / (np.pi * length)
+        reach = int(min(np.ceil(4 * wide) + 3, n // 2 - 2))
+        shifts = (0.0, 0.5) if wide < 2 else (0.0,)
+        shapes = []
+        for shift in shifts:
+            middle = n // 2
+            power = stationary(
+                ["hump"], hump_covariance(n, (middle + shift) / 2, length, "normal")
+            ).power[:, 0]
+            shapes.append(power[middle - 1 - reach : middle + reach])
+        found.append((length, tuple(shapes)))
+        length /= 2
+    return tuple(found)
+
+
+def hump_covariance(n: int, turns: float, length: float, kind: str) -> Floats:
+    """Return the covariance of a hump by offset: ``[n, 1]``."""
+    lag = np.arange(n, dtype=np.float64)
+    angle = 2 * np.pi * turns / n
+    if kind == "normal":
+        found = np.cos(angle * lag) * np.exp(-0.5 * np.square(lag / length))
+    elif kind == "exponential":
+        found = np.cos(angle * lag) * np.exp(-lag / length)
+    else:  # the autocorrelation of an AR(2) process
+        radius = np.exp(-1 / length)
+        lean = (1 - radius**2) / (1 + radius**2) / np.tan(angle)
+        found = (np.cos(angle * lag) + lean * np.sin(angle * lag)) * radius**lag
+    return found[:, None]
+
+
+def hump_scores(power: Floats, columns: Floats, mean: Floats) -> list[tuple[float, Floats, Floats]]:
+    """Return, for each length, turns ``[t]`` of humps and their scores ``[r, t]``."""
+    n = power.shape[1] + 1
+    slope = 0.5 * columns * (power - mean) / np.square(mean)
+    curve = np.broadcast_to(0.5 * columns / np.square(mean), power.shape)
+    found = []
+    for length, shapes in _levels(n):
+        spread = n / (2 * np.pi * length)
+        turns, scores = [], []
+        for shift, shape in enumerate(shapes):
+            at = (np.arange(1, n) + 0.5 * shift) / 2
+            inside = (at >= 2 + 3 * spread) & (at <= n / 2 - spread)
+            first = _correlated(slope, shape)[:, inside]
+            second = _correlated(curve, np.square(shape))[:, inside]
+            turns.append(at[inside])
+            scores.append(_score(first, second))
+        if sum(map(len, turns)):
+            found.append((length, np.concatenate(turns), np.concatenate(scores, axis=1)))
+    return found
+
+
+def bar(largest: Floats, level: float) -> float:
+    """Return what the largest score of noise exceeds with a probability, by Gumbel's law.
+
+    59 draws do not reach the tail themselves.
+    """
+    scale = np.sqrt(6) / np.pi * largest.std()
+    return float(largest.mean() - np.euler_gamma * scale - scale * np.log(-np.log1p(-level)))
+
+
+def tail(score: float, largest: Floats) -> float:
+    """Return how likely the largest score of noise reaches one, by the same law."""
+    scale = np.sqrt(6) / np.pi * float(largest.std())
+    if not scale > 0:
+        return 1.0 if score <= largest.mean() else LINE_LEVEL
+    above = (score - largest.mean()) / scale + np.euler_gamma
+    return float(-np.expm1(-np.exp(-above)))
+
+
+#: Fewest rows of which waves are told: in 14, waves of three turns are found from a tenth of a
+#: smooth curve on, and one is made up in 1 of 720 tables without any.
+FEWEST = 14
+#: Tables drawn for the bars, and chance that noise passes as a hump of any length.
+DRAWS, HUMP_LEVEL = 59, 0.01
+#: Most waves that are looked for.
+MOST = 24
+#: Log likelihood by which a hump must beat the best line nearby, and a line the humps at its place.
+HUMP_GAIN, LINE_GAIN = 10.0, 2.5
+#: The phases of a line, in as many parts of the table, differ by about a quarter of a radian: the
+#: concentration of von Mises' distribution.
+PARTS, CONCENTRATION = 8, 16.0
+#: Share of a band's variance that a plane of its own has at least, and periods on both sides of
+#: those of its waves that a band takes in.
+TWO, WIDER = 0.8, 1.2
+
+
+@dataclass(frozen=True)
+class Wave:
+    """A wave in the spectrum.
+
+    Parameters
+    ----------
+    turns
+        Over the table.
+    lengths
+        Of the envelopes that a hump is fitted with, in positions, the one that it was found with
+        first; none of a line.
+    """
+
+    turns: float
+    lengths: tuple[float, ...] = ()
+
+    @property
+    def line(self) -> bool:
+        """Whether its phase is kept."""
+        return not self.lengths
+
+
+@dataclass(frozen=True, eq=False)
+class Waves:
+    """The waves of a table and the fit that they are part of.
+
+    Parameters
+    ----------
+    waves
+        In the order of their components, which follow those of the dictionary.
+    fit
+        Of everything.
+    member
+        ``[m]``: the wave that a component belongs to; -1 of those without a period.
+    bands
+        In which bins were taken together.
+    """
+
+    waves: tuple[Wave, ...]
+    fit: Fit
+    member: NDArray[np.intp]
+    bands: Bands
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """What waves are held against, from tables drawn of a fit without any.
+
+    Parameters
+    ----------
+    line
+        Score of a line.
+    humps
+        Of humps, by length.
+    p
+        How likely the strongest line of such a table scores as high as that of this one.
+    turns, score
+        Of the strongest line of this table, and its score.
+    largest
+        ``[r]``: the same score of each draw.
+    unit
+        ``[t]``: score of a share of 1, for lines of the turns that are looked at.
+    background
+        ``[n - 1]``: mean power of each bin in the fit without any.
+    """
+
+    line: float
+    humps: tuple[float, ...]
+    p: float
+    turns: float
+    score: float
+    largest: Floats
+    unit: Floats
+    background: Floats
+
+    def share(self, score: float | Floats, turns: float) -> Any:
+        """Return the share of the variance that a line of so many turns scores with."""
+        at = round((turns - FIRST) / STEP)
+        return score / self.unit[min(max(at, 0), len(self.unit) - 1)]
+
+    @property
+    def hidden(self) -> float:
+        """Share at which a line passes, at all but a tenth of the periods."""
+        return float(np.quantile(self.line / self.unit, 0.9).clip(TRIFLE, 1.0))
+
+
+def lines_power(points: Floats, turns: Sequence[float]) -> tuple[Floats, Floats]:
+    """Fit waves of fixed period jointly; return the power of each ``[n - 1, k]``, and coefficients.
+
+    Phases count: averaged over them, lines in a walk would be taken for humps.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred.
+    turns
+        Of each wave.
+
+    Returns
+    -------
+    tuple
+        Power scaled to add up to 1, and ``[k, 2, d]``: cosine and sine.
+    """
+    n = len(points)
+    angle = 2 * np.pi * np.outer(np.arange(n), turns) / n
+    basis = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    basis -= basis.mean(axis=0)
+    coefficients = np.linalg.lstsq(basis, points, rcond=None)[0]
+    count = len(turns)
+    both = np.stack([coefficients[:count], coefficients[count:]], axis=1)
+    bins = np.arange(1, n, dtype=np.float64)[:, None]
+    waves = transformed(np.asarray(turns), bins, n)
+    one, other = waves.real, waves.imag
+    product = np.einsum("kad,kbd->kab", both, both)
+    found = (
+        np.square(one) * product[:, 0, 0]
+        + np.square(other) * product[:, 1, 1]
+        + 2 * one * other * product[:, 0, 1]
+    )
+    return np.maximum(found, 0.0) / np.maximum(found.sum(axis=0), 1e-300), both
+
+
+def _found_hump(turns: float, length: float, n: int) -> Wave:
+    if length >= n / 8:
+        return Wave(
+            turns, (length, *(each for each in (n / 2, n / 4, n / 8, n / 16) if each != length))
+        )
+    return Wave(turns, (length, 2 * length, length / 2))
+
+
+def _wave_components(wave: Wave, n: int) -> Components:
+    kinds = ("normal", "exponential", "recursive")
+    covariance = [
+        hump_covariance(n, wave.turns, length, kind) for length in wave.lengths for kind in kinds
+    ]
+    return stationary(["hump"] * len(covariance), np.hstack(covariance))
+
+
+def together(
+    power: Power, points: Floats, waves: Sequence[Wave], start: Floats | None = None
+) -> Waves:
+    """Fit everything: the dictionary, and the waves.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred.
+    start
+        ``[m]``: weights of the first components to begin with.
+    """
+    n = power.rows
+    base = dictionary(n)
+    parts, member, apart = [base], [-1] * len(base.family), []
+    for k, wave in enumerate(waves):
+        if not wave.line:
+            parts.append(_wave_components(wave, n))
+            member += [k] * len(parts[-1].family)
+            apart.append((2 * wave.turns - 1, n / (np.pi * wave.lengths[0]) + 5))
+    lines = [k for k, wave in enumerate(waves) if wave.line]
+    if lines:
+        shape, _ = lines_power(points, [waves[k].turns for k in lines])
+        parts.append(Components(("line wave",) * len(lines), shape, np.zeros((n, len(lines)))))
+        member += lines
+        apart += [(2 * waves[k].turns - 1, 5.0) for k in lines]
+    components = joined(parts)
+    weights = np.full(len(member), 1e-3)
+    if start is not None:
+        known = min(len(start), len(base.family))
+        weights[:known] = start[:known]
+    else:
+        weights[:] = 1 / len(member)
+    bands = Bands.of(n - 1, apart)
+    found = fit(power.share, power.columns, components, bands, weights)
+    return Waves(tuple(waves), found, np.array(member), bands)
+
+
+def fitness(power: Power, found: Waves, bands: Bands) -> float:
+    """Return the log likelihood of a fit, in bands that may be those of another."""
+    free = bands.mean(power.columns) * bands.size
+    return likelihood(bands.mean(power.share), free, floored(bands.mean(found.fit.mean)))
+
+
+def _refined(points: Floats, turns: float, others: Sequence[float]) -> float:
+    """Return the turns within .4 of those given at which a wave explains most, beside others."""
+    n = len(points)
+    rest = points
+    if others:
+        angle = 2 * np.pi * np.outer(np.arange(n), others) / n
+        basis = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+        rest = points - basis @ np.linalg.lstsq(basis, points, rcond=None)[0]
+    tried = turns + np.linspace(-0.4, 0.4, 33)
+    wave = np.exp(2j * np.pi * np.outer(tried, np.arange(n)) / n)
+    wave -= wave.mean(axis=1, keepdims=True)
+    cosine, sine = wave.real @ rest, wave.imag @ rest
+    # Least squares: over few turns cosine and sine are neither orthogonal nor of equal size.
+    own = np.square(wave.real).sum(axis=1), np.square(wave.imag).sum(axis=1)
+    both = (wave.real * wave.imag).sum(axis=1)
+    size = (
+        own[1] * np.square(cosine).sum(axis=1)
+        + own[0] * np.square(sine).sum(axis=1)
+        - 2 * both * (cosine * sine).sum(axis=1)
+    ) / (own[0] * own[1] - np.square(both))
+    best = int(np.argmax(size))
+    if not 0 < best < len(tried) - 1:
+        return float(tried[best])
+    low, middle, high = size[best - 1 : best + 2]
+    curve = low - 2 * middle + high
+    shift = 0.5 * (low - high) / curve if curve else 0.0
+    return float(tried[best] + shift * (tried[1] - tried[0]))
+
+
+def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, Bars]:
+    """Find the waves of a table, and what they were held against.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred; at least `FEWEST` rows.
+    power
+        Of the same.
+    seed
+        Of the draws.
+    """
+    found = together(power, points, ())
+    bars = _bars(power, found, np.random.default_rng([seed, 41]))
+    while len(found.waves) < MOST:
+        wave = _next_line(power, points, found, bars) or _next_hump(power, points, found, bars)
+        if wave is None:
+            break
+        found = together(power, points, (*found.waves, wave), found.fit.weights)
+    found = _settled(power, points, _sharpened(power, points, found))
+    apart = found.member < 0
+    rest = floored(found.fit.components.power[:, apart] @ found.fit.weights[apart])
+    columns = np.maximum(power.columns, 1.0)
+    unit = line_scores(power.share[None], columns, rest[None])[1][0]
+    return found, replace(bars, unit=np.maximum(unit, 1e-300))
+
+
+def _bars(power: Power, found: Waves, rng: np.random.Generator) -> Bars:
+    spectra = draws_of(found.fit, power.columns).powers(DRAWS, rng)
+    means = _refitted(spectra, power.columns, found)
+    scores, _ = line_scores(spectra, power.columns, means)
+    humps = hump_scores(spectra, power.columns, means)
+    level = HUMP_LEVEL / max(len(humps), 1)
+    largest = scores.max(axis=1)
+    own, unit = (
+        each[0] for each in line_scores(power.share[None], power.columns, found.fit.mean[None])
+    )
+    turns, *_ = line_grid(power.rows)
+    return Bars(
+        line=bar(largest, LINE_LEVEL),
+        humps=tuple(bar(each.max(axis=1), level) for *_, each in humps),
+        p=tail(float(own.max()), largest),
+        turns=float(turns[own.argmax()]),
+        score=float(own.max()),
+        largest=largest,
+        unit=unit,
+        background=found.fit.mean,
+    )
+
+
+def _refitted(spectra: Floats, columns: Floats, found: Waves) -> Floats:
+    """Refit spectra ``[r, n - 1]`` from the weights of a fit; return their means, of that shape."""
+    bands, components = found.bands, found.fit.components
+    start = np.tile(np.maximum(found.fit.weights, 1e-6), (len(spectra), 1))
+    free = bands.mean(columns) * bands.size
+    design = bands.mean(components.power, 0)
+    weights = updated(bands.mean(spectra), free, design, start, UPDATES)
+    return floored(weights @ components.power.T)
+
+
+def _next_line(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave | None:
+    turns, *_ = line_grid(power.rows)
+    mean = found.fit.mean[None]
+    scores = line_scores(power.share[None], power.columns, mean)[0][0]
+    lines = [wave.turns for wave in found.waves if wave.line]
+    for each in lines:
+        scores = np.where(np.abs(turns - each) < APART, 0.0, scores)
+    best = int(np.argmax(scores))
+    if not scores[best] > 0:
+        return None
+    line = Wave(_refined(points, float(turns[best]), lines))
+    if scores[best] > bars.line:
+        return line
+    # A slow line may be held by a smooth background, which leaves when the line comes: half the
+    # square of a score is what the likelihood then gains.
+    both = together(power, points, (*found.waves, line), found.fit.weights)
+    gain = fitness(power, both, both.bands) - fitness(power, found, both.bands)
+    return line if gain >= 0.5 * bars.line**2 else None
+
+
+def _next_hump(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave | None:
+    n = power.rows
+    ahead: list[tuple[float, Wave]] = []
+    scored = hump_scores(power.share[None], power.columns, found.fit.mean[None])
+    for (length, turns, scores), least in zip(scored, bars.humps, strict=True):
+        taken = [w for w in found.waves if w.lengths[:1] == (length,)]
+        own = scores[0]
+        for wave in taken:
+            own = np.where(np.abs(turns - wave.turns) < n / (2 * np.pi * length), 0.0, own)
+        best = int(np.argmax(own))
+        if own[best] > max(least, 0.0):
+            ahead.append((float(own[best] - least), _found_hump(float(turns[best]), length, n)))
+    if not ahead:
+        return None
+    wave = max(ahead, key=lambda each: each[0])[1]
+    if wave.lengths[0] < n / 8:
+        return wave
+    reach = max(n / (2 * np.pi * wave.lengths[0]), 1.0)
+    lines = [each.turns for each in found.waves if each.line]
+    near = [
+        t
+        for t in wave.turns + np.linspace(-reach, reach, 9)
+        if FIRST <= t < n / 2 - APART and all(abs(t - each) >= APART for each in lines)
+    ]
+    if not near:
+        return wave
+    start = found.fit.weights
+    line = Wave(
+        max((_refined(points, t, lines) for t in near), key=lambda t: _explained(points, t))
+    )
+    as_line = together(power, points, (*found.waves, line), start)
+    as_hump = together(power, points, (*found.waves, wave), start)
+    gain = fitness(power, as_hump, as_hump.bands) - fitness(power, as_line, as_hump.bands)
+    return wave if gain > HUMP_GAIN else line
+
+
+def _explained(points: Floats, turns: float) -> float:
+    wave = np.exp(-2j * np.pi * turns * np.arange(len(points)) / len(points))
+    return float(np.square(np.abs(wave @ points)).sum())
+
+
+def _sharpened(power: Power, points: Floats, found: Waves) -> Waves:
+    """Move each line to where it explains most beside all others."""
+    waves = list(found.waves)
+    for k, wave in enumerate(waves):
+        if wave.line:
+            others = [each.turns for each in waves if each.line and each is not wave]
+            waves[k] = Wave(_refined(points, wave.turns, others))
+    return (
+        found if waves == list(found.waves) else together(power, points, waves, found.fit.weights)
+    )
+
+
+def _settled(power: Power, points: Floats, found: Waves) -> Waves:
+    """Turn lines into humps, weakest first, where humps and any phases explain as much."""
+    n = power.rows
+    shares = wave_shares(power, found)
+    for k in np.argsort(shares):
+        wave = found.waves[k]
+        if not wave.line:
+            continue
+        humps = (Wave(wave.turns, (n / 4, n / 8)),)
+        others = tuple(w for w in found.waves if w is not wave)
+        without = together(power, points, (*others, *humps), found.fit.weights)
+        both = together(power, points, (*others, *humps, wave), found.fit.weights)
+        gain = fitness(power, both, both.bands) - fitness(power, without, both.bands)
+        if gain - _lost(points, found, wave) <= LINE_GAIN:
+            waves = tuple(humps[0] if w is wave else w for w in found.waves)
+            found = together(power, points, waves, found.fit.weights)
+    return found
+
+
+def own_plane(power: Power, turns: Sequence[float]) -> tuple[float, Floats]:
+    """Return the share of a band's strongest two directions in it, and these ``[2, d]``."""
+    low, high = min(turns) / WIDER, max(turns) * WIDER
+    band = slice(max(int(2 * low) - 1, 0), min(int(np.ceil(2 * high)), power.rows - 1))
+    _, size, directions = np.linalg.svd(power.waves[band], full_matrices=False)
+    squares = np.square(size)
+    return float(squares[:2].sum() / max(squares.sum(), 1e-300)), directions[:2]
+
+
+def _lost(points: Floats, found: Waves, wave: Wave) -> float:
+    """Return the log likelihood that a line loses where its phase is not the same in all parts."""
+    lines = [each.turns for each in found.waves if each.line]
+    n = len(points)
+    cosine, sine = lines_power(points, lines)[1][lines.index(wave.turns)]
+    angle = 2 * np.pi * wave.turns * np.arange(n) / n
+    # The table along the line's own ellipse, turned back.
+    held = points @ (cosine - 1j * sine) * np.exp(1j * angle)
+    parts = int(np.clip(wave.turns, 1, PARTS))  # of a turn or more
+    each = np.array([part.mean() for part in np.array_split(held, parts)])
+    kept = np.abs(each.sum()) / max(np.abs(each).sum(), 1e-300)
+    return float(CONCENTRATION * parts * (1 - kept))
+
+
+def component_shares(power: Power, found: Fit) -> Floats:
+    """Return what each component explains: ``[m]``, which add up to 1; nothing counts twice."""
+    part = found.components.power * found.weights
+    return np.asarray((power.share / found.mean) @ part)
+
+
+def wave_shares(power: Power, found: Waves) -> Floats:
+    """Return the share of the variance of each wave."""
+    shares = component_shares(power, found.fit)
+    return np.array([shares[found.member == k].sum() for k in range(len(found.waves))])
+
+
+#: Families in the order in which they may leave a fit, with the log likelihood that each holds at
+#: least. Of 250 tables without a smooth part one gives it more than 10 (11.3), without another of
+#: the families 3 in 1,000 give it more than 5.
+LEAVING = (
+    (("smooth", "slow"), 10.0),
+    (("line",), 5.0),
+    (("rough",), 5.0),
+    (("alternating",), 5.0),
+    (("slow",), 5.0),
+    (("walk",), 5.0),
+)
+#: Least share of a family.
+LEAST = 0.02
+
+
+def needed(power: Power, found: Waves, told: Sequence[int]) -> Floats:
+    """Leave out each family without which everything else explains a table as well.
+
+    Parameters
+    ----------
+    power, found
+        Of a table.
+    told
+        Waves that are told of; what the others hold is for families to explain.
+
+    Returns
+    -------
+    NDArray
+        ``[m]``: weights of the fit, 0 of what left.
+    """
+    components, bands = found.fit.components, found.bands
+
+    def of(chosen: NDArray[np.bool_], start: Floats) -> Waves:
+        fewer = Components(
+            tuple(np.array(components.family)[chosen]),
+            components.power[:, chosen],
+            components.covariance[:, chosen],
+        )
+        weights = np.zeros(len(chosen))
+        weights[chosen] = fit(power.share, power.columns, fewer, bands, start[chosen]).weights
+        return replace(found, fit=Fit(components, weights))
+
+    kept = (found.member < 0) | np.isin(found.member, told)
+    now = found if kept.all() else of(kept, found.fit.weights)
+    at = fitness(power, now, bands)
+    for names, gain in LEAVING:
+        rest = kept & ~components.of(*names)
+        if not now.fit.weights[kept & ~rest].any():
+            kept = rest
+            continue
+        without = of(rest, now.fit.weights)
+        lost = at - fitness(power, without, bands)
+        if lost < gain or component_shares(power, now.fit)[kept & ~rest].sum() < LEAST:
+            kept, now, at = rest, without, at - lost
+    return now.fit.weights
+
+
+def covariance(found: Waves, *, waves: bool) -> Floats:
+    """Return the covariance of the rows ``[n, n]`` by a fit, with its waves or without."""
+    components, weights = found.fit.components, found.fit.weights
+    n = len(components.covariance)
+    kept = np.where(found.member < 0, weights, weights * waves)
+    offsets = components.covariance @ kept
+    for k, wave in enumerate(found.waves):
+        if wave.line:
+            angle = 2 * np.pi * wave.turns * np.arange(n) / n
+            offsets += np.cos(angle) * kept[found.member == k].sum() / n
+    walk, ramp = kept[:2]  # as the dictionary has them
+    steps = np.sum(1 / np.square(np.sin(np.pi * np.arange(1, n) / (2 * n))))
+    place = np.arange(n) - (n - 1) / 2
+    moved = 4 * walk / steps * np.arange(n)
+    total = toeplitz(offsets)
+    total += np.minimum.outer(moved, moved)
+    edge = np.outer(place, place)
+    edge *= ramp
+    edge /= place @ place
+    total += edge
+    return total

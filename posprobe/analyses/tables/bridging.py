@@ -1,0 +1,447 @@
+"""Bridging: which rule predicts, from the rest of the table, rows that were left out.
+
+A random walk is bridged by the straight line between its neighbours, the worse the wider the gap; a
+smooth curve by a Gaussian process up to about its length scale, and then by nothing; what goes
+round by its waves far beyond its own smoothness, and on past the end. So the rule that bridges wide
+gaps says what the table is made of, where a spectrum or principal components cannot: those of walks
+and smooth curves look like waves, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, As, Result, no_counts
+from posprobe.analyses.sequences.mixture import cosine_power
+from posprobe.analyses.sequences.waves import FEWEST, Waves, covariance, find_waves, together
+from posprobe.analyses.tables.pca import PCA, components_of, pca as principal_components
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import Reasons
+from posprobe.tables import PositionTable
+
+Rows: TypeAlias = NDArray[np.intp]
+Mask: TypeAlias = NDArray[np.bool_]
+
+#: Smallest share of noise in a process: below, its matrix cannot be inverted in double precision.
+LEAST_NOISE = 1e-8
+#: Share of the variance that the shift operator acts on, and its largest rank.
+SHIFT_SHARE, SHIFT_RANK = 0.98, 32
+
+
+def linear(curve: Floats, missing: Mask) -> Floats:
+    """Interpolate between the nearest known rows; beyond the ends, repeat the last one.
+
+    Parameters
+    ----------
+    curve
+        ``[n, r]``.
+    missing
+        ``[n]``: rows to predict; two others at least are known.
+
+    Returns
+    -------
+    ndarray
+        ``[m, r]``.
+    """
+    known, wanted = np.flatnonzero(~missing), np.flatnonzero(missing)
+    after = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
+    left, right = known[after - 1], known[after]
+    share = np.clip((wanted - left) / (right - left), 0.0, 1.0)[:, None]
+    return np.asarray((1 - share) * curve[left] + share * curve[right])
+
+
+@dataclass(frozen=True, eq=False)
+class Process:
+    """A Gaussian process over position, its covariance inverted once for all gaps.
+
+    All columns share the covariance. Rows that are missing follow from blocks of the inverse
+    (Rasmussen & Williams 2006, section 5.4.2, for single rows): no gap needs a factorisation of its
+    own.
+
+    Parameters
+    ----------
+    inverse
+        ``[n, n]`` of the covariance.
+    weights, level
+        ``[n, r]`` and ``[n]``: the inverse times the curve, and times 1.
+    """
+
+    inverse: Floats
+    weights: Floats
+    level: Floats
+
+    @classmethod
+    def of(cls, covariance: Floats, curve: Floats) -> Process:
+        """Prepare a covariance ``[n, n]`` and a curve ``[n, r]``."""
+        least = LEAST_NOISE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
+        regular = covariance.copy()
+        np.fill_diagonal(regular, regular.diagonal() + least)
+        inverse = np.asarray(np.linalg.inv(regular), np.float64)
+        return cls(inverse, inverse @ curve, inverse.sum(axis=1))
+
+    def predict(self, curve: Floats, missing: Mask) -> Floats:
+        """Return the mean of the missing rows given the others: ``[m, r]``."""
+        rows = np.flatnonzero(missing)
+        mean = curve[~missing].mean(axis=0)
+        weights = self.weights[rows] - self.level[rows, None] * mean
+        block = self.inverse[np.ix_(rows, rows)]
+        return np.asarray(curve[rows] - np.linalg.solve(block, weights))
+
+
+def shift(curve: Floats, missing: Mask) -> Floats:
+    """Carry on with the linear map from each row to the next, from both sides of every gap.
+
+    The maps onwards and back are fitted to neighbouring rows that are both known, about the known
+    rows' mean, in the leading columns of `SHIFT_SHARE` of the variance. Moduli above 1 are set to
+    1, so that nothing explodes; what both sides predict is mixed by distance.
+
+    Parameters
+    ----------
+    curve
+        ``[n, r]``, the columns with the most variance first.
+    missing
+        ``[n]``: rows to predict.
+
+    Returns
+    -------
+    ndarray
+        ``[m, r]``.
+    """
+    n = len(curve)
+    known = ~missing
+    mean = curve[known].mean(axis=0)
+    power = np.cumsum(np.square(curve[known] - mean).sum(axis=0))
+    enough = int(np.argmax(power >= SHIFT_SHARE * power[-1])) + 1
+    rank = max(1, min(enough, SHIFT_RANK, int(known.sum()) // 8))
+    leading = curve[:, :rank] - mean[:rank]
+    left = np.flatnonzero(known[:-1] & known[1:])
+    result = np.zeros_like(curve)
+    if left.size:
+        onwards = _Map.fitted(leading[left], leading[left + 1])
+        back = _Map.fitted(leading[left + 1], leading[left])
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(int)))
+        for first, stop in edges.reshape(-1, 2):
+            steps = np.arange(1, stop - first + 1)
+            weight = (1 - steps / (stop - first + 1))[:, None]
+            if first == 0:
+                result[:stop, :rank] = back.carried(leading[stop], steps[::-1])
+            elif stop == n:
+                result[first:, :rank] = onwards.carried(leading[first - 1], steps)
+            else:
+                result[first:stop, :rank] = weight * onwards.carried(leading[first - 1], steps)
+                result[first:stop, :rank] += (1 - weight) * back.carried(leading[stop], steps[::-1])
+    return np.asarray(result[missing] + mean)
+
+
+@dataclass(frozen=True, eq=False)
+class _Map:
+    eigenvalues: NDArray[np.complex128]
+    vectors: NDArray[np.complex128]
+    inverse: NDArray[np.complex128]
+
+    @classmethod
+    def fitted(cls, before: Floats, after: Floats) -> _Map:
+        operator = np.linalg.lstsq(before, after, rcond=1e-6)[0]
+        values, vectors = np.linalg.eig(operator)
+        bounded = values / np.maximum(np.abs(values), 1.0)
+        return cls(bounded.astype(complex), vectors, np.linalg.pinv(vectors, rcond=1e-12))
+
+    def carried(self, row: Floats, steps: NDArray[np.integer[Any]]) -> Floats:
+        """Apply the map so many times to a row: ``[steps, r]``."""
+        modes = row @ self.vectors
+        return np.asarray(((self.eigenvalues ** steps[:, None] * modes) @ self.inverse).real)
+
+
+#: Fewest positions of which a quarter can be left out.
+MIN_ROWS = 8
+#: Most positions: of a longer table the middle is taken. A kernel's inverse costs their cube.
+MAX_ROWS = 1536
+#: Share of the variance that the leading components hold, and most of them.
+SHARE, MOST_COMPONENTS = 0.999, 128
+#: Times each small set of gaps, and fewest blocks of each wide one, where there is room.
+ROUNDS, BLOCKS = 2, 4
+#: Ends of the table, in order.
+ENDS = ("start", "end")
+GOLDEN = (5**0.5 - 1) / 2
+
+#: Rules that predict missing rows, in the order in which they are shown.
+RULES = ("linear", "smooth", "waves", "shift")
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """Held-out R² of a quarter of the table, before the start, after the end, and of both."""
+
+    start: float | None
+    end: float | None
+    both: float | None
+
+
+def _ends(found: Bridging) -> dict[str, Beyond] | None:
+    ends = {rule: Beyond(*r2.tolist()) for rule, r2 in found.beyond.items()}
+    return None if found.undefined else ends
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bridging(Result):
+    """How well rows that were left out are predicted from the rest, by rule and width of the gap.
+
+    R² is 1 - squared error over that of the known rows' mean: 1 is exact, 0 no better than the
+    mean, below 0 worse. Processes are fitted once, to all rows; everything else that is fitted is
+    fitted to the known rows alone.
+
+    Parameters
+    ----------
+    gaps
+        ``[m]``: widths in positions, 1, 2, 4 … to a quarter of the table.
+    r2
+        For each of `RULES`, ``[m]``.
+    beyond
+        For each rule ``[3]``: the first quarter predicted from the rest, the last, and both.
+    components, variance
+        Number of leading components that are predicted, and their share of the variance.
+    first, stop
+        Rows that were used: of a table longer than `MAX_ROWS` those in the middle.
+    layout, start
+        Of the positions.
+    axes
+        On a grid, the row code and the column code, measured as sequences.
+    undefined
+        Reason why there are no numbers, or empty.
+    """
+
+    figures: ClassVar[str] = "fits.plot_bridging"
+    why: ClassVar[str] = "the positions are a sequence, without axes"
+
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    gaps: Annotated[NDArray[np.int64], ""] = field(default_factory=no_counts)
+    r2: Annotated[dict[str, Floats], As(dict[str, list[float | None]])] = field(
+        default_factory=dict
+    )
+    beyond: Annotated[dict[str, Floats], As(dict[str, Beyond] | None, _ends)] = field(
+        default_factory=dict
+    )
+    components: Annotated[
+        int | None, Number("components bridged", "leading ones, which are predicted", form="d")
+    ] = None
+    variance: float | None = None
+    first: Annotated[int, HIDDEN] = 0
+    stop: Annotated[int, HIDDEN] = 0
+    axes: Annotated[
+        dict[str, Bridging], As(dict[str, Bridging], lambda found: found.axes or None)
+    ] = field(default_factory=dict)
+    undefined: Annotated[str, As(Reasons)] = ""
+
+    @property
+    def rows(self) -> Annotated[list[int] | None, ""]:
+        """First position that was used, and one past the last."""
+        return [self.start + self.first, self.start + self.stop] if self.stop else None
+
+    @property
+    def partly(self) -> dict[str, str]:
+        """Why single R² are None, and why not all rows were used."""
+        found = {}
+        if any(np.isnan(r2).any() for r2 in (*self.r2.values(), *self.beyond.values())):
+            found["r2"] = "null where the rows left out are all equal to the mean of the rest"
+        if not self.undefined and self.stop - self.first < self.layout.size:
+            found["rows"] = f"the table is longer than {MAX_ROWS} rows: those in its middle"
+        return found
+
+
+def bridging(
+    table: PositionTable | Positions | Array,
+    *,
+    pca: PCA | None = None,
+    model: Waves | None = None,
+) -> Bridging:
+    """Leave rows out and predict them from the rest.
+
+    Blocks of 1, 2, 4 … n/4 neighbouring rows are left out, with at least as many known rows on
+    either side of each, and a quarter of the table at either end. What is predicted are the leading
+    components of `SHARE` of the variance. The rules, see `posprobe.analyses.tables.bridging`: the
+    straight line between neighbours; the Gaussian process of what has no period in the additive
+    model (`posprobe.analyses.sequences.mixture`), and that of all, waves included, which
+    is the same where there are none; the linear map from each row to the next.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. On a grid the means of the rows and of the columns are measured in its place.
+    pca
+        The table's principal components where they are known already.
+    model
+        The additive model of the same rows where it is known already.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite, or ``pca`` is of a table of other length.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.bridging(pp.sinusoidal(64, 16)).undefined
+    ''
+    """
+    given = positions(table)
+    n, d = given.values.shape
+    if isinstance(given.layout, Grid):
+        cells = to_numpy(given.values).astype(np.float64)
+        cells = cells.reshape(given.layout.height, given.layout.width, d)
+        axes = {"rows": bridging(cells.mean(axis=1)), "columns": bridging(cells.mean(axis=0))}
+        why = "patches lie on a grid: see its axes"
+        return Bridging(given.layout, given.start, axes=axes, undefined=why)
+    if n < MIN_ROWS:
+        return Bridging(given.layout, given.start, undefined=f"fewer than {MIN_ROWS} rows")
+    found = components_of(given, pca)
+    first = max((n - MAX_ROWS) // 2, 0)
+    stop = min(first + MAX_ROWS, n)
+    if stop - first < n:
+        found = principal_components(to_numpy(given.values)[first:stop])
+    if found.undefined:
+        return Bridging(given.layout, given.start, undefined=found.undefined)
+    share = np.cumsum(found.explained_variance_ratio)
+    kept = min(int(np.argmax(share >= min(SHARE, share[-1]))) + 1, MOST_COMPONENTS)
+    curve = found.scores[:, :kept] / found.singular_values[0]
+    if model is not None and len(model.fit.components.covariance) != len(curve):
+        model = None  # of other rows than the middle ones
+    smooth, waves = _processes(curve, model)
+    gaps, folds = _folds(len(curve))
+    scored = _Scores(len(gaps) + len(ENDS))
+    for fold in folds:
+        missing = fold >= 0
+        scored.add(curve, fold, missing, {
+            "linear": linear(curve, missing),
+            "smooth": smooth.predict(curve, missing),
+            "waves": waves.predict(curve, missing),
+            "shift": shift(curve, missing),
+        })  # fmt: skip
+    r2, beyond = scored.r2(len(gaps))
+    return Bridging(
+        gaps=np.array(gaps, dtype=np.int64),
+        r2=r2,
+        beyond=beyond,
+        components=kept,
+        variance=float(share[kept - 1]),
+        first=first,
+        stop=stop,
+        layout=given.layout,
+        start=given.start,
+    )
+
+
+def _processes(curve: Floats, model: Waves | None) -> tuple[Process, Process]:
+    """Return the processes of the additive model, without waves and with them.
+
+    One and the same where it has none.
+    """
+    points = curve - curve.mean(axis=0)
+    power = cosine_power(points)
+    if model is None and len(curve) >= FEWEST:
+        model = find_waves(points, power, 0)[0]
+    bare = together(power, points, ()) if model is None or model.waves else model
+    smooth = Process.of(covariance(bare, waves=False), curve)
+    if model is None or model is bare:
+        return smooth, smooth
+    return smooth, Process.of(covariance(model, waves=True), curve)
+
+
+class _Scores:
+    """Squared errors of each rule, and of the known rows' mean, by gap."""
+
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+        self.mean = np.zeros(groups)
+        self.errors: dict[str, Floats] = {}
+
+    def add(
+        self, curve: Floats, fold: NDArray[np.int64], missing: Mask, predicted: dict[str, Floats]
+    ) -> None:
+        there, group = curve[missing], fold[missing]
+
+        def by_group(rest: Floats) -> Floats:
+            sums = np.bincount(group, np.square(rest).sum(axis=1), self.groups)
+            return sums.astype(np.float64)
+
+        self.mean += by_group(there - curve[~missing].mean(axis=0))
+        for name, rows in predicted.items():
+            self.errors[name] = self.errors.get(name, 0.0) + by_group(there - rows)
+
+    def r2(self, gaps: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """Return R² by gap, and beyond the ends."""
+
+        def beside(errors: Floats) -> Floats:
+            part = np.append(errors, errors[gaps:].sum())
+            whole = np.append(self.mean, self.mean[gaps:].sum())
+            share = np.full(len(whole), np.nan)
+            np.divide(part, whole, out=share, where=whole > 0)
+            return 1 - share
+
+        every = {name: beside(errors) for name, errors in self.errors.items()}
+        ordered = {rule: every[rule] for rule in RULES}
+        return (
+            {rule: values[:gaps] for rule, values in ordered.items()},
+            {rule: values[gaps:] for rule, values in ordered.items()},
+        )
+
+
+def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
+    """Choose which rows are left out at once.
+
+    Returns
+    -------
+    tuple
+        The gaps, and folds ``[n]``: -1 for a row that is known, else the index of the gap that it
+        is in; of the ends, indices beyond those.
+    """
+    quarter = n // 4
+    gaps = sorted({2**k for k in range(quarter.bit_length()) if 2**k <= quarter} | {quarter})
+    narrow = [k for k, gap in enumerate(gaps) if 64 * gap <= n]
+    folds = []
+    if narrow:
+        # Slots along the table take turns; each has blocks of one gap.
+        slots = max(n // (4 * gaps[narrow[-1]]), 1)
+        edges = np.linspace(0, n, slots + 1).astype(int)
+        for turn in range(ROUNDS):
+            fold = np.full(n, -1)
+            for slot in range(slots):
+                index = narrow[(slot + turn * len(narrow) // 2) % len(narrow)]
+                leave_out(
+                    fold, int(edges[slot]), int(edges[slot + 1]), index, gaps[index], turn / ROUNDS
+                )
+            folds.append(fold)
+    for index in range(len(narrow), len(gaps)):
+        gap = gaps[index]
+        fits = max(n // (4 * gap), 1)
+        rounds = min(-(-BLOCKS // fits), 3)
+        for turn in range(rounds):
+            fold = np.full(n, -1)
+            leave_out(fold, 0, n, index, gap, (turn + 0.5) / rounds, fits == 1)
+            folds.append(fold)
+    for end, rows in enumerate((slice(0, quarter), slice(n - quarter, n))):
+        fold = np.full(n, -1)
+        fold[rows] = len(gaps) + end
+        folds.append(fold)
+    return gaps, folds
+
+
+def leave_out(
+    fold: NDArray[np.int64], first: int, stop: int, index: int, gap: int, offset: float,
+    single: bool = False,
+) -> None:  # fmt: skip
+    """Leave out blocks within some rows, a cell of four gaps for each, off the middle by turns."""
+    cells = max((stop - first) // (4 * gap), 1)
+    edges = np.linspace(first, stop, cells + 1)
+    for cell, (low, high) in enumerate(pairwise(edges.tolist())):
+        # Uneven, so that no period is sampled at one phase only.
+        share = offset if single else (GOLDEN * cell + offset) % 1.0
+        begin = int(np.floor(low + gap + share * max(high - low - 3 * gap, 0)))
+        fold[begin : begin + gap] = index

@@ -1,0 +1,206 @@
+"""What all questions about a table share: each is computed on first use and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.grids.grid_model import GridModel, fit_grid
+from posprobe.analyses.linear import leading
+from posprobe.analyses.sequences.planes import Turning, find_rotations
+from posprobe.analyses.sequences.seams import Seams
+from posprobe.analyses.sequences.winding import Winding, winding
+from posprobe.analyses.tables.bridging import Bridging, bridging
+from posprobe.analyses.tables.closeness import cloud
+from posprobe.analyses.tables.processes import Kernel, fit_kernel
+from posprobe.analyses.tables.sinusoid import BaseFit, fit_base
+from posprobe.arrays import Floats
+from posprobe.layouts import Grid, Layout, Sequence
+
+#: A yes needs a p-value of at most this.
+LEVEL = 0.02
+#: Draws of each null.
+DRAWS = 49
+#: Draws of grids without codes: so many that the least p-value stands alone among the questions.
+GRID_DRAWS = 199
+#: Rows of the draws that need a factor of the kernel; longer tables are thinned.
+DRAWN_ROWS = 128
+#: Walks of the table's own steps, with the table itself: so many that the least p-value, 1 / 145,
+#: passes alone among the seven questions of a sequence that have one.
+WALKS = 145
+#: Longest table that is looked at whole; of longer ones, the first so many rows.
+MAX_ROWS = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What all questions about a sequence share.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred, of mean squared norm 1, or 0 for equal rows.
+    seed
+        Of all draws.
+    values
+        ``[n, d]``: the rows as stored.
+    dtype
+        Format in which they were stored.
+    layout
+        Of the rows.
+    start
+        Position of the first row of the whole table.
+    breaks
+        Seams and special rows of the whole table; None of a part.
+    replaced
+        Special patches in whose place the mean of their neighbours stands, counted from 0.
+    all_rows
+        ``[N, d]``: every row of the table, of which ``values`` may be a stretch.
+    measured
+        Results that are known already, by name.
+    """
+
+    points: Floats
+    seed: int
+    values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    dtype: str = "F32"
+    layout: Layout = field(default_factory=lambda: Sequence(0))
+    start: int = 0
+    breaks: Seams | None = None
+    replaced: tuple[int, ...] = ()
+    all_rows: Floats | None = None
+    measured: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all rows are equal."""
+        return not self.points.any()
+
+    @cached_property
+    def coordinates(self) -> Floats:
+        """``[n, r]``: along the leading directions."""
+        return leading(self.points)
+
+    @cached_property
+    def steps(self) -> Floats:
+        """``[n - 1, r]``: steps along the leading directions of the steps, which signs keep."""
+        return leading(np.diff(self.points, axis=0), 12)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The kernel without a period that fits."""
+        return fit_kernel(self.points)
+
+    @cached_property
+    def signed_walks(self) -> NDArray[np.float32]:
+        """``[draws, n, r]``: the steps with random signs, added up; the first has none changed."""
+        return signed(self.steps, 1, self.rng(1))
+
+    @cached_property
+    def base(self) -> BaseFit | None:
+        """The sinusoid that resembles the table most; None of fewer than two columns."""
+        width = self.points.shape[1] // 2 * 2
+        return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
+
+    @cached_property
+    def turning(self) -> Turning:
+        """What goes round in the table."""
+        return find_rotations(self.points, self.seed)
+
+    @cached_property
+    def grid_model(self) -> GridModel:
+        """What a table of patches is made of."""
+        return fit_grid(self.values, *self.shape, self.rng(6), GRID_DRAWS)
+
+    @cached_property
+    def winding(self) -> Winding:
+        """Pairs of principal components that go round each other."""
+        return self.measured.get("winding") or winding(self.values)
+
+    @cached_property
+    def bridging(self) -> Bridging:
+        """How well gaps are predicted by smooth curves and by rotations."""
+        return self.measured.get("bridging") or bridging(self.values, model=self.turning.model)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of a grid."""
+        assert isinstance(self.layout, Grid)  # noqa: S101 - grids alone have these questions
+        return self.layout.height, self.layout.width
+
+    def rng(self, question: int) -> np.random.Generator:
+        """Return the source of randomness of one question."""
+        return np.random.default_rng([self.seed, question])
+
+
+def units(points: Floats) -> Floats:
+    """Give rows length 1 as seen from their spatial median, so that no few long rows decide."""
+    middle = np.zeros(points.shape[1])
+    for _ in range(4):  # Weiszfeld's iteration
+        weight = 1 / np.maximum(np.linalg.norm(points - middle, axis=1), 1e-6)
+        middle = weight @ points / weight.sum()
+    points = points - middle
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return np.asarray(points / np.where(norms > 1e-12, norms, 1.0))
+
+
+def chance_cosine(rows: Floats) -> float:
+    """Return the mean cosine of two different rows, which neighbours have in random order, too.
+
+    Parameters
+    ----------
+    rows
+        ``[n, d]``, of length 1, or 0 where they have no direction; two or more.
+    """
+    total = rows.sum(axis=0)
+    return float(total @ total - np.square(rows).sum()) / (len(rows) * (len(rows) - 1))
+
+
+def random_signs(count: int, rng: np.random.Generator) -> Floats:
+    """Draw the signs of so many steps: ``[WALKS, count]``; the first are all positive."""
+    signs = rng.choice([-1.0, 1.0], size=(WALKS, count))
+    signs[0] = 1.0
+    return np.asarray(signs)
+
+
+def signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Add steps up, the signs of each block of them drawn at random; first as they are."""
+    count = len(steps)
+    signs = random_signs(-(-count // block), rng)
+    each = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
+    walks = np.zeros((len(signs), count + 1, steps.shape[1]), dtype=np.float32)
+    np.cumsum(each[:, :, None] * steps.astype(np.float32), axis=1, out=walks[:, 1:])
+    return walks
+
+
+def view(values: Floats, *, seed: int = 0, layout: Layout | None = None, **known: Any) -> View:
+    """Prepare a table for questions.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``, finite; rows that are special already left out.
+    seed
+        Of all draws.
+    layout
+        Of the rows; a sequence where None.
+    known
+        Further fields of `View`.
+    """
+    points = np.asarray(values[:MAX_ROWS], dtype=np.float64)
+    points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
+    points = points - points.mean(axis=0)
+    size = float(np.sqrt(np.square(points).sum() / max(len(points), 1)))
+    if np.abs(points).max(initial=0.0) <= 1e-12 * max(len(points), 1):
+        points = np.zeros_like(points)
+    else:
+        points = points / size
+    return View(points, seed, values, layout=layout or Sequence(len(values)), **known)

@@ -1,0 +1,370 @@
+"""How close two tables are, position by position and whatever their basis and width.
+
+Linear CKA is Kornblith et al.'s (ICML 2019, section 3), debiased with the unbiased HSIC of Song et
+al. (JMLR 2012, theorem 5). Procrustes distance is that of shapes (Kendall 1984; Williams et al.
+2021 for representations), principal angles follow Björck & Golub (1973).
+
+Warning: without a smoothness null none of these is evidence. Two independent random walks have a
+CKA of 0.996, and one random walk resembles the sinusoid at 0.85.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+
+from posprobe.analyses.result import EPS, centred, centring_error
+from posprobe.analyses.tables.pca import PCA
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
+from posprobe.errors import InvalidTable
+from posprobe.schema import Count, Reasons, Share, limits
+from posprobe.tables import PositionTable
+
+#: Principal directions whose span is compared, where both tables have as many.
+SUBSPACE_RANK = 10
+#: Rounding of a singular value, as a share of the largest.
+ROUNDING = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class Cloud:
+    """A table as its comparisons see it: the centred positions up to rotation.
+
+    What costs time is computed on first use and kept, so that one cloud serves any number of
+    comparisons.
+
+    Parameters
+    ----------
+    points
+        ``[n, r]``: centred positions in any orthonormal basis and of any scale, which no distance
+        depends on; all zero for a constant table.
+    left, singular
+        ``[n, k]`` and ``[k]``: singular vectors in position space, and values, where they are
+        known, be it the leading ones alone; None computes them on first use.
+    """
+
+    points: Floats
+    left: Floats | None = None
+    singular: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @cached_property
+    def power(self) -> Floats:
+        """``[n]``: squared distance of each position from the mean, the Gram matrix's diagonal."""
+        return np.asarray(np.einsum("ij,ij->i", self.points, self.points))
+
+    @cached_property
+    def total(self) -> float:
+        """Variance of the table, summed over positions and dimensions; 0 where it is constant."""
+        return float(self.power.sum())
+
+    @cached_property
+    def gram(self) -> Floats:
+        """``[n, n]``: inner products of the centred positions."""
+        return self.points @ self.points.T
+
+    @cached_property
+    def squared_gram(self) -> float:
+        """Squared Frobenius norm of the Gram matrix."""
+        if self.singular is not None and len(self.singular) == self.points.shape[1]:
+            return float(np.square(np.square(self.singular)).sum())  # all are known
+        return inner(self, self)
+
+    @cached_property
+    def directions(self) -> tuple[Floats, Floats]:
+        """Left singular vectors ``[n, k]`` and singular values ``[k]``, falling."""
+        if self.left is not None and self.singular is not None:
+            return self.left, self.singular
+        left, singular, _ = np.linalg.svd(self.points, full_matrices=False)
+        return left, singular
+
+    @property
+    def has_gram(self) -> bool:
+        """Whether the Gram matrix is there already."""
+        return "gram" in self.__dict__
+
+    def times(self, columns: Floats) -> Floats:
+        """Return the Gram matrix times ``columns`` ``[n, c]``, without forming it."""
+        return self.points @ (self.points.T @ columns)
+
+
+#: What can be compared.
+Comparable: TypeAlias = "PositionTable | Positions | Array | Cloud"
+
+
+def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
+    """Prepare a table for comparisons.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. A cloud is returned as it is.
+    decomposition
+        The table's principal components, where they are known already: they save an SVD. Of the
+        leading ones alone, the points stay the table's own.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+    """
+    if isinstance(table, Cloud):
+        return table
+    left = singular = None
+    largest = 0.0
+    if decomposition is not None and not decomposition.undefined:
+        # Squares of the points must neither overflow nor vanish.
+        scores = decomposition.scores
+        largest = float(decomposition.singular_values[0])
+        scores = scores / largest
+        singular = decomposition.singular_values / largest
+        left = scores / np.maximum(singular, np.finfo(np.float64).tiny)
+        if decomposition.method == "exact":
+            return Cloud(scores, left, singular)
+    values = to_numpy(positions(table).values).astype(np.float64, copy=False)
+    points = values / (largest or float(np.abs(values).max()) or 1.0)
+    return Cloud(centred(points)[0], left, singular)
+
+
+def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
+    """Compute the linear centred kernel alignment of two tables of equal length.
+
+    ``||Xc' Yc||² / (||Xc' Xc|| ||Yc' Yc||)``, or with each term the unbiased estimate of the
+    Hilbert-Schmidt criterion, ``[tr KL + 1K1 1L1 / ((n-1)(n-2)) - 2/(n-2) 1KL1] / (n(n-3))`` with
+    zero diagonals. The biased form grows with the width: independent Gaussian tables of 512 x 384
+    reach 0.43, debiased 0. Smooth tables score high in both: two random walks reach 0.996.
+
+    Parameters
+    ----------
+    x, y
+        ``[n, d1]`` and ``[n, d2]``; row i of one belongs to row i of the other.
+    debiased
+        Use the unbiased estimate, which may fall below 0; needs four positions.
+
+    Raises
+    ------
+    InvalidTable
+        If the lengths differ, a table is not ``[n, d]`` and finite, or the number is undefined:
+        a table is constant, or all its positions are equally far apart.
+    """
+    value, why = _cka(*_pair(x, y), debiased=debiased)
+    if value is None:
+        raise InvalidTable(f"CKA is undefined: {why}.")
+    return value
+
+
+def procrustes(x: Comparable, y: Comparable) -> float:
+    """Compute the Procrustes distance of two tables of equal length.
+
+    ``sqrt(2 - 2 ||Xc' Yc||_*)`` with both centred and of unit Frobenius norm: how far apart they
+    remain under the best rotation, from 0 to sqrt(2). A metric on shapes, also between widths (the
+    narrower one gains zero columns, which change nothing). Below 1e-7 it is rounding.
+
+    Parameters
+    ----------
+    x, y
+        ``[n, d1]`` and ``[n, d2]``.
+
+    Raises
+    ------
+    InvalidTable
+        If the lengths differ, a table is not ``[n, d]`` and finite, or is constant.
+    """
+    a, b = _pair(x, y)
+    if a.total == 0 or b.total == 0:
+        raise InvalidTable("the Procrustes distance is undefined: all rows of a table are equal.")
+    cross = _compact(a).T @ _compact(b)
+    nuclear = np.linalg.svd(cross, compute_uv=False).sum() / np.sqrt(a.total * b.total)
+    return float(np.sqrt(max(2 - 2 * nuclear, 0.0)))
+
+
+def subspace_overlap(x: Comparable, y: Comparable, rank: int) -> float:
+    """Compute how much of their leading directions in position space two tables share.
+
+    ``||U' V||² / rank``, the mean squared cosine of the principal angles: 1 for the same span, and
+    about ``rank / (n - 1)`` for unrelated directions. The leading directions of any two smooth
+    tables are slow waves and overlap.
+
+    Raises
+    ------
+    InvalidTable
+        If the lengths differ, a table is not ``[n, d]`` and finite, or one of the tables has no
+        subspace of that rank: fewer components, or a tie between this one and the next.
+    """
+    a, b = _pair(x, y)
+    return float(np.square(_subspace(a, rank).T @ _subspace(b, rank)).sum() / rank)
+
+
+def shared_rank(x: Cloud, y: Cloud) -> int:
+    """Return the largest rank up to `SUBSPACE_RANK` at which both have a leading subspace; or 0."""
+    ranks = range(min(SUBSPACE_RANK, len(x.directions[1]), len(y.directions[1])), 0, -1)
+    return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """All distances of two tables.
+
+    Parameters
+    ----------
+    cka, cka_biased
+        Linear CKA, debiased and as first published.
+    procrustes
+        Distance of the shapes, from 0 to sqrt(2).
+    subspace_overlap
+        Shared part of the leading directions in position space.
+    subspace_rank
+        Number of directions compared.
+    undefined
+        Reason for each number that is None.
+    """
+
+    cka: Annotated[float | None, "Debiased."]
+    cka_biased: Share | None
+    procrustes: Annotated[float | None, limits(minimum=0, maximum=1.4142136)]
+    subspace_overlap: Share | None
+    subspace_rank: Annotated[Count, "Leading directions compared."]
+    undefined: Reasons
+
+
+def closeness(x: Comparable, y: Comparable) -> Closeness:
+    """Compute every distance of two tables of equal length; what is undefined is None.
+
+    Parameters
+    ----------
+    x, y
+        ``[n, d1]`` and ``[n, d2]``. Pass clouds where one table meets several others.
+
+    Raises
+    ------
+    InvalidTable
+        If the lengths differ, or a table is not ``[n, d]`` and finite.
+    """
+    a, b = _pair(x, y)
+    undefined = {}
+    debiased, why = _cka(a, b, debiased=True)
+    if debiased is None:
+        undefined["cka"] = why
+    biased, why = _cka(a, b, debiased=False)
+    if biased is None:
+        undefined["cka_biased"] = undefined["procrustes"] = undefined["subspace_overlap"] = why
+        return Closeness(None, None, None, None, 0, undefined)
+    shared = shared_rank(a, b)
+    if not shared:
+        undefined["subspace_overlap"] = "no leading directions stand apart from the next"
+    return Closeness(
+        cka=debiased,
+        cka_biased=biased,
+        procrustes=procrustes(a, b),
+        subspace_overlap=subspace_overlap(a, b, shared) if shared else None,
+        subspace_rank=shared,
+        undefined=undefined,
+    )
+
+
+def inner(x: Cloud, y: Cloud) -> float:
+    """Compute the inner product of two tables' Gram matrices, ``||Xc' Yc||²``.
+
+    Formed from the Gram matrices or from the cross product of the columns, whichever is cheaper.
+    """
+    width_x, width_y = x.points.shape[1], y.points.shape[1]
+    missing = (0 if x.has_gram else width_x) + (0 if y.has_gram else width_y)
+    if len(x) * (1 + missing) <= width_x * width_y:
+        return float(np.vdot(x.gram, y.gram))
+    return float(np.square(x.points.T @ y.points).sum())
+
+
+def unbiased(product: Any, x: Floats, y: Floats) -> Any:
+    """Turn inner products of centred Gram matrices into unbiased HSIC, times ``n (n - 3)``.
+
+    Centred Gram matrices have row sums of 0, so that without their diagonals ``x`` and ``y`` the
+    row sums are ``-x`` and ``-y``: the published sums reduce to the diagonals. Leading axes of
+    ``product``, ``x`` and ``y`` broadcast.
+    """
+    n = x.shape[-1]
+    diagonals = (x * y).sum(axis=-1)
+    sums = x.sum(axis=-1) * y.sum(axis=-1)
+    return product - diagonals * (1 + 2 / (n - 2)) + sums / ((n - 1) * (n - 2))
+
+
+def debiased_cka(
+    cross: float, squares: tuple[float, float], power: tuple[Floats, Floats], eps: float = EPS
+) -> float | None:
+    """Compute the debiased CKA of two tables from sums over their centred Gram matrices.
+
+    Parameters
+    ----------
+    cross
+        Inner product of the two matrices.
+    squares
+        Squared norm of each.
+    power
+        ``[n]``: diagonal of each; n at least 4.
+    eps
+        Relative error of the sums.
+
+    Returns
+    -------
+    float or None
+        None where, off the diagonal, nothing but rounding tells the positions of one apart.
+    """
+    own = [float(unbiased(each, p, p)) for each, p in zip(squares, power, strict=True)]
+    n = len(power[0])
+    if any(o <= centring_error(each, n, eps) for o, each in zip(own, squares, strict=True)):
+        return None
+    return float(unbiased(cross, *power)) / float(np.sqrt(own[0] * own[1]))
+
+
+def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
+    """Return the CKA, or why it is undefined."""
+    cross, own, other = inner(x, y), x.squared_gram, y.squared_gram
+    if not (own > 0 and other > 0):
+        return None, "all rows of a table are equal"
+    if not debiased:
+        return cross / float(np.sqrt(own * other)), ""
+    if len(x) < 4:
+        return None, "the debiased form needs four positions"
+    value = debiased_cka(cross, (own, other), (x.power, y.power))
+    return value, "" if value is not None else "all rows of a table are equally far apart"
+
+
+def _pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:
+    a = cloud(x)
+    b = a if y is x else cloud(y)
+    if len(a) != len(b):
+        shapes = [f"{c.points.shape[0]} x {c.points.shape[1]}" for c in (a, b)]
+        raise InvalidTable(
+            f"tables of {shapes[0]} and {shapes[1]} (positions x width) cannot be compared: they "
+            "need equally many positions. Cut both to a common length with --rows A:B; "
+            "a table is never resampled."
+        )
+    return a, b
+
+
+def _compact(x: Cloud) -> Floats:
+    """Return the points in a basis of at most n dimensions, which changes no inner product."""
+    if x.points.shape[1] <= len(x):
+        return x.points
+    _, triangle = np.linalg.qr(x.points.T)
+    return np.asarray(triangle.T)
+
+
+def _splits(x: Cloud, rank: int) -> bool:
+    """Whether the first ``rank`` directions are set apart from the rest of the table."""
+    singular = np.append(x.directions[1], 0.0)
+    return bool(singular[rank - 1] - singular[rank] > ROUNDING * singular[0] > 0)
+
+
+def _subspace(x: Cloud, rank: int) -> Floats:
+    left, singular = x.directions
+    if not 1 <= rank <= len(singular) or not _splits(x, rank):
+        raise InvalidTable(
+            f"a table of {x.points.shape[0]} x {x.points.shape[1]} has no leading subspace of rank "
+            f"{rank}: it varies in fewer directions, or that direction ties with the next."
+        )
+    return left[:, :rank]

@@ -1,0 +1,163 @@
+"""Which values of a series stand out from their neighbours, and from the tail of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.arrays import Floats
+
+#: Values on each side that a step, cosine or norm is compared with.
+WINDOW = 32
+#: Fewest such values; nearer to an end, only the other side is compared. A power of two.
+MIN_SIDE = 8
+#: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
+#: real series are heavier.
+FALSE_ALARM = 0.001
+#: The same for a tail as heavy as the table's own, the quantiles that set it, and of how many
+#: neighbouring values the largest is taken.
+TAIL_ALARM = 1e-4
+TAIL = (0.6, 0.9)
+RUN = 4
+#: Fewest such runs beyond the upper quantile: those of a short table's two ends must not set it.
+BEYOND = 3
+#: Chance that a tail as heavy as the table's own leaves such a gap below its largest few values;
+#: how many are looked at, and fewest runs of which the tail is known well enough.
+GAP_ALARM, LARGEST, GAP_RUNS = 1e-3, 3, 24
+#: Ratio to the usual value from which a departure matters at all.
+EXCESS = 1.25
+#: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
+EFFICIENCY = 0.37
+
+
+@dataclass(frozen=True)
+class Side:
+    """Level and robust deviation of the values before, or after, each value of a series."""
+
+    median: Floats
+    deviation: Floats
+    count: NDArray[np.int64]
+
+
+def stands_out(values: Floats) -> NDArray[np.bool_]:
+    """Where values exceed what is usual on each side that has enough of them.
+
+    Usual is the median of up to `WINDOW` values, exceeded by the factor `EXCESS` and by as many
+    robust deviations as noise reaches anywhere with probability `FALSE_ALARM`.
+
+    Parameters
+    ----------
+    values
+        ``[n]``; NaN is never out.
+
+    Returns
+    -------
+    ndarray
+        ``[n]``.
+    """
+    result = np.isfinite(values)
+    compared = np.zeros(len(values), dtype=bool)
+    for side in sides(values):
+        there = side.count >= MIN_SIDE
+        with np.errstate(invalid="ignore"):
+            above = (
+                values - side.median > deviations(side.count, len(values)) * side.deviation
+            ) & (values > EXCESS * side.median)
+        result &= above | ~there
+        compared |= there
+    return result & compared
+
+
+def beyond_tail(values: Floats, usual: Floats, *, gap: bool = False) -> NDArray[np.bool_]:
+    """Where the ratio of two series is outside what its own distribution makes likely.
+
+    Parameters
+    ----------
+    values, usual
+        ``[n]``, not negative.
+    gap
+        Whether values are outside, too, that a wide gap parts from all others.
+
+    Notes
+    -----
+    Of every `RUN` values the largest ratio is taken, since special rows are neighbours and would
+    count more than once. Two quantiles of their logarithms, `TAIL`, set a tail that falls like a
+    power of the ratio, whatever the largest tenth are. Of values with heavy tails some are always
+    far out, and belong to the rest all the same. In such a tail the gaps between the largest
+    logarithms are independent and exponential, the k-th of mean ``1 / k`` of the first's
+    (Renyi 1953).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(values) - np.log(usual)
+    kept = np.where(np.isfinite(ratio), ratio, -np.inf)
+    largest = np.maximum.reduceat(kept, np.arange(0, len(kept), RUN))
+    largest = np.sort(largest[np.isfinite(largest)])
+    if largest.size < 2:
+        return np.ones(len(values), dtype=bool)
+    lower, upper = TAIL
+    inner = max(min(upper, 1 - (BEYOND + 0.5) / largest.size), lower + 0.1)
+    start, *deep = np.quantile(largest, (lower, upper, inner))
+    ahead = np.log((1 - lower) / (1 - np.array([upper, inner])))
+    scale = float(((np.array(deep) - start) / ahead).min())
+    limit = start + scale * np.log(max((1 - lower) * largest.size / TAIL_ALARM, 1.0))
+    if gap and largest.size >= GAP_RUNS:
+        top = largest[: -LARGEST - 2 : -1]
+        wide = np.flatnonzero(
+            -np.diff(top) * np.arange(1, LARGEST + 1) > scale * np.log(LARGEST / GAP_ALARM)
+        )
+        if wide.size:
+            limit = min(limit, float(top[wide[-1] : wide[-1] + 2].mean()))
+    return np.asarray((ratio > limit) | np.isposinf(ratio))
+
+
+def usual_values(values: Floats) -> Floats:
+    """Return the larger of the medians before and after, or the one that there is."""
+    before, after = sides(values)
+    return np.asarray(np.fmax(before.median, after.median))
+
+
+def sides(values: Floats) -> tuple[Side, Side]:
+    """Describe up to `WINDOW` values before and after each; NaN below `MIN_SIDE` of them."""
+    nothing = np.full(WINDOW, np.nan)
+    padded = np.concatenate([nothing, values, nothing])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
+    return _side(windows[: len(values)]), _side(windows[WINDOW + 1 :])
+
+
+def _side(windows: Floats) -> Side:
+    count = np.isfinite(windows).sum(axis=1)
+    median = _quantiles(windows, count, 0.5)
+    spread = 1.4826 * _quantiles(np.abs(windows - median[:, None]), count, 0.5)
+    # Where a few columns dominate, steps have a long tail upwards that the middle half hides.
+    upwards = 1.4826 * (_quantiles(windows, count, 0.75) - median)
+    return Side(median, np.fmax(spread, upwards), count)
+
+
+def _quantiles(windows: Floats, count: NDArray[np.int64], share: float) -> Floats:
+    """Return a quantile of each row's ``count`` finite values; NaN below `MIN_SIDE` of them."""
+    ordered = np.sort(windows, axis=1)  # NaN comes last
+    row = np.arange(len(windows))
+    place = np.maximum(count - 1, 0) * share
+    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
+    value = ordered[row, low] + (place - low) * (ordered[row, high] - ordered[row, low])
+    return np.asarray(np.where(count >= MIN_SIDE, value, np.nan))
+
+
+def level_of(values: Floats) -> tuple[float, float]:
+    """Return median and robust standard deviation; NaN below `MIN_SIDE` values."""
+    finite = values[np.isfinite(values)]
+    if len(finite) < MIN_SIDE:
+        return np.nan, np.nan
+    median = np.median(finite)
+    return float(median), float(1.4826 * np.median(np.abs(finite - median)))
+
+
+def deviations(count: NDArray[np.integer[Any]], tests: int) -> Floats:
+    """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
+    from scipy.special import stdtrit
+
+    found = -stdtrit(EFFICIENCY * np.maximum(count, 1), FALSE_ALARM / tests)
+    return np.asarray(found, dtype=np.float64)

@@ -1,0 +1,724 @@
+"""Probes: whether a linear model can read a row's position, or which of two rows comes first.
+
+Two pairs stand side by side. The published pair measures how well rows can be interpolated from
+their neighbours, see `posprobe.analyses.tables.probes`. The sound pair holds out whole blocks of
+positions, or positions that no training pair contains, see `posprobe.analyses.tables.probes`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, As, Part, Result, centred
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
+from posprobe.errors import InvalidTable
+from posprobe.layouts import Grid
+from posprobe.schema import Count, Natural, Reasons, Share, Size
+from posprobe.tables import PositionTable
+
+#: Fewer rows leave folds of a handful, whose errors mean nothing.
+MIN_ROWS = 32
+FOLDS = 5
+#: Steps that the published code grants the optimiser.
+MAX_ITERATIONS = 1000
+#: Magnitudes between which the single precision of the published code neither over- nor underflows.
+RANGE = (1e-12, 1e12)
+
+
+def why_not_probed(given: Positions) -> str:
+    """Return why a table cannot be probed, or nothing."""
+    n = given.values.shape[0]
+    if isinstance(given.layout, Grid):
+        return "positions lie on a grid: their number in raster order is no place on a line"
+    if n < MIN_ROWS:
+        return f"fewer than {MIN_ROWS} positions"
+    values = to_numpy(given.values)
+    largest = np.abs(values).max()
+    if not centred(values)[0].any():
+        return "all rows are equal"
+    if not RANGE[0] <= largest <= RANGE[1]:
+        return f"the largest value is {largest:.1e}, beyond what single precision can work with"
+    return ""
+
+
+def checked(table: PositionTable | Positions | Array) -> Positions:
+    """Return a table as positions, or raise `InvalidTable` where it cannot be probed."""
+    given = positions(table)
+    why = why_not_probed(given)
+    if why:
+        raise InvalidTable(
+            f"this table of {given.values.shape[0]} rows cannot be probed for position: {why}."
+        )
+    return given
+
+
+def check_seeds(seeds: int) -> None:
+    """Raise ValueError unless there is a seed."""
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds}: at least one is needed")
+
+
+def generators(seed: int, seeds: int) -> list[np.random.Generator]:
+    """Return independent generators; the first ones are the same for any number of them."""
+    return np.random.default_rng(seed).spawn(seeds)
+
+
+@contextmanager
+def counted_failures() -> Iterator[list[str]]:
+    """Collect the optimiser's convergence warnings, so that the result can state them."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    failures: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        yield failures
+    for warning in caught:
+        if issubclass(warning.category, ConvergenceWarning):
+            failures.append(str(warning.message))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+
+
+def spread(values: Floats) -> float | None:
+    """Return the standard deviation over seeds; None for a single one."""
+    return float(values.std(ddof=1)) if len(values) > 1 else None
+
+
+#: Rows that Wang & Chen's code keeps of a longer table (they cut GPT-2's 1024).
+PUBLISHED_ROWS = 512
+#: Seeds for which the chance level of the published order probe is measured.
+CHANCE_SEEDS = 3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PublishedProbe(Result):
+    """A probe of Wang & Chen 2020 as coded, over several seeds: theirs is one unseeded run.
+
+    Parameters
+    ----------
+    errors
+        ``[seeds]``: mean absolute error in positions, or share of pairs put in the wrong order;
+        each the mean over five folds.
+    chance
+        Of a position, what always answering the mean training position gives, in positions. Of the
+        order, what the same probe gives on the same rows in random order, mean over the first
+        `CHANCE_SEEDS`. It lies below one half, since positions recur in training and test pairs.
+    rows
+        How many rows took part, counted from the table's first.
+    """
+
+    why: ClassVar[str] = "a single seed"
+
+    errors: Floats
+    chance: Size
+    rows: Natural
+    folds: Literal["random"] = "random"
+    undefined: Annotated[str, As(Reasons)] = ""
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return float(self.errors.mean())
+
+    @property
+    def sd(self) -> Annotated[Size | None, "Over seeds."]:
+        """Standard deviation over seeds; None for a single one."""
+        return spread(self.errors)
+
+    @property
+    def min(self) -> Annotated[Size, ""]:
+        """Of all seeds."""
+        return float(self.errors.min())
+
+    @property
+    def max(self) -> Annotated[Size, ""]:
+        """Of all seeds."""
+        return float(self.errors.max())
+
+    @property
+    def seeds(self) -> Annotated[Natural, ""]:
+        """How many there were."""
+        return len(self.errors)
+
+
+class PublishedAbsolute(PublishedProbe):
+    """Of position."""
+
+    @property
+    def mae(self) -> Annotated[Size, Number("absolute, as Wang & Chen", "mean error in positions")]:
+        """Mean over seeds."""
+        return self.mean
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PublishedOrder(PublishedProbe):
+    """Of the order of two rows.
+
+    Parameters
+    ----------
+    not_converged
+        Fits out of ``5 * seeds`` that the optimiser ended before it converged.
+    """
+
+    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."] = 0
+
+    @property
+    def error(
+        self,
+    ) -> Annotated[Share, Number("order, as Wang & Chen", "share of pairs in the wrong order")]:
+        """Mean over seeds."""
+        return self.mean
+
+    @property
+    def pairs(self) -> Annotated[Natural, ""]:
+        """The code draws as many as there are rows."""
+        return self.rows
+
+
+def absolute_probe_published(
+    table: PositionTable | Positions | Array,
+    *,
+    rows: int | None = PUBLISHED_ROWS,
+    seeds: int = 10,
+    seed: int = 0,
+) -> PublishedAbsolute:
+    """Regress position on rows exactly as Wang & Chen 2020 did for their table 1.
+
+    Rows in random order, five folds, least squares without penalty in single precision, rounded
+    predictions, mean absolute error averaged over folds. Where a row is wider than the training
+    rows are many, the fit is a minimum-norm interpolator. Not a measure of positional encoding: it
+    is near zero for any smooth table, a random walk included; see
+    `posprobe.analyses.tables.probes.absolute_probe`.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. A `PositionTable` holds positions only, while the published number for RoBERTa
+        comes from all 514 stored rows, both padding rows included. To repeat that, load the tensor
+        by name, which keeps every row, and say how many:
+        ``absolute_probe_published(load(reference, tensor=name), rows=514)``.
+    rows
+        Keep only so many rows from the first; None keeps all.
+    seeds
+        Repetitions with another random order.
+    seed
+        Of the sequence of random orders; the first ones are the same for any ``seeds``.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite, or the probe is undefined.
+    ValueError
+        If ``seeds`` is not positive.
+
+    References
+    ----------
+    Wang & Chen 2020, table 1, and the released ``absolute.py``.
+    """
+    values = _single(table, rows, seeds)
+    runs = [_published_absolute(values, rng) for rng in generators(seed, seeds)]
+    return PublishedAbsolute(
+        errors=np.array([error for error, _ in runs]),
+        chance=float(np.mean([chance for _, chance in runs])),
+        rows=len(values),
+    )
+
+
+def order_probe_published(
+    table: PositionTable | Positions | Array, *, seeds: int = 10, seed: int = 0
+) -> PublishedOrder:
+    """Classify which row comes first exactly as Wang & Chen 2020 did for their table 2.
+
+    As many ordered pairs as rows, drawn out of all, a row paired with itself included; the
+    feature is both rows side by side as stored, the label whether the second comes later; logistic
+    regression with its default penalty, five stratified folds. Positions recur in training and
+    test pairs, so that chance is measured; the penalty depends on the scale of the table; and so
+    few pairs make the number swing with the seed.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``, cut to the first `PUBLISHED_ROWS` rows. The published number for RoBERTa comes
+        from rows 0 to 511 as stored, both padding rows included: load the tensor by name, which
+        keeps every row, to repeat that.
+    seeds, seed
+        As in `absolute_probe_published`.
+
+    Raises
+    ------
+    InvalidTable, ValueError
+        As in `absolute_probe_published`.
+
+    References
+    ----------
+    Wang & Chen 2020, table 2, and the released ``relative.py``.
+    """
+    values = _single(table, PUBLISHED_ROWS, seeds)
+    rngs = generators(seed, seeds)
+    runs = [_published_order(values, rng) for rng in rngs]
+    chances = [
+        _published_order(values[rng.permutation(len(values))], rng)[0]
+        for rng in rngs[:CHANCE_SEEDS]
+    ]
+    return PublishedOrder(
+        errors=np.array([error for error, _ in runs]),
+        chance=float(np.mean(chances)),
+        rows=len(values),
+        not_converged=sum(failed for _, failed in runs),
+    )
+
+
+def _single(
+    table: PositionTable | Positions | Array, rows: int | None, seeds: int
+) -> NDArray[np.float32]:
+    """Return the first rows in the precision in which the published code had them."""
+    check_seeds(seeds)
+    given = positions(table)
+    cut = given if isinstance(given.layout, Grid) else positions(given.values[:rows])
+    return to_numpy(checked(cut).values).astype(np.float32)
+
+
+def _published_absolute(
+    values: NDArray[np.float32], rng: np.random.Generator
+) -> tuple[float, float]:
+    from sklearn.linear_model import LinearRegression
+    from sklearn.model_selection import KFold
+
+    target = rng.permutation(len(values))
+    rows = values[target]
+    errors, chances = [], []
+    for train, test in KFold(FOLDS).split(rows):
+        model = LinearRegression().fit(rows[train], target[train])
+        errors.append(np.abs(np.round(model.predict(rows[test])) - target[test]).mean())
+        chances.append(np.abs(target[train].mean() - target[test]).mean())
+    return float(np.mean(errors)), float(np.mean(chances))
+
+
+def _published_order(values: NDArray[np.float32], rng: np.random.Generator) -> tuple[float, int]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+
+    n = len(values)
+    first, second = np.divmod(rng.permutation(n * n)[:n], n)
+    rows = np.hstack((values[first], values[second]))
+    later = second > first
+    errors = []
+    with counted_failures() as failures:
+        for train, test in StratifiedKFold(FOLDS).split(rows, later):
+            model = LogisticRegression(max_iter=MAX_ITERATIONS).fit(rows[train], later[train])
+            errors.append((model.predict(rows[test]) != later[test]).mean())
+    return float(np.mean(errors)), len(failures)
+
+
+#: Ridge penalty of the sound absolute probe, for rows whose mean square norm is 1.
+ALPHA = 1e-3
+#: Inverse penalty of the sound order probe, for the same rows.
+INVERSE_PENALTY = 10.0
+#: Training pairs that the sound order probe draws per fold where there are more.
+PAIRS = 2048
+
+Standardize: TypeAlias = Literal["table", "columns"]
+
+_Rows: TypeAlias = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AbsoluteProbe(Result):
+    """Ridge regression of position on rows, whole blocks of neighbouring positions held out.
+
+    Parameters
+    ----------
+    predicted
+        ``[n]``: each position as predicted by a probe that never saw its block, counted from the
+        table's first row.
+    shuffled
+        ``[n]``: the same probe with folds drawn at random, which is what the published folds
+        measure.
+    mae
+        Mean absolute error of ``predicted``, in positions.
+    interpolation
+        The same over the inner blocks, which have training rows on both sides.
+    extrapolation
+        The same over the first and the last block.
+    mae_shuffled
+        Mean absolute error of ``shuffled``.
+    chance, chance_interpolation, chance_extrapolation, chance_shuffled
+        What always answering the mean training position gives on the same folds.
+    standardize
+        How rows were scaled, see `absolute_probe`.
+    start
+        Position of the first row.
+    """
+
+    figures: ClassVar[str] = "fits.plot_probes"
+
+    predicted: Floats
+    shuffled: Annotated[
+        Floats, As(Size, lambda probe: probe.mae_shuffled), "With folds drawn at random."
+    ]
+    mae: Annotated[Size, Number("absolute, blocks held out", "mean error in positions")]
+    interpolation: Annotated[Size, "Over the inner blocks."]
+    extrapolation: Annotated[Size, "Over the first and the last block."]
+    mae_shuffled: Annotated[float, HIDDEN]
+    chance: Annotated[
+        Size, Number("its chance level", "error of always answering the mean training position")
+    ]
+    chance_interpolation: Size
+    chance_extrapolation: Size
+    chance_shuffled: Size
+    standardize: Standardize
+    start: Annotated[int, HIDDEN] = 0
+    folds: str = f"{FOLDS} contiguous blocks"
+    alpha: float = ALPHA
+
+    @property
+    def rows(self) -> Annotated[Natural, ""]:
+        """How many rows took part."""
+        return len(self.predicted)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OrderProbe(Result):
+    """Logistic regression of order on two rows, no position of a test pair seen in training.
+
+    Parameters
+    ----------
+    errors
+        ``[seeds]``: share of all pairs of held-out positions put in the wrong order, the held-out
+        positions being scattered over the table; equal scores count as half wrong.
+    blocked
+        ``[seeds]``: the same where each fold holds out a block of neighbouring positions.
+    chance
+        ``[seeds]``: ``errors`` of the same rows in random order.
+    rows
+        How many rows took part.
+    training_pairs
+        Per fold, the fewest of any fold: all there are, or `PAIRS`.
+    not_converged
+        Fits out of ``5 * seeds`` each that the optimiser ended before it converged; those on rows
+        in random order do not count.
+    standardize
+        How rows were scaled, see `absolute_probe`.
+    """
+
+    why: ClassVar[str] = "a single seed"
+
+    errors: Floats
+    blocked: Annotated[
+        Floats,
+        As(Share, lambda probe: probe.blocked.mean()),
+        "With blocks of neighbouring positions held out.",
+    ]
+    chance: Annotated[
+        Floats,
+        As(Share, lambda probe: probe.chance.mean()),
+        Number("order, chance level", "of the same rows in random order"),
+    ]
+    rows: Natural
+    training_pairs: Annotated[Natural, "Per fold."]
+    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."]
+    standardize: Standardize
+    folds: str = f"{FOLDS} sets of positions"
+    inverse_penalty: float = INVERSE_PENALTY
+    undefined: Annotated[str, As(Reasons)] = ""
+
+    @property
+    def error(
+        self,
+    ) -> Annotated[Share, Number("order, positions held out", "share of pairs in the wrong order")]:
+        """Mean over seeds."""
+        return float(self.errors.mean())
+
+    @property
+    def sd(self) -> Annotated[Size | None, ""]:
+        """Of ``errors``."""
+        return spread(self.errors)
+
+    @property
+    def blocked_sd(self) -> Annotated[Size | None, ""]:
+        """Of ``blocked``."""
+        return spread(self.blocked)
+
+    @property
+    def chance_sd(self) -> Annotated[Size | None, ""]:
+        """Of ``chance``."""
+        return spread(self.chance)
+
+    @property
+    def seeds(self) -> Annotated[Natural, ""]:
+        """How many there were."""
+        return len(self.errors)
+
+
+def absolute_probe(
+    table: PositionTable | Positions | Array,
+    *,
+    standardize: Standardize = "table",
+    seed: int = 0,
+) -> AbsoluteProbe:
+    """Regress position on rows with whole blocks of positions held out.
+
+    Ridge regression with the declared penalty `ALPHA`, five contiguous blocks. The inner blocks
+    show whether a linear map bridges a gap in the table, the outer ones whether it carries on past
+    the end; random folds show neither. A small error says that *some* direction of the table grows
+    with position, not that the model uses it.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``, all rows.
+    standardize
+        ``"table"`` subtracts the mean training row and divides all columns by one number, so that
+        training rows have mean square norm 1: the result does not change when the table is
+        rotated, scaled or widened with empty columns. ``"columns"`` divides each column by its own
+        deviation, which amplifies columns that barely move and changes under rotation.
+    seed
+        Of the random folds that are shown for comparison.
+
+    Raises
+    ------
+    InvalidTable
+        As in `absolute_probe_published`.
+    ValueError
+        If ``standardize`` is unknown.
+    """
+    values, start = _double(table, standardize)
+    n = len(values)
+    blocks = np.array_split(np.arange(n), FOLDS)
+    scattered = np.array_split(np.random.default_rng(seed).permutation(n), FOLDS)
+    predicted, mean = _ridge(values, blocks, standardize)
+    shuffled, mean_shuffled = _ridge(values, scattered, standardize)
+    inner, outer = np.concatenate(blocks[1:-1]), np.concatenate([blocks[0], blocks[-1]])
+    return AbsoluteProbe(
+        predicted=predicted,
+        shuffled=shuffled,
+        mae=_distance(predicted),
+        interpolation=_distance(predicted, inner),
+        extrapolation=_distance(predicted, outer),
+        mae_shuffled=_distance(shuffled),
+        chance=_distance(mean),
+        chance_interpolation=_distance(mean, inner),
+        chance_extrapolation=_distance(mean, outer),
+        chance_shuffled=_distance(mean_shuffled),
+        standardize=standardize,
+        start=start,
+    )
+
+
+def order_probe(
+    table: PositionTable | Positions | Array,
+    *,
+    seeds: int = 3,
+    seed: int = 0,
+) -> OrderProbe:
+    """Classify which of two rows comes first, for positions that training never saw.
+
+    Positions, not pairs, are divided into five folds. Training takes all pairs of the other
+    positions, or `PAIRS` drawn at random; every pair of held-out positions is a test. Trained on
+    the difference of two rows without intercept, which is what both rows side by side come to
+    when each pair is there in both orders. Held-out positions scattered over the table still have
+    neighbours in training, so a random walk does well; blocks have none.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``, all rows.
+    seeds
+        Repetitions with other folds and pairs, and another random order for the chance level.
+    seed
+        Of all of them.
+
+    Raises
+    ------
+    InvalidTable, ValueError
+        As in `absolute_probe`, and if ``seeds`` is not positive.
+    """
+    check_seeds(seeds)
+    values, _ = _double(table, "table")
+    n = len(values)
+    errors, blocked, chance = np.empty(seeds), np.empty(seeds), np.empty(seeds)
+    failures = 0
+    for run, rng in enumerate(generators(seed, seeds)):
+        scattered = np.array_split(rng.permutation(n), FOLDS)
+        errors[run], failed = _disjoint_order(values, scattered, rng)
+        failures += failed
+        blocks = np.array_split(np.arange(n), FOLDS)
+        blocked[run], failed = _disjoint_order(values, blocks, rng)
+        failures += failed
+        mixed = values[rng.permutation(n)]
+        chance[run], _ = _disjoint_order(mixed, scattered, rng)
+    fewest = n - -(-n // FOLDS)
+    pairs = min(PAIRS, fewest * (fewest - 1) // 2)
+    return OrderProbe(errors, blocked, chance, n, pairs, failures, "table")
+
+
+def _double(
+    table: PositionTable | Positions | Array, standardize: Standardize
+) -> tuple[Floats, int]:
+    if standardize not in ("table", "columns"):
+        raise ValueError(f"no such scaling: standardize={standardize!r}")
+    given = checked(table)
+    return to_numpy(given.values).astype(np.float64), given.start
+
+
+def _ridge(
+    values: Floats, folds: Sequence[_Rows], standardize: Standardize
+) -> tuple[Floats, Floats]:
+    """Predict every position from the other folds: by ridge regression, and by their mean."""
+    from sklearn.linear_model import Ridge
+
+    n = len(values)
+    predicted, mean = np.empty(n), np.empty(n)
+    for held, train in _splits(n, folds):
+        rows = _standardized(values, train, standardize)
+        model = Ridge(alpha=ALPHA).fit(rows[train], train)
+        predicted[held] = model.predict(rows[held])
+        mean[held] = train.mean()
+    return predicted, mean
+
+
+def _disjoint_order(
+    values: Floats, folds: Sequence[_Rows], rng: np.random.Generator
+) -> tuple[float, int]:
+    from sklearn.linear_model import LogisticRegression
+
+    errors = []
+    with counted_failures() as failures:
+        for held, train in _splits(len(values), folds):
+            # Single precision halves the cost and is far finer than the optimiser's tolerance.
+            rows = _standardized(values, train, "table").astype(np.float32)
+            first, second = _training_pairs(train, rng)
+            model = LogisticRegression(
+                C=INVERSE_PENALTY, fit_intercept=False, max_iter=MAX_ITERATIONS
+            )
+            model.fit(rows[second] - rows[first], second > first)
+            errors.append(_disorder(rows[held] @ model.coef_[0]))
+    return float(np.mean(errors)), len(failures)
+
+
+def _splits(n: int, folds: Iterable[_Rows]) -> Iterator[tuple[_Rows, _Rows]]:
+    """Yield the held-out and the training rows of each fold, both in order."""
+    for fold in folds:
+        yield np.sort(fold), np.setdiff1d(np.arange(n), fold)
+
+
+def _standardized(values: Floats, train: _Rows, standardize: Standardize) -> Floats:
+    """Centre on the training rows and scale so that their mean square norm is 1."""
+    scaled: Floats = values / np.abs(values).max()
+    scaled -= scaled[train].mean(axis=0)
+    if standardize == "columns":
+        deviation = np.sqrt((scaled[train] ** 2).mean(axis=0))
+        # A column that is constant in training but for rounding says nothing about test rows.
+        moves = deviation > 1e-12
+        scaled = np.where(moves, scaled / np.where(moves, deviation, 1.0), 0.0)
+    norm = np.sqrt((scaled[train] ** 2).sum(axis=1).mean())
+    return scaled / norm if norm > 1e-12 else np.zeros_like(scaled)
+
+
+def _training_pairs(train: _Rows, rng: np.random.Generator) -> tuple[_Rows, _Rows]:
+    m = len(train)
+    if m * (m - 1) // 2 <= PAIRS:
+        first, second = np.triu_indices(m, 1)
+    else:
+        first = rng.integers(m, size=PAIRS)
+        # Never the same row twice.
+        second = (first + rng.integers(1, m, size=PAIRS)) % m
+    # Which of the two stands first decides the label, so both labels must occur.
+    turned = rng.random(len(first)) < 0.5
+    return train[np.where(turned, second, first)], train[np.where(turned, first, second)]
+
+
+def _disorder(scores: NDArray[np.floating[Any]]) -> float:
+    """Share of pairs whose later row has the lower score; equal scores count half."""
+    earlier, later = np.triu_indices(len(scores), 1)
+    rise = scores[later] - scores[earlier]
+    return float((rise < 0).mean() + 0.5 * (rise == 0).mean())
+
+
+def _distance(predicted: Floats, rows: _Rows | slice = slice(None)) -> float:
+    return float(np.abs(predicted - np.arange(len(predicted)))[rows].mean())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Probes(Result):
+    """Both probes, as published and sound.
+
+    Parameters
+    ----------
+    absolute_published, order_published
+        As Wang & Chen 2020 coded them; None where undefined.
+    absolute_blocked, order_disjoint
+        With positions held out that training never saw; None where undefined.
+    undefined
+        Reason why there are no probes, or empty.
+    """
+
+    figures: ClassVar[str] = "fits.plot_probes"
+
+    absolute_published: Annotated[PublishedAbsolute | None, Part()] = None
+    absolute_blocked: Annotated[AbsoluteProbe | None, Part()] = None
+    order_published: Annotated[PublishedOrder | None, Part()] = None
+    order_disjoint: Annotated[OrderProbe | None, Part()] = None
+    undefined: Annotated[str, As(Reasons)] = ""
+
+
+def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: int = 10) -> Probes:
+    """Run both probes, as published and sound.
+
+    A published number close to zero shows that rows can be interpolated, not that the table encodes
+    position: read it beside the sound one and its chance level.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. The published pair takes its first `PUBLISHED_ROWS` rows, the sound pair all.
+    seed
+        Of every random draw.
+    seeds
+        Repetitions of the published pair; the sound order probe takes a third as many.
+
+    Returns
+    -------
+    Probes
+        Undefined, with the reason, for a grid, for fewer than `MIN_ROWS` rows and for a table whose
+        rows are all equal or too large or small for single precision.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+    ValueError
+        If ``seeds`` is not positive.
+
+    Examples
+    --------
+    A table that is too short for held-out positions says so:
+
+    >>> import posprobe as pp
+    >>> pp.analyses.probes(pp.sinusoidal(8, 4)).undefined
+    'fewer than 32 positions'
+    """
+    given = positions(table)
+    check_seeds(seeds)
+    why = why_not_probed(given)
+    if why:
+        return Probes(undefined=why)
+    # Many small fits lose up to a factor of ten to threads that wait for each other.
+    with threadpool_limits(1, "blas"):
+        return Probes(
+            absolute_published=absolute_probe_published(given, seeds=seeds, seed=seed),
+            absolute_blocked=absolute_probe(given, seed=seed),
+            order_published=order_probe_published(given, seeds=seeds, seed=seed),
+            order_disjoint=order_probe(given, seeds=max(1, seeds // 3), seed=seed),
+        )

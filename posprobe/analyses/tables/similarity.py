@@ -1,0 +1,744 @@
+"""Position-wise cosine similarity and what depends on the offset alone.
+
+The matrix is figure 1 of Wang & Chen (EMNLP 2020); the three properties read off it are those of
+Wang et al. (ICLR 2021). A sequence is treated as a grid of height 1, so that both layouts share one
+definition: the offset of two positions is their displacement ``(rows, columns)``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from threading import local
+from types import ModuleType
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.facts import Number
+from posprobe.analyses.linear import fast_length, total_power, transforms
+from posprobe.analyses.result import HIDDEN, Part, Result, Stored, centred, centring_error
+from posprobe.arrays import Array, Positions, in_parallel, positions, to_numpy
+from posprobe.errors import InvalidTable
+from posprobe.layouts import Layout, Sequence
+from posprobe.schema import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
+from posprobe.tables import PositionTable
+
+#: Offsets looked at by the monotone fraction.
+WINDOW = 64
+#: Side of a pooled matrix, in blocks.
+POOLED_SIDE = 1024
+#: Positions of a line whose neighbourhoods are multiplied at a time.
+_LINE = 128
+#: Columns of a line that are transformed at a time.
+_TOGETHER = 16
+#: Numbers of a grid that are transformed at a time.
+_TRANSFORMED = 2**18
+#: Rows whose lengths are measured at a time.
+_MEASURED = 4096
+
+
+def unit_rows(values: Array, xp: ModuleType, *, centered: bool) -> tuple[Array, Array]:
+    """Scale rows to length 1.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``.
+    centered
+        Whether the mean row is subtracted first.
+
+    Returns
+    -------
+    tuple
+        ``[n, d]``, zeros for a row without direction, and ``[n]``: which rows have one.
+    """
+    units, error = centred(values, xp) if centered else (xp.asarray(values, copy=True), 0.0)
+    return units, scale_rows(units, error, xp)
+
+
+def scale_rows(rows: Array, error: float, xp: ModuleType) -> Array:
+    """Scale rows to length 1 in place, or to 0 where entries below ``error`` leave no direction.
+
+    A second array of this size would be a quarter of all memory that is needed.
+
+    Returns
+    -------
+    Array
+        ``[n]``: which rows have a direction.
+    """
+    blocks = range(0, len(rows), _MEASURED)
+    length = xp.concat([xp.linalg.vector_norm(rows[i : i + _MEASURED], axis=1) for i in blocks])
+    there = length > error * rows.shape[1] ** 0.5
+    rows /= xp.where(there, length, 1.0)[:, None]
+    rows *= xp.astype(there, rows.dtype)[:, None]
+    return there
+
+
+def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
+    """Sum the inner products of rows over the pairs at each displacement.
+
+    Parameters
+    ----------
+    rows
+        ``[n, c]``, row by row of a grid.
+    height, width
+        Of the grid; a sequence has height 1.
+
+    Returns
+    -------
+    NDArray
+        ``[2h - 1, 2w - 1]``, no displacement in the middle.
+    """
+    # Twice the size, so that nothing wraps around.
+    sizes = tuple(fast_length(2 * side - 1) for side in (height, width))
+    on_line = xp is np and min(height, width) == 1
+    columns = _TOGETHER if on_line else max(1, _TRANSFORMED // len(rows))
+    fft = transforms(len(rows)) if xp is np else xp.fft
+
+    def power(first: int) -> Array:
+        if on_line:
+            whole = total_power(np.ascontiguousarray(rows[:, first : first + columns]), max(sizes))
+            return whole[: sizes[1] // 2 + 1] if height == 1 else whole[:, None]
+        maps = xp.reshape(rows[:, first : first + columns], (height, width, -1))
+        waves = fft.rfftn(maps, s=sizes, axes=(0, 1))
+        real, imag = xp.real(waves), xp.imag(waves)
+        return xp.sum(real * real + imag * imag, axis=-1)
+
+    total = np.zeros((sizes[0], sizes[1] // 2 + 1))
+    for part in in_parallel(power, range(0, rows.shape[1], columns), xp):
+        total += to_numpy(part)
+    around = np.fft.irfftn(total, s=sizes, axes=(0, 1))
+    down, right = (np.arange(1 - side, side) for side in (height, width))
+    return np.asarray(around[np.ix_(down, right)])
+
+
+def sum_of_squares(rows: Array) -> float:
+    """Return the sum of the squared inner products of all pairs of rows, each with itself too."""
+    thin = rows if rows.shape[1] <= rows.shape[0] else rows.T
+    gram = to_numpy(thin.T @ thin).astype(np.float64, copy=False)
+    return float(np.vdot(gram, gram))
+
+
+def falling_share(
+    units: Array, there: Array, height: int, width: int, xp: ModuleType
+) -> float | None:
+    """Return the share of falling steps of the cosine, to the right and, on a grid, downwards.
+
+    Parameters
+    ----------
+    units, there
+        As `unit_rows` gives them.
+    height, width
+        Of the grid; a sequence has height 1.
+    """
+    cells, known = xp.reshape(units, (height, width, -1)), xp.reshape(there, (height, width))
+    lines = [(cells[row], known[row]) for row in range(height)]
+    if height > 1:
+        lines += [(cells[:, column], known[:, column]) for column in range(width)]
+
+    def count(part: tuple[int, int]) -> tuple[int, int]:
+        profiles = _profiles(*lines[part[0]], part[1], xp)
+        change = profiles[:, 1:] - profiles[:, :-1]
+        # Rounding can order equal cosines either way; a fall must exceed it.
+        chosen = change < -1e-12, ~xp.isnan(change)
+        falling, steps = (int(xp.sum(xp.astype(which, xp.int64))) for which in chosen)
+        return falling, steps
+
+    parts = [
+        (number, first)
+        for number, (line, _) in enumerate(lines)
+        for first in range(0, len(line) - _window(line) if _window(line) else 0, _LINE)
+    ]
+    counts = list(in_parallel(count, parts, xp))
+    falling, steps = (sum(each[which] for each in counts) for which in (0, 1))
+    return falling / steps if steps else None
+
+
+def _window(line: Array) -> int:
+    return min(WINDOW, len(line) // 2)
+
+
+def _profiles(line: Array, defined: Array, first: int, xp: ModuleType) -> Array:
+    """Return cosines of positions from ``first`` on with those after them: ``[k, window + 1]``.
+
+    Every position that has the whole window takes part. Undefined cosines are NaN.
+    """
+    window = _window(line)
+    count = min(_LINE, len(line) - window - first)
+    near = slice(first, first + count + window)
+    rows = xp.where(defined[near][:, None], line[near], xp.nan)
+    # Rounding must not order cosines that are equal to 1.
+    edge = 1 - 32 * float(xp.finfo(rows.dtype).eps)
+    product = xp.clip(xp.matmul(rows[:count], rows.T), -edge, edge)
+    # Read with rows one element longer, each begins at its own position.
+    empty = xp.zeros((count,), dtype=product.dtype, device=product.device)
+    flat = xp.concat([xp.reshape(product, (-1,)), empty])
+    return xp.reshape(flat, (count, count + window + 1))[:, : window + 1]
+
+
+def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[NDArray[np.float64], int]:
+    """Average the cosines in blocks so that at most `POOLED_SIDE` are left along a side.
+
+    Parameters
+    ----------
+    units, there
+        As `unit_rows` gives them.
+
+    Returns
+    -------
+    tuple
+        ``[m, m]``, NaN where no pair of a block has directions, and the side of a block in
+        positions; the last block of a side may be shorter.
+    """
+    n = len(units)
+    block = -(-n // POOLED_SIDE)
+    begins = range(0, n, block)
+    sums = xp.stack([xp.sum(units[first : first + block], axis=0) for first in begins])
+    count = np.add.reduceat(to_numpy(there).astype(np.float64), list(begins))
+    pairs = np.outer(count, count)
+    matrix = np.full(pairs.shape, np.nan)
+    np.divide(to_numpy(sums @ sums.T), pairs, out=matrix, where=pairs > 0)
+    return np.clip(matrix, -1.0, 1.0), block
+
+
+#: Rows of a matrix whose diagonals are summed at a time.
+BLOCK = 64
+#: Rows of a tile: on NumPy it stays in a core's cache, on torch it must fill the whole device.
+SIDE, TORCH_SIDE = 1024, 4096
+
+
+def minimum_and_squares(
+    units: Array, there: Array, height: int, width: int, xp: ModuleType
+) -> tuple[float, NDArray[np.float64]]:
+    """Return the smallest cosine, and the sum of squared cosines at each displacement.
+
+    On NumPy the tiles are shared out among threads, as element-wise operations use one each; the
+    order in which their sums are added is fixed, so that two runs give the same bits.
+
+    Parameters
+    ----------
+    units
+        ``[n, d]``: rows of length 1, or of zeros; their precision is that of the products.
+    there
+        ``[n]``: which rows have a direction. Pairs with another count in neither number.
+    height, width
+        Of the grid; a sequence has height 1.
+
+    Returns
+    -------
+    tuple
+        The minimum, a row with itself included, and ``[2h - 1, 2w - 1]``.
+    """
+    if width > height:  # narrow grid rows make small tiles
+        turned = [_transposed(array, height, width, xp) for array in (units, there)]
+        low, squares = minimum_and_squares(turned[0], turned[1], width, height, xp)
+        return low, squares.T
+    rows = max(1, (SIDE if xp is np else TORCH_SIDE) // width)
+    blocks = [slice(i * width, (i + rows) * width) for i in range(0, height, rows)]
+    whole = [bool(xp.all(there[block])) for block in blocks]
+
+    own = local()
+
+    def tile(pair: tuple[int, int]) -> tuple[float, NDArray[np.float64]]:
+        one, other = (blocks[k] for k in pair)
+        known = None
+        if not all(whole[k] for k in pair):
+            known = there[one][:, None] & there[other][None, :]
+        if width == 1 and xp is np:
+            return _line_tile(units[one], units[other], known, own)
+        cosine = xp.matmul(units[one], units[other].T)
+        heights = cosine.shape[0] // width, cosine.shape[1] // width
+        squares = displacement_sums(cosine * cosine, heights, width, xp)
+        if known is not None:
+            cosine = xp.where(known, cosine, xp.inf)
+        return float(xp.min(cosine)), to_numpy(squares).astype(np.float64)
+
+    pairs = [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
+    low, squares = np.inf, np.zeros((2 * height - 1, 2 * width - 1))
+    for (i, j), (lowest, sums) in zip(pairs, in_parallel(tile, pairs, xp), strict=True):
+        low = min(low, lowest)
+        tall = min(rows, height - i * rows)
+        first = height + (j - i) * rows - tall
+        squares[first : first + len(sums)] += sums
+        if j > i:  # the tile below the diagonal is this one, mirrored
+            squares[::-1, ::-1][first : first + len(sums)] += sums
+    return low, squares
+
+
+def _line_tile(
+    rows: NDArray[np.floating[Any]],
+    others: NDArray[np.floating[Any]],
+    known: NDArray[np.bool_] | None,
+    own: local,
+) -> tuple[float, NDArray[np.float64]]:
+    """Return a tile's least known cosine, and sums of squares along diagonals: ``[m + n - 1, 1]``.
+
+    As `_diagonal_sums` does it, but the product is written where its diagonals stand upright, into
+    space that each thread keeps: most of the time would go into copies and fresh memory.
+    """
+    m, n = len(rows), len(others)
+    blocks = -(-m // BLOCK)
+    missing = blocks * BLOCK - m  # rows of zeros, which add nothing to sums of squares
+    padded = np.concatenate([rows, np.zeros((missing, rows.shape[1]), rows.dtype)])
+    upside_down = padded.reshape(blocks, BLOCK, -1)[:, ::-1].reshape(padded.shape)
+    if not hasattr(own, "space") or len(own.space) < len(padded) * (n + BLOCK):
+        own.space = np.empty(len(padded) * (n + BLOCK), rows.dtype)
+    space = own.space[: len(padded) * (n + BLOCK)].reshape(len(padded), n + BLOCK)
+    cosine = np.matmul(upside_down, others.T, out=space[:, :n])
+    space[:, n:] = 0
+    if known is None and not missing:
+        low = cosine.min()
+    else:
+        upright = cosine.reshape(blocks, BLOCK, n)[:, ::-1].reshape(-1, n)[:m]
+        low = upright.min(initial=np.inf, where=True if known is None else known)
+    sheared = space.reshape(blocks, -1)[:, :-BLOCK].reshape(blocks, BLOCK, n + BLOCK - 1)
+    sums = np.zeros(len(padded) + n - 1)
+    for block, line in enumerate(np.einsum("bij,bij->bj", sheared, sheared)):
+        first = len(padded) - (block + 1) * BLOCK
+        sums[first : first + len(line)] += line
+    return float(low), sums[missing:, None]
+
+
+def _transposed(array: Array, height: int, width: int, xp: ModuleType) -> Array:
+    cells = xp.reshape(array, (height, width, -1))
+    return xp.reshape(xp.permute_dims(cells, (1, 0, 2)), array.shape)
+
+
+def displacement_sums(
+    matrices: Array, heights: tuple[int, int], width: int, xp: ModuleType
+) -> Array:
+    """Sum matrices over the pairs of cells at each displacement.
+
+    Parameters
+    ----------
+    matrices
+        ``[..., p * w, q * w]``: cells of p grid rows beside cells of q grid rows.
+    heights, width
+        p and q, and w; a sequence has height 1, and a part of one width 1.
+
+    Returns
+    -------
+    Array
+        ``[..., p + q - 1, 2w - 1]``; where p = q, no displacement is in the middle.
+    """
+    batch, (p, q) = matrices.shape[:-2], heights
+    cells = xp.reshape(matrices, (-1, p, width, q, width))
+    # The longer side first: it leaves least to the second pass.
+    if width > max(p, q):
+        along = _diagonal_sums(xp.permute_dims(cells, (0, 1, 3, 2, 4)), xp)
+        sums = _diagonal_sums(xp.permute_dims(along, (0, 3, 1, 2)), xp)
+        sums = xp.permute_dims(sums, (0, 2, 1))
+    else:
+        down = _diagonal_sums(xp.permute_dims(cells, (0, 2, 4, 1, 3)), xp)
+        sums = _diagonal_sums(xp.permute_dims(down, (0, 3, 1, 2)), xp)
+    return xp.reshape(sums, (*batch, p + q - 1, 2 * width - 1))
+
+
+def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
+    """Sum matrices ``[..., m, n]`` along diagonals: ``[..., m + n - 1]``, from the lower left.
+
+    Read with rows one element shorter, a block of rows that is padded by its height is sheared by
+    one column per row, so that its diagonals stand upright. Blocks keep the padding small.
+    """
+    *batch, m, n = matrices.shape
+    sums = xp.zeros((*batch, m + n - 1), dtype=matrices.dtype, device=matrices.device)
+    for first in range(0, m, BLOCK):
+        rows = xp.flip(matrices[..., first : first + BLOCK, :], axis=-2)
+        height = rows.shape[-2]
+        empty = xp.zeros((*batch, height, height), dtype=rows.dtype, device=rows.device)
+        padded = xp.concat([rows, empty], axis=-1)
+        sheared = xp.reshape(padded, (*batch, height * (n + height)))[..., :-height]
+        upright = xp.reshape(sheared, (*batch, height, n + height - 1))
+        begin = m - first - height
+        sums[..., begin : begin + n + height - 1] += xp.sum(upright, axis=-2)
+    return sums
+
+
+#: Largest table whose n x n matrices are formed: each of the two takes half a gigabyte.
+MAX_ROWS = 8192
+#: Largest table whose cosines are computed at all.
+LARGEST = 131_072
+
+
+@dataclass(frozen=True, eq=False)
+class Cosine:
+    """Cosines of all pairs of rows, and their dependence on the offset.
+
+    Parameters
+    ----------
+    matrix
+        ``[n, n]``; NaN in the row and column of a zero row. Of more than `MAX_ROWS` rows
+        ``[m, m]``, means over blocks of ``pooled x pooled`` pairs; NaN where none is defined.
+    offset_mean, offset_std, offset_count
+        Mean, standard deviation and number of pairs by displacement: ``[n]`` for the offsets 0 to
+        n - 1 of a sequence, ``[2h - 1, 2w - 1]`` for a grid, no displacement in the middle. NaN
+        where no pair is defined. Where the matrix is pooled, deviations below 1e-3 are rounding.
+    neighbour_mean
+        Mean over neighbouring positions (right and lower neighbours on a grid).
+    far_mean
+        Mean over pairs more than a quarter of the table (of the grid's diagonal) apart.
+    minimum
+        Smallest cosine.
+    translation_invariance
+        Share of the variance of the off-diagonal cosines that their offset explains (Toeplitz
+        R², block Toeplitz on a grid). Smoothness alone scores high: a random walk reaches 0.9.
+    monotone_fraction
+        Share of steps along an axis, from offset m to m + 1 within the window, at which the cosine
+        falls.
+    undefined
+        Reason for each number that is None.
+    pooled
+        Positions along a side of the matrix's cells: 1 where it is whole.
+    """
+
+    matrix: Annotated[NDArray[np.float64], Stored("similarity")]
+    offset_mean: Annotated[NDArray[np.float64], Stored("offset_profile")]
+    offset_std: NDArray[np.float64]
+    offset_count: NDArray[np.int64]
+    neighbour_mean: Annotated[
+        CosineNumber | None,
+        Number("neighbour cosine", "mean cosine of neighbouring rows", compared=True),
+    ]
+    far_mean: Annotated[
+        CosineNumber | None,
+        Number(
+            "far cosine",
+            "mean cosine of rows more than a quarter of the table apart",
+            compared=True,
+        ),
+    ]
+    minimum: Annotated[CosineNumber | None, Number("smallest cosine", "of any pair of rows")]
+    translation_invariance: Annotated[
+        float | None,
+        "Share of the variance off the diagonal that the offset explains: Toeplitz R², block "
+        "Toeplitz on a grid.",
+        limits(maximum=1),
+        Number(
+            "translation invariance",
+            "share of the variance of the cosines that the offset explains, off the diagonal",
+            compared=True,
+        ),
+    ]
+    monotone_fraction: Annotated[
+        Share | None,
+        Number(
+            "monotone fraction",
+            "how often the cosine falls one position further away",
+            compared=True,
+        ),
+    ]
+    undefined: Reasons
+    pooled: Annotated[
+        Natural,
+        "Positions along a side of a cell of the matrix in arrays.npz, whose cells are means: 1 "
+        "where every pair has its own.",
+    ] = 1
+
+    @property
+    def offset_profile(
+        self,
+    ) -> Annotated[
+        list[CosineNumber | list[CosineNumber | None] | None] | None,
+        "Mean cosine by offset; by displacement, rows of columns, on a grid. Null where `pooled` "
+        "is above 1: arrays.npz has it.",
+    ]:
+        """The mean cosines by offset, of a table whose matrix is whole."""
+        return self.offset_mean.tolist() if self.pooled == 1 else None
+
+    @property
+    def positions(self) -> int:
+        """Number of positions n, however coarse the matrix is."""
+        offsets = self.offset_mean.shape
+        return (
+            math.prod((extent + 1) // 2 for extent in offsets) if len(offsets) > 1 else offsets[0]
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Similarity(Result):
+    """Cosine similarity of the rows as stored, and after subtracting the mean row.
+
+    A shared mean row inflates every raw cosine; centring removes it, but forces the mean
+    off-diagonal cosine to about -1/(n - 1) and breaks the exact invariance of a sinusoid.
+
+    Parameters
+    ----------
+    raw, centered
+        Cosines of the rows, and of the rows less their mean.
+    layout
+        Of the positions.
+    start
+        Position of row 0.
+    zero_rows
+        Positions without a direction; their cosines are NaN.
+    window
+        Offsets that the monotone fraction looks at.
+    """
+
+    figures: ClassVar[str] = "similarity.plot_similarity"
+
+    raw: Annotated[Cosine, "Of the rows as stored.", Part(", raw", ", as stored")]
+    centered: Annotated[
+        Cosine,
+        "Of the rows less their mean.",
+        Part("", ", mean row subtracted", "_centered", alone=("monotone_fraction",)),
+    ]
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    zero_rows: Annotated[
+        tuple[Row, ...], "Positions without a direction; their cosines are undefined."
+    ]
+    window: Annotated[Natural, "Offsets that the monotone fraction looks at."] = WINDOW
+
+
+def similarity(table: PositionTable | Positions | Array) -> Similarity:
+    """Compute the cosine similarity of every pair of positions.
+
+    Up to `MAX_ROWS` rows the matrices are formed. Above, one product of tiles in single precision
+    gives the minimum and the standard deviations, and all other numbers follow from the rows in
+    double precision, as exactly as for a small table.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite, or has more than `LARGEST` rows.
+
+    Examples
+    --------
+    Cosines of the sinusoid depend on the distance alone:
+
+    >>> import posprobe as pp
+    >>> similarity = pp.similarity(pp.sinusoidal(64, 16))
+    >>> print(f"{similarity.raw.neighbour_mean:.3f}")
+    0.936
+    >>> print(f"{similarity.raw.translation_invariance:.3f}")
+    1.000
+    """
+    given = positions(table, squares=True)
+    within_reach(given.values.shape[0])
+    raw, there = _cosine(given, centered=False)
+    centered, _ = _cosine(given, centered=True)
+    zero = np.flatnonzero(~there) + given.start
+    return Similarity(raw, centered, given.layout, given.start, tuple(zero.tolist()))
+
+
+def within_reach(n: int) -> None:
+    """Refuse a table of more than `LARGEST` rows, whose pairs would take hours.
+
+    Raises
+    ------
+    InvalidTable
+        If it has more.
+    """
+    if n > LARGEST:
+        raise InvalidTable(
+            f"{n} positions: cosines are computed of up to {LARGEST}. Choose that many with "
+            "--rows A:B, or analyses that need none with --only."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetSums:
+    """Sums over all pairs of rows, from which the numbers follow.
+
+    Parameters
+    ----------
+    total, count
+        ``[2h - 1, 2w - 1]``: sum of the cosines and number of pairs at each displacement, none in
+        the middle; a sequence has height 1.
+    sum_of_squares
+        Of all cosines of two rows.
+    eps
+        Relative error of the cosines.
+    """
+
+    total: NDArray[np.float64]
+    count: NDArray[np.float64]
+    sum_of_squares: float
+    eps: float
+
+    def numbers(self) -> dict[str, float | None]:
+        """Return the headline numbers; None where there is no pair, or nothing to explain."""
+        height, width = ((side + 1) // 2 for side in self.count.shape)
+        total, count = self.total, self.count
+        down, right = np.mgrid[1 - height : height, 1 - width : width]
+        apart = np.hypot(down, right)
+        quarter = np.hypot(height if height > 1 else 0, width if width > 1 else 0) / 4
+        off = (apart > 0) & (count > 0)
+        neighbours = off & (apart == 1)
+        far = off & (apart > quarter) & ~neighbours
+        invariance = None
+        if np.count_nonzero(off) > 2:
+            spread = self.sum_of_squares - total[off].sum() ** 2 / count[off].sum()
+            within = self.sum_of_squares - (total[off] ** 2 / count[off]).sum()
+            # Equal cosines differ by rounding only, and then nothing is there to explain.
+            if spread > centring_error(self.sum_of_squares, height * width, self.eps):
+                invariance = float(1 - max(within, 0.0) / spread)
+        return {
+            "neighbour_mean": _ratio(total[neighbours].sum(), count[neighbours].sum()),
+            "far_mean": _ratio(total[far].sum(), count[far].sum()),
+            "translation_invariance": invariance,
+        }
+
+
+def sums_of_cosines(
+    cosines: Array, there: Array, height: int, width: int, xp: ModuleType
+) -> OffsetSums:
+    """Sum a matrix of cosines over the pairs at each displacement.
+
+    Parameters
+    ----------
+    cosines
+        ``[n, n]``, 0 in the row and column of a row without direction.
+    there
+        ``[n]``: which rows have one.
+    height, width
+        Of the grid; a sequence has height 1.
+    """
+    squares = to_numpy(xp.linalg.vecdot(cosines, cosines)).astype(np.float64)
+    own = to_numpy(xp.linalg.diagonal(cosines)).astype(np.float64)
+    return OffsetSums(
+        by_displacement(cosines, height, width, xp),
+        _count(there, height, width),
+        float(squares.sum() - own @ own),
+        float(xp.finfo(cosines.dtype).eps),
+    )
+
+
+def sums_of_rows(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> OffsetSums:
+    """Return the same sums without a matrix of all pairs, from `unit_rows`."""
+    count = _count(there, height, width)
+    return OffsetSums(
+        np.clip(autocorrelation(units, height, width, xp), -count, count),
+        count,
+        sum_of_squares(units) - float(xp.sum(xp.astype(there, units.dtype))),
+        float(xp.finfo(units.dtype).eps),
+    )
+
+
+def _count(there: Array, height: int, width: int) -> NDArray[np.float64]:
+    """Count the pairs at each displacement of which both rows have a direction."""
+    known = to_numpy(there)
+    if not known.all():
+        return np.rint(autocorrelation(known.astype(np.float64)[:, None], height, width, np))
+    down, right = np.mgrid[1 - height : height, 1 - width : width]
+    return np.asarray((height - np.abs(down)) * (width - np.abs(right)), dtype=np.float64)
+
+
+def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bool_]]:
+    """Return the cosines of one variant, and which rows have a direction."""
+    layout, xp = given.layout, given.xp
+    units, there = unit_rows(given.values, xp, centered=centered)
+    height, width = (
+        (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
+    )
+    whole = len(units) <= MAX_ROWS
+    matrix, pooled, sums, squares, more = (_whole if whole else _tiled)(
+        units, there, height, width, xp
+    )
+    total, count = sums.total, sums.count
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(count > 0, total / count, np.nan)
+        variance = np.where(count > 0, np.maximum(squares / count - mean**2, 0.0), np.nan)
+    known = to_numpy(there)
+    pairs = np.count_nonzero(known) > 1
+    numbers = sums.numbers() | more | ({} if pairs else {"minimum": None})
+    reason = "no pair of rows with a direction is that far apart"
+    undefined = {name: reason for name, value in numbers.items() if value is None}
+    if "translation_invariance" in undefined and pairs:
+        undefined["translation_invariance"] = "the cosines do not vary"
+    if isinstance(layout, Sequence):
+        mean, variance, count = (a[0, width - 1 :] for a in (mean, variance, count))
+    if pooled > 1:
+        shape = " x ".join(map(str, mean.shape))
+        undefined["offset_profile"] = f"too long for this file: arrays.npz has all {shape} numbers"
+    elif not sums.count.all():
+        undefined["offset_profile"] = reason
+    return Cosine(
+        matrix,
+        mean,
+        np.sqrt(variance),
+        np.rint(count).astype(np.int64),
+        **numbers,
+        undefined=undefined,
+        pooled=pooled,
+    ), known
+
+
+#: Matrix, side of its cells, sums, squares by displacement, and the numbers that need every pair.
+_Cosines: TypeAlias = tuple[
+    NDArray[np.float64], int, OffsetSums, NDArray[np.float64], dict[str, float | None]
+]
+
+
+def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
+    # Rounding must not leave the domain of the arc cosine.
+    cosines = xp.clip(xp.matmul(units, units.T), -1.0, 1.0)
+    squares = by_displacement(cosines**2, height, width, xp)
+    sums = sums_of_cosines(cosines, there, height, width, xp)
+    matrix = to_numpy(cosines).astype(np.float64, copy=False)  # nothing else needs it any more
+    missing = to_numpy(~there)
+    matrix[missing, :] = np.nan
+    matrix[:, missing] = np.nan
+    return (
+        matrix,
+        1,
+        sums,
+        squares,
+        {
+            # No cosine with itself is smaller than one with another row.
+            "minimum": float(np.fmin.reduce(matrix, axis=None, initial=1.0)),
+            "monotone_fraction": monotone_fraction(matrix, height, width),
+        },
+    )
+
+
+def _tiled(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
+    matrix, pooled = pooled_cosines(units, there, xp)
+    sums = sums_of_rows(units, there, height, width, xp)
+    falling = falling_share(units, there, height, width, xp)
+    single = xp.astype(units, xp.float32)
+    minimum, squares = minimum_and_squares(single, there, height, width, xp)
+    clipped = min(max(minimum, -1.0), 1.0)
+    return matrix, pooled, sums, squares, {"minimum": clipped, "monotone_fraction": falling}
+
+
+def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
+    """Sum matrices ``[..., n, n]`` over the pairs at each displacement.
+
+    Returns
+    -------
+    NDArray
+        ``[..., 2h - 1, 2w - 1]``, no displacement in the middle; a sequence has height 1.
+    """
+    sums = displacement_sums(matrix, (height, height), width, xp)
+    return to_numpy(sums).astype(np.float64)
+
+
+def _ratio(total: float, count: float) -> float | None:
+    return float(total / count) if count else None
+
+
+def monotone_fraction(matrix: NDArray[Any], height: int, width: int) -> float | None:
+    """Return the share of falling steps, to the right and, on a grid, downwards."""
+    cells = matrix.reshape(height, width, height, width)
+    falling, steps = 0, 0
+    for axis, extent in ((1, width), (0, height)):
+        window = min(WINDOW, extent // 2)
+        if window < 1 or extent < 2:
+            continue
+        lines = np.diagonal(cells, axis1=1 - axis, axis2=3 - axis)  # [i, j, line]
+        begin = np.arange(extent - window)
+        profiles = np.stack([lines[begin, begin + m] for m in range(window + 1)])
+        change = np.diff(profiles, axis=0)
+        # Rounding can order equal cosines either way; a fall must exceed it.
+        falling += int(np.count_nonzero(change < -1e-12))
+        steps += int(np.count_nonzero(~np.isnan(change)))
+    return falling / steps if steps else None

@@ -1,0 +1,596 @@
+"""A learned table against the sinusoid of its shape.
+
+Distances to the sinusoid, the share of the table that its ladder of frequencies spans, how many
+freely chosen sinusoids the table amounts to, and the base of the ladder that resembles it most. All
+of them are functions of the table's Gram matrix alone, so no rotation of the table changes them,
+and neither does the position at which its first row stands.
+
+Warning: smooth tables are near sinusoids without being made of any. A random walk reaches a CKA of
+0.85 with the sinusoid, 0.99 of it lies within a wide ladder's span, and three sinusoids explain 0.9
+of it. Only a comparison with such nulls says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import EPS, HIDDEN, As, Result, centring_error
+from posprobe.analyses.tables.closeness import Closeness, Cloud, closeness, cloud, unbiased
+from posprobe.analyses.tables.pca import PCA
+from posprobe.analyses.tables.sinusoids import Sinusoids, choose_sinusoids
+from posprobe.arrays import Array, Floats, Positions, positions
+from posprobe.encodings.tables import frequencies, sincos2d
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import Count, Natural, Reasons, Share, limits
+from posprobe.tables import PositionTable
+
+#: Directions in which the ladder varies less than this, as a share of its widest, do not count.
+LADDER_CONDITION = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """The centred sinusoid of one shape, as a span and as a table.
+
+    Parameters
+    ----------
+    left
+        ``[n, k]`` orthonormal, orthogonal to the constant: every direction in which the sinusoid
+        varies by more than rounding.
+    values
+        ``[k]``: by how much it varies, falling.
+    """
+
+    left: Floats
+    values: Floats
+
+    @cached_property
+    def rank(self) -> int:
+        """Number of directions in which it varies by more than `LADDER_CONDITION` of its widest."""
+        return int(np.count_nonzero(self.values > LADDER_CONDITION * self.values[0]))
+
+    @property
+    def basis(self) -> Floats:
+        """``[n, r]``: those directions."""
+        return self.left[:, : self.rank]
+
+    @property
+    def singular(self) -> Floats:
+        """``[r]``: of those directions."""
+        return self.values[: self.rank]
+
+    @cached_property
+    def cloud(self) -> Cloud:
+        """The sinusoid, ready for comparisons."""
+        return Cloud(self.basis * self.singular, self.basis, self.singular)
+
+    @property
+    def white_share(self) -> float:
+        """Share of white noise that as many directions explain."""
+        return self.rank / (len(self.basis) - 1)
+
+    @property
+    def spans_all(self) -> bool:
+        """Whether every table of this length lies in the span, so that its share says nothing."""
+        return self.rank >= len(self.basis) - 1
+
+    def share(self, table: Cloud) -> float:
+        """Return the share of a table's variance that lies in the span."""
+        return float(np.square(self.basis.T @ table.points).sum() / table.total)
+
+
+@lru_cache(maxsize=4)
+def ladder(n: int, d: int) -> Ladder:
+    """Decompose the centred sinusoid of ``n`` positions and even width ``d``.
+
+    Seen from the middle of the table, cosines are even and sines odd, so that the two halves of
+    the decomposition have half the length each.
+    """
+    angles = np.outer(np.arange(n // 2, n) - (n - 1) / 2, frequencies(d))  # from the middle on
+    weight = np.full((len(angles), 1), np.sqrt(2.0))  # each row stands for its mirror image too
+    if n % 2:
+        weight[0] = 1.0
+    even = np.cos(angles)
+    even = even - (weight**2 * even).sum(axis=0) / n
+    halves = [np.linalg.svd(weight * half, full_matrices=False) for half in (even, np.sin(angles))]
+    singular = np.concatenate([half[1] for half in halves])
+    whole = []
+    for sign, (left, _, _) in zip((1, -1), halves, strict=True):
+        upper = left / weight
+        whole.append(np.concatenate([sign * upper[n % 2 :][::-1], upper]))
+    basis = np.concatenate(whole, axis=1)
+    order = np.argsort(-singular, kind="stable")
+    order = order[singular[order] > EPS * singular[order[0]]]
+    kept, values = basis[:, order], singular[order]
+    for array in (kept, values):
+        array.flags.writeable = False  # the next caller gets the same
+    return Ladder(kept, values)
+
+
+#: Bases between which the best is sought.
+BASES = (10.0, 1e7)
+#: Rows that the search looks at: more make its peaks narrower than its grid.
+BASE_ROWS = 512
+#: Bases whose misfit is this much above the best fit as well.
+SLACK = 0.05
+#: A base is undefined where bases that fit as well are further apart than this factor.
+FLAT = 2.0
+#: A base is undefined unless lines half way between its own have so many times the misfit.
+CONTRAST = 1.1
+#: A base is undefined where its lines, each moved by up to half a step alone, leave so many times
+#: less; not asked of a table that resembles the sinusoid more than this.
+UNEVEN, SURE = 1.1, 0.99
+#: Fewest lines of a ladder whose base is sought: a few fall upon something in any table.
+MIN_LINES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class BaseFit:
+    """How well sinusoids of other bases resemble a table.
+
+    Parameters
+    ----------
+    bases, cka
+        ``[b]``: bases tried, rising, and the table's debiased CKA with the sinusoid of its width
+        and each base.
+    base, best
+        The best base, None where the curve does not single one out, and the highest CKA.
+    similar
+        Lowest and highest base that fit as well: whose misfit ``1 - cka²`` is within `SLACK`.
+    contrast
+        Misfit of the best base's ladder with its lines moved half way to their neighbours, over
+        its own: how much the lines themselves matter, and not just the band that they fill.
+    rows
+        Number of rows compared, from the first.
+    undefined
+        Reason why there is no base, or empty.
+    """
+
+    bases: Floats
+    cka: Floats
+    base: float | None
+    best: float | None
+    similar: tuple[float, float] | None
+    contrast: float | None
+    rows: int
+    undefined: str = ""
+
+
+def fit_base(table: Cloud, d: int) -> BaseFit:
+    """Find the base b whose ladder ``b^(-2i/d)`` resembles a table most.
+
+    Least squares between the Gram matrices off the diagonal, up to scale, which is the debiased
+    CKA. The span of a wide ladder hardly depends on its base; which lines it has does, so that
+    only a table with the lines of one ladder singles out a base, and a merely smooth table leaves
+    the curve flat: then the base is undefined.
+
+    Parameters
+    ----------
+    table
+        At least four positions; the first `BASE_ROWS` are used.
+    d
+        Even width of the sinusoids.
+    """
+    if len(table) > BASE_ROWS:
+        table = cloud(table.points[:BASE_ROWS])
+    n = len(table)
+    if d < 2 * MIN_LINES:
+        return _no_base(n, f"a ladder of fewer than {MIN_LINES} lines resembles anything")
+    own = unbiased(table.squared_gram, table.power, table.power)
+    if table.total == 0 or own <= centring_error(table.squared_gram, n):
+        return _no_base(n, "all rows are equal, or equally far apart")
+    # Inner products with a Toeplitz matrix see only the sums along the diagonals.
+    spectrum = np.square(np.abs(np.fft.rfft(table.points, 2 * n, axis=0))).sum(axis=1)
+    sums = np.fft.irfft(spectrum, 2 * n)[:n] * np.where(np.arange(n) > 0, 2.0, 1.0)
+
+    def resemblance(kernels: _Kernels) -> Floats:
+        cross = unbiased(kernels.lags @ sums, kernels.power, table.power)
+        varies = kernels.own > 0
+        return np.where(varies, cross / np.sqrt(own * np.where(varies, kernels.own, 1.0)), 0.0)
+
+    bases, kernels = _base_grid(n, d)
+    curve = resemblance(kernels)
+    top = int(np.argmax(curve))
+    low, high = np.log(bases[max(top - 1, 0)]), np.log(bases[min(top + 1, len(bases) - 1)])
+    base, best = float(bases[top]), float(curve[top])
+    for _ in range(6):  # each round narrows the bracket to a quarter
+        nearby = np.exp(np.linspace(low, high, 9))
+        around = resemblance(_kernels(n, d, nearby))
+        k = int(np.argmax(around))
+        if around[k] > best:
+            base, best = float(nearby[k]), float(around[k])
+        low, high = np.log(nearby[max(k - 1, 0)]), np.log(nearby[min(k + 1, 8)])
+    least = float(_misfit(best))
+    alike = np.append(bases[_misfit(curve) <= (1 + SLACK) * least], base)
+    similar = float(alike.min()), float(alike.max())
+    # A smooth table resembles as much a ladder whose lines lie between those of this one.
+    there = np.array([base])
+    between = max(float(resemblance(_kernels(n, d, there, half))[0]) for half in (-0.5, 0.5))
+    contrast = float(_misfit(between)) / least
+    why = ""
+    if best <= 0 or similar[1] > FLAT * similar[0]:
+        why = f"flat: bases from {similar[0]:.3g} to {similar[1]:.3g} fit as well"
+    elif contrast < CONTRAST:
+        why = f"no ladder: lines between those of base {base:.3g} fit as well"
+    elif best < SURE and _uneven(resemblance, n, d, base) > UNEVEN:
+        why = f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
+    elif not BASES[0] < base < BASES[1]:
+        why = f"no base between {BASES[0]:g} and {BASES[1]:g} fits best"
+    return BaseFit(bases, curve, None if why else base, best, similar, contrast, n, why)
+
+
+def _no_base(n: int, why: str) -> BaseFit:
+    return BaseFit(np.zeros(0), np.zeros(0), None, None, None, None, n, why)
+
+
+def _uneven(resemblance: Callable[[_Kernels], Floats], n: int, d: int, base: float) -> float:
+    """Return how many times less misfit is left where lines move each by itself, one by one.
+
+    The lines of a table that is a ladder, in however much noise, are best where they are; of
+    frequencies at random, some ladder hits a few.
+    """
+    lines = frequencies(d, base=base)
+    place = np.arange(n)
+    lags = np.cos(np.outer(place, lines)).sum(axis=1)
+    first = best = float(resemblance(_of_lags(lags[None]))[0])
+    moves = base ** (np.array([-1.0, -0.5, 0.5, 1.0]) / d)  # of half a step, and of a quarter
+    for line in lines[lines > 2 * np.pi / n]:
+        moved = lags - np.cos(line * place) + np.cos(np.outer(line * moves, place))
+        found = resemblance(_of_lags(moved))
+        if found.max() > best:
+            best, lags = float(found.max()), moved[int(np.argmax(found))]
+    return float(_misfit(first) / _misfit(best))
+
+
+def _misfit(cka: Floats | float) -> Floats:
+    """Return ``1 - cka²``, kept above 0 so that misfits have a ratio."""
+    return np.asarray(1 - np.square(np.maximum(cka, 0)) + 1e-12)
+
+
+@dataclass(frozen=True, eq=False)
+class _Kernels:
+    """Sinusoids of several bases: ``[b, n]`` inner product by lag and centred row powers."""
+
+    lags: Floats
+    power: Floats
+    own: Floats  # [b]: unbiased HSIC of each with itself
+
+
+@lru_cache(maxsize=4)
+def _base_grid(n: int, d: int) -> tuple[Floats, _Kernels]:
+    # The lines of a ladder move with the logarithm of log(base), the faster the longer the table.
+    low, high = np.log(np.log(BASES))
+    count = round((high - low) * max(n, 128) / 8.5) + 1
+    bases = np.exp(np.exp(np.linspace(low, high, count)))
+    return bases, _kernels(n, d, bases)
+
+
+def _kernels(n: int, d: int, bases: Floats, shift: float = 0.0) -> _Kernels:
+    """Prepare sinusoids whose lines are moved by ``shift`` of the way to the next faster one."""
+    block = 32
+    begin = np.arange(0, n, block)
+    lags = np.empty((len(bases), n))
+    for k, base in enumerate(bases):
+        omega = frequencies(d, base=float(base)) * base ** (2 * shift / d)
+        coarse, fine = np.outer(begin, omega), np.outer(np.arange(block), omega)
+        waves = np.cos(coarse) @ np.cos(fine).T - np.sin(coarse) @ np.sin(fine).T
+        lags[k] = waves.ravel()[:n]
+    return _of_lags(lags)
+
+
+def _of_lags(lags: Floats) -> _Kernels:
+    """Prepare Toeplitz kernels ``[b, n]`` by their values at each lag."""
+    n = lags.shape[1]
+    sums = np.cumsum(lags, axis=1)
+    row = (sums + sums[:, ::-1] - lags[:, :1]) / n
+    mean = row.mean(axis=1, keepdims=True)
+    power = lags[:, :1] - 2 * row + mean
+    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
+    squared = np.square(lags) @ pairs - 2 * n * np.square(row).sum(axis=1) + (n * mean[:, 0]) ** 2
+    return _Kernels(lags, power, unbiased(squared, power, power))
+
+
+#: Fewest positions that are set against a sinusoid.
+MIN_LENGTH = 8
+
+#: Numbers that are undefined together.
+_DISTANCES = (
+    "reference",
+    "cka",
+    "cka_biased",
+    "procrustes",
+    "subspace_overlap",
+    "subspace_rank",
+    "subspace_chance",
+)
+_LADDER = ("ladder_share", "ladder_rank", "ladder_white_share")
+_LINES = ("sinusoids", "sinusoids_for_90")
+_BASE = ("base", "base_cka", "base_contrast", "base_rows")
+
+
+@dataclass(frozen=True)
+class FittedSinusoid:
+    """One more freely chosen sinusoid."""
+
+    period: Annotated[float, "Positions."]
+    share: Annotated[float, "Of the variance, with those before it."]
+    best_share: Annotated[float, "What so many directions of any shape explain."]
+
+
+def _listed(fit: SinusoidFit) -> list[FittedSinusoid] | None:
+    if (lines := fit.sinusoids) is None:
+        return None
+    numbers = zip(lines.periods, lines.share, fit.best_share, strict=True)
+    return [FittedSinusoid(*each) for each in numbers]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class SinusoidFit(Result):
+    """A table beside the sinusoid of its shape; on a grid, beside the 2-D sin-cos.
+
+    Parameters
+    ----------
+    layout
+        Of the positions.
+    points
+        What waves are fitted to, on first use; None where none are.
+    width
+        Columns of the table.
+    missing
+        Reason for each distance and each number of the ladder that is None.
+    reference
+        The formula compared with.
+    cka, cka_biased, procrustes, subspace_overlap
+        Distances to the reference, see `posprobe.analyses.tables.closeness`.
+    subspace_rank
+        Leading directions compared.
+    subspace_chance
+        Overlap of unrelated directions.
+    ladder_share
+        Share of the variance within the span of the sinusoid's columns. A wide ladder spans nearly
+        every wave slower than its fastest, of 6.3 positions, so that any smooth table scores high.
+    ladder_rank
+        Dimensions of that span: directions in which the sinusoid varies by more than
+        `posprobe.analyses.tables.sinusoid.LADDER_CONDITION` of its widest.
+    ladder_white_share
+        What so many directions explain of white noise.
+    """
+
+    figures: ClassVar[str] = "fits.plot_sinusoid"
+
+    layout: Annotated[Layout, HIDDEN]
+    points: Annotated[Cloud | None, HIDDEN]
+    width: Annotated[int, HIDDEN]
+    missing: Annotated[Mapping[str, str], HIDDEN]
+    reference: Annotated[str | None, "The formula compared with."] = None
+    cka: Annotated[
+        float | None,
+        Number(
+            "CKA with the sinusoid",
+            "debiased centred kernel alignment; 1 is a rotated copy",
+            compared=True,
+        ),
+    ] = None
+    cka_biased: Share | None = None
+    procrustes: Annotated[
+        float | None,
+        limits(minimum=0, maximum=1.4142136),
+        Number("Procrustes distance", "0 is a rotated copy, 1.41 the maximum"),
+    ] = None
+    subspace_overlap: Annotated[
+        Share | None, Number("subspace overlap", "of the leading directions; 1 is complete")
+    ] = None
+    subspace_rank: Annotated[Natural | None, "Leading directions compared."] = None
+    subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."] = None
+    ladder_share: Annotated[
+        Share | None,
+        Number(
+            "explained by the sinusoid",
+            "share of the variance that the sinusoid's frequencies explain",
+            compared=True,
+        ),
+    ] = None
+    ladder_rank: Annotated[Count | None, "Dimensions of that span."] = None
+    ladder_white_share: Annotated[
+        float | None,
+        Number(
+            "explained, white noise",
+            "share of the variance of white noise that so many waves explain",
+        ),
+    ] = None
+
+    @cached_property
+    def sinusoids(
+        self,
+    ) -> Annotated[Sinusoids | None, As(list[FittedSinusoid] | None, _listed)]:
+        """The best 1, 2, 3 … freely chosen sinusoids; None where undefined."""
+        return None if self.points is None else choose_sinusoids(self.points)
+
+    @property
+    def best_share(self) -> Floats:
+        """``[k]``: share that the best directions of any shape explain, two for each sinusoid.
+
+        An upper bound on what sinusoids can.
+        """
+        if self.points is None or self.sinusoids is None:
+            return np.zeros(0)
+        return _best_share(self.points, len(self.sinusoids.share))
+
+    @cached_property
+    def base(
+        self,
+    ) -> Annotated[
+        BaseFit | None,
+        As(float | None, lambda fit: fit.base and fit.base.base),
+        Number("base", "of the geometric series of wavelengths that fits best"),
+    ]:
+        """The search for the ladder's base; None where undefined."""
+        return None if self.points is None or self.width % 2 else fit_base(self.points, self.width)
+
+    @property
+    def undefined(self) -> Reasons:
+        """Reason for each number that is None."""
+        reasons = dict(self.missing)
+        if (lines := self.sinusoids) is not None and lines.enough is None:
+            reasons["sinusoids_for_90"] = (
+                f"{len(lines.share)} sinusoids explain {lines.share[-1]:.2f}"
+                if lines.share.size
+                else "no sinusoid was found"
+            )
+        if self.base is not None and self.base.undefined:
+            unknown = _BASE[:3] if self.base.best is None else _BASE[:1]
+            reasons |= dict.fromkeys(unknown, self.base.undefined)
+        return reasons
+
+    @property
+    def sinusoids_for_90(
+        self,
+    ) -> Annotated[
+        Natural | None,
+        Number(
+            "sinusoids for 90 %",
+            "freely chosen frequencies that explain 90 % of the variance",
+            form="d",
+        ),
+    ]:
+        """How many explain as much."""
+        return self.sinusoids.enough if self.sinusoids else None
+
+    @property
+    def base_cka(self) -> Annotated[float | None, ""]:
+        """The highest CKA that a base has."""
+        return self.base.best if self.base else None
+
+    @property
+    def base_contrast(self) -> Annotated[float | None, ""]:
+        """Of that base, see `BaseFit`."""
+        return self.base.contrast if self.base else None
+
+    @property
+    def base_rows(self) -> Annotated[Natural | None, ""]:
+        """Rows that were compared for it."""
+        return self.base.rows if self.base else None
+
+
+def against_sinusoid(
+    table: PositionTable | Positions | Array, *, decomposition: PCA | None = None
+) -> SinusoidFit:
+    """Compare a table with the sinusoid of its shape.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. The sinusoid has base 10 000 and exponents over d/2 (Vaswani et al. 2017); its
+        order of columns does not matter. On a grid the 2-D sin-cos of the same shape takes its
+        place, and what concerns one ladder of frequencies is undefined.
+    decomposition
+        The table's principal components, where they are known already: they save an SVD.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> fit = pp.analyses.against_sinusoid(pp.sinusoidal(64, 16))
+    >>> print(f"{fit.cka:.2f}")
+    1.00
+    >>> print(f"{fit.ladder_share:.2f}")
+    1.00
+    """
+    given = positions(table)
+    n, d = given.values.shape
+    points = cloud(given, decomposition=decomposition)
+    why = ""
+    if n < MIN_LENGTH:
+        why = f"fewer than {MIN_LENGTH} positions"
+    elif points.total == 0:
+        why = "all rows are equal"
+    if why:
+        undefined = dict.fromkeys((*_DISTANCES, *_LADDER, *_LINES, *_BASE), why)
+        return SinusoidFit(layout=given.layout, points=None, width=d, missing=undefined)
+    if isinstance(given.layout, Grid):
+        return _on_grid(points, given.layout, d)
+    return _on_line(points, given.layout, d)
+
+
+def _on_line(points: Cloud, layout: Layout, d: int) -> SinusoidFit:
+    n = len(points)
+    if d % 2:
+        why = f"the sinusoid has no table of odd width {d}"
+        missing = dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why)
+        return SinusoidFit(layout=layout, points=points, width=d, missing=missing)
+    rungs = ladder(n, d)
+    near = closeness(points, rungs.cloud)
+    missing = _undefined_distances(near)
+    if rungs.spans_all:
+        missing["ladder_share"] = "the ladder spans every table of this length"
+    return SinusoidFit(
+        layout=layout,
+        points=points,
+        width=d,
+        missing=missing,
+        reference=f"sinusoidal:{n}x{d}",
+        **_distances(near, n),
+        ladder_share=None if rungs.spans_all else rungs.share(points),
+        ladder_rank=rungs.rank,
+        ladder_white_share=rungs.white_share,
+    )
+
+
+def _on_grid(points: Cloud, layout: Grid, d: int) -> SinusoidFit:
+    missing = dict.fromkeys(
+        (*_LADDER, *_LINES, *_BASE), "one ladder of frequencies does not describe a grid"
+    )
+    if d % 4:
+        why = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
+        missing |= dict.fromkeys(_DISTANCES, why)
+        return SinusoidFit(layout=layout, points=None, width=d, missing=missing)
+    near = closeness(points, _grid_cloud(layout.height, layout.width, d))
+    return SinusoidFit(
+        layout=layout,
+        points=None,
+        width=d,
+        missing=missing | _undefined_distances(near),
+        reference=f"sincos2d:{layout.height}x{layout.width}x{d}",
+        **_distances(near, layout.size),
+    )
+
+
+@lru_cache(maxsize=4)
+def _grid_cloud(height: int, width: int, d: int) -> Cloud:
+    return cloud(sincos2d(height, width, d))
+
+
+def _best_share(points: Cloud, count: int) -> Floats:
+    """Return the share that the best 2, 4, 6 … directions of any shape explain: ``[count]``."""
+    share = np.cumsum(points.directions[1] ** 2) / points.total
+    last = np.minimum(2 * np.arange(1, count + 1), len(share)) - 1
+    return np.asarray(np.minimum(share[last], 1.0))
+
+
+def _distances(near: Closeness, n: int) -> dict[str, Any]:
+    rank = near.subspace_rank or None
+    return {
+        "cka": near.cka,
+        "cka_biased": near.cka_biased,
+        "procrustes": near.procrustes,
+        "subspace_overlap": near.subspace_overlap,
+        "subspace_rank": rank,
+        "subspace_chance": rank and rank / (n - 1),
+    }
+
+
+def _undefined_distances(near: Closeness) -> dict[str, str]:
+    undefined = dict(near.undefined)
+    if "subspace_overlap" in undefined:
+        undefined["subspace_rank"] = undefined["subspace_chance"] = undefined["subspace_overlap"]
+    return undefined
