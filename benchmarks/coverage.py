@@ -28,7 +28,7 @@ SCHEMES = ("learned", "fixed", "rotary", "relative", "alibi", "none", "formula")
 
 
 def summary(grades: list[Grade], markdown: bool) -> str:
-    """Make the table: scheme by outcome, for each library and together."""
+    """Make the table: scheme by outcome for each library, and the total."""
     lines = []
     if markdown:
         lines += [
@@ -45,7 +45,7 @@ def summary(grades: list[Grade], markdown: bool) -> str:
                     total += counts
             else:
                 counts = total
-            if not counts:
+            if not counts or (library == "together" and scheme in SCHEMES):
                 continue
             cells = [counts[o] for o in OUTCOMES]
             percent = 100 * counts["right"] / sum(cells)
@@ -82,19 +82,19 @@ def page(grades: list[Grade], cases: int, missing: list[dict[str, str]]) -> str:
     untested = ", ".join(f"`{each['name']}`" for each in missing)
     return f"""# Coverage
 
-What `posprobe inspect` says, from names, shapes and configuration alone, about every model type
-that transformers registers (default configuration) and every pretrained architecture of timm with
-attention. Made by
+See how often `posprobe inspect` names the right tensors, from names, shapes and configuration
+alone: every model type that transformers registers (default configuration) and every pretrained
+architecture of timm with attention. Made by
 
     uv run --group test python benchmarks/coverage.py --markdown
 
 with {versions()}: {cases} checkpoints.
 
-The truth does not come from posprobe: it is what the library's own code adds, indexes or rotates by
-position, taken from the modules by rule (`benchmarks/truth_rules.py`) and decided by reading the
-code where a rule cannot tell, one reason per entry (`benchmarks/coverage_reviewed.toml`). *Right*
-names exactly the tensors, with the rows that are positions; *unknown* says nothing, or says that it
-cannot tell and what was seen; *wrong* claims what is not there.
+The truth is what the library's own code adds, indexes or rotates by position, taken from the
+modules by rule (`benchmarks/truth_rules.py`) and decided by reading the code where a rule cannot
+tell (`benchmarks/coverage_reviewed.toml`). *Right* names exactly the tensors, with the rows that
+are positions; *unknown* says nothing, or says that it cannot tell and what was seen; *wrong* claims
+what is not there.
 
 {summary(grades, True)}
 
@@ -102,12 +102,9 @@ cannot tell and what was seen; *wrong* claims what is not there.
 *fixed* are formulas stored in the file, which the values tell. Rotary and ALiBi are graded by
 presence; factored tables by their number of rows.
 
-## How far these numbers reach
-
-posprobe was improved on this very list, so they are no estimate for architectures that are not on
-it. `--heads` repeats the measurement on the classes with a head, whose tensors have other names.
-Some entries of the reviewed list were written after posprobe had disagreed with a rule; each says
-what the code does.
+These numbers are no estimate for architectures that are not on the list: posprobe was improved on
+it, and some entries of the reviewed list were written after posprobe had disagreed with a rule.
+`--heads` repeats the measurement on the classes with a head, whose tensors have other names.
 
 ## Not right
 

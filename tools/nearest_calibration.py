@@ -2,8 +2,8 @@
 
     uv run python tools/nearest_calibration.py
 
-It prints the table in docs/how-to/nearest.md. Pairs of unrelated tables are made with one shape and
-one covariance of positions, and differ in their columns, as trainings of one architecture do.
+It prints the numbers of docs/how-to/nearest.md. Pairs of unrelated tables are made with one shape
+and one covariance of positions, and differ in their columns, as trainings of one architecture do.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     uv run python tools/relations.py
 
 Every change of its rules is made to the sample tables, to ladders of published configurations and
-to made projections, with drawn sizes; pairs without relation show false kinship. The table in
-docs/how-to/check.md is what it prints.
+to made projections, with drawn sizes; pairs without relation show false kinship. The numbers in
+docs/how-to/check.md are what it prints.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from posprobe.sweeps.search import SHIPPED
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "posprobe" / "sweeps" / SHIPPED
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "made"))
 
 from registry import package  # noqa: E402
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posprobe.analyses.facts import Answer, Cause, Verdict
-from posprobe.analyses.sequences.planes import SamePlanes
+from posprobe.analyses.sequences.same_planes import SamePlanes
 from posprobe.analyses.sequences.seams import Seams
 from posprobe.analyses.tables.cached import View
 from posprobe.layouts import Grid

@@ -7,15 +7,15 @@ narrow-band noise. Its plane tells: noise has no kept radius and turns both ways
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.sequences.budget import Misfit, misfit
-from posprobe.analyses.sequences.clock import Complexes, Fitted, fit_clock, rewound
+from posprobe.analyses.sequences.clock_fit import Complexes, Fitted, fit_clock, rewound
+from posprobe.analyses.sequences.misfit import Misfit, misfit
 from posprobe.analyses.sequences.mixture import Fit, Power, cosine_power, floored
 from posprobe.analyses.sequences.waves import (
     APART,
@@ -498,63 +498,3 @@ def _coherent(found: Waves, group: Sequence[int], n: int) -> float:
     envelope = np.lib.stride_tricks.sliding_window_view(np.abs(covariance), period).max(axis=1)
     below = np.flatnonzero(envelope < np.exp(-0.5) * covariance[0])
     return float(lag[below[0]] if len(below) else n)
-
-
-#: Turns of a rotation within a part from which it is seen to go round there.
-TURNS = 2.0
-
-
-@dataclass(frozen=True)
-class SamePlanes:
-    """A part of a table in the planes of another.
-
-    Parameters
-    ----------
-    first, last
-        Positions of the part.
-    held
-        Share of the part's variance that lies in those planes. Random planes, as many, would hold
-        the share of the columns that they span.
-    around, rotations
-        In how many of the planes the part goes round, of those in which it makes `TURNS` turns.
-    """
-
-    first: int
-    last: int
-    held: float
-    around: int
-    rotations: int
-
-
-def same_planes(
-    found: Turning, values: Floats, runs: Iterable[tuple[int, int]], start: int
-) -> tuple[SamePlanes, ...]:
-    """Return the parts that go round in most of the planes of another part.
-
-    Parameters
-    ----------
-    found
-        What goes round in the other part.
-    values
-        ``[N, d]``: all rows of the table.
-    runs
-        First row and stop of each part.
-    start
-        Position of the first row.
-    """
-    told = [k for k, each in enumerate(found.rotations) if each.round]
-    same = []
-    for first, stop in runs:
-        points = values[first:stop] - values[first:stop].mean(axis=0)
-        total = float(np.square(points).sum())
-        paths = [
-            measured_path(points @ found.planes[k].T)
-            for k in told
-            if (stop - first) / found.rotations[k].period >= TURNS
-        ]
-        around = sum(path.round for path in paths)
-        if 2 * around > len(paths) and total > 0:
-            basis = np.linalg.qr(np.concatenate(found.planes[told]).T)[0]
-            held = float(np.square(points @ basis).sum()) / total
-            same.append(SamePlanes(start + first, start + stop - 1, held, around, len(paths)))
-    return tuple(same)

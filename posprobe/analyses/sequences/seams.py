@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.grids.special_patches import no_special_patches, special_patches
 from posprobe.analyses.result import HIDDEN, NEWER, As, Result, centred
+from posprobe.analyses.sequences.untrained import untrained_from
 from posprobe.analyses.tables.copies import equal_rows, find_beside
 from posprobe.analyses.tables.outliers import (
     EXCESS,
@@ -47,7 +48,6 @@ from posprobe.analyses.tables.special_rows import (
     odd_norms,
     zero_rows,
 )
-from posprobe.analyses.tables.stretch import untrained_from
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Reasons, Row, Text

@@ -128,7 +128,7 @@ def test_four_bits_are_what_the_operator_makes_of_them(
     assert found.step == pytest.approx(float(np.median(scale)))
 
 
-SAMPLES = Path(__file__).parent / "data" / "formats"
+SAMPLES = Path(__file__).parents[1] / "data" / "formats"
 
 
 @pytest.mark.parametrize(

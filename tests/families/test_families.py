@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-#: Families of other libraries than PyTorch; tests/test_formats.py reads what those write.
+#: Families of other libraries than PyTorch; test_formats.py reads what those write.
 ELSEWHERE = {"jax-vit", "keras-hub"}
 
 

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 import posprobe as pp
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 # What `extend.md` shows needs a package of one's own, which `test_readers.py` makes.
 HOW_TO = [page for page in sorted((DOCS / "how-to").glob("*.md")) if page.stem != "extend"]
 PAGES = [DOCS / "tutorial.md", *HOW_TO]

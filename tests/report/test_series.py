@@ -16,7 +16,7 @@ from posprobe.report.series import Series
 from posprobe.sweeps import store
 from posprobe.sweeps.fingerprints import FAR, fingerprint, likeness
 
-KEPT = Path(__file__).parent / "data" / "series"
+KEPT = Path(__file__).parents[1] / "data" / "series"
 QUICK: dict[str, Any] = {"engine": "threads", "jobs": 1}
 STEPS = (0, 10, 20, 40, 80, 160)
 

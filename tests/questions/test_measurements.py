@@ -38,7 +38,7 @@ from posprobe.report.screen import text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def tables() -> list[pp.PositionTable]:

@@ -9,7 +9,7 @@ from made_tables import fading, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.tables.stretch import ROWS, untrained_from
+from posprobe.analyses.sequences.untrained import ROWS, untrained_from
 from posprobe.report.narrator.summary import headline
 
 Floats = NDArray[np.float64]

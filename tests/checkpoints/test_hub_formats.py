@@ -91,7 +91,7 @@ def test_external_data_of_onnx_are_read_by_range(server: Hub, tmp_path: Path) ->
 def test_a_tensorflow_checkpoint_is_read_by_range(server: Hub) -> None:
     from pathlib import Path as Folder
 
-    real = Folder(__file__).parent / "data" / "tensorflow-bert"
+    real = Folder(__file__).parents[1] / "data" / "tensorflow-bert"
     data = "bert_model.ckpt.data-00000-of-00001"
     files: dict[str, bytes | Sparse] = {
         "bert_model.ckpt.index": (real / "bert_model.ckpt.index").read_bytes(),

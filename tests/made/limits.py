@@ -12,7 +12,7 @@ from pathlib import Path
 
 from made_cli import Done
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from posprobe.checkpoints.files import LocalFiles
 from posprobe.checkpoints.tensorflow import read_tensorflow
 from posprobe.errors import InvalidCheckpoint, PosprobeError
 
-REAL = Path(__file__).parent / "data" / "tensorflow-bert"
+REAL = Path(__file__).parents[1] / "data" / "tensorflow-bert"
 #: What its script wrote, in its order.
 SHAPES = {
     "bert/embeddings/LayerNorm/beta": (8,),

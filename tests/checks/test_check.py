@@ -466,7 +466,7 @@ def test_a_gguf_that_does_not_state_the_scale_of_logits_says_so(tmp_path: Path) 
 def test_the_recipe_for_transformers_writes_what_the_model_computes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (Path(__file__).parents[1] / "docs" / "how-to" / "check.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "check.md").read_text()
     recipe = text.split("\ntransformers")[1].split("```py\n")[1].split("```")[0]
     sizes: dict[str, Any] = {
         "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "head_dim": 32,

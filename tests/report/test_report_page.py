@@ -304,7 +304,7 @@ def test_norms_of_positions_are_drawn_beside_those_of_tokens(factor: float) -> N
 
 
 def test_the_citation_is_that_of_the_repository(pages: dict[str, tuple[Page, Path]]) -> None:
-    text = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
     found = dict(
         re.findall(r'^(?:  - )?(title|name|version|doi): "?([^"\n]+)"?$', text, re.MULTILINE)
     )

@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 import posprobe as pp
 
-FOLDER = Path(__file__).parents[1] / "notebooks"
+FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 #: Run a model, which the others must not need.

@@ -20,7 +20,7 @@ from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PositionTable
 
 GPT2_BYTES = "29c69587e2af826b7c159c38620a32e549a925e6d9a0dc37cb563f377f5be772"
-DOCS = Path(__file__).parent.parent / "docs" / "replication.md"
+DOCS = Path(__file__).parents[2] / "docs" / "replication.md"
 
 
 def from_hub(

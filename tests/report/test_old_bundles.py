@@ -13,7 +13,7 @@ import pytest
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.screen import text
 
-KEPT = sorted((Path(__file__).parent / "data").glob("*-0.1.0"))
+KEPT = sorted((Path(__file__).parents[1] / "data").glob("*-0.1.0"))
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=[path.name for path in KEPT])

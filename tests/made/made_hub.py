@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 WPE = "wpe.weight"
 CREDENTIAL = "hf_of-the-user"
-FORMATS = Path(__file__).parent / "data" / "formats"
+FORMATS = Path(__file__).parents[1] / "data" / "formats"
 
 
 @pytest.fixture

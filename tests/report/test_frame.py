@@ -22,7 +22,7 @@ from posprobe.samples import samples
 if TYPE_CHECKING:
     from email.message import Message
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 DATA = (
     "py.typed",
     "families/families.toml",
@@ -114,7 +114,7 @@ def assert_described(described: Message) -> None:
 def test_the_source_archive_holds_tests_and_documents(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"README.md", "LICENSE", "pyproject.toml", "tests/test_frame.py"} <= names
+    assert {"README.md", "LICENSE", "pyproject.toml", "tests/report/test_frame.py"} <= names
     assert {f"posprobe/{name}" for name in DATA} <= names
 
 

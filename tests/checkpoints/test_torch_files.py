@@ -197,7 +197,7 @@ def test_without_torch_the_message_names_the_command(tmp_path: Path) -> None:
 
 
 def run_python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(Path(__file__).resolve().parents[2])
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
         capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": root},

@@ -24,7 +24,7 @@ from posprobe.readers import READERS, SUFFIXES, Reader, added_readers, load_open
 from posprobe.report.page import page_of
 from posprobe.sources import Quantisation
 
-PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "extend.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "extend.md"
 
 
 @pytest.fixture(autouse=True)

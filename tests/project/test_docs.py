@@ -14,7 +14,7 @@ from posprobe.cli import app
 from posprobe.measurements import TABLE
 from posprobe.report import read_bundle
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 COMMANDS = {command.name for command in app.registered_commands if not command.hidden}
 
