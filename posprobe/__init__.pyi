@@ -83,5 +83,5 @@ from .tables import (
 )
 
 __all__: list[str]
-_SUBMODULES: tuple[str, ...]
 _MOVED: dict[str, str]
+_MOVED_TO: dict[str, str]

@@ -77,9 +77,11 @@ def formula_numbers(
         )
     if dim % 2:
         return {}
-    # In the few directions in which it varies, which take a fraction of the time.
-    rungs = ladder(layout.size, dim)
-    components = pca(rungs.left * rungs.values)
+    components = None
+    if "pca" in names and layout.size > 1:
+        # In the few directions in which it varies, which take a fraction of the time.
+        rungs = ladder(layout.size, dim)
+        components = pca(rungs.left * rungs.values)
     return numbers_of_table(sinusoidal(layout.size, dim), names, components)
 
 

@@ -346,13 +346,17 @@ def analyze(
                     found[name] = inputs.result(name)
         return found
 
+    small = given.xp is np and table.values.size < SMALL
+
     def measure_whole() -> None:
         _summaries(measure(whole=True))  # some numbers are computed on first use
-        compared = {key.partition(".")[0] for key in compared_numbers()}
-        formula_numbers(inputs.table.layout, inputs.table.dim, frozenset(chosen) & compared)
+        if small:  # of a large table they wait until its own values are let go
+            compared = {key.partition(".")[0] for key in compared_numbers()}
+            formula_numbers(inputs.table.layout, inputs.table.dim, frozenset(chosen) & compared)
 
-    inputs.result("pca")  # which both sides take
-    with beside(measure_whole, small=given.xp is np and table.values.size < SMALL):
+    if "pca" in chosen:
+        inputs.result("pca")  # which both sides take
+    with beside(measure_whole, small=small):
         measure(whole=False)
         if _everything(only):
             with stage(f"{table.name}: questions and answers"):

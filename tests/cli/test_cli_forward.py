@@ -169,7 +169,6 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "text too short": (("words", "--text", "short.txt"), 2, "fewer than one context of 9"),
     "no text": (("words", "--text", "none.txt"), 3, "none.txt: no such file"),
     "longer than the model": (("gpt2", "--length", "10"), 2, "longer than the 9 positions"),
-    "corrupt picture": (("vit", "--images", "pictures"), 4, "1.png: the image cannot be read"),
     "no pictures": (("vit", "--images", "empty"), 3, "contains no images"),
     "text for images": (("vit", "--text", "long.txt"), 2, "this model takes images"),
     "images for text": (("gpt2", "--images", "pictures"), 2, "this model takes text"),
