@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from made_cli import Done
 
 ROOT = Path(__file__).parents[2]
+#: Bytes that an interpreter with the modules of a command holds.
+INTERPRETER = 128 * 2**20
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,13 @@ class Limits:
     cpu: int = 20
     wall: int = 120
 
-    def confine(self) -> None:
-        """Confine this process, and those that it starts, for good."""
+    def confine(self, held: int | None = None) -> None:
+        """Confine this process, and those that it starts, for good.
+
+        What it holds is not what is ``held`` by the program that it goes on to run.
+        """
         for kind, most in (
-            (resource.RLIMIT_DATA, _held() + self.memory),
+            (resource.RLIMIT_DATA, (_held() if held is None else held) + self.memory),
             (resource.RLIMIT_NOFILE, self.files),
             (resource.RLIMIT_FSIZE, self.file),
             (resource.RLIMIT_CPU, self.cpu),
@@ -54,7 +60,7 @@ def posprobe(*words: str | Path, cwd: Path, limits: Limits | None = None, text: 
     """Run the command line in a process of its own within limits; a signal has a code below 0."""
     started = subprocess.Popen(
         [sys.executable, "-m", "posprobe", *map(str, words)],
-        cwd=cwd, text=True, preexec_fn=(limits or Limits()).confine,
+        cwd=cwd, text=True, preexec_fn=partial((limits or Limits()).confine, held=INTERPRETER),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env=os.environ | {
             "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OPENBLAS_NUM_THREADS": "1",
