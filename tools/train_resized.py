@@ -87,7 +87,7 @@ def each_way(
         family="vit",
         prefix=rows[:1].numpy().copy(),
     )
-    found = {}
+    found: dict[str, float] = {}
     for how in GRID_WAYS:
         made = pp.resize(table, to=(NEW_SIDE, NEW_SIDE), how=how)
         found[how] = digits.accuracy(with_rows(weights, made), images, labels)

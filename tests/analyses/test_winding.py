@@ -205,4 +205,4 @@ def test_the_figure_draws_helix_phase_and_period(width: float) -> None:
     labels = [ax.get_ylabel() for ax in figure.axes]
     assert {"turns", "period", "position"} <= set(labels)
     assert figure.axes[0].name == "3d"
-    assert figure.axes[0].get_zlabel() == "component 3"
+    assert figure.axes[0].get_zlabel() == "component 3"  # type: ignore[attr-defined]

@@ -153,7 +153,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(plot=plot, toy_bar_figure=drawn)
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     monkeypatch.setitem(TABLE, "toy", TOY)
-    monkeypatch.setitem(CAPTIONS, "toy_bar", lambda _: "A loud bar.")  # type: ignore[arg-type]
+    monkeypatch.setitem(CAPTIONS, "toy_bar", lambda _: "A loud bar.")
 
 
 @pytest.mark.usefixtures("registered")
