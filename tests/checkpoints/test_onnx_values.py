@@ -288,7 +288,7 @@ def test_a_bias_that_is_turned_before_it_is_dequantised(scales: int, tmp_path: P
     ]
     tensors: dict[str, NDArray[Any]] = {
         f"{name}_quantized": codes, "zero": np.array(0), "one": np.array(1),
-        "count": np.array(32), "s": np.full(scales, 0.5, "f4") if scales > 1 else np.array(0.5, "f4"),
+        "count": np.array(32), "s": np.full(scales if scales > 1 else (), 0.5, "f4"),
     }  # fmt: skip
     path = save(tmp_path / "m.onnx", nodes, tensors)
     if scales > 1:  # which axis they belong to has changed: no bias of codes

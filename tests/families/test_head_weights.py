@@ -282,7 +282,7 @@ def test_what_all_layers_share_is_read_once_and_layers_one_after_the_other(
         alive.append(weakref.ref(found))
         return found
 
-    for module in ("read", "effective"):
+    for module in ("read", "layers"):
         monkeypatch.setattr(f"posprobe.families.{module}.open_reference", watched)
     monkeypatch.setattr("posprobe.forward.averages.read_heads", one)
     measure_heads(folder)

@@ -276,9 +276,9 @@ MISSING = """
 def test_nothing_is_skipped_in_ci_but_for_hardware(kind: str, ci: str, tmp_path: Path) -> None:
     from textwrap import dedent
 
-    here = Path(__file__).parent
-    shutil.copy(here / "conftest.py", tmp_path)
-    shutil.copy(here / "registry.py", tmp_path)
+    tests = Path(__file__).parents[1]
+    shutil.copy(tests / "conftest.py", tmp_path)
+    shutil.copy(tests / "made" / "registry.py", tmp_path)
     (tmp_path / "test_it.py").write_text(dedent(MISSING).format(registry=kind))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rsf", "-p", "no:cacheprovider", str(tmp_path)],

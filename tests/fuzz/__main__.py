@@ -34,7 +34,7 @@ if __name__ == "__main__":
         "MPLBACKEND": "agg",
     }
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "made")]
 
 from fuzz.case import Case, load, save  # noqa: E402
 from fuzz.oracle import Outcome, judge  # noqa: E402
