@@ -88,7 +88,7 @@ def test_every_command_of_the_readme_runs(
         lean = ["--only", "norms", "--engine", "threads"] if words[0] == "sweep" else []
         typed.run([*words, *lean], monkeypatch, capsys)
     assert (tmp_path / "reports/gpt2/report.html").exists()
-    assert (tmp_path / "reports/gpt2-forward/report.html").exists()
+    assert (tmp_path / "reports/pydoc-llama-forward/report.html").exists()
     assert (tmp_path / "reports/sweep/sweep.csv").exists()
     assert (tmp_path / "fig1.pdf").exists()
 
