@@ -175,8 +175,8 @@ class Checkpoint:
         Tensors that the file itself shows to be tables of positions, whatever they are called, and
         how it does.
     models
-        Of a folder with several models (`posprobe.checkpoints.base`) each by its folder's name,
-        with which the names of its tensors begin.
+        Of a folder with several models (`listed_models`) each by its folder's name, with which the
+        names of its tensors begin.
     """
 
     location: str

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from posprobe import nulls
 from posprobe.analyses.grids.special_patches import without
-from posprobe.analyses.models.experiments import Scheme
+from posprobe.analyses.models.substitution import Scheme
 from posprobe.analyses.result import centred
 from posprobe.analyses.sequences.seams import seams
 from posprobe.analyses.tables.bridging import linear

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.models.rotary_heads import LayerUse, Pairs, Reason, Turning
+from posprobe.analyses.models.rotary_heads import Turning
+from posprobe.analyses.models.rotary_use import LayerUse, Pairs, Reason
 from posprobe.errors import UsageError
 from posprobe.forward.averages import step_by_step
 from posprobe.forward.contexts import first_position

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.models.rotary_heads import (
-    LayerUse,
-    Origin,
-    RotarySums,
-    RotaryUse,
-    rotary_result,
-)
+from posprobe.analyses.models.rotary_heads import RotarySums, rotary_result
+from posprobe.analyses.models.rotary_use import LayerUse, Origin, RotaryUse
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import stream

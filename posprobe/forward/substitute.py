@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.models.experiments import (
+from posprobe.analyses.models.substitution import (
     CERTAIN,
     MEASURES,
     Cost,

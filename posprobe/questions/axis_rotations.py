@@ -20,7 +20,7 @@ from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.grids.axis_codes import AxisCodes
 from posprobe.analyses.linear import root, toeplitz
 from posprobe.analyses.sequences.planes import Rotation, find_rotations
-from posprobe.analyses.sequences.waves import LINE_LEVEL
+from posprobe.analyses.sequences.wave_scores import LINE_LEVEL
 from posprobe.analyses.tables.cached import LEVEL, View, view
 from posprobe.analyses.tables.processes import fit_kernel
 from posprobe.arrays import Floats

@@ -17,7 +17,7 @@ from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.models.attention import AttentionByOffset
 from posprobe.analyses.models.experiments import BlankImages, PhaseShift
 from posprobe.analyses.models.head_logits import HeadsByLayer
-from posprobe.analyses.models.rotary_heads import MIN_CONTEXTS, Origin, RotaryUse
+from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, Origin, RotaryUse
 from posprobe.analyses.models.states import NOISY, LayerMeans, MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap
 from posprobe.questions.base import LEAST_SHARE, Question

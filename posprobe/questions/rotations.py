@@ -11,7 +11,8 @@ from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import leading, root, toeplitz
 from posprobe.analyses.result import HIDDEN
 from posprobe.analyses.sequences.planes import DRAWS as PLANE_DRAWS, Preferred, Rotation, Turning
-from posprobe.analyses.sequences.waves import FEWEST, LINE_LEVEL
+from posprobe.analyses.sequences.wave_scores import LINE_LEVEL
+from posprobe.analyses.sequences.waves import FEWEST
 from posprobe.analyses.sequences.winding import WindingPair, kept_components, rhythms, winding_pairs
 from posprobe.analyses.tables.bridging import Bridging
 from posprobe.analyses.tables.cached import DRAWS, LEVEL, View

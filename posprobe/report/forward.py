@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from posprobe.analyses import Result
 from posprobe.analyses.decide import decide
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.models.rotary_heads import RotaryUse
+from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import as_block, plain, stored
 from posprobe.errors import UsageError

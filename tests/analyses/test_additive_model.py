@@ -22,13 +22,8 @@ from posprobe.analyses.sequences.mixture import (
     likelihood,
 )
 from posprobe.analyses.sequences.planes import find_rotations
-from posprobe.analyses.sequences.waves import (
-    component_shares,
-    find_waves,
-    lines_power,
-    transformed,
-    wave_shares,
-)
+from posprobe.analyses.sequences.wave_scores import transformed
+from posprobe.analyses.sequences.waves import component_shares, find_waves, lines_power, wave_shares
 
 Floats = NDArray[np.float64]
 

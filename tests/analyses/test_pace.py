@@ -9,7 +9,7 @@ import pytest
 from made_tables import walk
 
 import posprobe as pp
-from posprobe.analyses.sequences.seams import pace_changes
+from posprobe.analyses.sequences.changes import pace_changes
 from posprobe.arrays import Floats
 
 

@@ -18,16 +18,18 @@ import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.tables.probes import (
     ALPHA,
-    MIN_ROWS,
     AbsoluteProbe,
     Probes,
-    PublishedProbe,
     absolute_probe,
+    order_probe,
+    probes,
+)
+from posprobe.analyses.tables.probes_published import (
+    MIN_ROWS,
+    PublishedProbe,
     absolute_probe_published,
     counted_failures,
-    order_probe,
     order_probe_published,
-    probes,
 )
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
@@ -357,7 +359,8 @@ def test_an_unknown_scaling_is_refused() -> None:
 
 
 def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posprobe.analyses.tables.probes.MAX_ITERATIONS", 1)
+    for module in ("probes", "probes_published"):
+        monkeypatch.setattr(f"posprobe.analyses.tables.{module}.MAX_ITERATIONS", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = order_probe_published(walk(64, 8), seeds=2)

@@ -15,14 +15,8 @@ from made_schemas import problems, schema
 from test_rotary_families import FAMILIES, LENGTH, VOCABULARY, built, tokens
 
 import posprobe as pp
-from posprobe.analyses.models.rotary_heads import (
-    HeadUse,
-    LayerUse,
-    Turning,
-    ignores_position,
-    judged,
-    rotary_heads,
-)
+from posprobe.analyses.models.rotary_heads import Turning, ignores_position, judged, rotary_heads
+from posprobe.analyses.models.rotary_use import HeadUse, LayerUse
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
 from posprobe.forward.rotary_layers import Handed, Looked

@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from posprobe.analyses.sequences.clock_fit import Complexes, Fitted, fit_clock, rewound
 from posprobe.analyses.sequences.misfit import Misfit, misfit
 from posprobe.analyses.sequences.mixture import Fit, Power, cosine_power, floored
+from posprobe.analyses.sequences.wave_scores import APART, FIRST, LINE_LEVEL
 from posprobe.analyses.sequences.waves import (
-    APART,
     FEWEST,
-    FIRST,
     LEAST,
-    LINE_LEVEL,
     TWO,
     Waves,
     component_shares,

@@ -266,10 +266,10 @@ def bridging(
 
     Blocks of 1, 2, 4 … n/4 neighbouring rows are left out, with at least as many known rows on
     either side of each, and a quarter of the table at either end. What is predicted are the leading
-    components of `SHARE` of the variance. The rules, see `posprobe.analyses.tables.bridging`: the
-    straight line between neighbours; the Gaussian process of what has no period in the additive
-    model (`posprobe.analyses.sequences.mixture`), and that of all, waves included, which
-    is the same where there are none; the linear map from each row to the next.
+    components of `SHARE` of the variance. The rules: the straight line between neighbours; the
+    Gaussian process of what has no period in the additive model
+    (`posprobe.analyses.sequences.mixture`), and that of all, waves included, which is the same
+    where there are none; the linear map from each row to the next.
 
     Parameters
     ----------

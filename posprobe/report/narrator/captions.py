@@ -21,9 +21,9 @@ from posprobe.analyses import (
 )
 from posprobe.analyses.grids.axis_codes import AxisCodes
 from posprobe.analyses.models.attention import AttentionByOffset
-from posprobe.analyses.models.experiments import SubstitutionEffect
 from posprobe.analyses.models.head_logits import HeadsByLayer
 from posprobe.analyses.models.states import MeanDecomposition
+from posprobe.analyses.models.substitution import SubstitutionEffect
 from posprobe.analyses.sequences.budget import Budget
 from posprobe.analyses.sequences.clock import Clock
 from posprobe.analyses.sequences.winding import Winding

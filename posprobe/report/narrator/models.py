@@ -8,7 +8,7 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.head_logits import peak_name
-from posprobe.analyses.models.rotary_heads import MIN_CONTEXTS, RotaryUse
+from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, RotaryUse
 from posprobe.page import NONE, Line
 from posprobe.questions.models import Heads, Kept, Layer, Preferring, Run
 from posprobe.questions.substitution import SURE, Enough, Removal

@@ -1,0 +1,333 @@
+"""What the heads of a rotary model make of distance: the record of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.facts import Number, Verdict
+from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
+from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, limits
+
+#: Fewest contexts of which a head is judged: of fewer, random signs cannot reach a p of 0.01.
+MIN_CONTEXTS = 12
+
+
+#: Share of the attention that moves when distance is hidden: a layer whose heads all stay below the
+#: first ignores position, one in which any reaches the second does not. Trained heads have 0.23 at
+#: least, random weights 0.013 at most.
+STILL, MOVES = 0.05, 0.1
+
+
+#: How columns make pairs: column i with i + P, or 2 i with 2 i + 1; none where nothing turns.
+Pairs: TypeAlias = Literal["halves", "neighbours", "none"]
+
+
+#: Which columns of a head turn.
+Columns: TypeAlias = Literal["first", "last", "all", "none"]
+
+
+#: What contexts are: windows of a text, token ids of a file, sampled from the model itself, random,
+#: or given by whoever called.
+Origin: TypeAlias = Literal["text", "tokens", "sampled", "random", "given"]
+
+
+#: Why a layer was not measured, or whether it ignores position and why that is known.
+Reason: TypeAlias = Literal[
+    "still", "moves", "between", "flat", "no_rotation", "no_pairing", "not_finite", "other_keys",
+    "short_window",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OffsetPair:
+    """A large, nearly constant pair that makes less than a turn within the contexts.
+
+    Parameters
+    ----------
+    pair
+        Its number, from 0.
+    angle
+        Of its mean product, radians.
+    slope
+        Of its part of the predicted curve at distance 0, nats per token.
+    """
+
+    pair: Count
+    angle: float
+    slope: float
+
+
+@dataclass(frozen=True, eq=False)
+class HeadUse:
+    """What one head makes of distance.
+
+    Parameters
+    ----------
+    layer, head
+        From 0.
+    share
+        Distance share: variance of the measured curve over the mean variance of a query's logits;
+        None where these are all equal, or there is one context.
+    interval
+        95 % interval of the share: jackknife over contexts, Student's t.
+    variance
+        Mean variance of a query's logits over distance, squared nats.
+    spread
+        Standard deviation of the measured curve, nats.
+    range
+        Largest less smallest value of the measured curve, nats.
+    peak
+        Preferred distance, query minus key; None unless the answer is yes.
+    r, r2
+        Correlation of measured and predicted curve, and 1 less the squared error over the squared
+        measured curve, both centred; None of a constant curve.
+    moved
+        Share of attention that moves when distance is hidden.
+    capped
+        Share of logits above half of the model's cap; None without a cap.
+    p
+        Of random signs of contexts; None with too few contexts.
+    answer
+        Whether the head has a preferred distance.
+    usage, mean_part, curve_share
+        ``[frequencies]``: strength of each pair as a share of the head's; how constant it is, 0 to
+        1; share of the measured curve that its mean product explains.
+    query_norm, key_norm
+        ``[frequencies]``: root mean square norm of each pair, the two factors of usage.
+    product
+        ``[frequencies]``, complex: scale times mean query times conjugated mean key.
+    offset
+        The strongest offset pair, if any.
+    measured, predicted
+        ``[n]``: both curves by distance, nats.
+    """
+
+    layer: Count
+    head: Count
+    share: float | None
+    interval: Annotated[tuple[float, float] | None, TWO]
+    variance: Size
+    spread: float | None
+    range: Size
+    peak: int | None
+    r: float | None
+    r2: float | None
+    moved: Share
+    capped: Share | None
+    p: float | None
+    answer: Verdict
+    usage: WithGaps
+    mean_part: WithGaps
+    curve_share: WithGaps
+    query_norm: Annotated[NDArray[np.float64], As(list[Size])]
+    key_norm: Annotated[NDArray[np.float64], As(list[Size])]
+    offset: OffsetPair | None
+    product: Annotated[NDArray[np.complex128], HIDDEN]
+    measured: Annotated[NDArray[np.float64], HIDDEN]
+    predicted: Annotated[NDArray[np.float64], HIDDEN]
+
+    @property
+    def by_content(self) -> Annotated[bool, "Whether distance acts through content alone."]:
+        """Whether distance moves its attention though distance alone explains next to nothing."""
+        return self.answer == "no" and self.moved >= MOVES
+
+    @property
+    def means_explain(
+        self,
+    ) -> Annotated[bool | None, "Whether mean queries and keys explain the curve; null without."]:
+        """Whether mean queries and keys explain the curve; None unless the answer is yes."""
+        if self.answer != "yes" or self.r2 is None:
+            return None
+        return self.r2 >= 0.9  # nine tenths of the curve's square
+
+
+@dataclass(frozen=True, eq=False)
+class LayerUse:
+    """One attention layer.
+
+    Parameters
+    ----------
+    layer
+        Its number in the model, from 0.
+    ignores
+        Whether it ignores position; None where it was not measured.
+    reason
+        Why that is so, or why it was not measured.
+    window
+        Distances that each query is looked at with, on one side; 0 where not measured.
+    both_sides
+        Whether later keys are seen.
+    ladder
+        ``[pairs]``: frequencies, radians per position; a last 0 stands for columns that do not
+        turn.
+    pairs, columns
+        How columns make pairs, and which turn.
+    shift_check
+        The residual of the best candidate; None where it is not finite.
+    """
+
+    layer: Count
+    ignores: Verdict | None
+    reason: Reason
+    window: Count
+    both_sides: bool
+    ladder: Annotated[NDArray[np.float64], As(list[float])]
+    pairs: Pairs | None
+    columns: Columns | None
+    shift_check: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All heads together.
+
+    Parameters
+    ----------
+    share, least, most
+        Median, smallest and largest distance share of the heads; None where none has one.
+    yes, no, open
+        Heads with a preferred distance, without, and of which it cannot be told.
+    moved
+        Median share of attention that moves when distance is hidden; None without heads.
+    never
+        Mean share of usage in pairs that make no full turn within ``positions``.
+    never_in_contexts
+        The same within the contexts of the run.
+    positions
+        The context that the configuration states, or that of the run.
+    """
+
+    share: Annotated[float | None, Number("distance share", "median over heads")]
+    least: Annotated[float | None, Number("least distance share", "of any head")]
+    most: Annotated[float | None, Number("largest distance share", "of any head")]
+    yes: Annotated[Count, Number("heads that prefer a distance", "answer yes", form="d")]
+    no: Annotated[Count, Number("heads that prefer none", "answer no", form="d")]
+    open: Annotated[Count, Number("heads of which it cannot be told", "neither", form="d")]
+    moved: Annotated[
+        float | None, Number("moved attention", "median over heads, distance being hidden")
+    ]
+    never: Annotated[
+        float | None,
+        Number("usage in pairs that never turn", "mean over heads, within the stated context"),
+    ]
+    never_in_contexts: Annotated[
+        float | None,
+        Number("usage in pairs that do not turn here", "mean over heads, within these contexts"),
+    ]
+    positions: Natural
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RotaryUse(Result):
+    """What each head of a rotary model makes of distance, on some contexts.
+
+    Parameters
+    ----------
+    contexts, length
+        How many, and tokens of each: the distance share depends on both the length and the text.
+    source
+        What the contexts are.
+    positions
+        The context that the configuration states, or that of the run.
+    heads
+        Of the layers that were measured, in their order.
+    layers
+        All layers whose attention was seen.
+    name
+        Of the model.
+    stopped
+        Whether the run was interrupted, so that there are fewer contexts than were asked for.
+    """
+
+    figures: ClassVar[str] = "rotary_use.plot_rotary_use"
+
+    contexts: Natural
+    length: Natural
+    source: Origin
+    positions: Natural
+    heads: tuple[HeadUse, ...]
+    layers: Annotated[tuple[LayerUse, ...], limits(minItems=1)]
+    name: Annotated[str, HIDDEN]
+    stopped: Annotated[bool, HIDDEN] = False
+
+    @property
+    def summary(self) -> Annotated[Summary, ""]:
+        """All heads together."""
+        shares = [head.share for head in self.heads if head.share is not None]
+        answers = [head.answer for head in self.heads]
+        known = bool(self.heads)
+        return Summary(
+            share=float(np.median(shares)) if shares else None,
+            least=min(shares, default=None),
+            most=max(shares, default=None),
+            yes=answers.count("yes"),
+            no=answers.count("no"),
+            open=answers.count("cannot tell"),
+            moved=float(np.median([head.moved for head in self.heads])) if known else None,
+            never=self._never(self.positions) if known else None,
+            never_in_contexts=self._never(self.length) if known else None,
+            positions=self.positions,
+        )
+
+    def _never(self, positions: int) -> float:
+        ladders = {layer.layer: layer.ladder for layer in self.layers}
+        return float(
+            np.mean([
+                np.nansum(head.usage[ladders[head.layer] * positions < 2 * np.pi])
+                for head in self.heads
+            ])
+        )  # fmt: skip
+
+    @property
+    def rotary_measured(self) -> Annotated[NDArray[np.float64], Stored("rotary_measured")]:
+        """``[layers, heads, n]``: measured curves, nats; NaN where there is none."""
+        return self._stacked("measured")
+
+    @property
+    def rotary_predicted(self) -> Annotated[NDArray[np.float64], Stored("rotary_predicted")]:
+        """``[layers, heads, n]``: predicted curves, nats."""
+        return self._stacked("predicted")
+
+    @property
+    def rotary_usage(self) -> Annotated[NDArray[np.float64], Stored("rotary_usage")]:
+        """``[layers, heads, frequencies]``: shares of each head's usage."""
+        return self._stacked("usage")
+
+    @property
+    def rotary_mean_part(self) -> Annotated[NDArray[np.float64], Stored("rotary_mean_part")]:
+        """``[layers, heads, frequencies]``: how constant each pair is."""
+        return self._stacked("mean_part")
+
+    @property
+    def rotary_curve_share(self) -> Annotated[NDArray[np.float64], Stored("rotary_curve_share")]:
+        """``[layers, heads, frequencies]``: shares of the measured curves."""
+        return self._stacked("curve_share")
+
+    @property
+    def rotary_c(self) -> Annotated[NDArray[np.float64], Stored("rotary_c")]:
+        """``[layers, heads, frequencies, 2]``: mean products, real and imaginary part."""
+        return np.stack([self._stacked("product").real, self._stacked("product").imag], axis=-1)
+
+    def _stacked(self, name: str) -> NDArray[Any]:
+        """Stack one array of every head, of layers that were not measured NaN."""
+        arrays = {(head.layer, head.head): getattr(head, name) for head in self.heads}
+        across = max((head for _, head in arrays), default=-1) + 1
+        deep = max((len(array) for array in arrays.values()), default=0)
+        kind = np.complex128 if name == "product" else np.float64
+        made = np.full((len(self.layers), across, deep), np.nan, dtype=kind)
+        rows = {layer.layer: row for row, layer in enumerate(self.layers)}
+        for (layer, head), array in arrays.items():
+            made[rows[layer], head, : len(array)] = array
+        return made
+
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for each number that is None."""
+        if not self.heads:
+            return {"summary": "no layer could be measured"}
+        few = self.contexts < MIN_CONTEXTS
+        return {"p": f"it needs {MIN_CONTEXTS} contexts"} if few else {}

@@ -1,0 +1,268 @@
+"""Where a table changes: how far it moves from row to row, and at which row exactly.
+
+Parts of a table that were trained on more or on fewer examples differ in the length of their steps
+though no step between them is long. A single change of level is held against a smooth trend of the
+step's logarithm: only where it describes the steps better, and by more than it does in resampled
+residuals of the trend (circular blocks, Politis & Romano 1992), there is a change.
+
+A change is found by levels of up to 32 rows on each side, whose difference hardly falls a few rows
+away from it. Where it is, single rows tell: of the places near by, the one is taken that explains
+them best.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.tables.outliers import (
+    MIN_SIDE,
+    WINDOW,
+    level_of,
+)
+from posprobe.analyses.tables.special_rows import (
+    Series,
+)
+from posprobe.arrays import Floats
+
+#: Robust deviations between two levels of norms from which single rows tell their side.
+APART = 2.0
+
+
+#: Least deviation of a level, as a share of the distance of both: of equal values it is 0.
+LEAST = 1e-3
+
+
+def by_level(values: Floats, crossing: int, left: int) -> int:
+    """Place a change of level, found after row ``left``, where single values change.
+
+    Each value costs what it is improbable on its side of the place, of Laplace's distribution about
+    the median.
+
+    Parameters
+    ----------
+    values
+        ``[n]`` or ``[n - 1]``: the series in which it was found.
+    crossing
+        1 where values belong to pairs of rows, of which one crosses, and 0 where to rows.
+    left
+        Last row before the change.
+
+    Returns
+    -------
+    int
+        The last row before it, at most `MIN_SIDE` rows away.
+    """
+    levels = _both_levels(values, crossing, left)
+    return _nearest(values, crossing, left, *levels) if levels else left
+
+
+def by_norm(series: Series, left: int) -> int:
+    """Place a change where rows change their distance from the mean row, if they do so at once.
+
+    Only where neighbours are unlike each other: a step belongs to two rows, of which such a table
+    has one on either side, and its norms to one.
+
+    Parameters
+    ----------
+    series
+        Of the table.
+    left
+        Last row before the change, as steps have it.
+
+    Returns
+    -------
+    int
+        The last row before it, at most `MIN_SIDE` rows away.
+    """
+    norms = np.linalg.norm(series.rows, axis=1)
+    levels = None if series.smooth else _both_levels(norms, 0, left)
+    if levels is None:
+        return left
+    (before, left_spread), (after, right_spread) = levels
+    apart = abs(after - before)
+    place = _nearest(norms, 0, left, *levels)
+    at_once = abs(norms[place + 1] - norms[place]) >= apart / 2
+    return place if at_once and apart > APART * max(left_spread, right_spread) else left
+
+
+def _places(n: int, left: int) -> NDArray[np.intp]:
+    """Return the last rows before a change that are looked at, `MIN_SIDE` rows from both ends."""
+    first = max(left - MIN_SIDE, MIN_SIDE - 1)
+    return np.arange(first, max(min(left + MIN_SIDE, n - MIN_SIDE - 1), first) + 1)
+
+
+_Level = tuple[float, float]
+
+
+def _both_levels(values: Floats, crossing: int, left: int) -> tuple[_Level, _Level] | None:
+    """Return both levels with their deviations, or None where they are one."""
+    before = values[: left + 1 - crossing][-WINDOW - MIN_SIDE :]
+    after = values[left + 1 :][: WINDOW + MIN_SIDE]
+    # The change may be within `MIN_SIDE` of where it was found.
+    if len(before) >= 2 * MIN_SIDE:
+        before = before[:-MIN_SIDE]
+    if len(after) >= 2 * MIN_SIDE:
+        after = after[MIN_SIDE:]
+    (low, left_spread), (high, right_spread) = level_of(before), level_of(after)
+    apart = abs(high - low)
+    if not apart > 0:
+        return None
+    least = LEAST * apart
+    return (low, max(left_spread, least)), (high, max(right_spread, least))
+
+
+def _nearest(values: Floats, crossing: int, left: int, before: _Level, after: _Level) -> int:
+    places = _places(len(values) + crossing, left)
+    cost_before, cost_after = (
+        np.nan_to_num(np.abs(values - level) / spread) + np.log(spread)
+        for level, spread in (before, after)
+    )
+    # The pair that crosses counts as one of those further apart, unless it is further apart still.
+    longer, spread = max(before, after)
+    beyond = np.nan_to_num(np.maximum(longer - values, 0.0) / spread) + np.log(spread)
+    first = max(int(places[0]) - MIN_SIDE, 0)
+    stop = int(places[-1]) + MIN_SIDE
+    cost = [
+        cost_before[first : place + 1 - crossing].sum()
+        + beyond[place : place + crossing].sum()
+        + cost_after[place + 1 : stop].sum()
+        for place in places.tolist()
+    ]
+    return int(places[np.argmin(cost)])
+
+
+#: Fewest steps on either side of a change.
+SIDE = 16
+
+
+#: Cosines that describe a smooth trend over the table, the constant among them.
+TREND = 5
+
+
+#: Those that remain beside a change of level: the constant and the slowest.
+BESIDE = 2
+
+
+#: Resampled tables, and the share of them that may come as far.
+DRAWS = 99
+
+
+LEVEL = 0.02
+
+
+#: Least logarithm of the ratio of what a trend and what a change leave unexplained.
+GAIN = 0.1
+
+
+#: Least change, in robust standard deviations of the steps within a part, and as a factor.
+DEVIATIONS = 2.0
+
+
+FACTOR = 1.2
+
+
+#: Share of a change that the nearest so many steps on either side must show.
+AT_ONCE, NEAR = 0.5, 5
+
+
+#: Distance from the median, in robust standard deviations, at which single steps are cut.
+CUT = 3.5
+
+
+def pace_changes(steps: Floats) -> list[tuple[int, float]]:
+    """Find the rows at which steps change their length at once and for good.
+
+    Parameters
+    ----------
+    steps
+        ``[n - 1]``: distance of rows i and i + 1.
+
+    Returns
+    -------
+    list
+        Rows with which another part begins, and the factor by which the median step changes there.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(steps)
+    if not np.isfinite(logs).all():
+        return []
+    found: list[tuple[int, float]] = []
+    parts = [(0, len(logs))]
+    while parts:
+        first, stop = parts.pop()
+        third = (stop - first) // 3
+        # Several changes at once can pass for a trend: fewer are in a part of the part.
+        for begin, end in ((first, stop), (first, stop - third), (first + third, stop)):
+            change = _change_of_pace(logs[begin:end])
+            if change is not None:
+                at = begin + change[0]
+                # A long step between short ones and long ones leads from one part to the other.
+                found.append((at + (change[1] > 1), change[1]))
+                parts += [(first, at), (at, stop)]
+                break
+    return sorted(found)
+
+
+def _change_of_pace(logs: Floats) -> tuple[int, float] | None:
+    n = len(logs)
+    if n < 2 * SIDE:
+        return None
+    whole, median = logs, np.median(logs)
+    cut = CUT * 1.4826 * float(np.median(np.abs(logs - median)))
+    logs = np.clip(logs, median - cut, median + cut)
+    trend, beside = _cosines(n, TREND), _cosines(n, BESIDE)
+    gain, at = _gain(logs, trend, beside)
+    left, right = np.median(whole[:at]), np.median(whole[at:])
+    within = np.abs(np.concatenate([whole[:at] - left, whole[at:] - right]))
+    spread = 1.4826 * float(np.median(within))
+    jump = float(right - left)
+    if gain < GAIN or abs(jump) < max(DEVIATIONS * spread, math.log(FACTOR)):
+        return None
+    here = float(np.median(whole[at : at + NEAR]) - np.median(whole[at - NEAR : at]))
+    if here / jump < AT_ONCE:
+        return None
+    smooth = trend @ (trend.T @ logs)
+    rest = logs - smooth
+    rng = np.random.default_rng(0)
+    length = min(max(4, round(math.sqrt(n)), 4 * _memory(rest)), n // 4)
+    reached = 0
+    for _ in range(DRAWS):
+        starts = rng.integers(0, n, -(-n // length))
+        index = (starts[:, None] + np.arange(length)).ravel()[:n] % n
+        reached += _gain(smooth + rest[index], trend, beside)[0] >= gain
+    return (at, math.exp(jump)) if (1 + reached) / (DRAWS + 1) <= LEVEL else None
+
+
+def _memory(rest: Floats) -> int:
+    """Return after how many values a series has forgotten itself: below a correlation of 0.2."""
+    n = len(rest)
+    power = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
+    kept = np.fft.irfft(power)[:n] / max(float(rest @ rest), np.finfo(np.float64).tiny)
+    return int(np.argmax(kept < 0.2))
+
+
+def _cosines(n: int, count: int) -> Floats:
+    """``[n, count]``: orthonormal slow cosines (DCT-II)."""
+    waves = np.cos(np.pi * np.outer(np.arange(n) + 0.5, np.arange(count)) / n)
+    return np.asarray(waves / np.linalg.norm(waves, axis=0))
+
+
+def _gain(logs: Floats, trend: Floats, beside: Floats) -> tuple[float, int]:
+    """Return the log ratio of what a trend and the best change leave, and where that is."""
+    n = len(logs)
+    total = float(logs @ logs)
+    left_by_trend = total - float(np.square(logs @ trend).sum())
+    rest = logs - beside @ (beside.T @ logs)
+    after = np.cumsum(rest[::-1])[::-1]
+    waves = np.cumsum(beside[::-1], axis=0)[::-1]
+    power = np.arange(n, 0, -1) - np.square(waves).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        explained = np.where(power > 1e-9, after**2 / power, 0.0)
+    explained[:SIDE] = explained[n - SIDE + 1 :] = -1.0
+    at = int(np.argmax(explained))
+    left_by_change = float(rest @ rest) - float(explained[at])
+    tiny = 1e-12 * max(total, np.finfo(np.float64).tiny)
+    return math.log(max(left_by_trend, tiny) / max(left_by_change, tiny)), at
