@@ -440,7 +440,8 @@ def _picture(path: Path) -> Any:
         pixels = picture.width * picture.height
         if pixels > MOST_PIXELS:
             raise ValueError(f"it has {pixels} pixels, and at most {MOST_PIXELS} are decoded")
-        scans = path.read_bytes().count(_SCAN) if picture.format in ("JPEG", "MPO") else 1
+        file.seek(0)
+        scans = file.read().count(_SCAN) if picture.format in ("JPEG", "MPO") else 1
         if scans > MOST_SCANS:
             raise ValueError(f"it has {scans} scans, and at most {MOST_SCANS} are decoded")
         return picture.convert("RGB")

@@ -1,4 +1,4 @@
-"""Hostile input in the test run: the corpus of all failures, then half of a full run."""
+"""Hostile input in the test run: the corpus of all failures, and half of a run of two seeds."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_hostile_input_ends_in_one_clear_error_or_is_read_as_its_own_package_reads_it() -> None:
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_hostile_input_ends_in_one_clear_error_or_is_read_as_its_own_package_reads_it(
+    seed: str,
+) -> None:
     # One job: other tests have the other cores, and each job imports everything for itself.
-    command = [sys.executable, "-m", "tests.fuzz", "--part", "0.5", "--jobs", "1"]
+    command = [sys.executable, "-m", "tests.fuzz", "--part", "0.5", "--jobs", "1", "--seed", seed]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     print(ended.stdout)
     assert ended.returncode == 0, ended.stdout + ended.stderr
