@@ -142,6 +142,18 @@ def test_a_summary_says_what_order_is_known_by(known: float, zero: float, text: 
     assert made["verdict"]["summary"] == f"{text} (Measured on random tokens.)"
 
 
+def test_what_random_tokens_were_not_used_for_is_told_apart() -> None:
+    made = forward_analysis()
+    answers = {"distance": Answer("distance", "yes", "some", FACTS["distance"])}
+    first = summary(answers, made.run)
+    assert first.endswith("(on 16 contexts of 256 tokens sampled from the model).")
+    answers["apart"] = Answer("apart", "yes", "less", FACTS["apart"])
+    assert summary(answers, made.run) == (
+        f"{first} Position directions avoid those of tokens. (The rest is measured on random "
+        "tokens.)"
+    )
+
+
 @pytest.mark.parametrize(
     ("worth", "text"),
     [(1e-6, "Removing positions costs less than 0.01 nats."),

@@ -183,20 +183,23 @@ def summary(answers: Mapping[str, Answer], run: Run) -> str:
     run
         What they are about.
     """
-    told: list[str] = []
+    told: dict[str, str] = {}
     for name, clause in _CLAUSES.items():
         said = clause(answers[name], answers, run) if name in answers else ""
-        if said and len(" ".join([*told, said]).split()) <= WORDS - len(_note(run).split()):
-            told.append(said)
+        more = {**told, name: said}
+        if said and len(" ".join([*more.values(), _note(run, more)]).split()) <= WORDS:
+            told = more
     if not told:
         return "No question has a clear answer."
-    return " ".join([*told, _note(run)]).rstrip()
+    return " ".join([*told.values(), _note(run, told)]).rstrip()
 
 
-def _note(run: Run) -> str:
-    if not (run.random and run.contexts):
+def _note(run: Run, told: Mapping[str, str]) -> str:
+    """Say that contexts are random; the sentence on distances names its own."""
+    if not (run.random and run.contexts) or list(told) == ["distance"]:
         return ""
-    return f"(Measured on random {'pixels' if run.images else 'tokens'}.)"
+    measured = "The rest is measured" if "distance" in told else "Measured"
+    return f"({measured} on random {'pixels' if run.images else 'tokens'}.)"
 
 
 def interrupted(title: str, result: Any) -> tuple[str, ...]:
