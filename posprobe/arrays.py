@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -175,7 +175,7 @@ def beside(work: Callable[[], object], *, small: bool) -> Iterator[None]:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(1) as pool:
-        started = pool.submit(work)
+        started = pool.submit(copy_context().run, work)
         yield
         started.result()
 

@@ -98,6 +98,7 @@ _EVERY: tuple[TableMeasurement, ...] = (
         title="Patches",
         compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
         record=Patches,
+        whole=True,
         drawings=(
             Drawing("mosaic", draws="similarity of patches, a tile for each"),
             Drawing("plane_spectrum"),

@@ -354,8 +354,7 @@ def analyze(
             compared = {key.partition(".")[0] for key in compared_numbers()}
             formula_numbers(inputs.table.layout, inputs.table.dim, frozenset(chosen) & compared)
 
-    if "pca" in chosen:
-        inputs.result("pca")  # which both sides take
+    inputs.result("pca")  # which both sides take
     with beside(measure_whole, small=small):
         measure(whole=False)
         if _everything(only):

@@ -220,6 +220,15 @@ def test_one_core_and_two_find_the_same(table: pp.PositionTable) -> None:
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-9, abs=1e-12)
 
 
+def test_work_beside_sees_the_cores_of_its_caller() -> None:
+    seen = []
+    before = cores.set(2)
+    with beside(lambda: seen.append(cores.get()), small=True):
+        cores.set(7)
+    cores.reset(before)
+    assert seen == [2]
+
+
 def test_an_error_beside_is_raised() -> None:
     def work() -> None:
         raise UsageError("beside")
