@@ -262,9 +262,8 @@ def _labelled(result: Shift, angle: NDArray[np.float64]) -> NDArray[np.intp]:
             chosen.append(mode)
     rest = [mode for mode in order.tolist() if mode not in chosen]
     chosen += [mode for mode in rest if result.shares[mode] >= STRONG]
-    return np.sort(np.array(chosen[:LABELLED_MODES], dtype=np.intp))[
-        ::-1
-    ]  # periods rise, angles fall
+    # Periods rise, angles fall.
+    return np.sort(np.array(chosen[:LABELLED_MODES], dtype=np.intp))[::-1]
 
 
 def _spread(rising: NDArray[np.float64], apart: float, most: float) -> list[float]:

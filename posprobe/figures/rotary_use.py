@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -198,7 +199,7 @@ def plot_weights(ax: Axes, result: WeightUse) -> None:
     """Draw the strength of each pair of each head, as a share of the head's."""
     heads = [row for layer in result.layers for row in layer.heads]
     numbers = [layer.layer for layer in result.layers for _ in layer.heads]
-    turning = result.ladder * (result.positions or np.inf) >= 2 * np.pi
+    turning = result.ladder * (result.positions or sys.maxsize) >= 2 * np.pi
     heat_map(ax, stacked(heads), numbers, result.ladder, [int(turning.sum())] * len(heads))
     ax.set_ylabel("wavelength (tokens)")
 

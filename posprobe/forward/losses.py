@@ -10,7 +10,7 @@ import numpy as np
 
 from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
-from posprobe.forward.contexts import stream
+from posprobe.forward.contexts import generates, stream
 from posprobe.forward.models import required
 from posprobe.forward.running import (
     LAST,
@@ -128,10 +128,9 @@ def _losses(logits: torch.Tensor, wanted: torch.Tensor) -> Floats:
 
 def predicted(model: Any, batch: torch.Tensor, title: str) -> str:
     """Say what a model with a language-modelling head predicts; empty for another."""
-    name = type(model).__name__
-    if name.endswith("ForMaskedLM"):
+    if type(model).__name__.endswith("ForMaskedLM"):
         return "masked token"
-    if not name.endswith(("LMHeadModel", "ForCausalLM")) or batch.shape[1] < 2:
+    if not generates(model) or batch.shape[1] < 2:
         return ""
     # Names promise more than models keep: XLM's head looks at the tokens that it would predict.
     other = batch[:1].clone()

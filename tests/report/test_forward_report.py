@@ -171,7 +171,8 @@ def test_bundles_of_different_references_have_different_names(tmp_path: Path) ->
 @pytest.mark.parametrize(("kind", "random"), [(RANDOM, "random tokens"), ("windows of x.txt", "")])
 def test_random_contexts_are_called_what_they_are(kind: str, random: str) -> None:
     made = forward_analysis(kind=kind)
-    assert ("(Measured on random tokens.)" in made.to_dict()["verdict"]["summary"]) == bool(random)
+    summary = made.to_dict()["verdict"]["summary"]
+    assert ("(The rest is measured on random tokens.)" in summary) == bool(random)
     assert ("Measured on random tokens, not on text" in page_of(made)) == bool(random)
     # What is random is a field, and no word.
     named = replace(made, contexts={**made.contexts, "random": False})

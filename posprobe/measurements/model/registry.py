@@ -22,6 +22,7 @@ from posprobe.analyses.models.substitution import SubstitutionEffect
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import has_table
+from posprobe.forward.rotary_layers import stated_context
 from posprobe.forward.running import body_of
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
@@ -314,8 +315,7 @@ def _contexts(given: ModelInputs) -> tuple[Iterator[Array], Origin]:
         return given.batches("rotary use"), "text" if asked.text else "tokens"
     if asked.tokens == "random" or not forward.generates(given.model):
         return given.batches("rotary use"), "random"
-    stated = getattr(given.model.config, "max_position_embeddings", LENGTH)
-    length = asked.length or min(LENGTH, stated)
+    length = asked.length or min(LENGTH, stated_context(given.model) or LENGTH)
     sampled = forward.sampled_tokens(
         given.model, length, given.few, seed=given.seed, batch_size=asked.batch_size
     )
