@@ -222,11 +222,11 @@ def test_one_core_and_two_find_the_same(table: pp.PositionTable) -> None:
 
 def test_work_beside_sees_the_cores_of_its_caller() -> None:
     seen = []
-    before = cores.set(2)
+    before = cores.set(3)
     with beside(lambda: seen.append(cores.get()), small=True):
         cores.set(7)
     cores.reset(before)
-    assert seen == [2]
+    assert seen == [3]
 
 
 def test_an_error_beside_is_raised() -> None:
