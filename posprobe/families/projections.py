@@ -14,14 +14,19 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe import settings
 from posprobe.checkpoints import Checkpoint
 from posprobe.checkpoints.base import FLOATS
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.find import Encoding, called, find_encodings
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.read import open_reference
-from posprobe.families.rotary import RotarySpec, head_count, rotary_specs, rotating_layers
+from posprobe.families.rotary import (
+    RotarySpec,
+    head_count,
+    logit_scale,
+    rotary_specs,
+    rotating_layers,
+)
 from posprobe.reference import named_in_errors, parse_reference
 
 #: How one weight holds both: queries, keys and values one after the other, as rows or as columns,
@@ -270,7 +275,7 @@ def rotary_weights(
         layers=stored,
         head_dim=spec.head_dim,
         config=part.config,
-        scale=_scale(part, spec.head_dim),
+        scale=(logit_scale(part, spec.head_dim) or 1.0) / math.sqrt(spec.head_dim),
         normed=any(map(part.config.get, _NORMED)) or _normed(checkpoint, stored),
         declared=any(part.model_type for part in parts),
     )
@@ -281,12 +286,6 @@ def _has(part: Part, spec: RotarySpec) -> bool:
         return spec in rotary_specs(part)
     except InvalidCheckpoint:
         return False
-
-
-def _scale(part: Part, head_dim: int) -> float:
-    stated = settings.number(part.config, "attention_multiplier", path=part.path)
-    scalar = settings.number(part.config, "query_pre_attn_scalar", path=part.path)
-    return stated or (scalar or head_dim) ** -0.5
 
 
 def _normed(checkpoint: Checkpoint, layers: Mapping[int, Stored]) -> bool:

@@ -73,10 +73,7 @@ def layer_kinds(part: Part) -> tuple[LayerKind, ...]:
         If what the configuration says of its layers is none of what it can be.
     """
     found = Counter(kind for kind in _kinds(part) if kind is not None)
-    return tuple(
-        LayerKind(kind.name, count, kind.window, kind.sees, kind.head_dim, kind.rotates)
-        for kind, count in found.items()
-    )
+    return tuple(replace(kind, layers=count) for kind, count in found.items())
 
 
 def _kinds(part: Part) -> Iterator[LayerKind | None]:
@@ -538,10 +535,7 @@ def _head_dim(part: Part) -> int:
     stated = _number(part, _WIDTHS, WIDEST)
     if stated is not None:
         return stated
-    hidden, heads = (
-        _number(part, _HIDDEN, WIDEST * _MOST_HEADS),
-        head_count(part),
-    )
+    hidden, heads = _number(part, _HIDDEN, WIDEST * _MOST_HEADS), head_count(part)
     if not hidden or not heads:
         where = f"{part.path}: " if part.path else ""
         raise InvalidCheckpoint(

@@ -167,16 +167,14 @@ def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding
     Finding
         None where the query does not tell: both readings, or neither, fit it.
     """
-    if dump.q is None or dump.q_rotated is None:
+    if dump.q is None or dump.q_rotated is None or neighbours is None:
         return None
     rests = {name: _rest(ladder, dump, name) for name in ("halves", "neighbours")}
     limit = RULES["pairs_wrong"].tolerance
     fits = [name for name, rest in rests.items() if rest < limit]
     if len(fits) != 1:
         return None
-    declared = None if neighbours is None else ("neighbours" if neighbours else "halves")
-    if declared is None:
-        return None
+    declared = "neighbours" if neighbours else "halves"
     cause = "same_pairs" if fits[0] == declared else "pairs_wrong"
     return Finding("pairs", cause, declared, fits[0], rests[fits[0]])
 

@@ -11,11 +11,9 @@ import numpy as np
 
 from posprobe.arrays import Floats
 from posprobe.encodings import rotary_kernel
-from posprobe.encodings.precision import to_type
+from posprobe.encodings.precision import OFF, to_type
 from posprobe.relations.rules import RULES, Finding
 
-#: Angle in rad from which a pair is off: below it a cosine changes by 0.5 %, if it stands at 1.
-OFF = 0.1
 #: Longest distance at which mean rotations are compared, which bounds the time.
 FURTHEST = 2**16
 #: Fast pairs that tell how a ladder would go on: rules by parts keep more of published heads.

@@ -22,6 +22,7 @@ from posprobe.cli import main
 from posprobe.encodings.precision import precision_horizon
 from posprobe.errors import UsageError
 from posprobe.families.projections import open_rotary_weights
+from posprobe.report.narrator import weights
 from posprobe.report.page import page_of
 
 #: Fixtures that pytest finds by name.
@@ -84,6 +85,20 @@ def test_columns_that_do_not_turn_are_one_more_pair() -> None:
     found = of_layer(weight, weight)
     np.testing.assert_allclose(found.usage, np.array([2, 2, 2, 2, 4]) / 12)
     assert found.self_match[0, 0] == pytest.approx(12)
+
+
+def test_a_head_without_strength_leaves_the_mean_to_the_others() -> None:
+    query, key = np.random.default_rng(0).normal(size=(2, 3, 8, 5))
+    query[1] = 0
+    found, others = (of_layer(query[k], key[k], positions=64) for k in ([0, 1, 2], [0, 2]))
+    np.testing.assert_allclose(found.usage, others.usage)
+    assert found.never == others.never
+    assert of_layer(query[[1]], key[[1]], positions=64).usage is None
+
+
+def test_a_ladder_too_slow_to_be_off_says_so() -> None:
+    told = weights.horizon({"bfloat16": None, "float16": None, "float32": None})
+    assert "no angle is off by 0.1 rad." in told
 
 
 def test_readings_are_pairs_of_the_same_rows() -> None:

@@ -51,7 +51,8 @@ class AxisLadder:
     turning
         Pairs that make a full turn.
     dead
-        Pairs that turn by less than 0.1 rad: no two places are told apart by more than 0.5 %.
+        Pairs that turn by less than 0.1 rad, which moves their part of a logit by 0.1 of their
+        strength at most.
     """
 
     axis: str

@@ -192,8 +192,9 @@ class LayerWeights:
     layer
         Its number, from 0.
     usage
-        ``[frequencies]``: share of each pair in the strength of a head, mean over heads; None
-        where queries and keys are normalised, so that weights do not say how large they are.
+        ``[frequencies]``: share of each pair in the strength of a head, mean over heads that
+        have one; None where none has, or queries and keys are normalised, so that weights do not
+        say how large they are.
     never
         Share of it in pairs that make no full turn within the stated context.
     bias_spread
@@ -271,8 +272,8 @@ class WeightUse(Result):
         """``[frequencies]``: share of each pair in the strength of a head, mean over heads."""
         if not self.layers or self.normed:
             return np.zeros(0)
-        found: NDArray[np.float64] = np.concatenate([layer.heads for layer in self.layers]).mean(0)
-        return found
+        found = _mean(np.concatenate([layer.heads for layer in self.layers]))
+        return np.zeros(0) if found is None else found
 
     @property
     def never(self) -> Annotated[Share | None, "Share in pairs that never turn, mean over heads."]:
@@ -303,6 +304,12 @@ class WeightUse(Result):
         if self.layers and self.normed:
             return {"usage": "queries and keys are normalised", "never": "no usage is known"}
         return {} if self.never is not None else {"never": "no context or no weights are known"}
+
+
+def _mean(heads: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return the mean over heads that have a strength; None where none has."""
+    known = heads[np.isfinite(heads).all(axis=1)]
+    return np.asarray(known.mean(axis=0)) if len(known) else None
 
 
 def _stacked(arrays: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -391,7 +398,7 @@ def layer_weights(
         products = mine * np.repeat(theirs, group, axis=1).conj()
         bias_curve = scale * (products.T @ turned).real
     full = np.append(ladder, 0.0) if rest else ladder
-    mean = None if normed else usage.mean(axis=0)
+    mean = _mean(usage)
     never = None
     if mean is not None and positions is not None:
         never = float(mean[full * positions < 2 * np.pi].sum())

@@ -30,7 +30,10 @@ def _size(value: float | None) -> str:
 def _layers(f: Finding) -> str:
     layers = f.more.get("layers")
     read = f", {f.more['read']}" if "read" in f.more else ""
-    return f"layers {', '.join(map(str, layers[:6]))}{read}: " if layers else ""
+    if not layers:
+        return ""
+    which = "layer" if len(layers) == 1 else "layers"
+    return f"{which} {', '.join(map(str, layers[:6]))}{read}: "
 
 
 def _cap(value: float | None) -> str:

@@ -124,7 +124,7 @@ def axis(ladder: Block) -> str:
         f"{ladder['axis'].capitalize()}: {some(ladder['pairs'], 'pair')} of wavelength {span}; "
         f"within {ladder['extent']} steps {ladder['turning'] or 'none'} "
         f"{'makes' if ladder['turning'] == 1 else 'make'} a full turn and {dead} by less than "
-        "0.1 rad, which tells no two places apart."
+        "0.1 rad, which hardly tells places apart."
     )
 
 
@@ -138,11 +138,9 @@ def horizon_line(found: Sequence[Block]) -> Line:
 def horizon(found: Block) -> str:
     """Say from which position on angles are off, by the type of the numbers."""
     told = [
-        f"in {name} from position {rounded(found[name])}"
-        for name in ("bfloat16", "float16", "float32")
-        if found.get(name) is not None
+        f"in {name} from position {rounded(first)}"
+        for name, first in found.items()
+        if first is not None
     ]
-    return (
-        f"Where all arithmetic is in one type, angles are off by 0.1 rad {', '.join(told)}. The "
-        "checkpoint does not say how it is run."
-    )
+    off = f"angles are off by 0.1 rad {', '.join(told)}" if told else "no angle is off by 0.1 rad"
+    return f"Where all arithmetic is in one type, {off}. The checkpoint does not say how it is run."
