@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ __all__ = ["server", "waits"]
 
 Floats = NDArray[np.float64]
 LADDER = 10_000.0 ** (-np.arange(4) / 4)
-REAL = Path(__file__).parents[2] / "shared" / "real" / "stories260K"
+REAL = Path(os.environ.get("POSPROBE_REAL", "")) / "stories260K"
 HEADS, KEYS, WIDTH, HIDDEN = 4, 2, 8, 32
 
 
@@ -408,12 +409,8 @@ def test_single_precision_carries_a_million_positions() -> None:
 
 # Real weights.
 
-real = pytest.mark.skipif(
-    not REAL.is_dir(), reason="stories260K, weights outside of this project, is not here"
-)
 
-
-@real
+@pytest.mark.real
 def test_real_weights_tell_their_layout() -> None:
     found = use(str(REAL)).layout
     assert found is not None
@@ -425,7 +422,7 @@ def test_real_weights_tell_their_layout() -> None:
     assert scores["halves_again"] == pytest.approx((59.69, -0.074), abs=0.01)
 
 
-@real
+@pytest.mark.real
 def test_real_weights_rank_pairs_as_a_run_does() -> None:
     transformers = pytest.importorskip("transformers")
     from scipy.stats import spearmanr
