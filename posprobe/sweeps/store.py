@@ -166,7 +166,9 @@ class Store:
 
     def recorded(self, reference: str) -> dict[str, Any] | None:
         """Return what was recorded of a reference."""
-        return _read_part(self._path(reference))
+        path = self._path(reference)
+        recover(path)  # it may have been killed when the part was in place, which is not written again
+        return _read_part(path)
 
     def put(self, record: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         """Record what came of a reference; whole or not at all.

@@ -136,6 +136,33 @@ def test_killed_at_any_moment_the_result_is_whole_and_going_on_works(
     assert -signal.SIGKILL in ended
 
 
+@pytest.mark.parametrize("nth", range(5))
+def test_killed_before_its_scratch_is_removed_going_on_removes_it(
+    command: Command, given: Path, tmp_path: Path, nth: int
+) -> None:
+    place = Path(shutil.copytree(given, tmp_path / "place"))
+    remove, calls = shutil.rmtree, 0
+
+    def killed(path: Path, **options: bool) -> None:
+        nonlocal calls
+        if Path(path).name.startswith(".posprobe-"):
+            calls += 1
+            if calls > nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+        remove(path, **options)
+
+    def job() -> None:
+        shutil.rmtree = killed  # type: ignore[assignment]
+        run(command.words, place)
+
+    ended = child(job)
+    assert ended in (0, -signal.SIGKILL)
+    found = command.state(place)
+    done = command.state is copied and found is not None
+    assert child(lambda: run(command.words, place)) == (2 if done else 0)
+    assert done or not leftovers(place)
+
+
 @pytest.mark.parametrize("room", [0, 1000, 5000, 20_000])
 def test_a_full_disk_leaves_what_was_there(
     command: Command, given: Path, tmp_path: Path, room: int
