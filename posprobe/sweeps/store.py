@@ -167,7 +167,8 @@ class Store:
     def recorded(self, reference: str) -> dict[str, Any] | None:
         """Return what was recorded of a reference."""
         path = self._path(reference)
-        recover(path)  # it may have been killed when the part was in place, which is not written again
+        # Killed when the part was in place, which is then not written again.
+        recover(path)
         return _read_part(path)
 
     def put(self, record: Mapping[str, Any], own: Mapping[str, Any]) -> None:
