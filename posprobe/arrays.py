@@ -123,7 +123,9 @@ def positions(
     if device is not None:
         array = _moved(array, _choose(array.shape, device))
     xp = namespace(array)
-    values = xp.astype(array, xp.float32 if _device_type(array) == "mps" else xp.float64)
+    widest = xp.float32 if _device_type(array) == "mps" else xp.float64
+    # A table's values never change; an array that the caller holds may.
+    values = xp.astype(array, widest, copy=not isinstance(table, PositionTable))
     if not bool(xp.all(xp.isfinite(values))):
         raise InvalidTable("the table holds NaN or infinity. Leave those rows out first.")
     largest = float(max(xp.max(values), -xp.min(values)))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +53,19 @@ def numbers_of_table(
     known: dict[str, Result] = {} if components is None else {"pca": components}
     inputs = TableInputs(table, positions(table, "cpu"), 0, None, dict(TABLE), results=known)
     wanted = [name for name in names if name in keys.values() and not TABLE[name].needs(inputs)]
-    # All results before any number: who needs the scores of components has their sizes as well.
-    results = {name: inputs.result(name) for name in wanted}
-    return {key: _number(results[name], key) for key, name in keys.items() if name in results}
+    numbers: dict[str, float | None] = {}
+    # The components last: who needs their scores has their sizes as well.
+    for name in sorted(wanted, key=[*(name for name in TABLE if name != "pca"), "pca"].index):
+        own = [key for key, whose in keys.items() if whose == name]
+        numbers |= _read(inputs.result(name), own)
+        if name == "similarity":
+            del inputs.results[name]  # its matrices are large, and nothing that follows needs them
+    return numbers
 
 
-def _number(result: Any, key: str) -> float | None:
-    """Read one number, without what a block has beside it."""
-    return cast("float | None", plain(attrgetter(key.partition(".")[2])(result)))
+def _read(result: Any, keys: Iterable[str]) -> dict[str, float | None]:
+    """Read numbers, without what a block has beside them."""
+    return {key: plain(attrgetter(key.partition(".")[2])(result)) for key in keys}
 
 
 @lru_cache(maxsize=16)

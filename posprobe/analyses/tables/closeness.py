@@ -41,14 +41,13 @@ class Cloud:
     points
         ``[n, r]``: centred positions in any orthonormal basis and of any scale, which no distance
         depends on; all zero for a constant table.
-    left, singular
-        ``[n, k]`` and ``[k]``: singular vectors in position space, and values, where they are
-        known, be it the leading ones alone; None computes them on first use.
+    known
+        Scores ``[n, k]`` along the principal directions and singular values ``[k]``, be it the
+        leading ones alone; None computes them on first use.
     """
 
     points: Floats
-    left: Floats | None = None
-    singular: Floats | None = None
+    known: tuple[Floats, Floats] | None = None
 
     def __len__(self) -> int:
         return len(self.points)
@@ -71,17 +70,17 @@ class Cloud:
     @cached_property
     def squared_gram(self) -> float:
         """Squared Frobenius norm of the Gram matrix."""
-        if self.singular is not None and len(self.singular) == self.points.shape[1]:
-            return float(np.square(np.square(self.singular)).sum())  # all are known
+        if self.known and len(self.known[1]) == self.points.shape[1]:
+            return float(np.square(np.square(self.known[1])).sum())
         return inner(self, self)
 
     @cached_property
-    def directions(self) -> tuple[Floats, Floats]:
-        """Left singular vectors ``[n, k]`` and singular values ``[k]``, falling."""
-        if self.left is not None and self.singular is not None:
-            return self.left, self.singular
+    def principal(self) -> tuple[Floats, Floats]:
+        """Scores ``[n, k]`` along the principal directions and singular values ``[k]``, falling."""
+        if self.known:
+            return self.known
         left, singular, _ = np.linalg.svd(self.points, full_matrices=False)
-        return left, singular
+        return left * singular, singular
 
     @property
     def has_gram(self) -> bool:
@@ -115,20 +114,17 @@ def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
     """
     if isinstance(table, Cloud):
         return table
-    left = singular = None
+    known = None
     largest = 0.0
     if decomposition is not None and not decomposition.undefined:
         # Squares of the points must neither overflow nor vanish.
-        scores = decomposition.scores
         largest = float(decomposition.singular_values[0])
-        scores = scores / largest
-        singular = decomposition.singular_values / largest
-        left = scores / np.maximum(singular, np.finfo(np.float64).tiny)
+        known = decomposition.scores / largest, decomposition.singular_values / largest
         if decomposition.method == "exact":
-            return Cloud(scores, left, singular)
+            return Cloud(known[0], known)
     values = to_numpy(positions(table).values).astype(np.float64, copy=False)
     points = values / (largest or float(np.abs(values).max()) or 1.0)
-    return Cloud(centred(points)[0], left, singular)
+    return Cloud(centred(points)[0], known)
 
 
 def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
@@ -202,7 +198,7 @@ def subspace_overlap(x: Comparable, y: Comparable, rank: int) -> float:
 
 def shared_rank(x: Cloud, y: Cloud) -> int:
     """Return the largest rank up to `SUBSPACE_RANK` at which both have a leading subspace; or 0."""
-    ranks = range(min(SUBSPACE_RANK, len(x.directions[1]), len(y.directions[1])), 0, -1)
+    ranks = range(min(SUBSPACE_RANK, len(x.principal[1]), len(y.principal[1])), 0, -1)
     return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
 
 
@@ -356,15 +352,15 @@ def _compact(x: Cloud) -> Floats:
 
 def _splits(x: Cloud, rank: int) -> bool:
     """Whether the first ``rank`` directions are set apart from the rest of the table."""
-    singular = np.append(x.directions[1], 0.0)
+    singular = np.append(x.principal[1], 0.0)
     return bool(singular[rank - 1] - singular[rank] > ROUNDING * singular[0] > 0)
 
 
 def _subspace(x: Cloud, rank: int) -> Floats:
-    left, singular = x.directions
+    scores, singular = x.principal
     if not 1 <= rank <= len(singular) or not _splits(x, rank):
         raise InvalidTable(
             f"a table of {x.points.shape[0]} x {x.points.shape[1]} has no leading subspace of rank "
             f"{rank}: it varies in fewer directions, or that direction ties with the next."
         )
-    return left[:, :rank]
+    return scores[:, :rank] / singular[:rank]

@@ -679,8 +679,10 @@ _Cosines: TypeAlias = tuple[
 
 
 def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
-    # Rounding must not leave the domain of the arc cosine.
-    cosines = xp.clip(xp.matmul(units, units.T), -1.0, 1.0)
+    cosines = xp.matmul(units, units.T)
+    # Rounding must not leave the domain of the arc cosine; in place, without another matrix.
+    cosines[cosines > 1.0] = 1.0
+    cosines[cosines < -1.0] = -1.0
     squares = by_displacement(cosines**2, height, width, xp)
     sums = sums_of_cosines(cosines, there, height, width, xp)
     matrix = to_numpy(cosines).astype(np.float64, copy=False)  # nothing else needs it any more

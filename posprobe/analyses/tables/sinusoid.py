@@ -68,7 +68,8 @@ class Ladder:
     @cached_property
     def cloud(self) -> Cloud:
         """The sinusoid, ready for comparisons."""
-        return Cloud(self.basis * self.singular, self.basis, self.singular)
+        scores = self.basis * self.singular
+        return Cloud(scores, (scores, self.singular))
 
     @property
     def white_share(self) -> float:
@@ -572,7 +573,7 @@ def _grid_cloud(height: int, width: int, d: int) -> Cloud:
 
 def _best_share(points: Cloud, count: int) -> Floats:
     """Return the share that the best 2, 4, 6 … directions of any shape explain: ``[count]``."""
-    share = np.cumsum(points.directions[1] ** 2) / points.total
+    share = np.cumsum(points.principal[1] ** 2) / points.total
     last = np.minimum(2 * np.arange(1, count + 1), len(share)) - 1
     return np.asarray(np.minimum(share[last], 1.0))
 
