@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from posprobe.analyses.facts import Answer, Cause, Verdict
 from posprobe.analyses.sequences.same_planes import SamePlanes
-from posprobe.analyses.sequences.seams import Seams
+from posprobe.analyses.sequences.seams import LONG, Seams
 from posprobe.analyses.tables.cached import View
+from posprobe.analyses.tables.outliers import largest_ratio, usual_values
 from posprobe.layouts import Grid
 from posprobe.questions.base import Question
 
@@ -31,6 +34,9 @@ class SpecialRows:
         What is odd about the first outlier.
     width
         Of the grid; None on a line.
+    largest, chance
+        The longest step over what is usual around it, and the 5th and 95th percentile of the
+        longest in a tail like that of the others; None on a grid, and of few rows.
     replaced
         Whether other questions see the mean of the neighbours in the place of these patches.
     undefined
@@ -42,8 +48,15 @@ class SpecialRows:
     zeros: tuple[int, ...] = ()
     causes: tuple[Cause, ...] = ()
     width: int | None = None
+    largest: float | None = None
+    chance: tuple[float, float] | None = None
     replaced: bool = False
     undefined: str = ""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the longest step is longer than 95 % of the longest by chance."""
+        return self.chance is not None and (self.largest or 0.0) > self.chance[1]
 
     @property
     def value(self) -> list[int] | None:
@@ -86,12 +99,16 @@ def ask_special_rows(seen: View) -> Answer:
     breaks = _breaks(seen)
     zeros = [row.row for row in breaks.special if not breaks.norms[row.row]]
     others = [row for row in breaks.special if row.row not in zeros]
+    width = seen.layout.width if isinstance(seen.layout, Grid) else None
+    told = None if width else _longest_step(breaks)
     facts = SpecialRows(
         rows=len(breaks.norms),
         positions=tuple(seen.start + row.row for row in others),
         zeros=tuple(seen.start + row for row in zeros),
         causes=others[0].causes if others else (),
-        width=seen.layout.width if isinstance(seen.layout, Grid) else None,
+        width=width,
+        largest=told and told[0],
+        chance=told and told[1],
         replaced=bool(seen.replaced),
         undefined=breaks.no_special,
     )
@@ -99,6 +116,14 @@ def ask_special_rows(seen: View) -> Answer:
     on_grid = facts.width is not None and reason != "undefined"
     reason = f"patch_{reason}" if on_grid else reason
     return Answer("special_rows", answer, reason, facts, keys=("seams.special",))
+
+
+def _longest_step(breaks: Seams) -> tuple[float, tuple[float, float]] | None:
+    """Return the longest step that is no break, over the usual, and what it is by chance."""
+    steps = breaks.steps.copy()
+    for left, _ in breaks.between:
+        steps[max(left - LONG // 2, 0) : left + LONG // 2 + 1] = np.nan
+    return largest_ratio(steps, usual_values(steps))
 
 
 def ask_seams(seen: View) -> Answer:
@@ -122,13 +147,17 @@ def _judged(facts: SpecialRows | Breaks, *, found: bool) -> tuple[Verdict, str]:
         return "cannot tell", "undefined"
     if found:
         return "yes", "found"
-    return ("no", "none") if facts.rows >= FEWEST_ROWS else ("cannot tell", "few")
+    if facts.rows < FEWEST_ROWS:
+        return "cannot tell", "few"
+    if isinstance(facts, SpecialRows) and facts.doubtful:
+        return "cannot tell", "longest"
+    return "no", "none"
 
 
 SPECIAL_ROWS = Question(
     "special_rows",
     ask_special_rows,
-    ("found", "none", "few", "patch_found", "patch_none", "patch_few", "undefined"),
+    ("found", "none", "few", "longest", "patch_found", "patch_none", "patch_few", "undefined"),
     parts=False,
 )
 SEAMS = Question("seams", ask_seams, ("found", "none", "few", "undefined"), parts=False)

@@ -83,6 +83,9 @@ def tables() -> dict[str, PositionTable]:
             changed(sinusoid(200, 64), (0, gaussian(1, 64)), (199, gaussian(1, 64, 2)))
         ),
         "long row": as_table(changed(gaussian(300, 64), (77, 4 * gaussian(1, 64)))),
+        "long first steps": as_table(
+            np.cumsum(gaussian(200, 32) * (1 + np.exp(-np.arange(200) / 2))[:, None], axis=0)
+        ),
         "row unlike all": as_table(
             changed(gaussian(200, 64, 1) + 16 * np.eye(64)[0], (100, 16 * np.eye(64)[1]))
         ),
@@ -131,6 +134,7 @@ def tables() -> dict[str, PositionTable]:
         ("two seams", ("no", "none", []), ("yes", "found", [[59, 60], [79, 80]])),
         ("odd ends", ("yes", "found", [0, 199]), ("no", "none", [])),
         ("zeros and long row", ("yes", "found", [77, 200]), ("no", "none", [])),
+        ("long first steps", ("cannot tell", "longest", []), ("no", "none", [])),
         ("outlier patch", ("yes", "patch_found", [75]), None),
         ("outlier patches", ("yes", "patch_found", [0, 76, 100]), None),
         ("codes", ("no", "patch_none", []), None),

@@ -100,6 +100,7 @@ SAID: dict[tuple[str, str], tuple[str, ...]] = {
     ("closed_form", "sinusoid"): ("base", "cka"),
     ("closed_form", "sincos2d"): ("cka",),
     ("special_rows", "found"): ("positions", "causes"),
+    ("special_rows", "longest"): ("largest", "chance"),
     ("special_rows", "patch_found"): ("positions", "causes", "width"),
     ("seams", "found"): ("pairs", "causes"),
     ("order", "winding"): ("turns",),
@@ -240,6 +241,7 @@ def test_reasons_that_all_questions_share_have_words(reason: str) -> None:
 #: Numbers that are no findings, by question: of nine tenths, of dimensions, of a random walk.
 CONSTANTS: dict[str, set[float]] = {
     "low_dimensional": {90.0}, "closed_form": {1.0, 2.0}, "smooth": {0.0},
+    "special_rows": {95.0},
 }  # fmt: skip
 #: Where a number is rounded up or down, so that what is not all is not 100 %.
 BOUND = re.compile(r"less than 1 %|more than 99 %|to within \d+ %")

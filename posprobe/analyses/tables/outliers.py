@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,27 +91,73 @@ def beyond_tail(values: Floats, usual: Floats, *, gap: bool = False) -> NDArray[
     logarithms are independent and exponential, the k-th of mean ``1 / k`` of the first's
     (Renyi 1953).
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(values) - np.log(usual)
-    kept = np.where(np.isfinite(ratio), ratio, -np.inf)
-    largest = np.maximum.reduceat(kept, np.arange(0, len(kept), RUN))
-    largest = np.sort(largest[np.isfinite(largest)])
+    ratio, largest = _ratios(values, usual)
     if largest.size < 2:
         return np.ones(len(values), dtype=bool)
+    tail = _tail(largest)
+    limit = tail.beyond(TAIL_ALARM)
+    if gap and largest.size >= GAP_RUNS:
+        top = largest[: -LARGEST - 2 : -1]
+        wide = np.flatnonzero(
+            -np.diff(top) * np.arange(1, LARGEST + 1) > tail.scale * np.log(LARGEST / GAP_ALARM)
+        )
+        if wide.size:
+            limit = min(limit, float(top[wide[-1] : wide[-1] + 2].mean()))
+    return np.asarray((ratio > limit) | np.isposinf(ratio))
+
+
+def largest_ratio(values: Floats, usual: Floats) -> tuple[float, tuple[float, float]] | None:
+    """Return the largest ratio of two series, and what it is by chance in a tail like its own.
+
+    Parameters
+    ----------
+    values, usual
+        As `beyond_tail` takes them.
+
+    Returns
+    -------
+    tuple
+        The ratio, and the 5th and 95th percentile of the largest of so many; None where ratios are
+        too few, or one is infinite.
+    """
+    _, largest = _ratios(values, usual)
+    if largest.size < GAP_RUNS or not usual[values > 0].all():
+        return None
+    tail = _tail(largest)
+    # Runs beyond a limit are Poisson: none is with the probability exp(-expected).
+    low, high = (math.exp(tail.beyond(-math.log(share))) for share in (0.05, 0.95))
+    return math.exp(largest[-1]), (low, high)
+
+
+@dataclass(frozen=True)
+class _Tail:
+    """A tail of logarithms that falls exponentially from ``start``, where ``above`` runs lie."""
+
+    start: float
+    scale: float
+    above: float
+
+    def beyond(self, expected: float) -> float:
+        """Return the logarithm beyond which so many runs are expected."""
+        return self.start + self.scale * math.log(max(self.above / expected, 1.0))
+
+
+def _tail(largest: Floats) -> _Tail:
     lower, upper = TAIL
     inner = max(min(upper, 1 - (BEYOND + 0.5) / largest.size), lower + 0.1)
     start, *deep = np.quantile(largest, (lower, upper, inner))
     ahead = np.log((1 - lower) / (1 - np.array([upper, inner])))
     scale = float(((np.array(deep) - start) / ahead).min())
-    limit = start + scale * np.log(max((1 - lower) * largest.size / TAIL_ALARM, 1.0))
-    if gap and largest.size >= GAP_RUNS:
-        top = largest[: -LARGEST - 2 : -1]
-        wide = np.flatnonzero(
-            -np.diff(top) * np.arange(1, LARGEST + 1) > scale * np.log(LARGEST / GAP_ALARM)
-        )
-        if wide.size:
-            limit = min(limit, float(top[wide[-1] : wide[-1] + 2].mean()))
-    return np.asarray((ratio > limit) | np.isposinf(ratio))
+    return _Tail(float(start), scale, (1 - lower) * largest.size)
+
+
+def _ratios(values: Floats, usual: Floats) -> tuple[Floats, Floats]:
+    """Return the logarithms of the ratios, and in order the largest finite one of every `RUN`."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(values) - np.log(usual)
+    kept = np.where(np.isfinite(ratio), ratio, -np.inf)
+    largest = np.maximum.reduceat(kept, np.arange(0, len(kept), RUN))
+    return ratio, np.sort(largest[np.isfinite(largest)])
 
 
 def usual_values(values: Floats) -> Floats:

@@ -100,8 +100,18 @@ def _seams(facts: Block) -> dict[str, Any]:
 def _special(facts: Block) -> dict[str, Any]:
     if facts.get("positions") is None:
         return {}
-    count = len(facts["positions"])
-    return {"measure": "far from neighbours", "value": str(count or "none")}
+    largest, chance, count = facts.get("largest"), facts.get("chance"), len(facts["positions"])
+    # A row may be odd by its norm or its direction alone.
+    if chance is None or (count and largest <= chance[1]):
+        return {"measure": "far from neighbours", "value": str(count or "none")}
+    value, low, high = (
+        f"{each:.1f}" if each < 10 else f"{each:.0f}" for each in (largest, *chance)
+    )
+    return {
+        "measure": "longest step / usual",
+        "value": f"{value} ×",
+        "chance": f"{low} to {high} ×",
+    }
 
 
 #: Answers without a test of their own.
