@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.linear import half_length, root, toeplitz
+from posprobe.analyses.linear import half_length, leading, root, toeplitz
 from posprobe.analyses.tables.cached import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 from posprobe.analyses.tables.copies import Copies
 from posprobe.analyses.tables.processes import HALF
@@ -185,7 +185,9 @@ def _strongest(seen: View) -> tuple[Place, float, Test]:
     A sign that is significant and large comes before one that is significant and small.
     """
     every = -(-len(seen) // DRAWN_ROWS)
-    rows = seen.coordinates[::every]
+    # All directions: a few leading ones of many columns are the slowest waves of any stationary
+    # table, each with a phase of its own, and such waves mirror places and change norms.
+    rows = leading(seen.points[::every], DRAWN_ROWS)
     found, mirrored = _unequal(rows)
     # Norms or speeds that hardly change leave the distance in charge; and those of a curve with few
     # bends change slowly by themselves.
@@ -223,7 +225,7 @@ def _draws(
     length = max(half_length(seen.points), 0.5) / HALF
     smoothest = np.exp(-0.5 * np.square(np.arange(0, n, every) / length))
     factors = [root(toeplitz(each)) for each in (seen.kernel.by_offset[::every], smoothest)]
-    columns = np.sqrt(np.square(rows).sum(axis=0))
+    columns = np.sqrt(_variances(rows, factors[0]))
     rng = seen.rng(2)
     drawn = np.full((2, ALL_DRAWS, 4), -np.inf)
     for first, stop in pairwise((0, FIRST_DRAWS, ALL_DRAWS)):
@@ -237,6 +239,26 @@ def _draws(
         if 4 * (1 + reached[counts].min()) > LEVEL * (1 + ALL_DRAWS):
             break
     return drawn[:, :stop]
+
+
+def _variances(rows: Floats, factor: Floats) -> Floats:
+    """Return the variances that columns would have if there were any number of rows: ``[r]``.
+
+    Those of the sample are more unequal, since related rows count as few. For rows ``K^1/2 G
+    S^1/2``, ``G`` normal, the squares of the sample's variances exceed what ``S`` alone explains by
+    what ``K`` does: with ``a = tr K^2 / (tr K)^2`` and ``b = tr S^2 / (tr S)^2``, they are expected
+    to add up to ``(a + b + a b) / (1 + 2 a b)`` of their squared sum. The sample's are drawn to
+    their mean until they have ``b``, as in linear shrinkage (Ledoit & Wolf 2004).
+    """
+    sample = np.square(rows).sum(axis=0)
+    centred = factor - factor.mean(axis=0)
+    gram = centred.T @ centred
+    related = np.square(gram).sum() / max(np.trace(gram) ** 2, np.finfo(np.float64).tiny)
+    unequal = np.square(sample).sum() / max(sample.sum() ** 2, np.finfo(np.float64).tiny)
+    least = 1 / len(sample)
+    own = (unequal - related) / (1 + related - 2 * related * unequal)
+    kept = np.sqrt(np.clip((own - least) / max(unequal - least, 1e-12), 0.0, 1.0))
+    return np.asarray(sample.mean() + kept * (sample - sample.mean()))
 
 
 def _invariance(points: Floats) -> float | None:
@@ -278,20 +300,26 @@ def _unequal(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """
     n = rows.shape[-2]
     points = rows - rows.mean(axis=-2, keepdims=True)
-    whole = np.square(points.swapaxes(-1, -2) @ points).sum(axis=(-1, -2))
-    whole = np.maximum(whole, np.finfo(np.float64).tiny)
-    waves = np.fft.rfft(points.swapaxes(-1, -2), 2 * n)
-    apart = np.fft.irfft(np.square(np.abs(waves)).sum(axis=-2), 2 * n)[..., :n]
-    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) / np.arange(n, 0, -1)
-    misfit = 1 - np.square(apart) @ pairs / whole
-    around = np.fft.irfft(np.square(waves).sum(axis=-2), 2 * n)[..., : 2 * n - 1]
+    gram = points @ points.swapaxes(-1, -2)
+    whole = np.maximum(np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny)
+    apart, around = _sums_across(gram[..., ::-1]), _sums_across(gram)
     count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
+    misfit = 1 - (np.square(apart) / count).sum(axis=-1) / whole
     both = around[..., 1:] + around[..., :-1]
     squares = np.square(both) / (count[1:] + count[:-1])
     mirrored = squares.sum(axis=-1) / (2 * whole)
     most = np.take_along_axis(both, squares.argmax(axis=-1)[..., None], axis=-1)[..., 0]
     numbers = np.concatenate([misfit[..., None], _slow_lengths(rows), mirrored[..., None]], axis=-1)
     return numbers, most > 0
+
+
+def _sums_across(matrix: Floats) -> Floats:
+    """Return the sums of ``[..., n, n]`` along the lines of equal ``i + j``: ``[..., 2n - 1]``."""
+    n = matrix.shape[-1]
+    # Each row is moved by one more than the one before, and all are added up.
+    padded = np.concatenate([matrix, np.zeros_like(matrix)], axis=-1)
+    moved = padded.reshape(*matrix.shape[:-2], 2 * n * n)[..., : n * (2 * n - 1)]
+    return np.asarray(moved.reshape(*matrix.shape[:-2], n, 2 * n - 1).sum(axis=-2))
 
 
 def _lengths(rows: Floats) -> tuple[Floats, Floats]:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.facts import Answer
+from posprobe.analyses.linear import leading
 from posprobe.analyses.tables.cached import view
 from posprobe.analyses.tables.copies import copies
-from posprobe.questions.absolute_position import ABSOLUTE_POSITION, _exact
+from posprobe.questions.absolute_position import ABSOLUTE_POSITION, _exact, _variances
 from posprobe.questions.base import SHARED
 from posprobe.report.narrator import sentence
 
@@ -33,15 +34,15 @@ def slowing() -> Floats:
     return np.asarray(circles + 0.01 * gaussian(400, 6))
 
 
-HALF = gaussian(32, 16)
+HALF, LONG = gaussian(32, 16), gaussian(64, 64)
 TABLES = {
     "exact": np.asarray(pp.sinusoidal(128, 64).values, float),
     "equally_far": np.eye(48),
     "bounded": process(200, 16, 5.0),
-    "small": process(512, 64, 10.0 * 2**0.5, 2) + 3 * gaussian(512, 64, 9),
+    "small": 0.6 * np.concatenate([LONG, LONG[::-1]]) + gaussian(128, 64, 9),
     # A few rows are much longer than all others.
-    "place_products": gaussian(256, 64)
-    / np.sqrt(np.random.default_rng(2).chisquare(2, (256, 1)) / 2),
+    "place_products": gaussian(64, 256, 1)
+    / np.sqrt(np.random.default_rng(3).chisquare(2, (64, 1)) / 2),
     "place_norms": gaussian(256, 32) * np.linspace(1, 3, 256)[:, None],
     "place_speed": slowing(),
     "place_mirrored": np.concatenate([HALF, HALF[::-1]]),
@@ -114,6 +115,24 @@ def test_stationary_tables_rarely_depend_on_place(power: float) -> None:
     ]
     # Of thirty at a level of 0.02, more than three happen one time in three hundred.
     assert sum(found) <= 3
+
+
+def test_slow_waves_of_many_columns_do_not_mirror_places() -> None:
+    # The leading principal components are cosines, the same from either end.
+    assert not sum(asked(process(512, 768, 3.0, seed=seed)).yes for seed in range(4))
+
+
+def test_related_rows_make_columns_no_more_unequal() -> None:
+    factor = np.linalg.cholesky(np.exp(-np.abs(np.subtract.outer(*2 * [np.arange(128)])) / 3))
+    for unequal in (np.ones(64), np.geomspace(1, 1e-3, 64)):
+        drawn = factor @ gaussian(128, 64) * np.sqrt(unequal)
+        rows = leading(drawn - drawn.mean(axis=0), 64)
+        sample, found = np.square(rows).sum(axis=0), _variances(rows, factor)
+        wanted, before, after = (
+            v.sum() ** 2 / np.square(v).sum() for v in (unequal, sample, found)
+        )
+        assert abs(after - wanted) < abs(before - wanted) / 4
+        assert found.sum() == pytest.approx(sample.sum())
 
 
 def test_a_walk_rejects_nothing_by_wandering() -> None:
