@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from made_forward import forward_analysis, rotary_of
+from made_forward import rotary_of, saved_run
 from made_schemas import problems, schema
 
 import posprobe as pp
 from posprobe.analyses.models.rotary_match import match_heads
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.report.bundle import to_json
 from posprobe.report.runs import measured_heads
 
 if TYPE_CHECKING:
@@ -39,12 +38,7 @@ def with_curves(curves: Any, *, both_sides: bool = False) -> RotaryUse:
 
 
 def saved(use: RotaryUse | None, folder: Path) -> Path:
-    """Write the data of a run's bundle."""
-    run = replace(forward_analysis(), results={} if use is None else {"rotary_use": use})
-    folder.mkdir()
-    (folder / "analysis.json").write_text(to_json(run.to_dict()))
-    np.savez(folder / "arrays.npz", **run.arrays())  # type: ignore[arg-type]
-    return folder
+    return saved_run(folder, {} if use is None else {"rotary_use": use})
 
 
 def waves(n: int = 24, heads: int = 6) -> Any:
