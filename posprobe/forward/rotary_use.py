@@ -114,7 +114,7 @@ def rotary_use(
             raise UsageError(f"{title}: rotations are measured on text, not on images.")
         if not found:
             lengths.append(batch.shape[1])
-            found.append(prepared(model, batch[:2], title))
+            found.append(prepared(model, batch[:1], title))
         layers = found[0][0]
         made: dict[int, RotarySums] = {}
         lost: dict[int, LayerUse] = {}
