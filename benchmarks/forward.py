@@ -2,24 +2,35 @@
 
     uv run --group test python benchmarks/forward.py                  # BERT-base, on the CPU
     uv run --group test python benchmarks/forward.py --size 1b --dtype bfloat16 --device cuda
+    uv run --group test python benchmarks/forward.py --rotary         # `rotary_use`, and its memory
 
 Both run the same model on the same batches, in turns, so that what else the machine does falls on
 both. Weights are random: their values take no time. On a GPU the peak memory of both is compared
-too, and with `--beside-cpu` the rate of the CPU.
+too, and with `--beside-cpu` the rate of the CPU. `--rotary` runs 16 contexts of 1,024 tokens
+through a model of 100 M parameters, unless told otherwise; the memory is that of the sums of 32
+layers of 32 heads over contexts of 2,048 tokens, beside what any model would hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 
-from posprobe.forward import attend, decompose, random_tokens
+from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_result
+from posprobe.forward import attend, decompose, random_tokens, rotary_use
+from posprobe.forward.rotary_layers import Handed, Looked
+from posprobe.forward.rotary_use import window_sums
 from posprobe.forward.running import output_of
 
 Contexts = list[Any]
@@ -28,6 +39,10 @@ Contexts = list[Any]
 SIZES: dict[str, Callable[[], Any]] = {
     "bert-base": lambda: transformers.BertConfig(),
     "gpt2": lambda: transformers.GPT2Config(),
+    "100m": lambda: transformers.LlamaConfig(
+        hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12,
+        max_position_embeddings=2048,
+    ),
     # As large as TinyLlama, and as Llama 2 7B.
     "1b": lambda: transformers.LlamaConfig(
         hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
@@ -35,6 +50,11 @@ SIZES: dict[str, Callable[[], Any]] = {
     ),
     "7b": lambda: transformers.LlamaConfig(),
 }  # fmt: skip
+
+#: What `--rotary` runs unless told otherwise.
+ROTARY = {"size": "100m", "length": 1024, "batch_size": 2, "batches": 8}
+#: Of the model whose sums are weighed, and its contexts.
+LAYERS, HEADS, WIDTH, LENGTH, CONTEXTS = 32, 32, 64, 2048, 16
 
 
 def build(size: str, device: str, dtype: str) -> Any:
@@ -78,6 +98,38 @@ def peak(task: Callable[[], object]) -> float:
     return torch.cuda.max_memory_allocated() / 2**30
 
 
+def status(name: str) -> float:
+    """Return MiB that this process holds (``VmRSS``) or held at most (``VmHWM``); Linux alone."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
+
+
+def rotary_memory() -> float:
+    """Return the MiB that sums, what is held while they are made, and the result take at most.
+
+    Layers are alike here: the last context alone is added up layer by layer, the others once.
+    """
+    ladder = 10_000.0 ** (-np.arange(WIDTH // 2) / (WIDTH // 2))
+    scale, window = WIDTH**-0.5, LENGTH // 2
+    turning = Turning(ladder, "halves", "all", 0.0, np.arange(window), scale)
+    query, key = torch.randn(2, 1, HEADS, LENGTH, WIDTH)
+    handed, layer = Handed(query, key, None, scale, None), Looked(turning, window, LENGTH)
+    few = Looked(Turning(ladder, "halves", "all", 0.0, np.arange(8), scale), 8, 16)
+    window_sums(handed, few)  # libraries are loaded
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before, one = status("VmRSS"), window_sums(handed, layer)
+    sums: dict[int, RotarySums] = dict.fromkeys(range(LAYERS), one)
+    for context in range(1, CONTEXTS):
+        for number in sums:
+            sums[number] += window_sums(handed, layer) if context == CONTEXTS - 1 else one
+    rotary_result(
+        sums, dict.fromkeys(sums, turning), {}, length=LENGTH, positions=LENGTH, source="random",
+        name="made",
+    )  # fmt: skip
+    return status("VmHWM") - before
+
+
 def in_turns(tasks: dict[str, Callable[[], object]], rounds: int, device: str) -> dict[str, float]:
     """Return the median time of each task, after one round that does not count."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
@@ -109,12 +161,15 @@ def report(size: str, device: str, dtype: str, options: argparse.Namespace) -> I
     }
     if options.attention:
         tasks["attend"] = lambda: attend(model, batches)
+    if options.rotary:
+        tasks = {"bare": tasks["bare"], "rotary_use": lambda: rotary_use(model, batches)}
     spent = in_turns(tasks, options.rounds, device)
     tokens = count * options.length
     for name, time_taken in spent.items():
         yield (
             f"{name:>12}: {tokens / time_taken:10.0f} tokens/s, "
-            f"{spent['bare'] / time_taken:.2f} of the bare pass"
+            f"{spent['bare'] / time_taken:.2f} of the bare pass, "
+            f"{time_taken / spent['bare']:.2f} times as long"
         )
     if device == "cuda":
         memory = {name: peak(task) for name, task in tasks.items()}
@@ -134,7 +189,15 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--attention", action="store_true", help="time `attend`, too")
+    parser.add_argument("--rotary", action="store_true", help="`rotary_use`, and its memory")
     parser.add_argument("--beside-cpu", action="store_true", help="and the same on the CPU")
+    if parser.parse_known_args()[0].rotary:
+        parser.set_defaults(**ROTARY)
+        # In a process of its own, which holds nothing else.
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            most = pool.submit(rotary_memory).result()
+        where = f"{LAYERS} layers x {HEADS} heads x {LENGTH} tokens, {CONTEXTS} contexts"
+        print(f"rotary_use: {most:.0f} MiB at most ({where})", flush=True)
     options = parser.parse_args()
     for device in dict.fromkeys([options.device, *(["cpu"] if options.beside_cpu else [])]):
         for line in report(options.size, device, options.dtype, options):

@@ -146,8 +146,10 @@ def open_weights(
     for (number, record), each in zip(rotary.items(), opened, strict=True):
         if record.axes > 1:
             found[number] = "axes"
+        elif each.layers:
+            found[number] = each.only(layers)
         else:
-            found[number] = each.only(layers) if each.layers else "no_names"
+            found[number] = "latent" if each.config.get("kv_lora_rank") else "no_names"
     return found
 
 

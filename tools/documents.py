@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
+from posprobe.analyses.models.rotary_match import HeadMatch
+from posprobe.analyses.models.rotary_use import Origin
 from posprobe.documents import (
     BandBlock,
     EnvironmentBlock,
@@ -216,6 +218,15 @@ class ComparisonDocument(TypedDict):
 # Encodings of any scheme side by side.
 
 
+class RunBlock(TypedDict):
+    """What the heads of a rotary model were measured on."""
+
+    contexts: Natural
+    length: Annotated[Natural, "Tokens of each context."]
+    source: Origin
+    share: Annotated[float | None, "Median distance share of the heads; null where none has one."]
+
+
 class RecordBlock(TypedDict):
     """An encoding and the numbers of its curve over distance."""
 
@@ -237,6 +248,7 @@ class RecordBlock(TypedDict):
     ]
     undefined: Reasons
     notes: list[str]
+    run: NotRequired[Annotated[RunBlock, "Of a saved run of a rotary model."]]
     source: Source
 
 
@@ -248,6 +260,7 @@ class KernelPairBlock(TypedDict):
         Correlation | None, "Pearson's, of the curves over distance, without distance 0."
     ]
     alignment: Annotated[Correlation | None, "Centred kernel alignment."]
+    heads: NotRequired[Annotated[HeadMatch, "Of two runs of rotary models."]]
     undefined: Reasons
 
 

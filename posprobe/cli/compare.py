@@ -56,7 +56,7 @@ def compare(
             check_place(out)
         check_request(names, nulls, device)
     records = options.load_records(
-        refs, rows=rows, where=options.Where(offline=offline), labels=label
+        refs, rows=rows, where=options.Where(offline=offline), labels=label, runs=True
     )
     if out is None:
         name = "-vs-".join(bundle_name(record) for record in records)

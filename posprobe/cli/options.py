@@ -109,14 +109,17 @@ def load_records(
     rows: str | None,
     where: Where,
     labels: Sequence[str] | None = None,
+    runs: bool = False,
 ) -> list[PositionTable | Scheme]:
     """Load what several references name, and say what was found.
 
     A formula without sizes takes the shape of the first table. Several encodings of one checkpoint
     get the checkpoint's name before their own. ``labels`` (``REF=LABEL``) are their names instead.
+    With ``runs``, a folder of `posprobe forward` stands for what its heads do.
     """
     from posprobe.encodings import FORMULAS, of_shape
     from posprobe.report.files import there
+    from posprobe.report.runs import measured_heads
     from posprobe.tables import PositionTable
 
     called = _called(refs, labels or ())
@@ -130,7 +133,8 @@ def load_records(
     for ref in refs:
         first = records[0] if records else None
         alike = of_shape(ref, first) if isinstance(first, PositionTable) else None
-        loaded = alike or load_any(ref, rows=rows, where=where)
+        run = measured_heads(ref) if runs else None
+        loaded = alike or (run and (run,)) or load_any(ref, rows=rows, where=where)
         tell(found(loaded))
         several: tuple[PositionTable | Scheme, ...]
         several = loaded if isinstance(loaded, tuple) else (loaded,)

@@ -27,6 +27,7 @@ def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
     """Describe what was read, with everything a user must know of it."""
     if not isinstance(loaded, tuple):
         return _table(loaded)
+    from posprobe.report.runs import MeasuredHeads
     from posprobe.schemes import LinearBias, RelativeBias, Rotary
 
     lines = []
@@ -37,6 +38,8 @@ def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
                 what = f"rotary, base {record.base:g}, rule {record.rule}"
             case LinearBias():
                 what = f"linear biases (ALiBi), {heads}"
+            case MeasuredHeads():
+                what = f"run of a rotary model, {record.layout}, {heads}"
             case RelativeBias():
                 what = f"relative {record.quantity}, {record.layout}, {heads}"
         lines.append(f"{record.name}: {what}")

@@ -275,7 +275,7 @@ def prepared(
             f"{title}: outputs change when attention is looked at, by up to "
             f"{float((plain - watched).abs().max()):.1e}, so it is not measured."
         )
-    moved = _shifted(model, batch, handed, title, limit)
+    moved = _shifted(model, batch, ladders, title, limit)
     layers: dict[int, Looked] = {}
     unmeasured: dict[int, LayerUse] = {}
     for number, part in sorted(handed.items()):
@@ -308,17 +308,27 @@ _Both = Sequence[tuple["torch.Tensor", "torch.Tensor"]]
 
 
 def _shifted(
-    model: Any, batch: torch.Tensor, handed: Mapping[int, Handed], title: str, limit: int | None
+    model: Any,
+    batch: torch.Tensor,
+    ladders: Sequence[NDArray[np.float64]],
+    title: str,
+    limit: int | None,
 ) -> dict[int, _Both]:
-    """Run the same tokens at later positions, and return what each layer hands over then."""
-    # Frequencies can depend on the length, so contexts stay as long where there is room.
-    if limit is not None and batch.shape[1] + SHIFT > limit:
-        batch = batch[:, : max(limit - SHIFT, 2)]
+    """Run the same tokens at later positions, and return what each layer hands over then.
+
+    They are the first alone, unless frequencies depend on how many there are.
+    """
+    # No longer than there is room for.
+    room = batch.shape[1] if limit is None else max(min(batch.shape[1], limit - SHIFT), 2)
     first: dict[int, Handed] = {}
     later: dict[int, Handed] = {}
     try:
-        run_watched(model, batch, first.__setitem__, title, 0)
-        run_watched(model, batch, later.__setitem__, title, SHIFT)
+        for tokens in (batch[:, : min(COMPARED, room)], batch[:, :room]):
+            with ladders_seen(model) as own:
+                run_watched(model, tokens, first.__setitem__, title, 0)
+            run_watched(model, tokens, later.__setitem__, title, SHIFT)
+            if len(own) == len(ladders) and all(map(np.array_equal, own, ladders)):
+                break
     except UsageError as error:
         raise UsageError(
             f"{title}: its positions cannot be shifted, so its rotation cannot be checked ({error})"
@@ -337,7 +347,7 @@ def _shifted(
                 (first[number].key, later[number].key),
             )
         ]
-        for number in handed
+        for number in first
     }
 
 

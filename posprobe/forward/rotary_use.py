@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +31,9 @@ from posprobe.forward.rotary_layers import (
 if TYPE_CHECKING:
     import torch
 
-#: Queries whose logits are held at a time.
-QUERIES = 256
+#: Heads and queries whose logits are held at a time: those of all heads of a large model would take
+#: more memory than all sums.
+HEADS, QUERIES = 4, 128
 
 
 def rotary_use(
@@ -111,7 +114,7 @@ def rotary_use(
             raise UsageError(f"{title}: rotations are measured on text, not on images.")
         if not found:
             lengths.append(batch.shape[1])
-            found.append(prepared(model, batch[:2], title))
+            found.append(prepared(model, batch[:1], title))
         layers = found[0][0]
         made: dict[int, RotarySums] = {}
         lost: dict[int, LayerUse] = {}
@@ -146,81 +149,92 @@ def rotary_use(
 
 
 def window_sums(handed: Handed, layer: Looked) -> RotarySums:
-    """Add a layer's window up over the contexts of a batch: one context, some queries at a time.
+    """Add a layer's window up over the contexts of a batch: one context, some heads at a time.
 
     Logits are products in the model's own precision, float32 at least; sums are float64 (float32
     on MPS).
     """
+    first, last = int(layer.turning.distances[0]), int(layer.turning.distances[-1])
+    found = []
+    for query, key in zip(widened(handed.query), widened(handed.key), strict=True):
+        heads = np.arange(len(query))
+        shared = heads // (len(query) // len(key))
+        parts = [
+            _sums_of_heads(query[some.tolist()], key[shared[some].tolist()], layer, handed.cap)
+            for some in np.array_split(heads, -(-len(heads) // HEADS))
+        ]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        by_context = {name: joined.pop(name)[None] for name in RotarySums.BY_CONTEXT}
+        queries = layer.stop - layer.first
+        found.append(
+            RotarySums(**by_context, **joined, queries=queries, keys=queries + last - first)
+        )
+    return reduce(add, found)
+
+
+def _sums_of_heads(
+    query: torch.Tensor, key: torch.Tensor, layer: Looked, cap: float | None
+) -> dict[str, NDArray[Any]]:
+    """Add up the window of some heads, ``[heads, t, d]`` each, in one context."""
     pt = required("torch")
     turning, first, stop = layer.turning, layer.first, layer.stop
     distances = turning.distances
-    group = handed.query.shape[1] // handed.key.shape[1]
-    keys_from, keys_to = first - int(distances[-1]), stop - int(distances[0])
-    wide = pt.float32 if handed.query.device.type == "mps" else pt.float64
+    begin = first - int(distances[-1])
+    plain = query[:, first:stop], key[:, begin : stop - int(distances[0])]
+    pairs = unrotated(plain[0], turning, first), unrotated(plain[1], turning, begin)
+    (pair_q, rest_q), (pair_k, rest_k) = pairs
     still = np.exp(1j * np.outer(turning.frequencies, distances)).mean(axis=1)
-    curves: list[NDArray[np.float64]] = []
-    within: list[NDArray[np.float64]] = []
-    moved: list[NDArray[np.float64]] = []
-    capped: list[NDArray[np.float64]] = []
-    added: dict[str, Any] = {}
-    for query, key in zip(widened(handed.query), widened(handed.key), strict=True):
-        plain = [query[:, first:stop], key.repeat_interleave(group, dim=0)[:, keys_from:keys_to]]
-        pair_q, rest_q = unrotated(plain[0], turning, first)
-        pair_k, rest_k = unrotated(plain[1], turning, keys_from)
-        held = pair_q * pt.as_tensor(still, dtype=pair_q.dtype, device=pair_q.device)
-        # What stays of a logit when every pair has the mean of its rotation.
-        hidden = [
-            pt.cat([held.real, held.imag, rest_q], dim=-1),
-            pt.cat([pair_k.real, pair_k.imag, rest_k], dim=-1),
-        ]
-        parts: list[tuple[Any, ...]] = []
-        for begin in range(0, stop - first, QUERIES):
-            end = min(begin + QUERIES, stop - first)
-            logits, other = (
-                _by_distance(q[:, begin:end], k[:, begin : end + len(distances) - 1])
-                * turning.scale
-                for q, k in (plain, hidden)
-            )
-            gone = (logits.softmax(dim=-1) - other.softmax(dim=-1)).abs().sum(dim=-1) / 2
-            above = pt.full_like(gone, float("nan")) if handed.cap is None else (
-                (logits.abs() > handed.cap / 2).to(gone.dtype).mean(dim=-1)
-            )  # fmt: skip
-            parts.append((
-                logits.sum(dim=1, dtype=wide),
-                logits.var(dim=-1, correction=0).sum(dim=1, dtype=wide),
-                gone.sum(dim=1, dtype=wide),
-                above.sum(dim=1, dtype=wide),
-            ))  # fmt: skip
-        means = [sum(each).cpu().double() / (stop - first) for each in zip(*parts, strict=True)]
-        for kept, mean in zip((curves, within, moved, capped), means, strict=True):
-            kept.append(mean.numpy())
-        for name, (pair, rest) in {
-            "query": (pair_q, rest_q), "key": (pair_k, rest_k),
-        }.items():  # fmt: skip
-            power = pair.real.square() + pair.imag.square()
-            if turning.columns != "all":
-                power = pt.cat([power, rest.square().sum(dim=-1, keepdim=True)], dim=-1)
-            for label, part in (
-                (f"{name}_real", pair.real), (f"{name}_imag", pair.imag), (f"rest_{name}", rest),
-                (f"{name}_power", power),
-            ):  # fmt: skip
-                total = part.sum(dim=1, dtype=wide).cpu().double().numpy()
-                added[label] = added[label] + total if label in added else total
-    return RotarySums(
-        # The farthest key comes first in memory.
-        curves=np.stack(curves)[:, :, ::-1],
-        within=np.stack(within),
-        moved=np.stack(moved),
-        capped=np.stack(capped),
-        query=added["query_real"] + 1j * added["query_imag"],
-        key=added["key_real"] + 1j * added["key_imag"],
-        rest_query=added["rest_query"],
-        rest_key=added["rest_key"],
-        query_power=added["query_power"],
-        key_power=added["key_power"],
-        queries=len(curves) * (stop - first),
-        keys=len(curves) * (keys_to - keys_from),
+    held = pair_q * pt.as_tensor(still, dtype=pair_q.dtype, device=pair_q.device)
+    # What stays of a logit when every pair has the mean of its rotation.
+    hidden = (
+        pt.cat([held.real, held.imag, rest_q], dim=-1),
+        pt.cat([pair_k.real, pair_k.imag, rest_k], dim=-1),
     )
+    wide = pt.float32 if query.device.type == "mps" else pt.float64
+
+    def total(part: torch.Tensor) -> NDArray[np.float64]:
+        return np.asarray(part.sum(dim=1, dtype=wide).cpu().double().numpy())
+
+    parts = []
+    for start in range(0, stop - first, QUERIES):
+        end = min(start + QUERIES, stop - first)
+        logits, other = (
+            _by_distance(q[:, start:end], k[:, start : end + len(distances) - 1]) * turning.scale
+            for q, k in (plain, hidden)
+        )
+        parts.append(tuple(map(total, _of_logits(logits, other, cap))))
+    means = [sum(each) / (stop - first) for each in zip(*parts, strict=True)]
+    found = dict(zip(RotarySums.BY_CONTEXT, means, strict=True))
+    # The farthest key comes first in memory.
+    found["curves"] = found["curves"][:, ::-1]
+    for name, (pair, rest) in zip(("query", "key"), pairs, strict=True):
+        power = pair.real.square() + pair.imag.square()
+        if turning.columns != "all":
+            power = pt.cat([power, rest.square().sum(dim=-1, keepdim=True)], dim=-1)
+        found |= {
+            name: total(pair.real) + 1j * total(pair.imag), f"rest_{name}": total(rest),
+            f"{name}_power": total(power),
+        }  # fmt: skip
+    return found
+
+
+def _of_logits(
+    logits: torch.Tensor, other: torch.Tensor, cap: float | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return logits ``[heads, q, n]``, and by query their variance, moved attention, share capped.
+
+    Parameters
+    ----------
+    logits, other
+        As they are, and with distance hidden.
+    cap
+        What logits are capped at, None where they are not.
+    """
+    moved = (logits.softmax(dim=-1) - other.softmax(dim=-1)).abs().sum(dim=-1) / 2
+    capped = moved * float("nan")
+    if cap is not None:
+        capped = (logits.abs() > cap / 2).to(moved.dtype).mean(dim=-1)
+    return logits, logits.var(dim=-1, correction=0), moved, capped
 
 
 def _by_distance(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:

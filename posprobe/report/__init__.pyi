@@ -34,6 +34,9 @@ from .paper import (
     PaperFigure as PaperFigure,
     paper_figure as paper_figure,
 )
+from .runs import (
+    measured_heads as measured_heads,
+)
 from .schemes import (
     SchemeAnalysis as SchemeAnalysis,
     analyze_schemes as analyze_schemes,

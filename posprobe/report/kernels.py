@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import similarity
 from posprobe.analyses.models.head_biases import Heads, heads
-from posprobe.analyses.result import as_block
+from posprobe.analyses.models.rotary_match import match_heads
+from posprobe.analyses.result import as_block, plain
 from posprobe.data import read_data
 from posprobe.encodings.tables import whole
 from posprobe.errors import InvalidTable, UsageError
@@ -25,6 +26,7 @@ from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.document import shared_block
 from posprobe.report.narrator import pictures, schemes as narrator
 from posprobe.report.narrator.schemes import summary_of_kernels
+from posprobe.report.runs import MeasuredHeads
 from posprobe.report.schemes import check_record
 from posprobe.report.stored import KERNELS
 from posprobe.report.table_page import versions
@@ -129,6 +131,7 @@ class KernelComparison(Saved):
             **numbers,
             "undefined": {key: undefined[key] for key, number in numbers.items() if number is None},
             "notes": list(record.notes),
+            **({"run": record.run} if isinstance(record, MeasuredHeads) else {}),
             "source": describe_source(record.source),
         }
 
@@ -148,7 +151,21 @@ class KernelComparison(Saved):
     def _pair(self, i: int, j: int) -> dict[str, Any]:
         numbers = {name: _number(getattr(self, name)[i, j]) for name in DISTANCES}
         undefined = {name: FLAT for name, number in numbers.items() if number is None}
-        return {"records": [self.labels[i], self.labels[j]], **numbers, "undefined": undefined}
+        return {
+            "records": [self.labels[i], self.labels[j]],
+            **numbers,
+            **self._heads(self.records[i], self.records[j]),
+            "undefined": undefined,
+        }
+
+    def _heads(self, first: Record, second: Record) -> dict[str, Any]:
+        """Match the heads of two runs, at the earlier keys where either sees no others."""
+        if not (isinstance(first, MeasuredHeads) and isinstance(second, MeasuredHeads)):
+            return {}
+        n = self.layout.size
+        seen = n if first.causal or second.causal else None
+        curves = first.curves(n)[:, :seen], second.curves(n)[:, :seen]
+        return {"heads": plain(match_heads(curves, (first.places, second.places)))}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: each record's arrays under its number."""
@@ -444,6 +461,7 @@ def kernel_page(document: Block) -> Page:
         lead=narrator.kernels_lead(document),
         headline=narrator.kernels_headline(document["pairs"], document["walk"]),
         notes=(
+            *(told for record in records for told in narrator.measured(record)),
             *narrator.positions_compared(document),
             *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
         ),

@@ -6,6 +6,7 @@ import json
 import math
 import zipfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -105,8 +106,8 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
     return drawings
 
 
-def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
-    """Read the arrays of which the page of a table is drawn.
+def stored_arrays(path: Path, again: str, names: Sequence[str] = _SHOWN) -> dict[str, NDArray[Any]]:
+    """Read arrays of a bundle, those of which the page of a table is drawn where none are named.
 
     Raises
     ------
@@ -121,7 +122,7 @@ def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
             members = {info.filename: info for info in archive.infolist()}
             arrays = {
                 name: _floats(archive, members[f"{name}.npy"])
-                for name in _SHOWN
+                for name in names
                 if f"{name}.npy" in members
             }
         if "similarity_centered" in arrays:

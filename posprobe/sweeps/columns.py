@@ -24,9 +24,12 @@ from typing import (
 )
 
 from posprobe import questions
+from posprobe.analyses.models.rotary_use import Summary
 from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
+from posprobe.errors import UsageError
 from posprobe.measurements import TABLE
+from posprobe.report.schemes import SchemeAnalysis
 from posprobe.text import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.
@@ -57,6 +60,8 @@ _RUN: Mapping[str, Kind] = {
 }
 #: Columns of ``sweep.csv`` unless all are asked for; the parquet file has all.
 MOST = 40
+#: What a saved run of a rotary model adds.
+_OF_RUN = "rotary_use.summary."
 _HEADLINES = (
     "budget.rotation", "budget.smooth", "similarity.centered.neighbour_mean",
     "similarity.centered.translation_invariance", "pca.stable_rank", "pca.participation_ratio",
@@ -81,6 +86,7 @@ def columns() -> Mapping[str, Kind]:
                 found[f"{key}.sinusoid"] = "double"
     for block in (RelativeBlock, RotaryBlock, LinearBiasBlock):
         found |= dict(_scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"}))
+    found |= dict(_scalars(Summary, set(), _OF_RUN))
     return found | dict(_RUN)
 
 
@@ -141,13 +147,30 @@ def _seams(document: Block) -> list[int] | None:
     return None if pairs is None else [after for _, after in pairs]
 
 
-def scheme_row(document: Block) -> dict[str, Any]:
-    """Reduce the ``analysis.json`` of one encoding without a table to its row."""
-    (scheme,) = document["schemes"]
-    known = {key: lookup(scheme, key) for key in columns()}
-    row = {key: value for key, value in known.items() if not isinstance(value, Mapping | list)}
-    row |= _about(scheme) | {"positions": scheme.get("max_positions")}
-    return _kept(row | _told(document))
+def scheme_rows(analysis: SchemeAnalysis) -> Iterator[dict[str, Any]]:
+    """Yield the row of each encoding without a table."""
+    for record, results in zip(analysis.records, analysis.results, strict=True):
+        document = SchemeAnalysis((record,), (results,), analysis.environment).to_dict()
+        (scheme,) = document["schemes"]
+        known = {key: lookup(scheme, key) for key in columns()}
+        row = {key: value for key, value in known.items() if not isinstance(value, Mapping | list)}
+        row |= _about(scheme) | {"positions": scheme.get("max_positions")}
+        yield _kept(row | _told(document))
+
+
+def run_row(document: Block) -> dict[str, Any]:
+    """Reduce the ``analysis.json`` of a saved run of a rotary model to its row.
+
+    Raises
+    ------
+    UsageError
+        If the run did not measure what heads do.
+    """
+    if not document.get("rotary_use"):
+        raise UsageError(f"{document['name']}: this run did not measure what rotary heads do.")
+    row = {key: lookup(document, key) for key in columns() if key.startswith(_OF_RUN)}
+    about = {"name": document["name"], "scheme": "rotary", "dtype": document["model"]["dtype"]}
+    return _kept(row | about | _told(document))
 
 
 def _about(record: Block) -> dict[str, Any]:

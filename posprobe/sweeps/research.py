@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posprobe import questions
 from posprobe.arrays import positions
-from posprobe.checkpoint_analysis import analyze_any, load_any, scheme_length
+from posprobe.checkpoint_analysis import analyze_any, load_any
 from posprobe.errors import UsageError
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
-from posprobe.report import analyze_schemes
+from posprobe.report import SchemeAnalysis
 from posprobe.report.analysis import check_request
 from posprobe.report.files import expanded, there
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.captions import DIGITS
+from posprobe.report.runs import run_document
 from posprobe.report.series import HEADLINE
 from posprobe.sweeps import store
-from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
+from posprobe.sweeps.columns import OWN, columns, run_row, scheme_rows, table_row
 from posprobe.tables import PositionTable
 from posprobe.text import cell, plain
 
@@ -216,14 +217,19 @@ def _analyzed(
     reference: str, keys: Sequence[str], rows: slice | None, nulls: int, seed: int, *, offline: bool
 ) -> list[Row]:
     """Measure what the numbers need, and no more."""
-    loaded = load_any(reference, rows=rows, offline=offline)
     whose = {"reference": reference}
-    if isinstance(loaded, tuple):
-        length = scheme_length(rows)
-        made = [analyze_schemes(scheme, length=length, seed=seed) for scheme in loaded]
-        return [scheme_row(each.to_dict()) | whose for each in made]
-    only = _needed(keys, loaded, seed)
-    analysis = analyze_any(loaded, only=only, nulls=nulls, device="cpu", seed=seed, offline=offline)
+    if (run := run_document(reference)) is not None:
+        return [run_row(run) | whose]
+    loaded = load_any(reference, rows=rows, offline=offline)
+    only = None if isinstance(loaded, tuple) else _needed(keys, loaded, seed)
+    # Those of queries and keys take long to read.
+    weights: dict[int, Any] | None = None if any(key.startswith("weights.") for key in keys) else {}
+    analysis = analyze_any(
+        loaded, only=only, nulls=nulls, rows=rows, device="cpu", seed=seed, offline=offline,
+        weights=weights,
+    )  # fmt: skip
+    if isinstance(analysis, SchemeAnalysis):
+        return [row | whose for row in scheme_rows(analysis)]
     document = analysis.to_dict()
     bands = {
         f"{key}.{model}.{part}": number

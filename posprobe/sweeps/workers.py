@@ -32,16 +32,17 @@ from typing import Any, Literal, get_args
 
 from posprobe.analyses import Similarity
 from posprobe.arrays import cores
-from posprobe.checkpoint_analysis import analyze_any, load_any, scheme_length
+from posprobe.checkpoint_analysis import analyze_any, load_any
 from posprobe.checkpoints.hub_local import Shared, bytes_read, sharing
 from posprobe.errors import OUT_OF_MEMORY, AmbiguousTable, PosprobeError, Unreachable, UsageError
 from posprobe.families import inspect
 from posprobe.reference import Reference, parse_reference
-from posprobe.report import Analysis, SchemeAnalysis, analyze_schemes, bundle_name
+from posprobe.report import Analysis, SchemeAnalysis, bundle_name
 from posprobe.report.files import scratch
+from posprobe.report.runs import run_document
 from posprobe.schemes import Scheme
 from posprobe.sweeps.atlas import thumbnail
-from posprobe.sweeps.columns import scheme_row, table_row
+from posprobe.sweeps.columns import run_row, scheme_rows, table_row
 from posprobe.sweeps.fingerprints import fingerprint
 from posprobe.sweeps.store import need_extra
 from posprobe.tables import PositionTable
@@ -165,6 +166,9 @@ def _analyze(
     # A pinned commit is in the reference itself.
     revision = None if pinned.text != task.reference else options.revision
     with _recorded(record, typed, "read"):
+        if (run := run_document(pinned.text)) is not None:
+            record["rows"].append(run_row(run) | {"reference": typed} | laps())
+            return
         try:
             loaded = load_any(pinned.text, rows=rows, revision=revision, offline=task.offline)
         except AmbiguousTable:
@@ -192,11 +196,9 @@ def _analyze(
                     row["thumbnail"] = thumbnail(seen.centered.matrix)
                 record["rows"].append(row | laps())
                 return
-            length = scheme_length(rows)
-            for scheme in analysis.records:
-                document = analyze_schemes(scheme, length=length).to_dict()
+            for scheme, found in zip(analysis.records, scheme_rows(analysis), strict=True):
                 whose = {"reference": f"{typed}#{scheme.name}"} if len(analysis.records) > 1 else {}
-                record["rows"].append(scheme_row(document) | row | whose | laps())
+                record["rows"].append(found | row | whose | laps())
 
 
 def _names(reference: str, revision: str | None, *, offline: bool) -> list[str]:

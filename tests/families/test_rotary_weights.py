@@ -521,6 +521,18 @@ def test_rows_and_columns_of_pictures(tmp_path: Path) -> None:
     assert along(pixtral)["columns"] == pytest.approx((8.379, 47_117, 4, 5), rel=1e-3)
 
 
+def test_weights_of_latent_attention_are_said_to_need_a_run(tmp_path: Path) -> None:
+    path = configured(tmp_path, model_type="deepseek_v3", hidden_size=64, num_attention_heads=4,
+                      kv_lora_rank=16, q_lora_rank=None, qk_rope_head_dim=8, qk_nope_head_dim=8,
+                      rope_theta=1e4, max_position_embeddings=128)  # fmt: skip
+    document = analyze_any(load_any(path)).to_dict()
+    assert problems("analysis", document) == []
+    assert document["schemes"][0]["weights"]["missing"] == "latent"
+    (said,) = weights.sentences(document["schemes"][0]["weights"])
+    assert "Latent attention" in said
+    assert "`posprobe forward`" in said
+
+
 # The sample.
 
 

@@ -315,6 +315,26 @@ def test_batches_do_not_matter() -> None:
     assert one.contexts == many.contexts == 12
 
 
+def held(name: str) -> float:
+    """MiB that this process holds (``VmRSS``) or held at most (``VmHWM``)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux counts it")
+def test_many_heads_take_no_more_memory_at_a_time_than_few() -> None:
+    turning = Turning(0.5 ** np.arange(4), "halves", "all", 0.0, np.arange(512), 1.0)
+    query, key = torch.randn(2, 1, 64, 1024, 8)
+    looked = Looked(turning, 512, 1024)
+    window_sums(Handed(query[:, :4], key[:, :4], None, 1.0, None), looked)  # loads libraries
+    Path("/proc/self/clear_refs").write_text("5")
+    before = held("VmRSS")
+    found = window_sums(Handed(query, key, None, 1.0, None), looked)
+    # Logits of all heads would be 64 MiB, of which there are several copies.
+    assert held("VmHWM") - before < 64
+    assert found.curves.shape == (1, 64, 512)
+
+
 def test_a_capped_model_says_how_many_logits_are_near_the_cap() -> None:
     model = built("Gemma2", **FAMILIES["Gemma2"][0], attn_logit_softcapping=1e-3)
     capped = [head.capped for head in rotary_use(model, [tokens()]).heads]

@@ -32,11 +32,14 @@ from posprobe.forward.replacements import explained, explanations
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.baselines import numbers_of_table
 from posprobe.measurements.model.registry import with_numbers
+from posprobe.report.bundle import to_json
 from posprobe.report.forward import ForwardAnalysis
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from posprobe.analyses import Result
@@ -221,3 +224,12 @@ def forward_analysis(
         environment=ENVIRONMENT,
     )
     return replace(made, **changes)
+
+
+def saved_run(folder: Path, results: dict[str, Result]) -> Path:
+    """Write the data of a run's bundle, without page and figures."""
+    run = replace(forward_analysis(), results=results)
+    folder.mkdir(parents=True)
+    (folder / "analysis.json").write_text(to_json(run.to_dict()))
+    np.savez(folder / "arrays.npz", **run.arrays())  # type: ignore[arg-type]
+    return folder

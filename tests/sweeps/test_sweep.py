@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from made_forward import rotary_of, saved_run
 from made_hub import no_file_longer_than
 from safetensors.numpy import save_file
 
 import posprobe as pp
+from posprobe.checkpoint_analysis import analyze_any, load_any
 from posprobe.cli import main
 from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
 from posprobe.measurements import TABLE, compared_numbers
@@ -178,6 +180,33 @@ def test_columns_follow_from_the_registries() -> None:
     assert names["rotation.pairs"] == "int64"
     assert names["base"] == "double"
     assert names["rule"] == "string"
+
+
+def test_a_saved_run_of_a_rotary_model_has_a_row_of_its_heads(tmp_path: Path) -> None:
+    use = rotary_of()
+    saved_run(tmp_path / "runs" / "made", {"rotary_use": use})
+    saved_run(tmp_path / "runs" / "other", {})
+    sweep = pp.sweep(str(tmp_path / "runs"), out=tmp_path / "out", **QUICK).run()
+    (row,) = sweep.to_arrow().to_pylist()
+    assert (row["name"], row["scheme"]) == ("made", "rotary")
+    found = {key: row[f"rotary_use.summary.{key}"] for key in ("share", "yes", "no", "never")}
+    assert found == {key: getattr(use.summary, key) for key in found}
+    assert found["yes"]
+    (failure,) = sweep.failures()
+    assert failure["exit_code"] == 2
+    assert "did not measure what rotary heads do" in failure["message"]
+    numbers = ["rotary_use.summary.yes"]
+    table = pp.research_table([str(tmp_path / "runs" / "made")], numbers=numbers, format="csv")
+    (told,) = csv.DictReader(table.splitlines())
+    assert told[numbers[0]] == str(found["yes"])
+
+
+def test_query_and_key_weights_of_a_rotary_model_have_columns(tmp_path: Path) -> None:
+    sweep = pp.sweep("sample:pydoc-llama", out=tmp_path / "out", **QUICK).run()
+    (row,) = sweep.to_arrow().to_pylist()
+    (scheme,) = analyze_any(load_any("sample:pydoc-llama")).to_dict()["schemes"]
+    assert row["weights.never"] == pytest.approx(scheme["weights"]["never"])
+    assert 0 < row["weights.never"] < 1
 
 
 def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,9 @@ class RotarySums:
         How many vectors these sums are over.
     """
 
+    #: What each context has of its own.
+    BY_CONTEXT: ClassVar = ("curves", "within", "moved", "capped")
+
     curves: NDArray[np.float64]
     within: NDArray[np.float64]
     moved: NDArray[np.float64]
@@ -121,7 +124,7 @@ class RotarySums:
     def __add__(self, other: RotarySums) -> RotarySums:
         joined: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(other, name)])
-            for name in ("curves", "within", "moved", "capped")
+            for name in self.BY_CONTEXT
         }
         summed: dict[str, Any] = {
             name: getattr(self, name) + getattr(other, name)

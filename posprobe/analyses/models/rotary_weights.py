@@ -178,9 +178,10 @@ def _fit(
     return unbiased * apart.mean(axis=1), unbiased * correlation.mean(axis=1)
 
 
-#: Why weights say nothing: none has a known name, pairs turn along several axes, they lie on the
-#: Hub and were not asked for, or they cannot be read.
-Missing: TypeAlias = Literal["no_names", "axes", "remote", "unreadable"]
+#: Why weights say nothing: none has a known name, queries and keys are products of two weights each
+#: (latent attention), pairs turn along several axes, they lie on the Hub and were not asked for, or
+#: they cannot be read.
+Missing: TypeAlias = Literal["no_names", "latent", "axes", "remote", "unreadable"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from posprobe.questions.schemes import (
     Turns,
     kind_of,
 )
-from posprobe.report.narrator import ASKS
+from posprobe.report.narrator import ASKS, TEXTS
 from posprobe.report.narrator.comparisons import walked
 from posprobe.report.narrator.lines import KEY, held_against
 from posprobe.report.narrator.words import (
@@ -334,6 +334,8 @@ _DISTANCES = {"correlation": "correlation of curves", "alignment": "alignment of
 
 def kernels_headline(pairs: Sequence[Block], walk: Block | None) -> str:
     """Say how similar the curves of encodings are: of two, or of several pairs how many."""
+    if len(pairs) == 1 and "heads" in pairs[0]:
+        return " ".join(_matched(pairs[0]["heads"]))
     found = [(pair["records"], _similar(pair, walk)) for pair in pairs]
     if len(pairs) == 1 and not found[0][1]:
         return " ".join(pair_sentences(pairs[0], walk))
@@ -348,6 +350,9 @@ def _similar(pair: Block, walk: Block | None) -> str:
 
 def pair_line(pair: Block, walk: Block | None, name: str) -> Line:
     """Return how similar the curves of two encodings are as a line."""
+    if heads := pair.get("heads"):
+        question, value = " · ".join(pair["records"]), hundredths(heads["correlation"])
+        return Line(name, "", question, "correlation of heads", minus(value))
     value = NONE if pair["correlation"] is None else hundredths(pair["correlation"])
     chance = NONE if walk is None else f"below {hundredths(walk['correlation'])}"
     question = " · ".join(pair["records"])
@@ -356,6 +361,9 @@ def pair_line(pair: Block, walk: Block | None, name: str) -> Line:
 
 def pair_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
     """Say how similar two encodings are, by their curves and by their kernels."""
+    if heads := pair.get("heads"):
+        yield from _matched(heads)
+        return
     if pair["correlation"] is not None:
         yield _pair(pair, walk)
     for name, what in _DISTANCES.items():
@@ -364,6 +372,19 @@ def pair_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
     if pair["alignment"] is not None:
         bar = f" (95 % of random walks: below {hundredths(walk['alignment'])})" if walk else ""
         yield f"The kernels have a centred alignment of {hundredths(pair['alignment'])}{bar}."
+
+
+def _matched(heads: Block) -> Iterator[str]:
+    """Say how similar the heads of two runs are, each matched with one by its curve."""
+    within = heads["within"]
+    bar = f" (heads of one run with each other: {hundredths(within)})" if within else ""
+    found = hundredths(heads["correlation"])
+    yield f"Heads matched by their curves have a median correlation of {found}{bar}."
+    if heads["same"] is not None:
+        yield (
+            f"{heads['same']} of {some(heads['heads'], 'head')} meet the head of their own layer "
+            f"and number; such heads have a median correlation of {hundredths(heads['by_place'])}."
+        )
 
 
 # What stands beside answers and drawings.
@@ -382,6 +403,19 @@ def kernels_lead(document: Block) -> str:
     if layout["type"] == "grid":
         where = f"the patches of a grid of {layout['height']} × {layout['width']}"
     return f"{len(document['records'])} encodings by their kernels between {where}"
+
+
+def measured(record: Block) -> Iterator[str]:
+    """Say of a run what it was measured on, and what distance explains there."""
+    if run := record.get("run"):
+        whose = TEXTS["sources"][run["source"]]
+        on = f"{run['contexts']:,} contexts of {run['length']:,} tokens {whose}".rstrip()
+        yield f"{record['label']}: measured on {on}."
+        if run["share"] is not None:
+            yield (
+                f"{record['label']}: distance alone explains {percent(max(run['share'], 0.0))} of "
+                "the differences between a query's logits (median head)."
+            )
 
 
 def positions_compared(document: Block) -> Iterator[str]:
@@ -503,6 +537,8 @@ def summary_of_kernels(records: Sequence[Block], pairs: Sequence[Block], walk: B
     """
     known = [pair for pair in pairs if pair["correlation"] is not None]
     known.sort(key=lambda pair: -pair["correlation"])
+    if len(pairs) == 1 and "heads" in pairs[0]:
+        return " ".join(_matched(pairs[0]["heads"]))
     said = [_pair(pair, walk) for pair in known[:PAIRS]]
     if (others := len(known) - PAIRS) > 0:
         which = "pair is" if others == 1 else f"{others} pairs are"

@@ -11,8 +11,11 @@ from posprobe.text import Block
 #: Why weights say nothing.
 MISSING: Mapping[str, str] = {
     "no_names": (
-        "No weights of queries and keys have a name that is known, as where they are quantised or "
-        "latent."
+        "No weights of queries and keys have a name that is known, as where they are quantised."
+    ),
+    "latent": (
+        "Latent attention makes keys of a compressed vector, so that no single weight holds them: "
+        "`posprobe forward` measures its heads."
     ),
     "axes": "Pairs turn along several axes: their weights are not read.",
     "remote": "Weights of queries and keys lie on the Hub: --weights reads them.",

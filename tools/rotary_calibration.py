@@ -1,0 +1,153 @@
+"""Measure how often a head of a rotary model is said to prefer a distance.
+
+Heads at initialisation are those of models with random weights, run on random tokens and on what
+they sample themselves. Planted heads are drawn as the sums that a run leaves: white noise and a
+smooth curve of each context's own, with and without one curve that all contexts share. What is
+counted is the answer of `posprobe forward`. docs/calibration.md tells what this prints:
+
+    OPENBLAS_NUM_THREADS=1 uv run --group test python tools/rotary_calibration.py
+
+``--heads 40`` draws fewer, ``--without-models`` runs none.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+from scipy.stats import binomtest
+
+from posprobe.analyses.models.rotary_heads import RotarySums, Turning, judged, rotary_heads
+from posprobe.analyses.models.rotary_use import HeadUse
+
+Floats: TypeAlias = NDArray[np.float64]
+
+#: Layers, heads, heads of keys and width of the models.
+SHAPES = ((2, 4, 4, 32), (4, 8, 4, 64), (2, 12, 12, 192), (4, 16, 4, 256))
+SEEDS, CONTEXTS, LENGTH = 3, 16, 256
+#: Distances of a window, which are also its queries; heads that are judged together.
+WINDOW, TOGETHER = LENGTH // 2, 40
+#: Share of the other variance of logits that a context's own curve holds, and the correlation of
+#: its neighbouring distances. Of `sample:pydoc-llama` it is 0.01 to 0.04, and 0.7 to 0.95.
+OWN, KEPT = (0.0, 0.1, 1.0), 0.8
+#: Of planted curves, nats; and shares of the variance of a query's logits.
+SPREADS, SHARES = (0.05, 0.1, 0.2, 0.3, 0.5), (0.02, 0.05, 0.1, 0.2, 0.5)
+LADDER = 10_000.0 ** (-np.arange(8) / 8)
+
+
+def noise(rng: np.random.Generator, own: float, heads: int) -> Floats:
+    """Draw what contexts' mean logits deviate by, ``[contexts, heads, n]``, for logits of 1 nat."""
+    white, drawn = rng.standard_normal((2, CONTEXTS, heads, WINDOW))
+    drawn[..., 0] /= np.sqrt(1 - KEPT**2)
+    curve = lfilter([1], [1, -KEPT], drawn) * np.sqrt(1 - KEPT**2)
+    # White noise of every query, of which there are as many as distances.
+    return np.asarray(np.sqrt(own) * curve + np.sqrt((1 - own) / WINDOW) * white)
+
+
+def planted(
+    rng: np.random.Generator, own: float, spreads: Floats, share: float
+) -> tuple[HeadUse, ...]:
+    """Judge heads whose contexts share a curve of these standard deviations, 0 for none.
+
+    Logits of a query vary by ``spread ** 2 / share``, of heads without a curve by 1.
+    """
+    heads = len(spreads)
+    turns = rng.choice(LADDER, heads)[:, None] * np.arange(WINDOW)
+    curve = np.cos(turns + rng.uniform(0, 2 * np.pi, (heads, 1)))
+    curve -= curve.mean(axis=1, keepdims=True)
+    curve *= (spreads / curve.std(axis=1))[:, None]
+    within = np.where(spreads > 0, spreads**2 / share, 1.0)
+    size = np.sqrt(within - spreads**2)
+    curves = curve + size[:, None] * noise(rng, own, heads)
+    one = np.ones((heads, len(LADDER)))
+    turned = one.astype(np.complex128)
+    rest = np.zeros((heads, 0))
+    sums = RotarySums(
+        curves=curves, within=np.tile(within, (CONTEXTS, 1)), moved=np.ones((CONTEXTS, heads)),
+        capped=np.full((CONTEXTS, heads), np.nan), query=turned, key=turned, rest_query=rest,
+        rest_key=rest, query_power=one, key_power=one, queries=1, keys=1,
+    )  # fmt: skip
+    turning = Turning(LADDER, "halves", "all", 0.0, np.arange(WINDOW), 1.0)
+    return judged(rotary_heads(0, sums, turning, length=2 * WINDOW))
+
+
+def answers(own: float, spread: float, share: float, heads: int) -> Counter[str]:
+    """Count the answers of planted heads, each beside one without a curve."""
+    rng = np.random.default_rng([int(1000 * each) for each in (own, spread, share)])
+    found: Counter[str] = Counter()
+    spreads = np.where(np.arange(TOGETHER) % 2 == 0, spread, 0.0)
+    while found.total() < heads:
+        made = planted(rng, own, spreads, share)
+        found.update(head.answer for head in made[::2])
+    return found
+
+
+def untrained() -> Iterator[HeadUse]:
+    """Yield the heads of models with random weights."""
+    import torch
+    import transformers
+
+    from posprobe.forward import random_tokens, rotary_use, sampled_tokens
+
+    made: Any = transformers.LlamaForCausalLM
+    for layers, heads, keys, width in SHAPES:
+        config = transformers.LlamaConfig(
+            hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
+            num_attention_heads=heads, num_key_value_heads=keys, vocab_size=512,
+            max_position_embeddings=2 * LENGTH,
+        )  # fmt: skip
+        for seed in range(SEEDS):
+            torch.manual_seed(seed)
+            model = made(config).eval()
+            for contexts in (
+                random_tokens(config, LENGTH, CONTEXTS, seed=seed),
+                sampled_tokens(model, LENGTH, CONTEXTS, seed=seed),
+            ):
+                yield from rotary_use(model, contexts).heads
+
+
+def rate(count: int, of: int, side: Literal["upper", "lower"]) -> str:
+    """Write a count with the end of its 95 % interval (Clopper & Pearson 1934)."""
+    ends = binomtest(count, of).proportion_ci()
+    end = f"≤ {100 * ends.high:.1f}" if side == "upper" else f"≥ {100 * ends.low:.1f}"
+    return f"{count:,} of {of:,} ({end} %)"
+
+
+def tables(heads: int) -> Iterator[str]:
+    """Yield lines of the tables of planted heads."""
+    for own in OWN:
+        none = answers(own, 0.0, 1.0, 10 * heads)
+        yield f"own curves {own:g}, none shared: yes in {rate(none['yes'], none.total(), 'upper')}"
+        yield "| nats | " + " | ".join(f"share {share:g}" for share in SHARES) + " |"
+        yield "| ---: |" + " ---: |" * len(SHARES)
+        for spread in SPREADS:
+            found = [answers(own, spread, share, heads) for share in SHARES]
+            cells = (f"{100 * each['yes'] / each.total():.1f} %" for each in found)
+            yield f"| {spread:g} | " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Read the options, count and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--heads", type=int, default=400, help="of each cell")
+    parser.add_argument("--without-models", action="store_true", help="planted heads alone")
+    options = parser.parse_args()
+    for line in tables(options.heads):
+        print(line, flush=True)
+    if not options.without_models:
+        made = list(untrained())
+        yes = sum(head.answer == "yes" for head in made)
+        sure = sum(head.p is not None and head.p < 0.01 for head in made)
+        print(f"at initialisation: yes in {rate(yes, len(made), 'upper')}; p < 0.01 in {sure}")
+        print(f"largest spread {max(head.spread or 0 for head in made):.3f} nats, share "
+              f"{max(head.share or 0 for head in made):.2f}, moved attention "
+              f"{max(head.moved for head in made):.3f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
