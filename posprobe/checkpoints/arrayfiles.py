@@ -17,7 +17,15 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo, parsing
+from posprobe.checkpoints.base import (
+    FLOATS,
+    MAX_UNPACKED,
+    Checkpoint,
+    TensorInfo,
+    bytes_of,
+    check_unpacked,
+    parsing,
+)
 from posprobe.checkpoints.files import Files, Stream, View, member_place
 from posprobe.errors import InvalidCheckpoint
 
@@ -42,7 +50,7 @@ def read_npy(files: Files, name: str) -> Checkpoint:
     def fetch(part: TensorInfo) -> bytes | memoryview[int]:
         if array.as_it_is:
             return files.exactly(name, part.start, part.stop)
-        return _bytes(npy.read_array(Stream(data), allow_pickle=False))
+        return bytes_of(npy.read_array(Stream(data), allow_pickle=False), info.dtype)
 
     return Checkpoint(name, {info.name: info}, fetch)
 
@@ -129,14 +137,10 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         # NumPy's own reader prefers a member of the bare name, which is not an array.
         with zipfile.ZipFile(Stream(data)) as archive:
             member = archive.getinfo(f"{info.name}.npy")
-            packed = member.compress_type != zipfile.ZIP_STORED
-            if packed and member.file_size > MAX_UNPACKED:
-                raise ValueError(
-                    f"{info.name} unpacks to {member.file_size} bytes; up to {MAX_UNPACKED} are "
-                    "unpacked"
-                )
+            if member.compress_type != zipfile.ZIP_STORED:
+                check_unpacked(f"{name}: {info.name}", member.file_size)
             with archive.open(member) as stream:
-                return _bytes(npy.read_array(stream, allow_pickle=False))
+                return bytes_of(npy.read_array(stream, allow_pickle=False), info.dtype)
 
     return Checkpoint(name, tensors, fetch)
 
@@ -170,11 +174,6 @@ def _dtype_name(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind in "fiu":
         return f"{dtype.kind.upper()}{8 * dtype.itemsize}"
     return "BOOL" if dtype.kind == "b" else str(dtype)
-
-
-def _bytes(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> memoryview[int]:
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return memoryview(little.reshape(-1).view(np.uint8).data)
 
 
 def _parsing(file: str) -> AbstractContextManager[None]:
@@ -222,8 +221,7 @@ def open_csv(path: Path) -> Checkpoint:
     _refuse_labels(numbers, path.name)
     stored = _narrowed(numbers)
     info = TensorInfo("values", stored.shape, f"F{8 * stored.itemsize}", path.name)
-    data = memoryview(np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data)
-    return Checkpoint(str(path), {"values": info}, lambda _: data)
+    return Checkpoint(str(path), {"values": info}, lambda _: bytes_of(stored, info.dtype))
 
 
 def _refuse_labels(numbers: NDArray[np.float64], name: str) -> None:

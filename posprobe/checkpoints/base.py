@@ -28,13 +28,10 @@ FLOATS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "
 #: Bytes to which a compressed or repeated tensor is unpacked in memory at most: 1 GiB. A few bytes
 #: can stand for any number of them; what is stored byte by byte is mapped, and has no such limit.
 MAX_UNPACKED = 2**30
+#: What is said of what outgrows that where the file cannot be made smaller.
+NO_TABLE = "It is no table of positions."
 #: Chunks of one array: each is looked for on its own, whether it is there or not.
 MOST_CHUNKS = 100_000
-
-
-def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> int:
-    """Return into how many chunks an array is cut."""
-    return math.prod(-(-n // max(m, 1)) for n, m in zip(shape, chunk, strict=False))
 
 
 #: What libraries call the formats of numbers, by the names in a safetensors header.
@@ -69,6 +66,51 @@ def parsing(what: str, advice: str, *kinds: type[Exception]) -> Iterator[None]:
         raise
     except expected as error:
         raise InvalidCheckpoint(f"{what} ({str(error)[:300]}). {advice}") from error
+
+
+def check_unpacked(what: str, size: int, advice: str = "Save it again.") -> None:
+    """Refuse what a few stored bytes would become.
+
+    Parameters
+    ----------
+    what
+        The file, and what of it.
+    size
+        Bytes in memory.
+    advice
+        What to do next.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If these are more than `MAX_UNPACKED`.
+    """
+    if size > MAX_UNPACKED:
+        raise InvalidCheckpoint(
+            f"{what} unpacks to {size} bytes; up to {MAX_UNPACKED} are unpacked. {advice}"
+        )
+
+
+def check_chunks(what: str, shape: Sequence[int], chunk: Sequence[int]) -> None:
+    """Refuse an array that is cut into more than `MOST_CHUNKS` chunks.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is.
+    """
+    count = math.prod(-(-n // max(m, 1)) for n, m in zip(shape, chunk, strict=False))
+    if count > MOST_CHUNKS:
+        raise InvalidCheckpoint(
+            f"{what} is cut into {count} chunks; up to {MOST_CHUNKS} are read. Save it again."
+        )
+
+
+def bytes_of(values: NDArray[Any], dtype: str) -> memoryview[int]:
+    """Return the bytes of an array as a checkpoint stores them, of bfloat16 its bit patterns."""
+    bits = values.view(np.uint16) if dtype == "BF16" else values
+    stored = np.ascontiguousarray(bits, FLOATS.get(dtype, bits.dtype.newbyteorder("<")))
+    return memoryview(stored.reshape(-1).view(np.uint8).data)
 
 
 def damaged(what: str) -> InvalidCheckpoint:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo, damaged
+from posprobe.checkpoints.base import NO_TABLE, Checkpoint, TensorInfo, check_unpacked, damaged
 from posprobe.checkpoints.files import Files, View
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, InvalidTable, MissingExtra
@@ -304,11 +304,7 @@ def dequantise(
             f"{info.file}: tensor {info.name} is quantised ({kind}), and is turned into numbers "
             "with gguf, which is not installed. Run `uv sync --extra gguf`."
         )
-    if 4 * math.prod(info.shape) > MAX_UNPACKED:
-        raise InvalidTable(
-            f"{info.where}, unpacks to more than {MAX_UNPACKED} bytes, and is not a table of "
-            "positions."
-        )
+    check_unpacked(f"{info.where},", 4 * math.prod(info.shape), NO_TABLE)
     import gguf
 
     blocks = np.frombuffer(data, np.uint8).reshape(-1, TYPES[_NUMBERS[kind]][2])

@@ -26,10 +26,11 @@ import numpy as np
 from posprobe.checkpoints.base import (
     FLOATS,
     MAX_UNPACKED,
-    MOST_CHUNKS,
     Checkpoint,
     TensorInfo,
-    count_chunks,
+    bytes_of,
+    check_chunks,
+    check_unpacked,
     parsing,
 )
 from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
@@ -274,11 +275,7 @@ def _content(data: View, name: str) -> Content:
             )
         (member,) = members
         if member.compress_type != zipfile.ZIP_STORED:
-            if member.file_size > MAX_UNPACKED:
-                raise InvalidCheckpoint(
-                    f"{name}: {MEMBER} unpacks to {member.file_size} bytes; up to "
-                    f"{MAX_UNPACKED} are unpacked. Save it again with model.save."
-                )
+            check_unpacked(f"{name}: {MEMBER}", member.file_size)
             with archive.open(member) as stream:
                 return memoryview(stream.read(member.file_size + 1))
         archive.open(member).close()  # what stands before it says the same as the directory
@@ -352,18 +349,13 @@ def _dtype_name(kind: Any) -> str:
 
 def _values(dataset: h5py.Dataset, info: TensorInfo) -> memoryview[int]:
     """Read a dataset that lies in chunks, in the other order of bytes, or was never written."""
-    dtype = np.dtype(FLOATS[info.dtype])
-    size = dtype.itemsize * math.prod(info.shape)
-    _refuse_bomb(dataset, size)
-    values = dataset[()]
-    if info.dtype == "BF16":
-        values = values.view(np.uint16)
-    stored = np.ascontiguousarray(values, dtype).reshape(-1)
-    return memoryview(stored.view(np.uint8).data)
+    _refuse_bomb(dataset, info)
+    return bytes_of(dataset[()], info.dtype)
 
 
-def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
+def _refuse_bomb(dataset: h5py.Dataset, info: TensorInfo) -> None:
     """Refuse a few stored bytes that unpack to more than fit."""
+    size = np.dtype(FLOATS[info.dtype]).itemsize * math.prod(info.shape)
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
     if not set(filters) <= _KNOWN or len(set(filters)) < len(filters):
@@ -372,9 +364,7 @@ def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
     stored = dataset.id.get_storage_size()
     if max(size, chunk) > max(MAX_UNPACKED, 0 if filters else stored):
         raise ValueError(f"{stored} bytes stand for {max(size, chunk)}; up to {MAX_UNPACKED} may")
-    pieces = count_chunks(dataset.shape, dataset.chunks or ())
-    if pieces > MOST_CHUNKS:
-        raise ValueError(f"it is cut into {pieces} chunks; up to {MOST_CHUNKS} are read")
+    check_chunks(f"{info.file}: {info.name}", info.shape, dataset.chunks or ())
     if not set(filters) & {_DEFLATE, _LZF} or stored * _RATIO <= MAX_UNPACKED:
         return
     # What is unpacked grows with what a chunk says of itself, whatever the dataset promises.

@@ -32,11 +32,12 @@ from posprobe.checkpoints.base import (
     DTYPES,
     FLOATS,
     MAX_UNPACKED,
-    MOST_CHUNKS,
     Checkpoint,
     ShardedTensors,
     TensorInfo,
-    count_chunks,
+    bytes_of,
+    check_chunks,
+    check_unpacked,
     parsing,
 )
 from posprobe.checkpoints.files import Files, View
@@ -335,21 +336,12 @@ def _places(tree: dict[str, Any], file: str) -> dict[str, str]:
 
 
 def _values(array: Any, info: TensorInfo) -> memoryview[int]:
-    dtype = np.dtype(FLOATS[info.dtype])
     chunk = array.chunk_layout.read_chunk.shape or info.shape
-    size = dtype.itemsize * max(math.prod(info.shape), math.prod(chunk))
-    if size > MAX_UNPACKED:
-        raise InvalidCheckpoint(
-            f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are unpacked."
-        )
-    pieces = count_chunks(info.shape, chunk)
-    if pieces > MOST_CHUNKS:
-        raise InvalidCheckpoint(
-            f"{info.file}: {info.name} is cut into {pieces} chunks; up to {MOST_CHUNKS} are read."
-        )
-    values = np.ascontiguousarray(array.read().result())
-    values = values.view(np.uint16) if info.dtype == "BF16" else values.astype(dtype)
-    return memoryview(values.reshape(-1).view(np.uint8).data)
+    size = max(math.prod(info.shape), math.prod(chunk))
+    what = f"{info.file}: {info.name}"
+    check_unpacked(what, np.dtype(FLOATS[info.dtype]).itemsize * size)
+    check_chunks(what, info.shape, chunk)
+    return bytes_of(array.read().result(), info.dtype)
 
 
 def _is_array(entry: dict[str, Any]) -> bool:

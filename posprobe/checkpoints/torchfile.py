@@ -23,7 +23,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from posprobe.checkpoints.base import DTYPES, MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.checkpoints.base import DTYPES, MAX_UNPACKED, Checkpoint, TensorInfo, check_unpacked
 from posprobe.errors import InvalidCheckpoint
 from posprobe.progress import importing
 
@@ -215,11 +215,8 @@ def _refuse_repetition(tensor: torch.Tensor, info: TensorInfo) -> None:
 
     size = tensor.numel() * tensor.element_size()
     stored = tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
-    if size > max(stored, MAX_UNPACKED):
-        raise InvalidCheckpoint(
-            f"{info.where}, has {size} bytes made of {stored} stored ones; up to {MAX_UNPACKED} "
-            "are unpacked. Save it again, dense."
-        )
+    if size > stored:
+        check_unpacked(f"{info.where},", size, "Save it again, dense.")
 
 
 def _is_mapped(path: Path) -> bool:
@@ -245,12 +242,11 @@ def _is_mapped(path: Path) -> bool:
         )
     if all(member.compress_type == zipfile.ZIP_STORED for member in members):
         return True
-    size = sum(member.file_size for member in members)
-    if size > MAX_UNPACKED:
-        raise InvalidCheckpoint(
-            f"{path.name}: the archive is compressed and unpacks to {size} bytes; up to "
-            f"{MAX_UNPACKED} are unpacked. Save it again with torch.save, which does not compress."
-        )
+    check_unpacked(
+        f"{path.name}: the archive is compressed and",
+        sum(member.file_size for member in members),
+        "Save it again with torch.save, which does not compress.",
+    )
     return False
 
 
