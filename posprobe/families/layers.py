@@ -20,7 +20,7 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.parts import part_for, parts_of
+from posprobe.families.parts import layer_norm, part_for, parts_of
 from posprobe.families.projections import Stored, read_pair
 from posprobe.families.read import load, open_reference
 from posprobe.families.tokens import sample_tokens
@@ -362,7 +362,7 @@ def _content(
 def _normalised(
     checkpoint: Checkpoint, rows: NDArray[np.float64], name: str, eps: float
 ) -> NDArray[np.float64]:
-    """Normalise each row to mean 0 and variance 1, then scale and shift (Ba et al. 2016)."""
+    """Apply a LayerNorm of a model."""
     where = f"{checkpoint.location}: LayerNorm {name}"
     weight, bias = (norm_part(checkpoint, name, part) for part in ("weight", "bias"))
     if weight is None:
@@ -375,10 +375,7 @@ def _normalised(
     gain, shift = checkpoint.read(weight).values, checkpoint.read(bias).values
     if not gain.shape == shift.shape == rows.shape[1:]:
         raise InvalidCheckpoint(f"{where} is not {rows.shape[1]} wide.")
-    values = rows - rows.mean(axis=1, keepdims=True)
-    values /= np.sqrt((values**2).mean(axis=1, keepdims=True) + eps)
-    shifted: NDArray[np.float64] = values * gain + shift
-    return shifted
+    return layer_norm(rows, gain, shift, eps)
 
 
 def _projected(checkpoint: Checkpoint, rows: NDArray[np.float64], name: str) -> NDArray[np.float64]:

@@ -28,6 +28,7 @@ from posprobe.families.rotary import (
     rotating_layers,
 )
 from posprobe.reference import named_in_errors, parse_reference
+from posprobe.settings import contradicted
 
 #: How one weight holds both: queries, keys and values one after the other, as rows or as columns,
 #: or group by group: the queries that share a key, that key and its value. Empty where it does not.
@@ -337,10 +338,7 @@ def head_counts(
     infos = [checkpoint.tensors[f"{name}.weight"] for name in (stored.query, stored.key)]
     for info in infos:
         if len(info.shape) != 2 or info.shape[0] % head_dim:
-            raise InvalidCheckpoint(
-                f"{info.where}, does not divide into heads {head_dim} wide. One of them belongs to "
-                "another checkpoint: fix config.json."
-            )
+            raise contradicted(info.where, f"that heads are {head_dim} wide")
     rows = [info.shape[0] // head_dim for info in infos]
     if not stored.fused:
         return rows[0], rows[1]

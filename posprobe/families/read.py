@@ -39,6 +39,7 @@ from posprobe.layouts import Grid, Sequence, cut, describe_layout, grid_of, spli
 from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.samples import sample_path
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.settings import contradicted
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -107,11 +108,8 @@ def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
         if name.endswith(".q_proj.weight"):
             info = checkpoint.tensors[name]
             if info.shape and info.shape[0] % spec.head_dim:
-                raise InvalidCheckpoint(
-                    f"{info.file}: tensor {name}, shape {list(info.shape)}: the configuration says "
-                    f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}. "
-                    "One of them belongs to another checkpoint: fix config.json."
-                )
+                said = f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}"
+                raise contradicted(info.where, said)
             return
 
 

@@ -251,10 +251,8 @@ def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more:
     promised = {key: config[key] for key in _PROMISES if type(config.get(key)) is int}
     if promised and not any(rows - count in (0, more) for count in promised.values()):
         said = " and ".join(f"{key} = {count}" for key, count in promised.items())
-        raise InvalidCheckpoint(
-            f"{info.where}: the configuration says {said}. One of them belongs to another "
-            f"checkpoint: fix config.json, or read all rows with --tensor {info.name}."
-        )
+        otherwise = f", or read all rows with --tensor {info.name}"
+        raise settings.contradicted(info.where, said, otherwise)
 
 
 def _reserved(
