@@ -18,7 +18,6 @@ from posprobe.families.registry import Family, TableRule, added_families, regist
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
-    RotarySpec,
     linear_spec,
     rotary_specs,
     says_alibi,
@@ -27,6 +26,7 @@ from posprobe.families.rotary import (
 )
 from posprobe.families.rows import Rows, count_rows, like_reserved, resolve_rows, stored_layout
 from posprobe.layouts import Sequence
+from posprobe.schemes import RotarySpec
 
 #: Names that are looked at, in characters: no library writes longer ones, and looking for words in
 #: them takes time that grows faster than they do.

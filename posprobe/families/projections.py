@@ -20,14 +20,9 @@ from posprobe.errors import InvalidCheckpoint
 from posprobe.families.find import Encoding, called, find_encodings
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.read import open_reference
-from posprobe.families.rotary import (
-    RotarySpec,
-    head_count,
-    logit_scale,
-    rotary_specs,
-    rotating_layers,
-)
+from posprobe.families.rotary import head_count, logit_scale, rotary_specs, rotating_layers
 from posprobe.reference import named_in_errors, parse_reference
+from posprobe.schemes import RotarySpec
 from posprobe.settings import contradicted
 
 #: How one weight holds both: queries, keys and values one after the other, as rows or as columns,

@@ -25,7 +25,7 @@ from posprobe.families.formats import translated
 from posprobe.families.parts import parts_of
 from posprobe.families.registry import TableRule
 from posprobe.families.relative import read_relative
-from posprobe.families.rotary import LinearSpec, RotarySpec
+from posprobe.families.rotary import LinearSpec
 from posprobe.families.rows import (
     Rows,
     is_long,
@@ -38,7 +38,7 @@ from posprobe.families.rows import (
 from posprobe.layouts import Grid, Sequence, cut, describe_layout, grid_of, split_note
 from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.samples import sample_path
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
 from posprobe.settings import contradicted
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -78,9 +78,7 @@ def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, referenc
         match spec:
             case RotarySpec():
                 _check_heads(checkpoint, spec)
-                numbers = asdict(spec)
-                del numbers["layers"]
-                return Rotary(name=name, source=source, family=encoding.family, **numbers)
+                return Rotary(name=name, source=source, family=encoding.family, **vars(spec))
             case LinearSpec():
                 slopes = encodings.alibi_slopes(spec.heads, bias_max=spec.most) * spec.scale
                 return LinearBias(

@@ -14,14 +14,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from posprobe import settings
 from posprobe.data import read_data
-from posprobe.encodings import rotary_frequencies
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.parts import Part
+from posprobe.schemes import RotarySpec
 
 _LAYERS = read_data("families/configurations.toml")["layers"]
 _PATTERNS = _LAYERS["patterns"]
@@ -235,32 +235,6 @@ _BASES = ("rope_theta", "rotary_emb_base", "rope_base", "global_rope_theta")
 _MOST_HEADS, _MOST_LADDERS = 2**12, 64
 
 
-@dataclass(frozen=True)
-class RotarySpec:
-    """The numbers of a rotary encoding; names as in `posprobe.schemes.Rotary`.
-
-    ``layers`` names the layers it serves where others have another one; ``notes`` say what the
-    numbers do not.
-    """
-
-    head_dim: int
-    base: float
-    partial: float = 1.0
-    scaling: Mapping[str, Any] = field(default_factory=dict)
-    max_positions: int | None = None
-    training_length: int | None = None
-    axes: int = 1
-    step: float = 1.0
-    across: float = 1.0
-    extent: int | None = None
-    sections: tuple[int, ...] = ()
-    sections_in_turn: bool = False
-    window: int | None = None
-    interleaved: bool = False
-    layers: str = ""
-    notes: tuple[str, ...] = ()
-
-
 def says_rotary(part: Part) -> str | None:
     """Tell by what a part's configuration says that it rotates; None where it does not."""
     config = part.config
@@ -379,13 +353,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
         ),
     )
     try:
-        rotary_frequencies(
-            head_dim // axes // 2 * 2 if axes > 1 else head_dim,
-            base=spec.base,
-            partial=spec.partial,
-            scaling=spec.scaling,
-            max_positions=longest,
-        )
+        spec.ladder()
     except UsageError as error:
         raise InvalidCheckpoint(f"the configuration says: {error}") from error
     return spec
