@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import index
-from typing import Literal, TypeAlias, TypedDict
+from typing import ClassVar, Literal, TypeAlias, TypedDict
 
 from posprobe.errors import UsageError
 from posprobe.schema import Natural
@@ -22,6 +22,13 @@ class Sequence:
     """
 
     length: int
+    #: It is a grid of one row.
+    height: ClassVar[int] = 1
+
+    @property
+    def width(self) -> int:
+        """Number of positions."""
+        return self.length
 
     @property
     def size(self) -> int:

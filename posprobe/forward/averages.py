@@ -333,9 +333,7 @@ def find_distances(model: Any, batch: torch.Tensor) -> Distances:
 
 def _distances(layout: Layout) -> Any:
     """Return the distance of all pairs of positions: ``[n, n]``."""
-    along = [np.arange(layout.size)]
-    if isinstance(layout, Grid):
-        along = [part.ravel() for part in np.indices((layout.height, layout.width))]
+    along = [part.ravel() for part in np.indices((layout.height, layout.width))]
     return np.max([np.abs(part[:, None] - part[None]) for part in along], axis=0)
 
 

@@ -246,7 +246,7 @@ def _aligned(shape: Array, around: Floats) -> Floats:
 
 
 def _smoothed(around: Floats, mean: Floats, layout: Layout) -> Iterator[Explanation]:
-    sides = (layout.height, layout.width) if isinstance(layout, Grid) else (len(around),)
+    sides = (layout.height, layout.width)
     if len(around) < MIN_ROWS:
         return
     noun = "patch" if isinstance(layout, Grid) else "position"

@@ -10,20 +10,20 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.models.head_logits import Peaks, nearest_peak, peak_names
+from posprobe.analyses.models.head_logits import Peaked, Peaks, nearest_peak
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, WithGaps, centring_error
 from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.arrays import Array, namespace, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Count, Natural, Reasons, limits
+from posprobe.schema import Natural, Reasons, limits
 
 #: Mean attention to later tokens up to which they are hidden, but for rounding.
 UNSEEN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class LayerAttention:
+class LayerAttention(Peaked):
     """Attention of one layer's heads between positions, averaged over contexts.
 
     Parameters
@@ -69,16 +69,6 @@ class LayerAttention:
     locality: WithGaps
     symmetry: WithGaps
     translation_invariance: float | None
-
-    @property
-    def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
-        """The peaks in words, head by head."""
-        return peak_names(self)
-
-    @property
-    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
-        """How many heads prefer none."""
-        return int((~self.has_peak).sum())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,7 +195,7 @@ def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
         raise InvalidTable("the attention holds NaN or infinity. Run the model in float32.")
     even = symmetry(weights)
     known = ~xp.isnan(even)
-    height, width = _sides(layout)
+    height, width = layout.height, layout.width
     others = total[:, 1:, 0]
     kept = xp.asarray(_keys(layout), dtype=total.dtype, device=weights.device)
     return AttentionSums(
@@ -232,10 +222,6 @@ def _keys(layout: Layout) -> NDArray[np.float64]:
     if not isinstance(layout, Grid) and layout.size > 1:
         kept[:, 0] = 0
     return kept
-
-
-def _sides(layout: Layout) -> tuple[int, int]:
-    return (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.size)
 
 
 def locality(weights: Array) -> Array:
@@ -323,7 +309,7 @@ def attention_by_offset(
 def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     grid = isinstance(layout, Grid)
     n = layout.size
-    height, width = _sides(layout)
+    height, width = layout.height, layout.width
     count = np.rint(by_displacement(_keys(layout), height, width, np))
     curves = np.full(sums.curves.shape, np.nan)
     np.divide(sums.curves, sums.contexts * count, out=curves, where=count > 0)
