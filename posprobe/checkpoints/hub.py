@@ -149,15 +149,15 @@ class RemoteFiles:
     def _begin(self, file: str, least: int = 0) -> _Begun:
         """Read the beginning of a file, or so many bytes, and of which version of it they are.
 
-        Kept are the length of the file, 8 bytes, that of its ETag, 2 bytes, the ETag, and the rest.
+        Kept are the length of the file and its ETag, in a line of JSON, and those bytes.
         """
         if file in self.begun:
             return self.begun[file]
-        key = (self.repo.id, self.repo.commit, file, "start")
+        key = (self.repo.id, self.repo.commit, file, "begun")
         stored = hub_local.load(*key)
         if stored is not None:
-            size, length = (int.from_bytes(part, "little") for part in (stored[:8], stored[8:10]))
-            etag, data = stored[10 : 10 + length].decode(errors="replace"), stored[10 + length :]
+            about, _, data = stored.partition(b"\n")
+            size, etag = json.loads(about)
             version = transfer.Version(etag, size)
         else:
             data, version = self._remote(file, 0, max(least, FIRST), None)
@@ -166,9 +166,8 @@ class RemoteFiles:
                     f"{self.repo.id}/{file}: the server does not say how long the file is. Fetch "
                     f"it with `hf download {self.repo.id} {file}`; it is then read from there."
                 )
-            tag, size = version.etag.encode(errors="replace"), version.size
-            about = size.to_bytes(8, "little") + len(tag).to_bytes(2, "little") + tag
-            hub_local.store(about + data, *key)
+            size = version.size
+            hub_local.store(json.dumps([size, version.etag]).encode() + b"\n" + data, *key)
         self.begun[file] = _Begun(version, size, [(0, bytearray(data))])
         return self.begun[file]
 
@@ -181,7 +180,7 @@ class RemoteFiles:
             try:
                 data, _ = self._remote(file, start, stop, version)
             except transfer.Replaced:
-                hub_local.drop(*where, "start")
+                hub_local.drop(*where, "begun")
                 raise
             hub_local.store(data, *key)
         return data
@@ -295,10 +294,8 @@ def open_hub(
     InvalidCheckpoint
         If the repository holds no weights that can be read, or damaged ones.
     """
-    if not (offline or constants.HF_HUB_OFFLINE):
-        return _open(_resolve(repo_id, revision), part)
     missing: Unreachable | None = None
-    for repo in _known_offline(repo_id, revision):
+    for repo in _repos(repo_id, revision, offline=offline):
         try:
             return _open(repo, part)
         except Unreachable as error:
@@ -311,9 +308,7 @@ def commit_of(repo_id: str, revision: str | None, *, offline: bool) -> str:
 
     Parameters and errors are those of `open_hub`.
     """
-    if not (offline or constants.HF_HUB_OFFLINE):
-        return _resolve(repo_id, revision).commit
-    for repo in _known_offline(repo_id, revision):
+    for repo in _repos(repo_id, revision, offline=offline):
         return repo.commit
     raise _nothing_here(repo_id)
 
@@ -414,8 +409,11 @@ def _resolve(repo_id: str, revision: str | None) -> Repo:
     return Repo(repo_id, commit, files, offline=False)
 
 
-def _known_offline(repo_id: str, revision: str | None) -> Iterator[Repo]:
-    """Yield what a revision meant when it was last asked for: by us, then by the Hub's client."""
+def _repos(repo_id: str, revision: str | None, *, offline: bool) -> Iterator[Repo]:
+    """Yield what a revision is; offline, what it was when last asked for: by us, by the client."""
+    if not (offline or constants.HF_HUB_OFFLINE):
+        yield _resolve(repo_id, revision)
+        return
     commit = revision or ""
     if not transfer.COMMIT.fullmatch(commit):
         commit = (hub_local.load(repo_id, "revision", commit) or b"").decode("ascii", "replace")

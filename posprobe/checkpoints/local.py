@@ -27,8 +27,8 @@ from posprobe.readers import (
 
 #: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
 MAX_JSON = 64 * 1024 * 1024
-#: Where checkpoints are looked for below a folder that is none, and how many are named.
-_LEVELS, MOST_FOLDERS, MOST_FILES, MOST_NAMED = 2, 1000, 1000, 20
+#: Files that are looked at on each level below a folder that is none, and how many are named.
+MOST_FILES, MOST_NAMED = 20_000, 20
 
 
 def choose_weights(files: Iterable[str], where: str) -> str:
@@ -87,12 +87,11 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
     """
     try:
         if path.is_dir():
-            entries = list(path.iterdir())
-            if (path / INDEX).is_file():
+            files = [entry.name for entry in path.iterdir() if entry.is_file()]
+            if INDEX in files:
                 return _open_models(path, part)
-            files = [entry.name for entry in entries if entry.is_file()]
             if not any(map(is_weights, files)):
-                _refuse_shelf(path, entries)
+                _refuse_shelf(path)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
     except FileNotFoundError as error:
@@ -133,7 +132,7 @@ def is_weights(name: str) -> bool:
     return name in WEIGHTS or name.endswith((*suffixes_of(READERS), ".index.json"))
 
 
-def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
+def _refuse_shelf(path: Path) -> None:
     """Refuse a folder without weights that has checkpoints below it, and name them.
 
     Raises
@@ -141,20 +140,10 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
     InvalidCheckpoint
         If there are any, one or two levels below.
     """
-    found: list[str] = []
-    waiting = [(entry, 1) for entry in sorted(entries) if entry.is_dir()][:MOST_FOLDERS]
-    for number, (folder, level) in enumerate(waiting):  # it grows
-        if number == MOST_FOLDERS or len(found) > MOST_NAMED:
-            break
-        try:
-            inside = sorted(islice(folder.iterdir(), MOST_FILES))
-        except OSError:
-            continue
-        if any(is_weights(entry.name) and entry.is_file() for entry in inside):
-            found.append(str(folder))
-        elif level < _LEVELS:
-            waiting += [(entry, level + 1) for entry in inside if entry.is_dir()]
-    if found:
+    looked = (islice(path.glob(level), MOST_FILES) for level in ("*/*", "*/*/*"))
+    near, far = ({e.parent for e in each if is_weights(e.name) and e.is_file()} for each in looked)
+    far = {folder for folder in far if folder.parent not in near}
+    if found := [*map(str, sorted(near) + sorted(far))]:
         more = ", and more" if len(found) > MOST_NAMED else ""
         raise InvalidCheckpoint(
             f"{path}: contains several checkpoints. Choose one: "

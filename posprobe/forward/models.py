@@ -346,15 +346,7 @@ def load_model(
     ('ViTModel', False)
     """
     torch = required("torch")
-    if device_map is not None:
-        required("accelerate")
-        if device != "auto":
-            raise UsageError(
-                f"--device {device} and --device-map {device_map}: the map chooses the devices. "
-                "Leave one of them out."
-            )
-    there = find_devices(device)
-    place = there[0] if device == "auto" else device
+    place = _place(device, device_map)
     parsed = parse_reference(reference)
     if parsed.table and parsed.table not in PARTS:
         raise UsageError(f"{reference}: the parts of a model are {', '.join(PARTS)}.")
@@ -362,7 +354,7 @@ def load_model(
     if dtype not in get_args(Precision):
         raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
     kind = getattr(torch, dtype)
-    try:
+    with _building(reference, source, place):
         if says_timm(source):
             if device_map is not None:
                 raise UsageError(f"{reference}: a model of timm is run on one device.")
@@ -385,10 +377,33 @@ def load_model(
             built = _part(built, parsed.table, reference)
         # What transformers keeps in float32, such as the angles of rotations, must stay so.
         model: nn.Module = built if device_map else built.to(device=place)
+    return model.requires_grad_(requires_grad=False).train(mode=False)
+
+
+def _place(device: Device, device_map: str | None) -> str:
+    """Return where a model is put unless a map spreads it."""
+    if device_map is not None:
+        required("accelerate")
+        if device != "auto":
+            raise UsageError(
+                f"--device {device} and --device-map {device_map}: the map chooses the devices. "
+                "Leave one of them out."
+            )
+    there = find_devices(device)
+    return there[0] if device == "auto" else device
+
+
+@contextmanager
+def _building(reference: str, source: str, place: str) -> Iterator[None]:
+    """Say what the libraries fail at as they build a model.
+
+    Of a configuration that makes no sense they raise whatever comes up first.
+    """
+    try:
+        yield
     except PosprobeError:
         raise
     except Exception as error:
-        # Of a configuration that makes no sense the libraries raise whatever comes up first.
         if "trust_remote_code" in str(error):
             raise UsageError(
                 f"{reference}: this model needs Python code out of its checkpoint, which is not "
@@ -406,7 +421,6 @@ def load_model(
         missing = not Path(source).exists() and isinstance(error, OSError)
         failure = UnknownReference if missing else InvalidCheckpoint
         raise failure(f"{reference}: the model cannot be built ({first}).") from error
-    return model.requires_grad_(requires_grad=False).train(mode=False)
 
 
 @contextmanager
