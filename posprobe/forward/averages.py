@@ -99,17 +99,15 @@ def decompose(
     """
     title = name or type(model).__name__
     points: list[Sequence[HookPoint]] = []
+    views: list[tuple[Layout, int]] = []
 
     def refuse(number: int, state: torch.Tensor, done: int) -> None:
         if layers is None or number in layers:
             refuse_overflow(model, state, f"the hidden states at layer {number}", title, done)
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, Moments]
-    ) -> tuple[tuple[Layout, int], dict[int, Moments]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, Moments]) -> dict[int, Moments]:
         if not points:
             points.append(find_hook_points(model, batch, "hidden_states"))
-        views: list[tuple[Layout, int]] = []
         found: dict[int, Moments] = {}
 
         def look(number: int, state: torch.Tensor) -> None:
@@ -135,9 +133,10 @@ def decompose(
             done = next(iter(sums.values())).contexts if sums else 0
             visit(model, batch, points[0], "hidden_states", lambda n, part: refuse(n, part, done))
             raise overflowed(model, "sums of the hidden states", title, done)
-        return views[0], found
+        return found
 
-    (layout, start), sums, stopped = stream(model, batches, measure, title)
+    sums, stopped = stream(model, batches, measure, title)
+    layout, start = views[0]
     return mean_decomposition(sums, layout=layout, start=start, name=title, stopped=stopped)
 
 
@@ -198,16 +197,16 @@ def attend(
     points: list[Sequence[HookPoint]] = []
     numbers: list[int] = []
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, AttentionSums]
-    ) -> tuple[Layout, dict[int, AttentionSums]]:
+    layouts: list[Layout] = []
+
+    def measure(batch: torch.Tensor, sums: Mapping[int, AttentionSums]) -> dict[int, AttentionSums]:
         if not points:
             points.append(find_hook_points(model, batch, "attentions"))
+            numbers[:] = _numbers(model, points[0])
         found: dict[int, AttentionSums] = {}
-        layouts: list[Layout] = []
 
         def look(order: int, weights: torch.Tensor) -> None:
-            number = numbers[order] if numbers else order
+            number = numbers[order] if points[0] else order
             if layers is not None and number not in layers:
                 return
             if len(weights) != len(batch) or weights.shape[2:] != weights.shape[-1:] * 2:
@@ -221,8 +220,6 @@ def attend(
                 refuse_overflow(model, weights, f"the attention at layer {number}", title, done)
                 raise
 
-        if not numbers:
-            numbers[:] = _numbers(model, points[0])
         visit(model, batch, points[0], "attentions", look)
         if not set(layers or found) <= set(found):
             known = ", ".join(map(str, numbers))
@@ -230,11 +227,11 @@ def attend(
                 f"{title}: some of the layers {list(layers or ())} show none; those that do "
                 f"are {known}."
             )
-        return layouts[0], found
+        return found
 
     with step_by_step(model, title):
-        layout, sums, stopped = stream(model, batches, measure, title)
-    return attention_by_offset(sums, layout=layout, name=title, stopped=stopped)
+        sums, stopped = stream(model, batches, measure, title)
+    return attention_by_offset(sums, layout=layouts[0], name=title, stopped=stopped)
 
 
 def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:

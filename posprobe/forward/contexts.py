@@ -500,15 +500,14 @@ class Added:
 
 
 _S = TypeVar("_S", bound=Summable)
-_V = TypeVar("_V")
 
 
 def stream(
     model: Any,
     batches: Iterable[Array],
-    measure: Callable[[torch.Tensor, Mapping[int, _S]], tuple[_V, dict[int, _S]]],
+    measure: Callable[[torch.Tensor, Mapping[int, _S]], dict[int, _S]],
     title: str,
-) -> tuple[_V, dict[int, _S], bool]:
+) -> tuple[dict[int, _S], bool]:
     """Run every context and join what is measured on it, layer by layer.
 
     A batch that does not fit into memory is halved, and so are those after it. Ctrl-C ends the run
@@ -521,15 +520,15 @@ def stream(
     batches
         As for `posprobe.forward.averages`.
     measure
-        Called with a batch on the model's device and the sums until then; returns how positions lie
-        and the sums of this batch.
+        Called with a batch on the model's device and the sums until then; returns those of this
+        batch.
     title
         Name of the model, for messages.
 
     Returns
     -------
     tuple
-        How positions lie, the sums by layer, and whether the run was interrupted.
+        The sums by layer, and whether the run was interrupted.
 
     Raises
     ------
@@ -537,7 +536,6 @@ def stream(
         If there are no contexts, they differ in length, or a single one does not fit into memory.
     """
     sums: dict[int, _S] = {}
-    views: list[_V] = []
     shape: tuple[int, ...] = ()
     stopped = False
     most = 0
@@ -554,11 +552,10 @@ def stream(
                 begin = 0
                 while begin < len(batch):
                     piece = batch[begin : begin + (most or len(batch))]
-                    (view, joined), size = _fitting(measure, piece, sums, title)
+                    # In one step: an interruption must not leave some layers ahead of others.
+                    sums, size = _fitting(measure, piece, sums, title)
                     if size < len(piece):
                         most = size
-                    # In one step: an interruption must not leave some layers ahead of others.
-                    views, sums = [view], joined
                     begin += size
     except KeyboardInterrupt:
         if not sums:
@@ -570,7 +567,7 @@ def stream(
         raise UsageError(
             f"{title}: the inputs are empty. A generator can be used only once; pass a list."
         )
-    return views[0], sums, stopped
+    return sums, stopped
 
 
 def _as_batch(given: Array, device: torch.device, model: Any) -> torch.Tensor:
@@ -651,18 +648,17 @@ def _tables(model: Any) -> list[nn.Module]:
 
 
 def _fitting(
-    measure: Callable[[torch.Tensor, Mapping[int, _S]], tuple[_V, dict[int, _S]]],
+    measure: Callable[[torch.Tensor, Mapping[int, _S]], dict[int, _S]],
     batch: torch.Tensor,
     sums: Mapping[int, _S],
     title: str,
-) -> tuple[tuple[_V, dict[int, _S]], int]:
+) -> tuple[dict[int, _S], int]:
     """Measure as much of a batch as fits into memory and join it; return that and how much."""
     size = len(batch)
     while True:
         try:
-            view, parts = measure(batch[:size], sums)
-            joined = {n: sums[n] + part for n, part in parts.items()} if sums else parts
-            return (view, joined), size
+            parts = measure(batch[:size], sums)
+            return {n: sums[n] + part for n, part in parts.items()} if sums else parts, size
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -103,18 +103,16 @@ def permutation_effect(
             "context is expected."
         )
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, _Permuted]
-    ) -> tuple[None, dict[int, _Permuted]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Permuted]) -> dict[int, _Permuted]:
         done = sums[0].contexts if sums else 0
         wanted = None if known is None else known[done : done + len(batch)]
         found = {0: _measure(model, batch, done, wanted, seed, title)}
         with restored(table):
             table.data.zero_()
             found[1] = _measure(model, batch, done, wanted, seed, title)
-        return None, found
+        return found
 
-    _, sums, stopped = stream(model, batches, measure, title)
+    sums, stopped = stream(model, batches, measure, title)
     contexts = sums[0].contexts
     if not sums[0].moved:
         raise UsageError(
@@ -322,9 +320,7 @@ def phase_shift(
     chosen: list[NDArray[np.int64]] = []
     tasks: list[str] = []
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, _Shifted]
-    ) -> tuple[None, dict[int, _Shifted]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Shifted]) -> dict[int, _Shifted]:
         if batch.ndim != 2:
             raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
         if not chosen:
@@ -343,9 +339,9 @@ def phase_shift(
             loss = np.array([float(losses.double().sum()), float(count)])
             still = state if still is None else still
             found[shift] = _Shifted(len(batch), squared_norms(still, state), loss)
-        return None, found
+        return found
 
-    _, sums, stopped = stream(model, batches, measure, title)
+    sums, stopped = stream(model, batches, measure, title)
     losses = np.array([found.loss for found in sums.values()])
     predicts = bool(losses[:, 1].all())
     return PhaseShift(

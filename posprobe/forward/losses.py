@@ -88,9 +88,7 @@ def token_losses(
     """
     task = ""
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, TokenLosses]
-    ) -> tuple[None, dict[int, TokenLosses]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, TokenLosses]) -> dict[int, TokenLosses]:
         nonlocal task
         task = task or predicted(model, batch, name)
         done = sums[0].contexts if sums else 0
@@ -103,10 +101,9 @@ def token_losses(
             )
         losses = _losses(logits, wanted)
         refuse_overflow(model, required("torch").as_tensor(losses), "the losses", name, done)
-        found = TokenLosses(task, losses, (wanted != -100).cpu().numpy() * 1.0)
-        return None, {0: found}
+        return {0: TokenLosses(task, losses, (wanted != -100).cpu().numpy() * 1.0)}
 
-    _, sums, stopped = stream(model, batches, measure, name)
+    sums, stopped = stream(model, batches, measure, name)
     if stopped:
         raise KeyboardInterrupt  # models are compared on the same contexts only
     return sums[0]

@@ -109,7 +109,7 @@ def substitution_effect(
     ready: list[_Ready] = []
     shown, hidden = ExitStack(), ""
 
-    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> dict[int, _Sums]:
         if not ready:
             target = find_target(
                 model, batch, tables=tables or {}, rows=rows, explain=explain, seed=seed,
@@ -117,14 +117,14 @@ def substitution_effect(
             )  # fmt: skip
             asked = _Ready(target, mask_token, seed, title, hidden, random=random)
             ready.append(_prepared(model, batch, asked))
-        return None, {0: _run(model, batch, ready[0], sums[0].contexts if sums else 0)}
+        return {0: _run(model, batch, ready[0], sums[0].contexts if sums else 0)}
 
     with shown:
         try:
             shown.enter_context(step_by_step(model, title))
         except UsageError as error:
             hidden = str(error)
-        _, sums, stopped = stream(model, batches, measure, title)
+        sums, stopped = stream(model, batches, measure, title)
     return _result(sums[0], ready[0], stopped=stopped)
 
 
