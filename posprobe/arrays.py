@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.errors import InvalidTable, MissingExtra, UsageError
+from posprobe.errors import InvalidTable, UsageError, need
 from posprobe.layouts import Layout, Sequence
 from posprobe.progress import importing
-from posprobe.tables import PositionTable, real_numbers
+from posprobe.tables import PositionTable, real_numbers, refuse_reference
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -108,11 +108,7 @@ def positions(
     """
     if isinstance(table, Positions):
         return table
-    if isinstance(table, str | os.PathLike):
-        raise UsageError(
-            f"{str(table)!r} is a reference, not a table: read it with "
-            f"posprobe.load({str(table)!r})."
-        )
+    refuse_reference(table)
     array: Array = table.values if isinstance(table, PositionTable) else table
     array = real_numbers(array, "the table")
     if array.ndim != 2 or 0 in array.shape:
@@ -215,11 +211,7 @@ def check_device(device: Device) -> None:
     """
     if device in ("auto", "cpu"):
         return
-    if find_spec("torch") is None:
-        raise MissingExtra(
-            f"--device {device} needs PyTorch, which is not installed. "
-            "Run `uv sync --extra models`."
-        )
+    need("torch", "models", f"--device {device}")
     find_devices(device)
 
 

@@ -24,10 +24,9 @@ from posprobe.checkpoints.base import (
     TensorInfo,
     bytes_of,
     check_unpacked,
-    parsing,
 )
 from posprobe.checkpoints.files import Files, Stream, View, member_place
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, explained
 
 
 def read_npy(files: Files, name: str) -> Checkpoint:
@@ -177,7 +176,8 @@ def _dtype_name(dtype: np.dtype[np.generic]) -> str:
 
 
 def _parsing(file: str) -> AbstractContextManager[None]:
-    return parsing(
+    return explained(
+        InvalidCheckpoint,
         f"{file}: NumPy cannot read it",
         "Save the array again with numpy.save, without Python objects.",
     )

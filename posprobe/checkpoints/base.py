@@ -10,7 +10,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posprobe.checkpoints.hub_local import count_bytes
-from posprobe.errors import InvalidCheckpoint, InvalidTable, PosprobeError, UsageError
+from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.sources import Quantisation
 
 #: Float formats that can be read, by their name in a safetensors header.
@@ -30,6 +29,8 @@ FLOATS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "
 MAX_UNPACKED = 2**30
 #: What is said of what outgrows that where the file cannot be made smaller.
 NO_TABLE = "It is no table of positions."
+#: What is said of a file that contradicts itself.
+AGAIN = "The file is damaged: download it again."
 #: Chunks of one array: each is looked for on its own, whether it is there or not.
 MOST_CHUNKS = 100_000
 
@@ -39,33 +40,6 @@ DTYPES: Mapping[str, str] = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
-
-
-@contextmanager
-def parsing(what: str, advice: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Tell whatever goes wrong as a file is parsed as one clear error.
-
-    Parameters
-    ----------
-    what
-        The file, and what it is not.
-    advice
-        What to do next.
-    kinds
-        Errors that mean that the file is damaged; without any all that are not ours.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        In place of one of them.
-    """
-    expected = kinds or (Exception,)
-    try:
-        yield
-    except PosprobeError:
-        raise
-    except expected as error:
-        raise InvalidCheckpoint(f"{what} ({str(error)[:300]}). {advice}") from error
 
 
 def check_unpacked(what: str, size: int, advice: str = "Save it again.") -> None:
@@ -115,7 +89,7 @@ def bytes_of(values: NDArray[Any], dtype: str) -> memoryview[int]:
 
 def damaged(what: str) -> InvalidCheckpoint:
     """Say that something in a file contradicts the rest of it."""
-    return InvalidCheckpoint(f"{what}. The file is damaged: download it again.")
+    return InvalidCheckpoint(f"{what}. {AGAIN}")
 
 
 @dataclass(frozen=True)
@@ -170,10 +144,7 @@ class ShardedTensors(Mapping[str, TensorInfo]):
         try:
             return self.header(file)[name]
         except KeyError:
-            raise InvalidCheckpoint(
-                f"{file}: the shard index says that tensor {name!r} is in it, and it is not. "
-                "The checkpoint is broken: choose another revision or download it again."
-            ) from None
+            raise damaged(f"{file}: it lacks {name!r}, which is in it by the shard index") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.shards
@@ -321,8 +292,7 @@ class Checkpoint:
         info = self.tensors[name]
         if info.dtype not in FLOATS:
             raise InvalidTable(
-                f"{info.where}, is stored as {info.dtype}: integers, complex numbers, text, and "
-                "quantised numbers whose scale the file does not state, are not analysed. Use the "
+                f"{info.where}, is stored as {info.dtype}, and floats alone are analysed. Use the "
                 "checkpoint in its original F32, F16 or BF16 format."
             )
         return info

@@ -11,7 +11,6 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from posprobe.checkpoints.base import NO_TABLE, Checkpoint, TensorInfo, check_unpacked, damaged
 from posprobe.checkpoints.files import Files, View
 from posprobe.data import read_data
-from posprobe.errors import InvalidCheckpoint, InvalidTable, MissingExtra
+from posprobe.errors import InvalidCheckpoint, InvalidTable, need
 from posprobe.sources import Quantisation
 
 MAGIC = b"GGUF"
@@ -271,8 +270,7 @@ def _place_tensor(
     dtype, block, width = TYPES[kind]
     if (shape[-1] if shape else 1) % block:
         raise damaged(
-            f"{file}: tensor {name[:80]!r}, shape {list(shape)}, is of the type {dtype}, which has "
-            f"{block} numbers in a block"
+            f"{file}: {name[:80]!r}, shape {list(shape)}, is no whole number of {dtype} blocks"
         )
     stop = start + math.prod(shape) // block * width
     if block == 1:
@@ -299,11 +297,7 @@ def dequantise(
         If it cannot turn this type into numbers.
     """
     kind = info.quantisation.name if info.quantisation else ""
-    if find_spec("gguf") is None:
-        raise MissingExtra(
-            f"{info.file}: tensor {info.name} is quantised ({kind}), and is turned into numbers "
-            "with gguf, which is not installed. Run `uv sync --extra gguf`."
-        )
+    need("gguf", "gguf", f"{info.where}: its quantisation ({kind})")
     check_unpacked(f"{info.where},", 4 * math.prod(info.shape), NO_TABLE)
     import gguf
 

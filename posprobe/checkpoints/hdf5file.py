@@ -31,11 +31,11 @@ from posprobe.checkpoints.base import (
     bytes_of,
     check_chunks,
     check_unpacked,
-    parsing,
+    damaged,
 )
 from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
 from posprobe.checkpoints.local import MAX_JSON, parse_json, refuse_outside
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, explained
 
 if TYPE_CHECKING:
     import h5py
@@ -238,9 +238,7 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     tensors: dict[str, TensorInfo] = {}
     for part in opened.values():
         if twice := next((tensor for tensor in part.tensors if tensor in tensors), None):
-            raise InvalidCheckpoint(
-                f"{name}: {twice!r} is in two of its files. Download the checkpoint again."
-            )
+            raise damaged(f"{name}: {twice!r} is in two of its files")
         tensors |= part.tensors
     layers = {layer for part in opened.values() for layer in part.config.get("keras_layers", ())}
     return Checkpoint(
@@ -270,8 +268,7 @@ def _content(data: View, name: str) -> Content:
         members = [member for member in archive.infolist() if member.filename == MEMBER]
         if len(members) != 1:
             raise InvalidCheckpoint(
-                f"{name}: the archive holds {len(members)} files {MEMBER}, and a model of "
-                "Keras has one. Save it again with model.save."
+                f"{name}: contains {len(members)} files {MEMBER}, not one. Save it again."
             )
         (member,) = members
         if member.compress_type != zipfile.ZIP_STORED:
@@ -382,6 +379,8 @@ def _refuse_bomb(dataset: h5py.Dataset, info: TensorInfo) -> None:
 
 
 def _parsing(file: str) -> AbstractContextManager[None]:
-    return parsing(
-        f"{file}: it cannot be read as HDF5", "Download it again, or save the model again."
+    return explained(
+        InvalidCheckpoint,
+        f"{file}: it cannot be read as HDF5",
+        "Download it again, or save the model again.",
     )

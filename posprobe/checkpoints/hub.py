@@ -34,7 +34,7 @@ from posprobe.checkpoints.local import (
     read_index,
     require,
 )
-from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
+from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable, explained
 from posprobe.progress import aside
 from posprobe.readers import MAGIC, load_opener, needs_start, reader_of
 from posprobe.reference import did_you_mean
@@ -192,8 +192,7 @@ class RemoteFiles:
             raise self.repo.not_here(file)
         if not self.has(file):
             raise InvalidCheckpoint(
-                f"{self.repo.id}: the checkpoint needs {file}, which is not in the repository. "
-                "Choose another revision."
+                f"{self.repo.id}: {file}, which it needs, is missing. Choose another revision."
             )
         where = self.repo.id, self.repo.commit, file
         data, found = transfer.read_range(*where, start, stop, version)
@@ -234,7 +233,12 @@ def _download_one(repo: Repo, file: str) -> Path:
             raise error.__cause__ or error from None  # what kept the client from looking
 
     where = f"{repo.id}/{file}"
-    try:
+    advice = (
+        "Check the space left and the permissions of the Hub's local cache (HF_HOME moves it), or "
+        f"try `hf download {repo.id} {file}`."
+    )
+    failed = f"{where}: the download failed"
+    with explained(Unreachable, failed, advice, OSError, RuntimeError, ValueError):
         # A long file takes long: the client gives up where nothing comes at all.
         # It shows by itself how far it is.
         with aside():
@@ -242,12 +246,6 @@ def _download_one(repo: Repo, file: str) -> Path:
         _check(path, where)
         count_bytes(path.stat().st_size)
         return path
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise Unreachable(
-            f"{where}: the download failed ({reason}). Check the space left and the permissions of "
-            f"the Hub's local cache (HF_HOME moves it), or try `hf download {repo.id} {file}`."
-        ) from error
 
 
 def _check(path: Path, where: str) -> None:
@@ -379,8 +377,7 @@ def _whole(files: RemoteFiles, file: str) -> bytes:
     data = bytes(files.read(file, 0, MAX_JSON))
     if files.size(file) > len(data):
         raise InvalidCheckpoint(
-            f"{files.repo.id}/{file}: it is longer than {MAX_JSON} bytes, which no configuration "
-            "or shard index is. The repository is broken: choose another revision."
+            f"{files.repo.id}/{file}: longer than {MAX_JSON} bytes. Choose another revision."
         )
     return data
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from posprobe.checkpoints.base import INDEX, Checkpoint, gathered, joined, listed_models
 from posprobe.checkpoints.files import LocalFiles, refuse_link_out
-from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
+from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explained, first_line
 from posprobe.opening import open_regular
 from posprobe.readers import (
     MAGIC,
@@ -94,19 +94,15 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
                 _refuse_shelf(path)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
-    except FileNotFoundError as error:
-        raise UnknownReference(
-            f"{error.filename or path}: no such file. Check the path; an index that names missing "
-            "shards needs them all."
-        ) from error
-    except PermissionError as error:
-        raise UnknownReference(
-            f"{error.filename or path}: permission denied. Check that you may read it."
-        ) from error
     except OSError as error:
-        raise InvalidCheckpoint(
-            f"{error.filename or path}: it cannot be read ({error.strerror or error})."
-        ) from error
+        where = error.filename or path
+        if isinstance(error, PermissionError):
+            why = "permission denied. Check that you may read it."
+        elif isinstance(error, FileNotFoundError):
+            why = "no such file. Check the path; an index that names missing shards needs them all."
+        else:
+            raise InvalidCheckpoint(f"{where}: it cannot be read ({first_line(error)}).") from error
+        raise UnknownReference(f"{where}: {why}") from error
 
 
 def _open_models(path: Path, part: str | None) -> Checkpoint:
@@ -296,14 +292,11 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     InvalidCheckpoint
         If the content is anything else.
     """
-    try:
+    what, advice = f"{name}: not valid JSON", "Fix it or download it again."
+    with explained(InvalidCheckpoint, what, advice, ValueError, RecursionError):
         value = json.loads(content)
         if b"\\u" in content:  # half of a character can be neither printed nor written: this raises
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise InvalidCheckpoint(
-            f"{name}: not valid JSON ({error}). Fix it or download it again."
-        ) from error
     if not isinstance(value, dict):
         raise InvalidCheckpoint(
             f"{name}: expected a JSON object, found a {type(value).__name__}. Download it again."

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,6 +156,16 @@ def epsilon(checkpoint: Checkpoint, rule: Rule, module: str, config: Mapping[str
 Content: TypeAlias = Literal["mean", "none"]
 
 
+class Reading(TypedDict, total=False):
+    """How a table is read, as `posprobe.load` takes it, and what stands beside its rows."""
+
+    content: Content
+    rows: slice | None
+    grid: tuple[int, int] | None
+    revision: str | None
+    offline: bool
+
+
 @dataclass(frozen=True, eq=False)
 class TableInModel:
     """A table beside the weights that its rows meet; what all layers share has been read.
@@ -195,16 +205,7 @@ class TableInModel:
     notes: tuple[str, ...]
 
 
-def effective_table(
-    reference: str,
-    layer: int = 0,
-    *,
-    content: Content = "mean",
-    rows: slice | None = None,
-    grid: tuple[int, int] | None = None,
-    revision: str | None = None,
-    offline: bool = False,
-) -> PositionTable:
+def effective_table(reference: str, layer: int = 0, **reading: Unpack[Reading]) -> PositionTable:
     """Load a table as a layer's attention sees it, without building the model.
 
     These are the rows that meet ``W_Q`` and ``W_K`` where the content is the same at every
@@ -225,10 +226,9 @@ def effective_table(
         As for `load`.
     layer
         Counted from 0.
-    content
-        What stands at every position.
-    rows, grid, revision, offline
-        As for `load`.
+    reading
+        ``content``, what stands at every position (``"mean"`` unless stated); and ``rows``,
+        ``grid``, ``revision`` and ``offline`` as for `load`.
 
     Returns
     -------
@@ -256,20 +256,11 @@ def effective_table(
     >>> len(seen) == len(stored), seen.dim
     (True, 48)
     """
-    model = open_model(
-        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
-    )
-    return table_at(model, layer)
+    return table_at(open_model(reference, **reading), layer)
 
 
 def open_model(
-    reference: str,
-    *,
-    content: Content,
-    rows: slice | None,
-    grid: tuple[int, int] | None,
-    revision: str | None,
-    offline: bool,
+    reference: str, *, content: Content = "mean", offline: bool = False, **given: Any
 ) -> TableInModel:
     """Read a table, the content beside it and what stands before the first layer.
 
@@ -277,7 +268,7 @@ def open_model(
     """
     if content not in ("mean", "none"):
         raise UsageError(f"content={content!r}: it is 'mean' or 'none'.")
-    table = load(reference, rows=rows, grid=grid, revision=revision, offline=offline)
+    table = load(reference, offline=offline, **given)
     position = table.source.tensor
     if position is None:
         raise UsageError(
@@ -368,10 +359,7 @@ def _normalised(
     if weight is None:
         raise InvalidCheckpoint(f"{where} is missing.")
     if bias is None:
-        raise UsageError(
-            f"{where} has no bias: it may divide by the root mean square alone (RMSNorm), which is "
-            "not followed."
-        )
+        raise UsageError(f"{where} has no bias: it may be an RMSNorm, which is not followed.")
     gain, shift = checkpoint.read(weight).values, checkpoint.read(bias).values
     if not gain.shape == shift.shape == rows.shape[1:]:
         raise InvalidCheckpoint(f"{where} is not {rows.shape[1]} wide.")
@@ -463,15 +451,7 @@ class LayerHeads:
 
 
 def load_heads(
-    reference: str,
-    layer: int = 0,
-    *,
-    content: Content = "mean",
-    heads: int | None = None,
-    rows: slice | None = None,
-    grid: tuple[int, int] | None = None,
-    revision: str | None = None,
-    offline: bool = False,
+    reference: str, layer: int = 0, *, heads: int | None = None, **reading: Unpack[Reading]
 ) -> LayerHeads:
     """Read what a layer's heads compute from positions, without building the model.
 
@@ -481,7 +461,7 @@ def load_heads(
 
     Parameters
     ----------
-    reference, layer, content, rows, grid, revision, offline
+    reference, layer, reading
         As for `effective_table`.
     heads
         Number of heads, where the configuration does not state it.
@@ -510,10 +490,7 @@ def load_heads(
     >>> logits.curves.shape
     (4, 15, 15)
     """
-    model = open_model(
-        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
-    )
-    return read_heads(model, layer, heads)
+    return read_heads(open_model(reference, **reading), layer, heads)
 
 
 def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> LayerHeads:
@@ -532,8 +509,8 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     w_q, w_k, b_q, b_k = _projections(model, layer)
     if len(w_q) != table.dim:
         raise InvalidCheckpoint(
-            f"{where}: its weights take rows of width {len(w_q)} and the table has {table.dim}: a "
-            "projection lies between them, which is not supported."
+            f"{where}: its weights take rows of width {len(w_q)}, not {table.dim}: a projection "
+            "lies between them, which is not supported."
         )
     number = _count_heads(model) if heads is None else heads
     if number < 1:

@@ -280,8 +280,7 @@ def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
             )
     if not found and everything:
         raise NoPositionTable(
-            f"{parsed.text}: it has a position table and no other encoding. Read the table with "
-            "posprobe.load."
+            f"{parsed.text}: it has a position table alone. Read it with posprobe.load."
         )
     if not found:
         raise NoPositionTable(what_instead(checkpoint, everything))
@@ -561,8 +560,8 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Enc
         )
     if len(info.shape) < 2:
         raise InvalidTable(
-            f"{info.file}: tensor {tensor}, shape {list(info.shape)}: a position table has two "
-            "dimensions, positions and width. `posprobe inspect` lists the candidates."
+            f"{info.where}: a position table has two dimensions, positions and width. `posprobe "
+            "inspect` lists the candidates."
         )
     rule = TableRule(())
     rows = replace(
@@ -615,8 +614,7 @@ def model_source(reference: Reference) -> str:
             for entry in path.iterdir():
                 if entry.exists() and not entry.is_dir() and not entry.is_file():
                     raise InvalidCheckpoint(
-                        f"{entry}: not a regular file but a pipe or a device, which libraries "
-                        "would wait for. Put the file itself there."
+                        f"{entry}: a pipe or a device. Put the file itself there."
                     )
             config.open("rb").close()
         except PermissionError as error:

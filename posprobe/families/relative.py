@@ -142,9 +142,8 @@ def read_relative(
     """
     if found.rule.kind == "projected":
         raise NoPositionTable(
-            f"{checkpoint.location}: {found.prefix} projects queries or a sinusoid of the distance "
-            "(as Transformer-XL does): the checkpoint stores no numbers per distance. "
-            "`posprobe analyze sinusoidal:NxD` shows the sinusoid."
+            f"{checkpoint.location}: {found.prefix} projects a sinusoid of the distance (as in "
+            "Transformer-XL) and stores no numbers per distance. See sinusoidal:NxD."
         )
     main = found.tensors[0]
     part = part_for(main.name, parts_of(checkpoint.config))

@@ -79,8 +79,7 @@ def resolve_rows(
     rows = stored.size
     if 0 in info.shape:
         raise InvalidCheckpoint(
-            f"{info.where}: it is empty. The checkpoint was saved without its weights: use a "
-            "complete one."
+            f"{info.where}: it is empty. Use a checkpoint that was saved with its weights."
         )
     if isinstance(stored, Grid):
         _check_grid(info, rule, stored, grid)
@@ -107,17 +106,15 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
         )
     if stated is None and rule.tensors and not rule.grid:
         raise InvalidCheckpoint(
-            f"{info.where}: this architecture has one row per position, [n, d]. The tensor is "
-            "not this model's; if it is a grid of patches after all, use --grid "
-            f"{stored.height}x{stored.width}."
+            f"{info.where}: this architecture has one row per position, [n, d]. Of a grid of "
+            f"patches state --grid {stored.height}x{stored.width}."
         )
     # A tensor's name tells what it is; an array alone says nothing.
     stacked = len(info.shape) == 3 and stored.height != stored.width
     if stated is None and stacked and info.file.endswith(".npy"):
         raise InvalidCheckpoint(
-            f"{info.where}: this may be a grid of {stored.height} x {stored.width} patches or "
-            f"{stored.height} tables of {stored.width} rows. Use --grid {stored.height}x"
-            f"{stored.width} for the grid, or save one table alone."
+            f"{info.where}: a grid of patches, or {stored.height} tables of {stored.width} rows. "
+            f"Use --grid {stored.height}x{stored.width}, or save one table alone."
         )
 
 

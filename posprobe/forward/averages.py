@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -25,8 +25,8 @@ from posprobe.analyses.models.states import (
     moments,
 )
 from posprobe.arrays import Array, Floats
-from posprobe.errors import InvalidTable, UsageError
-from posprobe.families.layers import Content, TableInModel, open_model, read_heads
+from posprobe.errors import InvalidTable, UsageError, explained
+from posprobe.families.layers import Reading, TableInModel, open_model, read_heads
 from posprobe.forward.contexts import stream
 from posprobe.forward.models import required
 from posprobe.forward.running import (
@@ -115,8 +115,7 @@ def decompose(
                 return
             if len(state) != len(batch):
                 raise UsageError(
-                    f"{title}: it packs {len(batch)} contexts into {len(state)} sequences, which "
-                    "is not supported."
+                    f"{title}: contexts are packed into sequences, which is not supported."
                 )
             tokens = state.shape[1]
             whole = positions_of(model, batch, tokens)
@@ -224,8 +223,7 @@ def attend(
         if not set(layers or found) <= set(found):
             known = ", ".join(map(str, numbers))
             raise UsageError(
-                f"{title}: some of the layers {list(layers or ())} show none; those that do "
-                f"are {known}."
+                f"{title}: of the layers {list(layers or ())} some show none. Choose from {known}."
             )
         return found
 
@@ -273,10 +271,8 @@ def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
         for config in configs.values():
             if hasattr(config, key):
                 after.callback(setattr, config, key, getattr(config, key))
-        try:
+        with explained(UsageError, f"{title}: it cannot show its attention", "", ValueError):
             model.set_attn_implementation(way)
-        except ValueError as error:
-            raise UsageError(f"{title}: it cannot show its attention ({error}).") from error
         yield
 
 
@@ -360,14 +356,7 @@ def added_up(distances: Distances | None) -> Iterator[Callable[[int], Floats]]:
 
 
 def measure_heads(
-    reference: str,
-    *,
-    content: Content = "mean",
-    heads: int | None = None,
-    rows: slice | None = None,
-    grid: tuple[int, int] | None = None,
-    revision: str | None = None,
-    offline: bool = False,
+    reference: str, *, heads: int | None = None, **reading: Unpack[Reading]
 ) -> HeadsByLayer:
     """Measure what the heads of every layer compute from positions, one layer at a time.
 
@@ -376,7 +365,7 @@ def measure_heads(
 
     Parameters
     ----------
-    reference, content, heads, rows, grid, revision, offline
+    reference, heads, reading
         As for `posprobe.families.load_heads`.
 
     Raises
@@ -393,9 +382,7 @@ def measure_heads(
     >>> heads.layers[0].curves.shape
     (4, 15, 15)
     """
-    model = open_model(
-        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
-    )
+    model = open_model(reference, **reading)
     notes = model.notes
     if model.rule.norm:
         notes = (*notes, "the LayerNorm before each layer's attention is applied to the rows")

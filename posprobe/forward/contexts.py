@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Array
-from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
+from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError, explained, first_line
 from posprobe.families.find import is_named_position
 from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.running import is_out_of_memory, refuse_overflow, running
@@ -205,16 +205,13 @@ def file_tokens(
     UsageError
         If it holds something else, or contexts are shorter.
     """
-    try:
+    what, advice = f"{path}: the token ids cannot be read", "Name a .npy file of whole numbers "
+    with explained(
+        UnknownReference, what, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
+    ):
         open_regular(path).close()
         # Mapped: of a long file only the contexts that are taken are read.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UnknownReference(
-            f"{path}: the token ids cannot be read ({why}). Name a .npy file of whole numbers "
-            "[contexts, tokens]."
-        ) from error
     if not isinstance(found, np.ndarray) or found.ndim != 2 or 0 in found.shape or (
         found.dtype.kind not in "iu"
     ):  # fmt: skip
@@ -333,20 +330,18 @@ def text_windows(
 def _pieces(path: Path) -> Iterator[str]:
     """Read a text in pieces that end where a line begins, or else before a space."""
     rest = ""
-    try:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8") as file:
-            while new := file.read(PIECE):
-                rest += new
-                if len(new) == PIECE:
-                    begins = re.match(r"(?s:.*\n)(?=\S)", rest)
-                    end = begins.end() if begins else max(rest.rfind(" "), 0) or len(rest)
-                    yield rest[:end]
-                    rest = rest[end:]
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UnknownReference(
-            f"{path}: the text cannot be read ({why}). Name a text in UTF-8."
-        ) from error
+    what, advice = f"{path}: the text cannot be read", "Name a text in UTF-8."
+    with (
+        explained(UnknownReference, what, advice, OSError, UnicodeDecodeError),
+        io.TextIOWrapper(open_regular(path), encoding="utf-8") as file,
+    ):
+        while new := file.read(PIECE):
+            rest += new
+            if len(new) == PIECE:
+                begins = re.match(r"(?s:.*\n)(?=\S)", rest)
+                end = begins.end() if begins else max(rest.rfind(" "), 0) or len(rest)
+                yield rest[:end]
+                rest = rest[end:]
     if rest:
         yield rest
 
@@ -380,12 +375,8 @@ def image_files(
     InvalidCheckpoint
         If none of its pictures can be used.
     """
-    try:
+    with explained(UnknownReference, f"{folder}: the folder cannot be read", "", OSError):
         paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
-    except OSError as error:
-        raise UnknownReference(
-            f"{folder}: the folder cannot be read ({error.strerror})."
-        ) from error
     if not paths:
         raise UnknownReference(f"{folder}: contains no images ({', '.join(PICTURES)}).")
     decoded = islice(_decoded(paths), count)
@@ -406,8 +397,7 @@ def _decoded(paths: Sequence[Path]) -> Iterator[Any]:
         try:
             picture = _picture(path)
         except Exception as error:  # of damage Pillow raises whatever comes up first
-            why = (str(getattr(error, "strerror", None) or error) or type(error).__name__)[:200]
-            said = f"{path}: the picture cannot be used ({why})"
+            said = f"{path}: the picture cannot be used ({first_line(error)})"
             if not used and path == paths[-1]:
                 raise InvalidCheckpoint(
                     f"{said}, nor can any other in its folder. Use sound pictures, PNG or JPEG."
@@ -599,8 +589,7 @@ def check_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None:
     if vocabulary and (int(batch.min()) < 0 or int(batch.max()) >= vocabulary):
         raise UsageError(
             f"{type(model).__name__}: token ids run from {int(batch.min())} to {int(batch.max())} "
-            f"and the model knows {vocabulary}: they were made by the tokenizer of another model. "
-            "Use its own."
+            f"and the model knows {vocabulary}. Use the model's own tokenizer."
         )
     longest = context_length(model)
     if longest and batch.shape[1] > longest:

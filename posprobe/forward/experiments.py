@@ -98,10 +98,7 @@ def permutation_effect(
     path, table = position_table(model, title)
     known = None if labels is None else np.asarray(labels)
     if known is not None and (known.ndim != 1 or known.dtype.kind not in "iu"):
-        raise UsageError(
-            f"{title}: labels of shape {list(known.shape)}, {known.dtype}: one whole number per "
-            "context is expected."
-        )
+        raise UsageError(f"{title}: labels are one whole number per context, not {known.dtype}.")
 
     def measure(batch: torch.Tensor, sums: Mapping[int, _Permuted]) -> dict[int, _Permuted]:
         done = sums[0].contexts if sums else 0
@@ -205,11 +202,16 @@ def _order(seed: list[int], size: int) -> NDArray[np.int64]:
 def _change(sums: _Permuted, *, classified: bool) -> Change:
     accuracy = (sums.right / sums.contexts).tolist() if classified else [None, None]
     return Change(
-        tokens=math.sqrt(sums.tokens[1] / sums.tokens[0]) if sums.tokens[0] else 0.0,
-        special=math.sqrt(sums.special[1] / sums.special[0]) if sums.special[0] else None,
+        tokens=_relative(sums.tokens),
+        special=_relative(sums.special) if sums.special[0] else None,
         accuracy=accuracy[0],
         scrambled_accuracy=accuracy[1],
     )
+
+
+def _relative(norms: NDArray[np.float64]) -> float:
+    """Return the norm of a change over that of what changes, from their squares."""
+    return math.sqrt(norms[1] / norms[0]) if norms[0] else 0.0
 
 
 def _permuted(batch: torch.Tensor, grid: Grid | None, orders: NDArray[np.int64]) -> torch.Tensor:
@@ -314,8 +316,7 @@ def phase_shift(
     body = body_of(model) if hasattr(model, "config") else model
     if "position_ids" not in inspect.signature(body.forward).parameters:
         raise UsageError(
-            f"{title}: {type(body).__name__} takes no position_ids, so its positions cannot be "
-            "shifted."
+            f"{title}: {type(body).__name__} takes no position_ids that could be shifted."
         )
     chosen: list[NDArray[np.int64]] = []
     tasks: list[str] = []
@@ -343,13 +344,10 @@ def phase_shift(
 
     sums, stopped = stream(model, batches, measure, title)
     losses = np.array([found.loss for found in sums.values()])
-    predicts = bool(losses[:, 1].all())
     return PhaseShift(
         shifts=chosen[0],
-        change=np.array(
-            [math.sqrt(s.norms[1] / s.norms[0]) if s.norms[0] else 0.0 for s in sums.values()]
-        ),
-        loss=losses[:, 0] / losses[:, 1] if predicts else None,
+        change=np.array([_relative(found.norms) for found in sums.values()]),
+        loss=losses[:, 0] / losses[:, 1] if losses[:, 1].all() else None,
         task=tasks[0],
         contexts=sums[0].contexts,
         stopped=stopped,

@@ -10,7 +10,6 @@ import pickle
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -20,15 +19,16 @@ from posprobe.checkpoints.local import open_local, parse_json, read_small
 from posprobe.checkpoints.torchfile import looking_first, unsafe_pickle
 from posprobe.errors import (
     InvalidCheckpoint,
-    MissingExtra,
     PosprobeError,
     UnknownReference,
     UsageError,
+    explained,
+    first_line,
+    need,
 )
 from posprobe.families.read import model_source
 from posprobe.forward.running import (
     PARTS,
-    first_line,
     image_shape,
     is_out_of_memory,
     is_timm,
@@ -142,9 +142,8 @@ def unattended(*, kernels: bool = True, config: Mapping[str, Any] | None = None)
     ) else []  # fmt: skip
     if not kernels and any("/" in str(name) for name in named):
         raise UsageError(
-            "the configuration names code on the Hub that is to compute its attention "
-            "(attn_implementation), which is not run unless you say --trust-remote-code "
-            "(trust_remote_code=True)."
+            "the configuration names code on the Hub to compute its attention, which is not run "
+            "unless you say --trust-remote-code (trust_remote_code=True)."
         )
     from transformers import dynamic_module_utils as dynamic
 
@@ -195,9 +194,8 @@ def refuse_other_sizes(model: Any, checkpoint: Checkpoint) -> None:
         info = checkpoint.tensors.get(name)
         if info is not None and math.prod(info.shape) != value.numel():
             raise InvalidCheckpoint(
-                f"{info.file}: tensor {name} has the shape {list(info.shape)}, and by its "
-                f"configuration the model needs {list(value.shape)}. One of the two files is not "
-                "this model's."
+                f"{info.where}: by its configuration the model needs {list(value.shape)}. One of "
+                "the two files is not this model's."
             )
 
 
@@ -406,9 +404,8 @@ def _building(reference: str, source: str, place: str) -> Iterator[None]:
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise UsageError(
-                f"{reference}: this model needs Python code out of its checkpoint, which is not "
-                "run unless you say --trust-remote-code (trust_remote_code=True). `posprobe "
-                "analyze` reads its positions without running it."
+                f"{reference}: it needs Python code out of its checkpoint, which is not run unless "
+                "you say --trust-remote-code (trust_remote_code=True)."
             ) from error
         if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(error):
             raise unsafe_pickle(reference, error) from error
@@ -479,11 +476,7 @@ def required(package: str) -> Any:
     MissingExtra
         If it is not installed.
     """
-    if find_spec(package) is None:
-        raise MissingExtra(
-            f"running a model needs {package}, which is not installed. "
-            "Run `uv sync --extra models`."
-        )
+    need(package, "models", "running a model")
     with importing(package):
         return __import__(package)
 
@@ -549,27 +542,17 @@ def load_preparation(
             **data.resolve_data_config({"input_size": image_shape(model)}, model=model)
         )
         return prepare
-    try:
-        with stage("Reading how pictures are prepared"):
-            processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
-    except Exception as error:
-        first = first_line(error)
-        raise UsageError(
-            f"{reference}: nothing beside the model says how it takes pictures ({first}). Put "
-            "its preprocessor_config.json there, or leave out --images."
-        ) from error
+    what = f"{reference}: nothing beside the model says how it takes pictures"
+    advice = "Put its preprocessor_config.json there, or leave out --images."
+    with explained(UsageError, what, advice), stage("Reading how pictures are prepared"):
+        processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
     grey = (image_shape(model) or (3,))[0] == 1
 
     def prepared(picture: Any) -> Any:
         picture = picture.convert("L") if grey else picture
-        try:
+        what = f"{reference}: what is written beside the model cannot prepare a picture"
+        with explained(UsageError, what, "Fix preprocessor_config.json, or leave out --images."):
             return processor(picture, return_tensors="np")["pixel_values"][0]
-        except Exception as error:  # of settings that make no sense whatever comes up first
-            first = first_line(error)
-            raise UsageError(
-                f"{reference}: what is written beside the model cannot prepare a picture "
-                f"({first}). Fix preprocessor_config.json, or leave out --images."
-            ) from error
 
     return prepared
 
@@ -589,17 +572,11 @@ def built_anew(model: Any, config: Any) -> Any:
     UsageError
         If transformers refuses the configuration.
     """
-    try:
-        with _quietly(required("transformers")):
-            made = type(model).from_pretrained(
-                None, config=config, state_dict=model.state_dict(), dtype=model.dtype
-            )
-    except Exception as error:
-        first = first_line(error)
-        raise UsageError(
-            f"{type(model).__name__}: transformers does not build it from the changed "
-            f"configuration ({first})."
-        ) from error
+    what = f"{type(model).__name__}: transformers does not build it from the changed configuration"
+    with explained(UsageError, what), _quietly(required("transformers")):
+        made = type(model).from_pretrained(
+            None, config=config, state_dict=model.state_dict(), dtype=model.dtype
+        )
     placed = made.to(device=first_device(model))
     return placed.requires_grad_(requires_grad=False).train(mode=False)
 

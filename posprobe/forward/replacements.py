@@ -651,6 +651,5 @@ def _check_it_is_used(model: Any, batch: torch.Tensor, target: Target, title: st
         after = final_states(model, batch)
     if bool((before == after).all()):
         raise UsageError(
-            f"{title}: {target.path} makes no difference to its states, or not any more once it "
-            "has run, so that nothing can be put in its place."
+            f"{title}: {target.path} makes no difference to its states once it has run."
         )

@@ -316,13 +316,14 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
     target = ready.target
     removed = [each.name for each in target.substitutes].index(target.removed)
     main = _main(sums.costs)
+    rounding = {"states": ready.rounding, "divergence": ready.rounding**2}
     found = {
         key: costs(
-            part, sums.weights, removed, norm=key == "states",
-            rounding=0.0 if key in ("loss", "answers") else
-            ready.rounding if key == "states" else ready.rounding**2,
+            sums.costs[key], sums.weights, removed, norm=key == "states",
+            rounding=rounding.get(key, 0.0),
         )
-        for key, part in sums.costs.items()
+        for key in MEASURES
+        if key in sums.costs
     }  # fmt: skip
     own = target.substitutes[0].rows
     shares = [
@@ -335,16 +336,17 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
     ]
     with_loss = main == "loss" and bool(sums.weights.any())
     losses_of = costs(sums.costs["loss"] + sums.losses, sums.weights, 0) if with_loss else None
-    whole = losses_of[0] if losses_of else None
+    whole = losses_of[0] if losses_of else Cost(None, None, None, None)
     weight, count, losses = sums.counted
     along = by_position(sums.places, weight, count, norm=main == "states")
     there = len(weight) > 1
+    placed = there and main != "states"
     again = found[main][0].value
     return SubstitutionEffect(
         substitutes=tuple(
             Substitute(
                 each.name, each.label, each.kind, each.size, shares[place],
-                {key: found[key][place] for key in MEASURES if key in found}, *cka[place],
+                {key: cost[place] for key, cost in found.items()}, *cka[place],
                 attention[place], losses_of[place] if losses_of else None,
             )
             for place, each in enumerate(target.substitutes)
@@ -358,13 +360,13 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
         layout=target.layout,
         start=target.start,
         task=ready.task,
-        loss=whole.value if whole else None,
-        loss_error=whole.error if whole else None,
+        loss=whole.value,
+        loss_error=whole.error,
         by_position=along[0] if there else None,
-        by_position_error=along[1] if there and main != "states" else None,
+        by_position_error=along[1] if placed else None,
         unchanged=losses / np.where(count > 0, count, np.nan) if with_loss else None,
         early=early(sums.places[0, removed], weight)
-        if there and main != "states" and not isinstance(target.layout, Grid) else None,
+        if placed and not isinstance(target.layout, Grid) else None,
         distances=ready.distances.first if ready.distances else None,
         undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
         stopped=stopped,

@@ -156,8 +156,7 @@ def heads(
     spans = values.shape[1:]
     if values.ndim not in (2, 3) or 0 in values.shape or any(span % 2 == 0 for span in spans):
         raise InvalidTable(
-            f"curves of shape {list(values.shape)}: [heads, 2 n - 1] or [heads, 2 h - 1, 2 w - 1] "
-            "are expected."
+            f"curves {list(values.shape)}: give [heads, 2 n - 1] or [heads, 2 h - 1, 2 w - 1]."
         )
     if not np.isfinite(values).all():
         raise InvalidTable("the curves hold NaN or infinity: a zero row has no direction.")
@@ -376,8 +375,7 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
     array = np.asarray(values, dtype=np.float64)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise InvalidTable(
-            f"values of shape {list(array.shape)}: [heads, distances] or [heads, rows, columns] of "
-            "displacements are expected."
+            f"values {list(array.shape)}: give [heads, distances] or [heads, rows, columns]."
         )
     from scipy.stats import rankdata  # half a second that tables do without
 
