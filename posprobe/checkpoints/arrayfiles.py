@@ -8,7 +8,6 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,8 @@ from posprobe.checkpoints.base import (
 from posprobe.checkpoints.files import Files, Stream, View, member_place
 from posprobe.errors import InvalidCheckpoint, explained
 
+_ADVICE = "Save the array again with numpy.save, without Python objects."
+
 
 def read_npy(files: Files, name: str) -> Checkpoint:
     """Read the header of a ``.npy`` file; the tensor is named after the file.
@@ -38,7 +39,7 @@ def read_npy(files: Files, name: str) -> Checkpoint:
         If the file is damaged or holds Python objects.
     """
     data = View.of(files, name)
-    with _parsing(name):
+    with explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
         array = _Array.read(Stream(data))
         if array.dtype.hasobject or array.size > len(data) - array.head:
             raise ValueError(f"{len(data)} bytes for an array of {array}")
@@ -107,7 +108,10 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         If the archive is damaged or holds Python objects.
     """
     data = View.of(files, name)
-    with _parsing(name), zipfile.ZipFile(Stream(data)) as archive:
+    with (
+        explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE),
+        zipfile.ZipFile(Stream(data)) as archive,
+    ):
         members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
         counts = Counter(member.filename for member in members)
         if len(counts) < len(members):
@@ -123,7 +127,7 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         raise InvalidCheckpoint(f"{name}: the archive holds no arrays.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
-        with _parsing(name):
+        with explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
             return unpacked(info)
 
     def unpacked(info: TensorInfo) -> bytes | memoryview[int]:
@@ -173,14 +177,6 @@ def _dtype_name(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind in "fiu":
         return f"{dtype.kind.upper()}{8 * dtype.itemsize}"
     return "BOOL" if dtype.kind == "b" else str(dtype)
-
-
-def _parsing(file: str) -> AbstractContextManager[None]:
-    return explained(
-        InvalidCheckpoint,
-        f"{file}: NumPy cannot read it",
-        "Save the array again with numpy.save, without Python objects.",
-    )
 
 
 #: Longest text that is read, in bytes: two of them can stand for a number of eight bytes.

@@ -30,7 +30,7 @@ MAX_UNPACKED = 2**30
 #: What is said of what outgrows that where the file cannot be made smaller.
 NO_TABLE = "It is no table of positions."
 #: What is said of a file that contradicts itself.
-AGAIN = "The file is damaged: download it again."
+AGAIN = "The file is damaged or truncated: download it again."
 #: Chunks of one array: each is looked for on its own, whether it is there or not.
 MOST_CHUNKS = 100_000
 
@@ -144,7 +144,7 @@ class ShardedTensors(Mapping[str, TensorInfo]):
         try:
             return self.header(file)[name]
         except KeyError:
-            raise damaged(f"{file}: it lacks {name!r}, which is in it by the shard index") from None
+            raise damaged(f"{file}: the index says that {name!r} is in it, and it is not") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.shards
@@ -292,8 +292,8 @@ class Checkpoint:
         info = self.tensors[name]
         if info.dtype not in FLOATS:
             raise InvalidTable(
-                f"{info.where}, is stored as {info.dtype}, and floats alone are analysed. Use the "
-                "checkpoint in its original F32, F16 or BF16 format."
+                f"{info.where}, is stored as {info.dtype}: integers and quantised numbers are not "
+                "analysed. Use the checkpoint in its original F32, F16 or BF16 format."
             )
         return info
 

@@ -157,7 +157,7 @@ class LocalFiles:
             path = self.path.parent / file
             if not path.is_file():
                 raise InvalidCheckpoint(
-                    f"{path}: not there, or no regular file. Download the whole checkpoint."
+                    f"{path}: not a regular file, or not there. Download the whole checkpoint."
                 )
             if path != self.path:
                 refuse_link_out(path, self.path.parent)
@@ -187,5 +187,5 @@ def refuse_link_out(path: Path, folder: Path) -> None:
     in_cache = real.parent.name == "blobs" and real.parent.parent.name.startswith("models--")
     if not in_cache and not real.is_relative_to(folder.resolve()):
         raise InvalidCheckpoint(
-            f"{path}: a link that leads out of the checkpoint's folder. Put the file itself there."
+            f"{path}: a link that leads out of its folder. Put the file itself there."
         )

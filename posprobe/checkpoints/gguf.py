@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -146,30 +147,21 @@ def _checkpoint(
     )
 
 
-@dataclass(frozen=True)
-class _Entry:
-    name: str
-    shape: tuple[int, ...]
-    kind: int
-    offset: int
-
-
-def _placed(entries: list[_Entry], begin: int, cursor: _Cursor) -> dict[str, TensorInfo]:
+def _placed(entries: list[TensorInfo], begin: int, cursor: _Cursor) -> dict[str, TensorInfo]:
     """Give every tensor its place; none may reach into another or beyond the file."""
     tensors: dict[str, TensorInfo] = {}
     end = begin
-    for entry in sorted(entries, key=lambda entry: entry.offset):
+    for entry in sorted(entries, key=attrgetter("start")):
         if entry.name in tensors:
             raise cursor.damaged(f"the tensor {entry.name[:80]!r} stands there twice")
-        start = begin + entry.offset
-        info = _place_tensor(entry.name, entry.shape, entry.kind, cursor.data.file, start)
-        if start < end or info.stop > len(cursor.data):
+        info = replace(entry, start=begin + entry.start, stop=begin + entry.stop)
+        if info.start < end or info.stop > len(cursor.data):
             raise cursor.damaged(
-                f"tensor {entry.name[:80]!r}, shape {list(entry.shape)}, would be the bytes "
-                f"{start} to {info.stop}, and the one before it ends at {end}"
+                f"tensor {info.name[:80]!r}, shape {list(info.shape)}, would be the bytes "
+                f"{info.start} to {info.stop}, and the one before it ends at {end}"
             )
         end = info.stop
-        tensors[entry.name] = info
+        tensors[info.name] = info
     return {entry.name: tensors[entry.name] for entry in entries}
 
 
@@ -243,13 +235,15 @@ class _Cursor:
             return None
         return list(self.numbers(f"{count}{code}"))
 
-    def entry(self) -> _Entry:
+    def entry(self) -> TensorInfo:
+        """Read a tensor's description, placed as if the first one began at byte 0."""
         name, dimensions = self.text(), self.number("I")
         if dimensions > _MOST_DIMENSIONS:
             raise self.damaged(f"tensor {name[:80]!r} has {dimensions} dimensions")
         shape = self.numbers(f"{dimensions}Q")
         kind, offset = self.number("I"), self.number("Q")
-        return _Entry(name, shape[::-1], kind, offset)  # the fastest axis stands first
+        # The fastest axis stands first.
+        return _place_tensor(name, shape[::-1], kind, self.data.file, offset)
 
 
 def _place_tensor(

@@ -15,7 +15,6 @@ import zipfile
 import zlib
 from collections import Counter, deque
 from collections.abc import Container, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
@@ -172,6 +171,7 @@ _DEFLATE, _LZF, _KNOWN, _RATIO = 1, 32000, {1, 2, 3, 32000}, 1032
 _BFLOAT16 = (15, 7, 8, 0, 7)
 #: Groups of what training keeps beside the weights.
 _TRAINING = {"optimizer", "optimizer_weights"}
+_ADVICE = "Download it again, or save the model again."
 #: Keras's layers that compute positions and store none.
 _COMPUTED = re.compile(r"(sine_position_encoding)(?:_\d+)?$")
 
@@ -193,7 +193,7 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
 
     if name.endswith(INDEX):
         return _sharded(files, name)
-    with _parsing(name):
+    with explained(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE):
         packed = View.of(files, name)
         data = _content(packed, name)
         with h5py.File(Stream(data), "r") as file:
@@ -211,7 +211,10 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
             return data[info.start : info.stop]
-        with _parsing(name), h5py.File(Stream(data), "r") as file:
+        with (
+            explained(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE),
+            h5py.File(Stream(data), "r") as file,
+        ):
             return _values(file[info.name], info)
 
     settings = {"keras_layers": layers} if layers else {}
@@ -376,11 +379,3 @@ def _refuse_bomb(dataset: h5py.Dataset, info: TensorInfo) -> None:
         raw = dataset.id.read_direct_chunk(piece.chunk_offset)[1]
         if filters[-1] != _DEFLATE or len(zlib.decompressobj().decompress(raw, chunk + 1)) > chunk:
             raise ValueError(f"a chunk of {piece.size} bytes unpacks to more than {chunk}")
-
-
-def _parsing(file: str) -> AbstractContextManager[None]:
-    return explained(
-        InvalidCheckpoint,
-        f"{file}: it cannot be read as HDF5",
-        "Download it again, or save the model again.",
-    )

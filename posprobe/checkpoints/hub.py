@@ -192,7 +192,7 @@ class RemoteFiles:
             raise self.repo.not_here(file)
         if not self.has(file):
             raise InvalidCheckpoint(
-                f"{self.repo.id}: {file}, which it needs, is missing. Choose another revision."
+                f"{self.repo.id}: {file} is not in the repository. Choose another revision."
             )
         where = self.repo.id, self.repo.commit, file
         data, found = transfer.read_range(*where, start, stop, version)

@@ -46,7 +46,9 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
                 f"{file}: not a safetensors file but begins as a ZIP archive, as PyTorch's "
                 "files do. Rename it to what it is: .bin or .pt, .npz or .keras."
             )
-        raise damaged(f"{file}: the header claims {length} bytes in a file of {size}")
+        raise InvalidCheckpoint(
+            f"{file}: the header claims {length} bytes of {size}: truncated or no safetensors file."
+        )
     begin = 8 + length
     tensors = {
         name: TensorInfo(

@@ -337,7 +337,9 @@ def _joined(
     tags = {known.etag, str(tag).removeprefix("W/").strip('"')[:200]} - {""}
     sizes = {*others, known.size, size} - {None}
     if len(tags) > 1 or len(sizes) > 1:
-        raise Replaced(f"{where}: the file was replaced while it was read. Run the same again.")
+        raise Replaced(
+            f"{where}: the file was replaced since its beginning was read. Run it again."
+        )
     return Version(next(iter(tags), ""), next(iter(sizes), None))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import settings
+from posprobe.arrays import quotient
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
@@ -394,10 +395,7 @@ def _cosines(vectors: FloatArray) -> FloatArray:
     """Cosine of each distance's vector with that of distance 0, which stands in the middle."""
     middle = vectors[len(vectors) // 2]
     length = np.linalg.norm(vectors, axis=1) * np.linalg.norm(middle)
-    product = vectors @ middle
-    cosines: FloatArray = np.zeros_like(product)
-    np.divide(product, length, out=cosines, where=length > 0)
-    return cosines
+    return quotient(vectors @ middle, length, otherwise=0.0)
 
 
 def _distances(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import settings
+from posprobe.arrays import quotient
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
@@ -564,5 +565,5 @@ def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
         length = np.linalg.norm(centered, axis=1)
         scale = length[1:] * length[:-1]
         product = np.einsum("ij,ij->i", centered[1:], centered[:-1])
-        total += np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0).sum()
+        total += quotient(product, scale, otherwise=0.0).sum()
     return float(total / (len(rows) - 1))

@@ -8,7 +8,6 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -476,17 +475,6 @@ class Summable(Protocol):
         """How many contexts were added up."""
 
     def __add__(self, other: Self) -> Self: ...
-
-
-@dataclass(frozen=True)
-class Added:
-    """Sums over contexts, each of which is added to the same of other contexts."""
-
-    contexts: int
-
-    def __add__(self, other: Self) -> Self:
-        both = ((getattr(each, part.name) for each in (self, other)) for part in fields(self))
-        return type(self)(*(one + two for one, two in both))
 
 
 _S = TypeVar("_S", bound=Summable)

@@ -21,10 +21,10 @@ from posprobe.analyses.models.experiments import (
 )
 from posprobe.analyses.result import centring_error
 from posprobe.analyses.tables.closeness import cka
-from posprobe.arrays import Array
+from posprobe.arrays import Array, Sums
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families.find import is_named_position
-from posprobe.forward.contexts import Added, context_length, first_position, stream
+from posprobe.forward.contexts import context_length, first_position, stream
 from posprobe.forward.losses import predicted, prediction
 from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.running import (
@@ -148,10 +148,11 @@ def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
     return tables[0]
 
 
-@dataclass(frozen=True)
-class _Permuted(Added):
+@dataclass(frozen=True, eq=False)
+class _Permuted(Sums):
     """Squared norms of outputs and of their changes, and right answers."""
 
+    contexts: int
     moved: int  # contexts that permuting changes
     tokens: NDArray[np.float64]
     special: NDArray[np.float64]
@@ -354,10 +355,11 @@ def phase_shift(
     )
 
 
-@dataclass(frozen=True)
-class _Shifted(Added):
+@dataclass(frozen=True, eq=False)
+class _Shifted(Sums):
     """Squared norms of states and of their changes; sum of losses and number of predictions."""
 
+    contexts: int
     norms: NDArray[np.float64]
     loss: NDArray[np.float64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from posprobe.analyses.models.substitution import (
     mean_and_error,
 )
 from posprobe.analyses.tables.closeness import debiased_cka
-from posprobe.arrays import Array, Floats
+from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import UsageError
 from posprobe.forward.averages import Distances, added_up, find_distances, step_by_step
 from posprobe.forward.contexts import stream
@@ -145,8 +145,12 @@ class _Ready:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
+class _Sums(Sums):
     """Costs by context, added up over positions, and by position, added up over contexts."""
+
+    axes: ClassVar[Mapping[str, int]] = {
+        "costs": 1, "weights": 0, "cka": 1, "attention": 1, "losses": 0,
+    }  # fmt: skip
 
     costs: Mapping[Measure, Floats]  # [m, c]
     weights: Floats  # [c]
@@ -160,20 +164,6 @@ class _Sums:
     def contexts(self) -> int:
         """How many were run."""
         return len(self.weights)
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(
-            {
-                key: np.concatenate([part, other.costs[key]], axis=1)
-                for key, part in self.costs.items()
-            },
-            np.concatenate([self.weights, other.weights]),
-            np.concatenate([self.cka, other.cka], axis=1),
-            np.concatenate([self.attention, other.attention], axis=1),
-            np.concatenate([self.losses, other.losses]),
-            self.places + other.places,
-            self.counted + other.counted,
-        )
 
 
 def _prepared(model: Any, batch: torch.Tensor, asked: _Ready) -> _Ready:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.models.head_logits import Peaked, Peaks, nearest_peak
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, WithGaps, centring_error
 from posprobe.analyses.tables.similarity import by_displacement
-from posprobe.arrays import Array, namespace, to_numpy
+from posprobe.arrays import Array, Sums, namespace, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Natural, Reasons, limits
@@ -134,8 +134,8 @@ class AttentionByOffset(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionSums:
-    """Sums over contexts of one layer's attention; ``+`` joins those of different contexts.
+class AttentionSums(Sums):
+    """Sums over contexts of one layer's attention.
 
     ``curves`` is ``[heads, 2 h - 1, 2 w - 1]``, of the pairs at each offset; ``mean`` ``[n, n]``,
     averaged over heads; ``first``, ``special``, ``locality``, ``symmetry`` and ``symmetric`` (the
@@ -152,11 +152,6 @@ class AttentionSums:
     locality: Array
     symmetry: Array
     symmetric: Array
-
-    def __add__(self, other: AttentionSums) -> AttentionSums:
-        return AttentionSums(
-            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
-        )
 
 
 def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
@@ -311,8 +306,7 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     n = layout.size
     height, width = layout.height, layout.width
     count = np.rint(by_displacement(_keys(layout), height, width, np))
-    curves = np.full(sums.curves.shape, np.nan)
-    np.divide(sums.curves, sums.contexts * count, out=curves, where=count > 0)
+    curves = quotient(sums.curves, sums.contexts * count)
     uniform, seen = np.full((n, n), 1 / n), np.ones((n, n))
     if not grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < UNSEEN:
         uniform, seen = np.tri(n) / np.arange(1, n + 1)[:, None], np.tri(n)
@@ -335,7 +329,6 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
             sums.mean, sums.first, sums.special, sums.locality, sums.symmetry, sums.symmetric,
         )
     )  # fmt: skip
-    even = np.divide(even, symmetric, out=unknown.copy(), where=symmetric > 0)
     return LayerAttention(
         curves=curves if grid else curves[:, 0],
         peak=peaks if grid else peaks[:, 1:],
@@ -343,7 +336,7 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
         first=unknown if grid or n < 2 else first / sums.contexts,
         special=special / sums.contexts,
         locality=unknown if grid else near / sums.contexts,
-        symmetry=unknown if grid else even,
+        symmetry=unknown if grid else quotient(even, symmetric),
         translation_invariance=_invariance(mean / sums.contexts, height, width),
     )
 

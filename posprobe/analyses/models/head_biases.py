@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, centring_error
+from posprobe.arrays import quotient
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size
@@ -252,10 +253,7 @@ def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
     odd = (flat - flat[:, ::-1]) / 2
     spread = ((flat - flat.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     error = centring_error(np.abs(flat).max(axis=1, initial=0.0), flat.shape[1])
-    defined = spread > error**2 * flat.shape[1]
-    share = np.full(len(values), np.nan)
-    np.divide((odd**2).sum(axis=1), spread, out=share, where=defined)
-    return share
+    return quotient((odd**2).sum(axis=1), spread, spread > error**2 * flat.shape[1])
 
 
 def _peak(
@@ -293,10 +291,7 @@ def _offsets(seen: tuple[int, ...], spans: tuple[int, ...]) -> NDArray[np.int64]
 def _monotone(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
     curve = _by_distance(values, layout, causal=causal)
     steps = np.diff(curve, axis=1)
-    share = np.full(len(curve), np.nan)
-    changes = (steps != 0).sum(axis=1)
-    np.divide((steps < 0).sum(axis=1), changes, out=share, where=changes > 0)
-    return share
+    return quotient((steps < 0).sum(axis=1), (steps != 0).sum(axis=1))
 
 
 #: Permutations that the band is made of.
@@ -431,10 +426,8 @@ def _moran(array: NDArray[np.float64]) -> NDArray[np.float64]:
     ]
     pairs = sum(product.shape[1] for product in products)
     variance = (centered**2).mean(axis=(1, 2))
-    nothing = np.full(len(array), np.nan)
     error = centring_error(np.abs(array).max(axis=(1, 2)), array[0].size)
     if not pairs:
-        return nothing
+        return np.full(len(array), np.nan)
     covariance = np.concatenate(products, axis=1).mean(axis=1)
-    np.divide(covariance, variance, out=nothing, where=variance > error**2)
-    return nothing
+    return quotient(covariance, variance, variance > error**2)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.result import As, Part, Result, Stored, WithGaps, centring_error
 from posprobe.analyses.tables.similarity import by_displacement
-from posprobe.arrays import Array, Positions, namespace, positions
+from posprobe.arrays import Array, Positions, namespace, positions, quotient
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
@@ -374,8 +374,7 @@ def _measure(
     count = np.rint(by_displacement(seen, height, width, xp))
     total = by_displacement(interaction * seen, height, width, xp)
     squares = by_displacement(interaction**2 * seen, height, width, xp)
-    mean = np.full(total.shape, np.nan)
-    np.divide(total, count, out=mean, where=count > 0)
+    mean = quotient(total, count)
     spread = squares.sum() - total.sum() ** 2 / count.sum()
     explained = np.nansum(total * mean) - total.sum() ** 2 / count.sum()
     across = float(xp.sum(interaction**2)) / n
