@@ -28,13 +28,10 @@ _HINTS = {
     "b": "An array of booleans is a mask: pass the table that it belongs to.",
     "c": "Of complex numbers pass one part, x.real or x.imag, or both beside each other: "
     "numpy.concatenate([x.real, x.imag], axis=1).",
-    "O": "Where all of these Python objects are numbers, pass x.astype(float).",
-    "S": "Where all of this text is numbers, pass x.astype(float).",
-    "U": "Where all of this text is numbers, pass x.astype(float).",
     "float8": "A float of 8 bits is a quantised number, and its scale is stored apart: pass "
     "x.astype(numpy.float32), or x.float() of torch, times that scale.",
 }
-_OTHER = "Pass an array of the numbers alone."
+_OTHER = "Where all of it is numbers, pass x.astype(float)."
 
 
 def real_numbers(values: Any, name: str) -> Any:

@@ -47,6 +47,10 @@ class Rows:
     channels_first: bool = False
     axis: int | None = None
 
+    def noted(self, note: str) -> Rows:
+        """Return the same with one more note before the others."""
+        return replace(self, notes=(note, *self.notes))
+
     @property
     def special(self) -> list[int]:
         """Stored rows that are not positions, in order."""

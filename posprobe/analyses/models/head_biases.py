@@ -188,6 +188,8 @@ def heads(
 
 def _window(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
     """Perplexity of the softmax over the keys of one query: the middle one, or the last."""
+    from scipy.special import entr, softmax
+
     if isinstance(layout, Grid):
         top, left = layout.height // 2, layout.width // 2
         keys = values[
@@ -199,11 +201,7 @@ def _window(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDA
         n = layout.size
         query = n - 1 if causal else n // 2
         keys = values[:, n - 1 - query : 2 * n - 1 - query]
-    logits = keys - keys.max(axis=1, keepdims=True)
-    weight = np.exp(logits)
-    total = weight.sum(axis=1)
-    entropy = np.log(total) - (weight * logits).sum(axis=1) / total
-    return np.asarray(np.exp(entropy))
+    return np.asarray(np.exp(entr(softmax(keys, axis=1)).sum(axis=1)))
 
 
 def _by_distance(
