@@ -31,6 +31,7 @@ from posprobe.checkpoints.base import (
     check_chunks,
     check_unpacked,
     damaged,
+    gathered,
 )
 from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
 from posprobe.checkpoints.local import MAX_JSON, parse_json, refuse_outside
@@ -238,18 +239,12 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     opened = {
         str(folder / shard): read_hdf5(files, str(folder / shard)) for shard in sorted(shards)
     }
-    tensors: dict[str, TensorInfo] = {}
-    for part in opened.values():
-        if twice := next((tensor for tensor in part.tensors if tensor in tensors), None):
-            raise damaged(f"{name}: {twice!r} is in two of its files")
-        tensors |= part.tensors
+    found = [(tensor, file) for file, part in opened.items() for tensor in part.tensors]
+    if len(dict(found)) < len(found):
+        raise damaged(f"{name}: a tensor is in two of its files")
     layers = {layer for part in opened.values() for layer in part.config.get("keras_layers", ())}
-    return Checkpoint(
-        name,
-        tensors,
-        lambda info: opened[info.file].fetch(info),
-        {"keras_layers": sorted(layers)} if layers else {},
-    )
+    settings = {"keras_layers": sorted(layers)} if layers else {}
+    return gathered(opened.__getitem__, [*opened], name, settings, dict(found))
 
 
 def _positions(packed: Content, tensors: Mapping[str, TensorInfo], file: str) -> dict[str, str]:

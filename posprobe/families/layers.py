@@ -64,12 +64,6 @@ def rules() -> tuple[Rule, ...]:
     return tuple(Rule(**entry) for entry in read_data("families/layer_rules.toml")["rules"])
 
 
-_KNOWN = (
-    "Known are BERT, RoBERTa, ELECTRA, ALBERT, DistilBERT, GPT-2, OPT, BART, mBART, Whisper, ViT, "
-    "DeiT, DINOv2 and timm's ViT."
-)
-
-
 def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) -> Rule:
     """Find the one rule whose tensors are there."""
     kind = config.get("model_type")
@@ -101,7 +95,8 @@ def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) 
             f"several architectures have these names beside {position}, and no model_type in "
             "config.json says which this is"
         )
-    raise UsageError(f"{checkpoint.location}: {why}. {_KNOWN}")
+    kinds = ", ".join(sorted({kind for rule in rules() for kind in rule.model_types}))
+    raise UsageError(f"{checkpoint.location}: {why}. Known are {kinds} and timm's ViT.")
 
 
 def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
