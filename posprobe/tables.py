@@ -218,7 +218,7 @@ class PositionTable(Drawable):
             bad = np.flatnonzero(~finite)
             raise InvalidTable(
                 f"{where}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, at the "
-                f"positions {_rows(bad + self.start)}. Use a sound copy, or sound --rows A:B."
+                f"positions {_rows(bad + self.start)}. The checkpoint is damaged: leave them out."
             )
         for name, array in (("values", values), ("prefix", self.prefix)):
             if array is not None:

@@ -614,7 +614,7 @@ def model_source(reference: Reference) -> str:
             for entry in path.iterdir():
                 if entry.exists() and not entry.is_dir() and not entry.is_file():
                     raise InvalidCheckpoint(
-                        f"{entry}: a pipe or a device. Put the file itself there."
+                        f"{entry}: not a regular file but a pipe or device. Put the file there."
                     )
             config.open("rb").close()
         except PermissionError as error:

@@ -115,7 +115,7 @@ def decompose(
                 return
             if len(state) != len(batch):
                 raise UsageError(
-                    f"{title}: contexts are packed into sequences, which is not supported."
+                    f"{title}: it packs contexts into sequences, which is not supported."
                 )
             tokens = state.shape[1]
             whole = positions_of(model, batch, tokens)
@@ -222,9 +222,7 @@ def attend(
         visit(model, batch, points[0], "attentions", look)
         if not set(layers or found) <= set(found):
             known = ", ".join(map(str, numbers))
-            raise UsageError(
-                f"{title}: of the layers {list(layers or ())} some show none. Choose from {known}."
-            )
+            raise UsageError(f"{title}: some layers show none; those that do are {known}.")
         return found
 
     with step_by_step(model, title):
