@@ -58,10 +58,13 @@ class Rule:
         return "{}" not in self.query
 
 
+_DATA = read_data("families/layer_rules.toml")
+
+
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Read ``layer_rules.toml``, once."""
-    return tuple(Rule(**entry) for entry in read_data("families/layer_rules.toml")["rules"])
+    """Return the rules of ``layer_rules.toml``."""
+    return tuple(Rule(**entry) for entry in _DATA["rules"])
 
 
 def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) -> Rule:
@@ -397,19 +400,6 @@ def read_vector(checkpoint: Checkpoint, name: str) -> NDArray[np.floating[Any]] 
     return checkpoint.read(name).values if name in checkpoint.tensors else None
 
 
-#: Numbers of heads of timm's models by their size, which their configuration does not state.
-_TIMM_HEADS: Mapping[str, tuple[int, int]] = {
-    "_tiny_": (192, 3), "_small_": (384, 6), "_base_": (768, 12), "_large_": (1024, 16),
-}  # fmt: skip
-#: What stands beside queries and keys and leaves their product as it is; GPT-2 once stored its mask
-#: as ``bias``, and CLIP's kin in timm normalise what comes out (``norm``).
-_BESIDE = {
-    "query", "key", "value", "dense", "LayerNorm", "output", "q_lin", "k_lin", "v_lin", "out_lin",
-    "c_attn", "c_proj", "bias", "masked_bias", "q_proj", "k_proj", "v_proj", "o_proj", "out_proj",
-    "qkv", "proj", "norm",
-}  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class LayerHeads:
     """Positions as they enter one layer's attention, and its query and key weights.
@@ -530,7 +520,10 @@ def _refuse_more(model: TableInModel, layer: int) -> None:
     """Refuse layers that do more to queries and keys than a product and a bias."""
     inside = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
     for name in model.checkpoint.tensors:
-        if name.startswith(inside) and name.removeprefix(inside).partition(".")[0] not in _BESIDE:
+        if (
+            name.startswith(inside)
+            and name.removeprefix(inside).partition(".")[0] not in _DATA["beside"]
+        ):
             raise UsageError(
                 f"{model.checkpoint.location}: {name} stands between positions and their logits, "
                 "which is not supported."
@@ -576,9 +569,9 @@ def _count_heads(model: TableInModel) -> int:
             if (heads := settings.whole(place, key, most=model.table.dim)) is not None:
                 return heads
     name = str(config.get("architecture", ""))
-    for size, (width, heads) in _TIMM_HEADS.items():
+    for size, (width, heads) in _DATA["timm_heads"].items():
         if size in name and width == model.table.dim:
-            return heads
+            return int(heads)
     raise UsageError(
         f"{model.checkpoint.location}: its configuration does not say how many heads it has. "
         "State it: heads=N."

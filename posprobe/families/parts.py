@@ -11,17 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.data import read_data
 from posprobe.settings import number, whole
 
 #: What modules and configurations of one part of a model are called.
-_ROLES: Mapping[str, tuple[str, ...]] = {
-    "vision": ("vision", "visual", "image", "video", "vit", "img", "pixel", "patch"),
-    "audio": ("audio", "speech", "acoustic", "acoustics"),
-    "text": ("text", "language", "llm", "lm", "roberta", "bert"),
-    "qformer": ("qformer",),
-    "encoder": ("encoder",),
-    "decoder": ("decoder",),
-}
+_ROLES: Mapping[str, tuple[str, ...]] = read_data("families/configurations.toml")["roles"]
 _DEPTH = 4
 #: More parts than any model has.
 _MOST = 64

@@ -226,11 +226,6 @@ _AXIAL = re.compile(
 _TIMM = re.compile(
     r"eva02_(?!enormous)|deepseek_vit|gemma4_vit|qwen3_vit|vit_pe_|vit_.*(?:_rope_|dinov3|sapiens2|lingbot)"
 )
-#: Keys that turn rotation off, with the value at which they do.
-_OFF: Mapping[str, object] = {"use_mem_rope": False, "use_rotary_embedding": False, "alibi": True}
-_WIDTHS = ("head_dim", "kv_channels", "attention_head_dim")
-_HIDDEN = ("memory_attention_hidden_size", "embed_dim", "n_embd", "hidden_size", "d_model", "dim")
-_BASES = ("rope_theta", "rotary_emb_base", "rope_base", "global_rope_theta")
 #: No model is larger; a configuration that says so is damaged.
 _MOST_HEADS, _MOST_LADDERS = 2**12, 64
 
@@ -243,14 +238,14 @@ def says_rotary(part: Part) -> str | None:
         return f"position_embedding_type is {scheme}"
     if isinstance(scheme, str) or ("position_embedding_type" in config and scheme is None):
         return None
-    if any(config.get(key) == off for key, off in _OFF.items() if key in config):
+    if any(config.get(key) == off for key, off in _KEYS["off"].items() if key in config):
         return None
-    for key in ("rope_parameters", "rope_theta", "rope_scaling", "global_rope_theta"):
+    for key in _KEYS["there"]:
         if config.get(key) not in (None, {}):
-            return key
-    for key in ("rotary_dim", "rotary_pct", "rotary_emb_base", "rotary_emb_fraction"):
+            return str(key)
+    for key in _KEYS["stated"]:
         if config.get(key):
-            return key
+            return str(key)
     if config.get("use_rotary_embedding") or config.get("use_rope"):
         return "use_rotary_embedding"
     if part.model_type in _ROTATING:
@@ -314,7 +309,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     axes = 2 if rule == "axial" or _AXIAL.fullmatch(part.model_type or "") else 1
     axes = 3 if part.model_type == "vjepa2" else axes  # frames, rows and columns
     rope = Part("rope_parameters", stated)
-    base = rope.number("rope_theta") or part.number(*_BASES) or 10_000.0
+    base = rope.number("rope_theta") or part.number(*_KEYS["bases"]) or 10_000.0
     head_dim = _latent(part) or kind.head_dim or _head_dim(part)
     longest = part.whole(*_LENGTHS, most=LONGEST)
     key = "original_max_position_embeddings"
@@ -489,10 +484,11 @@ def _latent(part: Part) -> int:
 
 
 def _head_dim(part: Part) -> int:
-    stated = part.whole(*_WIDTHS, most=WIDEST)
+    stated = part.whole(*_KEYS["widths"], most=WIDEST)
     if stated is not None:
         return stated
-    hidden, heads = part.whole(*_HIDDEN, most=WIDEST * _MOST_HEADS), head_count(part)
+    hidden = part.whole(*_KEYS["hidden"], most=WIDEST * _MOST_HEADS)
+    heads = head_count(part)
     if not hidden or not heads:
         where = f"{part.path}: " if part.path else ""
         raise InvalidCheckpoint(
