@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.errors import InvalidTable, MissingExtra, UsageError
+from posprobe.errors import InvalidTable, UsageError, need
 from posprobe.layouts import Layout, Sequence
 from posprobe.progress import importing
-from posprobe.tables import PositionTable, real_numbers
+from posprobe.tables import PositionTable, real_numbers, refuse_reference
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -108,11 +108,7 @@ def positions(
     """
     if isinstance(table, Positions):
         return table
-    if isinstance(table, str | os.PathLike):
-        raise UsageError(
-            f"{str(table)!r} is a reference, not a table: read it with "
-            f"posprobe.load({str(table)!r})."
-        )
+    refuse_reference(table)
     array: Array = table.values if isinstance(table, PositionTable) else table
     array = real_numbers(array, "the table")
     if array.ndim != 2 or 0 in array.shape:
@@ -144,6 +140,34 @@ def positions(
 def to_numpy(array: Array) -> NDArray[Any]:
     """Bring an array to the host as NumPy."""
     return array if isinstance(array, np.ndarray) else np.asarray(array.detach().cpu())
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over contexts; ``+`` joins those of different contexts."""
+
+    #: Of fields with a number of each context the axis that counts those.
+    axes: ClassVar[Mapping[str, int]] = {}
+
+    def __add__(self, other: Self) -> Self:
+        def joined(one: Any, two: Any, axis: int | None) -> Any:
+            if isinstance(one, dict):
+                return {key: joined(part, two[key], axis) for key, part in one.items()}
+            return one + two if axis is None else np.concatenate([one, two], axis=axis)
+
+        both = ((getattr(self, f.name), getattr(other, f.name), f.name) for f in fields(self))
+        return type(self)(*(joined(one, two, self.axes.get(name)) for one, two, name in both))
+
+
+def quotient(
+    part: NDArray[Any], whole: NDArray[Any], known: NDArray[Any] | None = None, *,
+    otherwise: float = np.nan,
+) -> Floats:  # fmt: skip
+    """Divide; what is not ``known``, or is divided by nothing above 0, is ``otherwise``."""
+    shape = np.broadcast_shapes(np.shape(part), np.shape(whole))
+    where = whole > 0 if known is None else known
+    found: Floats = np.divide(part, whole, out=np.full(shape, otherwise), where=where)
+    return found
 
 
 def in_parallel(
@@ -217,11 +241,7 @@ def check_device(device: Device) -> None:
     """
     if device in ("auto", "cpu"):
         return
-    if find_spec("torch") is None:
-        raise MissingExtra(
-            f"--device {device} needs PyTorch, which is not installed. "
-            "Run `uv sync --extra models`."
-        )
+    need("torch", "models", f"--device {device}")
     find_devices(device)
 
 

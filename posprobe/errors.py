@@ -4,6 +4,10 @@ Every message says what went wrong, where (file, tensor, shape) and what to do n
 line prints the message and exits with ``exit_code``; anything else that is raised is a bug.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
 from posprobe.text import plain
 
 #: The exit code where memory ran out, which is nobody's error.
@@ -78,3 +82,54 @@ class NoPositionTable(PosprobeError):
     """The checkpoint has no table of positions; the message says what it has instead."""
 
     exit_code = 5
+
+
+def need(package: str, extra: str, who: str) -> None:
+    """Refuse what needs a package that is not installed.
+
+    Raises
+    ------
+    MissingExtra
+        Saying which extra of posprobe installs it.
+    """
+    if find_spec(package) is None:
+        raise MissingExtra(
+            f"{who} needs {package}, which is not installed. Run `uv sync --extra {extra}`."
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first 300 letters of what an error says, or its kind where it says nothing."""
+    said = str(getattr(error, "strerror", None) or error).strip() or type(error).__name__
+    return said.splitlines()[0][:300]
+
+
+@contextmanager
+def explained(
+    kind: type[PosprobeError], what: str, advice: str = "", *expected: type[Exception]
+) -> Iterator[None]:
+    """Tell what others' code raises as one clear error of ours.
+
+    Parameters
+    ----------
+    kind
+        Of the error.
+    what
+        The file or model, and what went wrong.
+    advice
+        What to do next.
+    expected
+        Errors that mean this; without any all that are not ours.
+
+    Raises
+    ------
+    PosprobeError
+        Of that kind, in place of one of them.
+    """
+    kinds = expected or (Exception,)
+    try:
+        yield
+    except PosprobeError:
+        raise
+    except kinds as error:
+        raise kind(f"{what} ({first_line(error)}). {advice}".rstrip()) from error

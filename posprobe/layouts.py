@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import index
-from typing import Literal, TypeAlias, TypedDict
+from typing import ClassVar, Literal, TypeAlias, TypedDict
 
-from posprobe.errors import UsageError
+from posprobe.errors import UsageError, explained
 from posprobe.schema import Natural
 
 
@@ -22,6 +22,13 @@ class Sequence:
     """
 
     length: int
+    #: It is a grid of one row.
+    height: ClassVar[int] = 1
+
+    @property
+    def width(self) -> int:
+        """Number of positions."""
+        return self.length
 
     @property
     def size(self) -> int:
@@ -91,13 +98,10 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
     UsageError
         If it is not a slice of whole numbers, is empty, or skips rows.
     """
-    try:
+    advice = "Choose a slice of whole numbers, such as slice(1, 512) for positions 1 to 511."
+    wrong = AttributeError, TypeError, ValueError
+    with explained(UsageError, f"{name}: {rows!r} are not rows", advice, *wrong):
         begin, end, step = rows.indices(layout.size)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UsageError(
-            f"{name}: {rows!r} are not rows. Choose a slice of whole numbers, such as slice(1, "
-            "512) for positions 1 to 511."
-        ) from error
     if step != 1 or begin >= end:
         raise UsageError(
             f"{name}: rows {_slice(rows)} of {layout.size} positions: "

@@ -6,7 +6,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from posprobe.text import plain
 
@@ -138,32 +139,21 @@ def _made() -> Progress:
     from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
     from rich.text import Text
 
-    class Bar(BarColumn):
-        def render(self, task: Task) -> Any:
-            return super().render(task) if task.total else Text()
-
     class Numbers(ProgressColumn):
         def render(self, task: Task) -> Text:
-            parts = [_clock(task.elapsed)] if task.elapsed else []
-            if task.total:
-                parts.insert(0, f"{task.completed:.0f} of {task.total:.0f}")
-                if task.time_remaining:
-                    parts.append(f"{_clock(task.time_remaining)} left")
+            parts = [f"{task.completed:.0f} of {task.total:.0f}"] if task.total else []
+            parts += [str(timedelta(seconds=round(task.elapsed)))] if task.elapsed else []
+            if task.time_remaining:
+                parts.append(f"{timedelta(seconds=round(task.time_remaining))} left")
             return Text(", ".join(parts))
 
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        Bar(bar_width=20),
+        BarColumn(bar_width=20),
         Numbers(),
         console=Console(stderr=True, highlight=False),
         transient=True,
         # Results on stdout may go elsewhere; messages are printed above the lines.
         redirect_stdout=False,
     )
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

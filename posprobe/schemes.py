@@ -7,7 +7,7 @@ positions that the scheme induces, so that any scheme can stand beside any other
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -173,16 +173,14 @@ class RelativeBias(_Encoding):
         return self.values[:, np.clip(np.arange(1 - n, n), -reach, reach) + reach]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Rotary(_Encoding):
-    """Rotary position embedding (Su et al. 2021): query and key turn with their position.
+@dataclass(frozen=True)
+class RotarySpec:
+    """The numbers that a rotary encoding is made of.
 
     Parameters
     ----------
     head_dim
         Width of a head.
-    name, source, family
-        As for a `PositionTable`; the source has no tensor.
     base
         Of the ladder of frequencies, ``base ** (-2 i / d)``.
     partial
@@ -212,8 +210,61 @@ class Rotary(_Encoding):
         Positions that a query sees, itself included, where these layers see fewer than all.
     interleaved
         Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
+    layers
+        Name of the layers that it serves, where others have another one.
     notes
         Remarks for the reader.
+    """
+
+    head_dim: int
+    _: KW_ONLY
+    base: float = 10_000.0
+    partial: float = 1.0
+    scaling: Mapping[str, Any] = field(default_factory=dict)
+    max_positions: int | None = None
+    training_length: int | None = None
+    axes: int = 1
+    step: float = 1.0
+    across: float = 1.0
+    extent: int | None = None
+    sections: tuple[int, ...] = ()
+    sections_in_turn: bool = False
+    window: int | None = None
+    interleaved: bool = False
+    layers: str = ""
+    notes: tuple[str, ...] = ()
+
+    def ladder(self, length: int | None = None) -> tuple[NDArray[np.float64], float]:
+        """Return the angle per unit of each pair, and the factor on cosines and sines.
+
+        Parameters
+        ----------
+        length
+            Of the sequence at hand, which some rules depend on; where None, the training length.
+
+        Raises
+        ------
+        UsageError, InvalidCheckpoint
+            If the parameters contradict each other or the rule is unknown.
+        """
+        return rotary_frequencies(
+            self.head_dim // self.axes // 2 * 2 if self.axes > 1 else self.head_dim,
+            base=self.base,
+            partial=self.partial,
+            scaling=self.scaling,
+            max_positions=self.max_positions,
+            length=length,
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rotary(_Encoding, RotarySpec):
+    """Rotary position embedding (Su et al. 2021): query and key turn with their position.
+
+    Parameters
+    ----------
+    name, source, family
+        As for a `PositionTable`; the source has no tensor. The others are those of `RotarySpec`.
 
     Raises
     ------
@@ -232,25 +283,12 @@ class Rotary(_Encoding):
 
     figures: ClassVar[str] = "schemes.plot_rotation"
 
-    head_dim: int
     name: str
     source: Source
-    base: float = 10_000.0
-    partial: float = 1.0
-    scaling: Mapping[str, Any] = field(default_factory=dict)
-    max_positions: int | None = None
-    training_length: int | None = None
-    axes: int = 1
-    step: float = 1.0
-    across: float = 1.0
-    extent: int | None = None
-    sections: tuple[int, ...] = ()
-    sections_in_turn: bool = False
-    window: int | None = None
-    interleaved: bool = False
     family: str | None = None
-    notes: tuple[str, ...] = ()
 
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
     scheme: ClassVar[Literal["rotary"]] = "rotary"
     heads: ClassVar[int] = 1
 
@@ -296,14 +334,7 @@ class Rotary(_Encoding):
         return replace(self, scaling=kept).frequencies()
 
     def _ladder(self, length: int | None) -> tuple[NDArray[np.float64], float]:
-        omega, factor = rotary_frequencies(
-            self.head_dim // self.axes // 2 * 2 if self.axes > 1 else self.head_dim,
-            base=self.base,
-            partial=self.partial,
-            scaling=self.scaling,
-            max_positions=self.max_positions,
-            length=length,
-        )
+        omega, factor = self.ladder(length)
         omega = omega[omega > 0]
         if not omega.size:
             raise UsageError(f"{self.name}: a share of {self.partial} of the head rotates no pair.")

@@ -147,6 +147,14 @@ def finite(value: object) -> bool:
     return True
 
 
+def contradicted(where: str, said: str, otherwise: str = "") -> InvalidCheckpoint:
+    """Say that a tensor is another than its configuration says, and what else to do about it."""
+    return InvalidCheckpoint(
+        f"{where}: the configuration says {said}. One of them belongs to another checkpoint: fix "
+        f"config.json{otherwise}."
+    )
+
+
 def wrong(key: str, value: object, expected: str, path: str = "") -> InvalidCheckpoint:
     """Say what a configuration gives and what it should."""
     where = f"{path}.{key}" if path else key

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from posprobe.drawable import Drawable, line, to_frame
-from posprobe.errors import InvalidTable, UsageError
+from posprobe.errors import InvalidTable, UsageError, explained
 from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
 from posprobe.schema import Count
 from posprobe.sources import Source
@@ -28,13 +28,10 @@ _HINTS = {
     "b": "An array of booleans is a mask: pass the table that it belongs to.",
     "c": "Of complex numbers pass one part, x.real or x.imag, or both beside each other: "
     "numpy.concatenate([x.real, x.imag], axis=1).",
-    "O": "Where all of these Python objects are numbers, pass x.astype(float).",
-    "S": "Where all of this text is numbers, pass x.astype(float).",
-    "U": "Where all of this text is numbers, pass x.astype(float).",
     "float8": "A float of 8 bits is a quantised number, and its scale is stored apart: pass "
     "x.astype(numpy.float32), or x.float() of torch, times that scale.",
 }
-_OTHER = "Pass an array of the numbers alone."
+_OTHER = "Where all of it is numbers, pass x.astype(float)."
 
 
 def real_numbers(values: Any, name: str) -> Any:
@@ -55,15 +52,11 @@ def real_numbers(values: Any, name: str) -> Any:
             f"{name}: numbers of this masked array are masked out, and a table has no gaps. Leave "
             "out their rows, or fill them: x.filled(VALUE)."
         )
-    try:
+    tensors = any(hasattr(part, "detach") for part in parts)
+    pass_ = "torch.stack(x)" if tensors else "an array, or rows of as many numbers each"
+    what = f"{name}: {type(values).__name__} is not an array of numbers"
+    with explained(InvalidTable, what, f"Pass {pass_}.", TypeError, ValueError, RuntimeError):
         array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        tensors = any(hasattr(part, "detach") for part in parts)
-        pass_ = "torch.stack(x)" if tensors else "an array, or rows of as many numbers each"
-        raise InvalidTable(
-            f"{name}: {type(values).__name__} is not an array of numbers "
-            f"({str(error).partition('.')[0][:120]}). Pass {pass_}."
-        ) from error
     if array.ndim == 0 and array.dtype.kind != "f":
         raise InvalidTable(
             f"{name}: {type(values).__name__} is not an array of numbers. Pass the parameter "
@@ -100,6 +93,19 @@ def _refused(name: str, shape: Any, dtype: str, kind: str) -> InvalidTable:
         f"{name}: table of shape {list(shape)}, dtype {dtype}: a position table holds "
         f"floating-point numbers. {hint}"
     )
+
+
+def refuse_reference(values: object) -> None:
+    """Refuse a reference where a table is wanted.
+
+    Raises
+    ------
+    UsageError
+        If it is one.
+    """
+    if isinstance(values, str | PathLike):
+        text = str(values)
+        raise UsageError(f"{text!r} is a reference: read the table with posprobe.load({text!r}).")
 
 
 #: Positions of the largest product of two axes.
@@ -212,8 +218,7 @@ class PositionTable(Drawable):
             bad = np.flatnonzero(~finite)
             raise InvalidTable(
                 f"{where}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, at the "
-                f"positions {_rows(bad + self.start)}. The checkpoint is damaged or overflowed: "
-                "use a sound copy of it, or keep its sound rows with --rows A:B."
+                f"positions {_rows(bad + self.start)}. The checkpoint is damaged: leave them out."
             )
         for name, array in (("values", values), ("prefix", self.prefix)):
             if array is not None:
@@ -378,11 +383,7 @@ def table(
 
     if isinstance(values, PositionTable):
         return values
-    if isinstance(values, str | PathLike):
-        raise UsageError(
-            f"{str(values)!r} is a reference, not a table: read it with "
-            f"posprobe.load({str(values)!r})."
-        )
+    refuse_reference(values)
     if kind not in get_args(Kind):
         raise UsageError(f"{name}: a table is 'learned' or 'fixed', not {kind!r}.")
     stored = str(getattr(values, "dtype", "")).removeprefix("torch.")

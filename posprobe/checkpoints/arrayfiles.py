@@ -8,7 +8,6 @@ import warnings
 import zipfile
 import zlib
 from collections import Counter
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,18 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo, parsing
+from posprobe.checkpoints.base import (
+    FLOATS,
+    MAX_UNPACKED,
+    Checkpoint,
+    TensorInfo,
+    bytes_of,
+    check_unpacked,
+)
 from posprobe.checkpoints.files import Files, Stream, View, member_place
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, explained
+
+_ADVICE = "Save the array again with numpy.save, without Python objects."
 
 
 def read_npy(files: Files, name: str) -> Checkpoint:
@@ -31,7 +39,7 @@ def read_npy(files: Files, name: str) -> Checkpoint:
         If the file is damaged or holds Python objects.
     """
     data = View.of(files, name)
-    with _parsing(name):
+    with explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
         array = _Array.read(Stream(data))
         if array.dtype.hasobject or array.size > len(data) - array.head:
             raise ValueError(f"{len(data)} bytes for an array of {array}")
@@ -42,7 +50,7 @@ def read_npy(files: Files, name: str) -> Checkpoint:
     def fetch(part: TensorInfo) -> bytes | memoryview[int]:
         if array.as_it_is:
             return files.exactly(name, part.start, part.stop)
-        return _bytes(npy.read_array(Stream(data), allow_pickle=False))
+        return bytes_of(npy.read_array(Stream(data), allow_pickle=False), info.dtype)
 
     return Checkpoint(name, {info.name: info}, fetch)
 
@@ -100,7 +108,10 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         If the archive is damaged or holds Python objects.
     """
     data = View.of(files, name)
-    with _parsing(name), zipfile.ZipFile(Stream(data)) as archive:
+    with (
+        explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE),
+        zipfile.ZipFile(Stream(data)) as archive,
+    ):
         members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
         counts = Counter(member.filename for member in members)
         if len(counts) < len(members):
@@ -116,7 +127,7 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         raise InvalidCheckpoint(f"{name}: the archive holds no arrays.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
-        with _parsing(name):
+        with explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
             return unpacked(info)
 
     def unpacked(info: TensorInfo) -> bytes | memoryview[int]:
@@ -129,14 +140,10 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         # NumPy's own reader prefers a member of the bare name, which is not an array.
         with zipfile.ZipFile(Stream(data)) as archive:
             member = archive.getinfo(f"{info.name}.npy")
-            packed = member.compress_type != zipfile.ZIP_STORED
-            if packed and member.file_size > MAX_UNPACKED:
-                raise ValueError(
-                    f"{info.name} unpacks to {member.file_size} bytes; up to {MAX_UNPACKED} are "
-                    "unpacked"
-                )
+            if member.compress_type != zipfile.ZIP_STORED:
+                check_unpacked(f"{name}: {info.name}", member.file_size)
             with archive.open(member) as stream:
-                return _bytes(npy.read_array(stream, allow_pickle=False))
+                return bytes_of(npy.read_array(stream, allow_pickle=False), info.dtype)
 
     return Checkpoint(name, tensors, fetch)
 
@@ -170,18 +177,6 @@ def _dtype_name(dtype: np.dtype[np.generic]) -> str:
     if dtype.kind in "fiu":
         return f"{dtype.kind.upper()}{8 * dtype.itemsize}"
     return "BOOL" if dtype.kind == "b" else str(dtype)
-
-
-def _bytes(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> memoryview[int]:
-    little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return memoryview(little.reshape(-1).view(np.uint8).data)
-
-
-def _parsing(file: str) -> AbstractContextManager[None]:
-    return parsing(
-        f"{file}: NumPy cannot read it",
-        "Save the array again with numpy.save, without Python objects.",
-    )
 
 
 #: Longest text that is read, in bytes: two of them can stand for a number of eight bytes.
@@ -222,8 +217,7 @@ def open_csv(path: Path) -> Checkpoint:
     _refuse_labels(numbers, path.name)
     stored = _narrowed(numbers)
     info = TensorInfo("values", stored.shape, f"F{8 * stored.itemsize}", path.name)
-    data = memoryview(np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data)
-    return Checkpoint(str(path), {"values": info}, lambda _: data)
+    return Checkpoint(str(path), {"values": info}, lambda _: bytes_of(stored, info.dtype))
 
 
 def _refuse_labels(numbers: NDArray[np.float64], name: str) -> None:

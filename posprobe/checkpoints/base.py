@@ -10,7 +10,6 @@ import functools
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from posprobe.checkpoints.hub_local import count_bytes
-from posprobe.errors import InvalidCheckpoint, InvalidTable, PosprobeError, UsageError
+from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.sources import Quantisation
 
 #: Float formats that can be read, by their name in a safetensors header.
@@ -28,13 +27,12 @@ FLOATS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "
 #: Bytes to which a compressed or repeated tensor is unpacked in memory at most: 1 GiB. A few bytes
 #: can stand for any number of them; what is stored byte by byte is mapped, and has no such limit.
 MAX_UNPACKED = 2**30
+#: What is said of what outgrows that where the file cannot be made smaller.
+NO_TABLE = "It is no table of positions."
+#: What is said of a file that contradicts itself.
+AGAIN = "The file is damaged or truncated: download it again."
 #: Chunks of one array: each is looked for on its own, whether it is there or not.
 MOST_CHUNKS = 100_000
-
-
-def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> int:
-    """Return into how many chunks an array is cut."""
-    return math.prod(-(-n // max(m, 1)) for n, m in zip(shape, chunk, strict=False))
 
 
 #: What libraries call the formats of numbers, by the names in a safetensors header.
@@ -44,36 +42,54 @@ DTYPES: Mapping[str, str] = {
 }  # fmt: skip
 
 
-@contextmanager
-def parsing(what: str, advice: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Tell whatever goes wrong as a file is parsed as one clear error.
+def check_unpacked(what: str, size: int, advice: str = "Save it again.") -> None:
+    """Refuse what a few stored bytes would become.
 
     Parameters
     ----------
     what
-        The file, and what it is not.
+        The file, and what of it.
+    size
+        Bytes in memory.
     advice
         What to do next.
-    kinds
-        Errors that mean that the file is damaged; without any all that are not ours.
 
     Raises
     ------
     InvalidCheckpoint
-        In place of one of them.
+        If these are more than `MAX_UNPACKED`.
     """
-    expected = kinds or (Exception,)
-    try:
-        yield
-    except PosprobeError:
-        raise
-    except expected as error:
-        raise InvalidCheckpoint(f"{what} ({str(error)[:300]}). {advice}") from error
+    if size > MAX_UNPACKED:
+        raise InvalidCheckpoint(
+            f"{what} unpacks to {size} bytes; up to {MAX_UNPACKED} are unpacked. {advice}"
+        )
+
+
+def check_chunks(what: str, shape: Sequence[int], chunk: Sequence[int]) -> None:
+    """Refuse an array that is cut into more than `MOST_CHUNKS` chunks.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is.
+    """
+    count = math.prod(-(-n // max(m, 1)) for n, m in zip(shape, chunk, strict=False))
+    if count > MOST_CHUNKS:
+        raise InvalidCheckpoint(
+            f"{what} is cut into {count} chunks; up to {MOST_CHUNKS} are read. Save it again."
+        )
+
+
+def bytes_of(values: NDArray[Any], dtype: str) -> memoryview[int]:
+    """Return the bytes of an array as a checkpoint stores them, of bfloat16 its bit patterns."""
+    bits = values.view(np.uint16) if dtype == "BF16" else values
+    stored = np.ascontiguousarray(bits, FLOATS.get(dtype, bits.dtype.newbyteorder("<")))
+    return memoryview(stored.reshape(-1).view(np.uint8).data)
 
 
 def damaged(what: str) -> InvalidCheckpoint:
     """Say that something in a file contradicts the rest of it."""
-    return InvalidCheckpoint(f"{what}. The file is damaged: download it again.")
+    return InvalidCheckpoint(f"{what}. {AGAIN}")
 
 
 @dataclass(frozen=True)
@@ -128,10 +144,7 @@ class ShardedTensors(Mapping[str, TensorInfo]):
         try:
             return self.header(file)[name]
         except KeyError:
-            raise InvalidCheckpoint(
-                f"{file}: the shard index says that tensor {name!r} is in it, and it is not. "
-                "The checkpoint is broken: choose another revision or download it again."
-            ) from None
+            raise damaged(f"{file}: the index says that {name!r} is in it, and it is not") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self.shards
@@ -279,9 +292,8 @@ class Checkpoint:
         info = self.tensors[name]
         if info.dtype not in FLOATS:
             raise InvalidTable(
-                f"{info.where}, is stored as {info.dtype}: integers, complex numbers, text, and "
-                "quantised numbers whose scale the file does not state, are not analysed. Use the "
-                "checkpoint in its original F32, F16 or BF16 format."
+                f"{info.where}, is stored as {info.dtype}: integers and quantised numbers are not "
+                "analysed. Use the checkpoint in its original F32, F16 or BF16 format."
             )
         return info
 

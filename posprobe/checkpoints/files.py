@@ -157,8 +157,7 @@ class LocalFiles:
             path = self.path.parent / file
             if not path.is_file():
                 raise InvalidCheckpoint(
-                    f"{path}: the checkpoint needs it, and it is not a regular file or not there. "
-                    "Download the whole checkpoint."
+                    f"{path}: not a regular file, or not there. Download the whole checkpoint."
                 )
             if path != self.path:
                 refuse_link_out(path, self.path.parent)
@@ -188,6 +187,5 @@ def refuse_link_out(path: Path, folder: Path) -> None:
     in_cache = real.parent.name == "blobs" and real.parent.parent.name.startswith("models--")
     if not in_cache and not real.is_relative_to(folder.resolve()):
         raise InvalidCheckpoint(
-            f"{path}: the checkpoint contains it, and it is a link that leads out of its folder. "
-            "It was not opened; put the file itself there."
+            f"{path}: a link that leads out of its folder. Put the file itself there."
         )

@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo, damaged
+from posprobe.checkpoints.base import NO_TABLE, Checkpoint, TensorInfo, check_unpacked, damaged
 from posprobe.checkpoints.files import Files, View
 from posprobe.data import read_data
-from posprobe.errors import InvalidCheckpoint, InvalidTable, MissingExtra
+from posprobe.errors import InvalidCheckpoint, InvalidTable, need
 from posprobe.sources import Quantisation
 
 MAGIC = b"GGUF"
@@ -147,30 +147,21 @@ def _checkpoint(
     )
 
 
-@dataclass(frozen=True)
-class _Entry:
-    name: str
-    shape: tuple[int, ...]
-    kind: int
-    offset: int
-
-
-def _placed(entries: list[_Entry], begin: int, cursor: _Cursor) -> dict[str, TensorInfo]:
+def _placed(entries: list[TensorInfo], begin: int, cursor: _Cursor) -> dict[str, TensorInfo]:
     """Give every tensor its place; none may reach into another or beyond the file."""
     tensors: dict[str, TensorInfo] = {}
     end = begin
-    for entry in sorted(entries, key=lambda entry: entry.offset):
+    for entry in sorted(entries, key=attrgetter("start")):
         if entry.name in tensors:
             raise cursor.damaged(f"the tensor {entry.name[:80]!r} stands there twice")
-        start = begin + entry.offset
-        info = _place_tensor(entry.name, entry.shape, entry.kind, cursor.data.file, start)
-        if start < end or info.stop > len(cursor.data):
+        info = replace(entry, start=begin + entry.start, stop=begin + entry.stop)
+        if info.start < end or info.stop > len(cursor.data):
             raise cursor.damaged(
-                f"tensor {entry.name[:80]!r}, shape {list(entry.shape)}, would be the bytes "
-                f"{start} to {info.stop}, and the one before it ends at {end}"
+                f"tensor {info.name[:80]!r}, shape {list(info.shape)}, would be the bytes "
+                f"{info.start} to {info.stop}, and the one before it ends at {end}"
             )
         end = info.stop
-        tensors[entry.name] = info
+        tensors[info.name] = info
     return {entry.name: tensors[entry.name] for entry in entries}
 
 
@@ -244,13 +235,15 @@ class _Cursor:
             return None
         return list(self.numbers(f"{count}{code}"))
 
-    def entry(self) -> _Entry:
+    def entry(self) -> TensorInfo:
+        """Read a tensor's description, placed as if the first one began at byte 0."""
         name, dimensions = self.text(), self.number("I")
         if dimensions > _MOST_DIMENSIONS:
             raise self.damaged(f"tensor {name[:80]!r} has {dimensions} dimensions")
         shape = self.numbers(f"{dimensions}Q")
         kind, offset = self.number("I"), self.number("Q")
-        return _Entry(name, shape[::-1], kind, offset)  # the fastest axis stands first
+        # The fastest axis stands first.
+        return _place_tensor(name, shape[::-1], kind, self.data.file, offset)
 
 
 def _place_tensor(
@@ -271,8 +264,7 @@ def _place_tensor(
     dtype, block, width = TYPES[kind]
     if (shape[-1] if shape else 1) % block:
         raise damaged(
-            f"{file}: tensor {name[:80]!r}, shape {list(shape)}, is of the type {dtype}, which has "
-            f"{block} numbers in a block"
+            f"{file}: {name[:80]!r}, shape {list(shape)}, is no whole number of {dtype} blocks"
         )
     stop = start + math.prod(shape) // block * width
     if block == 1:
@@ -299,16 +291,8 @@ def dequantise(
         If it cannot turn this type into numbers.
     """
     kind = info.quantisation.name if info.quantisation else ""
-    if find_spec("gguf") is None:
-        raise MissingExtra(
-            f"{info.file}: tensor {info.name} is quantised ({kind}), and is turned into numbers "
-            "with gguf, which is not installed. Run `uv sync --extra gguf`."
-        )
-    if 4 * math.prod(info.shape) > MAX_UNPACKED:
-        raise InvalidTable(
-            f"{info.where}, unpacks to more than {MAX_UNPACKED} bytes, and is not a table of "
-            "positions."
-        )
+    need("gguf", "gguf", f"{info.where}: its quantisation ({kind})")
+    check_unpacked(f"{info.where},", 4 * math.prod(info.shape), NO_TABLE)
     import gguf
 
     blocks = np.frombuffer(data, np.uint8).reshape(-1, TYPES[_NUMBERS[kind]][2])

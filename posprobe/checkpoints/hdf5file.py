@@ -15,7 +15,6 @@ import zipfile
 import zlib
 from collections import Counter, deque
 from collections.abc import Container, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
@@ -26,15 +25,17 @@ import numpy as np
 from posprobe.checkpoints.base import (
     FLOATS,
     MAX_UNPACKED,
-    MOST_CHUNKS,
     Checkpoint,
     TensorInfo,
-    count_chunks,
-    parsing,
+    bytes_of,
+    check_chunks,
+    check_unpacked,
+    damaged,
+    gathered,
 )
 from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
 from posprobe.checkpoints.local import MAX_JSON, parse_json, refuse_outside
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, explained
 
 if TYPE_CHECKING:
     import h5py
@@ -171,6 +172,7 @@ _DEFLATE, _LZF, _KNOWN, _RATIO = 1, 32000, {1, 2, 3, 32000}, 1032
 _BFLOAT16 = (15, 7, 8, 0, 7)
 #: Groups of what training keeps beside the weights.
 _TRAINING = {"optimizer", "optimizer_weights"}
+_ADVICE = "Download it again, or save the model again."
 #: Keras's layers that compute positions and store none.
 _COMPUTED = re.compile(r"(sine_position_encoding)(?:_\d+)?$")
 
@@ -192,7 +194,7 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
 
     if name.endswith(INDEX):
         return _sharded(files, name)
-    with _parsing(name):
+    with explained(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE):
         packed = View.of(files, name)
         data = _content(packed, name)
         with h5py.File(Stream(data), "r") as file:
@@ -210,7 +212,10 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
             return data[info.start : info.stop]
-        with _parsing(name), h5py.File(Stream(data), "r") as file:
+        with (
+            explained(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE),
+            h5py.File(Stream(data), "r") as file,
+        ):
             return _values(file[info.name], info)
 
     settings = {"keras_layers": layers} if layers else {}
@@ -234,20 +239,12 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     opened = {
         str(folder / shard): read_hdf5(files, str(folder / shard)) for shard in sorted(shards)
     }
-    tensors: dict[str, TensorInfo] = {}
-    for part in opened.values():
-        if twice := next((tensor for tensor in part.tensors if tensor in tensors), None):
-            raise InvalidCheckpoint(
-                f"{name}: {twice!r} is in two of its files. Download the checkpoint again."
-            )
-        tensors |= part.tensors
+    found = [(tensor, file) for file, part in opened.items() for tensor in part.tensors]
+    if len(dict(found)) < len(found):
+        raise damaged(f"{name}: a tensor is in two of its files")
     layers = {layer for part in opened.values() for layer in part.config.get("keras_layers", ())}
-    return Checkpoint(
-        name,
-        tensors,
-        lambda info: opened[info.file].fetch(info),
-        {"keras_layers": sorted(layers)} if layers else {},
-    )
+    settings = {"keras_layers": sorted(layers)} if layers else {}
+    return gathered(opened.__getitem__, [*opened], name, settings, dict(found))
 
 
 def _positions(packed: Content, tensors: Mapping[str, TensorInfo], file: str) -> dict[str, str]:
@@ -269,16 +266,11 @@ def _content(data: View, name: str) -> Content:
         members = [member for member in archive.infolist() if member.filename == MEMBER]
         if len(members) != 1:
             raise InvalidCheckpoint(
-                f"{name}: the archive holds {len(members)} files {MEMBER}, and a model of "
-                "Keras has one. Save it again with model.save."
+                f"{name}: contains {len(members)} files {MEMBER}, not one. Save it again."
             )
         (member,) = members
         if member.compress_type != zipfile.ZIP_STORED:
-            if member.file_size > MAX_UNPACKED:
-                raise InvalidCheckpoint(
-                    f"{name}: {MEMBER} unpacks to {member.file_size} bytes; up to "
-                    f"{MAX_UNPACKED} are unpacked. Save it again with model.save."
-                )
+            check_unpacked(f"{name}: {MEMBER}", member.file_size)
             with archive.open(member) as stream:
                 return memoryview(stream.read(member.file_size + 1))
         archive.open(member).close()  # what stands before it says the same as the directory
@@ -352,18 +344,13 @@ def _dtype_name(kind: Any) -> str:
 
 def _values(dataset: h5py.Dataset, info: TensorInfo) -> memoryview[int]:
     """Read a dataset that lies in chunks, in the other order of bytes, or was never written."""
-    dtype = np.dtype(FLOATS[info.dtype])
-    size = dtype.itemsize * math.prod(info.shape)
-    _refuse_bomb(dataset, size)
-    values = dataset[()]
-    if info.dtype == "BF16":
-        values = values.view(np.uint16)
-    stored = np.ascontiguousarray(values, dtype).reshape(-1)
-    return memoryview(stored.view(np.uint8).data)
+    _refuse_bomb(dataset, info)
+    return bytes_of(dataset[()], info.dtype)
 
 
-def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
+def _refuse_bomb(dataset: h5py.Dataset, info: TensorInfo) -> None:
     """Refuse a few stored bytes that unpack to more than fit."""
+    size = np.dtype(FLOATS[info.dtype]).itemsize * math.prod(info.shape)
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
     if not set(filters) <= _KNOWN or len(set(filters)) < len(filters):
@@ -372,9 +359,7 @@ def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
     stored = dataset.id.get_storage_size()
     if max(size, chunk) > max(MAX_UNPACKED, 0 if filters else stored):
         raise ValueError(f"{stored} bytes stand for {max(size, chunk)}; up to {MAX_UNPACKED} may")
-    pieces = count_chunks(dataset.shape, dataset.chunks or ())
-    if pieces > MOST_CHUNKS:
-        raise ValueError(f"it is cut into {pieces} chunks; up to {MOST_CHUNKS} are read")
+    check_chunks(f"{info.file}: {info.name}", info.shape, dataset.chunks or ())
     if not set(filters) & {_DEFLATE, _LZF} or stored * _RATIO <= MAX_UNPACKED:
         return
     # What is unpacked grows with what a chunk says of itself, whatever the dataset promises.
@@ -389,9 +374,3 @@ def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
         raw = dataset.id.read_direct_chunk(piece.chunk_offset)[1]
         if filters[-1] != _DEFLATE or len(zlib.decompressobj().decompress(raw, chunk + 1)) > chunk:
             raise ValueError(f"a chunk of {piece.size} bytes unpacks to more than {chunk}")
-
-
-def _parsing(file: str) -> AbstractContextManager[None]:
-    return parsing(
-        f"{file}: it cannot be read as HDF5", "Download it again, or save the model again."
-    )

@@ -34,7 +34,7 @@ from posprobe.checkpoints.local import (
     read_index,
     require,
 )
-from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
+from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable, explained
 from posprobe.progress import aside
 from posprobe.readers import MAGIC, load_opener, needs_start, reader_of
 from posprobe.reference import did_you_mean
@@ -149,15 +149,15 @@ class RemoteFiles:
     def _begin(self, file: str, least: int = 0) -> _Begun:
         """Read the beginning of a file, or so many bytes, and of which version of it they are.
 
-        Kept are the length of the file, 8 bytes, that of its ETag, 2 bytes, the ETag, and the rest.
+        Kept are the length of the file and its ETag, in a line of JSON, and those bytes.
         """
         if file in self.begun:
             return self.begun[file]
-        key = (self.repo.id, self.repo.commit, file, "start")
+        key = (self.repo.id, self.repo.commit, file, "begun")
         stored = hub_local.load(*key)
         if stored is not None:
-            size, length = (int.from_bytes(part, "little") for part in (stored[:8], stored[8:10]))
-            etag, data = stored[10 : 10 + length].decode(errors="replace"), stored[10 + length :]
+            about, _, data = stored.partition(b"\n")
+            size, etag = json.loads(about)
             version = transfer.Version(etag, size)
         else:
             data, version = self._remote(file, 0, max(least, FIRST), None)
@@ -166,9 +166,8 @@ class RemoteFiles:
                     f"{self.repo.id}/{file}: the server does not say how long the file is. Fetch "
                     f"it with `hf download {self.repo.id} {file}`; it is then read from there."
                 )
-            tag, size = version.etag.encode(errors="replace"), version.size
-            about = size.to_bytes(8, "little") + len(tag).to_bytes(2, "little") + tag
-            hub_local.store(about + data, *key)
+            size = version.size
+            hub_local.store(json.dumps([size, version.etag]).encode() + b"\n" + data, *key)
         self.begun[file] = _Begun(version, size, [(0, bytearray(data))])
         return self.begun[file]
 
@@ -181,7 +180,7 @@ class RemoteFiles:
             try:
                 data, _ = self._remote(file, start, stop, version)
             except transfer.Replaced:
-                hub_local.drop(*where, "start")
+                hub_local.drop(*where, "begun")
                 raise
             hub_local.store(data, *key)
         return data
@@ -193,8 +192,7 @@ class RemoteFiles:
             raise self.repo.not_here(file)
         if not self.has(file):
             raise InvalidCheckpoint(
-                f"{self.repo.id}: the checkpoint needs {file}, which is not in the repository. "
-                "Choose another revision."
+                f"{self.repo.id}: {file} is not in the repository. Choose another revision."
             )
         where = self.repo.id, self.repo.commit, file
         data, found = transfer.read_range(*where, start, stop, version)
@@ -235,7 +233,12 @@ def _download_one(repo: Repo, file: str) -> Path:
             raise error.__cause__ or error from None  # what kept the client from looking
 
     where = f"{repo.id}/{file}"
-    try:
+    advice = (
+        "Check the space left and the permissions of the Hub's local cache (HF_HOME moves it), or "
+        f"try `hf download {repo.id} {file}`."
+    )
+    failed = f"{where}: the download failed"
+    with explained(Unreachable, failed, advice, OSError, RuntimeError, ValueError):
         # A long file takes long: the client gives up where nothing comes at all.
         # It shows by itself how far it is.
         with aside():
@@ -243,12 +246,6 @@ def _download_one(repo: Repo, file: str) -> Path:
         _check(path, where)
         count_bytes(path.stat().st_size)
         return path
-    except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise Unreachable(
-            f"{where}: the download failed ({reason}). Check the space left and the permissions of "
-            f"the Hub's local cache (HF_HOME moves it), or try `hf download {repo.id} {file}`."
-        ) from error
 
 
 def _check(path: Path, where: str) -> None:
@@ -295,10 +292,8 @@ def open_hub(
     InvalidCheckpoint
         If the repository holds no weights that can be read, or damaged ones.
     """
-    if not (offline or constants.HF_HUB_OFFLINE):
-        return _open(_resolve(repo_id, revision), part)
     missing: Unreachable | None = None
-    for repo in _known_offline(repo_id, revision):
+    for repo in _repos(repo_id, revision, offline=offline):
         try:
             return _open(repo, part)
         except Unreachable as error:
@@ -311,9 +306,7 @@ def commit_of(repo_id: str, revision: str | None, *, offline: bool) -> str:
 
     Parameters and errors are those of `open_hub`.
     """
-    if not (offline or constants.HF_HUB_OFFLINE):
-        return _resolve(repo_id, revision).commit
-    for repo in _known_offline(repo_id, revision):
+    for repo in _repos(repo_id, revision, offline=offline):
         return repo.commit
     raise _nothing_here(repo_id)
 
@@ -384,8 +377,7 @@ def _whole(files: RemoteFiles, file: str) -> bytes:
     data = bytes(files.read(file, 0, MAX_JSON))
     if files.size(file) > len(data):
         raise InvalidCheckpoint(
-            f"{files.repo.id}/{file}: it is longer than {MAX_JSON} bytes, which no configuration "
-            "or shard index is. The repository is broken: choose another revision."
+            f"{files.repo.id}/{file}: longer than {MAX_JSON} bytes. Choose another revision."
         )
     return data
 
@@ -414,8 +406,11 @@ def _resolve(repo_id: str, revision: str | None) -> Repo:
     return Repo(repo_id, commit, files, offline=False)
 
 
-def _known_offline(repo_id: str, revision: str | None) -> Iterator[Repo]:
-    """Yield what a revision meant when it was last asked for: by us, then by the Hub's client."""
+def _repos(repo_id: str, revision: str | None, *, offline: bool) -> Iterator[Repo]:
+    """Yield what a revision is; offline, what it was when last asked for: by us, by the client."""
+    if not (offline or constants.HF_HUB_OFFLINE):
+        yield _resolve(repo_id, revision)
+        return
     commit = revision or ""
     if not transfer.COMMIT.fullmatch(commit):
         commit = (hub_local.load(repo_id, "revision", commit) or b"").decode("ascii", "replace")

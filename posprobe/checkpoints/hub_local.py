@@ -81,10 +81,8 @@ def store(data: bytes, *key: str) -> None:
 
 def drop(*key: str) -> None:
     """Forget what was stored under a key."""
-    try:
+    with suppress(OSError, RuntimeError):
         _path(key).unlink(missing_ok=True)
-    except (OSError, RuntimeError) as error:
-        _log.debug("cache: %s cannot be removed (%s)", "/".join(key), error)
 
 
 def _says(key: tuple[str, ...]) -> bytes:

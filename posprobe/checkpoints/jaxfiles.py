@@ -32,17 +32,17 @@ from posprobe.checkpoints.base import (
     DTYPES,
     FLOATS,
     MAX_UNPACKED,
-    MOST_CHUNKS,
     Checkpoint,
     ShardedTensors,
     TensorInfo,
-    count_chunks,
-    parsing,
+    bytes_of,
+    check_chunks,
+    check_unpacked,
 )
 from posprobe.checkpoints.files import Files, View
 from posprobe.checkpoints.hub_local import bytes_read, count_bytes
 from posprobe.checkpoints.local import MAX_JSON, parse_json
-from posprobe.errors import InvalidCheckpoint, PosprobeError
+from posprobe.errors import InvalidCheckpoint, PosprobeError, explained
 
 #: Levels of names, values, and characters of a name that a file of weights has at most.
 DEPTH, MOST, LONGEST = 64, 2_000_000, 1000
@@ -74,7 +74,8 @@ def read_flax(files: Files, file: str) -> Checkpoint:
     """
     data = View.of(files, file)
     malformed = ValueError, IndexError, OverflowError
-    with parsing(f"{file}: not a valid Flax file", "Download it again.", *malformed):
+    what = f"{file}: not a valid Flax file"
+    with explained(InvalidCheckpoint, what, "Download it again.", *malformed):
         walk = _Walk(data, Path(file).stem)
         walk.value("")
         if walk.at != len(data):
@@ -286,7 +287,7 @@ def read_orbax(files: Files, name: str) -> Checkpoint:
                 store = {**stored, "path": path + place}
             spec = {"driver": driver, "kvstore": store, "context": _CONTEXT}
             what = f"{name}: the parameter {parameter} cannot be read"
-            with parsing(what, "Copy the whole folder again."):
+            with explained(InvalidCheckpoint, what, "Copy the whole folder again."):
                 try:
                     yield tensorstore.open(spec, read=True).result()
                 except ValueError as error:  # what was asked for follows what it says
@@ -313,17 +314,14 @@ def _places(tree: dict[str, Any], file: str) -> dict[str, str]:
     InvalidCheckpoint
         If the list is none, or a name in it leads elsewhere.
     """
-    try:
+    what = f"{file}: not a list of Orbax's parameters"
+    advice = "Name the folder of one checkpoint, such as STEP/default."
+    with explained(InvalidCheckpoint, what, advice, KeyError, TypeError, AttributeError):
         places = {
             "/".join(keys): ".".join(keys)
             for entry in tree["tree_metadata"].values()
             if _is_array(entry) and (keys := [str(each["key"]) for each in entry["key_metadata"]])
         }
-    except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidCheckpoint(
-            f"{file}: not a list of Orbax's parameters ({error}). Name the folder of one "
-            "checkpoint, such as STEP/default."
-        ) from error
     for name, place in places.items():
         if "/" in place or "\\" in place or len(place) > LONGEST or not place.isprintable():
             raise InvalidCheckpoint(f"{file}: the parameter {name[:LONGEST]!r} has no name.")
@@ -335,21 +333,12 @@ def _places(tree: dict[str, Any], file: str) -> dict[str, str]:
 
 
 def _values(array: Any, info: TensorInfo) -> memoryview[int]:
-    dtype = np.dtype(FLOATS[info.dtype])
     chunk = array.chunk_layout.read_chunk.shape or info.shape
-    size = dtype.itemsize * max(math.prod(info.shape), math.prod(chunk))
-    if size > MAX_UNPACKED:
-        raise InvalidCheckpoint(
-            f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are unpacked."
-        )
-    pieces = count_chunks(info.shape, chunk)
-    if pieces > MOST_CHUNKS:
-        raise InvalidCheckpoint(
-            f"{info.file}: {info.name} is cut into {pieces} chunks; up to {MOST_CHUNKS} are read."
-        )
-    values = np.ascontiguousarray(array.read().result())
-    values = values.view(np.uint16) if info.dtype == "BF16" else values.astype(dtype)
-    return memoryview(values.reshape(-1).view(np.uint8).data)
+    size = max(math.prod(info.shape), math.prod(chunk))
+    what = f"{info.file}: {info.name}"
+    check_unpacked(what, np.dtype(FLOATS[info.dtype]).itemsize * size)
+    check_chunks(what, info.shape, chunk)
+    return bytes_of(array.read().result(), info.dtype)
 
 
 def _is_array(entry: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from posprobe.checkpoints.base import INDEX, Checkpoint, gathered, joined, listed_models
 from posprobe.checkpoints.files import LocalFiles, refuse_link_out
-from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
+from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explained, first_line
 from posprobe.opening import open_regular
 from posprobe.readers import (
     MAGIC,
@@ -27,8 +27,8 @@ from posprobe.readers import (
 
 #: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
 MAX_JSON = 64 * 1024 * 1024
-#: Where checkpoints are looked for below a folder that is none, and how many are named.
-_LEVELS, MOST_FOLDERS, MOST_FILES, MOST_NAMED = 2, 1000, 1000, 20
+#: Files that are looked at on each level below a folder that is none, and how many are named.
+MOST_FILES, MOST_NAMED = 20_000, 20
 
 
 def choose_weights(files: Iterable[str], where: str) -> str:
@@ -87,27 +87,22 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
     """
     try:
         if path.is_dir():
-            entries = list(path.iterdir())
-            if (path / INDEX).is_file():
+            files = [entry.name for entry in path.iterdir() if entry.is_file()]
+            if INDEX in files:
                 return _open_models(path, part)
-            files = [entry.name for entry in entries if entry.is_file()]
             if not any(map(is_weights, files)):
-                _refuse_shelf(path, entries)
+                _refuse_shelf(path)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
-    except FileNotFoundError as error:
-        raise UnknownReference(
-            f"{error.filename or path}: no such file. Check the path; an index that names missing "
-            "shards needs them all."
-        ) from error
-    except PermissionError as error:
-        raise UnknownReference(
-            f"{error.filename or path}: permission denied. Check that you may read it."
-        ) from error
     except OSError as error:
-        raise InvalidCheckpoint(
-            f"{error.filename or path}: it cannot be read ({error.strerror or error})."
-        ) from error
+        where = error.filename or path
+        if isinstance(error, PermissionError):
+            why = "permission denied. Check that you may read it."
+        elif isinstance(error, FileNotFoundError):
+            why = "no such file. Check the path; an index that names missing shards needs them all."
+        else:
+            raise InvalidCheckpoint(f"{where}: it cannot be read ({first_line(error)}).") from error
+        raise UnknownReference(f"{where}: {why}") from error
 
 
 def _open_models(path: Path, part: str | None) -> Checkpoint:
@@ -133,7 +128,7 @@ def is_weights(name: str) -> bool:
     return name in WEIGHTS or name.endswith((*suffixes_of(READERS), ".index.json"))
 
 
-def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
+def _refuse_shelf(path: Path) -> None:
     """Refuse a folder without weights that has checkpoints below it, and name them.
 
     Raises
@@ -141,20 +136,10 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
     InvalidCheckpoint
         If there are any, one or two levels below.
     """
-    found: list[str] = []
-    waiting = [(entry, 1) for entry in sorted(entries) if entry.is_dir()][:MOST_FOLDERS]
-    for number, (folder, level) in enumerate(waiting):  # it grows
-        if number == MOST_FOLDERS or len(found) > MOST_NAMED:
-            break
-        try:
-            inside = sorted(islice(folder.iterdir(), MOST_FILES))
-        except OSError:
-            continue
-        if any(is_weights(entry.name) and entry.is_file() for entry in inside):
-            found.append(str(folder))
-        elif level < _LEVELS:
-            waiting += [(entry, level + 1) for entry in inside if entry.is_dir()]
-    if found:
+    looked = (islice(path.glob(level), MOST_FILES) for level in ("*/*", "*/*/*"))
+    near, far = ({e.parent for e in each if is_weights(e.name) and e.is_file()} for each in looked)
+    far = {folder for folder in far if folder.parent not in near}
+    if found := [*map(str, sorted(near) + sorted(far))]:
         more = ", and more" if len(found) > MOST_NAMED else ""
         raise InvalidCheckpoint(
             f"{path}: contains several checkpoints. Choose one: "
@@ -307,14 +292,11 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     InvalidCheckpoint
         If the content is anything else.
     """
-    try:
+    what, advice = f"{name}: not valid JSON", "Fix it or download it again."
+    with explained(InvalidCheckpoint, what, advice, ValueError, RecursionError):
         value = json.loads(content)
         if b"\\u" in content:  # half of a character can be neither printed nor written: this raises
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise InvalidCheckpoint(
-            f"{name}: not valid JSON ({error}). Fix it or download it again."
-        ) from error
     if not isinstance(value, dict):
         raise InvalidCheckpoint(
             f"{name}: expected a JSON object, found a {type(value).__name__}. Download it again."

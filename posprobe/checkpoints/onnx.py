@@ -17,18 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import (
+    AGAIN,
     FLOATS,
     MAX_UNPACKED,
     Checkpoint,
     TensorInfo,
     damaged,
-    parsing,
     widen_bfloat16,
 )
 from posprobe.checkpoints.files import Files
-from posprobe.checkpoints.onnx_graph import Graph, find_positions, find_quantised, two_in_a_byte
+from posprobe.checkpoints.onnx_graph import (
+    Graph,
+    Quantised,
+    find_positions,
+    find_quantised,
+    two_in_a_byte,
+)
 from posprobe.checkpoints.protobuf import Damaged, places
-from posprobe.errors import InvalidCheckpoint, InvalidTable
+from posprobe.errors import InvalidCheckpoint, InvalidTable, explained
 from posprobe.progress import importing
 from posprobe.sources import Quantisation
 
@@ -79,7 +85,8 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
 
     data = memoryview(files.read(name, 0, files.size(name)))
     copy = _Copy(data)
-    with parsing(f"{name}: not a valid ONNX model", "Download it again.", Damaged, DecodeError):
+    what, again = f"{name}: not a valid ONNX model", "Download it again."
+    with explained(InvalidCheckpoint, what, again, Damaged, DecodeError):
         model = onnx.ModelProto.FromString(copy.of("model", 0, len(data)))
         if not model.HasField("graph"):  # as an empty file, which is a sound message of no fields
             raise Damaged("it contains no graph")
@@ -89,27 +96,15 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     def content(info: TensorInfo) -> bytes | memoryview[int]:
         if info.file == name and not info.stop:
             return _typed(copy.tensor(graph.tensors[info.name]), info)
-        stop = info.stop or info.start + _size(info)
-        return files.exactly(info.file, info.start, stop)
+        return files.exactly(info.file, info.start, info.stop or info.start + _size(info))
 
     def values(key: str) -> NDArray[Any] | None:
         known = key in found and (found[key].dtype in _NUMPY or found[key].dtype in _HALVES)
         return _array(found[key], content(found[key])) if known else None
 
     quantised = find_quantised(graph, found)
-    stored: dict[str, TensorInfo] = {}  # by the names under which they are shown
-    for key, info in found.items():
-        bare = _QUANTISED.sub("", key)
-        stored[bare if key in quantised and bare not in found else key] = info
-    shown = {}
-    for key, info in stored.items():
-        shown[key] = info
-        if info.name in quantised:
-            how = quantised[info.name]
-            shown[key] = replace(
-                info, name=key, dtype="F32", shape=how.shape_of(info.shape),
-                quantisation=Quantisation(how.name),
-            )  # fmt: skip
+    bare = {key: _QUANTISED.sub("", key) for key in quantised}
+    stored = {key if bare.get(key, key) in found else bare[key]: found[key] for key in found}
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
@@ -135,11 +130,19 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     uses = find_positions(graph, numbers, rows_of)
     return Checkpoint(
         name,
-        shown,
+        {key: _shown(key, info, quantised.get(info.name)) for key, info in stored.items()},
         lambda info: content(stored.get(info.name, info)),  # some rows have a name of their own
         dequantise=dequantise,
         uses={key: uses[info.name] for key, info in stored.items() if info.name in uses},
     )
+
+
+def _shown(name: str, info: TensorInfo, how: Quantised | None) -> TensorInfo:
+    """Describe a tensor as what it stands for, under the name that it is shown by."""
+    if how is None:
+        return info
+    shape, kind = how.shape_of(info.shape), Quantisation(how.name)
+    return replace(info, name=name, dtype="F32", shape=shape, quantisation=kind)
 
 
 @dataclass
@@ -277,15 +280,14 @@ def _typed(tensor: memoryview[int], info: TensorInfo) -> bytes:
     import onnx
     from google.protobuf.message import DecodeError
 
-    try:
+    what = f"{info.where} {info.dtype}, has no numbers that fit it"
+    with explained(InvalidCheckpoint, what, AGAIN, ValueError, TypeError, DecodeError):
         array = onnx.numpy_helper.to_array(onnx.TensorProto.FromString(bytes(tensor)))
         if info.dtype in _HALVES:
             codes = np.append(array.reshape(-1).astype(np.int8).view(np.uint8) & 15, np.uint8(0))
             pairs = codes[: len(codes) // 2 * 2]
             return bytes((pairs[::2] | pairs[1::2] << 4).tobytes())
         return np.ascontiguousarray(array).tobytes()
-    except (ValueError, TypeError, DecodeError) as error:
-        raise damaged(f"{info.where} {info.dtype}, has no numbers that fit it ({error})") from error
 
 
 def _array(info: TensorInfo, data: bytes | memoryview[int]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import MAX_UNPACKED, TensorInfo
+from posprobe.checkpoints.base import NO_TABLE, TensorInfo, check_unpacked
 from posprobe.checkpoints.protobuf import Damaged
 from posprobe.errors import InvalidTable
 
@@ -170,11 +170,7 @@ class Quantised:
                 f"{info.where}: its scale or zero point is computed when the model runs, or of a "
                 "type that is not read. Use the model before it was quantised."
             )
-        if 8 * codes.size > MAX_UNPACKED:
-            raise InvalidTable(
-                f"{info.where}: it unpacks to more than {MAX_UNPACKED} bytes, and is not a table "
-                "of positions."
-            )
+        check_unpacked(f"{info.where},", 8 * codes.size, NO_TABLE)
         if self.packed:
             codes = two_in_a_byte(codes)
             zero = two_in_a_byte(zero)[..., : scale.shape[-1]] if zero.ndim and scale.ndim else zero

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 
 import safetensors
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.checkpoints.base import Checkpoint, TensorInfo, damaged
 from posprobe.checkpoints.files import Files
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, explained
 
 #: How a ZIP archive begins. Its first two bytes are also those of a header of 19,280 bytes.
 ZIP = b"PK\x03\x04"
@@ -37,10 +37,7 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
     """
     size = files.size(file)
     if size < 8:
-        raise InvalidCheckpoint(
-            f"{file}: {size} bytes are not a safetensors file, which starts with an 8-byte length. "
-            "Download it again."
-        )
+        raise damaged(f"{file}: {size} bytes are not a safetensors file")
     begun = bytes(files.read(file, 0, 8))
     length = int.from_bytes(begun, "little")
     if length > min(size - 8, MAX_HEADER):
@@ -50,8 +47,7 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
                 "files do. Rename it to what it is: .bin or .pt, .npz or .keras."
             )
         raise InvalidCheckpoint(
-            f"{file}: the header claims {length} bytes in a file of {size}. It is truncated or no "
-            "safetensors file: download it again."
+            f"{file}: the header claims {length} bytes of {size}: truncated or no safetensors file."
         )
     begin = 8 + length
     tensors = {
@@ -66,15 +62,9 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
     for info in tensors.values():
         end = max(end, info.stop)
         if info.stop > size:
-            raise InvalidCheckpoint(
-                f"{file}: tensor {info.name!r} ends at byte {info.stop} of a file of {size}. "
-                "The file is truncated: download it again."
-            )
+            raise damaged(f"{file}: {info.name!r} ends at byte {info.stop} of a file of {size}")
     if end < size:
-        raise InvalidCheckpoint(
-            f"{file}: its tensors end at byte {end} of a file of {size}. The file is damaged: "
-            "download it again."
-        )
+        raise damaged(f"{file}: its tensors end at byte {end} of a file of {size}")
     return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))
 
 
@@ -136,15 +126,12 @@ def _entries(header: bytes, file: str) -> dict[str, Any]:
         one.
     """
     refusal = _refusal(header)
-    try:
+    what = f"{file}: the safetensors package refuses its header"
+    advice = "The file is damaged, or of a newer version of the format: download it again."
+    with explained(InvalidCheckpoint, what, advice, ValueError):
         if refusal:
             raise ValueError(refusal)
         entries: dict[str, Any] = json.loads(header, object_pairs_hook=_no_duplicates)
-    except ValueError as error:
-        raise InvalidCheckpoint(
-            f"{file}: the safetensors package refuses its header ({str(error)[:200]}). The file is "
-            "damaged, or of a newer version of the format: download it again."
-        ) from error
     return entries
 
 

@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo, parsing
+from posprobe.checkpoints.base import Checkpoint, TensorInfo, damaged
 from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.checkpoints.protobuf import Damaged, Message, varint
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, explained
 
 #: The last bytes of every table, and how long the footer is that they end.
 _MAGIC, _FOOTER = 0xDB4775248B80FB57.to_bytes(8, "little"), 48
@@ -46,13 +46,10 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
     """
     size = files.size(index)
     if not _FOOTER <= size <= MAX_INDEX:
-        raise InvalidCheckpoint(
-            f"{index}: {size} bytes are not the index of a TensorFlow checkpoint. Download it "
-            "again."
-        )
+        raise damaged(f"{index}: {size} bytes are not the index of a TensorFlow checkpoint")
     content = bytes(files.read(index, 0, size))
     what = f"{index}: not a valid index of a TensorFlow checkpoint"
-    with parsing(what, "Download it again.", Damaged, UnicodeDecodeError):
+    with explained(InvalidCheckpoint, what, "Download it again.", Damaged, UnicodeDecodeError):
         entries = dict(_table(content))
         header = Message(entries.pop(b"", b""))
         shards = header.number(1)

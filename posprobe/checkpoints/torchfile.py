@@ -23,8 +23,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from posprobe.checkpoints.base import DTYPES, MAX_UNPACKED, Checkpoint, TensorInfo
-from posprobe.errors import InvalidCheckpoint
+from posprobe.checkpoints.base import (
+    DTYPES,
+    MAX_UNPACKED,
+    Checkpoint,
+    TensorInfo,
+    check_unpacked,
+    damaged,
+)
+from posprobe.errors import InvalidCheckpoint, explained, first_line
 from posprobe.progress import importing
 
 if TYPE_CHECKING:
@@ -69,9 +76,8 @@ def refuse_costly(path: Path) -> None:
             return
         if why:
             raise InvalidCheckpoint(
-                f"{path.name}: its pickle {why}, which no state dict does and which could take all "
-                "time or memory. It was not loaded: use the checkpoint in safetensors, or from "
-                "elsewhere."
+                f"{path.name}: its pickle {why}, which could take all time or memory. It was not "
+                "loaded: use the checkpoint in safetensors, or from elsewhere."
             )
 
 
@@ -192,14 +198,10 @@ def open_torch(path: Path) -> Checkpoint:
 
         tensor = values[info.name]
         _refuse_repetition(tensor, info)
-        try:
+        what = f"{info.where}, has no values that can be read"
+        with explained(InvalidCheckpoint, what, "Save it again.", RuntimeError, TypeError):
             dense = tensor.to_dense().contiguous()
             return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
-        except (RuntimeError, TypeError) as error:
-            raise InvalidCheckpoint(
-                f"{info.where}, has no values that can be read ({_first_line(error)}). Save the "
-                "state dict again."
-            ) from error
 
     return Checkpoint(str(path), tensors, fetch, _settings(content))
 
@@ -215,11 +217,8 @@ def _refuse_repetition(tensor: torch.Tensor, info: TensorInfo) -> None:
 
     size = tensor.numel() * tensor.element_size()
     stored = tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
-    if size > max(stored, MAX_UNPACKED):
-        raise InvalidCheckpoint(
-            f"{info.where}, has {size} bytes made of {stored} stored ones; up to {MAX_UNPACKED} "
-            "are unpacked. Save it again, dense."
-        )
+    if size > stored:
+        check_unpacked(f"{info.where},", size, "Save it again, dense.")
 
 
 def _is_mapped(path: Path) -> bool:
@@ -239,18 +238,14 @@ def _is_mapped(path: Path) -> bool:
             archive.open(member).close()  # what stands before each says the same as the directory
     twice = next((n for n, k in Counter(m.filename for m in members).items() if k > 1), None)
     if twice is not None:
-        raise InvalidCheckpoint(
-            f"{path.name}: the archive holds {twice[:80]!r} twice. It is damaged, or made to be "
-            "read in two ways: download it again."
-        )
+        raise damaged(f"{path.name}: the archive holds {twice[:80]!r} twice")
     if all(member.compress_type == zipfile.ZIP_STORED for member in members):
         return True
-    size = sum(member.file_size for member in members)
-    if size > MAX_UNPACKED:
-        raise InvalidCheckpoint(
-            f"{path.name}: the archive is compressed and unpacks to {size} bytes; up to "
-            f"{MAX_UNPACKED} are unpacked. Save it again with torch.save, which does not compress."
-        )
+    check_unpacked(
+        f"{path.name}: the archive is compressed and",
+        sum(member.file_size for member in members),
+        "Save it again with torch.save, which does not compress.",
+    )
     return False
 
 
@@ -276,32 +271,24 @@ def _check_records(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
         size = min(lost)
         place = next(place for place, nbytes in sizes.items() if nbytes == size)
         name = next(name for name, tensor in tensors.items() if tensor is storages[place])
-        raise InvalidCheckpoint(
-            f"{path.name}: tensor {name!r} needs {size} bytes, and no member of the archive has so "
-            "many. The file is damaged: download it again."
-        )
+        raise damaged(f"{path.name}: tensor {name!r} needs {size} bytes, which no member has")
 
 
 def _load(path: Path) -> object:
     import torch
 
-    try:
+    advice = "The file is damaged or of another format: download it again."
+    with explained(InvalidCheckpoint, f"{path.name}: PyTorch cannot read it", advice):
         mapped = _is_mapped(path)
         refuse_costly(path)
         # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             # PyTorch says that checking sparse tensors, which it does unasked, may take a while.
             warnings.simplefilter("ignore", UserWarning)
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except InvalidCheckpoint:
-        raise
-    except pickle.UnpicklingError as error:
-        raise unsafe_pickle(path.name, error) from error
-    except Exception as error:
-        raise InvalidCheckpoint(
-            f"{path.name}: PyTorch cannot read it ({type(error).__name__}: {_first_line(error)}). "
-            "The file is damaged or of another format: download it again."
-        ) from error
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            except pickle.UnpicklingError as error:
+                raise unsafe_pickle(path.name, error) from error
 
 
 @contextmanager
@@ -334,14 +321,9 @@ def unsafe_pickle(where: str, error: Exception) -> InvalidCheckpoint:
     """Say that a pickle holds more than tensors."""
     return InvalidCheckpoint(
         f"{where}: not a plain state dict. Loading it fully could run code hidden in it, so it "
-        f"was not loaded ({_first_line(error)}). Save the state dict alone with "
+        f"was not loaded ({first_line(error).split('. ')[0][:160]}). Save the state dict alone: "
         "torch.save(model.state_dict(), FILE), or convert it to safetensors."
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or ["no reason given"]
-    return lines[0].split(". ")[0][:160]
 
 
 def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:

@@ -298,8 +298,7 @@ def read_range(
             end, size, wrong = _announced(status, told, start + len(got), stop)
             if wrong:
                 raise Unreachable(
-                    f"{where}: {wrong}. Fetch the file with `hf download {repo_id} {file}`; it is "
-                    "then read from there."
+                    f"{where}: {wrong}. Fetch it with `hf download {repo_id} {file}`."
                 )
             known = _joined(known, [*response.history, response], size, commit, where)
             began = time.monotonic(), len(got)
@@ -339,8 +338,7 @@ def _joined(
     sizes = {*others, known.size, size} - {None}
     if len(tags) > 1 or len(sizes) > 1:
         raise Replaced(
-            f"{where}: the file was replaced since its beginning was read: its ETag or length is "
-            "another one. Nothing of it was used; run the same again."
+            f"{where}: the file was replaced since its beginning was read. Run it again."
         )
     return Version(next(iter(tags), ""), next(iter(sizes), None))
 

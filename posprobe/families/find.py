@@ -18,7 +18,6 @@ from posprobe.families.registry import Family, TableRule, added_families, regist
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
-    RotarySpec,
     linear_spec,
     rotary_specs,
     says_alibi,
@@ -27,6 +26,7 @@ from posprobe.families.rotary import (
 )
 from posprobe.families.rows import Rows, count_rows, like_reserved, resolve_rows, stored_layout
 from posprobe.layouts import Sequence
+from posprobe.schemes import RotarySpec
 
 #: Names that are looked at, in characters: no library writes longer ones, and looking for words in
 #: them takes time that grows faster than they do.
@@ -224,7 +224,7 @@ def _table(
         f"the configuration says position_embedding_type = {scheme}, and there is no "
         "distance_embedding: transformers 5 ignores the setting and adds this table"
     )
-    return replace(found, rows=replace(found.rows, notes=(note, *found.rows.notes)))
+    return replace(found, rows=found.rows.noted(note))
 
 
 def _read_as(
@@ -270,11 +270,9 @@ def _used(checkpoint: Checkpoint, name: str, use: str, parts: tuple[Part, ...]) 
     else:
         return None
     words = re.split(r"[._/]", place)
-    note = f"the name {name} says nothing: it is read as positions because {use}"
-    rows_noted = found.rows and replace(found.rows, notes=(note, *found.rows.notes))
-    return replace(
-        found, name=next((part for part in _PARTS if part in words), ""), rows=rows_noted
-    )
+    note = f"the name {info.name} says nothing: it is read as positions because {use}"
+    name = next((part for part in _PARTS if part in words), "")
+    return replace(found, name=name, rows=found.rows and found.rows.noted(note))
 
 
 def _by_rules(

@@ -210,12 +210,6 @@ def _plain(number: Any) -> Any:
 
 def _projector(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the settings of llama.cpp's encoders of images (``mmproj``)."""
-    keys = {
-        "image_size": "clip.vision.image_size",
-        "patch_size": "clip.vision.patch_size",
-        "num_hidden_layers": "clip.vision.block_count",
-        "hidden_size": "clip.vision.embedding_length",
-        "num_attention_heads": "clip.vision.attention.head_count",
-    }
+    keys = {key: f"clip.vision.{name}" for key, name in _KEYS["projector"].items()}
     stated = {key: settings[name] for key, name in keys.items() if settings.get(name) is not None}
     return {"model_type": "mmproj_vision", **stated} if stated else {}

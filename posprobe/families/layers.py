@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.parts import part_for, parts_of
+from posprobe.families.parts import layer_norm, part_for, parts_of
 from posprobe.families.projections import Stored, read_pair
 from posprobe.families.read import load, open_reference
 from posprobe.families.tokens import sample_tokens
@@ -58,16 +58,13 @@ class Rule:
         return "{}" not in self.query
 
 
+_DATA = read_data("families/layer_rules.toml")
+
+
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Read ``layer_rules.toml``, once."""
-    return tuple(Rule(**entry) for entry in read_data("families/layer_rules.toml")["rules"])
-
-
-_KNOWN = (
-    "Known are BERT, RoBERTa, ELECTRA, ALBERT, DistilBERT, GPT-2, OPT, BART, mBART, Whisper, ViT, "
-    "DeiT, DINOv2 and timm's ViT."
-)
+    """Return the rules of ``layer_rules.toml``."""
+    return tuple(Rule(**entry) for entry in _DATA["rules"])
 
 
 def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) -> Rule:
@@ -101,7 +98,8 @@ def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) 
             f"several architectures have these names beside {position}, and no model_type in "
             "config.json says which this is"
         )
-    raise UsageError(f"{checkpoint.location}: {why}. {_KNOWN}")
+    kinds = ", ".join(sorted({kind for rule in rules() for kind in rule.model_types}))
+    raise UsageError(f"{checkpoint.location}: {why}. Known are {kinds} and timm's ViT.")
 
 
 def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
@@ -156,6 +154,16 @@ def epsilon(checkpoint: Checkpoint, rule: Rule, module: str, config: Mapping[str
 Content: TypeAlias = Literal["mean", "none"]
 
 
+class Reading(TypedDict, total=False):
+    """How a table is read, as `posprobe.load` takes it, and what stands beside its rows."""
+
+    content: Content
+    rows: slice | None
+    grid: tuple[int, int] | None
+    revision: str | None
+    offline: bool
+
+
 @dataclass(frozen=True, eq=False)
 class TableInModel:
     """A table beside the weights that its rows meet; what all layers share has been read.
@@ -195,16 +203,7 @@ class TableInModel:
     notes: tuple[str, ...]
 
 
-def effective_table(
-    reference: str,
-    layer: int = 0,
-    *,
-    content: Content = "mean",
-    rows: slice | None = None,
-    grid: tuple[int, int] | None = None,
-    revision: str | None = None,
-    offline: bool = False,
-) -> PositionTable:
+def effective_table(reference: str, layer: int = 0, **reading: Unpack[Reading]) -> PositionTable:
     """Load a table as a layer's attention sees it, without building the model.
 
     These are the rows that meet ``W_Q`` and ``W_K`` where the content is the same at every
@@ -225,10 +224,9 @@ def effective_table(
         As for `load`.
     layer
         Counted from 0.
-    content
-        What stands at every position.
-    rows, grid, revision, offline
-        As for `load`.
+    reading
+        ``content``, what stands at every position (``"mean"`` unless stated); and ``rows``,
+        ``grid``, ``revision`` and ``offline`` as for `load`.
 
     Returns
     -------
@@ -256,20 +254,11 @@ def effective_table(
     >>> len(seen) == len(stored), seen.dim
     (True, 48)
     """
-    model = open_model(
-        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
-    )
-    return table_at(model, layer)
+    return table_at(open_model(reference, **reading), layer)
 
 
 def open_model(
-    reference: str,
-    *,
-    content: Content,
-    rows: slice | None,
-    grid: tuple[int, int] | None,
-    revision: str | None,
-    offline: bool,
+    reference: str, *, content: Content = "mean", offline: bool = False, **given: Any
 ) -> TableInModel:
     """Read a table, the content beside it and what stands before the first layer.
 
@@ -277,7 +266,7 @@ def open_model(
     """
     if content not in ("mean", "none"):
         raise UsageError(f"content={content!r}: it is 'mean' or 'none'.")
-    table = load(reference, rows=rows, grid=grid, revision=revision, offline=offline)
+    table = load(reference, offline=offline, **given)
     position = table.source.tensor
     if position is None:
         raise UsageError(
@@ -362,23 +351,17 @@ def _content(
 def _normalised(
     checkpoint: Checkpoint, rows: NDArray[np.float64], name: str, eps: float
 ) -> NDArray[np.float64]:
-    """Normalise each row to mean 0 and variance 1, then scale and shift (Ba et al. 2016)."""
+    """Apply a LayerNorm of a model."""
     where = f"{checkpoint.location}: LayerNorm {name}"
     weight, bias = (norm_part(checkpoint, name, part) for part in ("weight", "bias"))
     if weight is None:
         raise InvalidCheckpoint(f"{where} is missing.")
     if bias is None:
-        raise UsageError(
-            f"{where} has no bias: it may divide by the root mean square alone (RMSNorm), which is "
-            "not followed."
-        )
+        raise UsageError(f"{where} has no bias: it may be an RMSNorm, which is not followed.")
     gain, shift = checkpoint.read(weight).values, checkpoint.read(bias).values
     if not gain.shape == shift.shape == rows.shape[1:]:
         raise InvalidCheckpoint(f"{where} is not {rows.shape[1]} wide.")
-    values = rows - rows.mean(axis=1, keepdims=True)
-    values /= np.sqrt((values**2).mean(axis=1, keepdims=True) + eps)
-    shifted: NDArray[np.float64] = values * gain + shift
-    return shifted
+    return layer_norm(rows, gain, shift, eps)
 
 
 def _projected(checkpoint: Checkpoint, rows: NDArray[np.float64], name: str) -> NDArray[np.float64]:
@@ -417,19 +400,6 @@ def read_vector(checkpoint: Checkpoint, name: str) -> NDArray[np.floating[Any]] 
     return checkpoint.read(name).values if name in checkpoint.tensors else None
 
 
-#: Numbers of heads of timm's models by their size, which their configuration does not state.
-_TIMM_HEADS: Mapping[str, tuple[int, int]] = {
-    "_tiny_": (192, 3), "_small_": (384, 6), "_base_": (768, 12), "_large_": (1024, 16),
-}  # fmt: skip
-#: What stands beside queries and keys and leaves their product as it is; GPT-2 once stored its mask
-#: as ``bias``, and CLIP's kin in timm normalise what comes out (``norm``).
-_BESIDE = {
-    "query", "key", "value", "dense", "LayerNorm", "output", "q_lin", "k_lin", "v_lin", "out_lin",
-    "c_attn", "c_proj", "bias", "masked_bias", "q_proj", "k_proj", "v_proj", "o_proj", "out_proj",
-    "qkv", "proj", "norm",
-}  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False)
 class LayerHeads:
     """Positions as they enter one layer's attention, and its query and key weights.
@@ -466,15 +436,7 @@ class LayerHeads:
 
 
 def load_heads(
-    reference: str,
-    layer: int = 0,
-    *,
-    content: Content = "mean",
-    heads: int | None = None,
-    rows: slice | None = None,
-    grid: tuple[int, int] | None = None,
-    revision: str | None = None,
-    offline: bool = False,
+    reference: str, layer: int = 0, *, heads: int | None = None, **reading: Unpack[Reading]
 ) -> LayerHeads:
     """Read what a layer's heads compute from positions, without building the model.
 
@@ -484,7 +446,7 @@ def load_heads(
 
     Parameters
     ----------
-    reference, layer, content, rows, grid, revision, offline
+    reference, layer, reading
         As for `effective_table`.
     heads
         Number of heads, where the configuration does not state it.
@@ -513,10 +475,7 @@ def load_heads(
     >>> logits.curves.shape
     (4, 15, 15)
     """
-    model = open_model(
-        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
-    )
-    return read_heads(model, layer, heads)
+    return read_heads(open_model(reference, **reading), layer, heads)
 
 
 def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> LayerHeads:
@@ -535,8 +494,8 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     w_q, w_k, b_q, b_k = _projections(model, layer)
     if len(w_q) != table.dim:
         raise InvalidCheckpoint(
-            f"{where}: its weights take rows of width {len(w_q)} and the table has {table.dim}: a "
-            "projection lies between them, which is not supported."
+            f"{where}: its weights take rows of width {len(w_q)}, not {table.dim}: a projection "
+            "lies between them, which is not supported."
         )
     number = _count_heads(model) if heads is None else heads
     if number < 1:
@@ -561,7 +520,10 @@ def _refuse_more(model: TableInModel, layer: int) -> None:
     """Refuse layers that do more to queries and keys than a product and a bias."""
     inside = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
     for name in model.checkpoint.tensors:
-        if name.startswith(inside) and name.removeprefix(inside).partition(".")[0] not in _BESIDE:
+        if (
+            name.startswith(inside)
+            and name.removeprefix(inside).partition(".")[0] not in _DATA["beside"]
+        ):
             raise UsageError(
                 f"{model.checkpoint.location}: {name} stands between positions and their logits, "
                 "which is not supported."
@@ -607,9 +569,9 @@ def _count_heads(model: TableInModel) -> int:
             if (heads := settings.whole(place, key, most=model.table.dim)) is not None:
                 return heads
     name = str(config.get("architecture", ""))
-    for size, (width, heads) in _TIMM_HEADS.items():
+    for size, (width, heads) in _DATA["timm_heads"].items():
         if size in name and width == model.table.dim:
-            return heads
+            return int(heads)
     raise UsageError(
         f"{model.checkpoint.location}: its configuration does not say how many heads it has. "
         "State it: heads=N."

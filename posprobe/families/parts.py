@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.data import read_data
+from posprobe.settings import number, whole
+
 #: What modules and configurations of one part of a model are called.
-_ROLES: Mapping[str, tuple[str, ...]] = {
-    "vision": ("vision", "visual", "image", "video", "vit", "img", "pixel", "patch"),
-    "audio": ("audio", "speech", "acoustic", "acoustics"),
-    "text": ("text", "language", "llm", "lm", "roberta", "bert"),
-    "qformer": ("qformer",),
-    "encoder": ("encoder",),
-    "decoder": ("decoder",),
-}
+_ROLES: Mapping[str, tuple[str, ...]] = read_data("families/configurations.toml")["roles"]
 _DEPTH = 4
 #: More parts than any model has.
 _MOST = 64
@@ -50,6 +49,17 @@ class Part:
         """Whether its positions are patches, as far as names tell."""
         words = set(_words(self.path)) | set(_words(self.model_type or ""))
         return bool(words & set(_ROLES["vision"]))
+
+    def whole(self, *keys: str, most: int, least: int = 1) -> int | None:
+        """Read the first whole number that is stated of some, as `posprobe.settings.whole`."""
+        path = self.path
+        read = (whole(self.config, key, most=most, least=least, path=path) for key in keys)
+        return next((value for value in read if value is not None), None)
+
+    def number(self, *keys: str) -> float | None:
+        """Read the first number that is stated of some, as `posprobe.settings.number`."""
+        read = (number(self.config, key, path=self.path) for key in keys)
+        return next((value for value in read if value is not None), None)
 
     @property
     def name(self) -> str:
@@ -100,6 +110,18 @@ def _agreement(modules: list[str], part: Part) -> float:
 
 def _words(name: str) -> list[str]:
     return [word for word in re.split(r"[._/\d]+", name.lower()) if word]
+
+
+def layer_norm(
+    rows: NDArray[np.float64],
+    gain: NDArray[np.floating[Any]],
+    shift: NDArray[np.floating[Any]],
+    eps: float,
+) -> NDArray[np.float64]:
+    """Bring each row to mean 0 and variance 1, then scale and shift (Ba et al. 2016)."""
+    values = rows - rows.mean(axis=1, keepdims=True)
+    values /= np.sqrt((values**2).mean(axis=1, keepdims=True) + eps)
+    return np.asarray(values * gain + shift)
 
 
 #: What other libraries call the one parameter of an embedding.

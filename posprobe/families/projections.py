@@ -16,18 +16,15 @@ from numpy.typing import NDArray
 
 from posprobe.checkpoints import Checkpoint
 from posprobe.checkpoints.base import FLOATS
+from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.find import Encoding, called, find_encodings
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.read import open_reference
-from posprobe.families.rotary import (
-    RotarySpec,
-    head_count,
-    logit_scale,
-    rotary_specs,
-    rotating_layers,
-)
+from posprobe.families.rotary import head_count, logit_scale, rotary_specs, rotating_layers
 from posprobe.reference import named_in_errors, parse_reference
+from posprobe.schemes import RotarySpec
+from posprobe.settings import contradicted
 
 #: How one weight holds both: queries, keys and values one after the other, as rows or as columns,
 #: or group by group: the queries that share a key, that key and its value. Empty where it does not.
@@ -39,30 +36,7 @@ _NAME = re.compile(
     r"|self_attention)\.)?)(?P<name>self\.query|q_proj|wq|attn_q|to_q|qkv_proj|Wqkv|c_attn|qkv"
     r"|attn_qkv|query_key_value|wqkv)\.weight"
 )
-_KEYS = {
-    "self.query": "self.key", "q_proj": "k_proj", "wq": "wk", "attn_q": "attn_k", "to_q": "to_k",
-}  # fmt: skip
-_GROUPED = {"query_key_value", "wqkv"}
-#: Architectures that call so what holds queries, keys and values one after the other.
-_NOT_GROUPED = {"chatglm", "glm"}
-#: Architectures that split a tensor of queries, keys and values in another way.
-_OTHERWISE = {"codegen", "gpt_bigcode"}
-#: What normalises the input of attention, from the layer on.
-_NORMS = (
-    "input_layernorm", "attention_norm", "attn_norm", "ln_1", "attention.LayerNorm",
-    "self_attn_layer_norm", "norm1",
-)  # fmt: skip
-#: Architectures whose norms multiply by the stored gain and 1.
-_ONE_MORE = {
-    "gemma", "gemma2", "gemma3", "gemma3_text", "recurrent_gemma", "vaultgemma", "nemotron",
-    "qwen3_next",
-}  # fmt: skip
-#: What normalises queries before they meet keys, after the module.
-_QUERY_NORMS = (
-    "q_norm", "query_norm", "q_layernorm", "query_layernorm", "attn_q_norm", "ln_q",
-    "attention_layernorm_q",
-)  # fmt: skip
-_NORMED = ("use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm")
+_NAMES = read_data("families/configurations.toml")["projections"]
 
 
 @dataclass(frozen=True)
@@ -219,12 +193,14 @@ class RotaryWeights:
     def _gain(self, stored: Stored) -> NDArray[np.floating[Any]] | None:
         if self.config.get("prenorm") is False:
             return None
-        names = (f"{stored.before}{norm}.weight" for norm in _NORMS)
+        names = (f"{stored.before}{norm}.weight" for norm in _NAMES["norms"])
         name = next((name for name in names if name in self.checkpoint.tensors), None)
         if name is None:
             return None
         gain = self.checkpoint.read(name).values
-        more = self.config.get("model_type") in _ONE_MORE and self.checkpoint.format != "GGUF"
+        more = (
+            self.config.get("model_type") in _NAMES["one_more"] and self.checkpoint.format != "GGUF"
+        )
         return gain + 1 if more else gain
 
 
@@ -232,16 +208,17 @@ def stored_projections(checkpoint: Checkpoint) -> dict[int, list[Stored]]:
     """Return by layer where queries and keys are made, from names alone."""
     found: dict[int, list[Stored]] = {}
     types = {part.model_type for part in parts_of(checkpoint.config)}
+    keys = _NAMES["keys"]
     for name in checkpoint.tensors:
         seen = _NAME.fullmatch(name)
-        if not seen or (seen["name"] not in _KEYS and types & _OTHERWISE):
+        if not seen or (seen["name"] not in keys and types.intersection(_NAMES["otherwise"])):
             continue
         before, module, last = f"{seen['before']}{seen['layer']}.", seen["module"], seen["name"]
         query, fused = f"{before}{module}{last}", ""
-        key = f"{before}{module}{_KEYS[last]}" if last in _KEYS else query
-        if last not in _KEYS:
-            grouped = last in _GROUPED
-            fused = "groups" if grouped and not types & _NOT_GROUPED else "rows"
+        key = f"{before}{module}{keys[last]}" if last in keys else query
+        if last not in keys:
+            grouped = last in _NAMES["grouped"] and not types.intersection(_NAMES["not_grouped"])
+            fused = "groups" if grouped else "rows"
         if f"{key}.weight" in checkpoint.tensors:
             stored = Stored(query, key, fused, int(seen["layer"]), before, module)  # type: ignore[arg-type]
             found.setdefault(stored.layer, []).append(stored)
@@ -276,7 +253,7 @@ def rotary_weights(
         head_dim=spec.head_dim,
         config=part.config,
         scale=(logit_scale(part, spec.head_dim) or 1.0) / math.sqrt(spec.head_dim),
-        normed=any(map(part.config.get, _NORMED)) or _normed(checkpoint, stored),
+        normed=any(map(part.config.get, _NAMES["normed"])) or _normed(checkpoint, stored),
         declared=any(part.model_type for part in parts),
     )
 
@@ -292,7 +269,7 @@ def _normed(checkpoint: Checkpoint, layers: Mapping[int, Stored]) -> bool:
     return any(
         f"{each.before}{each.module}{name}.weight" in checkpoint.tensors
         for each in layers.values()
-        for name in _QUERY_NORMS
+        for name in _NAMES["query_norms"]
     )
 
 
@@ -337,10 +314,7 @@ def head_counts(
     infos = [checkpoint.tensors[f"{name}.weight"] for name in (stored.query, stored.key)]
     for info in infos:
         if len(info.shape) != 2 or info.shape[0] % head_dim:
-            raise InvalidCheckpoint(
-                f"{info.where}, does not divide into heads {head_dim} wide. One of them belongs to "
-                "another checkpoint: fix config.json."
-            )
+            raise contradicted(info.where, f"that heads are {head_dim} wide")
     rows = [info.shape[0] // head_dim for info in infos]
     if not stored.fused:
         return rows[0], rows[1]

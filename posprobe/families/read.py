@@ -25,7 +25,7 @@ from posprobe.families.formats import translated
 from posprobe.families.parts import parts_of
 from posprobe.families.registry import TableRule
 from posprobe.families.relative import read_relative
-from posprobe.families.rotary import LinearSpec, RotarySpec
+from posprobe.families.rotary import LinearSpec
 from posprobe.families.rows import (
     Rows,
     is_long,
@@ -38,7 +38,8 @@ from posprobe.families.rows import (
 from posprobe.layouts import Grid, Sequence, cut, describe_layout, grid_of, split_note
 from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.samples import sample_path
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
+from posprobe.settings import contradicted
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -77,9 +78,7 @@ def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, referenc
         match spec:
             case RotarySpec():
                 _check_heads(checkpoint, spec)
-                numbers = asdict(spec)
-                del numbers["layers"]
-                return Rotary(name=name, source=source, family=encoding.family, **numbers)
+                return Rotary(name=name, source=source, family=encoding.family, **vars(spec))
             case LinearSpec():
                 slopes = encodings.alibi_slopes(spec.heads, bias_max=spec.most) * spec.scale
                 return LinearBias(
@@ -107,11 +106,8 @@ def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
         if name.endswith(".q_proj.weight"):
             info = checkpoint.tensors[name]
             if info.shape and info.shape[0] % spec.head_dim:
-                raise InvalidCheckpoint(
-                    f"{info.file}: tensor {name}, shape {list(info.shape)}: the configuration says "
-                    f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}. "
-                    "One of them belongs to another checkpoint: fix config.json."
-                )
+                said = f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}"
+                raise contradicted(info.where, said)
             return
 
 
@@ -284,8 +280,7 @@ def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
             )
     if not found and everything:
         raise NoPositionTable(
-            f"{parsed.text}: it has a position table and no other encoding. Read the table with "
-            "posprobe.load."
+            f"{parsed.text}: it has a position table alone. Read it with posprobe.load."
         )
     if not found:
         raise NoPositionTable(what_instead(checkpoint, everything))
@@ -565,8 +560,8 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Enc
         )
     if len(info.shape) < 2:
         raise InvalidTable(
-            f"{info.file}: tensor {tensor}, shape {list(info.shape)}: a position table has two "
-            "dimensions, positions and width. `posprobe inspect` lists the candidates."
+            f"{info.where}: a position table has two dimensions, positions and width. `posprobe "
+            "inspect` lists the candidates."
         )
     rule = TableRule(())
     rows = replace(
@@ -619,8 +614,7 @@ def model_source(reference: Reference) -> str:
             for entry in path.iterdir():
                 if entry.exists() and not entry.is_dir() and not entry.is_file():
                     raise InvalidCheckpoint(
-                        f"{entry}: not a regular file but a pipe or a device, which libraries "
-                        "would wait for. Put the file itself there."
+                        f"{entry}: not a regular file but a pipe or device. Put the file there."
                     )
             config.open("rb").close()
         except PermissionError as error:

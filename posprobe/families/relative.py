@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import settings
+from posprobe.arrays import quotient
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
-from posprobe.families.parts import Part, dotted, part_for, parts_of
+from posprobe.families.parts import Part, dotted, layer_norm, part_for, parts_of
 from posprobe.families.rows import source_of
 from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import RelativeBias
@@ -142,9 +143,8 @@ def read_relative(
     """
     if found.rule.kind == "projected":
         raise NoPositionTable(
-            f"{checkpoint.location}: {found.prefix} projects queries or a sinusoid of the distance "
-            "(as Transformer-XL does): the checkpoint stores no numbers per distance. "
-            "`posprobe analyze sinusoidal:NxD` shows the sinusoid."
+            f"{checkpoint.location}: {found.prefix} projects a sinusoid of the distance (as in "
+            "Transformer-XL) and stores no numbers per distance. See sinusoidal:NxD."
         )
     main = found.tensors[0]
     part = part_for(main.name, parts_of(checkpoint.config))
@@ -172,15 +172,12 @@ def _normalised(
             f"(norm_rel_ebd), and {names[0]} is not there. Fix config.json."
         )
     weight, bias = (checkpoint.read(name).values.astype(np.float64) for name in names)
-    epsilon = settings.number(part.config, "layer_norm_eps", path=part.path) or 1e-7
-    centered = vectors - vectors.mean(axis=1, keepdims=True)
-    scale = np.sqrt((centered**2).mean(axis=1, keepdims=True) + epsilon)
-    return np.asarray(centered / scale * weight + bias)
+    return layer_norm(vectors, weight, bias, part.number("layer_norm_eps") or 1e-7)
 
 
 def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray]) -> RelativeBias:
     flip = found.rule.backwards
-    where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}"
+    where = found.tensors[0].where
     match found.rule.kind:
         case "buckets" | "prompt buckets":
             return _buckets(make, found, part, arrays[0])
@@ -199,6 +196,11 @@ def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray])
     return _distances(make, arrays[0], part, where, flip=flip)
 
 
+def _expect(what: str, where: str, *, fits: bool) -> None:
+    if not fits:
+        raise InvalidCheckpoint(f"{where}: {what} is expected.")
+
+
 def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> RelativeBias:
     rule, config, stated = found.rule, part.config, part.config
     keys, sizes, side, parts = rule.size_keys, rule.sizes, rule.side, rule.parts
@@ -207,9 +209,8 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
         side = {"horizontal": "width", "vertical": "height"}.get(str(listed["type"]), "")
         parts = _whole(listed, "scaling_factor", 100)
         stated, keys, sizes = listed, (keys[0], "max_distance"), (32, 100 if side else 128)
-    where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}, shape {list(table.shape)}"
-    if table.ndim != 2:
-        raise InvalidCheckpoint(f"{where}: [buckets, heads] is expected.")
+    where = found.tensors[0].where
+    _expect("[buckets, heads]", where, fits=table.ndim == 2)
     if rule.heads_first:
         table = table.T
     buckets = _whole(stated, keys[0], sizes[0] or len(table))
@@ -217,16 +218,10 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     if rule.kind == "prompt buckets":
         table = table[:buckets]  # half of the rows are for text, the others for other prompts
     if len(table) != buckets:
-        raise InvalidCheckpoint(
-            f"{where}: the configuration says {keys[0]} = {buckets}. One of them "
-            "belongs to another checkpoint: fix config.json."
-        )
+        raise settings.contradicted(where, f"{keys[0]} = {buckets}")
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
-        raise InvalidCheckpoint(
-            f"{where}: the configuration says {heads} heads. One of them "
-            "belongs to another checkpoint: fix config.json."
-        )
+        raise settings.contradicted(where, f"{heads} heads")
     words = re.split(r"[._]", found.tensors[0].name)
     causal = bool({"decoder", "dec"} & set(words)) or bool(config.get("is_decoder"))
     offsets = np.arange(-reach, reach + 1)
@@ -275,12 +270,11 @@ def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
 def _window(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBias:
     if table.ndim == 3:
         table = table.reshape(len(table), -1).T  # MaxViT keeps heads first, displacements on a grid
-    if table.ndim != 2:
-        raise InvalidCheckpoint(f"{where}: [displacements, heads] is expected.")
+    _expect("[displacements, heads]", where, fits=table.ndim == 2)
     grid, extra = _window_size(len(table), part)
     if grid is None or max(grid.height, grid.width) > _WIDEST:
         raise InvalidCheckpoint(
-            f"{where}, shape {list(table.shape)}: {len(table)} rows are not the (2h - 1)(2w - 1) "
+            f"{where}: {len(table)} rows are not the (2h - 1)(2w - 1) "
             "displacements of a window, with or without three for the CLS token. State window_size "
             "in config.json."
         )
@@ -318,12 +312,9 @@ def _stated_windows(part: Part) -> Iterator[Grid]:
 
 def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) -> RelativeBias:
     first, bias, second = arrays
-    fit = second.ndim == 2 and first.shape == (second.shape[1], 2) and bias.shape == first.shape[:1]
-    if not fit:
-        raise InvalidCheckpoint(
-            f"{where}, shape {list(first.shape)}: a network from two coordinates to the heads is "
-            f"expected; its second layer has shape {list(second.shape)}."
-        )
+    fits = second.ndim == 2 and first.shape == (second.shape[1], 2)
+    what = f"a network from two coordinates to heads, its second layer not {list(second.shape)},"
+    _expect(what, where, fits=fits and bias.shape == first.shape[:1])
     if "meta_mlp" in where or "rel_pos.mlp" in where:
         raise NoPositionTable(
             f"{where}: the bias is a network of the displacement in timm's own variants, whose "
@@ -367,11 +358,8 @@ def _log_window_size(part: Part, where: str) -> tuple[int, tuple[int, int] | Non
 
 def _mirrored(make: Make, table: FloatArray, where: str) -> RelativeBias:
     side = math.isqrt(table.shape[-1]) if table.ndim == 2 else 0
-    if table.ndim != 2 or side * side != table.shape[1]:
-        raise InvalidCheckpoint(
-            f"{where}, shape {list(table.shape)}: [heads, h * h] biases by distance along rows and "
-            "columns of a square window are expected."
-        )
+    what = "[heads, h * h], biases by distance along rows and columns of a square window,"
+    _expect(what, where, fits=table.ndim == 2 and side * side == table.shape[1])
     quarter = table.reshape(len(table), side, side)
     half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
     whole = np.concatenate([half[:, :, :0:-1], half], axis=2)
@@ -380,12 +368,9 @@ def _mirrored(make: Make, table: FloatArray, where: str) -> RelativeBias:
 
 
 def _two_axes(make: Make, arrays: list[FloatArray], where: str, *, flip: bool) -> RelativeBias:
-    if any(a.ndim != 2 or len(a) % 2 == 0 for a in arrays) or len({a.shape[1] for a in arrays}) > 1:
-        shapes = " and ".join(str(list(a.shape)) for a in arrays)
-        raise InvalidCheckpoint(
-            f"{where}: [2h - 1, width of a head] and [2w - 1, width of a head] are expected, not "
-            f"{shapes}."
-        )
+    fits = all(a.ndim == 2 and len(a) % 2 for a in arrays)
+    what = "[2h - 1, width of a head] with [2w - 1, width of a head]"
+    _expect(what, where, fits=fits and len({a.shape[1] for a in arrays}) == 1)
     down, right = (_cosines(table[::-1] if flip else table) for table in arrays)
     values = (down[:, None] + right[None, :]) / 2
     grid = Grid((len(down) + 1) // 2, (len(right) + 1) // 2)
@@ -395,10 +380,8 @@ def _two_axes(make: Make, arrays: list[FloatArray], where: str, *, flip: bool) -
 
 def _displacements(make: Make, table: FloatArray, where: str) -> RelativeBias:
     height, width = (side // 2 + 1 for side in table.shape[:2])
-    if table.ndim != 3 or table.shape[:2] != (2 * height - 1, 2 * width - 1):
-        raise InvalidCheckpoint(
-            f"{where}, shape {list(table.shape)}: [2h - 1, 2w - 1, width of a head] is expected."
-        )
+    fits = table.ndim == 3 and table.shape[:2] == (2 * height - 1, 2 * width - 1)
+    _expect("[2h - 1, 2w - 1, width of a head]", where, fits=fits)
     cosines = _cosines(table.reshape(-1, table.shape[2])).reshape(table.shape[:2])
     return make(
         values=cosines[None],
@@ -412,10 +395,7 @@ def _cosines(vectors: FloatArray) -> FloatArray:
     """Cosine of each distance's vector with that of distance 0, which stands in the middle."""
     middle = vectors[len(vectors) // 2]
     length = np.linalg.norm(vectors, axis=1) * np.linalg.norm(middle)
-    product = vectors @ middle
-    cosines: FloatArray = np.zeros_like(product)
-    np.divide(product, length, out=cosines, where=length > 0)
-    return cosines
+    return quotient(vectors @ middle, length, otherwise=0.0)
 
 
 def _distances(
@@ -454,20 +434,14 @@ def _distances(
 def _log_buckets(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBias:
     config = part.config
     span = len(table) // 2
-    if table.ndim != 2 or len(table) % 2:
-        raise InvalidCheckpoint(
-            f"{where}, shape {list(table.shape)}: [2 * span, width] is expected."
-        )
+    _expect("[2 * span, width]", where, fits=table.ndim == 2 and len(table) % 2 == 0)
     longest = _whole(config, "max_relative_positions", 0)
     longest = longest or _whole(config, "max_position_embeddings", span)
     buckets = _whole(config, "position_buckets", 0)
     offsets = np.arange(-longest + 1, longest)
     if buckets:
         if buckets != span:
-            raise InvalidCheckpoint(
-                f"{where}, shape {list(table.shape)}: the configuration says position_buckets = "
-                f"{buckets}, which needs {2 * buckets} rows. Fix config.json."
-            )
+            raise settings.contradicted(where, f"position_buckets = {buckets}")
         entry = deberta_buckets(-offsets, buckets=buckets, max_distance=longest)
     else:
         entry = -offsets

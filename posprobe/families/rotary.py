@@ -14,14 +14,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from posprobe import settings
 from posprobe.data import read_data
-from posprobe.encodings import rotary_frequencies
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.parts import Part
+from posprobe.schemes import RotarySpec
 
 _LAYERS = read_data("families/configurations.toml")["layers"]
 _PATTERNS = _LAYERS["patterns"]
@@ -179,8 +179,7 @@ def _flags(part: Part) -> list[bool]:
     usual = _STILL.get(part.model_type or "")
     if usual is None:
         return []
-    key = "no_rope_layer_interval"
-    every = settings.whole(part.config, key, most=settings.MOST_LAYERS, path=part.path) or usual
+    every = part.whole("no_rope_layer_interval", most=settings.MOST_LAYERS) or usual
     return [(number + 1) % every != 0 for number in range(_count(part) or every)]
 
 
@@ -198,9 +197,7 @@ def _types(part: Part, flags: list[bool]) -> list[str]:
     if _window(part, config, sliding)[0] is None:
         return [full] * (len(flags) or 1)
     if config.get("use_sliding_window") and "max_window_layers" in config:
-        first = settings.whole(
-            config, "max_window_layers", most=settings.MOST_LAYERS, least=0, path=part.path
-        )
+        first = part.whole("max_window_layers", most=settings.MOST_LAYERS, least=0)
         count = _count(part) or 1
         before = min(first or 0, count)
         return [full] * before + [sliding] * (count - before)
@@ -212,9 +209,7 @@ def _types(part: Part, flags: list[bool]) -> list[str]:
 
 
 def _count(part: Part) -> int | None:
-    return settings.whole(
-        part.config, "num_hidden_layers", most=settings.MOST_LAYERS, path=part.path
-    )
+    return part.whole("num_hidden_layers", most=settings.MOST_LAYERS)
 
 
 _KEYS = read_data("families/configurations.toml")["rotary"]
@@ -231,39 +226,8 @@ _AXIAL = re.compile(
 _TIMM = re.compile(
     r"eva02_(?!enormous)|deepseek_vit|gemma4_vit|qwen3_vit|vit_pe_|vit_.*(?:_rope_|dinov3|sapiens2|lingbot)"
 )
-#: Keys that turn rotation off, with the value at which they do.
-_OFF: Mapping[str, object] = {"use_mem_rope": False, "use_rotary_embedding": False, "alibi": True}
-_WIDTHS = ("head_dim", "kv_channels", "attention_head_dim")
-_HIDDEN = ("memory_attention_hidden_size", "embed_dim", "n_embd", "hidden_size", "d_model", "dim")
-_BASES = ("rope_theta", "rotary_emb_base", "rope_base", "global_rope_theta")
 #: No model is larger; a configuration that says so is damaged.
 _MOST_HEADS, _MOST_LADDERS = 2**12, 64
-
-
-@dataclass(frozen=True)
-class RotarySpec:
-    """The numbers of a rotary encoding; names as in `posprobe.schemes.Rotary`.
-
-    ``layers`` names the layers it serves where others have another one; ``notes`` say what the
-    numbers do not.
-    """
-
-    head_dim: int
-    base: float
-    partial: float = 1.0
-    scaling: Mapping[str, Any] = field(default_factory=dict)
-    max_positions: int | None = None
-    training_length: int | None = None
-    axes: int = 1
-    step: float = 1.0
-    across: float = 1.0
-    extent: int | None = None
-    sections: tuple[int, ...] = ()
-    sections_in_turn: bool = False
-    window: int | None = None
-    interleaved: bool = False
-    layers: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def says_rotary(part: Part) -> str | None:
@@ -274,14 +238,14 @@ def says_rotary(part: Part) -> str | None:
         return f"position_embedding_type is {scheme}"
     if isinstance(scheme, str) or ("position_embedding_type" in config and scheme is None):
         return None
-    if any(config.get(key) == off for key, off in _OFF.items() if key in config):
+    if any(config.get(key) == off for key, off in _KEYS["off"].items() if key in config):
         return None
-    for key in ("rope_parameters", "rope_theta", "rope_scaling", "global_rope_theta"):
+    for key in _KEYS["there"]:
         if config.get(key) not in (None, {}):
-            return key
-    for key in ("rotary_dim", "rotary_pct", "rotary_emb_base", "rotary_emb_fraction"):
+            return str(key)
+    for key in _KEYS["stated"]:
         if config.get(key):
-            return key
+            return str(key)
     if config.get("use_rotary_embedding") or config.get("use_rope"):
         return "use_rotary_embedding"
     if part.model_type in _ROTATING:
@@ -344,14 +308,12 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     rule = next(filter(None, named), "default")
     axes = 2 if rule == "axial" or _AXIAL.fullmatch(part.model_type or "") else 1
     axes = 3 if part.model_type == "vjepa2" else axes  # frames, rows and columns
-    bases = [settings.number(stated, "rope_theta", path="rope_parameters")]
-    bases += [settings.number(config, key, path=part.path) for key in _BASES]
-    base = next((value for value in bases if value is not None), 10_000.0)
+    rope = Part("rope_parameters", stated)
+    base = rope.number("rope_theta") or part.number(*_KEYS["bases"]) or 10_000.0
     head_dim = _latent(part) or kind.head_dim or _head_dim(part)
-    longest = _number(part, _LENGTHS, LONGEST)
+    longest = part.whole(*_LENGTHS, most=LONGEST)
     key = "original_max_position_embeddings"
-    original = settings.whole(stated, key, most=LONGEST, path="rope_parameters")
-    original = original or settings.whole(config, key, most=LONGEST, path=part.path)
+    original = rope.whole(key, most=LONGEST) or part.whole(key, most=LONGEST)
     window = kind.window if kind.window and kind.window < (longest or math.inf) else None
     scaling = {} if rule in ("default", "axial", "mrope") else dict(stated)
     if scaling and original:
@@ -386,13 +348,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
         ),
     )
     try:
-        rotary_frequencies(
-            head_dim // axes // 2 * 2 if axes > 1 else head_dim,
-            base=spec.base,
-            partial=spec.partial,
-            scaling=spec.scaling,
-            max_positions=longest,
-        )
+        spec.ladder()
     except UsageError as error:
         raise InvalidCheckpoint(f"the configuration says: {error}") from error
     return spec
@@ -432,8 +388,8 @@ def _stretched_logits(part: Part, scaling: Mapping[str, Any]) -> float:
     """Return by what DeepSeek's code multiplies logits, beside the factor on cosines and sines."""
     if not _latent(part) or not scaling.get("mscale_all_dim"):
         return 1.0
-    share = settings.number(scaling, "mscale_all_dim", path="rope_parameters")
-    factor = settings.number(scaling, "factor", path="rope_parameters")
+    rope = Part("rope_parameters", scaling)
+    share, factor = rope.number("mscale_all_dim"), rope.number("factor")
     if not share or not factor or factor <= 1:
         return 1.0
     return float((0.1 * share * math.log(factor) + 1) ** 2)
@@ -450,9 +406,9 @@ def logit_scale(part: Part, head_dim: int) -> float | None:
     InvalidCheckpoint
         If it is no positive number.
     """
-    if scalar := settings.number(part.config, "query_pre_attn_scalar", path=part.path):
+    if scalar := part.number("query_pre_attn_scalar"):
         return math.sqrt(head_dim / scalar)
-    if factor := settings.number(part.config, "attention_multiplier", path=part.path):
+    if factor := part.number("attention_multiplier"):
         return factor * math.sqrt(head_dim)
     scaling = part.config.get("rope_parameters") or part.config.get("rope_scaling")
     stretched = _stretched_logits(part, scaling) if isinstance(scaling, Mapping) else 1.0
@@ -461,8 +417,7 @@ def logit_scale(part: Part, head_dim: int) -> float | None:
 
 def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
     """Say of how many numbers of a head the numbers shown tell nothing."""
-    key = "qk_nope_head_dim"
-    besides = settings.whole(part.config, key, most=WIDEST, least=0, path=part.path) or 0
+    besides = part.whole("qk_nope_head_dim", most=WIDEST, least=0) or 0
     width = head_dim + (besides if _latent(part) else 0)
     rotated = 2 * (int(head_dim * partial) // 2)
     if 0 < rotated < width:
@@ -484,10 +439,8 @@ def _step(
         the configuration states them, and notes.
     """
     if part.model_type == "pixtral":
-        sides = [
-            settings.whole(part.config, key, most=WIDEST) for key in ("image_size", "patch_size")
-        ]
-        extent = sides[0] // sides[1] if sides[0] and sides[1] and sides[0] >= sides[1] else None
+        image, patch = (part.whole(key, most=WIDEST) or 0 for key in ("image_size", "patch_size"))
+        extent = image // patch if image >= patch > 0 else None
         slower = base ** (2 / head_dim)
         note = (
             "rows and columns take the pairs of a head in turn: what is shown are those of the "
@@ -496,17 +449,17 @@ def _step(
         return 1.0, 1 / slower, extent, (note,)
     if part.model_type not in ("dinov3_vit", "eomt_dinov3"):
         return 1.0, 1.0, None, ()
-    image = settings.pair(part.config, "image_size", most=WIDEST)
-    patch = settings.pair(part.config, "patch_size", most=WIDEST)
-    if image is None or patch is None or min(image) < max(patch):
+    sizes = settings.pair(part.config, "image_size", most=WIDEST)
+    cuts = settings.pair(part.config, "patch_size", most=WIDEST)
+    if sizes is None or cuts is None or min(sizes) < max(cuts):
         raise InvalidCheckpoint(
             "its coordinates run from -1 to 1 over the image, but the configuration does not give "
             'the number of patches. Add "image_size" and "patch_size" to config.json.'
         )
-    rows, columns = (side // cut for side, cut in zip(image, patch, strict=True))
+    rows, columns = (side // cut for side, cut in zip(sizes, cuts, strict=True))
     note = (
         f"coordinates run from -1 to 1 over the image: wavelengths are those of {rows} patches "
-        f"along an axis (image_size {image[0]}), and grow with their number"
+        f"along an axis (image_size {sizes[0]}), and grow with their number"
     )
     if rows != columns:
         note += f"; those of its {columns} columns are {columns / rows:.3g} times as long"
@@ -516,7 +469,7 @@ def _step(
 def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
     config = part.config
     if config.get("rotary_dim") is not None:
-        return (settings.whole(config, "rotary_dim", most=WIDEST, path=part.path) or 0) / head_dim
+        return (part.whole("rotary_dim", most=WIDEST) or 0) / head_dim
     for key in ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"):
         for source in (stated, config):
             share = settings.number(source, key, path=part.path)
@@ -527,15 +480,15 @@ def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
 
 
 def _latent(part: Part) -> int:
-    key = "qk_rope_head_dim"
-    return settings.whole(part.config, key, most=WIDEST, least=0, path=part.path) or 0
+    return part.whole("qk_rope_head_dim", most=WIDEST, least=0) or 0
 
 
 def _head_dim(part: Part) -> int:
-    stated = _number(part, _WIDTHS, WIDEST)
+    stated = part.whole(*_KEYS["widths"], most=WIDEST)
     if stated is not None:
         return stated
-    hidden, heads = _number(part, _HIDDEN, WIDEST * _MOST_HEADS), head_count(part)
+    hidden = part.whole(*_KEYS["hidden"], most=WIDEST * _MOST_HEADS)
+    heads = head_count(part)
     if not hidden or not heads:
         where = f"{part.path}: " if part.path else ""
         raise InvalidCheckpoint(
@@ -558,12 +511,7 @@ def head_count(part: Part) -> int | None:
     InvalidCheckpoint
         If that is no whole number.
     """
-    return _number(part, _HEADS, _MOST_HEADS)
-
-
-def _number(part: Part, keys: tuple[str, ...], most: int) -> int | None:
-    read = (settings.whole(part.config, key, most=most, path=part.path) for key in keys)
-    return next((value for value in read if value is not None), None)
+    return part.whole(*_HEADS, most=_MOST_HEADS)
 
 
 def says_alibi(part: Part) -> str | None:
@@ -612,8 +560,8 @@ def linear_spec(part: Part) -> LinearSpec:
         )
     attention = part.config.get("attn_config")
     stated = attention if isinstance(attention, Mapping) else {}
-    most = settings.number(stated, "alibi_bias_max", path="attn_config") or 8.0
-    spec = LinearSpec(heads, most, _number(part, _LENGTHS, LONGEST))
+    most = Part("attn_config", stated).number("alibi_bias_max") or 8.0
+    spec = LinearSpec(heads, most, part.whole(*_LENGTHS, most=LONGEST))
     if part.model_type != "falcon":
         return spec
     note = "Falcon adds the bias before it divides by the root of the head's width"

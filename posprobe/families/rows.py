@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import settings
+from posprobe.arrays import quotient
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
@@ -45,6 +46,10 @@ class Rows:
     notes: tuple[str, ...] = ()
     channels_first: bool = False
     axis: int | None = None
+
+    def noted(self, note: str) -> Rows:
+        """Return the same with one more note before the others."""
+        return replace(self, notes=(note, *self.notes))
 
     @property
     def special(self) -> list[int]:
@@ -79,8 +84,7 @@ def resolve_rows(
     rows = stored.size
     if 0 in info.shape:
         raise InvalidCheckpoint(
-            f"{info.where}: it is empty. The checkpoint was saved without its weights: use a "
-            "complete one."
+            f"{info.where}: it is empty. Use a checkpoint that was saved with its weights."
         )
     if isinstance(stored, Grid):
         _check_grid(info, rule, stored, grid)
@@ -107,17 +111,15 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
         )
     if stated is None and rule.tensors and not rule.grid:
         raise InvalidCheckpoint(
-            f"{info.where}: this architecture has one row per position, [n, d]. The tensor is "
-            "not this model's; if it is a grid of patches after all, use --grid "
-            f"{stored.height}x{stored.width}."
+            f"{info.where}: this architecture has one row per position, [n, d]. Of a grid of "
+            f"patches state --grid {stored.height}x{stored.width}."
         )
     # A tensor's name tells what it is; an array alone says nothing.
     stacked = len(info.shape) == 3 and stored.height != stored.width
     if stated is None and stacked and info.file.endswith(".npy"):
         raise InvalidCheckpoint(
-            f"{info.where}: this may be a grid of {stored.height} x {stored.width} patches or "
-            f"{stored.height} tables of {stored.width} rows. Use --grid {stored.height}x"
-            f"{stored.width} for the grid, or save one table alone."
+            f"{info.where}: a grid of patches, or {stored.height} tables of {stored.width} rows. "
+            f"Use --grid {stored.height}x{stored.width}, or save one table alone."
         )
 
 
@@ -251,10 +253,8 @@ def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more:
     promised = {key: config[key] for key in _PROMISES if type(config.get(key)) is int}
     if promised and not any(rows - count in (0, more) for count in promised.values()):
         said = " and ".join(f"{key} = {count}" for key, count in promised.items())
-        raise InvalidCheckpoint(
-            f"{info.where}: the configuration says {said}. One of them belongs to another "
-            f"checkpoint: fix config.json, or read all rows with --tensor {info.name}."
-        )
+        otherwise = f", or read all rows with --tensor {info.name}"
+        raise settings.contradicted(info.where, said, otherwise)
 
 
 def _reserved(
@@ -569,5 +569,5 @@ def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
         length = np.linalg.norm(centered, axis=1)
         scale = length[1:] * length[:-1]
         product = np.einsum("ij,ij->i", centered[1:], centered[:-1])
-        total += np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0).sum()
+        total += quotient(product, scale, otherwise=0.0).sum()
     return float(total / (len(rows) - 1))

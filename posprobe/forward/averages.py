@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -25,8 +25,8 @@ from posprobe.analyses.models.states import (
     moments,
 )
 from posprobe.arrays import Array, Floats
-from posprobe.errors import InvalidTable, UsageError
-from posprobe.families.layers import Content, TableInModel, open_model, read_heads
+from posprobe.errors import InvalidTable, UsageError, explained
+from posprobe.families.layers import Reading, TableInModel, open_model, read_heads
 from posprobe.forward.contexts import stream
 from posprobe.forward.models import required
 from posprobe.forward.running import (
@@ -99,17 +99,15 @@ def decompose(
     """
     title = name or type(model).__name__
     points: list[Sequence[HookPoint]] = []
+    views: list[tuple[Layout, int]] = []
 
     def refuse(number: int, state: torch.Tensor, done: int) -> None:
         if layers is None or number in layers:
             refuse_overflow(model, state, f"the hidden states at layer {number}", title, done)
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, Moments]
-    ) -> tuple[tuple[Layout, int], dict[int, Moments]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, Moments]) -> dict[int, Moments]:
         if not points:
             points.append(find_hook_points(model, batch, "hidden_states"))
-        views: list[tuple[Layout, int]] = []
         found: dict[int, Moments] = {}
 
         def look(number: int, state: torch.Tensor) -> None:
@@ -117,8 +115,7 @@ def decompose(
                 return
             if len(state) != len(batch):
                 raise UsageError(
-                    f"{title}: it packs {len(batch)} contexts into {len(state)} sequences, which "
-                    "is not supported."
+                    f"{title}: it packs contexts into sequences, which is not supported."
                 )
             tokens = state.shape[1]
             whole = positions_of(model, batch, tokens)
@@ -135,9 +132,10 @@ def decompose(
             done = next(iter(sums.values())).contexts if sums else 0
             visit(model, batch, points[0], "hidden_states", lambda n, part: refuse(n, part, done))
             raise overflowed(model, "sums of the hidden states", title, done)
-        return views[0], found
+        return found
 
-    (layout, start), sums, stopped = stream(model, batches, measure, title)
+    sums, stopped = stream(model, batches, measure, title)
+    layout, start = views[0]
     return mean_decomposition(sums, layout=layout, start=start, name=title, stopped=stopped)
 
 
@@ -198,16 +196,16 @@ def attend(
     points: list[Sequence[HookPoint]] = []
     numbers: list[int] = []
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, AttentionSums]
-    ) -> tuple[Layout, dict[int, AttentionSums]]:
+    layouts: list[Layout] = []
+
+    def measure(batch: torch.Tensor, sums: Mapping[int, AttentionSums]) -> dict[int, AttentionSums]:
         if not points:
             points.append(find_hook_points(model, batch, "attentions"))
+            numbers[:] = _numbers(model, points[0])
         found: dict[int, AttentionSums] = {}
-        layouts: list[Layout] = []
 
         def look(order: int, weights: torch.Tensor) -> None:
-            number = numbers[order] if numbers else order
+            number = numbers[order] if points[0] else order
             if layers is not None and number not in layers:
                 return
             if len(weights) != len(batch) or weights.shape[2:] != weights.shape[-1:] * 2:
@@ -221,20 +219,15 @@ def attend(
                 refuse_overflow(model, weights, f"the attention at layer {number}", title, done)
                 raise
 
-        if not numbers:
-            numbers[:] = _numbers(model, points[0])
         visit(model, batch, points[0], "attentions", look)
         if not set(layers or found) <= set(found):
             known = ", ".join(map(str, numbers))
-            raise UsageError(
-                f"{title}: some of the layers {list(layers or ())} show none; those that do "
-                f"are {known}."
-            )
-        return layouts[0], found
+            raise UsageError(f"{title}: some layers show none; those that do are {known}.")
+        return found
 
     with step_by_step(model, title):
-        layout, sums, stopped = stream(model, batches, measure, title)
-    return attention_by_offset(sums, layout=layout, name=title, stopped=stopped)
+        sums, stopped = stream(model, batches, measure, title)
+    return attention_by_offset(sums, layout=layouts[0], name=title, stopped=stopped)
 
 
 def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:
@@ -276,10 +269,8 @@ def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
         for config in configs.values():
             if hasattr(config, key):
                 after.callback(setattr, config, key, getattr(config, key))
-        try:
+        with explained(UsageError, f"{title}: it cannot show its attention", "", ValueError):
             model.set_attn_implementation(way)
-        except ValueError as error:
-            raise UsageError(f"{title}: it cannot show its attention ({error}).") from error
         yield
 
 
@@ -333,9 +324,7 @@ def find_distances(model: Any, batch: torch.Tensor) -> Distances:
 
 def _distances(layout: Layout) -> Any:
     """Return the distance of all pairs of positions: ``[n, n]``."""
-    along = [np.arange(layout.size)]
-    if isinstance(layout, Grid):
-        along = [part.ravel() for part in np.indices((layout.height, layout.width))]
+    along = [part.ravel() for part in np.indices((layout.height, layout.width))]
     return np.max([np.abs(part[:, None] - part[None]) for part in along], axis=0)
 
 
@@ -365,14 +354,7 @@ def added_up(distances: Distances | None) -> Iterator[Callable[[int], Floats]]:
 
 
 def measure_heads(
-    reference: str,
-    *,
-    content: Content = "mean",
-    heads: int | None = None,
-    rows: slice | None = None,
-    grid: tuple[int, int] | None = None,
-    revision: str | None = None,
-    offline: bool = False,
+    reference: str, *, heads: int | None = None, **reading: Unpack[Reading]
 ) -> HeadsByLayer:
     """Measure what the heads of every layer compute from positions, one layer at a time.
 
@@ -381,7 +363,7 @@ def measure_heads(
 
     Parameters
     ----------
-    reference, content, heads, rows, grid, revision, offline
+    reference, heads, reading
         As for `posprobe.families.load_heads`.
 
     Raises
@@ -398,9 +380,7 @@ def measure_heads(
     >>> heads.layers[0].curves.shape
     (4, 15, 15)
     """
-    model = open_model(
-        reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline
-    )
+    model = open_model(reference, **reading)
     notes = model.notes
     if model.rule.norm:
         notes = (*notes, "the LayerNorm before each layer's attention is applied to the rows")

@@ -8,7 +8,6 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Array
-from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
+from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError, explained, first_line
 from posprobe.families.find import is_named_position
 from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.running import is_out_of_memory, refuse_overflow, running
@@ -205,16 +204,13 @@ def file_tokens(
     UsageError
         If it holds something else, or contexts are shorter.
     """
-    try:
+    what, advice = f"{path}: the token ids cannot be read", "Name a .npy file of whole numbers "
+    with explained(
+        UnknownReference, what, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
+    ):
         open_regular(path).close()
         # Mapped: of a long file only the contexts that are taken are read.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise UnknownReference(
-            f"{path}: the token ids cannot be read ({why}). Name a .npy file of whole numbers "
-            "[contexts, tokens]."
-        ) from error
     if not isinstance(found, np.ndarray) or found.ndim != 2 or 0 in found.shape or (
         found.dtype.kind not in "iu"
     ):  # fmt: skip
@@ -333,20 +329,18 @@ def text_windows(
 def _pieces(path: Path) -> Iterator[str]:
     """Read a text in pieces that end where a line begins, or else before a space."""
     rest = ""
-    try:
-        with io.TextIOWrapper(open_regular(path), encoding="utf-8") as file:
-            while new := file.read(PIECE):
-                rest += new
-                if len(new) == PIECE:
-                    begins = re.match(r"(?s:.*\n)(?=\S)", rest)
-                    end = begins.end() if begins else max(rest.rfind(" "), 0) or len(rest)
-                    yield rest[:end]
-                    rest = rest[end:]
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UnknownReference(
-            f"{path}: the text cannot be read ({why}). Name a text in UTF-8."
-        ) from error
+    what, advice = f"{path}: the text cannot be read", "Name a text in UTF-8."
+    with (
+        explained(UnknownReference, what, advice, OSError, UnicodeDecodeError),
+        io.TextIOWrapper(open_regular(path), encoding="utf-8") as file,
+    ):
+        while new := file.read(PIECE):
+            rest += new
+            if len(new) == PIECE:
+                begins = re.match(r"(?s:.*\n)(?=\S)", rest)
+                end = begins.end() if begins else max(rest.rfind(" "), 0) or len(rest)
+                yield rest[:end]
+                rest = rest[end:]
     if rest:
         yield rest
 
@@ -380,12 +374,8 @@ def image_files(
     InvalidCheckpoint
         If none of its pictures can be used.
     """
-    try:
+    with explained(UnknownReference, f"{folder}: the folder cannot be read", "", OSError):
         paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
-    except OSError as error:
-        raise UnknownReference(
-            f"{folder}: the folder cannot be read ({error.strerror})."
-        ) from error
     if not paths:
         raise UnknownReference(f"{folder}: contains no images ({', '.join(PICTURES)}).")
     decoded = islice(_decoded(paths), count)
@@ -406,8 +396,7 @@ def _decoded(paths: Sequence[Path]) -> Iterator[Any]:
         try:
             picture = _picture(path)
         except Exception as error:  # of damage Pillow raises whatever comes up first
-            why = (str(getattr(error, "strerror", None) or error) or type(error).__name__)[:200]
-            said = f"{path}: the picture cannot be used ({why})"
+            said = f"{path}: the picture cannot be used ({first_line(error)})"
             if not used and path == paths[-1]:
                 raise InvalidCheckpoint(
                     f"{said}, nor can any other in its folder. Use sound pictures, PNG or JPEG."
@@ -488,27 +477,15 @@ class Summable(Protocol):
     def __add__(self, other: Self) -> Self: ...
 
 
-@dataclass(frozen=True)
-class Added:
-    """Sums over contexts, each of which is added to the same of other contexts."""
-
-    contexts: int
-
-    def __add__(self, other: Self) -> Self:
-        both = ((getattr(each, part.name) for each in (self, other)) for part in fields(self))
-        return type(self)(*(one + two for one, two in both))
-
-
 _S = TypeVar("_S", bound=Summable)
-_V = TypeVar("_V")
 
 
 def stream(
     model: Any,
     batches: Iterable[Array],
-    measure: Callable[[torch.Tensor, Mapping[int, _S]], tuple[_V, dict[int, _S]]],
+    measure: Callable[[torch.Tensor, Mapping[int, _S]], dict[int, _S]],
     title: str,
-) -> tuple[_V, dict[int, _S], bool]:
+) -> tuple[dict[int, _S], bool]:
     """Run every context and join what is measured on it, layer by layer.
 
     A batch that does not fit into memory is halved, and so are those after it. Ctrl-C ends the run
@@ -521,15 +498,15 @@ def stream(
     batches
         As for `posprobe.forward.averages`.
     measure
-        Called with a batch on the model's device and the sums until then; returns how positions lie
-        and the sums of this batch.
+        Called with a batch on the model's device and the sums until then; returns those of this
+        batch.
     title
         Name of the model, for messages.
 
     Returns
     -------
     tuple
-        How positions lie, the sums by layer, and whether the run was interrupted.
+        The sums by layer, and whether the run was interrupted.
 
     Raises
     ------
@@ -537,7 +514,6 @@ def stream(
         If there are no contexts, they differ in length, or a single one does not fit into memory.
     """
     sums: dict[int, _S] = {}
-    views: list[_V] = []
     shape: tuple[int, ...] = ()
     stopped = False
     most = 0
@@ -554,11 +530,10 @@ def stream(
                 begin = 0
                 while begin < len(batch):
                     piece = batch[begin : begin + (most or len(batch))]
-                    (view, joined), size = _fitting(measure, piece, sums, title)
+                    # In one step: an interruption must not leave some layers ahead of others.
+                    sums, size = _fitting(measure, piece, sums, title)
                     if size < len(piece):
                         most = size
-                    # In one step: an interruption must not leave some layers ahead of others.
-                    views, sums = [view], joined
                     begin += size
     except KeyboardInterrupt:
         if not sums:
@@ -570,7 +545,7 @@ def stream(
         raise UsageError(
             f"{title}: the inputs are empty. A generator can be used only once; pass a list."
         )
-    return views[0], sums, stopped
+    return sums, stopped
 
 
 def _as_batch(given: Array, device: torch.device, model: Any) -> torch.Tensor:
@@ -601,9 +576,8 @@ def check_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None:
     vocabulary = getattr(config, "vocab_size", None)
     if vocabulary and (int(batch.min()) < 0 or int(batch.max()) >= vocabulary):
         raise UsageError(
-            f"{type(model).__name__}: token ids run from {int(batch.min())} to {int(batch.max())} "
-            f"and the model knows {vocabulary}: they were made by the tokenizer of another model. "
-            "Use its own."
+            f"{type(model).__name__}: token ids run from {int(batch.min())} to {int(batch.max())}, "
+            f"and {vocabulary} are known. Those are of the tokenizer of another model."
         )
     longest = context_length(model)
     if longest and batch.shape[1] > longest:
@@ -651,18 +625,17 @@ def _tables(model: Any) -> list[nn.Module]:
 
 
 def _fitting(
-    measure: Callable[[torch.Tensor, Mapping[int, _S]], tuple[_V, dict[int, _S]]],
+    measure: Callable[[torch.Tensor, Mapping[int, _S]], dict[int, _S]],
     batch: torch.Tensor,
     sums: Mapping[int, _S],
     title: str,
-) -> tuple[tuple[_V, dict[int, _S]], int]:
+) -> tuple[dict[int, _S], int]:
     """Measure as much of a batch as fits into memory and join it; return that and how much."""
     size = len(batch)
     while True:
         try:
-            view, parts = measure(batch[:size], sums)
-            joined = {n: sums[n] + part for n, part in parts.items()} if sums else parts
-            return (view, joined), size
+            parts = measure(batch[:size], sums)
+            return {n: sums[n] + part for n, part in parts.items()} if sums else parts, size
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

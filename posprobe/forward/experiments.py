@@ -21,10 +21,10 @@ from posprobe.analyses.models.experiments import (
 )
 from posprobe.analyses.result import centring_error
 from posprobe.analyses.tables.closeness import cka
-from posprobe.arrays import Array
+from posprobe.arrays import Array, Sums
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families.find import is_named_position
-from posprobe.forward.contexts import Added, context_length, first_position, stream
+from posprobe.forward.contexts import context_length, first_position, stream
 from posprobe.forward.losses import predicted, prediction
 from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.running import (
@@ -98,23 +98,18 @@ def permutation_effect(
     path, table = position_table(model, title)
     known = None if labels is None else np.asarray(labels)
     if known is not None and (known.ndim != 1 or known.dtype.kind not in "iu"):
-        raise UsageError(
-            f"{title}: labels of shape {list(known.shape)}, {known.dtype}: one whole number per "
-            "context is expected."
-        )
+        raise UsageError(f"{title}: labels are one whole number per context, not {known.dtype}.")
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, _Permuted]
-    ) -> tuple[None, dict[int, _Permuted]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Permuted]) -> dict[int, _Permuted]:
         done = sums[0].contexts if sums else 0
         wanted = None if known is None else known[done : done + len(batch)]
         found = {0: _measure(model, batch, done, wanted, seed, title)}
         with restored(table):
             table.data.zero_()
             found[1] = _measure(model, batch, done, wanted, seed, title)
-        return None, found
+        return found
 
-    _, sums, stopped = stream(model, batches, measure, title)
+    sums, stopped = stream(model, batches, measure, title)
     contexts = sums[0].contexts
     if not sums[0].moved:
         raise UsageError(
@@ -153,10 +148,11 @@ def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
     return tables[0]
 
 
-@dataclass(frozen=True)
-class _Permuted(Added):
+@dataclass(frozen=True, eq=False)
+class _Permuted(Sums):
     """Squared norms of outputs and of their changes, and right answers."""
 
+    contexts: int
     moved: int  # contexts that permuting changes
     tokens: NDArray[np.float64]
     special: NDArray[np.float64]
@@ -207,11 +203,16 @@ def _order(seed: list[int], size: int) -> NDArray[np.int64]:
 def _change(sums: _Permuted, *, classified: bool) -> Change:
     accuracy = (sums.right / sums.contexts).tolist() if classified else [None, None]
     return Change(
-        tokens=math.sqrt(sums.tokens[1] / sums.tokens[0]) if sums.tokens[0] else 0.0,
-        special=math.sqrt(sums.special[1] / sums.special[0]) if sums.special[0] else None,
+        tokens=_relative(sums.tokens),
+        special=_relative(sums.special) if sums.special[0] else None,
         accuracy=accuracy[0],
         scrambled_accuracy=accuracy[1],
     )
+
+
+def _relative(norms: NDArray[np.float64]) -> float:
+    """Return the norm of a change over that of what changes, from their squares."""
+    return math.sqrt(norms[1] / norms[0]) if norms[0] else 0.0
 
 
 def _permuted(batch: torch.Tensor, grid: Grid | None, orders: NDArray[np.int64]) -> torch.Tensor:
@@ -316,15 +317,12 @@ def phase_shift(
     body = body_of(model) if hasattr(model, "config") else model
     if "position_ids" not in inspect.signature(body.forward).parameters:
         raise UsageError(
-            f"{title}: {type(body).__name__} takes no position_ids, so its positions cannot be "
-            "shifted."
+            f"{title}: {type(body).__name__} takes no position_ids that could be shifted."
         )
     chosen: list[NDArray[np.int64]] = []
     tasks: list[str] = []
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, _Shifted]
-    ) -> tuple[None, dict[int, _Shifted]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Shifted]) -> dict[int, _Shifted]:
         if batch.ndim != 2:
             raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
         if not chosen:
@@ -343,27 +341,25 @@ def phase_shift(
             loss = np.array([float(losses.double().sum()), float(count)])
             still = state if still is None else still
             found[shift] = _Shifted(len(batch), squared_norms(still, state), loss)
-        return None, found
+        return found
 
-    _, sums, stopped = stream(model, batches, measure, title)
+    sums, stopped = stream(model, batches, measure, title)
     losses = np.array([found.loss for found in sums.values()])
-    predicts = bool(losses[:, 1].all())
     return PhaseShift(
         shifts=chosen[0],
-        change=np.array(
-            [math.sqrt(s.norms[1] / s.norms[0]) if s.norms[0] else 0.0 for s in sums.values()]
-        ),
-        loss=losses[:, 0] / losses[:, 1] if predicts else None,
+        change=np.array([_relative(found.norms) for found in sums.values()]),
+        loss=losses[:, 0] / losses[:, 1] if losses[:, 1].all() else None,
         task=tasks[0],
         contexts=sums[0].contexts,
         stopped=stopped,
     )
 
 
-@dataclass(frozen=True)
-class _Shifted(Added):
+@dataclass(frozen=True, eq=False)
+class _Shifted(Sums):
     """Squared norms of states and of their changes; sum of losses and number of predictions."""
 
+    contexts: int
     norms: NDArray[np.float64]
     loss: NDArray[np.float64]
 

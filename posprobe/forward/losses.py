@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from posprobe.arrays import Array, Floats
+from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import generates, stream
 from posprobe.forward.models import required
@@ -39,34 +39,29 @@ AT_A_TIME = 2**23
 
 
 @dataclass(frozen=True, eq=False)
-class TokenLosses:
+class TokenLosses(Sums):
     """Losses of the tokens of some contexts.
 
     Parameters
     ----------
-    task
-        ``next token`` or ``masked token``.
     losses
         ``[c, t]`` in nats, at the position whose output predicts; 0 where nothing is predicted.
     counted
         ``[c, t]``: where something is.
+    task
+        ``next token`` or ``masked token``.
     """
 
-    task: str
+    axes: ClassVar[Mapping[str, int]] = {"losses": 0, "counted": 0}
+
     losses: Floats
     counted: Floats
+    task: str = ""
 
     @property
     def contexts(self) -> int:
         """How many were run."""
         return len(self.losses)
-
-    def __add__(self, other: TokenLosses) -> TokenLosses:
-        return TokenLosses(
-            self.task,
-            np.concatenate([self.losses, other.losses]),
-            np.concatenate([self.counted, other.counted]),
-        )
 
 
 def token_losses(
@@ -88,9 +83,7 @@ def token_losses(
     """
     task = ""
 
-    def measure(
-        batch: torch.Tensor, sums: Mapping[int, TokenLosses]
-    ) -> tuple[None, dict[int, TokenLosses]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, TokenLosses]) -> dict[int, TokenLosses]:
         nonlocal task
         task = task or predicted(model, batch, name)
         done = sums[0].contexts if sums else 0
@@ -103,13 +96,12 @@ def token_losses(
             )
         losses = _losses(logits, wanted)
         refuse_overflow(model, required("torch").as_tensor(losses), "the losses", name, done)
-        found = TokenLosses(task, losses, (wanted != -100).cpu().numpy() * 1.0)
-        return None, {0: found}
+        return {0: TokenLosses(losses, (wanted != -100).cpu().numpy() * 1.0)}
 
-    _, sums, stopped = stream(model, batches, measure, name)
+    sums, stopped = stream(model, batches, measure, name)
     if stopped:
         raise KeyboardInterrupt  # models are compared on the same contexts only
-    return sums[0]
+    return replace(sums[0], task=task)
 
 
 def _losses(logits: torch.Tensor, wanted: torch.Tensor) -> Floats:

@@ -10,7 +10,6 @@ import pickle
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -20,15 +19,16 @@ from posprobe.checkpoints.local import open_local, parse_json, read_small
 from posprobe.checkpoints.torchfile import looking_first, unsafe_pickle
 from posprobe.errors import (
     InvalidCheckpoint,
-    MissingExtra,
     PosprobeError,
     UnknownReference,
     UsageError,
+    explained,
+    first_line,
+    need,
 )
 from posprobe.families.read import model_source
 from posprobe.forward.running import (
     PARTS,
-    first_line,
     image_shape,
     is_out_of_memory,
     is_timm,
@@ -142,9 +142,8 @@ def unattended(*, kernels: bool = True, config: Mapping[str, Any] | None = None)
     ) else []  # fmt: skip
     if not kernels and any("/" in str(name) for name in named):
         raise UsageError(
-            "the configuration names code on the Hub that is to compute its attention "
-            "(attn_implementation), which is not run unless you say --trust-remote-code "
-            "(trust_remote_code=True)."
+            "the configuration names code on the Hub to compute its attention, which is not run "
+            "unless you say --trust-remote-code (trust_remote_code=True)."
         )
     from transformers import dynamic_module_utils as dynamic
 
@@ -195,9 +194,8 @@ def refuse_other_sizes(model: Any, checkpoint: Checkpoint) -> None:
         info = checkpoint.tensors.get(name)
         if info is not None and math.prod(info.shape) != value.numel():
             raise InvalidCheckpoint(
-                f"{info.file}: tensor {name} has the shape {list(info.shape)}, and by its "
-                f"configuration the model needs {list(value.shape)}. One of the two files is not "
-                "this model's."
+                f"{info.where}: by its configuration the model needs {list(value.shape)}. One of "
+                "the two files is not this model's."
             )
 
 
@@ -346,15 +344,7 @@ def load_model(
     ('ViTModel', False)
     """
     torch = required("torch")
-    if device_map is not None:
-        required("accelerate")
-        if device != "auto":
-            raise UsageError(
-                f"--device {device} and --device-map {device_map}: the map chooses the devices. "
-                "Leave one of them out."
-            )
-    there = find_devices(device)
-    place = there[0] if device == "auto" else device
+    place = _place(device, device_map)
     parsed = parse_reference(reference)
     if parsed.table and parsed.table not in PARTS:
         raise UsageError(f"{reference}: the parts of a model are {', '.join(PARTS)}.")
@@ -362,7 +352,7 @@ def load_model(
     if dtype not in get_args(Precision):
         raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
     kind = getattr(torch, dtype)
-    try:
+    with _building(reference, source, place):
         if says_timm(source):
             if device_map is not None:
                 raise UsageError(f"{reference}: a model of timm is run on one device.")
@@ -385,15 +375,37 @@ def load_model(
             built = _part(built, parsed.table, reference)
         # What transformers keeps in float32, such as the angles of rotations, must stay so.
         model: nn.Module = built if device_map else built.to(device=place)
+    return model.requires_grad_(requires_grad=False).train(mode=False)
+
+
+def _place(device: Device, device_map: str | None) -> str:
+    """Return where a model is put unless a map spreads it."""
+    if device_map is not None:
+        required("accelerate")
+        if device != "auto":
+            raise UsageError(
+                f"--device {device} and --device-map {device_map}: the map chooses the devices. "
+                "Leave one of them out."
+            )
+    there = find_devices(device)
+    return there[0] if device == "auto" else device
+
+
+@contextmanager
+def _building(reference: str, source: str, place: str) -> Iterator[None]:
+    """Say what the libraries fail at as they build a model.
+
+    Of a configuration that makes no sense they raise whatever comes up first.
+    """
+    try:
+        yield
     except PosprobeError:
         raise
     except Exception as error:
-        # Of a configuration that makes no sense the libraries raise whatever comes up first.
         if "trust_remote_code" in str(error):
             raise UsageError(
-                f"{reference}: this model needs Python code out of its checkpoint, which is not "
-                "run unless you say --trust-remote-code (trust_remote_code=True). `posprobe "
-                "analyze` reads its positions without running it."
+                f"{reference}: it needs Python code out of its checkpoint, which is not run unless "
+                "you say --trust-remote-code (trust_remote_code=True)."
             ) from error
         if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(error):
             raise unsafe_pickle(reference, error) from error
@@ -406,7 +418,6 @@ def load_model(
         missing = not Path(source).exists() and isinstance(error, OSError)
         failure = UnknownReference if missing else InvalidCheckpoint
         raise failure(f"{reference}: the model cannot be built ({first}).") from error
-    return model.requires_grad_(requires_grad=False).train(mode=False)
 
 
 @contextmanager
@@ -465,11 +476,7 @@ def required(package: str) -> Any:
     MissingExtra
         If it is not installed.
     """
-    if find_spec(package) is None:
-        raise MissingExtra(
-            f"running a model needs {package}, which is not installed. "
-            "Run `uv sync --extra models`."
-        )
+    need(package, "models", "running a model")
     with importing(package):
         return __import__(package)
 
@@ -535,27 +542,17 @@ def load_preparation(
             **data.resolve_data_config({"input_size": image_shape(model)}, model=model)
         )
         return prepare
-    try:
-        with stage("Reading how pictures are prepared"):
-            processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
-    except Exception as error:
-        first = first_line(error)
-        raise UsageError(
-            f"{reference}: nothing beside the model says how it takes pictures ({first}). Put "
-            "its preprocessor_config.json there, or leave out --images."
-        ) from error
+    what = f"{reference}: nothing beside the model says how it takes pictures"
+    advice = "Put its preprocessor_config.json there, or leave out --images."
+    with explained(UsageError, what, advice), stage("Reading how pictures are prepared"):
+        processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
     grey = (image_shape(model) or (3,))[0] == 1
 
     def prepared(picture: Any) -> Any:
         picture = picture.convert("L") if grey else picture
-        try:
+        what = f"{reference}: what is written beside the model cannot prepare a picture"
+        with explained(UsageError, what, "Fix preprocessor_config.json, or leave out --images."):
             return processor(picture, return_tensors="np")["pixel_values"][0]
-        except Exception as error:  # of settings that make no sense whatever comes up first
-            first = first_line(error)
-            raise UsageError(
-                f"{reference}: what is written beside the model cannot prepare a picture "
-                f"({first}). Fix preprocessor_config.json, or leave out --images."
-            ) from error
 
     return prepared
 
@@ -575,17 +572,11 @@ def built_anew(model: Any, config: Any) -> Any:
     UsageError
         If transformers refuses the configuration.
     """
-    try:
-        with _quietly(required("transformers")):
-            made = type(model).from_pretrained(
-                None, config=config, state_dict=model.state_dict(), dtype=model.dtype
-            )
-    except Exception as error:
-        first = first_line(error)
-        raise UsageError(
-            f"{type(model).__name__}: transformers does not build it from the changed "
-            f"configuration ({first})."
-        ) from error
+    what = f"{type(model).__name__}: transformers does not build it from the changed configuration"
+    with explained(UsageError, what), _quietly(required("transformers")):
+        made = type(model).from_pretrained(
+            None, config=config, state_dict=model.state_dict(), dtype=model.dtype
+        )
     placed = made.to(device=first_device(model))
     return placed.requires_grad_(requires_grad=False).train(mode=False)
 

@@ -246,7 +246,7 @@ def _aligned(shape: Array, around: Floats) -> Floats:
 
 
 def _smoothed(around: Floats, mean: Floats, layout: Layout) -> Iterator[Explanation]:
-    sides = (layout.height, layout.width) if isinstance(layout, Grid) else (len(around),)
+    sides = (layout.height, layout.width)
     if len(around) < MIN_ROWS:
         return
     noun = "patch" if isinstance(layout, Grid) else "position"
@@ -554,69 +554,44 @@ def _one_by_one(values: Floats, flat: Floats, heads: NDArray[np.intp]) -> list[E
 
 
 def _slopes(model: Any, batch: torch.Tensor) -> Target | None:
-    """Take ALiBi's slopes away: biases that are the same at all offsets, for which 0 stands."""
+    """Take ALiBi's slopes away: biases that are the same at all offsets, for which 0 stands.
+
+    Falcon's are scaled where they are made, since it also puts them into the mask of its layers;
+    others where the attention is handed them.
+    """
     config: Any = getattr(model, "config", None)
-    if getattr(config, "model_type", "") == "falcon" and getattr(config, "alibi", False):
-        return _slopes_of_falcon(model, batch)
-    name = _ALIBI.get(getattr(config, "model_type", ""), "")
+    kind, home = getattr(config, "model_type", ""), sys.modules.get(type(model).__module__)
+    falcon = kind == "falcon" and getattr(config, "alibi", False)
+    build: Any = getattr(home, _BUILD, None) if falcon else None
+    name = _ALIBI.get(kind, "")
     takers = [m for m in model.modules() if name in inspect.signature(m.forward).parameters]
     # Layers hand it on to their attention.
     last = [m for m in takers if not any(m is not o and o in set(m.modules()) for o in takers)]
-    if not name or not last or batch.ndim != 2:
+    if batch.ndim != 2 or not (build or last):
         return None
     pt, heads = required("torch"), int(config.num_attention_heads)
     scale = pt.ones(heads, dtype=pt.float64, device=batch.device)
 
-    def scaled(_: Any, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        bias = named.get(name)
-        if bias is None:
-            return args, named
-        by_head = bias.reshape(-1, heads, *bias.shape[-2:])
-        return args, {**named, name: (by_head * scale[:, None, None].to(bias)).reshape(bias.shape)}
-
-    @contextmanager
-    def around() -> Iterator[None]:
-        with ExitStack() as hooked:
-            for module in last:
-                hooked.enter_context(module.register_forward_pre_hook(scaled, with_kwargs=True))
-            yield
-
-    return _scaled(scale, batch, around)
-
-
-def _slopes_of_falcon(model: Any, batch: torch.Tensor) -> Target | None:
-    """Scale the biases where Falcon makes them: it also puts them into the mask of its layers."""
-    home = sys.modules[type(model).__module__]
-    build: Any = getattr(home, _BUILD, None)
-    if build is None or batch.ndim != 2:
-        return None
-    pt = required("torch")
-    heads = int(model.config.num_attention_heads)
-    scale = pt.ones(heads, dtype=pt.float64, device=batch.device)
-
-    def scaled(*args: Any, **named: Any) -> Any:
-        bias = build(*args, **named)
+    def scaled(bias: Any) -> Any:
         by_head = bias.reshape(-1, heads, *bias.shape[-2:])
         return (by_head * scale[:, None, None].to(bias)).reshape(bias.shape)
+
+    def handed(_: Any, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        there = named.get(name) is not None
+        return args, {**named, name: scaled(named[name])} if there else named
 
     @contextmanager
     def around() -> Iterator[None]:
         with ExitStack() as after:
-            after.callback(setattr, home, _BUILD, build)
-            setattr(home, _BUILD, scaled)
+            if build:
+                after.callback(setattr, home, _BUILD, build)
+                setattr(home, _BUILD, lambda *args, **named: scaled(build(*args, **named)))
+            for module in last:
+                after.enter_context(module.register_forward_pre_hook(handed, with_kwargs=True))
             yield
 
-    return _scaled(scale, batch, around)
-
-
-def _scaled(
-    scale: torch.Tensor,
-    batch: torch.Tensor,
-    around: Callable[[], AbstractContextManager[None]],
-) -> Target:
-    """Return the biases of heads as what a scale of each, in force in a block, makes of them."""
-    ones = np.ones((len(scale), 1))
-    made = _one_by_one(ones, np.zeros_like(ones), np.arange(len(scale))[:, None])
+    ones = np.ones((heads, 1))
+    made = _one_by_one(ones, np.zeros_like(ones), np.arange(heads)[:, None])
     found = _whole("relative", {"ALiBi": scale}, batch, made, width=1)
     return replace(found, around=around)
 
@@ -651,6 +626,5 @@ def _check_it_is_used(model: Any, batch: torch.Tensor, target: Target, title: st
         after = final_states(model, batch)
     if bool((before == after).all()):
         raise UsageError(
-            f"{title}: {target.path} makes no difference to its states, or not any more once it "
-            "has run, so that nothing can be put in its place."
+            f"{title}: {target.path} makes no difference to its states once it has run."
         )

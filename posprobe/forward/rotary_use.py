@@ -107,9 +107,7 @@ def rotary_use(
     found: list[tuple[dict[int, Looked], dict[int, LayerUse]]] = []
     lengths: list[int] = []
 
-    def measure(
-        batch: torch.Tensor, _: Mapping[int, RotarySums]
-    ) -> tuple[None, dict[int, RotarySums]]:
+    def measure(batch: torch.Tensor, _: Mapping[int, RotarySums]) -> dict[int, RotarySums]:
         if batch.ndim != 2:
             raise UsageError(f"{title}: rotations are measured on text, not on images.")
         if not found:
@@ -132,9 +130,9 @@ def rotary_use(
             # A layer is measured on all contexts or on none.
             layers.pop(number)
             found[0][1][number] = why
-        return None, {number: part for number, part in made.items() if number in layers}
+        return {number: part for number, part in made.items() if number in layers}
 
-    _, sums, stopped = stream(model, contexts, measure, title)
+    sums, stopped = stream(model, contexts, measure, title)
     layers, unmeasured = found[0]
     return rotary_result(
         {number: part for number, part in sums.items() if number in layers},

@@ -14,7 +14,7 @@ from weakref import ReferenceType, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.errors import InvalidTable, PosprobeError, UsageError
+from posprobe.errors import InvalidTable, PosprobeError, UsageError, first_line
 from posprobe.layouts import Grid, Layout, Sequence as Line
 
 if TYPE_CHECKING:
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 #: What the states are called that a model returns.
 LAST = "the last hidden states"
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its kind where it has none."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -332,8 +327,7 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
         raise UsageError(f"{type(model).__name__}: it does not say how large its patches are.")
     if getattr(getattr(model, "config", None), "num_detection_tokens", 0):
         raise UsageError(
-            f"{type(model).__name__}: tokens of detections follow its patches, so that the "
-            "last tokens are not patches."
+            f"{type(model).__name__}: its last tokens are those of detections, not patches."
         )
     height, width = (size, size) if isinstance(size, int) else size
     grid = Grid(batch.shape[2] // height, batch.shape[3] // width)
@@ -448,8 +442,7 @@ def _returned(model: Any, batch: torch.Tensor, kind: Kind) -> list[torch.Tensor]
     shapes = {tuple(part.shape) for part in tensors}
     if kind == "hidden_states" and (len(shapes) != 1 or len(next(iter(shapes))) != 3):
         raise UsageError(
-            f"{name}: its hidden states have the shapes "
-            f"{', '.join(str(list(shape)) for shape in sorted(shapes))}: one vector per token, the "
-            "same tokens at every layer, is expected."
+            f"{name}: its hidden states, of shapes {sorted(map(list, shapes))}, are not one vector "
+            "per token at every layer."
         )
     return tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from posprobe.analyses.models.substitution import (
     mean_and_error,
 )
 from posprobe.analyses.tables.closeness import debiased_cka
-from posprobe.arrays import Array, Floats
+from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import UsageError
 from posprobe.forward.averages import Distances, added_up, find_distances, step_by_step
 from posprobe.forward.contexts import stream
@@ -109,7 +109,7 @@ def substitution_effect(
     ready: list[_Ready] = []
     shown, hidden = ExitStack(), ""
 
-    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> dict[int, _Sums]:
         if not ready:
             target = find_target(
                 model, batch, tables=tables or {}, rows=rows, explain=explain, seed=seed,
@@ -117,14 +117,14 @@ def substitution_effect(
             )  # fmt: skip
             asked = _Ready(target, mask_token, seed, title, hidden, random=random)
             ready.append(_prepared(model, batch, asked))
-        return None, {0: _run(model, batch, ready[0], sums[0].contexts if sums else 0)}
+        return {0: _run(model, batch, ready[0], sums[0].contexts if sums else 0)}
 
     with shown:
         try:
             shown.enter_context(step_by_step(model, title))
         except UsageError as error:
             hidden = str(error)
-        _, sums, stopped = stream(model, batches, measure, title)
+        sums, stopped = stream(model, batches, measure, title)
     return _result(sums[0], ready[0], stopped=stopped)
 
 
@@ -145,8 +145,12 @@ class _Ready:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sums:
+class _Sums(Sums):
     """Costs by context, added up over positions, and by position, added up over contexts."""
+
+    axes: ClassVar[Mapping[str, int]] = {
+        "costs": 1, "weights": 0, "cka": 1, "attention": 1, "losses": 0,
+    }  # fmt: skip
 
     costs: Mapping[Measure, Floats]  # [m, c]
     weights: Floats  # [c]
@@ -160,20 +164,6 @@ class _Sums:
     def contexts(self) -> int:
         """How many were run."""
         return len(self.weights)
-
-    def __add__(self, other: _Sums) -> _Sums:
-        return _Sums(
-            {
-                key: np.concatenate([part, other.costs[key]], axis=1)
-                for key, part in self.costs.items()
-            },
-            np.concatenate([self.weights, other.weights]),
-            np.concatenate([self.cka, other.cka], axis=1),
-            np.concatenate([self.attention, other.attention], axis=1),
-            np.concatenate([self.losses, other.losses]),
-            self.places + other.places,
-            self.counted + other.counted,
-        )
 
 
 def _prepared(model: Any, batch: torch.Tensor, asked: _Ready) -> _Ready:
@@ -316,13 +306,14 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
     target = ready.target
     removed = [each.name for each in target.substitutes].index(target.removed)
     main = _main(sums.costs)
+    rounding = {"states": ready.rounding, "divergence": ready.rounding**2}
     found = {
         key: costs(
-            part, sums.weights, removed, norm=key == "states",
-            rounding=0.0 if key in ("loss", "answers") else
-            ready.rounding if key == "states" else ready.rounding**2,
+            sums.costs[key], sums.weights, removed, norm=key == "states",
+            rounding=rounding.get(key, 0.0),
         )
-        for key, part in sums.costs.items()
+        for key in MEASURES
+        if key in sums.costs
     }  # fmt: skip
     own = target.substitutes[0].rows
     shares = [
@@ -335,16 +326,17 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
     ]
     with_loss = main == "loss" and bool(sums.weights.any())
     losses_of = costs(sums.costs["loss"] + sums.losses, sums.weights, 0) if with_loss else None
-    whole = losses_of[0] if losses_of else None
+    whole = losses_of[0] if losses_of else Cost(None, None, None, None)
     weight, count, losses = sums.counted
     along = by_position(sums.places, weight, count, norm=main == "states")
     there = len(weight) > 1
+    placed = there and main != "states"
     again = found[main][0].value
     return SubstitutionEffect(
         substitutes=tuple(
             Substitute(
                 each.name, each.label, each.kind, each.size, shares[place],
-                {key: found[key][place] for key in MEASURES if key in found}, *cka[place],
+                {key: cost[place] for key, cost in found.items()}, *cka[place],
                 attention[place], losses_of[place] if losses_of else None,
             )
             for place, each in enumerate(target.substitutes)
@@ -358,13 +350,13 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
         layout=target.layout,
         start=target.start,
         task=ready.task,
-        loss=whole.value if whole else None,
-        loss_error=whole.error if whole else None,
+        loss=whole.value,
+        loss_error=whole.error,
         by_position=along[0] if there else None,
-        by_position_error=along[1] if there and main != "states" else None,
+        by_position_error=along[1] if placed else None,
         unchanged=losses / np.where(count > 0, count, np.nan) if with_loss else None,
         early=early(sums.places[0, removed], weight)
-        if there and main != "states" and not isinstance(target.layout, Grid) else None,
+        if placed and not isinstance(target.layout, Grid) else None,
         distances=ready.distances.first if ready.distances else None,
         undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
         stopped=stopped,

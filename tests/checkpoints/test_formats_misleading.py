@@ -50,7 +50,8 @@ def test_hdf5_never_leads_to_another_file(tmp_path: Path) -> None:
 def test_hdf5_bombs_are_refused_before_they_are_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posprobe.checkpoints.hdf5file.MAX_UNPACKED", 2**20)
+    for module in ("base", "hdf5file"):
+        monkeypatch.setattr(f"posprobe.checkpoints.{module}.MAX_UNPACKED", 2**20)
     path = tmp_path / "bomb.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("long", (2**20, 8), "f4", chunks=(8, 8), compression="gzip")

@@ -487,7 +487,7 @@ def test_without_the_package_blocks_name_the_extra(
         tmp_path / "model.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2,
         {"position_embd.weight": quant("Q8_0")},
     )  # fmt: skip
-    monkeypatch.setattr("posprobe.checkpoints.gguf.find_spec", lambda _: None)
+    monkeypatch.setattr("posprobe.errors.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"uv sync --extra gguf"):
         pp.load(path)
     (item,) = inspect(path)

@@ -333,7 +333,7 @@ def test_a_gpu_that_is_not_there_is_one_clear_error() -> None:
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posprobe.forward.models.find_spec", lambda _: None)
+    monkeypatch.setattr("posprobe.errors.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"uv sync --extra models"):
         load_model("sample:digits-vit")
 

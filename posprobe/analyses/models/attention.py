@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.models.head_logits import Peaks, nearest_peak, peak_names
+from posprobe.analyses.models.head_logits import Peaked, Peaks, nearest_peak
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, WithGaps, centring_error
 from posprobe.analyses.tables.similarity import by_displacement
-from posprobe.arrays import Array, namespace, to_numpy
+from posprobe.arrays import Array, Sums, namespace, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Count, Natural, Reasons, limits
+from posprobe.schema import Natural, Reasons, limits
 
 #: Mean attention to later tokens up to which they are hidden, but for rounding.
 UNSEEN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class LayerAttention:
+class LayerAttention(Peaked):
     """Attention of one layer's heads between positions, averaged over contexts.
 
     Parameters
@@ -69,16 +69,6 @@ class LayerAttention:
     locality: WithGaps
     symmetry: WithGaps
     translation_invariance: float | None
-
-    @property
-    def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
-        """The peaks in words, head by head."""
-        return peak_names(self)
-
-    @property
-    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
-        """How many heads prefer none."""
-        return int((~self.has_peak).sum())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,8 +134,8 @@ class AttentionByOffset(Result):
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionSums:
-    """Sums over contexts of one layer's attention; ``+`` joins those of different contexts.
+class AttentionSums(Sums):
+    """Sums over contexts of one layer's attention.
 
     ``curves`` is ``[heads, 2 h - 1, 2 w - 1]``, of the pairs at each offset; ``mean`` ``[n, n]``,
     averaged over heads; ``first``, ``special``, ``locality``, ``symmetry`` and ``symmetric`` (the
@@ -162,11 +152,6 @@ class AttentionSums:
     locality: Array
     symmetry: Array
     symmetric: Array
-
-    def __add__(self, other: AttentionSums) -> AttentionSums:
-        return AttentionSums(
-            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
-        )
 
 
 def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
@@ -205,7 +190,7 @@ def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
         raise InvalidTable("the attention holds NaN or infinity. Run the model in float32.")
     even = symmetry(weights)
     known = ~xp.isnan(even)
-    height, width = _sides(layout)
+    height, width = layout.height, layout.width
     others = total[:, 1:, 0]
     kept = xp.asarray(_keys(layout), dtype=total.dtype, device=weights.device)
     return AttentionSums(
@@ -232,10 +217,6 @@ def _keys(layout: Layout) -> NDArray[np.float64]:
     if not isinstance(layout, Grid) and layout.size > 1:
         kept[:, 0] = 0
     return kept
-
-
-def _sides(layout: Layout) -> tuple[int, int]:
-    return (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.size)
 
 
 def locality(weights: Array) -> Array:
@@ -323,10 +304,9 @@ def attention_by_offset(
 def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     grid = isinstance(layout, Grid)
     n = layout.size
-    height, width = _sides(layout)
+    height, width = layout.height, layout.width
     count = np.rint(by_displacement(_keys(layout), height, width, np))
-    curves = np.full(sums.curves.shape, np.nan)
-    np.divide(sums.curves, sums.contexts * count, out=curves, where=count > 0)
+    curves = quotient(sums.curves, sums.contexts * count)
     uniform, seen = np.full((n, n), 1 / n), np.ones((n, n))
     if not grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < UNSEEN:
         uniform, seen = np.tri(n) / np.arange(1, n + 1)[:, None], np.tri(n)
@@ -349,7 +329,6 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
             sums.mean, sums.first, sums.special, sums.locality, sums.symmetry, sums.symmetric,
         )
     )  # fmt: skip
-    even = np.divide(even, symmetric, out=unknown.copy(), where=symmetric > 0)
     return LayerAttention(
         curves=curves if grid else curves[:, 0],
         peak=peaks if grid else peaks[:, 1:],
@@ -357,7 +336,7 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
         first=unknown if grid or n < 2 else first / sums.contexts,
         special=special / sums.contexts,
         locality=unknown if grid else near / sums.contexts,
-        symmetry=unknown if grid else even,
+        symmetry=unknown if grid else quotient(even, symmetric),
         translation_invariance=_invariance(mean / sums.contexts, height, width),
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, centring_error
+from posprobe.arrays import quotient
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size
@@ -156,8 +157,7 @@ def heads(
     spans = values.shape[1:]
     if values.ndim not in (2, 3) or 0 in values.shape or any(span % 2 == 0 for span in spans):
         raise InvalidTable(
-            f"curves of shape {list(values.shape)}: [heads, 2 n - 1] or [heads, 2 h - 1, 2 w - 1] "
-            "are expected."
+            f"curves {list(values.shape)}: give [heads, 2 n - 1] or [heads, 2 h - 1, 2 w - 1]."
         )
     if not np.isfinite(values).all():
         raise InvalidTable("the curves hold NaN or infinity: a zero row has no direction.")
@@ -188,6 +188,8 @@ def heads(
 
 def _window(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
     """Perplexity of the softmax over the keys of one query: the middle one, or the last."""
+    from scipy.special import entr, softmax
+
     if isinstance(layout, Grid):
         top, left = layout.height // 2, layout.width // 2
         keys = values[
@@ -199,11 +201,7 @@ def _window(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDA
         n = layout.size
         query = n - 1 if causal else n // 2
         keys = values[:, n - 1 - query : 2 * n - 1 - query]
-    logits = keys - keys.max(axis=1, keepdims=True)
-    weight = np.exp(logits)
-    total = weight.sum(axis=1)
-    entropy = np.log(total) - (weight * logits).sum(axis=1) / total
-    return np.asarray(np.exp(entropy))
+    return np.asarray(np.exp(entr(softmax(keys, axis=1)).sum(axis=1)))
 
 
 def _by_distance(
@@ -253,10 +251,7 @@ def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
     odd = (flat - flat[:, ::-1]) / 2
     spread = ((flat - flat.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
     error = centring_error(np.abs(flat).max(axis=1, initial=0.0), flat.shape[1])
-    defined = spread > error**2 * flat.shape[1]
-    share = np.full(len(values), np.nan)
-    np.divide((odd**2).sum(axis=1), spread, out=share, where=defined)
-    return share
+    return quotient((odd**2).sum(axis=1), spread, spread > error**2 * flat.shape[1])
 
 
 def _peak(
@@ -294,10 +289,7 @@ def _offsets(seen: tuple[int, ...], spans: tuple[int, ...]) -> NDArray[np.int64]
 def _monotone(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
     curve = _by_distance(values, layout, causal=causal)
     steps = np.diff(curve, axis=1)
-    share = np.full(len(curve), np.nan)
-    changes = (steps != 0).sum(axis=1)
-    np.divide((steps < 0).sum(axis=1), changes, out=share, where=changes > 0)
-    return share
+    return quotient((steps < 0).sum(axis=1), (steps != 0).sum(axis=1))
 
 
 #: Permutations that the band is made of.
@@ -376,8 +368,7 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
     array = np.asarray(values, dtype=np.float64)
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise InvalidTable(
-            f"values of shape {list(array.shape)}: [heads, distances] or [heads, rows, columns] of "
-            "displacements are expected."
+            f"values {list(array.shape)}: give [heads, distances] or [heads, rows, columns]."
         )
     from scipy.stats import rankdata  # half a second that tables do without
 
@@ -433,10 +424,8 @@ def _moran(array: NDArray[np.float64]) -> NDArray[np.float64]:
     ]
     pairs = sum(product.shape[1] for product in products)
     variance = (centered**2).mean(axis=(1, 2))
-    nothing = np.full(len(array), np.nan)
     error = centring_error(np.abs(array).max(axis=(1, 2)), array[0].size)
     if not pairs:
-        return nothing
+        return np.full(len(array), np.nan)
     covariance = np.concatenate(products, axis=1).mean(axis=1)
-    np.divide(covariance, variance, out=nothing, where=variance > error**2)
-    return nothing
+    return quotient(covariance, variance, variance > error**2)

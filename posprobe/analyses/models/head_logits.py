@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.result import As, Part, Result, Stored, WithGaps, centring_error
 from posprobe.analyses.tables.similarity import by_displacement
-from posprobe.arrays import Array, Positions, namespace, positions
+from posprobe.arrays import Array, Positions, namespace, positions, quotient
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
@@ -37,22 +37,34 @@ def peaks(found: Any) -> list[int | list[int] | None]:
     ]
 
 
-def peak_names(found: Any) -> list[str]:
-    """Say in words what each head prefers; `NO_PEAK` where it prefers nothing."""
-    return [
-        peak_name(row) if known else NO_PEAK
-        for row, known in zip(found.peak.tolist(), found.has_peak.tolist(), strict=True)
-    ]
-
-
 #: Offsets of heads as JSON has them.
 Peaks: TypeAlias = Annotated[
     NDArray[np.int64], As(list[int | Annotated[list[int], TWO] | None], peaks)
 ]
 
 
+class Peaked:
+    """What heads of one layer prefer, in words."""
+
+    peak: Peaks
+    has_peak: NDArray[np.bool_]
+
+    @property
+    def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
+        """The peaks in words, head by head; `NO_PEAK` where a head has none."""
+        return [
+            peak_name(row) if known else NO_PEAK
+            for row, known in zip(self.peak.tolist(), self.has_peak.tolist(), strict=True)
+        ]
+
+    @property
+    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
+        """How many heads prefer none."""
+        return int((~self.has_peak).sum())
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadLogits(Result):
+class HeadLogits(Peaked, Result):
     """What each head's logits owe to the positions of query and key.
 
     Logits split exactly into a constant, a term for each query, a term for each key and the
@@ -109,16 +121,6 @@ class HeadLogits(Result):
     def heads(self) -> Annotated[Natural, ""]:
         """How many there are."""
         return len(self.peak)
-
-    @property
-    def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
-        """The peaks in words, head by head; `NO_PEAK` where a head has none."""
-        return peak_names(self)
-
-    @property
-    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
-        """How many heads prefer none."""
-        return int((~self.has_peak).sum())
 
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
@@ -359,7 +361,7 @@ def _measure(
     xp = namespace(logits)
     n = logits.shape[0]
     grid = isinstance(layout, Grid)
-    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, n)
+    height, width = layout.height, layout.width
     by_key = xp.mean(logits, axis=0)
     interaction = logits - by_key - xp.mean(logits, axis=1)[:, None] + xp.mean(by_key)
     rounding = centring_error(
@@ -372,8 +374,7 @@ def _measure(
     count = np.rint(by_displacement(seen, height, width, xp))
     total = by_displacement(interaction * seen, height, width, xp)
     squares = by_displacement(interaction**2 * seen, height, width, xp)
-    mean = np.full(total.shape, np.nan)
-    np.divide(total, count, out=mean, where=count > 0)
+    mean = quotient(total, count)
     spread = squares.sum() - total.sum() ** 2 / count.sum()
     explained = np.nansum(total * mean) - total.sum() ** 2 / count.sum()
     across = float(xp.sum(interaction**2)) / n

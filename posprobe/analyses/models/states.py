@@ -424,17 +424,12 @@ def _layer(sums: Moments) -> LayerMeans:
     rounding = (16 * sums.eps) ** 2 * scale
     varies, moves = total > rounding, by_position > rounding
     rest = max(inside - by_position, 0.0)
+    parts = {"position": by_position, "context": by_context, "rest": rest}
     rank = None
     draws: tuple[float, ...] = ()
     if moves and c > 1:
-        # What positions add is in every context: where signs do not balance it is taken out, and
-        # with it as much of the noise.
-        balance = flips(0, c).sum(axis=1)
-        noisy = (to_numpy(sums.flipped).astype(np.float64) - balance[:, None, None] * pos) / c
-        left = 1 - np.square(balance / c)
-        power = c * np.square(noisy).sum(axis=(1, 2))
-        draws = tuple((power[left > 0] / left[left > 0] / total).tolist()) if varies else ()
-        noise = max(math.sqrt(_spectral(one)) for one in noisy)
+        noise, power = _noise(sums, pos)
+        draws = tuple((power / total).tolist()) if varies else ()
         # Squares of singular values are known to the rounding of the largest.
         least = max((MARGIN * noise) ** 2, rounding / c, 1e-13 * spectral)
         rank = int(np.count_nonzero(powers > least))
@@ -444,19 +439,25 @@ def _layer(sums: Moments) -> LayerMeans:
         error=error,
         stable_rank=float(np.trace(square)) / spectral if moves else None,
         rank=rank,
-        noise_share=min(1.0, c * float((error**2).sum()) / by_position)
-        if moves and c > 1
-        else None,
+        noise_share=None if rank is None else min(1.0, c * float((error**2).sum()) / by_position),
         relative_norm=math.sqrt(first * spectral / _largest(centred)) if varies else None,
-        shares={
-            "position": by_position / total,
-            "context": by_context / total,
-            "rest": rest / total,
-        }
-        if varies
-        else None,
+        shares={name: part / total for name, part in parts.items()} if varies else None,
         noise_draws=draws,
     )
+
+
+def _noise(sums: Moments, pos: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    """Return the largest singular value that noise reaches, and its power in each of the means.
+
+    What positions add is in every context: where signs do not balance it is taken out, and with it
+    as much of the noise.
+    """
+    c = sums.contexts
+    balance = flips(0, c).sum(axis=1)
+    noisy = (to_numpy(sums.flipped).astype(np.float64) - balance[:, None, None] * pos) / c
+    left = 1 - np.square(balance / c)
+    power = c * np.square(noisy).sum(axis=(1, 2))
+    return max(math.sqrt(_spectral(one)) for one in noisy), power[left > 0] / left[left > 0]
 
 
 def _largest(matrix: NDArray[np.float64]) -> float:
