@@ -27,12 +27,8 @@ from typing import TypeAlias
 
 if __name__ == "__main__":
     # One thread, so that a fork has all there is; set before NumPy is imported.
-    os.environ |= {
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "MPLBACKEND": "agg",
-    }
+    threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    os.environ |= {**dict.fromkeys(threads, "1"), "MPLBACKEND": "agg"}
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "made")]
 
@@ -42,23 +38,10 @@ from fuzz.runner import Runner, runner  # noqa: E402
 
 #: The classes, those that import most last, with the cases of a full run.
 CLASSES = {
-    "headers": 140,
-    "arrays": 100,
-    "formats": 100,
-    "graphs": 70,
-    "blocks": 90,
-    "folders": 70,
-    "configurations": 90,
-    "options": 70,
-    "text": 70,
-    "outputs": 60,
-    "bundles": 70,
-    "hub": 50,
-    "archives": 70,
-    "records": 320,
-    "models": 20,
-    "contexts": 110,
-}
+    "headers": 140, "arrays": 100, "formats": 100, "graphs": 70, "blocks": 90, "folders": 70,
+    "configurations": 90, "options": 70, "text": 70, "outputs": 60, "bundles": 70, "hub": 50,
+    "archives": 70, "records": 320, "models": 20, "contexts": 110,
+}  # fmt: skip
 #: The class of a case, how it is made, and its name.
 Planned: TypeAlias = tuple[str, Callable[[], Case], str]
 FAILURES, CORPUS = HERE / "failures", HERE / "corpus"
@@ -186,9 +169,10 @@ def _work(
 def _prepare(parent: Runner, kind: str) -> None:
     """Import what all cases of a class need, in the parent of their forks."""
     module = import_module(f"fuzz.{kind}")
-    parent.warm(*module.WARM)
-    if (prepare := getattr(module, "prepare", None)) is not None:
-        prepare()
+    parent.warm(*getattr(module, "WARM", ()))
+    for name in getattr(module, "NEEDS", ()):
+        import_module(name)
+    getattr(module, "prepare", lambda: None)()
 
 
 def _report(results: list[dict[str, str]]) -> int:
