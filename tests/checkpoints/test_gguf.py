@@ -302,8 +302,8 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(4, 1), (4, 0x03000000), (8, 2**60), (16, 2**60), (24, 2**62)],
-    ids=["version", "byte order", "tensors", "settings", "length of a name"],
+    [(0, 7), (4, 1), (4, 0x03000000), (8, 2**60), (16, 2**60), (24, 2**62)],
+    ids=["magic", "version", "byte order", "tensors", "settings", "length of a name"],
 )
 def test_sizes_that_lie_are_refused_at_once(place: int, value: int, tmp_path: Path) -> None:
     content = bytearray(sound(tmp_path))

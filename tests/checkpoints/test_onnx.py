@@ -18,7 +18,7 @@ import posprobe as pp
 from posprobe.checkpoints import open_local
 from posprobe.checkpoints.base import TensorInfo
 from posprobe.checkpoints.onnx_graph import Graph, find_positions
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, PosprobeError
 from posprobe.families import inspect
 
 # --- what PyTorch exports ---
@@ -287,3 +287,12 @@ def test_a_browsers_folder_has_its_configuration_above(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 12}))
     path = save(tmp_path / "onnx" / "model.onnx", [], {"wpe.weight": TABLE})
     assert open_local(Path(path)).config["n_positions"] == 12
+
+
+@pytest.mark.parametrize("shape", [(-1, 8), (2**40, 2**40), (1,) * 40])
+def test_impossible_shapes_are_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
+    tensor = TensorProto(name="pos_embed", data_type=1, raw_data=bytes(64), dims=shape)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(helper.make_graph([], "g", [], [], [tensor])), path)
+    with pytest.raises(PosprobeError, match="pos_embed"):
+        open_local(path).read("pos_embed")

@@ -132,6 +132,7 @@ def test_every_base_survives_its_reference(base: float, endpoint: bool) -> None:
         ("sinusoidal:8x8,half", "no option 'half'"),
         ("sinusoidal:8x8,halves,halves", "'halves' sets again"),
         ("sinusoidal:8x8,base", "no option 'base'"),
+        ("counting:8x8,signed", "counting has no options"),
         ("sinusoidal:8x8,base=ten", "base is 'ten'"),
         ("sinusoidal:8x8,base=1", "above 1"),
         ("sinusoidal:8x8,base=nan", "base is 'nan'"),

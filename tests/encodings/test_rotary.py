@@ -303,6 +303,10 @@ BAD_SCALINGS: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_type": "longrope", "long_factor": listed(0, 1), "short_factor": listed(1, 1)},
         "long_factor",
     ),
+    "longrope with text": (
+        {"rope_type": "longrope", "long_factor": ["a"] * 16, "short_factor": listed(1, 1)},
+        "long_factor",
+    ),
     "longrope from one position": (
         {"rope_type": "longrope", "long_factor": listed(1, 1), "short_factor": listed(1, 1),
          "original_max_position_embeddings": 1},

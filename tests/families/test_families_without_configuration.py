@@ -201,6 +201,14 @@ def test_several_candidates_are_named_after_their_part_of_the_model(tmp_path: Pa
     assert len(load(f"{reference}#b.pos_emb")) == 3
 
 
+def test_a_square_number_of_patches_is_a_grid_and_said_to_be(tmp_path: Path) -> None:
+    config = {"model_type": "mine", "image_size": 64}
+    table = load(save_tensors(tmp_path, config, pos_emb=(17, 8)))
+    assert table.layout == Grid(4, 4)
+    assert [row.token for row in table.prefix_rows] == ["CLS"]
+    assert any("16 patches read as square" in note for note in table.notes)
+
+
 def test_two_tables_of_one_part_are_named_in_full(tmp_path: Path) -> None:
     reference = save_tensors(tmp_path, encoder__a__pos_emb=(9, 8), encoder__b__pos_emb=(7, 8))
     with pytest.raises(UnknownReference):

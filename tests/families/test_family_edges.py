@@ -67,6 +67,7 @@ SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
         ),
         ("alibi", lambda: hf_lm("BloomForCausalLM", hidden_size=16, n_layer=1, n_head=2)),
         ("alibi", lambda: hf_lm("FalconForCausalLM", alibi=True, **SMALL)),
+        ("alibi", lambda: hf_lm("MptForCausalLM", d_model=16, n_heads=2, n_layers=1)),
         (
             "relative",
             lambda: hf_lm("T5ForConditionalGeneration", d_model=16, d_kv=8, num_layers=1,

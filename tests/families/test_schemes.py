@@ -469,6 +469,8 @@ def test_formulas_become_records() -> None:
     np.testing.assert_array_equal(-steps, expected)
     with pytest.raises(NoPositionTable):
         load_schemes("sinusoidal:8x4")
+    with pytest.raises(NoPositionTable, match="a position table and no other encoding"):
+        load_schemes("sample:digits-vit")
     with pytest.raises(NoPositionTable):
         load("rotary:64x8")
 
@@ -524,6 +526,10 @@ def test_a_configuration_that_cannot_be_is_one_clear_error(
             {"relative_attention_num_buckets": 32}, "relative_attention_num_buckets = 32",
         ),
         ("encoder.rel_embeddings.weight", (16, 4), {"position_buckets": 9}, "position_buckets"),
+        (
+            "encoder.relative_attention_bias.weight", (32, 4),
+            {"relative_attention_max_distance": 1}, "32 buckets up to distance 1",
+        ),
     ],
 )  # fmt: skip
 def test_a_bias_table_of_a_wrong_size_is_one_clear_error(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import sys
@@ -105,27 +106,16 @@ def _rounds(kinds: Sequence[str], seed: int) -> Iterator[Planned]:
 def _spread(todo: Iterator[Planned], until: float | None, jobs: int) -> list[dict[str, str]]:
     """Run cases in several processes, each of which takes every n-th."""
     results: list[dict[str, str]] = []
+    forks = multiprocessing.get_context("fork")
     with runner() as parent:
         answers = parent.root / "answers"
-        workers = []
-        for job in range(jobs):
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    _work(parent, todo, until, job, jobs, answers)
-                    code = 0
-                except KeyboardInterrupt:
-                    pass
-                except BaseException:  # noqa: BLE001 - the parent must not go on twice
-                    import traceback
-
-                    traceback.print_exc()
-                finally:
-                    sys.stdout.flush()
-                    os._exit(code)
-            workers.append(child)
-        broken = [child for child in workers if os.waitpid(child, 0)[1]]
+        given = [(parent, todo, until, job, jobs, answers) for job in range(jobs)]
+        workers = [forks.Process(target=_work, args=each) for each in given]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        broken = [worker for worker in workers if worker.exitcode]
         with suppress(FileNotFoundError):
             results = [json.loads(line) for line in answers.read_text("ascii").splitlines()]
         if broken:

@@ -54,8 +54,9 @@ def _gguf(
     counts: tuple[int, int] | None = None,
     align: int = 32,
     ranks: int | None = None,
+    arch: bytes = b"gpt2",
 ) -> bytes:
-    settings = [_string(b"general.architecture", b"gpt2"), *settings]
+    settings = [_string(b"general.architecture", arch), *settings]
     counted = counts or (len(tensors), len(settings))
     head = b"GGUF" + struct.pack("<IQQ", version, *counted) + b"".join(settings)
     data = b""
@@ -142,12 +143,16 @@ def _header(rng: random.Random) -> Case:
 
 def _settings(rng: random.Random) -> Case:
     """Let settings be of other kinds, lengths and sizes than they are."""
-    key = rng.choice(
-        (b"gpt2.context_length", b"gpt2.rope.freq_base", b"gpt2.rope.scaling.factor",
-         b"gpt2.attention.head_count", b"gpt2.rope.dimension_count", b"general.alignment",
-         b"general.architecture", b"gpt2.rope.scaling.type", b"gpt2.embedding_length",
-         b"gpt2.attention.max_alibi_bias", b"gpt2.rope.dimension_sections", b"x")
+    arch = rng.choice((b"gpt2", b"llama"))
+    ending = rng.choice(
+        (b"context_length", b"embedding_length", b"attention.head_count", b"rope.freq_base",
+         b"attention.max_alibi_bias", b"attention.kv_lora_rank", b"rope.dimension_count",
+         b"rope.dimension_sections", b"rope.freq_base_swa", b"rope.scaling.type",
+         b"rope.scaling.factor", b"rope.scaling.attn_factor",
+         b"rope.scaling.original_context_length")
     )  # fmt: skip
+    others = (b"general.alignment", b"general.architecture", b"x")
+    key = rng.choice((*4 * (arch + b"." + ending,), *others))
     hostile = rng.choice(build.HOSTILE).encode("utf-8", "surrogatepass")
     value = rng.choice(
         (
@@ -173,7 +178,10 @@ def _settings(rng: random.Random) -> Case:
         settings *= 2
     look = rng.random() < 0.6
     what = f"setting {key[:40].decode('ascii', 'replace')}"
-    return _case(_gguf(_tensors(rng), settings), what, look=look)
+    if arch == b"llama":  # whose other settings are sound
+        for name in (b"context_length", b"embedding_length", b"attention.head_count"):
+            settings += [_number(b"llama." + name, 32)] * (name != ending)
+    return _case(_gguf(_tensors(rng), settings, arch=arch), what, look=look)
 
 
 # --- whisper.cpp's older format ----------------------------------------------------------------
