@@ -40,14 +40,9 @@ def test_an_extracted_table_holds_the_same_values(suffix: str, dtype: Any, tmp_p
             values = np.loadtxt(path, delimiter=",").astype(dtype)
     assert values.dtype == dtype
     np.testing.assert_array_equal(values, table.values)
-
-
-def test_an_extracted_table_can_be_loaded_by_name(tmp_path: Path) -> None:
-    table = pp.load("sample:sapiens-roberta")
-    for suffix, tensor in ((".npy", "table"), (".npz", "values"), (".safetensors", "values")):
-        path = tmp_path / f"table{suffix}"
-        write_table(table, path)
-        np.testing.assert_array_equal(pp.load(str(path), tensor=tensor).values, table.values)
+    if dtype != np.float16:  # text is of single or double precision
+        again = pp.load(str(path), tensor="table" if suffix == ".npy" else "values")
+        np.testing.assert_array_equal(again.values, table.values)
 
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:

@@ -63,12 +63,6 @@ def test_an_index_without_a_map_is_refused(weight_map: object, tmp_path: Path) -
         open_local(shards(tmp_path, weight_map))
 
 
-def test_a_shard_that_is_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.safetensors").mkdir()
-    with pytest.raises(InvalidCheckpoint, match=r"x\.safetensors"):
-        open_local(shards(tmp_path, {"a": "x.safetensors"}))
-
-
 NO_JSON = {
     "empty": b"", "text": b"hello", "a list": b"[1, 2]", "a number": b"3", "null": b"null",
     "cut": b'{"model_type": "bert"', "no UTF-8": b'{"model_type": "\xff\xff"}',
@@ -85,14 +79,6 @@ def test_a_json_that_is_none_is_refused(case: str, file: str, tmp_path: Path) ->
     with pytest.raises(InvalidCheckpoint, match=file.replace(".", r"\.")) as caught:
         open_local(tmp_path)
     assert caught.value.exit_code == 4
-
-
-def test_a_folder_is_opened_by_its_lazy_format(tmp_path: Path) -> None:
-    save_zip({"wpe.weight": torch.zeros(3, 2)}, tmp_path / "pytorch_model.bin")
-    save_zip([1], tmp_path / "training_args.bin")
-    assert open_local(tmp_path).tensors["wpe.weight"].file == "pytorch_model.bin"
-    safetensors.numpy.save_file({"wpe.weight": VALUES}, tmp_path / "model.safetensors")
-    assert open_local(tmp_path).tensors["wpe.weight"].file == "model.safetensors"
 
 
 def test_the_only_weights_of_a_folder_need_no_usual_name(tmp_path: Path) -> None:
@@ -132,12 +118,6 @@ def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
         assert caught.value.exit_code == 3
 
 
-def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "model.safetensors")
-    with pytest.raises(InvalidCheckpoint, match="not a regular file"):
-        open_local(tmp_path / "model.safetensors")
-
-
 @pytest.mark.parametrize(
     "file", ["model.safetensors", "model.bin", "model.npy", "model.npz", "config.json"]
 )
@@ -171,3 +151,11 @@ def unprivileged() -> Iterator[Path]:
             yield folder
         finally:
             os.seteuid(user)
+
+
+def test_a_folder_is_opened_by_its_lazy_format(tmp_path: Path) -> None:
+    save_zip({"wpe.weight": torch.zeros(3, 2)}, tmp_path / "pytorch_model.bin")
+    save_zip([1], tmp_path / "training_args.bin")
+    assert open_local(tmp_path).tensors["wpe.weight"].file == "pytorch_model.bin"
+    safetensors.numpy.save_file({"wpe.weight": VALUES}, tmp_path / "model.safetensors")
+    assert open_local(tmp_path).tensors["wpe.weight"].file == "model.safetensors"

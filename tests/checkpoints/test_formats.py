@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,6 @@ import pytest
 import timm
 import torch
 from format_samples import FOLDER, numbers
-from made_large import SIZE, large_flax, large_hdf5, large_keras, large_npz
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -115,40 +113,10 @@ def test_keras_s_weights_in_several_files(tmp_path: Path) -> None:
     shutil.copy(copy / "model_00000.weights.h5", copy / "model_00001.weights.h5")
     with pytest.raises(InvalidCheckpoint, match="in two of its files"):
         open_local(copy)
-    for index in (
-        "{}", '{"weight_map": {}}', '{"weight_map": {"a": "../gpt2.weights.h5"}}', "[]",
-        '{"weight_map": {"a": ["x.weights.h5", 3]}}', '{"weight_map": {"a": [["b"]]}}',
-        '{"weight_map": {"a": "/etc/x.weights.h5"}}', '{"weight_map": [1]}', "nothing",
-        '{"weight_map": {"a": "model.weights.json"}}',
-    ):  # fmt: skip
+    for index in ('{"weight_map": {}}', '{"weight_map": {"a": "../gpt2.weights.h5"}}', "nothing"):
         (copy / "model.weights.json").write_text(index)
         with pytest.raises(InvalidCheckpoint, match=r"model\.weights\.json"):
             open_local(copy)
-
-
-def nested(depth: int) -> dict[str, Any]:
-    entry: dict[str, Any] = {"class_name": "A", "config": {"sequence_length": 12}}
-    for _ in range(depth):
-        entry = {"class_name": "A", "config": {"layers": [entry], "name": 3, "max_len": True}}
-    return entry
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["nothing", "[]", "{" * 9000, "{}", '{"class_name": [], "config": 3}', json.dumps(nested(300)),
-     '{"class_name": "A", "config": {"layers": [1, null, {"module": [], "class_name": {}}]}}'],
-    ids=range(7),
-)  # fmt: skip
-def test_the_configuration_in_an_archive_made_to_mislead(content: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.keras"
-    with zipfile.ZipFile(FOLDER / "named.keras") as old, zipfile.ZipFile(path, "w") as new:
-        new.writestr("config.json", content)
-        new.writestr("model.weights.h5", old.read("model.weights.h5"))
-    if content in ("nothing", "[]") or content.startswith("{{"):
-        with pytest.raises(InvalidCheckpoint, match=r"x\.keras/config\.json"):
-            open_local(path)
-    else:
-        assert open_local(path).uses == {}
 
 
 def test_kerashub_s_patches_come_after_cls() -> None:
@@ -173,19 +141,6 @@ def test_a_layer_that_computes_positions_is_named() -> None:
     assert "sine_position_encoding" in fixed["why"]
     # The optimiser's moments have the names of the parameters, and are no tables.
     assert len(inspect(str(FOLDER / "pieces.msgpack"))) == 1
-
-
-def test_a_member_that_somebody_compressed_is_unpacked(tmp_path: Path) -> None:
-    path = tmp_path / "packed.keras"
-    repack(FOLDER / "layers.keras", path)
-    table = pp.load(f"{path}#token_and_position_embedding")
-    np.testing.assert_array_equal(table.values, numbers((12, 8), 1))
-
-
-def repack(source: Path, target: Path) -> None:
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
-        for name in old.namelist():
-            new.writestr(name, old.read(name))
 
 
 @pytest.mark.parametrize(
@@ -234,16 +189,6 @@ def test_chunks_and_orders_of_bytes(tmp_path: Path) -> None:
         np.testing.assert_array_equal(some, expected[[0, 5, 6]])
     assert not checkpoint.read("never/embeddings:0").values.any()
     assert not any(name.startswith("again") for name in checkpoint.tensors)
-
-
-def test_a_sharded_checkpoint_of_tensorflow(tmp_path: Path) -> None:
-    name = "bert/tf_bert_model/bert/embeddings/position_embeddings/embeddings:0"
-    with h5py.File(tmp_path / "tf_model-00001-of-00001.h5", "w") as file:
-        file[name] = numbers((12, 8), 1)
-    (tmp_path / "tf_model.h5.index.json").write_text(
-        f'{{"weight_map": {{"{name}": "tf_model-00001-of-00001.h5"}}}}'
-    )
-    np.testing.assert_array_equal(pp.load(str(tmp_path)).values, numbers((12, 8), 1))
 
 
 # --- the original ViT and its kin ----------------------------------------------------------------
@@ -348,26 +293,12 @@ def test_t5x_stores_its_biases_by_head(tmp_path: Path) -> None:
 # --- what is touched -----------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted by Linux")
-@pytest.mark.parametrize(
-    ("name", "make", "tensor"),
-    [
-        ("x.h5", large_hdf5, "layers/position_embedding_1/vars/0"),
-        ("x.keras", large_keras, "layers/position_embedding_1/vars/0"),
-        ("x.msgpack", large_flax, "wpe/embedding"),
-        ("x.npz", large_npz, "Transformer/posembed_input/pos_embedding"),
-    ],
-)
-def test_of_500_mb_only_names_and_the_table_are_touched(
-    name: str, make: Any, tensor: str, tmp_path: Path
-) -> None:
-    """Nearly all of the file is a hole; the pages of it that came into memory are counted."""
-    path, values = tmp_path / name, numbers((12, 8), 0)
-    make(path, values)
-    assert path.stat().st_size > SIZE
-    checkpoint = open_local(path)
-    np.testing.assert_array_equal(checkpoint.read(tensor).values, values)
-    maps = Path("/proc/self/smaps").read_text().split(str(path))[1:]
-    pages = [int(part.partition("\nRss:")[2].split()[0]) for part in maps]
-    assert pages
-    assert sum(pages) < 1000  # kB; the system brings neighbours of a page along
+def test_a_member_that_somebody_compressed_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "packed.keras"
+    with (
+        zipfile.ZipFile(FOLDER / "layers.keras") as old,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        new.writestr("model.weights.h5", old.read("model.weights.h5"))
+    stored = open_local(path).read("layers/token_and_position_embedding/position_embedding/vars/0")
+    np.testing.assert_array_equal(stored.values, numbers((12, 8), 1))

@@ -9,11 +9,9 @@ import ctypes
 import json
 import mmap
 import os
-import random
 import sys
-import tracemalloc
 import zipfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ import torch
 import posprobe as pp
 from posprobe.checkpoints import open_local
 from posprobe.checkpoints.local import MAX_JSON
-from posprobe.errors import InvalidCheckpoint, UnknownReference
+from posprobe.errors import InvalidCheckpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,13 +109,6 @@ def test_a_shard_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         open_local(index)
 
 
-def test_a_home_of_nobody_is_no_file() -> None:
-    from pathlib import Path
-
-    with pytest.raises(UnknownReference, match="no such file"):
-        open_local(Path("~no-such-user-here/x.npy"))
-
-
 def test_a_small_archive_is_not_unpacked_into_more_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,124 +150,16 @@ def test_a_configuration_of_any_length_is_not_read_into_memory(tmp_path: Path) -
         open_local(tmp_path)
 
 
-GOOD = '"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
-#: Headers that the safetensors package refuses, for 8 bytes of data (0 where said).
-REFUSED = {
-    "a field twice": '{"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
-    "metadata twice": '{"__metadata__":{},"__metadata__":{},' + GOOD + "}",
-    "metadata of numbers": '{"__metadata__":{"a":1},' + GOOD + "}",
-    "metadata that is a list": '{"__metadata__":[],' + GOOD + "}",
-    "a strange dtype": '{"b":{"dtype":"F31","shape":[0],"data_offsets":[0,0]},' + GOOD + "}",
-    "a dtype in small letters": '{"a":{"dtype":"f32","shape":[2],"data_offsets":[0,8]}}',
-    "a float as extent": '{"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}}',
-    "true as extent": '{"a":{"dtype":"F64","shape":[true],"data_offsets":[0,8]}}',
-    "a negative zero": '{"a":{"dtype":"F32","shape":[-0],"data_offsets":[0,0]}}',
-    "three offsets": '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]}}',
-    "a gap": '{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}',
-    "an overlap": '{"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},' + GOOD + "}",
-    "an overflow": '{"a":{"dtype":"F32","shape":[9223372036854775808,2,0],"data_offsets":[0,0]}}',
-    "a byte order mark": "\ufeff{" + GOOD + "}",
-    "NaN": '{"a":{"dtype":"F32","x":NaN,"shape":[2],"data_offsets":[0,8]}}',
-    "a number beyond floats": '{"a":{"dtype":"F32","x":1e999,"shape":[2],"data_offsets":[0,8]}}',
-    "a long number": '{"a":{"x":' + "9" * 400 + "," + GOOD[5:] + "}",
-    "half a character": '{"a\\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
-    "deep": '{"a":{"x":' + "[" * 130 + "]" * 130 + "," + GOOD[5:] + "}",
-    "bits that make no byte": '{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}',
-    "something after it": "{" + GOOD + "}\0",
-}  # fmt: skip
-
-
 def packed(header: bytes, data: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + data
 
 
-def package_reads(content: bytes) -> dict[str, Any] | None:
-    """Return what the safetensors package makes of a file, None where it refuses."""
-    try:
-        return dict(safetensors.deserialize(content))  # type: ignore[no-untyped-call]
-    except safetensors.SafetensorError:
-        return None
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_header_that_the_safetensors_package_refuses_is_refused(
-    case: str, tmp_path: Path
-) -> None:
-    header = REFUSED[case]
-    short = "[0,0]" in header and "[0,8]" not in header
-    content = packed(header.encode(), bytes(0 if short else 8))
-    assert package_reads(content) is None
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(InvalidCheckpoint, match=r"model\.safetensors"):
-        open_local(path)
-
-
 def test_names_written_twice_are_refused_though_the_package_takes_one(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    path.write_bytes(packed(f"{{{GOOD},{GOOD}}}".encode(), bytes(8)))
+    entry = '"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
+    path.write_bytes(packed(f"{{{entry},{entry}}}".encode(), bytes(8)))
     with pytest.raises(InvalidCheckpoint, match="'a' twice"):
         open_local(path)
-
-
-def test_changed_headers_are_read_as_the_package_reads_them_or_refused(tmp_path: Path) -> None:
-    draw = random.Random(0)  # noqa: S311 - no secret
-    sound = safetensors.numpy.save({"wpe.weight": VALUES, "b": VALUES[:2]}, {"format": "np"})
-    length = int.from_bytes(sound[:8], "little")
-    pieces = [b'"', b"{", b"}", b"[", b"]", b",", b":", b"0", b"-", b"1e9", b"null", b"\\u", b" "]
-    path, read = tmp_path / "model.safetensors", 0
-    for _ in range(1500):
-        header = bytearray(sound[8 : 8 + length])
-        for _ in range(draw.choice((1, 1, 2))):
-            begin = draw.randrange(length)
-            end = begin + draw.choice((0, 1, 1, 2))
-            header[begin:end] = draw.choice([*pieces, bytes([draw.randrange(256)])])
-        content = packed(bytes(header), sound[8 + length :])
-        expected = package_reads(content)
-        path.write_bytes(content)
-        try:
-            checkpoint = open_local(path)
-        except InvalidCheckpoint:
-            continue
-        assert expected is not None, bytes(header)
-        assert set(expected) == set(checkpoint.tensors)
-        for name, tensor in expected.items():
-            info = checkpoint.tensors[name]
-            assert list(info.shape) == tensor["shape"]
-            assert info.dtype == tensor["dtype"]
-            assert bytes(checkpoint.fetch(info)) == bytes(tensor["data"])
-        read += 1
-    assert read > 100
-
-
-def sparse_table(
-    folder: Path, rows: int, width: int, planted: dict[int, np.ndarray[Any, Any]]
-) -> str:
-    """Write a table of zeros that takes no room on the disk, with some rows of content."""
-    entry = {"dtype": "F32", "shape": [1, rows, width], "data_offsets": [0, 4 * rows * width]}
-    header = json.dumps({"pos_embed": entry}).encode()
-    with (folder / "model.safetensors").open("wb") as stream:
-        stream.write(packed(header, b""))
-        stream.truncate(8 + len(header) + 4 * rows * width)
-        for row, values in planted.items():
-            stream.seek(8 + len(header) + 4 * row * width)
-            stream.write(values.astype("<f4").tobytes())
-    (folder / "config.json").write_text('{"model_type": "mine"}')
-    return str(folder)
-
-
-def test_a_few_rows_of_a_huge_table_cost_their_own_size(tmp_path: Path) -> None:
-    rows, width = 2**20, 1024  # 4 GB
-    planted = np.arange(3 * width, dtype=np.float32).reshape(3, width)
-    path = sparse_table(tmp_path, rows, width, {0: planted[:1], 700_000: planted[1:]})
-    tracemalloc.start()
-    table = pp.load(path, rows=slice(700_000, 700_016))
-    np.testing.assert_array_equal(table.values[:2], planted[1:])
-    assert not table.values[2:].any()
-    assert table.rows == (700_000, 700_016)
-    np.testing.assert_array_equal(pp.load(path, rows=slice(0, 16)).values[:1], planted[:1])
-    assert tracemalloc.get_traced_memory()[1] < 50e6  # modules that are imported meanwhile count
-    tracemalloc.stop()
 
 
 def pages_held(path: Path) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -15,7 +14,7 @@ from made_hub import WPE, entries, read, server, small, table, waits, weights
 
 from posprobe.checkpoints import hub_local, transfer
 from posprobe.checkpoints.hub import open_hub
-from posprobe.errors import InvalidCheckpoint, PosprobeError, UnknownReference, Unreachable
+from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,9 +78,6 @@ def test_a_file_replaced_while_a_tensor_arrives_is_refused(server: Hub) -> None:
 def test_a_file_of_another_length_or_commit_is_refused(server: Hub) -> None:
     small(server)
     checkpoint = open_hub(ID, None, offline=False)
-    server.fail("headers", "/cdn/", times=1, headers={"Content-Range": "bytes 0-9/10"})
-    with pytest.raises(Unreachable):
-        checkpoint.read(WPE)
     size = server.repos[ID].files["model.safetensors"].size
     info = checkpoint.tensors[WPE]
     told = {"Content-Range": f"bytes {info.start}-{info.stop - 1}/{size + 8}"}
@@ -200,23 +196,3 @@ def test_an_id_with_two_dashes_is_one_clear_error() -> None:
             with pytest.raises((UnknownReference, Unreachable)) as caught:
                 open_hub(repo_id, None, offline=offline)
             assert re.match(rf"{re.escape(repo_id)}: ", str(caught.value))
-
-
-def test_random_answers_never_end_in_a_traceback(server: Hub) -> None:
-    draw = np.random.default_rng(0)
-    values = small(server)
-    names = [
-        "Content-Range", "Content-Length", "ETag", "X-Linked-Etag", "X-Linked-Size",
-        "X-Repo-Commit", "Content-Encoding", "Location",
-    ]  # fmt: skip
-    contents = ["", "0", "-1", "9" * 30, "bytes 0-1/2", "*", '"x"', "W/", "a b", None]
-    for round_ in range(60):
-        server.faults.clear()
-        told = {str(name): contents[draw.integers(len(contents))] for name in draw.choice(names, 2)}
-        part = str(draw.choice(["config.json", "/cdn/", "/resolve/", "model.safetensors"]))
-        server.fail("headers", part, times=int(draw.integers(1, 3)), headers=told)
-        server.add(ID, server.repos[ID].files)  # a new commit, of which nothing is cached
-        try:
-            np.testing.assert_array_equal(read(), values, err_msg=f"{round_}: {json.dumps(told)}")
-        except PosprobeError:
-            continue

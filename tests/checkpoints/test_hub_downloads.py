@@ -148,19 +148,3 @@ def test_safetensors_are_preferred_to_another_library_s_file(server: Hub) -> Non
     server.add("someone/both", {"flax_model.msgpack": other, "model.safetensors": stored})
     assert load("someone/both").source.file == "model.safetensors"
     assert not server.paths("flax_model")
-
-
-@pytest.mark.parametrize("suffix", ["npz", "npy"])
-def test_a_numpy_repository(server: Hub, suffix: str) -> None:
-    values = table(32, 16)
-    stream = io.BytesIO()
-    if suffix == "npz":
-        np.savez(stream, allow_pickle=False, **{WPE: values})
-    else:
-        np.save(stream, values)
-    server.add("someone/numpy", {f"{WPE}.{suffix}": stream.getvalue(), "config.json": b'{"a": 1}'})
-    checkpoint = open_hub("someone/numpy", None, offline=False)
-    np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
-    assert checkpoint.location == "someone/numpy"
-    assert checkpoint.revision == server.repos["someone/numpy"].commit
-    assert checkpoint.config == {"a": 1}

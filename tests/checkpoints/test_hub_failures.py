@@ -184,16 +184,11 @@ def test_a_body_cut_short_is_resumed_where_it_stopped(server: Hub, waits: list[f
     assert waits == [0.5, 1.0, 2.0]
 
 
-def test_a_header_and_a_config_cut_short(server: Hub) -> None:
-    values = small(server)
-    server.fail("cut", "/cdn/", after=20, times=1)
-    server.fail("cut", "config.json", after=3, times=2)
-    np.testing.assert_array_equal(read(), values)
-
-
-def test_a_page_cut_short(server: Hub) -> None:
+def test_a_page_a_header_and_a_config_cut_short(server: Hub) -> None:
     values = small(server)
     server.fail("cut", "/api/models", after=20, times=2)
+    server.fail("cut", "/cdn/", after=20, times=1)
+    server.fail("cut", "config.json", after=3, times=2)
     np.testing.assert_array_equal(read(), values)
 
 

@@ -262,24 +262,6 @@ def test_a_file_without_a_graph_is_no_model(tmp_path: Path) -> None:
         inspect(str(tmp_path / "empty.onnx"))
 
 
-def test_cut_and_damaged_models_never_end_in_a_traceback(tmp_path: Path) -> None:
-    path = Path(
-        save(tmp_path / "m.onnx", [LOOK_UP, added("pos_embed")], {**WORDS, "pos_embed": TABLE})
-    )
-    content = path.read_bytes()
-    rng = np.random.default_rng(3)
-    for _ in range(150):
-        damaged = bytearray(content[: rng.integers(1, len(content) + 1)])
-        for place in rng.integers(0, len(damaged), 2):
-            damaged[place] = rng.integers(0, 256)
-        path.write_bytes(damaged)
-        try:
-            inspect(str(path))
-            open_local(path).read("pos_embed")
-        except (PosprobeError, KeyError):
-            pass
-
-
 def test_graphs_nested_without_end_are_refused(tmp_path: Path) -> None:
     inner = b""
     for _ in range(60):  # a node with an attribute with a graph
@@ -300,18 +282,17 @@ def _length(content: bytes) -> bytes:
     return bytes([*written, size])
 
 
-@pytest.mark.parametrize("shape", [(-1, 8), (2**40, 2**40), (1,) * 40])
-def test_impossible_shapes_are_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
-    tensor = TensorProto(name="pos_embed", data_type=1, raw_data=bytes(64))
-    tensor.dims.extend(shape)
-    path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(helper.make_graph([], "g", [], [], [tensor])), path)
-    with pytest.raises(PosprobeError, match="pos_embed"):
-        open_local(path).read("pos_embed")
-
-
 def test_a_browsers_folder_has_its_configuration_above(tmp_path: Path) -> None:
     (tmp_path / "onnx").mkdir()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 12}))
     path = save(tmp_path / "onnx" / "model.onnx", [], {"wpe.weight": TABLE})
     assert open_local(Path(path)).config["n_positions"] == 12
+
+
+@pytest.mark.parametrize("shape", [(-1, 8), (2**40, 2**40), (1,) * 40])
+def test_impossible_shapes_are_refused(shape: tuple[int, ...], tmp_path: Path) -> None:
+    tensor = TensorProto(name="pos_embed", data_type=1, raw_data=bytes(64), dims=shape)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(helper.make_graph([], "g", [], [], [tensor])), path)
+    with pytest.raises(PosprobeError, match="pos_embed"):
+        open_local(path).read("pos_embed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,8 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
-from posprobe.checkpoints.files import LocalFiles
-from posprobe.checkpoints.onnx import read_onnx
 from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable
 from posprobe.families import inspect, load_schemes
 from posprobe.schemes import RelativeBias
@@ -207,27 +205,6 @@ def external(folder: Path, change: Callable[[onnx.ModelProto], object] = lambda 
     change(model)
     path.write_bytes(model.SerializeToString())
     return path
-
-
-class Counting(LocalFiles):
-    """Files that remember what was asked for."""
-
-    asked: ClassVar[list[tuple[str, int, int]]] = []
-
-    def read(self, file: str, start: int, stop: int) -> memoryview[int]:
-        self.asked.append((file, start, stop))
-        return super().read(file, start, stop)
-
-
-def test_external_data_are_read_in_part(tmp_path: Path) -> None:
-    path = external(tmp_path / "model")
-    files = Counting(path)
-    checkpoint = read_onnx(files, path.name)
-    assert checkpoint.read("pos_embed").values.tobytes() == TABLE.tobytes()
-    info = checkpoint.tensors["pos_embed"]
-    few = ("model.onnx_data", info.start, info.start + 3 * 32)  # do its rows differ?
-    assert files.asked[1:] == [few, ("model.onnx_data", info.start, info.stop)]
-    assert np.array_equal(checkpoint.read_rows("pos_embed", [2, 3, 7]), TABLE[[2, 3, 7]])
 
 
 def at(key: str, value: str) -> Callable[[onnx.ModelProto], object]:

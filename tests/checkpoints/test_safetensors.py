@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -76,29 +75,6 @@ def test_a_quantised_or_integer_tensor_is_listed_and_not_read(
         checkpoint.read("pos_embed")
 
 
-def test_safetensors_reads_one_tensor_of_a_huge_file_and_nothing_else(tmp_path: Path) -> None:
-    huge, path = 2**34, tmp_path / "model.safetensors"
-    header = header_of({
-        "before": entry([2**32], 0, huge),
-        "wpe.weight": entry([6, 4], huge, huge + 96),
-        "after": entry([2**32], huge + 96, 2 * huge + 96),
-    })  # fmt: skip
-    with path.open("wb") as stream:
-        stream.write(header)
-        stream.seek(len(header) + huge)
-        stream.write(VALUES.tobytes())
-        stream.truncate(len(header) + 2 * huge + 96)
-    tracemalloc.start()
-    try:
-        table = load(str(path))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    np.testing.assert_array_equal(table.values, VALUES)
-    assert peak < 10_000_000
-    assert path.stat().st_blocks * 512 < 1_000_000  # the file has stayed the hole that it is
-
-
 def test_safetensors_values_are_mapped_and_not_copied(tmp_path: Path) -> None:
     safetensors.numpy.save_file({"table": VALUES}, tmp_path / "model.safetensors")
     read = open_local(tmp_path).read("table")
@@ -111,51 +87,26 @@ def good(**changes: Any) -> bytes:
     return header_of(tensors | changes) + 2 * VALUES.tobytes()
 
 
-def test_the_sound_file_that_the_damaged_ones_are_made_of(tmp_path: Path) -> None:
-    path = write(tmp_path / "model.safetensors", good())
-    np.testing.assert_array_equal(open_local(path).read("b").values, VALUES)
-
-
 #: Its own words follow, which differ between versions of the package.
 REFUSED = "the safetensors package refuses its header"
 DAMAGED: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "0 bytes"),
     "seven bytes": (b"\0" * 7, "7 bytes"),
-    "header of 2^60 bytes": ((2**60).to_bytes(8, "little") + b"{}", str(2**60)),
     "header of 2^64 - 1 bytes": (b"\xff" * 8 + b"{}", str(2**64 - 1)),
     "header cut": (good()[:40], "truncated"),
     "data cut": (good()[:-1], "truncated"),
-    "all data cut": (good()[:-192], "truncated"),
     "bytes behind": (good() + b"\0", "end at byte"),
     "html": (b"<!DOCTYPE html><html>" * 9, "truncated or no"),
     "header is not JSON": ((4).to_bytes(8, "little") + b"{no}", REFUSED),
     "header is not UTF-8": ((4).to_bytes(8, "little") + b"\xff\xfe\xfd\xfc", REFUSED),
-    "header is a list": ((2).to_bytes(8, "little") + b"[]", REFUSED),
-    "header is null": ((4).to_bytes(8, "little") + b"null", REFUSED),
     "header is nested deeply": (
         (200_000).to_bytes(8, "little") + b"[" * 100_000 + b"]" * 100_000, REFUSED
     ),
-    "entry is a list": (good(a=[]), REFUSED),
     "entry is null": (good(a=None), REFUSED),
     "entry without shape": (good(a={"dtype": "F32", "data_offsets": [0, 96]}), REFUSED),
-    "entry with one offset": (good(a=entry([6, 4], 0, 96) | {"data_offsets": [0]}), REFUSED),
-    "shape is a number": (good(a=entry(24, 0, 96)), REFUSED),
-    "dtype is a number": (good(a=entry([6, 4], 0, 96, 32)), REFUSED),
-    "shape is negative": (good(a=entry([-6, -4], 0, 96)), REFUSED),
     "shape is boolean": (good(a=entry([True, 24], 0, 96)), REFUSED),
-    "shape is a fraction": (good(a=entry([1.5, 16], 0, 96)), REFUSED),
-    "shape is text": (good(a=entry(["6", 4], 0, 96)), REFUSED),
-    "shape beyond memory": (good(a=entry([2**40, 2**40], 0, 96)), REFUSED),
     "shape and size differ": (good(a=entry([6, 5], 0, 96)), REFUSED),
-    "dtype and size differ": (good(a=entry([6, 4], 0, 96, "F64")), REFUSED),
-    "offsets are text": (good(a=entry([6, 4], "0", "96")), REFUSED),
-    "offsets are boolean": (good(a=entry([], False, True, "U8")), REFUSED),
-    "offsets are negative": (good(a=entry([6, 4], -96, 0)), REFUSED),
-    "offsets are swapped": (good(a=entry([6, 4], 96, 0)), REFUSED),
     "offsets beyond the file": (good(a=entry([6, 4], 960, 1056)), REFUSED),
-    "offsets of 2^64": (good(a=entry([2**62], 0, 2**64)), REFUSED),
     "tensors overlap": (good(b=entry([6, 4], 48, 144)), REFUSED),
-    "tensors share bytes": (good(b=entry([6, 4], 0, 96)), REFUSED),
     "bytes between tensors": (good(b=entry([5, 4], 112, 192)), REFUSED),
 }  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,27 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from timm.models.swin_transformer_v2 import WindowAttention as TimmSwinv2Attention
-from transformers import Swinv2Config, UMT5Config
-from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi
-from transformers.models.cpmant.modeling_cpmant import CpmAntSegmentPositionEmbedding
+from transformers import Swinv2Config
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 from transformers.models.layoutlmv2.modeling_layoutlmv2 import relative_position_bucket
-from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
-from transformers.models.longt5.modeling_longt5 import LongT5Attention
-from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
-from transformers.models.mt5.modeling_mt5 import MT5Attention
-from transformers.models.pix2struct.modeling_pix2struct import Pix2StructTextAttention
-from transformers.models.pop2piano.modeling_pop2piano import Pop2PianoAttention
 from transformers.models.sew_d.modeling_sew_d import make_log_bucket_position as sew_d_position
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
-from transformers.models.switch_transformers.modeling_switch_transformers import (
-    SwitchTransformersAttention,
-)
 from transformers.models.t5.modeling_t5 import T5Attention
-from transformers.models.udop.modeling_udop import UdopAttention
-from transformers.models.umt5.modeling_umt5 import UMT5Attention
-from transformers.models.wavlm.modeling_wavlm import WavLMAttention
 
 from posprobe.encodings import (
     alibi_slopes,
@@ -75,14 +60,9 @@ SIZES = [
     (33, 77), (48, 1000), (10, 9), (128, 4096), (32, 20),
 ]  # fmt: skip
 
+#: Each has code of its own; in other models it is a copy of T5's.
 T5_LIKE: dict[str, Any] = {
     "T5": T5Attention._relative_position_bucket,
-    "mT5": MT5Attention._relative_position_bucket,
-    "LongT5": LongT5Attention._relative_position_bucket,
-    "Switch": SwitchTransformersAttention._relative_position_bucket,
-    "Pop2Piano": Pop2PianoAttention._relative_position_bucket,
-    "UDOP": UdopAttention._relative_position_bucket,
-    "Pix2Struct": Pix2StructTextAttention._relative_position_bucket,
     "LayoutLMv2": relative_position_bucket,
 }
 
@@ -101,41 +81,6 @@ def test_every_offset_has_the_bucket_of_the_library(
         num_buckets=buckets,
         max_distance=longest,
     )
-    np.testing.assert_array_equal(found, theirs)
-
-
-def others(buckets: int, longest: int) -> dict[str, Any]:
-    """The same buckets in modules that read their sizes from elsewhere."""
-    umt5 = UMT5Attention(
-        UMT5Config(
-            d_model=8, d_kv=4, num_heads=2, relative_attention_num_buckets=buckets,
-            relative_attention_max_distance=longest,
-        )
-    )  # fmt: skip
-    wavlm = WavLMAttention(16, 2, num_buckets=buckets, max_distance=longest)
-    plain: Any = SimpleNamespace()
-    mpnet: Any = MPNetEncoder
-    layoutlm: Any = LayoutLMv3Encoder
-    cpm: Any = CpmAntSegmentPositionEmbedding
-    return {
-        "UMT5": umt5._relative_position_bucket,
-        "WavLM": wavlm._relative_positions_bucket,
-        "MPNet": lambda x: mpnet.relative_position_bucket(x, buckets, longest),
-        "LayoutLMv3": lambda x: layoutlm.relative_position_bucket(
-            plain, x, num_buckets=buckets, max_distance=longest
-        ),
-        "CPM-Ant": lambda x: cpm._position_bucket(plain, x, buckets, longest),
-    }
-
-
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("library", ["UMT5", "WavLM", "MPNet", "LayoutLMv3", "CPM-Ant"])
-def test_encoders_with_other_code_have_the_same_buckets(
-    library: str, size: tuple[int, int]
-) -> None:
-    buckets, longest = size
-    theirs = others(buckets, longest)[library](torch.from_numpy(OFFSETS))
-    found = t5_buckets(OFFSETS, buckets=buckets, max_distance=longest)
     np.testing.assert_array_equal(found, theirs)
 
 
@@ -269,33 +214,9 @@ def test_slopes_are_those_of_the_release(heads: int) -> None:
     np.testing.assert_allclose(alibi_slopes(heads), release_slopes(heads), rtol=1e-12)
 
 
-@pytest.mark.parametrize("heads", [1, 2, 6, 8, 12, 16, 71])
-def test_blooms_bias_is_the_same_under_softmax(heads: int) -> None:
-    n = 17
-    theirs = bloom_alibi(torch.ones(1, n), heads, torch.float32).numpy()
-    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-    ours = np.tril(
-        -alibi_slopes(heads)[:, None, None] * distance - theirs
-    )  # differs by a constant for each query
-    np.testing.assert_allclose(ours, np.tril(ours[:, :, :1] * np.ones(n)), atol=1e-5)
-
-
 @pytest.mark.parametrize("most", [8, 16, 4])
 @pytest.mark.parametrize("heads", [1, 2, 6, 8, 12, 20, 71])
 def test_mpts_bias_is_that_of_the_last_query(heads: int, most: int) -> None:
     theirs = made(build_mpt_alibi_tensor, heads, 30, alibi_bias_max=most)[:, 0]
     slopes = alibi_slopes(heads, bias_max=most)
     np.testing.assert_allclose(slopes[:, None] * np.arange(-29, 1), theirs, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments"),
-    [
-        (alibi_slopes, {"heads": 0}),
-        (alibi_slopes, {"heads": 8, "bias_max": 0.0}),
-        (alibi_slopes, {"heads": 8, "bias_max": math.nan}),
-    ],
-)
-def test_heads_and_lengths_that_cannot_be_are_wrong_usage(function: Any, arguments: Any) -> None:
-    with pytest.raises(UsageError, match="alibi"):
-        function(**arguments)

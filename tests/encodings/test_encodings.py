@@ -41,18 +41,6 @@ def cosine(values: Floats) -> Floats:
 # --- one dimension ---
 
 
-def test_cosines_of_the_sinusoid_of_512_positions_and_width_768() -> None:
-    similarity = cosine(np.asarray(sinusoidal(512, 768)))
-    for position, value in ((1, 0.97336), (10, 0.68003), (100, 0.43689), (511, 0.24643)):
-        assert similarity[0, position] == pytest.approx(value, abs=5e-6)
-    assert similarity.min() == pytest.approx(0.24360, abs=5e-6)
-
-
-def test_row_norm_of_the_sinusoid_of_width_768() -> None:
-    norms = np.linalg.norm(sinusoidal(512, 768), axis=1)
-    np.testing.assert_allclose(norms, 19.59592, atol=5e-6)
-
-
 @quick
 @given(sizes, orders, st.booleans(), st.booleans(), st.sampled_from([100.0, 1e4, 1e6]))
 def test_laws_of_every_sinusoid(
@@ -96,17 +84,6 @@ def test_cosine_first_exchanges_the_columns_of_each_frequency() -> None:
     np.testing.assert_array_equal(cosine, np.roll(sine, 4, axis=1))
 
 
-def test_row_128_of_kernes_figure() -> None:
-    table = sinusoidal(257, 128, cosine_first=True).values
-    products = table @ table[128]
-    assert products.argmax() == 128
-    profile = products / products.max()
-    offsets = [0, 1, 8, 28, 64, 128]
-    expected = [1, 0.9702, 0.7144, 0.5587, 0.4769, 0.3328]
-    for sign in (1, -1):
-        np.testing.assert_allclose(profile[128 + sign * np.array(offsets)], expected, atol=6e-5)
-
-
 @quick
 @given(
     sizes, orders, st.booleans(), st.booleans(), st.floats(-500, 500), st.sampled_from([20.0, 1e4])
@@ -136,23 +113,10 @@ def test_the_translation_matrix_moves_every_row(
     assert (half != 0).sum() <= 2 * d  # a rotation of each plane by itself
 
 
-def test_a_translation_by_one_period_is_none() -> None:
-    np.testing.assert_allclose(translation_matrix(2, 2 * math.pi), np.eye(2), atol=1e-15)
-    np.testing.assert_allclose(translation_matrix(2, math.pi / 2), [[0, -1], [1, 0]], atol=1e-15)
-
-
 def test_slowest_periods_of_the_two_ladders_at_width_512() -> None:
     assert 2 * math.pi / frequencies(512)[-1] == pytest.approx(60_611, abs=0.5)
     assert 2 * math.pi / frequencies(512, endpoint=True)[-1] == pytest.approx(62_832, abs=0.5)
     assert frequencies(512)[0] == frequencies(512, endpoint=True)[0] == 1
-
-
-def test_gram_matrices_of_the_two_ladders_differ_by_up_to_0_019() -> None:
-    grams = [
-        np.asarray(t) @ np.asarray(t).T / 256
-        for t in (sinusoidal(512, 512), sinusoidal(512, 512, endpoint=True))
-    ]
-    assert np.abs(grams[0] - grams[1]).max() == pytest.approx(0.019, abs=5e-4)
 
 
 def pegasus(n: int, d: int) -> Floats:
@@ -214,16 +178,6 @@ def test_an_unknown_order_is_wrong_usage() -> None:
 
 
 # --- grids ---
-
-
-def test_neighbours_on_a_grid_of_14_x_14_and_width_768() -> None:
-    table = sincos2d(14, 14, 768)
-    np.testing.assert_allclose(np.linalg.norm(table, axis=1), 19.59592, atol=5e-6)
-    similarity = cosine(np.asarray(table)).reshape(14, 14, 14, 14)
-    for r, c in product(range(13), repeat=2):
-        assert similarity[r, c, r, c + 1] == pytest.approx(0.986374, abs=5e-7)
-        assert similarity[r, c, r + 1, c] == pytest.approx(0.986374, abs=5e-7)
-        assert similarity[r, c, r + 1, c + 1] == pytest.approx(0.972748, abs=5e-7)
 
 
 @quick

@@ -92,22 +92,19 @@ def test_an_anonymous_bert_named_table_of_512_rows_has_no_padding_rows(tmp_path:
     assert table.dropped == ()
 
 
-def test_a_padding_row_beyond_the_table_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    save_pretrained(roberta(1)(), folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": 11}))
-    with pytest.raises(InvalidCheckpoint, match="12 rows are not positions"):
-        load(str(folder))
-
-
-@pytest.mark.parametrize("padding", [None, "1", -1, True, 1.0])
-def test_a_padding_index_that_is_none_is_refused(padding: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("padding", "says"),
+    [(11, "12 rows are not positions"),
+     *((padding, "gives pad_token_id as") for padding in (None, "1", -1, True, 1.0))],
+)  # fmt: skip
+def test_a_padding_row_that_cannot_be_is_refused(
+    padding: object, says: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "model"
     save_pretrained(roberta(1)(), folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": padding}))
-    with pytest.raises(InvalidCheckpoint, match="gives pad_token_id as"):
+    with pytest.raises(InvalidCheckpoint, match=says):
         load(str(folder))
 
 
@@ -202,6 +199,14 @@ def test_several_candidates_are_named_after_their_part_of_the_model(tmp_path: Pa
     assert sizes == {"encoder": 9, "decoder": 7}
     assert len(load(f"{reference}#a.pos_emb")) == 5
     assert len(load(f"{reference}#b.pos_emb")) == 3
+
+
+def test_a_square_number_of_patches_is_a_grid_and_said_to_be(tmp_path: Path) -> None:
+    config = {"model_type": "mine", "image_size": 64}
+    table = load(save_tensors(tmp_path, config, pos_emb=(17, 8)))
+    assert table.layout == Grid(4, 4)
+    assert [row.token for row in table.prefix_rows] == ["CLS"]
+    assert any("16 patches read as square" in note for note in table.notes)
 
 
 def test_two_tables_of_one_part_are_named_in_full(tmp_path: Path) -> None:

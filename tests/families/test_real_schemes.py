@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 #: A first fetch takes as long as the registry does.
 pytestmark = [pytest.mark.registry, pytest.mark.timeout(900)]
 
-#: T5's buckets by offset, from the farthest earlier key to the farthest later one; a later key at
-#: distance 0 cannot be, so bucket 16 is never used.
-BY_OFFSET = [*range(15, -1, -1), *range(17, 32)]
-
 
 def structured(values: NDArray[np.floating[Any]]) -> int:
     """Count the heads whose neighbouring entries are more alike than permuted ones, in ranks.
@@ -54,12 +50,6 @@ def relative(reference: Path) -> list[RelativeBias]:
     records = load_schemes(str(reference))
     assert all(isinstance(record, RelativeBias) for record in records)
     return [record for record in records if isinstance(record, RelativeBias)]
-
-
-def distinct(record: RelativeBias) -> NDArray[np.float64]:
-    """Return one column per run of offsets that all heads treat alike."""
-    new = (np.diff(record.values, axis=1) != 0).any(axis=0)
-    return record.values[:, np.flatnonzero(np.concatenate([[True], new]))]
 
 
 def initializers(path: Path) -> dict[str, NDArray[Any]]:
@@ -101,14 +91,6 @@ def test_mobile_sam_has_the_windows_of_tiny_vit(mobile_sam: Path) -> None:
         *[(5, Grid(14, 14))] * 6,
         *[(10, Grid(7, 7))] * 2,
     ]
-    for record, stored in zip(records, biases.values(), strict=True):
-        side = record.layout.height if isinstance(record.layout, Grid) else 0
-        kernel = record.kernel(side * side)
-        for query in range(side * side):
-            for key in range(side * side):
-                down = abs(query // side - key // side)
-                right = abs(query % side - key % side)
-                assert (kernel[:, query, key] == stored[:, down * side + right]).all()
 
 
 def test_tiny_vit_of_timm_spreads_the_biases_of_mobile_sam_alike(mobile_sam: Path) -> None:
@@ -201,18 +183,6 @@ def test_the_bias_of_mpnet_is_that_of_its_own_code(mpnet: Path) -> None:
     np.testing.assert_array_equal(record.kernel(512), expected)
 
 
-def test_neighbouring_buckets_share_their_bias_in_every_head_of_mpnet(mpnet: Path) -> None:
-    (record,) = relative(mpnet)
-    weight = read_mpnet(mpnet, "encoder.relative_attention_bias.weight")
-    np.testing.assert_array_equal(distinct(record), weight[BY_OFFSET].T)
-    assert structured(distinct(record)) == 12
-    # No offset selects bucket 16, so training has left nothing in it.
-    used = np.delete(weight, 16, axis=0)
-    assert np.abs(weight[16]).max() < 0.01 < np.abs(used).max(axis=0).min()
-    # Most heads turn a token from itself: no other distance has so small a bias.
-    assert (used[0] < used[1:].min(axis=0)).sum() == 9
-
-
 # T5: a bias per bucket, stored in eight bits
 
 
@@ -253,24 +223,6 @@ def test_the_biases_of_a_trained_t5_are_those_of_its_own_code(t5: Path) -> None:
             attention.relative_attention_bias.weight.copy_(weight)
             expected = attention.compute_bias(300, 300)[0].numpy()
         np.testing.assert_array_equal(record.kernel(300), expected)
-
-
-def test_neighbouring_buckets_share_their_bias_in_every_head_of_t5(t5: Path) -> None:
-    decoder, encoder = sorted(relative(t5), key=lambda record: record.name)
-    with safe_open(t5 / "model.safetensors", "np") as file:
-        stored = {name.partition(".")[0]: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    np.testing.assert_array_equal(distinct(encoder), stored["encoder"][BY_OFFSET].T)
-    np.testing.assert_array_equal(distinct(decoder), stored["decoder"][::-1].T)
-    assert structured(distinct(encoder)) == 6
-    assert structured(distinct(decoder)) == 6
-
-
-def test_four_heads_of_the_decoder_only_ever_look_less_at_earlier_tokens(t5: Path) -> None:
-    (decoder,) = (record for record in relative(t5) if record.causal)
-    by_distance = decoder.curves(200)[:, 198::-1]  # from distance 1 on
-    falls = (np.diff(by_distance, axis=1) <= 0).all(axis=1)
-    assert falls.tolist() == [False, False, True, True, True, True]
-    assert (by_distance[2:, 0] > by_distance[2:, -1] + 0.9).all()
 
 
 # Whisper: a formula in the encoder, a learned table in the decoder

@@ -76,18 +76,13 @@ def test_a_tilde_that_a_path_does_not_begin_with_is_part_of_a_name(
         load("~/t.npy")
 
 
-@pytest.mark.parametrize("what", ["folder", "folder#decoder"])
-def test_a_path_has_no_revision(what: str, tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    folder, mark, table = what.partition("#")
+@pytest.mark.parametrize(
+    "text",
+    ["{}@main", "{}@main#decoder", "sample:all-minilm-l6-v2@main", "sinusoidal:512x768@main"],
+)
+def test_only_repositories_have_revisions(text: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownReference, match="only Hub repositories have revisions"):
-        parse_reference(f"{tmp_path / folder}@main{mark}{table}")
-
-
-@pytest.mark.parametrize("text", ["sample:all-minilm-l6-v2@main", "sinusoidal:512x768@main"])
-def test_samples_and_formulas_have_no_revision(text: str) -> None:
-    with pytest.raises(UnknownReference, match="only Hub repositories have revisions"):
-        parse_reference(text)
+        parse_reference(text.format(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 import transformers
 from safetensors.numpy import save_file
+from timm.models import save_for_hf
 
 from posprobe import load, load_schemes, product
 from posprobe.encodings import alibi_slopes, t5_buckets
@@ -39,7 +44,10 @@ def randomised(model: Any) -> Any:
 
 
 def saved(model: Any, folder: Path) -> str:
-    randomised(model).save_pretrained(folder)
+    if isinstance(randomised(model), transformers.PreTrainedModel):
+        model.save_pretrained(folder)
+    else:
+        save_for_hf(model, str(folder), safe_serialization=True)
     return str(folder)
 
 
@@ -56,52 +64,45 @@ def numbers(tensor: torch.Tensor) -> Any:
 # What the libraries compute
 
 
-def test_t5_encoder_and_decoder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (16, 40), (8, 20)])
+def test_t5(tmp_path: Path, buckets: int, farthest: int) -> None:
+    """Biases are the library's, and their reach is where its last bucket begins."""
     config = transformers.T5Config(
-        d_model=16, d_kv=4, d_ff=16, num_layers=2, num_heads=4, vocab_size=30
-    )
+        d_model=16, d_kv=4, d_ff=16, num_layers=2, num_heads=4, vocab_size=30,
+        relative_attention_num_buckets=buckets, relative_attention_max_distance=farthest,
+    )  # fmt: skip
     model: Any = transformers.T5Model(config)
     records = {record.name: record for record in relative(saved(model, tmp_path))}
     assert set(records) == {"encoder", "decoder"}
     for name, record in records.items():
+        assert record.causal == (name == "decoder")
         attention = getattr(model, name).block[0].layer[0].SelfAttention
         expected = numbers(attention.compute_bias(300, 300)[0])
         np.testing.assert_array_equal(record.kernel(300), expected)
-        assert record.causal == (name == "decoder")
-
-
-def test_t5_with_other_buckets(tmp_path: Path) -> None:
-    config = transformers.T5Config(
-        d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, vocab_size=30,
-        relative_attention_num_buckets=16, relative_attention_max_distance=40,
-    )  # fmt: skip
-    model: Any = transformers.T5EncoderModel(config)
-    (record,) = relative(saved(model, tmp_path))
-    attention = model.encoder.block[0].layer[0].SelfAttention
-    np.testing.assert_array_equal(record.kernel(99), numbers(attention.compute_bias(99, 99)[0]))
-
-
-@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (16, 40), (8, 20)])
-def test_the_reach_of_buckets_is_where_the_last_of_them_begins(
-    tmp_path: Path, buckets: int, farthest: int
-) -> None:
-    """As the library assigns them, distance by distance."""
-    from transformers.models.t5.modeling_t5 import T5Attention
-
-    config = transformers.T5Config(
-        d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, vocab_size=30,
-        relative_attention_num_buckets=buckets, relative_attention_max_distance=farthest,
-    )  # fmt: skip
-    model: Any = transformers.T5Model(config)
-    bucket: Any = T5Attention._relative_position_bucket
-    for record in relative(saved(model, tmp_path)):
-        far = bucket(
+        far = attention._relative_position_bucket(
             -torch.arange(500), bidirectional=not record.causal, num_buckets=buckets,
             max_distance=farthest,
         ).tolist()  # fmt: skip
-        first = far.index(far[-1])
-        assert first < farthest
-        assert facts(record)["reach"] == first
+        assert facts(record)["reach"] == far.index(far[-1]) < farthest
+
+
+@pytest.mark.parametrize("norm", ["none", "layer_norm"])
+def test_deberta(tmp_path: Path, norm: str) -> None:
+    """As of version 3 vectors are normalised before they are used."""
+    make: Any = transformers.DebertaV2Config
+    config = make(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        vocab_size=30, max_position_embeddings=64, relative_attention=True, position_buckets=8,
+        norm_rel_ebd=norm, position_biased_input=False, pos_att_type=["c2p", "p2c"],
+    )  # fmt: skip
+    model: Any = transformers.DebertaV2Model(config)
+    (record,) = relative(saved(model, tmp_path))
+    vectors = numbers(model.encoder.get_rel_embedding())
+    index = numbers(model.encoder.get_rel_pos(torch.zeros(1, 40, 16)).float())[0].astype(int)
+    middle = vectors[8]
+    cosines = vectors @ middle / np.linalg.norm(vectors, axis=1) / np.linalg.norm(middle)
+    expected = cosines[np.clip(index + 8, 0, 15)]
+    np.testing.assert_allclose(record.kernel(40)[0], expected, atol=1e-5)
 
 
 def test_the_reach_of_clipped_vectors_is_their_number_unless_equal_earlier() -> None:
@@ -169,77 +170,78 @@ def test_mpnet_has_a_table_and_a_bias(tmp_path: Path) -> None:
     np.testing.assert_array_equal(record.kernel(40), numbers(expected))
 
 
-@pytest.mark.parametrize("window", [2, 4])
-def test_swin(tmp_path: Path, window: int) -> None:
-    config = transformers.SwinConfig(
-        image_size=32, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 4],
-        window_size=window,
+def by_index(table: Any, index: Any) -> Any:
+    """Biases ``[heads, queries, keys]`` whose entries ``index`` picks."""
+    side = math.isqrt(index.numel())
+    return numbers(table[index.reshape(-1)]).reshape(side, side, -1).transpose(2, 0, 1)
+
+
+def swin(window: int) -> Any:
+    return transformers.SwinModel(
+        transformers.SwinConfig(
+            image_size=32, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 4],
+            window_size=window,
+        )
     )  # fmt: skip
-    model: Any = transformers.SwinModel(config)
-    records = relative(saved(model, tmp_path))
-    modules: list[Any] = [
-        m for m in model.modules() if type(m).__name__ == "SwinRelativePositionBias"
-    ]
-    assert len(records) == len(modules) == 2
-    for record, module in zip(records, modules, strict=True):
-        assert record.layout == Grid(window, window)
-        table, index = module.relative_position_bias_table, module.relative_position_index
-        size = window**2
-        expected = numbers(table[index.reshape(-1)]).reshape(size, size, -1).transpose(2, 0, 1)
-        np.testing.assert_array_equal(record.kernel(size), expected)
 
 
-def test_swin_of_timm(tmp_path: Path) -> None:
-    import timm
-    from timm.models import save_for_hf
-
-    model: Any = timm.create_model(
-        "swin_tiny_patch4_window7_224", embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0
-    )
-    save_for_hf(randomised(model), str(tmp_path), safe_serialization=True)
-    records = relative(str(tmp_path))
-    modules: list[Any] = [m for m in model.modules() if hasattr(m, "relative_position_bias_table")]
-    assert len(records) == len(modules) == 2
-    for record, module in zip(records, modules, strict=True):
-        np.testing.assert_array_equal(record.kernel(49), numbers(module._get_rel_pos_bias()[0]))
-
-
-def test_swin_v2_of_timm(tmp_path: Path) -> None:
-    import timm
-    from timm.models import save_for_hf
-
-    model: Any = timm.create_model(
-        "swinv2_tiny_window8_256", embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0
-    )
-    save_for_hf(randomised(model), str(tmp_path), safe_serialization=True)
-    records = relative(str(tmp_path))
-    modules: list[Any] = [m for m in model.modules() if hasattr(m, "cpb_mlp")]
-    assert len(records) == len(modules) == 2
-    for record, module in zip(records, modules, strict=True):
-        table = module.cpb_mlp(module.relative_coords_table).view(-1, module.num_heads)
-        bias = 16 * torch.sigmoid(table[module.relative_position_index.view(-1)])
-        expected = numbers(bias.view(64, 64, -1).permute(2, 0, 1))
-        np.testing.assert_allclose(record.kernel(64), expected, atol=1e-5)
-
-
-def test_swin_v2(tmp_path: Path) -> None:
-    config = transformers.Swinv2Config(
-        image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[2, 4], window_size=8,
-        pretrained_window_sizes=[0, 2],
+def swin_v2() -> Any:
+    """The second stage's map of features is 4 x 4, so its window is no larger."""
+    return transformers.Swinv2Model(
+        transformers.Swinv2Config(
+            image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[2, 4],
+            window_size=8, pretrained_window_sizes=[0, 2],
+        )
     )  # fmt: skip
+
+
+def of_timm(name: str) -> Any:
+    return timm.create_model(name, embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0)
+
+
+def continuous(mlp: Any, module: Any) -> Any:
+    table = mlp(module.relative_coords_table)
+    index = module.relative_position_index
+    return by_index(16 * torch.sigmoid(table.reshape(-1, table.shape[-1])), index)
+
+
+#: Models with windows: the parameter that marks a module of them, what its biases are by the
+#: library, the sides of the windows, and how much its single precision may differ.
+WINDOWS: dict[str, tuple[Callable[[], Any], str, Callable[[Any], Any], list[int], float]] = {
+    **{
+        f"swin, windows of {side}": (
+            partial(swin, side), "relative_position_bias_table",
+            lambda m: by_index(m.relative_position_bias_table, m.relative_position_index),
+            [side, side], 0,
+        )
+        for side in (2, 4)
+    },
+    "swin of timm": (
+        lambda: of_timm("swin_tiny_patch4_window7_224"), "relative_position_bias_table",
+        lambda m: numbers(m._get_rel_pos_bias()[0]), [7, 7], 0,
+    ),
+    "swin v2": (
+        swin_v2, "continuous_position_bias_mlp",
+        lambda m: continuous(m.continuous_position_bias_mlp, m), [8, 4], 1e-4,
+    ),
+    "swin v2 of timm": (
+        lambda: of_timm("swinv2_tiny_window8_256"), "cpb_mlp",
+        lambda m: continuous(m.cpb_mlp, m), [8, 8], 1e-5,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_biases_of_windows(tmp_path: Path, name: str) -> None:
+    build, mark, expected, sides, atol = WINDOWS[name]
     torch.manual_seed(0)
-    model: Any = transformers.Swinv2Model(config)
+    model = build()
     records = relative(saved(model, tmp_path))
-    modules: list[Any] = [m for m in model.modules() if hasattr(m, "continuous_position_bias_mlp")]
-    # The second stage's map of features is 4 x 4, so its window is no larger.
-    assert [record.layout for record in records] == [Grid(8, 8), Grid(4, 4)]
+    modules = [module for module in model.modules() if hasattr(module, mark)]
+    assert [record.layout for record in records] == [Grid(side, side) for side in sides]
     for record, module in zip(records, modules, strict=True):
-        size = record.layout.size
-        table = module.continuous_position_bias_mlp(module.relative_coords_table)
-        table = table.view(-1, module.num_attention_heads)
-        bias = 16 * torch.sigmoid(table[module.relative_position_index.view(-1)])
-        expected = numbers(bias.view(size, size, -1).permute(2, 0, 1))
-        np.testing.assert_allclose(record.kernel(size), expected, atol=1e-4)
+        kernel = record.kernel(record.layout.size)
+        np.testing.assert_allclose(kernel, expected(module), rtol=0, atol=atol)
 
 
 def test_beit_keeps_the_biases_of_cls_apart(tmp_path: Path) -> None:
@@ -300,23 +302,6 @@ def test_sam_gives_cosines_of_the_vectors_of_a_distance(tmp_path: Path) -> None:
             assert kernel[query, key] == pytest.approx((down + right) / 2, abs=1e-6)
 
 
-def test_deberta(tmp_path: Path) -> None:
-    make: Any = transformers.DebertaV2Config
-    config = make(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
-        vocab_size=30, max_position_embeddings=64, relative_attention=True, position_buckets=8,
-        norm_rel_ebd="none", position_biased_input=False, pos_att_type=["c2p", "p2c"],
-    )  # fmt: skip
-    model: Any = transformers.DebertaV2Model(config)
-    (record,) = relative(saved(model, tmp_path))
-    vectors = numbers(model.encoder.rel_embeddings.weight)
-    index = numbers(model.encoder.get_rel_pos(torch.zeros(1, 40, 16)).float())[0].astype(int)
-    entry = np.clip(index + 8, 0, 15)
-    middle = vectors[8]
-    cosines = vectors @ middle / np.linalg.norm(vectors, axis=1) / np.linalg.norm(middle)
-    np.testing.assert_allclose(record.kernel(40)[0], cosines[entry], atol=1e-6)
-
-
 ROPE_RULES: dict[str, dict[str, Any]] = {
     "default": {},
     "linear": {"factor": 4.0},
@@ -374,17 +359,6 @@ def test_partial_rotation(tmp_path: Path) -> None:
     record = from_config(tmp_path, hidden_size=128, num_attention_heads=4, **config)
     assert isinstance(record, Rotary)
     assert (record.rotated, record.head_dim, record.base) == (8, 32, 100.0)
-
-
-def test_layers_of_two_kinds_have_two_ladders(tmp_path: Path) -> None:
-    parameters = {
-        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-    }
-    write_config(tmp_path, model_type="gemma3_text", head_dim=16, rope_parameters=parameters)
-    records = load_schemes(str(tmp_path))
-    bases = {record.name: record.base for record in records if isinstance(record, Rotary)}
-    assert bases == {"full_attention": 1e6, "sliding_attention": 1e4}
 
 
 @pytest.mark.parametrize("heads", [4, 12])
@@ -495,6 +469,8 @@ def test_formulas_become_records() -> None:
     np.testing.assert_array_equal(-steps, expected)
     with pytest.raises(NoPositionTable):
         load_schemes("sinusoidal:8x4")
+    with pytest.raises(NoPositionTable, match="a position table and no other encoding"):
+        load_schemes("sample:digits-vit")
     with pytest.raises(NoPositionTable):
         load("rotary:64x8")
 
@@ -519,29 +495,20 @@ def from_config(folder: Path, **config: Any) -> Any:
     [
         ({"rope_theta": 1e4}, "the width of a head"),
         ({"rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 0}, "num_attention_heads"),
-        ({"rope_theta": -1, "head_dim": 8}, "rope_theta"),
+        ({"rope_theta": 1e4, "hidden_size": 2, "num_attention_heads": 4}, "4 heads"),
+        ({"rope_theta": -1, "head_dim": 8}, "rope_theta as -1"),
         ({"rope_theta": "large", "head_dim": 8}, "rope_theta"),
+        ({"rope_theta": 1e4, "head_dim": "128"}, "'128'"),
+        ({"rope_theta": 1e4, "head_dim": 10**9}, "head_dim"),
+        ({"rope_theta": 1e4, "head_dim": 8, "max_position_embeddings": "512"}, "'512'"),
         ({"rope_parameters": [1], "head_dim": 8}, "mapping"),
-        (
-            {"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}, "head_dim": 8},
-            "spiral",
-        ),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}, "head_dim": 8}, "factor"),
-        (
-            {
-                "rope_parameters": {
-                    "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0],
-                    "long_factor": [1.0], "original_max_position_embeddings": 8,
-                },
-                "head_dim": 8, "max_position_embeddings": 16,
-            },
-            "long_factor",
-        ),
         ({"model_type": "bloom"}, "how many heads"),
         ({"model_type": "bloom", "n_head": 0}, "n_head"),
-        ({"rope_theta": 1e4, "hidden_size": 2, "num_attention_heads": 4}, "4 heads"),
+        ({"model_type": "falcon", "alibi": "false"}, "true or false"),
+        ({"architecture": "vit_small_patch16_rope_224", "head_dim": 64}, "timm's code"),
     ],
-)  # fmt: skip
+)
 def test_a_configuration_that_cannot_be_is_one_clear_error(
     tmp_path: Path, config: dict[str, Any], message: str
 ) -> None:
@@ -559,6 +526,10 @@ def test_a_configuration_that_cannot_be_is_one_clear_error(
             {"relative_attention_num_buckets": 32}, "relative_attention_num_buckets = 32",
         ),
         ("encoder.rel_embeddings.weight", (16, 4), {"position_buckets": 9}, "position_buckets"),
+        (
+            "encoder.relative_attention_bias.weight", (32, 4),
+            {"relative_attention_max_distance": 1}, "32 buckets up to distance 1",
+        ),
     ],
 )  # fmt: skip
 def test_a_bias_table_of_a_wrong_size_is_one_clear_error(
@@ -608,44 +579,6 @@ def test_facts_are_json(tmp_path: Path) -> None:
         assert json.loads(json.dumps(facts(record)))["scheme"] == record.scheme
 
 
-def test_deberta_v3_normalises_its_vectors(tmp_path: Path) -> None:
-    make: Any = transformers.DebertaV2Config
-    config = make(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
-        vocab_size=30, max_position_embeddings=64, relative_attention=True, position_buckets=8,
-        norm_rel_ebd="layer_norm", position_biased_input=False,
-    )  # fmt: skip
-    model: Any = transformers.DebertaV2Model(config)
-    (record,) = relative(saved(model, tmp_path))
-    vectors = numbers(model.encoder.get_rel_embedding())
-    index = numbers(model.encoder.get_rel_pos(torch.zeros(1, 40, 16)).float())[0].astype(int)
-    middle = vectors[8]
-    cosines = vectors @ middle / np.linalg.norm(vectors, axis=1) / np.linalg.norm(middle)
-    expected = cosines[np.clip(index + 8, 0, 15)]
-    np.testing.assert_allclose(record.kernel(40)[0], expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"rope_theta": 1e4, "head_dim": "128"}, "'128'"),
-        ({"rope_theta": 1e4, "head_dim": 0}, "head_dim as 0"),
-        ({"rope_theta": 0, "head_dim": 8}, "rope_theta as 0"),
-        ({"rope_theta": 1e4, "head_dim": 8, "max_position_embeddings": "512"}, "'512'"),
-        ({"rope_theta": 1e4, "head_dim": 8, "max_position_embeddings": 10**30}, "whole number"),
-        ({"rope_theta": 1e4, "head_dim": 10**9}, "head_dim"),
-        ({"model_type": "bloom", "n_head": 10**9}, "n_head"),
-        ({"model_type": "falcon", "alibi": "false"}, "true or false"),
-        ({"architecture": "vit_small_patch16_rope_224", "head_dim": 64}, "timm's code"),
-    ],
-)
-def test_a_value_that_cannot_be_read_is_never_replaced(
-    tmp_path: Path, config: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InvalidCheckpoint, match=message):
-        from_config(tmp_path, **config)
-
-
 def test_a_scaling_of_no_rule_stretches_nothing(tmp_path: Path) -> None:
     scaling = {"rope_type": None, "factor": 8.0}
     record = from_config(tmp_path, rope_theta=1e4, head_dim=8, rope_scaling=scaling)
@@ -661,8 +594,8 @@ def test_sliding_layers_are_judged_by_their_window(tmp_path: Path) -> None:
     )  # fmt: skip
     records = load_schemes(str(tmp_path))
     rotations = [record for record in records if isinstance(record, Rotary)]
-    windows = {record.name: record.window for record in rotations}
-    assert windows == {"sliding_attention": 512, "full_attention": None}
+    found = {record.name: (record.window, record.base) for record in rotations}
+    assert found == {"sliding_attention": (512, 1e4), "full_attention": (None, 1e6)}
     assert {record.max_positions for record in rotations} == {8192}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import sys
@@ -27,12 +28,8 @@ from typing import TypeAlias
 
 if __name__ == "__main__":
     # One thread, so that a fork has all there is; set before NumPy is imported.
-    os.environ |= {
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "MPLBACKEND": "agg",
-    }
+    threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    os.environ |= {**dict.fromkeys(threads, "1"), "MPLBACKEND": "agg"}
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "made")]
 
@@ -42,23 +39,10 @@ from fuzz.runner import Runner, runner  # noqa: E402
 
 #: The classes, those that import most last, with the cases of a full run.
 CLASSES = {
-    "headers": 140,
-    "arrays": 100,
-    "formats": 100,
-    "graphs": 70,
-    "blocks": 90,
-    "folders": 70,
-    "configurations": 90,
-    "options": 70,
-    "text": 70,
-    "outputs": 60,
-    "bundles": 70,
-    "hub": 50,
-    "archives": 70,
-    "records": 320,
-    "models": 20,
-    "contexts": 110,
-}
+    "headers": 140, "arrays": 100, "formats": 100, "graphs": 70, "blocks": 90, "folders": 70,
+    "configurations": 90, "options": 70, "text": 70, "outputs": 60, "bundles": 70, "hub": 50,
+    "archives": 70, "records": 320, "models": 20, "contexts": 110,
+}  # fmt: skip
 #: The class of a case, how it is made, and its name.
 Planned: TypeAlias = tuple[str, Callable[[], Case], str]
 FAILURES, CORPUS = HERE / "failures", HERE / "corpus"
@@ -122,27 +106,16 @@ def _rounds(kinds: Sequence[str], seed: int) -> Iterator[Planned]:
 def _spread(todo: Iterator[Planned], until: float | None, jobs: int) -> list[dict[str, str]]:
     """Run cases in several processes, each of which takes every n-th."""
     results: list[dict[str, str]] = []
+    forks = multiprocessing.get_context("fork")
     with runner() as parent:
         answers = parent.root / "answers"
-        workers = []
-        for job in range(jobs):
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    _work(parent, todo, until, job, jobs, answers)
-                    code = 0
-                except KeyboardInterrupt:
-                    pass
-                except BaseException:  # noqa: BLE001 - the parent must not go on twice
-                    import traceback
-
-                    traceback.print_exc()
-                finally:
-                    sys.stdout.flush()
-                    os._exit(code)
-            workers.append(child)
-        broken = [child for child in workers if os.waitpid(child, 0)[1]]
+        given = [(parent, todo, until, job, jobs, answers) for job in range(jobs)]
+        workers = [forks.Process(target=_work, args=each) for each in given]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        broken = [worker for worker in workers if worker.exitcode]
         with suppress(FileNotFoundError):
             results = [json.loads(line) for line in answers.read_text("ascii").splitlines()]
         if broken:
@@ -186,9 +159,10 @@ def _work(
 def _prepare(parent: Runner, kind: str) -> None:
     """Import what all cases of a class need, in the parent of their forks."""
     module = import_module(f"fuzz.{kind}")
-    parent.warm(*module.WARM)
-    if (prepare := getattr(module, "prepare", None)) is not None:
-        prepare()
+    parent.warm(*getattr(module, "WARM", ()))
+    for name in getattr(module, "NEEDS", ()):
+        import_module(name)
+    getattr(module, "prepare", lambda: None)()
 
 
 def _report(results: list[dict[str, str]]) -> int:

@@ -6,6 +6,7 @@ and numbers are its.
 
 from __future__ import annotations
 
+import argparse
 import io
 import pickle
 import random
@@ -24,30 +25,8 @@ from fuzz.case import Case
 TENSOR = "wpe.weight"
 
 
-def make(rng: random.Random) -> Case:
-    """Make one archive and read a tensor of it."""
-    return build.pick(
-        rng,
-        (2, _sound),
-        (4, _damaged),
-        (4, _members),
-        (3, _evil),
-        (3, _odd),
-        (2, _content),
-        (1, _shards),
-        (1, _huge),
-    )(rng)
-
-
-def _case(content: bytes, what: str, expected: Any = "any", *, read: bool = True) -> Case:
-    return Case(
-        what,
-        ("extract", "t.bin", "--tensor", TENSOR, "-o", "out.npy"),
-        {"t.bin": content},
-        read=("t.bin", TENSOR) if read else None,
-        outputs=("out.npy",),
-        expected=expected,
-    )
+def _case(content: bytes, what: str, expected: Any = "any", **more: Any) -> Case:
+    return build.extract(what, {"t.bin": content}, TENSOR, expected=expected, **more)
 
 
 def _saved(state: Any, *, legacy: bool = False) -> bytes:
@@ -66,150 +45,101 @@ def _saved(state: Any, *, legacy: bool = False) -> bytes:
     return re.sub(rb"X[\x0a-\x14]\0\0\0(\d{10,20})", named, stream.getvalue())
 
 
-def _state(rng: random.Random) -> dict[str, Any]:
+def _state(rng: random.Random, *, legacy: bool = False) -> dict[str, Any]:
+    """Draw tensors; one for the old layout, which orders them by their addresses."""
     import torch
 
     kinds = (torch.float32, torch.float32, torch.float64, torch.float16, torch.bfloat16)
     state = {TENSOR: torch.from_numpy(build.table(rng, 8, 4)).to(rng.choice(kinds))}
-    for number in range(rng.choice((0, 1, 2))):
+    for number in range(0 if legacy else rng.choice((0, 1, 2))):
         state[f"h.{number}.w"] = torch.from_numpy(build.table(rng))
     return OrderedDict(state) if rng.random() < 0.5 else state
 
 
 def _sound(rng: random.Random) -> Case:
-    return _case(_saved(_state(rng), legacy=rng.random() < 0.4), "sound", "accepted")
+    legacy = rng.random() < 0.4
+    return _case(_saved(_state(rng, legacy=legacy), legacy=legacy), "sound", "accepted")
 
 
 def _damaged(rng: random.Random) -> Case:
     legacy = rng.random() < 0.4
-    what, content = build.damage(rng, _saved(_state(rng), legacy=legacy))
+    what, content = build.damage(rng, _saved(_state(rng, legacy=legacy), legacy=legacy))
     return _case(content, f"{'legacy' if legacy else 'zip'}: {what}")
 
 
 def _members(rng: random.Random) -> Case:
     """Pack the members again, in ways that readers of archives disagree about."""
-    source = zipfile.ZipFile(io.BytesIO(_saved(_state(rng))))
-    kind = rng.choice(
+    sound = _saved(_state(rng))
+    source = zipfile.ZipFile(io.BytesIO(sound))
+    members = {name: source.read(name) for name in source.namelist()}
+    chosen = rng.choice([name for name in members if "/data/" in name])
+    content = members[chosen]
+    sizes = (content[:-4], content + bytes(4), b"", content[:1])
+    orders = (b"big", b"", b"x", b"little\n")
+    versions = (b"99999999999999999999\n", b"", b"x", b"-1\n", b"1\n")
+    root = rng.choice(("", "a/b/", "../"))
+    odd = rng.choice(("\x1b[2J", "../../x", "/x", "archive/data.pkl\0", "archive/data/99"))
+
+    def packed(members: dict[str, Any], *others: tuple[Any, ...], how: int = 0) -> bytes:
+        return build.archive(*members.items(), *others, packing=how)
+
+    without = {name: part for name, part in members.items() if name != chosen}
+    kind, content = rng.choice(
         (
-            "deflated",
-            "one deflated",
-            "twice",
-            "order",
-            "prefix",
-            "missing",
-            "size",
-            "extra",
-            "names",
-            "unaligned",
-            "byteorder",
-            "version",
-            "root",
-            "appended",
-            "bomb",
-            "comment",
-            "encrypted",
+            ("deflated", packed(members, how=8)),
+            ("one deflated", packed(without, (chosen, content, 8))),
+            ("twice", packed(members, (chosen, rng.randbytes(len(content))))),
+            ("order", packed(dict(rng.sample(list(members.items()), len(members))))),
+            ("prefix", rng.randbytes(rng.choice((1, 4, 64))) + packed(members)),
+            ("missing", packed(without)),
+            ("size", packed(members | {chosen: rng.choice(sizes)})),
+            ("beside", packed(members, (odd, b"x"))),
+            ("unaligned", sound.replace(b"FB", b"FC", 3)),
+            ("byteorder", packed(members | {"archive/byteorder": rng.choice(orders)})),
+            ("version", packed(members | {"archive/version": rng.choice(versions)})),
+            ("root", packed({n.replace("archive/", root): c for n, c in members.items()})),
+            ("appended", packed(members) + rng.randbytes(rng.choice((1, 22, 100)))),
+            ("bomb", packed(without, (chosen, bytes(48 * 2**20), 8))),
+            ("encrypted", build.listed(packed(members), 8, lambda flags: flags | 1)),
         )
     )
-    stream = io.BytesIO(b"")
-    chosen = rng.choice([name for name in source.namelist() if "/data/" in name])
-    with warnings.catch_warnings(), build.Archive(stream, "w") as archive:
-        warnings.simplefilter("ignore")
-        names = source.namelist()
-        if kind == "order":
-            rng.shuffle(names)
-        for name in names:
-            content = source.read(name)
-            method = 8 if kind == "deflated" or (kind == "one deflated" and name == chosen) else 0
-            if kind == "missing" and name == chosen:
-                continue
-            if kind == "size" and name == chosen:
-                content = rng.choice((content[:-4], content + bytes(4), b"", content[:1]))
-            if kind == "byteorder" and name.endswith("byteorder"):
-                content = rng.choice((b"big", b"", b"x", b"little\n"))
-            if kind == "version" and name.endswith("version"):
-                content = rng.choice((b"99999999999999999999\n", b"", b"x", b"-1\n", b"1\n"))
-            if kind == "root":
-                name = name.replace("archive/", rng.choice(("", "a/b/", "../")))
-            if kind == "bomb" and name == chosen:
-                content, method = bytes(48 * 2**20), 8
-            archive.writestr(name, content, method)
-            if kind == "twice" and name == chosen:
-                archive.writestr(name, rng.randbytes(len(content)))
-        if kind == "extra":
-            archive.writestr("archive/data/99", bytes(64))
-        elif kind == "names":
-            archive.writestr(rng.choice(("\x1b[2J", "../../x", "/x", "archive/data.pkl\0")), b"x")
-        elif kind == "comment":
-            archive.comment = b"PK\x05\x06" * 5
-    content = stream.getvalue()
-    if kind == "prefix":
-        content = rng.randbytes(rng.choice((1, 4, 64))) + content
-    elif kind == "appended":
-        content += rng.randbytes(rng.choice((1, 22, 100)))
-    elif kind == "unaligned":
-        content = content.replace(b"FB", b"FC", 3)
-    elif kind == "encrypted":
-        made = bytearray(content)
-        made[content.find(b"PK\x01\x02") + 8] |= 1
-        content = bytes(made)
     return _case(content, f"members: {kind}")
+
+
+def zipped(code: bytes) -> bytes:
+    """Put a pickle where PyTorch's archives have theirs."""
+    return build.archive(("archive/data.pkl", code), ("archive/version", b"3\n"))
 
 
 def _evil(rng: random.Random) -> Case:
     """Put pickles that run into every place of a file."""
     import torch
 
-    kind = rng.choice(
-        ("whole", "value", "beside", "raw", "zip", "global", "attribute", "legacy tail")
-    )
-    state: Any = _state(rng)
-    if kind == "whole":
-        content = _saved(Evil(), legacy=rng.random() < 0.5)
-    elif kind == "value":
-        state["x"] = Evil()
-        content = _saved(state, legacy=rng.random() < 0.5)
-    elif kind == "beside":
-        content = _saved({"model": state, "args": Evil()}, legacy=rng.random() < 0.5)
-    elif kind == "raw":
-        content = pickle.dumps(Evil(), protocol=rng.choice((0, 2, 4)))
-    elif kind == "zip":
-        stream = io.BytesIO()
-        with build.Archive(stream, "w") as archive:
-            archive.writestr("archive/data.pkl", pickle.dumps(Evil(), protocol=2))
-            archive.writestr("archive/version", b"3\n")
-        content = stream.getvalue()
-    elif kind == "global":
-        words = rng.choice(
-            (
-                "posix\nmkdir",
-                "os\nmkdir",
-                "builtins\neval",
-                "torch\nload",
-                "argparse\nFileType",
-                "argparse\n_sys",
-                "argparse\nNamespace",
-                "numpy\nload",
-                "posprobe.cli\nmain",
-            )
+    state: Any = _state(rng, legacy=True)
+    legacy = rng.random() < 0.5
+    layer = torch.nn.Linear(2, 2)
+    for parameter in layer.parameters():
+        torch.nn.init.ones_(parameter)
+    words = rng.choice(
+        ("posix\nmkdir", "os\nmkdir", "builtins\neval", "torch\nload", "argparse\nFileType",
+         "argparse\n_sys", "argparse\nNamespace", "numpy\nload", "posprobe.cli\nmain")
+    )  # fmt: skip
+    raw = f"c{words}\n(S'canary'\ntR.".encode()
+    kind, content = rng.choice(
+        (
+            ("whole", _saved(Evil(), legacy=legacy)),
+            ("value", _saved({**state, "x": Evil()}, legacy=legacy)),
+            ("beside", _saved({"model": state, "args": Evil()}, legacy=legacy)),
+            ("raw", pickle.dumps(Evil(), protocol=rng.choice((0, 2, 4)))),
+            ("zip", zipped(pickle.dumps(Evil(), protocol=2))),
+            ("global", raw),
+            ("global in a zip", zipped(b"\x80\x02" + raw)),
+            ("attribute", _saved(layer)),
+            ("legacy tail", _saved(state, legacy=True) + pickle.dumps(Evil())),
         )
-        raw = f"c{words}\n(S'canary'\ntR.".encode()
-        content = raw
-        if rng.random() < 0.6:
-            stream = io.BytesIO()
-            with build.Archive(stream, "w") as archive:
-                archive.writestr("archive/data.pkl", b"\x80\x02" + raw)
-                archive.writestr("archive/version", b"3\n")
-            content = stream.getvalue()
-    elif kind == "attribute":
-        layer = torch.nn.Linear(2, 2)
-        torch.nn.init.ones_(layer.weight)
-        torch.nn.init.ones_(layer.bias)
-        content = _saved(layer)
-    else:
-        content = _saved(state, legacy=True) + pickle.dumps(Evil())
-    return _case(
-        content, f"a pickle that runs: {kind}", "any" if kind == "legacy tail" else "error"
     )
+    expected = "any" if kind == "legacy tail" else "error"
+    return _case(content, f"a pickle that runs: {kind}", expected)
 
 
 def _odd(rng: random.Random) -> Case:
@@ -218,28 +148,7 @@ def _odd(rng: random.Random) -> Case:
 
     nn: Any = torch.nn
     values = torch.from_numpy(build.table(rng, 8, 4))
-    kind = rng.choice(
-        (
-            "expand",
-            "transpose",
-            "slice",
-            "sparse",
-            "csr",
-            "complex",
-            "meta",
-            "parameter",
-            "scalar",
-            "empty",
-            "bool",
-            "quantised",
-            "conj",
-            "shared",
-            "3d",
-            "f8",
-            "subclass",
-        )
-    )
-    make_it: dict[str, Callable[[], Any]] = {
+    makers: dict[str, Callable[[], Any]] = {
         "expand": lambda: values[:1].expand(8, 4),
         "transpose": lambda: values.T,
         "slice": lambda: values[::2, 1:3],
@@ -258,18 +167,17 @@ def _odd(rng: random.Random) -> Case:
         "f8": lambda: values.to(torch.float8_e4m3fn),
         "subclass": lambda: nn.Buffer(values),
     }
-    tensor = make_it[kind]()
+    kind = rng.choice(list(makers))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        tensor = makers[kind]()
         content = _saved({TENSOR: tensor, "other": tensor}, legacy=rng.random() < 0.3)
-    numbers = kind not in ("complex", "conj", "meta", "quantised")
-    return _case(content, f"a tensor, {kind}", read=numbers)
+    unknown = kind in ("complex", "conj", "meta", "quantised")
+    return _case(content, f"a tensor, {kind}", **{"read": None} if unknown else {})
 
 
 def _content(rng: random.Random) -> Case:
     """Save other things than a dictionary of tensors."""
-    import argparse
-
     import torch
 
     values = torch.from_numpy(build.table(rng, 8, 4))
@@ -279,34 +187,18 @@ def _content(rng: random.Random) -> Case:
         deep = {"model": deep}
     cycle: Any = {TENSOR: values}
     cycle["model"] = cycle
+    told = argparse.Namespace(max_positions=rng.choice((bad, 10**400)), arch=bad)
     content = rng.choice(
         (
-            values,
-            {},
-            [],
-            None,
-            7,
-            "text",
-            {TENSOR: [values]},
-            {"model": {TENSOR: values}},
-            [values, values],
-            {1: values},
-            {None: values},
-            {(1, 2): values},
-            {bad: values},
-            {bad: {bad: {"wpe.weight": values}}},
-            {TENSOR: values, "args": {bad: bad}},
-            {TENSOR: values, "config": 7},
-            {b"wpe": values},
-            {TENSOR: values, "args": argparse.Namespace(max_positions=bad, arch=bad)},
-            deep,
-            cycle,
-            {"module.wpe.weight": values, "module.b": values},
+            values, {}, [], None, 7, "text", deep, cycle, [values, values], {1: values},
+            {None: values}, {(1, 2): values}, {bad: values}, {b"wpe": values},
+            {1.5: values, True: values}, {TENSOR: [values]}, {"model": {TENSOR: values}},
+            {bad: {bad: {TENSOR: values}}}, {"module.wpe.weight": values, "module.b": values},
+            {TENSOR: values, "args": {bad: bad}}, {TENSOR: values, "args": told},
+            {TENSOR: values, "cfg": {"model": told}}, {TENSOR: values, "config": 7},
             {TENSOR: values, "config": {"model_type": [1]}},
-            {TENSOR: values, "cfg": {"model": argparse.Namespace(max_positions=10**400)}},
-            {1.5: values, True: values},
         )
-    )
+    )  # fmt: skip
     argv = rng.choice(
         (
             ("inspect", "t.bin"),
@@ -323,19 +215,12 @@ def _shards(rng: random.Random) -> Case:
 
     right, wrong = (torch.from_numpy(build.table(rng, 8, 4)) for _ in "ab")
     first, second = rng.sample(["pytorch_model-1.bin", "pytorch_model-2.bin"], 2)
-    index = {"weight_map": {TENSOR: first, "b": second}}
     files = {
         f"m/{first}": _saved({TENSOR: right}),
         f"m/{second}": _saved({"b": wrong, TENSOR: wrong}),
-        "m/pytorch_model.bin.index.json": build.dumps(index),
+        "m/pytorch_model.bin.index.json": build.dumps({"weight_map": {TENSOR: first, "b": second}}),
     }
-    return Case(
-        "a tensor in two shards",
-        ("extract", "m", "--tensor", TENSOR, "-o", "out.npy"),
-        files,
-        read=(f"m/{first}", TENSOR),
-        outputs=("out.npy",),
-    )
+    return build.extract("a tensor in two shards", files, TENSOR, "m")
 
 
 def _huge(rng: random.Random) -> Case:
@@ -343,25 +228,16 @@ def _huge(rng: random.Random) -> Case:
     import torch
 
     shape = rng.choice(((2**20, 2**12), (2**40, 4), (2**16, 2**16)))
-    tensor = torch.zeros(1, 1).expand(*shape)
-    argv = rng.choice(
-        (
-            ("inspect", "t.bin"),
-            ("extract", "t.bin", "-o", "out.npy"),
-            ("extract", "t.bin", "--rows", "0:4", "-o", "out.npy"),
-        )
-    )
-    content = _saved({TENSOR: tensor})
+    content = _saved({TENSOR: torch.zeros(1, 1).expand(*shape)})
     if rng.random() < 0.3:
         content = content.replace(struct.pack("<I", 2**20), struct.pack("<I", 2**30))
+    rows = rng.choice(((), ("--rows", "0:4")))
+    argv = rng.choice((("inspect", "t.bin"), ("extract", "t.bin", *rows, "-o", "out.npy")))
     return Case(f"a tensor of {shape} numbers", argv, {"t.bin": content}, outputs=("out.npy",))
 
 
-WARM: tuple[tuple[str, ...], ...] = ()
-
-
-def prepare() -> None:
-    """Import what every case needs."""
-    import torch
-
-    torch.set_num_threads(1)
+make = build.one_of(
+    (2, _sound), (4, _damaged), (4, _members), (3, _evil), (3, _odd), (2, _content), (1, _shards),
+    (1, _huge),
+)  # fmt: skip
+NEEDS = ("torch",)

@@ -14,11 +14,10 @@ from typing import Any
 
 from fuzz import build
 from fuzz.arrays import compared
+from fuzz.build import HUGE
 from fuzz.case import Case
 
 GGUF_NAME, WHISPER_NAME = "position_embd.weight", "decoder.positional_embedding"
-#: Counts, lengths and places that no small file has, of 64 bits.
-_HUGE = (2**16, 2**31, 2**40, 2**62, 2**63, 2**64 - 1)
 
 
 @dataclass
@@ -30,20 +29,6 @@ class _Tensor:
     kind: int
     data: bytes
     offset: int | None = None
-
-
-def make(rng: random.Random) -> Case:
-    """Make one file and read a tensor of it."""
-    return build.pick(
-        rng,
-        (2, _sound),
-        (3, _damaged),
-        (5, _header),
-        (4, _settings),
-        (1, _whisper_sound),
-        (2, _whisper_damaged),
-        (4, _whisper_header),
-    )(rng)
 
 
 # --- GGUF --------------------------------------------------------------------------------------
@@ -69,8 +54,9 @@ def _gguf(
     counts: tuple[int, int] | None = None,
     align: int = 32,
     ranks: int | None = None,
+    arch: bytes = b"gpt2",
 ) -> bytes:
-    settings = [_string(b"general.architecture", b"gpt2"), *settings]
+    settings = [_string(b"general.architecture", arch), *settings]
     counted = counts or (len(tensors), len(settings))
     head = b"GGUF" + struct.pack("<IQQ", version, *counted) + b"".join(settings)
     data = b""
@@ -104,16 +90,8 @@ def _tensors(rng: random.Random) -> list[_Tensor]:
     return found
 
 
-def _case(content: bytes, what: str, expected: Any = "any", *, look: bool = False) -> Case:
-    argv = ("extract", "a.gguf", "--tensor", GGUF_NAME, "-o", "out.npy")
-    return Case(
-        what,
-        ("inspect", "a.gguf") if look else argv,
-        {"a.gguf": content},
-        read=None if look else ("a.gguf", GGUF_NAME),
-        outputs=("out.npy",),
-        expected=expected,
-    )
+def _case(content: bytes, what: str, expected: Any = "any", **more: Any) -> Case:
+    return build.extract(what, {"a.gguf": content}, GGUF_NAME, expected=expected, **more)
 
 
 def _sound(rng: random.Random) -> Case:
@@ -131,69 +109,62 @@ def _damaged(rng: random.Random) -> Case:
 
 
 def _header(rng: random.Random) -> Case:
+    """Change the header's numbers, or those of one of its tensors."""
     tensors = _tensors(rng)
     chosen = rng.choice(tensors)
-    kind = rng.choice(
-        ("counts", "offset", "twice", "unaligned", "type", "rank", "shape", "version", "name",
-         "magic", "none")
-    )  # fmt: skip
-    given: dict[str, Any] = {}
-    expected, look = "error", False
-    match kind:
-        case "counts":
-            given["counts"] = rng.choice(
-                [(count, 1) for count in (*_HUGE, 3)] + [(2, count) for count in (*_HUGE, 0, 2)]
-            )
-        case "offset":
-            chosen.offset = rng.choice((*_HUGE, 10**5))
-        case "twice":
-            tensors[0].name = tensors[1].name = GGUF_NAME.encode()
-        case "unaligned":
-            tensors[1].offset = rng.choice((1, 33, len(tensors[0].data) + 1))
-            expected = "any"
-        case "type":
-            chosen.kind = rng.choice((4, 5, 31, 38, 42, 99, 2**31, 2**32 - 1, 9, 24, 16))
-            expected = "any"
-        case "rank":
-            given["ranks"] = rng.choice((0, 1, 3, 5, 2**16, 2**32 - 1))
-        case "shape":
-            chosen.shape = rng.choice(
-                ((0, 32), (8, 0), (2**40, 32), (2**32, 2**32), (2**63, 2), (8, 31), (8, 33),
-                 (9, 32), (1,) * 5, (1, 1, 8, 32), (256,))
-            )  # fmt: skip
-            expected = "any"
-        case "version":
-            given["version"] = rng.choice((0, 1, 4, 3 << 24, 2**32 - 1))
-        case "name":
-            chosen.name = rng.choice(build.HOSTILE).encode("utf-8", "surrogatepass") * 2
-            expected, look = "any", True
-        case "magic":
-            return _case(b"FUGG" + _gguf(tensors)[4:], kind, "error")
-        case _:
-            tensors = []
-    return _case(_gguf(tensors, **given), f"header: {kind}", expected, look=look)
+    count = rng.choice((*HUGE, 3))
+    counts = rng.choice(((count, 1), (2, count), (2, 0), (2, 2)))
+    given: dict[str, Any] = {
+        "counts": counts, "ranks": rng.choice((0, 1, 3, 5, 2**16, 2**32 - 1)),
+        "version": rng.choice((0, 1, 4, 3 << 24, 2**32 - 1)),
+    }  # fmt: skip
+    fields: dict[str, tuple[Any, ...]] = {
+        "offset": (*HUGE, 10**5),
+        "kind": (4, 5, 31, 38, 42, 99, 2**31, 2**32 - 1, 9, 24, 16),
+        "shape": ((0, 32), (8, 0), (2**40, 32), (2**32, 2**32), (2**63, 2), (8, 31), (8, 33),
+                  (9, 32), (1,) * 5, (1, 1, 8, 32), (256,)),
+        "name": tuple(text.encode("utf-8", "surrogatepass") * 2 for text in build.HOSTILE),
+    }  # fmt: skip
+    kind = rng.choice((*given, *fields, "twice", "unaligned", "magic", "none"))
+    if kind in fields:
+        setattr(chosen, kind, rng.choice(fields[kind]))
+    elif kind == "twice":
+        tensors[0].name = tensors[1].name = GGUF_NAME.encode()
+    elif kind == "unaligned":
+        tensors[1].offset = rng.choice((1, 33, len(tensors[0].data) + 1))
+    elif kind == "none":
+        tensors = []
+    content = _gguf(tensors, **{kind: given[kind]} if kind in given else {})
+    content = b"FUGG" + content[4:] if kind == "magic" else content
+    open_ended = kind in ("kind", "shape", "name", "unaligned")
+    expected = "any" if open_ended else "error"
+    return _case(content, f"header: {kind}", expected, look=kind == "name")
 
 
 def _settings(rng: random.Random) -> Case:
     """Let settings be of other kinds, lengths and sizes than they are."""
-    key = rng.choice(
-        (b"gpt2.context_length", b"gpt2.rope.freq_base", b"gpt2.rope.scaling.factor",
-         b"gpt2.attention.head_count", b"gpt2.rope.dimension_count", b"general.alignment",
-         b"general.architecture", b"gpt2.rope.scaling.type", b"gpt2.embedding_length",
-         b"gpt2.attention.max_alibi_bias", b"gpt2.rope.dimension_sections", b"x")
+    arch = rng.choice((b"gpt2", b"llama"))
+    ending = rng.choice(
+        (b"context_length", b"embedding_length", b"attention.head_count", b"rope.freq_base",
+         b"attention.max_alibi_bias", b"attention.kv_lora_rank", b"rope.dimension_count",
+         b"rope.dimension_sections", b"rope.freq_base_swa", b"rope.scaling.type",
+         b"rope.scaling.factor", b"rope.scaling.attn_factor",
+         b"rope.scaling.original_context_length")
     )  # fmt: skip
+    others = (b"general.alignment", b"general.architecture", b"x")
+    key = rng.choice((*4 * (arch + b"." + ending,), *others))
     hostile = rng.choice(build.HOSTILE).encode("utf-8", "surrogatepass")
     value = rng.choice(
         (
-            struct.pack("<IQ", 10, rng.choice((0, *_HUGE))),
+            struct.pack("<IQ", 10, rng.choice((0, *HUGE))),
             struct.pack("<Iq", 11, rng.choice((-1, -(2**63)))),
             struct.pack("<If", 6, rng.choice((float("nan"), float("inf"), -1.0, 0.0, 3e38))),
             struct.pack("<Id", 12, rng.choice((float("nan"), 1e308, 5e-324))),
             struct.pack("<IB", 7, rng.choice((0, 1, 7))),
             struct.pack("<I", 8) + _text(hostile),
-            struct.pack("<I", 8) + _text(b"x", rng.choice(_HUGE)),
+            struct.pack("<I", 8) + _text(b"x", rng.choice(HUGE)),
             struct.pack("<I", rng.choice((13, 99, 2**32 - 1))) + bytes(8),
-            struct.pack("<IIQ", 9, rng.choice((4, 8, 9, 99)), rng.choice(_HUGE)) + bytes(8),
+            struct.pack("<IIQ", 9, rng.choice((4, 8, 9, 99)), rng.choice(HUGE)) + bytes(8),
             struct.pack("<IIQ", 9, 9, 1) * 500,
             struct.pack("<IIQ3I", 9, 4, 3, 1, 2, 3),
             struct.pack("<IIQ", 9, 8, 2) + _text(hostile) + _text(b""),
@@ -207,7 +178,10 @@ def _settings(rng: random.Random) -> Case:
         settings *= 2
     look = rng.random() < 0.6
     what = f"setting {key[:40].decode('ascii', 'replace')}"
-    return _case(_gguf(_tensors(rng), settings), what, look=look)
+    if arch == b"llama":  # whose other settings are sound
+        for name in (b"context_length", b"embedding_length", b"attention.head_count"):
+            settings += [_number(b"llama." + name, 32)] * (name != ending)
+    return _case(_gguf(_tensors(rng), settings, arch=arch), what, look=look)
 
 
 # --- whisper.cpp's older format ----------------------------------------------------------------
@@ -232,13 +206,8 @@ def _whisper(rng: random.Random, **changed: Any) -> tuple[bytes, Any]:
 
 
 def _ggml(content: bytes, what: str, expected: Any, numbers: Any = None) -> Case:
-    case = Case(
-        f"whisper.cpp: {what}",
-        ("extract", "ggml-tiny.bin", "--tensor", WHISPER_NAME, "-o", "out.npy"),
-        {"ggml-tiny.bin": content},
-        outputs=("out.npy",),
-        expected=expected,
-    )
+    files = {"ggml-tiny.bin": content}
+    case = build.extract(f"whisper.cpp: {what}", files, WHISPER_NAME, expected=expected)
     return compared(case, numbers)
 
 
@@ -255,36 +224,24 @@ def _whisper_damaged(rng: random.Random) -> Case:
 
 def _whisper_header(rng: random.Random) -> Case:
     small = (-1, 0, -(2**31), 2**31 - 1, 2**20, 300)
-    kind = rng.choice(("counts", "word", "rank", "length", "kind", "shape", "name", "sizes"))
-    value: Any = rng.choice(small)
-    expected = "error"
-    match kind:
-        case "counts":
-            value = [5, 3, 2]
-            value[rng.randrange(3)] = rng.choice(small)
-        case "kind":
-            value = rng.choice((4, 5, 9, 31, 99, -1, 2**31 - 1))
-        case "shape":
-            value = rng.choice(
-                ((-32, 8), (32, -8), (-32, -8), (2**31 - 1, 2**31 - 1), (0, 8), (31, 8), (32, 9))
-            )
-        case "name":
-            value = rng.choice((b"\xff" * len(WHISPER_NAME), bytes(40), b""))
-            expected = "any"
-        case "sizes":
-            value = [rng.choice((*small, 5)) for _ in range(11)]
-            expected = "any"
-    return _ggml(_whisper(rng, **{kind: value})[0], kind, expected)
+    counts = [5, 3, 2]
+    counts[rng.randrange(3)] = rng.choice(small)
+    shapes = ((-32, 8), (32, -8), (-32, -8), (2**31 - 1, 2**31 - 1), (0, 8), (31, 8), (32, 9))
+    changes: dict[str, Any] = {
+        **{each: rng.choice(small) for each in ("word", "rank", "length")},
+        "counts": counts,
+        "kind": rng.choice((4, 5, 9, 31, 99, -1, 2**31 - 1)),
+        "shape": rng.choice(shapes),
+        "name": rng.choice((b"\xff" * len(WHISPER_NAME), bytes(40), b"")),
+        "sizes": [rng.choice((*small, 5)) for _ in range(11)],
+    }
+    kind = rng.choice(sorted(changes))
+    expected = "any" if kind in ("name", "sizes") else "error"
+    return _ggml(_whisper(rng, **{kind: changes[kind]})[0], kind, expected)
 
 
-WARM: tuple[tuple[str, ...], ...] = ()
-
-
-def prepare() -> None:
-    """Import what every case needs."""
-    import gguf
-
-    import posprobe.checkpoints.gguf
-
-    assert callable(gguf.GGUFReader)
-    assert posprobe.checkpoints.gguf.MAGIC
+make = build.one_of(
+    (2, _sound), (3, _damaged), (5, _header), (4, _settings), (1, _whisper_sound),
+    (2, _whisper_damaged), (4, _whisper_header),
+)  # fmt: skip
+NEEDS = ("gguf", "posprobe.checkpoints.gguf")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import random
 from pathlib import Path
@@ -56,31 +57,9 @@ EVIL = (
 )
 
 
-def make(rng: random.Random) -> Case:
-    """Damage a bundle in one place and render it."""
-    return build.pick(
-        rng,
-        (1, _sound),
-        (5, _drawing),
-        (2, _special),
-        (5, _document),
-        (4, _arrays),
-        (1, _index),
-    )(rng)
-
-
-def case(
-    what: str, files: dict[str, bytes], special: dict[str, str] | None = None, **more: Any
-) -> Case:
-    return Case(
-        what,
-        ("report", "bundle"),
-        files,
-        special or {},
-        base="bundle",
-        outputs=("bundle/report.html",),
-        **more,
-    )
+def _case(what: str, files: dict[str, bytes], **more: Any) -> Case:
+    outputs = ("bundle/report.html",)
+    return Case(what, ("report", "bundle"), files, base="bundle", outputs=outputs, **more)
 
 
 @functools.cache
@@ -90,16 +69,19 @@ def _parts() -> tuple[bytes, dict[str, Any], bytes]:
     from posprobe.report import to_json
 
     analysis = pp.analyze(pp.sinusoidal(8, 4), only=["norms"], nulls=0)
-    import io
-
-    stream = io.BytesIO()
-    np.savez(stream, **analysis.arrays())  # type: ignore[arg-type]
     svg = Path(__file__).parents[2] / "reports/digits-vit/figures/overview-budget.svg"
-    return svg.read_bytes(), json.loads(to_json(analysis.to_dict())), stream.getvalue()
+    stored = _packed(dict(analysis.arrays()))
+    return svg.read_bytes(), json.loads(to_json(analysis.to_dict())), stored
+
+
+def _packed(stored: dict[str, Any]) -> bytes:
+    return build.archive(
+        *((f"{name}.npy", arrays.saved(values)) for name, values in stored.items()), packing=8
+    )
 
 
 def _sound(_: random.Random) -> Case:
-    return case("sound", {}, expected="accepted")
+    return _case("sound", {}, expected="accepted")
 
 
 def _drawing(rng: random.Random) -> Case:
@@ -109,93 +91,58 @@ def _drawing(rng: random.Random) -> Case:
         b'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
         b'viewBox="0 0 9 9">'
     )
-    kind = rng.choice(
-        ("small", "small", "real", "before", "after", "attribute", "case", "doctype", "damaged")
-    )
-    svg = head + evil + b"</svg>"
-    if kind == "real":
-        svg = _parts()[0].replace(b"</svg>", evil + b"</svg>")[-6000:]
-        svg = head + svg
-    elif kind == "before":
-        svg = evil + head + b"</svg>"
-    elif kind == "after":
-        svg = head + b"</svg>" + evil
-    elif kind == "attribute":
-        svg = head.replace(b"viewBox", b'onload="alert(1)" viewBox') + b"</svg>"
-    elif kind == "case":
-        svg = head.replace(b"<svg", b"<SVG") + evil.swapcase() + b"</SVG><svg/>"
-    elif kind == "doctype":
-        svg = (
-            b'<!DOCTYPE svg [<!ENTITY a "'
-            + b"x" * 50
-            + b'"><!ENTITY b "'
-            + b"&a;" * 99
-            + b'">]>'
-            + head
-            + b"&b;</svg>"
+    small = head + evil + b"</svg>"
+    real = _parts()[0].replace(b"</svg>", evil + b"</svg>")[-6000:]
+    entities = b'<!ENTITY a "' + b"x" * 50 + b'"><!ENTITY b "' + b"&a;" * 99 + b'">'
+    kind, svg = rng.choice(
+        (
+            ("small", small),
+            ("small", small),
+            ("real", head + real),
+            ("before", evil + head + b"</svg>"),
+            ("after", head + b"</svg>" + evil),
+            ("attribute", head.replace(b"viewBox", b'onload="alert(1)" viewBox') + b"</svg>"),
+            ("case", head.replace(b"<svg", b"<SVG") + evil.swapcase() + b"</SVG><svg/>"),
+            ("doctype", b"<!DOCTYPE svg [" + entities + b"]>" + head + b"&b;</svg>"),
+            ("damaged", build.damage(rng, small)[1]),
         )
-    elif kind == "damaged":
-        svg = build.damage(rng, head + evil + b"</svg>")[1]
+    )
     name = rng.choice(("norms", "norms", "other", "x'\"><script>FOREIGN", "\x1b[2J"))
-    return case(f"a drawing: {kind}", {f"bundle/figures/{name.replace('/', '_')}.svg": svg})
+    return _case(f"a drawing: {kind}", {f"bundle/figures/{name.replace('/', '_')}.svg": svg})
 
 
 def _special(rng: random.Random) -> Case:
     """Put something else in place of a part."""
     part = rng.choice(
-        (
-            "analysis.json",
-            "arrays.npz",
-            "figures",
-            "report.html",
-            "figures/norms.svg",
-            ".report.html.part",
-        )
-    )
-    how = rng.choice(
-        ("absent", "folder", "fifo", "link /dev/zero", "link missing", "link .", "link ../secret")
-    )
-    return case(f"{part}: {how}", {"secret": b"of the user"}, {f"bundle/{part}": how})
+        ("analysis.json", "arrays.npz", "figures", "report.html", "figures/norms.svg",
+         ".report.html.part")
+    )  # fmt: skip
+    how = rng.choice((*build.SPECIAL, "link .", "link ../secret"))
+    special = {f"bundle/{part}": how}
+    return _case(f"{part}: {how}", {"secret": b"of the user"}, special=special)
 
 
 def _document(rng: random.Random) -> Case:
     """Change what ``analysis.json`` says."""
     document = _parts()[1]
-    kind = rng.choice(
-        ("mutated", "mutated", "mutated", "damaged", "schema", "text", "deep", "huge")
-    )
-    if kind == "schema":
-        document = {
-            **document,
-            "schema": rng.choice(
-                (
-                    "posprobe.comparison/1",
-                    "posprobe.kernels/1",
-                    "posprobe.forward/1",
-                    "posprobe.analysis/2",
-                    None,
-                    1,
-                    [],
-                    {},
-                )
-            ),
-        }
-    elif kind == "text":
-        document = _replaced(rng, document, rng.choice(build.HOSTILE))
-    else:
-        for _ in range(rng.choice((1, 2, 5))):
-            changed = build.mutated(rng, document)
-            document = changed if isinstance(changed, dict) else document
-    content = build.dumps(document)
-    if kind == "damaged":
-        content = build.damage(rng, content)[1]
-    elif kind == "deep":
-        content = b'{"schema": "posprobe.analysis/1", "table": ' + b"[" * 5000 + b"]" * 5000 + b"}"
-    elif kind == "huge":
-        content = content.replace(
-            b"2.0", rng.choice((b"1e999", b"NaN", b"-Infinity", b"9" * 5000)), 1
+    schema: Any = rng.choice(
+        ("posprobe.comparison/1", "posprobe.kernels/1", "posprobe.forward/1", "posprobe.analysis/2",
+         None, 1, [], {})
+    )  # fmt: skip
+    mutated = build.dumps(build.altered(rng, document, (1, 2, 5)))
+    number = rng.choice((b"1e999", b"NaN", b"-Infinity", b"9" * 5000))
+    deep = b"[" * 5000 + b"]" * 5000
+    kind, content = rng.choice(
+        (
+            *3 * (("mutated", mutated),),
+            ("damaged", build.damage(rng, mutated)[1]),
+            ("schema", build.dumps({**document, "schema": schema})),
+            ("text", build.dumps(_replaced(rng, document, rng.choice(build.HOSTILE)))),
+            ("deep", b'{"schema": "posprobe.analysis/1", "table": ' + deep + b"}"),
+            ("huge", build.dumps(document).replace(b"2.0", number, 1)),
         )
-    return case(f"analysis.json: {kind}", {"bundle/analysis.json": content})
+    )
+    return _case(f"analysis.json: {kind}", {"bundle/analysis.json": content})
 
 
 def _replaced(rng: random.Random, value: Any, text: str) -> Any:
@@ -212,57 +159,28 @@ def _replaced(rng: random.Random, value: Any, text: str) -> Any:
 
 def _arrays(rng: random.Random) -> Case:
     """Change ``arrays.npz``."""
-    import io
-
     stored = dict(np.load(io.BytesIO(_parts()[2])))
-    kind = rng.choice(
+    name = rng.choice(sorted(stored))
+    values = stored[name]
+    shapes = (np.zeros((2, 2, 2)), np.float64(1), np.zeros((0, 0)), values[..., None])
+    types = (values > 0, values.astype(complex), np.array(["x"]), values.astype("i1"))
+    kind, changed = rng.choice(
         (
-            "damaged",
-            "damaged",
-            "missing",
-            "empty",
-            "shape",
-            "nan",
-            "dtype",
-            "object",
-            "other",
-            "huge",
+            ("damaged", stored),
+            ("missing", {each: stored[each] for each in stored if each != name}),
+            ("other", {"x": np.zeros(3)}),
+            ("empty", stored | {name: values[:0]}),
+            ("shape", stored | {name: rng.choice(shapes)}),
+            ("nan", stored | {name: np.full_like(values, rng.choice((np.nan, np.inf, 1e308)))}),
+            ("dtype", stored | {name: rng.choice(types)}),
+            ("object", stored | {name: np.array([arrays.Evil()], object)}),
+            ("huge", stored | {name: np.zeros((2000, 2000), "f4")}),
         )
     )
-    name = rng.choice(sorted(stored))
-    if kind == "missing":
-        del stored[name]
-    elif kind == "empty":
-        stored[name] = stored[name][:0]
-    elif kind == "shape":
-        stored[name] = rng.choice(
-            (np.zeros((2, 2, 2)), np.float64(1), np.zeros((0, 0)), stored[name][..., None])
-        )
-    elif kind == "nan":
-        stored[name] = np.full_like(stored[name], rng.choice((np.nan, np.inf, 1e308)))
-    elif kind == "dtype":
-        stored[name] = rng.choice(
-            (
-                stored[name] > 0,
-                stored[name].astype(complex),
-                np.array(["x"]),
-                stored[name].astype("i1"),
-            )
-        )
-    elif kind == "huge":
-        stored[name] = np.zeros((2000, 2000), "f4")
-    elif kind == "other":
-        stored = {"x": np.zeros(3)}
-    stream = io.BytesIO()
-    if kind == "object":
-        evil = np.empty(1, object)
-        evil[0] = arrays.Evil()
-        stored[name] = evil
-    np.savez_compressed(stream, **stored)
-    content = stream.getvalue()
+    content = _packed(changed)
     if kind == "damaged":
         content = build.damage(rng, content)[1]
-    return case(f"arrays.npz: {kind} {name}", {"bundle/arrays.npz": content})
+    return _case(f"arrays.npz: {kind} {name}", {"bundle/arrays.npz": content})
 
 
 def _index(rng: random.Random) -> Case:
@@ -278,15 +196,14 @@ def _index(rng: random.Random) -> Case:
         ({}, {"z": "link ."}, {"z/analysis.json": "fifo"}, {"z/analysis.json": "folder"})
     )
     return Case(
-        "an index of damaged bundles",
-        ("report", "."),
-        files,
-        special,
-        base="bundle",
+        "an index of damaged bundles", ("report", "."), files, special, base="bundle",
         outputs=("index.html",),
-    )
+    )  # fmt: skip
 
 
+make = build.one_of(
+    (1, _sound), (5, _drawing), (2, _special), (5, _document), (4, _arrays), (1, _index)
+)
 WARM = (
     ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", "b"),
     ("report", "b"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import shutil
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -70,36 +72,19 @@ class Case:
             _make_special(folder / name, kind)
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the case; `from_json` makes it again."""
-        document: dict[str, Any] = {"what": self.what, "argv": list(self.argv)}
-        if self.files:
-            document["files"] = {name: _pack(content) for name, content in self.files.items()}
-        for key in ("special", "hub", "env"):
-            if getattr(self, key):
-                document[key] = _plain(getattr(self, key))
-        if self.read:
-            document["read"] = list(self.read)
-        if self.outputs:
-            document["outputs"] = list(self.outputs)
-        if self.base:
-            document["base"] = self.base
-        if self.block:
-            document["block"] = True
-        if self.expected != "any":
-            document["expected"] = self.expected
-        return document
+        """Describe the case by what is not as usual; `from_json` makes it again."""
+        files = {name: _pack(content) for name, content in self.files.items()}
+        stated = {name: _plain(value) for name, value in vars(self).items()} | {"files": files}
+        kept = {name: value for name, value in stated.items() if value and value != "any"}
+        return {"what": self.what, **kept}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Case:
         """Make a case from its description."""
-        known = dict(document)
-        known["argv"] = tuple(known["argv"])
-        known["files"] = {name: _unpack(text) for name, text in known.get("files", {}).items()}
-        known["outputs"] = tuple(known.get("outputs", ()))
-        if "read" in known:
-            known["read"] = (known["read"][0], known["read"][1])
-        if "hub" in known:
-            known["hub"] = _bytes(known["hub"])
+        known: dict[str, Any] = {**document, "hub": _bytes(document.get("hub"))}
+        for name in {"argv", "outputs", "read"} & set(document):
+            known[name] = tuple(document[name])
+        known["files"] = {name: _unpack(text) for name, text in document.get("files", {}).items()}
         return cls(**known)
 
 
@@ -113,9 +98,6 @@ def copy(source: Path, target: Path) -> None:
 
 
 def _make_special(path: Path, kind: str) -> None:
-    import os
-    import shutil
-
     path.parent.mkdir(parents=True, exist_ok=True)
     word, _, rest = kind.partition(" ")
     if word in ("absent", "folder", "fifo", "link") and (path.exists() or path.is_symlink()):

@@ -12,18 +12,13 @@ from typing import Any
 import numpy as np
 
 from fuzz import build, models
+from fuzz.arrays import saved
 from fuzz.case import Case
 
-#: Sizes that a header may state of a picture, and what may stand where a file should.
+#: Sizes that a header may state of a picture.
 _SIDES = (0, 1, 8, 4096, 16_383, 65_535, 2**31 - 1, 2**32 - 1)
-_SPECIAL = ("fifo", "link /dev/zero", "link /dev/random", "folder", "sparse 9999999999", "absent")
 _FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "GIF", "PPM", "ICO", "TGA", "PDF", "EPS")
 _WORDS = ("[UNK]", "a", "word", "to", "run", "on")
-
-
-def make(rng: random.Random) -> Case:
-    """Make contexts and run a model on them."""
-    return build.pick(rng, (6, _picture), (4, _text), (4, _tokens))(rng)
 
 
 # --- pictures ----------------------------------------------------------------------------------
@@ -32,7 +27,6 @@ def make(rng: random.Random) -> Case:
 @functools.cache
 def _vit() -> dict[str, bytes]:
     """A model of two patches by two, of numbers drawn here."""
-    rng = np.random.default_rng(0)
     layer = "encoder.layer.0"
     shapes: dict[str, tuple[int, ...]] = {
         "embeddings.cls_token": (1, 1, 4), "embeddings.position_embeddings": (1, 5, 4),
@@ -47,7 +41,6 @@ def _vit() -> dict[str, bytes]:
         shapes[f"{layer}.attention.{part}.bias"] = (4,)
     for part in ("before", "after"):
         shapes |= {f"{layer}.layernorm_{part}.{end}": (4,) for end in ("weight", "bias")}
-    tensors = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
     config = {
         "model_type": "vit", "architectures": ["ViTModel"], "hidden_size": 4, "patch_size": 4,
         "image_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8,
@@ -58,7 +51,7 @@ def _vit() -> dict[str, bytes]:
     }  # fmt: skip
     return {
         "m/config.json": build.dumps(config), "m/preprocessor_config.json": build.dumps(prepares),
-        "m/model.safetensors": build.safetensors(tensors, {"format": "pt"}),
+        "m/model.safetensors": models.drawn(shapes),
     }  # fmt: skip
 
 
@@ -113,26 +106,31 @@ def _tiff(rng: random.Random) -> bytes:
     return b"II*\0" + struct.pack("<I", 8) + directory + bytes(64)
 
 
+def _resized(rng: random.Random, content: bytes) -> bytes:
+    """Change a number of a header."""
+    place = rng.randrange(4, min(40, len(content)))
+    number = struct.pack(rng.choice("<>") + "I", rng.choice(_SIDES))
+    return content[:place] + number + content[place + 4 :]
+
+
 def _picture(rng: random.Random) -> Case:
     form = rng.choice(_FORMATS)
-    kind = rng.choice(("sound", "damaged", "damaged", "png", "png", "tiff", "special", "size"))
-    special = {}
-    content = _encoded(rng, form)
-    if kind == "damaged":
-        _, content = build.damage(rng, content)
-    elif kind == "png":
-        content = _png(rng)
-    elif kind == "tiff":
-        content = _tiff(rng)
-    elif kind == "size":  # a number of its header is another
-        made, place = bytearray(content), rng.randrange(4, min(40, len(content)))
-        made[place : place + 4] = struct.pack(rng.choice("<>") + "I", rng.choice(_SIDES))
-        content = bytes(made)
-    elif kind == "special":
-        special["pictures/a.png"] = rng.choice(_SPECIAL)
+    sound = _encoded(rng, form)
+    kind, content = rng.choice(
+        (
+            ("sound", sound),
+            ("damaged", build.damage(rng, sound)[1]),
+            ("size", _resized(rng, sound)),
+            ("png", _png(rng)),
+            ("png", _png(rng)),
+            ("tiff", _tiff(rng)),
+            ("special", b""),
+        )
+    )
     files = {**_vit(), "pictures/a.png": content}
     if rng.random() < 0.5:
         files["pictures/b.png"] = _encoded(rng, "PNG")
+    special = {"pictures/a.png": rng.choice(build.SPECIAL)} if kind == "special" else {}
     return _case(f"a picture: {kind} {form}", files, "--images", "pictures", special)
 
 
@@ -167,56 +165,63 @@ def _gpt2() -> dict[str, bytes]:
 
 
 def _text(rng: random.Random) -> Case:
-    kind = rng.choice(("sound", "damaged", "hostile", "long", "special", "tokenizer"))
-    files, special = _gpt2(), {}
-    content = " ".join(rng.choices(_WORDS, k=200)).encode()
-    if kind == "damaged":
-        _, content = build.damage(rng, content)
-    elif kind == "hostile":
-        content = "\n".join(rng.choices(build.HOSTILE, k=20)).encode("utf-8", "surrogatepass")
-    elif kind == "long":
-        content = rng.choice((b"a", b" ", b"\n", b"a ", "字".encode())) * 2**20
-    elif kind == "special":
-        special["text.txt"] = rng.choice(_SPECIAL)
-    elif kind == "tokenizer":
+    files = _gpt2()
+    sound = " ".join(rng.choices(_WORDS, k=200)).encode()
+    hostile = "\n".join(rng.choices(build.HOSTILE, k=20)).encode("utf-8", "surrogatepass")
+    kind, content = rng.choice(
+        (
+            ("sound", sound),
+            ("damaged", build.damage(rng, sound)[1]),
+            ("hostile", hostile),
+            ("long", rng.choice((b"a", b" ", b"\n", b"a ", "字".encode())) * 2**20),
+            ("special", b""),
+            ("tokenizer", sound),
+        )
+    )
+    if kind == "tokenizer":
         place = rng.choice(("m/tokenizer.json", "m/tokenizer_config.json"))
         files[place] = build.damage(rng, files[place])[1]
+    special = {"text.txt": rng.choice(build.SPECIAL)} if kind == "special" else {}
     return _case(f"a text: {kind}", {**files, "text.txt": content}, "--text", "text.txt", special)
 
 
 def _tokens(rng: random.Random) -> Case:
-    kind = rng.choice(("sound", "damaged", "values", "shape", "dtype", "header", "special", "npz"))
-    special = {}
     ids: Any = np.random.default_rng(rng.getrandbits(32)).integers(1, 7, (3, 8))
-    if kind == "values":
-        ids[1, 2] = rng.choice((-1, 8, 2**31, 2**62, -(2**63)))
-    elif kind == "shape":
-        ids = np.zeros(rng.choice(((), (0, 8), (3, 0), (2, 3, 4), (24,), (3, 2))), np.int64)
-    elif kind == "dtype":
-        ids = ids.astype(rng.choice(("f4", "?", "u1", "c8", "U3", ">i8", "M8[s]", "O")))
-    stream = io.BytesIO()
-    (np.savez if kind == "npz" else np.save)(stream, ids)
-    content = stream.getvalue()
-    if kind == "damaged":
-        _, content = build.damage(rng, content)
-    elif kind == "header":
-        shape = rng.choice((b"(2**40, 8)", b"(99999999999, 8)", b"(-3, 8)", b"(3, 8,", b"[3, 8]"))
-        content = content.replace(b"(3, 8)", shape)
-    elif kind == "special":
-        special["ids.npy"] = rng.choice(_SPECIAL)
-    return _case(f"token ids: {kind}", {**_gpt2(), "ids.npy": content}, "--tokens", "ids.npy",
-                 special)  # fmt: skip
+    odd = ids.copy()
+    odd[1, 2] = rng.choice((-1, 8, 2**31, 2**62, -(2**63)))
+    other = rng.choice(("f4", "?", "u1", "c8", "U3", ">i8", "M8[s]", "O"))
+    shape = rng.choice(((), (0, 8), (3, 0), (2, 3, 4), (24,), (3, 2)))
+    claimed = rng.choice((b"(2**40, 8)", b"(99999999999, 8)", b"(-3, 8)", b"(3, 8,", b"[3, 8]"))
+    sound = saved(ids)
+    kind, content = rng.choice(
+        (
+            ("sound", sound),
+            ("damaged", build.damage(rng, sound)[1]),
+            ("values", saved(odd)),
+            ("shape", saved(np.zeros(shape, np.int64))),
+            ("dtype", saved(ids.astype(other))),
+            ("header", sound.replace(b"(3, 8)", claimed)),
+            ("npz", build.archive(("ids.npy", sound))),
+            ("special", b""),
+        )
+    )
+    special = {"ids.npy": rng.choice(build.SPECIAL)} if kind == "special" else {}
+    files = {**_gpt2(), "ids.npy": content}
+    return _case(f"token ids: {kind}", files, "--tokens", "ids.npy", special)
 
 
-WARM = models.WARM
+make = build.one_of((6, _picture), (4, _text), (4, _tokens))
+NEEDS = (
+    *models.NEEDS,
+    *(f"transformers.models.vit.{part}_vit" for part in (
+        "configuration", "modeling", "image_processing")),
+)  # fmt: skip
 
 
 def prepare() -> None:
-    """Import what every case needs."""
-    models.prepare()
+    """Import what opens pictures, and tokenizers."""
     import transformers
     from PIL import Image
 
     Image.init()
-    for name in ("ViTModel", "ViTConfig", "ViTImageProcessor", "PreTrainedTokenizerFast"):
-        getattr(transformers, name)
+    getattr(transformers, "PreTrainedTokenizerFast")  # noqa: B009 - it is imported by this

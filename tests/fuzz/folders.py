@@ -5,8 +5,8 @@ What a sound file of the folder holds is read by its package, or known because i
 
 from __future__ import annotations
 
-import io
 import random
+import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -15,41 +15,22 @@ from typing import Any
 from fuzz import build
 from fuzz.arrays import compared
 from fuzz.case import Case
+from fuzz.formats import weights
 
 FORMATS = Path(__file__).parents[1] / "data" / "formats"
 CLIP = "text_model.embeddings.position_embedding.weight"
-WPE = "layers/position_embedding/vars/0"
-#: What may stand where a file or a folder should.
-_SPECIAL = (
-    "fifo",
-    "sparse 9999999999",
-    "folder",
-    "absent",
-    "link outside",
-    "link .",
-    "link /dev/zero",
-)
+WPE, INDEX = "layers/position_embedding/vars/0", "m/model.weights.json"
+#: What may stand where a file or a folder should; ``outside`` lies above the checkpoint's folder.
+_SPECIAL = (*build.SPECIAL, "link outside", "link .")
 
 
-def make(rng: random.Random) -> Case:
-    """Make one folder and read a table of it."""
-    return build.pick(
-        rng,
-        (1, _pipeline_sound),
-        (6, _pipeline),
-        (1, _orbax_sound),
-        (3, _orbax_list),
-        (4, _orbax_arrays),
-        (2, _orbax_store),
-        (1, _shards_sound),
-        (5, _shards),
-    )(rng)
-
-
-def _special(rng: random.Random, place: str) -> str:
-    """Choose what stands at a place instead; ``outside`` lies above the checkpoint's folder."""
+def _without(
+    rng: random.Random, files: Mapping[str, bytes], place: str
+) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Put something else in a place, and leave out what lies there."""
+    kept = {name: content for name, content in files.items() if not name.startswith(place)}
     kind = rng.choice(_SPECIAL)
-    return kind.replace("outside", "../" * place.count("/") + "outside")
+    return kept, {place: kind.replace("outside", "../" * place.count("/") + "outside")}
 
 
 # --- diffusers ---------------------------------------------------------------------------------
@@ -57,12 +38,10 @@ def _special(rng: random.Random, place: str) -> str:
 
 def _pipeline_files(rng: random.Random) -> tuple[dict[str, Any], dict[str, bytes]]:
     index: dict[str, Any] = {
-        "_class_name": "StableDiffusionPipeline",
-        "_diffusers_version": "0.35.1",
-        "requires_safety_checker": False,
-        "scheduler": ["diffusers", "DDIMScheduler"],
+        "_class_name": "StableDiffusionPipeline", "_diffusers_version": "0.35.1",
+        "requires_safety_checker": False, "scheduler": ["diffusers", "DDIMScheduler"],
         "safety_checker": [None, None],
-    }
+    }  # fmt: skip
     files: dict[str, bytes] = {"m/scheduler/scheduler_config.json": b"{}"}
     for part, rows in (("text_encoder", 8), ("text_encoder_2", 6)):
         index[part] = ["transformers", "CLIPTextModel"]
@@ -74,74 +53,46 @@ def _pipeline_files(rng: random.Random) -> tuple[dict[str, Any], dict[str, bytes
     return index, files
 
 
-def _pipeline_case(
-    files: Mapping[str, bytes],
-    what: str,
-    expected: Any = "any",
-    special: Mapping[str, str] | None = None,
-    *,
-    reference: str = "m#text_encoder",
-    read: bool = True,
-) -> Case:
-    inspected = reference == "m"
-    argv = ("inspect", "m") if inspected else ("extract", reference, "-o", "out.npy")
+def _pipeline_case(files: Mapping[str, bytes], what: str, reference: str, **more: Any) -> Case:
+    known = more.pop("read", True) and reference == "m#text_encoder"
+    argv = ("inspect", "m") if reference == "m" else ("extract", reference, "-o", "out.npy")
     return Case(
-        f"diffusers: {what}",
-        argv,
-        files,
-        special or {},
-        read=("m/text_encoder/model.safetensors", CLIP) if read and not inspected else None,
-        outputs=("out.npy",),
-        expected=expected,
-    )
+        f"diffusers: {what}", argv, files, outputs=("out.npy",),
+        read=("m/text_encoder/model.safetensors", CLIP) if known else None, **more,
+    )  # fmt: skip
 
 
 def _pipeline_sound(rng: random.Random) -> Case:
     index, files = _pipeline_files(rng)
     files["m/model_index.json"] = build.dumps(index)
-    reference = rng.choice(("m#text_encoder", "m#text_encoder", "m"))
-    return _pipeline_case(files, "sound", "accepted", reference=reference)
+    reference = rng.choice(("m#text_encoder", "m"))
+    return _pipeline_case(files, "sound", reference, expected="accepted")
 
 
 def _pipeline(rng: random.Random) -> Case:
     index, files = _pipeline_files(rng)
     special: dict[str, str] = {}
     reference = rng.choice(("m#text_encoder", "m#text_encoder", "m", "m#text_encoder_2"))
-    read = reference == "m#text_encoder"
-    kind = rng.choice(
-        ("mutated", "damaged", "name", "special", "part", "config", "within", "many", "foreign")
-    )
+    kind = rng.choice(("mutated", "damaged", "name", "special", "part", "config", "within", "many",
+                       "foreign"))  # fmt: skip
     hostile = rng.choice(build.HOSTILE)
     sound = hostile.encode("utf-8", "replace").decode()
-    expected = "any"
+    read, expected = True, "any"
+    part = "m/text_encoder/model.safetensors"
     match kind:
         case "mutated":
-            for _ in range(rng.choice((1, 2, 4))):
-                changed = build.mutated(rng, index)
-                index = changed if isinstance(changed, dict) else {"x": changed}
+            index = build.altered(rng, index, (1, 2, 4))
         case "name":
             index[hostile] = ["transformers", hostile]
             if "\0" not in sound and len(sound) < 200 and not sound.startswith(("..", "/")):
                 files[f"m/{sound}/model.safetensors"] = build.safetensors({sound: build.table(rng)})
                 files[f"m/{sound}/config.json"] = build.dumps({"model_type": sound})
-        case "special":
-            place = rng.choice(
-                ("m/text_encoder", "m/text_encoder/model.safetensors", "m/text_encoder/config.json",
-                 "m/text_encoder_2", "m/model_index.json", "m/scheduler")
-            )  # fmt: skip
-            files = {name: content for name, content in files.items()
-                     if not name.startswith(place)}  # fmt: skip
-            special[place] = _special(rng, place)
-            files["outside/model.safetensors"] = build.safetensors({CLIP: build.table(rng, 8, 4)})
-            read = False
         case "part":
-            _, files["m/text_encoder/model.safetensors"] = build.damage(
-                rng, files["m/text_encoder/model.safetensors"]
-            )
+            _, files[part] = build.damage(rng, files[part])
         case "config":
-            config = build.mutated(rng, {"model_type": "clip_text_model", "hidden_size": 4,
-                                         "max_position_embeddings": 8})  # fmt: skip
-            files["m/text_encoder/config.json"] = build.dumps(config)
+            config = {"model_type": "clip_text_model", "hidden_size": 4,
+                      "max_position_embeddings": 8}  # fmt: skip
+            files["m/text_encoder/config.json"] = build.dumps(build.mutated(rng, config))
             read = False
         case "within":  # a part that is a pipeline itself, or a folder of the whole
             files["m/text_encoder/model_index.json"] = build.dumps(index)
@@ -155,13 +106,18 @@ def _pipeline(rng: random.Random) -> Case:
                 files |= {f"m/part{number}/model.safetensors": one for number in range(65)}
                 expected = "error"
         case "foreign":
-            reference, read = f"m#{sound}".replace("\0", ""), False
+            reference = f"m#{sound}".replace("\0", "")
     files["m/model_index.json"] = build.dumps(index)
     if kind == "damaged":
         _, files["m/model_index.json"] = build.damage(rng, files["m/model_index.json"])
-    if special.get("m/model_index.json"):
-        del files["m/model_index.json"]
-    return _pipeline_case(files, kind, expected, special, reference=reference, read=read)
+    elif kind == "special":
+        files, special = _without(rng, files, rng.choice(
+            ("m/text_encoder", part, "m/text_encoder/config.json", "m/text_encoder_2",
+             "m/model_index.json", "m/scheduler")
+        ))  # fmt: skip
+        files["outside/model.safetensors"] = build.safetensors({CLIP: build.table(rng, 8, 4)})
+        read = False
+    return _pipeline_case(files, kind, reference, expected=expected, special=special, read=read)
 
 
 # --- Orbax -------------------------------------------------------------------------------------
@@ -183,35 +139,20 @@ def _array(values: Any, **changed: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _orbax_files(rng: random.Random, *keys: str, **changed: Any) -> tuple[dict[str, bytes], Any]:
+def _orbax_files(rng: random.Random) -> tuple[dict[str, bytes], Any]:
     """Lay a parameter down as Orbax does without its store, and return its numbers too."""
     values = build.table(rng, 8, 4)
-    place = ".".join(keys or ("params", "wpe"))
-    tree = {"tree_metadata": {"('params', 'wpe')": _entry(*(keys or ("params", "wpe")))}}
+    tree = {"tree_metadata": {"('params', 'wpe')": _entry("params", "wpe")}}
     return {
         "m/_METADATA": build.dumps(tree),
-        f"m/{place}/.zarray": build.dumps(_array(values, **changed)),
-        f"m/{place}/0.0": values.tobytes(),
+        "m/params.wpe/.zarray": build.dumps(_array(values)),
+        "m/params.wpe/0.0": values.tobytes(),
     }, values
 
 
-def _orbax_case(
-    files: Mapping[str, bytes],
-    what: str,
-    expected: Any = "any",
-    special: Mapping[str, str] | None = None,
-    *,
-    numbers: Any = None,
-    tensor: str = "params/wpe",
-) -> Case:
-    case = Case(
-        f"Orbax: {what}",
-        ("extract", "m", "--tensor", tensor, "-o", "out.npy"),
-        files,
-        special or {},
-        outputs=("out.npy",),
-        expected=expected,
-    )
+def _orbax_case(files: Mapping[str, bytes], what: str, expected: Any = "any", **more: Any) -> Case:
+    numbers, tensor = more.pop("numbers", None), more.pop("tensor", "params/wpe")
+    case = build.extract(f"Orbax: {what}", files, tensor, "m", expected=expected, **more)
     return compared(case, numbers)
 
 
@@ -229,9 +170,7 @@ def _orbax_list(rng: random.Random) -> Case:
     tensor, expected, numbers = "params/wpe", "any", values
     match kind:
         case "mutated":
-            for _ in range(rng.choice((1, 2))):
-                changed = build.mutated(rng, tree)
-                tree = changed if isinstance(changed, dict) else {"x": changed}
+            tree = build.altered(rng, tree, (1, 2))
         case "outside":  # an array that lies beside the folder, and not in it
             keys = rng.choice((("..",), ("", "", ""), ("..", "m"), ("../secret",), (".",), ("",)))
             names["x"] = _entry(*keys)
@@ -255,98 +194,69 @@ def _orbax_list(rng: random.Random) -> Case:
 
 def _orbax_arrays(rng: random.Random) -> Case:
     """Let what describes an array, or its bytes, lie."""
-    kind = rng.choice(("mutated", "shape", "dtype", "filter", "bytes", "special", "fill", "bomb"))
-    changed: dict[str, Any] = {}
-    expected, special = "any", {}
-    match kind:
-        case "shape":
-            changed[rng.choice(("shape", "chunks"))] = rng.choice(
-                ([2**40, 4], [8, 2**40], [-8, 4], [8], [8, 4, 1], [0, 4], [8, 0], [2**62, 2**62],
-                 [2**63, 4], [8.5, 4], ["8", 4], None, 8, [[8], 4], [4, 4], [9, 4])
-            )  # fmt: skip
-        case "dtype":
-            changed["dtype"] = rng.choice(
-                ("<f8", ">f4", "|O", "<i8", "<c8", "<U4", "bfloat16", "x\x1b[2J", None,
-                 [["a", "<f4"]])
-            )  # fmt: skip
-        case "filter":
-            changed[rng.choice(("compressor", "filters"))] = rng.choice(
-                ({"id": "zstd", "level": 1}, {"id": "blosc"}, {"id": "x\x1b[2J"}, [],
-                 {"id": "gzip"}, [{"id": "delta"}], {"id": "pickle"}, {"id": "bz2", "level": 99}, 7)
-            )  # fmt: skip
-        case "fill":
-            changed = {
-                "shape": rng.choice(([2**13, 2**13], [2**16, 2**16], [2**20, 2**20])),
-                "chunks": rng.choice(([8, 4], [2**13, 2**13])),
-                "fill_value": 1.0,
-            }
-            expected = "any"
-    files, values = _orbax_files(rng, **changed)
-    if kind == "mutated":
-        about = build.mutated(rng, _array(values))
-        files["m/params.wpe/.zarray"] = build.dumps(about)
+    files, values = _orbax_files(rng)
+    about, content = "m/params.wpe/.zarray", "m/params.wpe/0.0"
+    odd: dict[str, tuple[Any, ...]] = {
+        **dict.fromkeys(("shape", "chunks"), (
+            [2**40, 4], [8, 2**40], [-8, 4], [8], [8, 4, 1], [0, 4], [8, 0], [2**62, 2**62],
+            [2**63, 4], [8.5, 4], ["8", 4], None, 8, [[8], 4], [4, 4], [9, 4],
+        )),
+        "dtype": ("<f8", ">f4", "|O", "<i8", "<c8", "<U4", "bfloat16", "x\x1b[2J", None,
+                  [["a", "<f4"]]),
+        **dict.fromkeys(("compressor", "filters"), (
+            {"id": "zstd", "level": 1}, {"id": "blosc"}, {"id": "x\x1b[2J"}, [], {"id": "gzip"},
+            [{"id": "delta"}], {"id": "pickle"}, {"id": "bz2", "level": 99}, 7,
+        )),
+    }  # fmt: skip
+    kind = rng.choice((*odd, "mutated", "bytes", "special", "fill", "bomb"))
+    special: dict[str, str] = {}
+    if kind in odd:
+        files[about] = build.dumps(_array(values, **{kind: rng.choice(odd[kind])}))
+    elif kind == "fill":
+        shape = rng.choice(([2**13, 2**13], [2**16, 2**16], [2**20, 2**20]))
+        chunks = rng.choice(([8, 4], [2**13, 2**13]))
+        files[about] = build.dumps(_array(values, shape=shape, chunks=chunks, fill_value=1.0))
+    elif kind == "mutated":
+        files[about] = build.dumps(build.mutated(rng, _array(values)))
     elif kind == "bytes":
-        _, files["m/params.wpe/0.0"] = build.damage(rng, files["m/params.wpe/0.0"])
+        _, files[content] = build.damage(rng, files[content])
     elif kind == "special":
-        place = rng.choice(("m/params.wpe/0.0", "m/params.wpe/.zarray", "m/params.wpe",
-                            "m/_METADATA"))  # fmt: skip
-        files = {name: content for name, content in files.items() if not name.startswith(place)}
-        special[place] = _special(rng, place)
+        place = rng.choice((content, about, "m/params.wpe", "m/_METADATA"))
+        files, special = _without(rng, files, place)
         outside = build.table(rng, 8, 4)
-        files["outside/.zarray"] = build.dumps(_array(outside))
-        files["outside/0.0"] = outside.tobytes()
-    elif kind == "bomb":
-        import zlib
-
-        about = _array(values, compressor={"id": "zlib", "level": 9})
-        files["m/params.wpe/.zarray"] = build.dumps(about)
-        packer = zlib.compressobj(9)
-        once = packer.compress(bytes(2**20))
-        files["m/params.wpe/0.0"] = (
-            once + b"".join(packer.compress(bytes(2**20)) for _ in range(15)) + packer.flush()
-        )
-        expected = "error"
-    return _orbax_case(files, f"array, {kind}", expected, special)
+        files |= {"outside/.zarray": build.dumps(_array(outside)), "outside/0.0": outside.tobytes()}
+    else:
+        files[about] = build.dumps(_array(values, compressor={"id": "zlib", "level": 9}))
+        files[content] = zlib.compress(bytes(16 * 2**20), 9)
+    expected = "error" if kind == "bomb" else "any"
+    return _orbax_case(files, f"array, {kind}", expected, special=special)
 
 
 @cache
 def _store() -> dict[str, bytes]:
     folder = FORMATS / "orbax"
-    return {
-        f"m/{path.relative_to(folder)}": path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {f"m/{path.relative_to(folder)}": path.read_bytes() for path in found}
 
 
 def _orbax_store(rng: random.Random) -> Case:
     """Damage the store of all parameters together."""
-    files = dict(_store())
+    files = {**_store()}
     name = rng.choice([name for name in files if not name.endswith("_METADATA")])
-    special, tensor = {}, "params/bert/embeddings/position_embeddings/embedding"
+    special: dict[str, str] = {}
+    tensor = "params/bert/embeddings/position_embeddings/embedding"
     kind = rng.choice(("sound", "damaged", "damaged", "special", "swapped"))
     if kind == "damaged":
         _, files[name] = build.damage(rng, files[name])
     elif kind == "special":
-        del files[name]
-        special[name] = _special(rng, name)
+        files, special = _without(rng, files, name)
     elif kind == "swapped":
         files[name] = files[rng.choice(sorted(files))]
     expected = "accepted" if kind == "sound" else "any"
-    return _orbax_case(files, f"store, {kind}", expected, special, tensor=tensor)
+    return _orbax_case(files, f"store, {kind}", expected, special=special, tensor=tensor)
 
 
 # --- Keras -------------------------------------------------------------------------------------
-
-
-def _weights(tensors: Mapping[str, Any]) -> bytes:
-    import h5py
-
-    stream = io.BytesIO()
-    with h5py.File(stream, "w") as file:
-        for name, values in tensors.items():
-            file[name] = values
-    return stream.getvalue()
 
 
 def _shard_files(rng: random.Random) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -358,90 +268,59 @@ def _shard_files(rng: random.Random) -> tuple[dict[str, Any], dict[str, bytes]]:
         },
     }
     files = {
-        "m/model_00000.weights.h5": _weights({WPE: build.table(rng, 8, 4)}),
-        "m/model_00001.weights.h5": _weights({"layers/dense/vars/0": build.table(rng, 4, 4)}),
+        "m/model_00000.weights.h5": weights({WPE: build.table(rng, 8, 4)}),
+        "m/model_00001.weights.h5": weights({"layers/dense/vars/0": build.table(rng, 4, 4)}),
     }
     return index, files
 
 
-def _shard_case(
-    files: Mapping[str, bytes],
-    what: str,
-    expected: Any = "any",
-    special: Mapping[str, str] | None = None,
-    *,
-    read: bool = True,
-) -> Case:
-    return Case(
-        f"Keras's shards: {what}",
-        ("extract", "m/model.weights.json", "--tensor", WPE, "-o", "out.npy"),
-        files,
-        special or {},
-        read=("m/model_00000.weights.h5", WPE) if read else None,
-        outputs=("out.npy",),
-        expected=expected,
+def _shard_case(files: Mapping[str, bytes], what: str, expected: Any = "any", **more: Any) -> Case:
+    read = ("m/model_00000.weights.h5", WPE)
+    return build.extract(
+        f"Keras's shards: {what}", files, WPE, INDEX, expected=expected, read=read, **more
     )
 
 
 def _shards_sound(rng: random.Random) -> Case:
     index, files = _shard_files(rng)
-    files["m/model.weights.json"] = build.dumps(index)
-    return _shard_case(files, "sound", "accepted")
+    return _shard_case({**files, INDEX: build.dumps(index)}, "sound", "accepted")
 
 
 def _shards(rng: random.Random) -> Case:
     index, files = _shard_files(rng)
-    weights: dict[str, Any] = index["weight_map"]
+    listed: dict[str, Any] = index["weight_map"]
     special: dict[str, str] = {}
+    first, second = files
     kind = rng.choice(("mutated", "damaged", "outside", "special", "part", "twice", "nested"))
-    expected: Any = "error"
-    read = True
     match kind:
         case "mutated":
-            changed = build.mutated(rng, index)
-            index = changed if isinstance(changed, dict) else {"x": changed}
-            expected = "any"
+            index = build.altered(rng, index, (1,))
         case "outside":
-            bad: Any = rng.choice(
+            listed["/layers/other/vars"] = rng.choice(
                 ("../secret.weights.h5", "/etc/passwd", "a/b.weights.h5", "..", "x\x1b.weights.h5",
                  "model_00000.safetensors", ".weights.h5", "", 7, None, ["../x.weights.h5"], [[]],
                  {"a": "b"}, "model_00009.weights.h5", "x" * 5000 + ".weights.h5")
             )  # fmt: skip
-            weights["/layers/other/vars"] = bad
-            files["secret.weights.h5"] = _weights({"other/vars/0": build.table(rng, 8, 4)})
-        case "special":
-            name = rng.choice(("m/model_00000.weights.h5", "m/model.weights.json"))
-            files.pop(name, None)
-            special[name] = _special(rng, name)
-            files["outside"] = _weights({WPE: build.table(rng, 8, 4)})
+            files["secret.weights.h5"] = weights({"other/vars/0": build.table(rng, 8, 4)})
         case "part":
-            name = "m/model_00000.weights.h5"
-            _, files[name] = build.damage(rng, files[name])
-            expected = "any"
+            _, files[first] = build.damage(rng, files[first])
         case "twice":
-            files["m/model_00001.weights.h5"] = files["m/model_00000.weights.h5"]
+            files[second] = files[first]
         case "nested":
-            weights["/x"] = "model.weights.h5"
+            listed["/x"] = "model.weights.h5"
             special["m/model.weights.h5"] = "link model.weights.json"
-    content = build.dumps(index)
+    files[INDEX] = build.dumps(index)
     if kind == "damaged":
-        _, content = build.damage(rng, content)
-        expected, read = "any", True
-    if "m/model.weights.json" not in special:
-        files["m/model.weights.json"] = content
-    return _shard_case(files, kind, expected, special, read=read)
+        _, files[INDEX] = build.damage(rng, files[INDEX])
+    elif kind == "special":
+        files, special = _without(rng, files, rng.choice((first, INDEX)))
+        files["outside"] = weights({WPE: build.table(rng, 8, 4)})
+    expected = "any" if kind in ("mutated", "damaged", "part") else "error"
+    return _shard_case(files, kind, expected, special=special)
 
 
-WARM: tuple[tuple[str, ...], ...] = ()
-
-
-def prepare() -> None:
-    """Import what every case needs."""
-    import h5py
-    import tensorstore
-
-    import posprobe.checkpoints.base
-
-    assert h5py.version
-    assert callable(tensorstore.open)
-    assert posprobe.checkpoints.base.INDEX
+make = build.one_of(
+    (1, _pipeline_sound), (6, _pipeline), (1, _orbax_sound), (3, _orbax_list), (4, _orbax_arrays),
+    (2, _orbax_store), (1, _shards_sound), (5, _shards),
+)  # fmt: skip
+NEEDS = ("h5py", "tensorstore", "posprobe.checkpoints.base")

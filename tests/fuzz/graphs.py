@@ -6,7 +6,7 @@ The onnx package reads the same bytes and dequantises with its own operator: num
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,56 +19,15 @@ ROWS, WIDTH = 8, 6
 _WRONG = (0, -1, -4, 3, 7, 64, 2**31, 2**40, 2**62, -(2**62))
 #: Data that lie outside the model's folder, or nowhere.
 _OUTSIDE = (
-    "/etc/passwd",
-    "../secret",
-    "a/../../secret",
-    "..\\secret",
-    "C:\\x",
-    "file:///etc/passwd",
-    "",
-    ".",
-    "./",
-    "weights/..",
-    "a\x1b[2J",
-    "\u202ecod",
-    "x" * 5000,
-)
+    "/etc/passwd", "../secret", "a/../../secret", "..\\secret", "C:\\x", "file:///etc/passwd", "",
+    ".", "./", "weights/..", "a\x1b[2J", "\u202ecod", "x" * 5000,
+)  # fmt: skip
 
 
-def make(rng: random.Random) -> Case:
-    """Make one model and read its table."""
-    return build.pick(
-        rng,
-        (3, _sound),
-        (3, _damaged),
-        (6, _scales),
-        (3, _numbers),
-        (3, _blocks),
-        (4, _external),
-        (3, _graph),
-    )(rng)
-
-
-def _case(
-    model: Any,
-    what: str,
-    expected: Any = "any",
-    *,
-    files: Mapping[str, bytes] | None = None,
-    special: Mapping[str, str] | None = None,
-    look: bool = False,
-) -> Case:
+def _case(model: Any, what: str, expected: Any = "any", **more: Any) -> Case:
     content = model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
-    argv = ("extract", "m/a.onnx", "--tensor", "wpe", "-o", "out.npy")
-    return Case(
-        what,
-        ("inspect", "m/a.onnx") if look else argv,
-        {"m/a.onnx": content, **(files or {})},
-        special or {},
-        read=None if look else ("m/a.onnx", "wpe"),
-        outputs=("out.npy",),
-        expected=expected,
-    )
+    files = {"m/a.onnx": content, **more.pop("files", {})}
+    return build.extract(what, files, "wpe", expected=expected, **more)
 
 
 def _tensor(name: str, values: Any) -> Any:
@@ -105,22 +64,15 @@ def _codes(rng: random.Random, dtype: str, *shape: int) -> Any:
 def _quantised(rng: random.Random, *, axis: int | None = None, block: int = 0) -> dict[str, Any]:
     """Draw codes, scales and zero points that fit: of one scale, of one a channel, or of blocks."""
     dtype = rng.choice(("int4", "uint4", "int8", "uint8"))
-    width = rng.choice((WIDTH, WIDTH - 1))  # of 4 bits an odd number leaves half a byte
+    sizes = [ROWS, rng.choice((WIDTH, WIDTH - 1))]  # of 4 bits an odd number leaves half a byte
     shape: tuple[int, ...] = ()
     if axis is not None:
-        shape = (ROWS, width)[axis : axis + 1 or None]
-        if block:
-            sizes = [ROWS, width]
-            sizes[axis] = -(-sizes[axis] // block)
-            shape = tuple(sizes)
+        blocks = [*sizes]
+        blocks[axis] = -(-sizes[axis] // (block or 1))
+        shape = tuple(blocks) if block else (sizes[axis],)
     scale = np.random.default_rng(rng.getrandbits(32)).uniform(0.01, 0.1, shape)
-    found = {
-        "codes": _codes(rng, dtype, ROWS, width),
-        "scale": scale.astype(rng.choice(("f4", "f4", "f2"))),
-    }
-    if rng.random() < 0.6:
-        found["zero"] = _codes(rng, dtype, *shape)
-    return found
+    found = {"codes": _codes(rng, dtype, *sizes), "scale": scale.astype(rng.choice(("f4", "f2")))}
+    return found | ({"zero": _codes(rng, dtype, *shape)} if rng.random() < 0.6 else {})
 
 
 def _tensors(parts: Mapping[str, Any]) -> list[Any]:
@@ -154,104 +106,81 @@ def _scales(rng: random.Random) -> Case:
     axis, block = rng.choice(((0, 0), (1, 0), (1, 2), (0, 3)))
     parts = _quantised(rng, axis=axis, block=block)
     attributes: dict[str, Any] = {"axis": axis, **({"block_size": block} if block else {})}
-    kind = rng.choice(
-        ("block_size", "axis", "scale", "zero", "no scale", "typed", "numbers", "twice", "dtype")
-    )
+    scale, codes = parts["scale"], parts["codes"].dtype
     shape = rng.choice(
         ((0,), (1,), (2,), (7,), (ROWS + 1,), (1, 1), (ROWS, 1), (1, ROWS), (ROWS, 3, 1), (0, 0))
     )
-    match kind:
-        case "block_size" | "axis":
-            attributes[kind] = rng.choice(_WRONG)
-        case "scale":
-            parts["scale"] = np.ones(shape, "f4")
-        case "zero":
-            parts["zero"] = np.zeros(shape, parts["codes"].dtype)
-        case "no scale":
-            del parts["scale"]
-            parts.pop("zero", None)
-        case "typed":
-            parts["scale"] = np.ones(parts["scale"].shape, rng.choice(("i4", "f8", "?", "c8")))
-        case "numbers":
-            bad = rng.choice((float("nan"), float("inf"), 0.0, -1.0, 6e4))
-            parts["scale"] = np.full_like(parts["scale"], bad)
-        case "dtype":
-            parts["zero"] = np.zeros(parts["scale"].shape, rng.choice(("i4", "f4", "u1", "i2")))
-    tensors = _tensors(parts)
-    if kind == "twice":
-        tensors.append(_tensor("s", np.full(parts["scale"].shape, 9, "f4")))
-    return _case(_model(tensors, **attributes), f"scales: {kind}")
+    number = rng.choice((float("nan"), float("inf"), 0.0, -1.0, 6e4))
+    changes: dict[str, dict[str, Any]] = {
+        "scale": {"scale": np.ones(shape, "f4")},
+        "zero": {"zero": np.zeros(shape, codes)},
+        "typed": {"scale": np.ones(scale.shape, rng.choice(("i4", "f8", "?", "c8")))},
+        "numbers": {"scale": np.full_like(scale, number)},
+        "dtype": {"zero": np.zeros(scale.shape, rng.choice(("i4", "f4", "u1", "i2")))},
+    }
+    kind = rng.choice((*changes, "block_size", "axis", "no scale", "twice"))
+    parts |= changes.get(kind, {})
+    if kind in ("block_size", "axis"):
+        attributes[kind] = rng.choice(_WRONG)
+    if kind == "no scale":
+        parts = {"codes": parts["codes"]}
+    again = [_tensor("s", np.full(scale.shape, 9, "f4"))] if kind == "twice" else []
+    return _case(_model(_tensors(parts) + again, **attributes), f"scales: {kind}")
 
 
 def _numbers(rng: random.Random) -> Case:
     """Let the stored numbers not fill the shape, or the shape be none."""
+    import onnx
+
     model = _model(_tensors(_quantised(rng))) if rng.random() < 0.6 else _any_model(rng)
     tensor = next(t for t in model.graph.initializer if t.name.startswith("wpe"))
-    kind = rng.choice(("short", "long", "typed", "both", "none", "dims", "type", "segment"))
-    expected = "error"
-    match kind:
-        case "short":
-            tensor.raw_data = tensor.raw_data[: rng.randrange(len(tensor.raw_data))]
-        case "long":
-            tensor.raw_data += bytes(rng.choice((1, 4, 1000)))
-        case "typed":
-            tensor.ClearField("raw_data")
-            getattr(tensor, rng.choice(("int32_data", "float_data", "int64_data"))).extend([1, 2])
-        case "both":
-            tensor.int32_data.extend([1, 2, 3])
-            expected = "any"
-        case "none":
-            tensor.ClearField("raw_data")
-        case "dims":
-            del tensor.dims[:]
-            tensor.dims.extend(
-                rng.choice(
-                    ((-1, 6), (-8, -6), (2**40, 2**40), (2**62, 4), (2**63 - 1,) * 3, (2,) * 60)
-                )
-            )
-        case "type":
-            tensor.data_type = rng.choice((0, 8, 14, 15, 17, 23, 24, 99, 2**30))
-        case _:
-            tensor.segment.begin, tensor.segment.end = 0, rng.choice((1, 2**62))
-            expected = "any"
-    return _case(model, f"numbers: {kind}", expected)
+    raw = tensor.raw_data
+    shapes = ((-1, 6), (-8, -6), (2**40, 2**40), (2**62, 4), (2**63 - 1,) * 3, (2,) * 60)
+    typed = rng.choice(("int32_data", "float_data", "int64_data"))
+    changes: dict[str, dict[str, Any]] = {
+        "short": {"raw_data": raw[: rng.randrange(len(raw))]},
+        "long": {"raw_data": raw + bytes(rng.choice((1, 4, 1000)))},
+        "typed": {"raw_data": None, typed: [1, 2]},
+        "none": {"raw_data": None},
+        "dims": {"dims": rng.choice(shapes)},
+        "type": {"data_type": rng.choice((0, 8, 14, 15, 17, 23, 24, 99, 2**30))},
+        "both": {"int32_data": [1, 2, 3]},
+        "segment": {"segment": onnx.TensorProto.Segment(begin=0, end=rng.choice((1, 2**62)))},
+    }
+    kind = rng.choice(list(changes))
+    for field in changes[kind]:
+        tensor.ClearField(field)
+    tensor.MergeFrom(onnx.TensorProto(**changes[kind]))
+    return _case(model, f"numbers: {kind}", "any" if kind in ("both", "segment") else "error")
 
 
 def _blocks(rng: random.Random) -> Case:
     """Gather rows of blocks as onnxruntime does, with attributes and shapes that do not fit."""
     from onnx import helper
 
-    width = 32
-    data = _codes(rng, "uint8", ROWS, width // 2)
     attributes: dict[str, Any] = {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}
     changed = rng.choice((*attributes, "scale", "zero", "indices"))
     scale: Any = np.full((ROWS, 2), 0.1, "f4")
     zero: Any = _codes(rng, "uint8", ROWS, 1)
+    names = ["wpe_Q4", "i", "s", "z"]
     if changed in attributes:
-        values = [value for value in (*_WRONG, 8) if changed != "gather_axis" or value not in (0,)]
-        attributes[changed] = rng.choice(values)
+        attributes[changed] = rng.choice((*_WRONG[changed == "gather_axis" :], 8))
     elif changed == "scale":
         scale = np.ones(rng.choice(((ROWS,), (ROWS, 3), (2, ROWS), (0, 2), (1, 1, 2))), "f4")
     elif changed == "zero":
         zero = np.zeros(rng.choice(((3,), (ROWS, 2, 1), (2, 1), (0, 1))), "u1")
-    tensors = [_tensor("wpe_Q4", data), _tensor("s", scale), _tensor("z", zero)]
-    names = ["wpe_Q4", "i", "s", "z"]
-    if changed == "indices":
+    else:
         names = names[: rng.choice((0, 1, 2, 3))]
+    data = _codes(rng, "uint8", ROWS, 16)
+    tensors = [_tensor("wpe_Q4", data), _tensor("s", scale), _tensor("z", zero)]
     node = helper.make_node(
         "GatherBlockQuantized", names, ["rows"], domain="com.microsoft", **attributes
     )
-    graph = helper.make_graph([node], "graph", [], [], tensors)
-    case = _case(helper.make_model(graph), f"gathered blocks: {changed}")
+    model = helper.make_model(helper.make_graph([node], "graph", [], [], tensors))
     # No package but onnxruntime knows the operator: what is left is to refuse or read it.
     harmless = changed in ("gather_axis", "zero", "indices") or attributes["quantize_axis"] == -1
-    return Case(
-        case.what,
-        case.argv,
-        case.files,
-        outputs=case.outputs,
-        expected="any" if harmless or attributes["bits"] == 0 else "error",
-    )
+    expected = "any" if harmless or attributes["bits"] == 0 else "error"
+    return _case(model, f"gathered blocks: {changed}", expected, read=None)
 
 
 def _external(rng: random.Random) -> Case:
@@ -263,44 +192,33 @@ def _external(rng: random.Random) -> Case:
     tensor.data_location = 1
     start = rng.choice((0, 64))
     stated: dict[str, Any] = {"location": "a.data", "offset": start, "length": len(raw)}
-    files: dict[str, bytes] = {"m/a.data": bytes(start) + raw, "secret": bytes(start) + raw}
-    special: dict[str, str] = {}
-    expected = "error"
-    kind = rng.choice(("sound", "outside", "offset", "length", "key", "short", "special", "twice"))
-    match kind:
-        case "sound":
-            expected = "accepted"
-        case "outside":
-            stated["location"] = rng.choice(_OUTSIDE)
-        case "offset" | "length":
-            text = rng.choice((*_WRONG[1:], 10**400 - 1, "x", "", "0x40", "1e3", "\u0663", " 8"))
-            stated[kind] = text
-            expected = "any"
-        case "key":
-            stated[rng.choice(("location", "offset", "length", "checksum", "x" * 3000))] = "\x1b[2J"
-            expected = "any"
-        case "short":
-            files["m/a.data"] = files["m/a.data"][:-1]
-        case "special":
-            del files["m/a.data"]
-            special["m/a.data"] = rng.choice(
-                ("fifo", "folder", "absent", "link ../secret", "link a.data", "link /dev/zero")
-            )
-        case _:
-            expected = "any"
-    for key, value in stated.items():
-        text = value if isinstance(value, str) else "9" * 400 if value > 2**70 else str(value)
-        tensor.external_data.add(key=key, value=text)
-    if kind == "twice":
-        tensor.external_data.add(key="location", value="../secret")
-    return _case(
-        model,
-        f"external data: {kind}",
-        expected,
-        files=files,
-        special=special,
-        look=kind != "sound" and expected == "any" and rng.random() < 0.2,
+    files = {name: bytes(start) + raw for name in ("m/a.data", "secret")}
+    number = rng.choice((*_WRONG[1:], "9" * 400, "x", "", "0x40", "1e3", "\u0663", " 8"))
+    key = rng.choice(("location", "offset", "length", "checksum", "x" * 3000))
+    kind, expected, change = rng.choice(
+        (
+            ("sound", "accepted", {}),
+            ("outside", "error", {"location": rng.choice(_OUTSIDE)}),
+            ("offset", "any", {"offset": number}),
+            ("length", "any", {"length": number}),
+            ("key", "any", {key: "\x1b[2J"}),
+            ("short", "error", {}),
+            ("special", "error", {}),
+            ("twice", "any", {}),
+        )
     )
+    special = {}
+    if kind == "short":
+        files["m/a.data"] = files["m/a.data"][:-1]
+    elif kind == "special":
+        del files["m/a.data"]
+        special["m/a.data"] = rng.choice((*build.SPECIAL, "link ../secret", "link a.data"))
+    told = [*(stated | change).items(), *([("location", "../secret")] if kind == "twice" else [])]
+    for name, value in told:
+        tensor.external_data.add(key=name, value=str(value))
+    look = expected == "any" and rng.random() < 0.2
+    what = f"external data: {kind}"
+    return _case(model, what, expected, files=files, special=special, look=look)
 
 
 def _graph(rng: random.Random) -> Case:
@@ -308,45 +226,56 @@ def _graph(rng: random.Random) -> Case:
     from onnx import helper
 
     model = _any_model(rng)
-    kind = rng.choice(("name", "again", "deep", "cycle", "many", "empty", "operator", "constant"))
-    look = True
-    match kind:
-        case "name":
-            bad = rng.choice(build.HOSTILE).encode("utf-8", "replace").decode()
-            model.graph.initializer.append(_tensor(bad, build.table(rng, ROWS, WIDTH)))
-            model.graph.node.append(helper.make_node("Add", ["x", bad], [bad + "y"], name=bad))
-        case "again":
-            name = rng.choice([tensor.name for tensor in model.graph.initializer])
-            model.graph.initializer.append(_tensor(name, build.table(rng, ROWS, WIDTH)))
-        case "deep":
-            content = model.graph.SerializeToString(deterministic=True)
-            for _ in range(rng.choice((5, 20, 45, 500))):
-                for number in (6, 5, 1):  # of an attribute, of a node, of a graph
-                    content = _message(number, content)
-            return _case(_message(7, content), f"graph: {kind}", look=True)
-        case "cycle":
-            for number in range(200):
-                names = [f"v{number}"], [f"v{(number + 1) % 200}"]
-                model.graph.node.append(helper.make_node("Identity", *names))
-            model.graph.node.append(helper.make_node("Gather", ["wpe", "v0"], ["rows"]))
-        case "many":
-            for number in range(3000):
-                model.graph.node.append(helper.make_node("Identity", ["wpe"], [f"v{number}"]))
-        case "empty":
-            model.graph.node.append(helper.make_node("DequantizeLinear", [], []))
-            model.graph.node.append(helper.make_node("Gather", ["wpe"], [""]))
-            model.graph.node.append(helper.make_node("Gather", ["wpe_quantized"], []))
-            model.graph.node.append(helper.make_node("Constant", [], [], value=_tensor("", [1])))
-        case "operator":
-            for node in model.graph.node:
-                node.op_type = rng.choice(("Gather", "Slice", "EmbedLayerNormalization", "\x1b"))
-        case _:
-            tensor = model.graph.initializer[0]
-            node = helper.make_node("Constant", [], [tensor.name], value=tensor)
-            del model.graph.initializer[0]
-            model.graph.node.insert(0, node)
-            look = rng.random() < 0.5
-    return _case(model, f"graph: {kind}", look=look)
+    graph, again = model.graph, build.table(rng, ROWS, WIDTH)
+
+    def node(kind: str, *names: Any, **attributes: Any) -> None:
+        graph.node.append(helper.make_node(kind, *names, **attributes))
+
+    def name() -> None:
+        bad = rng.choice(build.HOSTILE).encode("utf-8", "replace").decode()
+        graph.initializer.append(_tensor(bad, again))
+        node("Add", ["x", bad], [bad + "y"], name=bad)
+
+    def twice() -> None:
+        graph.initializer.append(_tensor(graph.initializer[0].name, again))
+
+    def cycle() -> None:
+        for number in range(200):
+            node("Identity", [f"v{number}"], [f"v{(number + 1) % 200}"])
+        node("Gather", ["wpe", "v0"], ["rows"])
+
+    def many() -> None:
+        for number in range(3000):
+            node("Identity", ["wpe"], [f"v{number}"])
+
+    def empty() -> None:
+        node("DequantizeLinear", [], [])
+        node("Gather", ["wpe"], [""])
+        node("Gather", ["wpe_quantized"], [])
+        node("Constant", [], [], value=_tensor("", [1]))
+
+    def operator() -> None:
+        for each in graph.node:
+            each.op_type = rng.choice(("Gather", "Slice", "EmbedLayerNormalization", "\x1b"))
+
+    def constant() -> None:
+        tensor = graph.initializer.pop(0)
+        graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+
+    changes: tuple[Callable[[], None], ...] = (name, twice, cycle, many, empty, operator, constant)
+    change = rng.choice(changes)
+    change()
+    look = change is not constant or rng.random() < 0.5
+    return _case(model, f"graph: {change.__name__}", look=look)
+
+
+def _deep(rng: random.Random) -> Case:
+    """Nest graphs in attributes of nodes of graphs."""
+    content = _any_model(rng).graph.SerializeToString(deterministic=True)
+    for _ in range(rng.choice((5, 20, 45, 500))):
+        for number in (6, 5, 1):  # of an attribute, of a node, of a graph
+            content = _message(number, content)
+    return _case(_message(7, content), "graph: deep", look=True)
 
 
 def _message(number: int, content: bytes) -> bytes:
@@ -357,14 +286,8 @@ def _message(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | 2]) + length + bytes([rest]) + content
 
 
-WARM: tuple[tuple[str, ...], ...] = ()
-
-
-def prepare() -> None:
-    """Import what every case needs."""
-    import onnx.reference
-
-    import posprobe.checkpoints.onnx
-
-    assert callable(onnx.reference.ReferenceEvaluator)
-    assert callable(posprobe.checkpoints.onnx.read_onnx)
+make = build.one_of(
+    (3, _sound), (3, _damaged), (6, _scales), (3, _numbers), (3, _blocks), (4, _external),
+    (3, _graph), (1, _deep),
+)  # fmt: skip
+NEEDS = ("onnx.reference", "posprobe.checkpoints.onnx")

@@ -12,11 +12,12 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import hub_server
-from hub_server import Sparse
+from hub_server import PROXIES, Sparse, pointing_at
 
 from fuzz import build
 from fuzz.case import Case
@@ -66,14 +67,7 @@ def served(told: Mapping[str, Any], scratch: Path) -> Iterator[None]:
             raise AssertionError(f"it waits for {waited[0]:.0f} seconds")
 
     transfer.pause = pause
-    for name in (
-        "HF_TOKEN",
-        "HTTP_PROXY",
-        "http_proxy",
-        "ALL_PROXY",
-        "all_proxy",
-        "HF_HUB_OFFLINE",
-    ):
+    for name in (*PROXIES, "HF_HUB_OFFLINE"):
         os.environ.pop(name, None)
     with hub_server.serve() as hub:
         hub.large = told.get("large", 1_000_000)
@@ -88,19 +82,11 @@ def served(told: Mapping[str, Any], scratch: Path) -> Iterator[None]:
             hub.fail(**fault)
         if told.get("loop"):
             hub.renamed[REPO] = REPO
-        url = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        changes = {
-            "ENDPOINT": hub.url,
-            "HUGGINGFACE_CO_URL_TEMPLATE": url,
-            "HF_HUB_OFFLINE": False,
-            "HF_HUB_CACHE": str(scratch / "hub"),
-            "HF_TOKEN_PATH": str(scratch / "token"),
-            "HF_HUB_DISABLE_TELEMETRY": True,
-            "HF_HUB_DOWNLOAD_TIMEOUT": 1,
-            "HF_HUB_ETAG_TIMEOUT": 1,
+        patient = {
+            "HF_HUB_DOWNLOAD_TIMEOUT": 1, "HF_HUB_ETAG_TIMEOUT": 1,
             "HF_HUB_DISABLE_PROGRESS_BARS": True,
-        }
-        for name, value in changes.items():
+        }  # fmt: skip
+        for name, value in {**pointing_at(hub, scratch), **patient}.items():
             setattr(constants, name, value)
         close_session()
         try:
@@ -110,50 +96,26 @@ def served(told: Mapping[str, Any], scratch: Path) -> Iterator[None]:
             close_session()
 
 
-def make(rng: random.Random) -> Case:
-    """Make one repository with one fault or several."""
-    return build.pick(
-        rng,
-        (2, _sound),
-        (4, _status),
-        (4, _headers),
-        (4, _body),
-        (3, _page),
-        (3, _changing),
-        (2, _files),
-        (1, _names),
-        (1, _drip),
-    )(rng)
-
-
 def _tensors(rng: random.Random) -> bytes:
     return build.safetensors({TENSOR: build.table(rng, 16, 4), "b": build.table(rng, 16, 4)})
 
 
-def _case(
-    what: str, content: bytes, *faults: dict[str, Any], expected: Any = "any", **hub: Any
-) -> Case:
+def _case(what: str, content: bytes, *faults: dict[str, Any], **hub: Any) -> Case:
     config = {"model_type": "gpt2", "n_positions": 16}
     files = {FILE: content, "config.json": json.dumps(config).encode(), **hub.pop("more", {})}
+    expected = hub.pop("expected", "any")
     truths = {"truth.safetensors": content}
     if "changed" in hub:
         truths["new.safetensors"] = hub["changed"]
-    return Case(
-        what,
-        ("extract", REPO, "--tensor", TENSOR, "-o", "out.npy"),
-        truths,
-        read=("|".join(truths), TENSOR),
-        outputs=("out.npy",),
+    return build.extract(
+        what, truths, TENSOR, REPO, read=("|".join(truths), TENSOR), expected=expected,
         hub={"files": files, "faults": list(faults), **hub},
-        expected=expected,
-    )
+    )  # fmt: skip
 
 
 def _match(rng: random.Random) -> dict[str, Any]:
-    return {
-        "match": rng.choice(("/api/", "config.json", FILE, FILE, "/")),
-        "times": rng.choice((1, 2, 5, 1_000_000)),
-    }
+    match = rng.choice(("/api/", "config.json", FILE, FILE, "/"))
+    return {"match": match, "times": rng.choice((1, 2, 5, 1_000_000))}
 
 
 def _large(rng: random.Random) -> dict[str, Any]:
@@ -164,171 +126,80 @@ def _sound(rng: random.Random) -> Case:
     return _case("sound", _tensors(rng), expected="accepted", **_large(rng))
 
 
+#: Answers with an error, or with success of another kind.
+_STATUSES = (
+    400, 401, 403, 404, 408, 416, 418, 429, 451, 500, 502, 503, 504, 520, 599, 204, 205, 206, 203,
+    300, 304,
+)  # fmt: skip
+#: When to come back, by two headers.
+_LATER = (
+    "0", "5", "999999999999", "-1", "soon", "1e5", "\u0663", "9" * 500, "nan",
+    "Wed, 21 Oct 2099 07:28:00 GMT", "Fri, 31 Dec 9999 23:59:59 -2359",
+    "Mon, 01 Jan 0001 00:00:00 +2359", "Fri, 31 Dec 99999 23:59:59 GMT",
+)  # fmt: skip
+_LIMITS = ('"api";r=0;t=55', '"api";r=0;t=' + "9" * 400, ";r=0;t=\u0663")
+_CODES = ("GatedRepo", "RepoNotFound", "RevisionNotFound", "EntryNotFound")
+#: Headers that say something else than the body, None where one is missing.
+_HEADERS: dict[str, tuple[str | None, ...]] = {
+    "Content-Range": (
+        None, "bytes 0-9/10", "bytes */100", "bytes 5-1/10", "bytes 0-99999999999/99999999999",
+        "items 0-5/10", "bytes 0-0/0", "x", "\x1b[2J", "bytes 8-63/64",
+    ),
+    "Content-Length": (None, "0", "5", "99999999999999999999", "-1", "x", "1e3"),
+    "Content-Encoding": ("gzip", "br", "identity", "x", "deflate"),
+    "X-Repo-Commit": (None, "0" * 40, "main", "\x1b[2J", ""),
+    "ETag": (None, '""', '"x"', 'W/"x"', "\x1b[2J", "x" * 5000),
+    "X-Linked-Size": (None, "0", "-5", "9" * 30, "x"),
+    "X-Linked-Etag": ('"other"',),
+    "Location": (
+        None, "", "http://127.0.0.1:9/", "file:///etc/passwd", "//evil.example/", "x" * 9000,
+        "http://[::1", "\x1b[2J", "javascript:x",
+    ),
+    "Transfer-Encoding": ("chunked",),
+    "Content-Type": ("multipart/byteranges; boundary=x",),
+    "Set-Cookie": ("a=" + "b" * 9000,),
+}  # fmt: skip
+_BODIES = (
+    b"", b"<html>sign in</html>", b"{}", b"[]", b"null", b"\xff" * 100, b"\0" * 300, b"[" * 100_000,
+    b'{"sha": "' + b"a" * 40 + b'"}', b'{"a":' * 50_000, b'"' + b"\x1b[2J" * 9 + b'"', b"9" * 5000,
+    b"version https://git-lfs.github.com/spec/v1\n",
+)  # fmt: skip
+
+
 def _status(rng: random.Random) -> Case:
-    status = rng.choice(
-        (
-            400,
-            401,
-            403,
-            404,
-            408,
-            416,
-            418,
-            429,
-            451,
-            500,
-            502,
-            503,
-            504,
-            520,
-            599,
-            204,
-            205,
-            206,
-            203,
-            300,
-            304,
-        )
-    )
-    bad = (
-        rng.choice(build.HOSTILE)
-        .replace("\n", " ")
-        .replace("\r", " ")
-        .encode("latin-1", "replace")
-        .decode("latin-1")
-    )
-    headers: dict[str, Any] = rng.choice(
+    status = rng.choice(_STATUSES)
+    bad = rng.choice(build.HOSTILE).replace("\n", " ").replace("\r", " ")
+    headers = rng.choice(
         (
             {},
-            {
-                "Retry-After": rng.choice(
-                    (
-                        "0",
-                        "5",
-                        "999999999999",
-                        "-1",
-                        "soon",
-                        "Wed, 21 Oct 2099 07:28:00 GMT",
-                        "Fri, 31 Dec 9999 23:59:59 -2359",
-                        "Mon, 01 Jan 0001 00:00:00 +2359",
-                        "1e5",
-                        "٣",
-                        "Fri, 31 Dec 99999 23:59:59 GMT",
-                        "9" * 500,
-                        "nan",
-                    )
-                )
-            },
-            {
-                "RateLimit": rng.choice(
-                    (
-                        '"api";r=0;t=55',
-                        '"api";r=0;t=' + "9" * 400,
-                        ";r=0;t=\u0663".encode().decode("latin-1"),
-                    )
-                )
-            },
-            {
-                "X-Error-Code": rng.choice(
-                    ("GatedRepo", "RepoNotFound", "RevisionNotFound", "EntryNotFound", bad)
-                )
-            },
-            {"X-Error-Message": bad},
-            {"X-Error-Message": bad, "X-Error-Code": "GatedRepo"},
+            {"Retry-After": rng.choice(_LATER)},
+            {"RateLimit": rng.choice(_LIMITS)},
+            {"X-Error-Code": rng.choice((*_CODES, bad))},
+            {"X-Error-Message": bad, "X-Error-Code": rng.choice(("", "GatedRepo"))},
             {"Location": "http://127.0.0.1:9/x"},
         )
     )
-    fault = {"kind": "status", "status": status, "headers": _latin(headers), **_match(rng)}
+    sent = {name: value.encode("latin-1", "replace").decode("latin-1")
+            for name, value in headers.items()}  # fmt: skip
+    fault = {"kind": "status", "status": status, "headers": sent, **_match(rng)}
     return _case(f"status {status} {sorted(headers)}", _tensors(rng), fault, **_large(rng))
 
 
-def _latin(headers: dict[str, Any]) -> dict[str, Any]:
-    """Keep what can be sent as a header."""
-    return {
-        name: value.encode("latin-1", "replace").decode("latin-1") if value else value
-        for name, value in headers.items()
-    }
-
-
 def _headers(rng: random.Random) -> Case:
-    headers = rng.choice(
-        (
-            {
-                "Content-Range": rng.choice(
-                    (
-                        None,
-                        "bytes 0-9/10",
-                        "bytes */100",
-                        "bytes 5-1/10",
-                        "bytes 0-99999999999/99999999999",
-                        "items 0-5/10",
-                        "bytes 0-0/0",
-                        "x",
-                        "\x1b[2J",
-                        "bytes 8-63/64",
-                    )
-                )
-            },
-            {
-                "Content-Length": rng.choice(
-                    (None, "0", "5", "99999999999999999999", "-1", "x", "1e3")
-                )
-            },
-            {"Content-Encoding": rng.choice(("gzip", "br", "identity", "x", "deflate"))},
-            {"X-Repo-Commit": rng.choice((None, "0" * 40, "main", "\x1b[2J", ""))},
-            {"ETag": rng.choice((None, '""', '"x"', 'W/"x"', "\x1b[2J", "x" * 5000))},
-            {"X-Linked-Size": rng.choice((None, "0", "-5", "9" * 30, "x"))},
-            {"X-Linked-Etag": '"other"'},
-            {
-                "Location": rng.choice(
-                    (
-                        None,
-                        "",
-                        "http://127.0.0.1:9/",
-                        "file:///etc/passwd",
-                        "//evil.example/",
-                        "x" * 9000,
-                        "http://[::1",
-                        "\x1b[2J",
-                        "javascript:x",
-                    )
-                )
-            },
-            {"Transfer-Encoding": "chunked"},
-            {"Content-Type": "multipart/byteranges; boundary=x"},
-            {"Set-Cookie": "a=" + "b" * 9000},
-            {f"X-{n}": "y" for n in range(300)},
-        )
-    )
+    name = rng.choice((*_HEADERS, "many"))
+    many = {f"X-{n}": "y" for n in range(300)}
+    headers = {name: rng.choice(_HEADERS[name])} if name in _HEADERS else many
     fault = {"kind": "headers", "headers": headers, **_match(rng)}
-    return _case(f"headers {sorted(headers)[:3]}", _tensors(rng), fault, **_large(rng))
+    return _case(f"headers {name}", _tensors(rng), fault, **_large(rng))
 
 
 def _body(rng: random.Random) -> Case:
     kind = rng.choice(("whole", "short", "cut", "hang", "body", "body"))
-    fault: dict[str, Any] = {"kind": kind, **_match(rng)}
-    if kind in ("short", "cut", "hang"):
-        fault["after"] = rng.choice((0, 1, 8, 100, 300))
+    fault: dict[str, Any] = {"kind": kind, **_match(rng), "after": rng.choice((0, 1, 8, 100, 300))}
     if kind == "hang":
         fault["times"] = 1
-    if kind == "body":
-        fault["body"] = rng.choice(
-            (
-                b"",
-                b"<html>sign in</html>",
-                b"{}",
-                b"[]",
-                b"null",
-                b"\xff" * 100,
-                b'{"sha": "' + b"a" * 40 + b'"}',
-                b"\x00" * 300,
-                b"[" * 100_000,
-                b'{"a":' * 50_000,
-                b'"' + b"\x1b[2J" * 9 + b'"',
-                b"9" * 5000,
-                b"version https://git-lfs.github.com/spec/v1\n",
-            )
-        )
+    elif kind == "body":
+        fault["body"] = rng.choice(_BODIES)
     return _case(f"body: {kind}", _tensors(rng), fault, **_large(rng))
 
 
@@ -340,19 +211,8 @@ def _page(rng: random.Random) -> Case:
     if kind == "mutated":
         page = build.mutated(rng, page)
     elif kind == "name":
-        siblings.append(
-            {
-                "rfilename": rng.choice(
-                    (
-                        *build.HOSTILE,
-                        "../x.bin",
-                        "/etc/passwd",
-                        "a\\b.bin",
-                        "model.safetensors.index.json",
-                    )
-                )
-            }
-        )
+        names = ("../x.bin", "/etc/passwd", "a\\b.bin", "model.safetensors.index.json")
+        siblings.append({"rfilename": rng.choice((*build.HOSTILE, *names))})
     elif kind == "many":
         page["siblings"] = [{"rfilename": f"x{n}.txt"} for n in range(20_000)] + siblings
     else:
@@ -366,18 +226,13 @@ def _page(rng: random.Random) -> Case:
 def _changing(rng: random.Random) -> Case:
     """Replace the file while it is read; where the server tells, its ETag changes as well."""
     old, new = _tensors(rng), _tensors(rng)
-    kind = rng.choice(("same length", "longer", "told"))
+    kind = rng.choice(("same length", "longer"))
     if kind == "longer":
         new = build.safetensors({TENSOR: build.table(rng, 32, 4), "b": build.table(rng, 16, 4)})
     after = rng.choice((1, 1, 2))
-    faults: list[dict[str, Any]] = [
-        {"kind": "headers", "match": FILE, "times": after},
-        {
-            "kind": "headers",
-            "match": FILE,
-            "headers": {"ETag": '"another"', "X-Linked-Etag": '"another"'},
-        },
-    ]
+    told = dict.fromkeys(("ETag", "X-Linked-Etag"), '"another"')
+    fault = {"kind": "headers", "match": FILE}
+    faults = {**fault, "times": after}, {**fault, "headers": told}
     # A server that tells nothing can be found out by a digest alone, which it need not give.
     return _case(
         f"a file that changes: {kind}", old, *faults, changed=new, after=after, **_large(rng)
@@ -387,48 +242,30 @@ def _changing(rng: random.Random) -> Case:
 def _files(rng: random.Random) -> Case:
     """Publish damaged files."""
     content = _tensors(rng)
-    kind = rng.choice(("safetensors", "config", "index", "npz"))
+    kind = rng.choice(("safetensors", "config", "index"))
     if kind == "safetensors":
         what, content = build.damage(rng, content)
         return _case(f"a damaged file: {what}", content, **_large(rng))
     if kind == "config":
-        config = build.dumps(
-            build.mutated(rng, {"model_type": "gpt2", "n_positions": 16, "architectures": ["x"]})
-        )
-        return _case("a mutated configuration", content, more={"config.json": config})
-    index = build.dumps(
-        build.mutated(rng, {"weight_map": {TENSOR: "m1.safetensors", "b": "m2.safetensors"}})
-    )
-    case = _case("a mutated index", content)
+        config = {"model_type": "gpt2", "n_positions": 16, "architectures": ["x"]}
+        more = {"config.json": build.dumps(build.mutated(rng, config))}
+        return _case("a mutated configuration", content, more=more)
+    index = {"weight_map": {TENSOR: "m1.safetensors", "b": "m2.safetensors"}}
     files = {
-        "model.safetensors.index.json": index,
-        "m1.safetensors": content,
-        "m2.safetensors": _tensors(rng),
-    }
-    return Case(
-        case.what, case.argv, case.files, read=case.read, outputs=case.outputs, hub={"files": files}
-    )
+        "model.safetensors.index.json": build.dumps(build.mutated(rng, index)),
+        "m1.safetensors": content, "m2.safetensors": _tensors(rng),
+    }  # fmt: skip
+    return replace(_case("a mutated index", content), hub={"files": files})
 
 
 def _names(rng: random.Random) -> Case:
     """Ask for ids and revisions that are odd."""
     ref = rng.choice(
-        (
-            "me--model",
-            "a/b--c",
-            "owner/model@" + "x" * 300,
-            "owner/model@../..",
-            "owner/model@main#x",
-            "nope/x",
-            "owner/.model",
-            "owner/model.git",
-            "owner/model@%2e%2e",
-            "a" * 96 + "/b",
-            "owner/model@ ",
-        )
-    )
-    fault: tuple[dict[str, Any], ...] = ()
-    case = _case(f"the id {ref[:30]}", _tensors(rng), *fault, loop=rng.random() < 0.2)
+        ("me--model", "a/b--c", "owner/model@" + "x" * 300, "owner/model@../..",
+         "owner/model@main#x", "nope/x", "owner/.model", "owner/model.git", "owner/model@%2e%2e",
+         "a" * 96 + "/b", "owner/model@ ")
+    )  # fmt: skip
+    case = _case(f"the id {ref[:30]}", _tensors(rng), loop=rng.random() < 0.2)
     return Case(case.what, ("inspect", ref), hub=case.hub)
 
 
@@ -437,15 +274,16 @@ def _drip(rng: random.Random) -> Case:
     return _case("a hundred bytes a second", _tensors(rng), drip=True)
 
 
-WARM: tuple[tuple[str, ...], ...] = ()
+make = build.one_of(
+    (2, _sound), (4, _status), (4, _headers), (4, _body), (3, _page), (3, _changing), (2, _files),
+    (1, _names), (1, _drip),
+)  # fmt: skip
+NEEDS = ("posprobe.checkpoints.hub",)
 
 
 def prepare() -> None:
-    """Import the client with all that its first request imports."""
+    """Import all that the client's first request imports."""
     from huggingface_hub import close_session, get_session
 
-    from posprobe.checkpoints.hub import open_hub
-
-    assert callable(open_hub)
     get_session()
     close_session()

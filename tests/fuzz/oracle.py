@@ -315,43 +315,15 @@ def _numbers(dtype: str, data: bytes) -> NDArray[Any]:
 
 #: Elements that run, load, send or steer, wherever they stand.
 _ACTIVE = {
-    "base",
-    "form",
-    "iframe",
-    "object",
-    "embed",
-    "link",
-    "foreignobject",
-    "frame",
-    "frameset",
-    "applet",
-    "animate",
-    "set",
-    "animatetransform",
-    "animatemotion",
-    "portal",
-    "input",
-    "button",
-    "textarea",
-    "audio",
-    "video",
-    "source",
-    "track",
-}
+    "base", "form", "iframe", "object", "embed", "link", "foreignobject", "frame", "frameset",
+    "applet", "animate", "set", "animatetransform", "animatemotion", "portal", "input", "button",
+    "textarea", "audio", "video", "source", "track",
+}  # fmt: skip
 #: Attributes whose value is loaded or followed.
 _ADDRESSES = {
-    "href",
-    "xlink:href",
-    "src",
-    "srcset",
-    "action",
-    "formaction",
-    "data",
-    "poster",
-    "background",
-    "ping",
-    "manifest",
-}
+    "href", "xlink:href", "src", "srcset", "action", "formaction", "data", "poster", "background",
+    "ping", "manifest",
+}  # fmt: skip
 
 
 class _Look(HTMLParser):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import json
 import random
 import struct
@@ -16,16 +15,12 @@ from typing import Any
 import numpy as np
 
 from fuzz import build
+from fuzz.arrays import saved
 from fuzz.case import Case
+from fuzz.formats import hdf5, weights
 
 DATA = Path(__file__).parents[1] / "data"
 REFERENCES = ("sinusoidal:16x4", "rotary:16x4")
-_SPECIAL = ("fifo", "link /dev/zero", "folder", "sparse 9999999999", "absent", "link nowhere")
-
-
-def make(rng: random.Random) -> Case:
-    """Make one record and read it."""
-    return build.pick(rng, (5, _store), (4, _prints), (5, _dump), (4, _index), (4, _links))(rng)
 
 
 # --- sweeps ------------------------------------------------------------------------------------
@@ -53,7 +48,7 @@ def _store(rng: random.Random) -> Case:
         files[place] = build.dumps(build.mutated(rng, json.loads(files[place])))
     elif kind == "special":
         del files[place]
-        special[place] = rng.choice(_SPECIAL)
+        special[place] = rng.choice(build.SPECIAL)
     elif kind == "gone":
         del files[place]
     else:
@@ -73,26 +68,20 @@ def _store(rng: random.Random) -> Case:
 def _prints(rng: random.Random) -> Case:
     """Change the fingerprints of a sweep, and look a table up in them."""
     (line,) = _sweep()["s/fingerprints.jsonl"].splitlines()[:1]
-    special = {}
-    kind = rng.choice(("damaged", "mutated", "mutated", "long", "many", "special"))
-    content = line + b"\n"
-    if kind == "damaged":
-        content = build.damage(rng, content)[1]
-    elif kind == "mutated":
-        known = json.loads(line)
-        for _ in range(rng.choice((1, 2, 5))):
-            known = build.mutated(rng, known)
-        content = build.dumps(known) + b"\n"
-    elif kind == "long":
-        content = rng.choice((b"[" * 2**21, b'{"a":"' + b"x" * 2**21, bytes(2**21)))
-    elif kind == "many":
-        content *= 500
-    else:
-        special["s/fingerprints.jsonl"] = rng.choice(_SPECIAL)
-    return Case(
-        f"fingerprints: {kind}", ("nearest", "sinusoidal:16x4", "--in", "s"),
-        {} if special else {"s/fingerprints.jsonl": content}, special,
-    )  # fmt: skip
+    kind, content = rng.choice(
+        (
+            ("damaged", build.damage(rng, line + b"\n")[1]),
+            ("mutated", build.dumps(build.altered(rng, json.loads(line), (1, 2, 5))) + b"\n"),
+            ("long", rng.choice((b"[" * 2**21, b'{"a":"' + b"x" * 2**21, bytes(2**21)))),
+            ("many", (line + b"\n") * 500),
+            ("special", b""),
+        )
+    )
+    place, special = "s/fingerprints.jsonl", {}
+    if kind == "special":
+        special[place] = rng.choice(build.SPECIAL)
+    argv = ("nearest", "sinusoidal:16x4", "--in", "s")
+    return Case(f"fingerprints: {kind}", argv, {} if special else {place: content}, special)
 
 
 # --- dumps of engines --------------------------------------------------------------------------
@@ -121,17 +110,11 @@ def _dump(rng: random.Random) -> Case:
     elif kind == "dtype":
         dtype = rng.choice(("f2", "i4", "?", "c8", "U3", ">f8", "O"))
         chosen[name] = np.asarray(chosen[name]).astype(dtype)
-    stream = io.BytesIO()
-    with build.Archive(stream, "w") as archive:
-        for each, values in chosen.items():
-            inner = io.BytesIO()
-            np.save(inner, values)
-            archive.writestr(f"{each}.npy", inner.getvalue())
-    content = stream.getvalue()
+    content = build.archive(*((f"{each}.npy", saved(values)) for each, values in chosen.items()))
     if kind == "damaged":
         content = build.damage(rng, content)[1]
     elif kind == "special":
-        special["d.npz"] = rng.choice(_SPECIAL)
+        special["d.npz"] = rng.choice(build.SPECIAL)
     words = rng.choice((("d.npz", "rotary:16x4"), ("rotary:16x4", "d.npz"), ("d.npz", "d.npz")))
     files = {} if special else {"d.npz": content}
     return Case(f"a dump: {kind} {name}", ("check", *words), files, special)
@@ -143,21 +126,19 @@ def _dump(rng: random.Random) -> Case:
 def _index(rng: random.Random) -> Case:
     """Change an index of TensorFlow, or the data that it leads to."""
     folder = DATA / "tensorflow-bert"
-    index, data = "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"
-    files = {f"m/{name}": (folder / name).read_bytes() for name in (index, data)}
+    index, data = "m/bert_model.ckpt.index", "m/bert_model.ckpt.data-00000-of-00001"
+    files = {name: (folder / name[2:]).read_bytes() for name in (index, data)}
     special = {}
-    place = f"m/{rng.choice((index, index, data))}"
+    place = rng.choice((index, index, data))
+    byte, at = rng.choice((b"\0", b"\x7f", b"\x80", b"\xff")), rng.randrange(len(files[index]))
     kind = rng.choice(("sound", "damaged", "damaged", "byte", "special"))
     if kind == "damaged":
         files[place] = build.damage(rng, files[place])[1]
     elif kind == "byte":
-        made = bytearray(files[f"m/{index}"])
-        made[rng.randrange(len(made))] = rng.choice((0, 127, 128, 255))
-        files[f"m/{index}"] = bytes(made)
+        files[index] = files[index][:at] + byte + files[index][at + 1 :]
     elif kind == "special":
-        del files[place]
-        special[place] = rng.choice((*_SPECIAL, "link ../outside"))
-        files["outside"] = (folder / data).read_bytes()
+        files["outside"] = files.pop(place)
+        special[place] = rng.choice((*build.SPECIAL, "link ../outside"))
     argv = rng.choice((("inspect", "m"), ("extract", "m", "-o", "out.npy")))
     return Case(f"an index of TensorFlow: {kind}", argv, files, special, outputs=("out.npy",))
 
@@ -166,65 +147,44 @@ def _links(rng: random.Random) -> Case:
     """Let an HDF5 file lead to other files, to itself, or nowhere."""
     import h5py
 
-    def filled(file: Any, *, link: bool) -> None:
-        if not link:
-            file["wpe/embedding"] = np.arange(32, dtype="f4").reshape(8, 4)
-            return
-        kind = rng.choice(("external", "soft", "cycle", "group", "virtual", "storage", "many"))
-        if kind == "external":
-            file["wpe/embedding"] = h5py.ExternalLink(
-                rng.choice(("other.h5", "../other.h5", "/etc/passwd", "/dev/zero")), "wpe/embedding"
-            )
-        elif kind == "soft":
-            file["wpe/embedding"] = h5py.SoftLink(rng.choice(("/nowhere", "/wpe/embedding", "..")))
-        elif kind == "cycle":
-            file.create_group("wpe")
-            file["wpe/embedding"] = file["wpe"]
-        elif kind == "group":
-            group = file.create_group("wpe")
-            for _ in range(rng.choice((5, 200, 2000))):
-                group = group.create_group("embedding")
-        elif kind == "virtual":
-            layout = h5py.VirtualLayout((8, 4), "f4")
-            layout[:] = h5py.VirtualSource("other.h5", "wpe/embedding", (8, 4))
-            file.create_virtual_dataset("wpe/embedding", layout)
-        elif kind == "storage":
-            file.create_dataset("wpe/embedding", (8, 4), "f4", external=[("/etc/passwd", 0, 128)])
-        else:
-            group = file.create_group("wpe")
-            for number in range(3000):
-                group[f"embedding{number}"] = h5py.SoftLink("/wpe")
+    table, values = "wpe/embedding", np.arange(32, dtype="f4").reshape(8, 4)
+    files = ("other.h5", "../other.h5", "/etc/passwd", "/dev/zero")
+    layout = h5py.VirtualLayout((8, 4), "f4")
+    layout[:] = h5py.VirtualSource(rng.choice(files), table, (8, 4))
+    soft = h5py.SoftLink(rng.choice(("/nowhere", "/wpe/embedding", "..", "/wpe")))
+    outside = [(rng.choice(files), 0, 128)]
+    deep = "/".join(["wpe", *["embedding"] * rng.choice((5, 200, 2000))])
 
-    contents = []
-    for link in (True, False):
-        stream = io.BytesIO()
-        with h5py.File(stream, "w") as file:
-            filled(file, link=link)
-        contents.append(stream.getvalue())
-    content = contents[0]
-    if rng.random() < 0.3:
-        made = bytearray(content)
-        at = rng.randrange(8, len(made) - 8)
-        made[at : at + 8] = struct.pack("<Q", rng.choice((0, 8, 96, 2**40, 2**64 - 1)))
-        content = bytes(made)
-    argv = rng.choice(
-        (("inspect", "a.h5"), ("extract", "a.h5", "--tensor", "wpe/embedding", "-o", "out.npy"))
+    def cycle(file: Any) -> None:
+        group = file.create_group("wpe")
+        group["embedding"] = group
+
+    kind, fill = rng.choice(
+        (
+            ("external", lambda f: f.update({table: h5py.ExternalLink(rng.choice(files), table)})),
+            ("soft", lambda f: f.update({table: soft})),
+            ("cycle", cycle),
+            ("deep", lambda f: f.create_group(deep)),
+            ("virtual", lambda f: f.create_virtual_dataset(table, layout)),
+            ("storage", lambda f: f.create_dataset(table, (8, 4), "f4", external=outside)),
+            ("many", lambda f: f.update({f"{table}{n}": h5py.SoftLink("/x") for n in range(3000)})),
+        )
     )
-    return Case("links of HDF5", argv, {"a.h5": content, "other.h5": contents[1]},
-                outputs=("out.npy",))  # fmt: skip
+    content = hdf5(fill)
+    if rng.random() < 0.3:
+        at = rng.randrange(8, len(content) - 8)
+        place = struct.pack("<Q", rng.choice((0, 8, 96, 2**40, 2**64 - 1)))
+        content = content[:at] + place + content[at + 8 :]
+    found = {"a.h5": content, "other.h5": weights({table: values})}
+    look = rng.random() < 0.5
+    return build.extract(f"links of HDF5: {kind}", found, table, look=look, read=None)
 
 
+make = build.one_of((5, _store), (4, _prints), (5, _dump), (4, _index), (4, _links))
 WARM = (("check", "rotary:8x4", "rotary:8x4"),)
+NEEDS = ("h5py", "pyarrow.parquet", "posprobe.sweeps.many")
 
 
 def prepare() -> None:
-    """Import what every case needs, and make the sweep."""
-    import h5py
-    from pyarrow import parquet
-
-    import posprobe.sweeps.many
-
-    assert h5py
-    assert parquet
-    assert posprobe.sweeps.many
+    """Make the sweep."""
     _sweep()

@@ -19,8 +19,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 CHUNK = 64 * 1024
+#: Variables that would lead the client elsewhere, or say who asks.
+PROXIES = ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
 
 
 class Sparse:
@@ -175,6 +178,18 @@ def serve() -> Iterator[Hub]:
             thread.join()
         for server in hub.servers.values():
             server.server_close()
+
+
+def pointing_at(hub: Hub, folder: Path) -> dict[str, Any]:
+    """Return the client's constants that make it ask a hub alone, and keep its files in a folder.
+
+    Without the last, newer clients ask the Hub for a list of agents first, once per process.
+    """
+    return {
+        "ENDPOINT": hub.url, "HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(folder / "hub"),
+        "HUGGINGFACE_CO_URL_TEMPLATE": f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}",
+        "HF_TOKEN_PATH": str(folder / "token"), "HF_HUB_DISABLE_TELEMETRY": True,
+    }  # fmt: skip
 
 
 class _Server(ThreadingHTTPServer):

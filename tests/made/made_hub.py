@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hub_server import Hub, Sparse, serve
+from hub_server import PROXIES, Hub, Sparse, pointing_at, serve
 from huggingface_hub import close_session, constants
 
 from posprobe.checkpoints.hub import open_hub
@@ -37,18 +37,12 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @contextmanager
 def local_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Start a hub and have the client ask it alone; what is read of it is kept in a folder."""
-    for name in ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+    for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("POSPROBE_CACHE", str(folder / "own"))
     with serve() as started:
-        url = f"{started.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "ENDPOINT", started.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "token"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        # Otherwise newer clients ask the Hub for a list of agents first, once per process.
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+        for name, value in pointing_at(started, folder).items():
+            monkeypatch.setattr(constants, name, value)
         close_session()
         try:
             yield started
