@@ -18,7 +18,7 @@ from posprobe.text import plain as as_seen
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
     from matplotlib.ticker import MaxNLocator
 
 
@@ -165,23 +165,6 @@ def legend_height(labels: Sequence[str], width: float) -> float:
     return LINE * math.ceil(len(labels) / columns_of(labels, width))
 
 
-def few_ticks(ax: Axes, axis: str = "both") -> None:
-    """Mark two or three whole numbers on an axis (``"x"``) or both."""
-    from matplotlib.ticker import MaxNLocator
-
-    for one in {"x": (ax.xaxis,), "both": (ax.xaxis, ax.yaxis)}[axis]:
-        one.set_major_locator(MaxNLocator(2, integer=True, min_n_ticks=2, steps=[1, 2, 2.5, 5, 10]))
-
-
-def fewer_labels(ax: Axes) -> None:
-    """Leave out every second tick label, or more, where they are too many for a column."""
-    for axis in (ax.xaxis, ax.yaxis):
-        labels = [label.get_text() for label in axis.get_ticklabels()]
-        every = math.ceil(len(labels) / 8)
-        shown = [text if k % every == 0 else "" for k, text in enumerate(labels)]
-        axis.set_ticks(axis.get_ticklocs(), shown)
-
-
 def shortened(text: str, most: int) -> str:
     """Leave out the middle of a text that is longer than ``most`` letters."""
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
@@ -191,6 +174,12 @@ _T = TypeVar("_T")
 #: Makes a figure on a sheet, of results by label and of what was computed to stand beside them.
 Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Mapping[str, Any]], Figure]"
 
+#: Left, right, bottom and top of an image.
+Ends: TypeAlias = tuple[float, float, float, float]
+#: Matrices by title, with the ends of their axes.
+Maps: TypeAlias = "Mapping[str, tuple[NDArray[Any], Ends | None]]"
+#: Largest side of a matrix, in inches.
+LARGEST = 3.4
 #: Cells per side beyond which a heat map is averaged in blocks: more are finer than any page.
 MAX_CELLS = 512
 #: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
@@ -288,6 +277,78 @@ def balanced(count: int, most: int) -> tuple[int, int]:
     """Arrange panels in rows that are as full as each other."""
     rows = math.ceil(count / most)
     return rows, math.ceil(count / rows)
+
+
+def map_figure(
+    sheet: Sheet, shown: Maps, most: int, label: str, axes: tuple[str, str], **colors: Any
+) -> Figure:
+    """Make a figure of `maps`, as large as the sheet allows."""
+    rows, columns = balanced(len(shown), most)
+    side = min((sheet.width - (0.6 if sheet.narrow else 1.2)) / columns, LARGEST)
+    height = rows * (side + 0.2) + (0.85 if sheet.narrow else 0.4)
+    figure = sheet.figure(height, width=side * columns + 1.3, compressed=True)
+    maps(figure, shown, most, label, axes, **colors)
+    return figure
+
+
+def maps(
+    figure: Figure | SubFigure,
+    shown: Maps,
+    most: int,
+    label: str,
+    axes: tuple[str, str],
+    *,
+    extend: str = "neither",
+    **colors: Any,
+) -> None:
+    """Draw a panel for each matrix, all in the same colours, and one colour bar.
+
+    Parameters
+    ----------
+    figure
+        To draw into.
+    shown
+        Matrices by title, with the ends of their axes; without ends an axis has no numbers.
+    most
+        Panels side by side.
+    label, extend
+        Of the colour bar.
+    axes
+        What lies across and down.
+    colors
+        Colour map and limits.
+    """
+    count, columns = len(shown), balanced(len(shown), most)[1]
+    grid, width = panels(figure, count, most), figure.bbox.width / figure.figure.dpi
+    letters = int((width - 0.6) / columns / LETTER) - 1
+    for number, (title, (matrix, ends)) in enumerate(shown.items()):
+        ax, first = grid.flat[number], number % columns == 0
+        image = ax.imshow(matrix, extent=ends, **colors)
+        ax.set_title(shortened(title, letters), pad=3, fontsize="medium")
+        ax.set_xlabel(axes[0] if number + columns >= count else "")
+        ax.set_ylabel(axes[1] if first else "")
+        # What lies across lies down as well: one axis of numbers is enough beside another panel.
+        ax.tick_params(left=first, labelleft=first)
+        ax.locator_params(nbins=3, integer=True)
+        if ends is None:
+            ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+    place: dict[str, Any] = {"aspect": 25}
+    if width < NARROW:
+        place = {"aspect": 40, "location": "bottom"}
+    bar = figure.colorbar(image, ax=grid, label=label, extend=extend, pad=0.03, **place)
+    bar.ax.locator_params(nbins=5)
+
+
+def ends_of(first: int, count: int) -> Ends:
+    """Return the ends of both axes of a square matrix of positions."""
+    return (first - 0.5, first + count - 0.5, first + count - 0.5, first - 0.5)
+
+
+def around(matrix: NDArray[Any]) -> tuple[NDArray[Any], Ends]:
+    """Return a matrix by displacement, which is 0 in its middle, with the ends of its axes."""
+    down, right = (size // 2 for size in matrix.shape)
+    return matrix, (-right - 0.5, right + 0.5, down + 0.5, -down - 0.5)
 
 
 def spread(items: Sequence[_T], most: int) -> list[_T]:

@@ -11,25 +11,29 @@ from numpy.typing import NDArray
 from posprobe.figures.common import (
     LETTER,
     Builder,
+    Maps,
     Sheet,
+    around,
     balanced,
     columns_of,
     curves,
+    ends_of,
     legend_above,
     legend_height,
-    panels,
+    map_figure,
+    maps,
     plain,
     pooled,
+    position_label,
 )
 from posprobe.figures.frequencies import shares
-from posprobe.figures.relative import color_map, map_panels
-from posprobe.figures.similarity import matrices, one_of_each, profiles
+from posprobe.figures.relative import APART, color_map
+from posprobe.figures.similarity import matrices, of_cosines, profiles
 from posprobe.figures.styles import BLUE, DIVERGING, INK, LINES, MUTED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-    from matplotlib.image import AxesImage
 
     from posprobe.analyses import Similarity
 
@@ -66,8 +70,9 @@ def comparison_figure(
     top = min(top, max(sheet.limit - below, 0.45 * sheet.limit))
     figure = sheet.figure(top + below)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(top, below))[:, 0]
-    shown = one_of_each(results, centred=bool(references.get("centred")))
-    matrices(upper, shown, most, sheet)
+    shown = matrices(results, centred=bool(references.get("centred")))
+    what = position_label(next(iter(results.values())).layout)
+    maps(upper, shown, most, "cosine", (what, what), **of_cosines())
     _both_curves(lower, sheet, results, references, stacked=sheet.narrow)
     return figure
 
@@ -161,35 +166,13 @@ def _cells(
 distances_figure: Builder = distances(signed=False)
 
 
-def kernel_map(
-    ax: Axes, kernel: NDArray[np.float64], limit: float, quantity: str, *, causal: bool = False
-) -> AxesImage:
-    """Draw ``[n, n]`` numbers between positions, queries downwards; unseen keys are left empty."""
-    n = len(kernel)
-    shown, block = pooled(kernel)
-    if causal:
-        side = np.arange(len(shown))
-        shown = np.where(side[:, None] < side, np.nan, shown)
-    image = ax.imshow(
-        shown, cmap=color_map(quantity), vmin=-limit, vmax=limit,
-        extent=(-0.5, n - 0.5, n - 0.5, -0.5),
-    )  # fmt: skip
-    of = f" (mean of {block} x {block} cells)" if block > 1 else ""
-    ax.set(xlabel=f"key{of}", ylabel="query")
-    ax.spines[:].set_visible(False)
-    return image
-
-
 def kernel_curves(
     sheet: Sheet, results: Mapping[str, NDArray[np.float64]], _: Mapping[str, Any]
 ) -> Figure:
     """Draw standardised curves: ``[n - 1]`` from distance 1, or ``[2h - 1, 2w - 1]`` on a grid."""
     if next(iter(results.values())).ndim == 2:
-        rows, columns = balanced(len(results), 4)
-        side = (sheet.width - 1.1) / max(columns, 2)
-        figure = sheet.figure((side + 0.25) * rows + 0.3, width=side * columns + 1.1)
-        map_panels(figure, results, "standard deviations", "bias", 4)
-        return figure
+        shown = {name: around(curve) for name, curve in results.items()}
+        return map_figure(sheet, shown, 4, "standard deviations", APART, **_of_deviations())
     kernels = results.items()
     figure, ax = curves(sheet, {name: (np.arange(1, len(c) + 1), c) for name, c in kernels})
     ax.axhline(0, color=MUTED, linewidth=0.5)
@@ -202,15 +185,15 @@ def kernel_curves(
 
 def kernel_maps(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw the standardised ``kernels`` of the references, ``[n, n]`` by label, on one range."""
-    kernels = references["kernels"]
-    rows, columns = balanced(len(kernels), 3)
-    figure = sheet.figure(((sheet.width - 0.9) / max(columns, 2) + 0.2) * rows + 0.1)
-    axes = panels(figure, len(kernels), 3)
-    for ax, (label, kernel) in zip(axes.flat, kernels.items(), strict=False):
-        image = kernel_map(ax, kernel, 3, "bias")
-        ax.set_title(label)
-    figure.colorbar(image, ax=axes, label="standard deviations", extend="both", aspect=30)
-    return figure
+    shown: Maps = {
+        label: (pooled(kernel)[0], ends_of(0, len(kernel)))
+        for label, kernel in references["kernels"].items()
+    }
+    return map_figure(sheet, shown, 3, "standard deviations", ("key", "query"), **_of_deviations())
+
+
+def _of_deviations() -> dict[str, Any]:
+    return {"cmap": color_map("bias"), "vmin": -3, "vmax": 3, "extend": "both"}
 
 
 #: Of a comparison of kernels.
@@ -229,21 +212,11 @@ def _cosines(
     sheet: Sheet, results: Mapping[str, NDArray[np.float64]], references: Mapping[str, Any]
 ) -> Figure:
     """Draw centred cosines ``[c, c]`` of the table before and in each way, on one range."""
-    most = 4
-    rows, columns = balanced(len(results), most)
-    side = (sheet.width - 0.9) / columns
-    figure = sheet.figure((side + 0.35) * rows + 0.2)
-    axes = panels(figure, len(results), most)
-    for ax, (label, cosines) in zip(axes.flat, results.items(), strict=False):
-        end = references["positions"][label] - 0.5
-        image = ax.imshow(
-            cosines, cmap=color_map("cosine"), vmin=-1, vmax=1, extent=(-0.5, end, end, -0.5)
-        )
-        ax.set_title(label)
-        ax.locator_params(nbins=3, integer=True)
-        ax.spines[:].set_visible(False)
-    figure.colorbar(image, ax=axes, label="cosine, centred", aspect=30)
-    return figure
+    shown: Maps = {
+        label: (cosines, ends_of(0, references["positions"][label]))
+        for label, cosines in results.items()
+    }
+    return map_figure(sheet, shown, 4, "cosine, centred", ("position", "position"), **of_cosines())
 
 
 def _norms(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:

@@ -12,7 +12,6 @@ from posprobe.figures.common import (
     Sheet,
     cross,
     extremes,
-    few_ticks,
     legend_above,
     note,
     nothing,
@@ -210,10 +209,7 @@ def components_figure(sheet: Sheet, result: PCA) -> Figure:
         ax.set_title(title, pad=3)
         if not on_grid:
             ax.locator_params(axis="y", nbins=3)
-            if sheet.narrow:
-                few_ticks(ax, axis="x")
-            else:
-                ax.locator_params(axis="x", nbins=4, integer=True)
+            ax.locator_params(axis="x", nbins=2 if sheet.narrow else 4, integer=True)
             cut = ax.get_xlim()[1] < result.start + len(result.scores) - 1
             ax.tick_params(labelbottom=cut or number + columns >= count)
     if not on_grid:

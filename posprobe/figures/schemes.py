@@ -16,9 +16,8 @@ from posprobe.analyses.models.rotary import SAME, Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.encodings import wavelengths
 from posprobe.figures import builder
-from posprobe.figures.common import REPORT, Sheet, note, nothing, plain
-from posprobe.figures.comparison import kernel_map
-from posprobe.figures.relative import CENTRED, HEAD_FIGURES, shared_range, suited
+from posprobe.figures.common import REPORT, Sheet, ends_of, maps, note, nothing, plain
+from posprobe.figures.relative import CENTRED, HEAD_FIGURES, in_range, suited
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, printable
 from posprobe.layouts import Grid
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
@@ -357,25 +356,23 @@ def _numbered(name: str, k: int) -> str:
 
 
 def _kernels(sheet: Sheet, records: Mapping[str, Scheme]) -> Figure:
-    """Draw the kernel of each encoding, the mean over its heads."""
+    """Draw the kernel of each encoding, the mean over its heads; unseen keys are left empty."""
     figure = sheet.figure(2.9, width=0.3 + 3.0 * len(records))
-    axes = figure.subplots(1, len(records), squeeze=False)[0]
-    for ax, (name, record) in zip(axes, records.items(), strict=True):
+    parts = figure.subfigures(1, len(records), squeeze=False)[0]
+    for part, (name, record) in zip(parts, records.items(), strict=True):
         kernel = record.kernel(_positions(record)).mean(axis=0)
-        quantity = record.quantity if isinstance(record, RelativeBias) else "bias"
-        label = CENTRED[quantity].replace("the head's", "its")
-        if isinstance(record, Rotary):
-            quantity, label = "cosine", "mean rotation"
-        causal = not isinstance(record, Rotary) and record.causal
+        quantity, label = "cosine", "mean rotation"
+        if not isinstance(record, Rotary):
+            quantity = record.quantity if isinstance(record, RelativeBias) else "bias"
+            label = CENTRED[quantity].replace("the head's", "its")
+            if record.causal:
+                kernel[np.triu_indices(len(kernel), 1)] = np.nan
         if quantity == "bias":
-            known = np.tril(np.ones_like(kernel, dtype=bool)) if causal else kernel == kernel
-            kernel = kernel - kernel[known].mean()
-            limit, extend = shared_range([kernel[known]], quantity)
-        else:
-            limit, extend = 1.0, "neither"
-        image = kernel_map(ax, kernel, limit, quantity, causal=causal)
-        ax.set_title(name)
-        figure.colorbar(image, ax=ax, label=label, extend=extend, shrink=0.9, aspect=30)
+            kernel = kernel - np.nanmean(kernel)
+        look, extend = in_range([kernel[np.isfinite(kernel)]], quantity)
+        # Of at most `KERNEL` positions: as many cells as a page shows.
+        shown = {name: (kernel, ends_of(0, len(kernel)))}
+        maps(part, shown, 1, label, ("key", "query"), extend=extend, **look)
     return figure
 
 

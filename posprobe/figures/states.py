@@ -6,13 +6,26 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.grids.grid import Patches
-from posprobe.figures.common import Sheet, layer_axis, nothing, of_one, panels, pooled
+from posprobe.figures.common import (
+    Ends,
+    Sheet,
+    balanced,
+    ends_of,
+    layer_axis,
+    map_figure,
+    maps,
+    nothing,
+    of_one,
+    panels,
+    pooled,
+)
 from posprobe.figures.components import path_plane
-from posprobe.figures.grid import mosaic
-from posprobe.figures.similarity import profile
-from posprobe.figures.styles import BLUE, DIVERGING, GRID, LINES, MUTED, ONE_SIDED, RED, SKY
+from posprobe.figures.grid import canvas
+from posprobe.figures.similarity import displacements, of_cosines
+from posprobe.figures.styles import BLUE, GAP, GRID, LINES, MUTED, ONE_SIDED, RED, SKY, signed
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -111,57 +124,49 @@ def layers_figure(
     return figure
 
 
-def _panels(sheet: Sheet, count: int, side: float) -> tuple[Figure, Any]:
-    most = 2 if sheet.narrow else 3
-    columns = min(count, most)
-    figure = sheet.figure(side * -(-count // columns) + 0.15, width=max(2.05 * columns + 0.7, 3.6))
-    return figure, panels(figure, count, most)
-
-
 def cosines_figure(
     sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the cosines of what positions add at some layers: ``cosines`` of the references."""
     (found,) = results.values()
-    figure, axes = _panels(sheet, len(references["cosines"]), 2.2)
-    for ax, (number, result) in zip(axes.flat, references["cosines"].items(), strict=False):
-        image = cosine_panel(ax, result)
-        ax.set_xlabel("")
+    shown = {}
+    for number, result in references["cosines"].items():
         noise = found.layers[number].noise_share
-        ax.set_title(
-            f"layer {number}" + (f" (noise {noise:.0%})" if noise is not None else ""), pad=3
-        )
-        if ax not in axes[:, 0]:
-            ax.set_ylabel("")
-    figure.colorbar(image, ax=axes, label="cosine", aspect=30, shrink=0.9)
-    return figure
+        said = "" if noise is None else f" (noise {noise:.0%})"
+        shown[f"layer {number}{said}"] = _cells(result)
+        along = _along(result)
+    return map_figure(sheet, shown, 2 if sheet.narrow else 3, "cosine", along, **_look())
 
 
-def cosine_panel(ax: Axes, result: Similarity | Patches) -> Any:
-    """Draw centred cosines small: a matrix, a mosaic, or a map by displacement."""
+def _cells(result: Similarity | Patches) -> tuple[NDArray[Any], Ends | None]:
+    """Return centred cosines of positions: a matrix, a map by displacement, or a mosaic."""
     if isinstance(result, Patches):
-        image: Any = mosaic(ax, result)
-        ax.set(xticks=[], yticks=[], xlabel="", ylabel="")
-    elif isinstance(result.layout, Grid):
-        profile(ax, result)
-        ax.locator_params(nbins=5)
-        image = ax.images[0]
-    else:
-        first, stop = result.start, result.start + result.centered.positions
-        image = ax.imshow(
-            pooled(result.centered.matrix, CELLS)[0], cmap=DIVERGING, vmin=-1, vmax=1,
-            extent=(first - 0.5, stop - 0.5, stop - 0.5, first - 0.5),
-        )  # fmt: skip
-        ax.locator_params(nbins=4)
-        ax.spines[:].set_visible(False)
-        ax.set(xlabel="position", ylabel="position")
-    return image
+        return canvas(result), None
+    if isinstance(result.layout, Grid):
+        return displacements(result)
+    matrix = pooled(result.centered.matrix, CELLS)[0]
+    return matrix, ends_of(result.start, result.centered.positions)
+
+
+def _along(result: Similarity | Patches) -> tuple[str, str]:
+    """Say what lies across and down; in a mosaic a tile for each patch."""
+    if isinstance(result, Patches):
+        return "", ""
+    on_grid = isinstance(result.layout, Grid)
+    return ("columns apart", "rows apart") if on_grid else ("position", "position")
+
+
+def _look() -> dict[str, Any]:
+    return of_cosines() | {"cmap": signed().with_extremes(bad=GAP)}
 
 
 def paths_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
     """Draw the path of positions through two components: ``components`` of the references."""
     components: Mapping[int, PCA] = references["components"]
-    figure, axes = _panels(sheet, len(components), 2.0)
+    most = 2 if sheet.narrow else 3
+    rows, columns = balanced(len(components), most)
+    figure = sheet.figure(2.0 * rows + 0.15, width=max(2.05 * columns + 0.7, 3.6))
+    axes = panels(figure, len(components), most)
     for ax, (number, result) in zip(axes.flat, components.items(), strict=False):
         colors = path_plane(ax, result)
         ax.set_title(f"layer {number}", pad=3)
@@ -211,11 +216,10 @@ def effective_figure(
     (found,) = results.values()
     figure = sheet.figure(4.8 if sheet.narrow else 2.6)
     ratios = None if sheet.narrow else (1, 1.1)
-    left, right = figure.subplots(*sheet.beside(2), width_ratios=ratios)
-    image = cosine_panel(left, references["effective"])
-    left.set_title("as attention sees it")
-    figure.colorbar(image, ax=left, label="cosine", aspect=30, shrink=0.9)
-    plot_effective(right, found)
+    left, right = figure.subfigures(*sheet.beside(2), squeeze=False, width_ratios=ratios).flat
+    result = references["effective"]
+    maps(left, {"as attention sees it": _cells(result)}, 1, "cosine", _along(result), **_look())
+    plot_effective(right.subplots(), found)
     return figure
 
 

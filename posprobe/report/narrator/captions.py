@@ -81,13 +81,12 @@ def _bridging_caption(results: Mapping[str, Bridging]) -> str:
 
 
 def _mosaic_caption(results: Mapping[str, Patches]) -> str:
-    from posprobe.figures.grid import MAX_TILES, tile_block
+    from posprobe.figures.grid import every, tile_block
 
     (result,) = results.values()
-    block = tile_block(result.layout)
-    every = -(-max(result.layout.height, result.layout.width) // MAX_TILES)
-    nth = {2: "second", 3: "third"}.get(every, f"{every}th")
-    tiles = "each patch" if every == 1 else f"every {nth} patch of a row and column"
+    block, step = tile_block(result.layout), every(result.layout)
+    nth = {2: "second", 3: "third"}.get(step, f"{step}th")
+    tiles = "each patch" if step == 1 else f"every {nth} patch of a row and column"
     pooled = f" Cells are means of {block} × {block} patches." if block > 1 else ""
     return say("mosaic", r=result, tiles=tiles, pooled=pooled)
 
