@@ -284,7 +284,7 @@ def scheme_figures(
                     smooth[name] = result
             case Rotary():
                 rotation = found["rotation"]
-                if isinstance(rotation, Rotation) and not _drawn(rotation, rotations):
+                if isinstance(rotation, Rotation):
                     rotations[name] = rotation
                 used = found.get("weights")
                 if isinstance(used, WeightUse) and used.layers and not used.normed:
@@ -302,7 +302,7 @@ def scheme_figures(
             windows = biases.get((True, "bias")) or biases.get((False, "bias")) or {}
             yield "depth", partial(depth_figure, REPORT, smooth, {"heads": windows})
         single: dict[str, tuple[Builder, Mapping[str, Any]]] = {
-            "rotation": (rotation_figure, rotations), "slopes": (slopes_figure, linear),
+            "rotation": (rotation_figure, unlike(rotations)), "slopes": (slopes_figure, linear),
         }  # fmt: skip
         for kind, (build, alone) in single.items():
             for k, (name, one) in enumerate(islice(alone.items(), ALONE)):
@@ -343,12 +343,12 @@ def short_names(names: Sequence[str]) -> list[str]:
     return short if len(set(short)) == len(short) else list(names)
 
 
-def _drawn(rotation: Rotation, others: Mapping[str, Rotation]) -> bool:
-    return any(
-        np.array_equal(rotation.wavelength, other.wavelength)
-        and (rotation.training, rotation.target) == (other.training, other.target)
-        for other in others.values()
-    )
+def unlike(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:
+    """Keep the first of rotations that are equal, and have equal lengths."""
+    first: dict[tuple[Any, ...], str] = {}
+    for name, each in rotations.items():
+        first.setdefault((each.wavelength.tobytes(), each.training, each.target), name)
+    return {name: rotations[name] for name in first.values()}
 
 
 def _numbered(name: str, k: int) -> str:

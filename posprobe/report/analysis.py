@@ -13,7 +13,7 @@ from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from posprobe.documents import EnvironmentBlock
     from posprobe.report.bundle import Bundled
     from posprobe.report.schemes import SchemeAnalysis
+
+R = TypeVar("R", bound=Result)
 
 
 class Saved:
@@ -447,6 +449,12 @@ def _chosen(given: TableInputs, only: Iterable[str] | None) -> dict[str, TableMe
     if not wanted:
         raise UsageError(f"no analysis is chosen. Choose from {', '.join(applicable)}.")
     return {name: found for name, found in applicable.items() if name in wanted}
+
+
+def results_of(found: Mapping[str, Mapping[str, Result]], name: str, kind: type[R]) -> dict[str, R]:
+    """Return one result of each of several subjects, of those that have it."""
+    results = {label: own.get(name) for label, own in found.items()}
+    return {label: result for label, result in results.items() if isinstance(result, kind)}
 
 
 def describe(table: PositionTable) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def page_of(document: Block) -> Page:
 
         return scheme_page(document)
     if "records" in document:
-        from posprobe.report.kernels import kernel_page
+        from posprobe.report.comparison import kernel_page
 
         return kernel_page(document)
     if "ways" in document:

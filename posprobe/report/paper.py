@@ -11,15 +11,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from posprobe.analyses import Heads, Rotation
 from posprobe.arrays import Device
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.layouts import Grid
-from posprobe.measurements import TABLE, Drawing, TableMeasurement
+from posprobe.measurements import TABLE, Drawing
 from posprobe.progress import stage
-from posprobe.report.analysis import Analysis, analyze
+from posprobe.report.analysis import analyze, results_of
 from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.files import expanded, folder_there, read_regular, recover, there, whole_files
 from posprobe.report.narrator import captions
@@ -37,17 +35,18 @@ if TYPE_CHECKING:
 
 
 Record: TypeAlias = PositionTable | Scheme
-#: A figure and what its caption says of it.
-Drawn: TypeAlias = "tuple[Figure, str]"
-#: The same with where it comes from, in sentences of their own.
+#: A figure, and the sentences of its caption: what it shows, and where that comes from.
 Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 
 #: Kinds that are not the figure of one measurement.
-OTHERS: Mapping[str, str] = {
-    "table": "the table itself",
-    "heads": "relative, rotary and ALiBi encodings",
-    "comparison": "similarity, profiles and spectra together",
-}
+OTHERS = (
+    Drawing("table", draws="the table itself"),
+    Drawing("heads", draws="relative, rotary and ALiBi encodings"),
+    Drawing(
+        "comparison", draws="similarity, profiles and spectra together",
+        several=True, centring=True, columns=True,
+    ),
+)  # fmt: skip
 #: Kinds that a run of a model is drawn for, by the measurement that they show.
 OF_RUNS: Mapping[str, tuple[str, str]] = {
     "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
@@ -59,19 +58,15 @@ MOST = 6
 ROTATIONS = 3
 
 
-def drawings() -> dict[str, tuple[TableMeasurement, Drawing]]:
-    """Return the figures of measurements that papers can have, with their measurements."""
-    return {
-        drawing.name: (measurement, drawing)
-        for measurement in TABLE.values()
-        for drawing in measurement.drawings
-        if drawing.draws
-    }
+def drawings() -> dict[str, Drawing]:
+    """Return every kind of figure that papers can have."""
+    known = (drawing for each in TABLE.values() for drawing in each.drawings if drawing.draws)
+    return {drawing.name: drawing for drawing in (*known, *OTHERS)}
 
 
 def kinds() -> dict[str, str]:
     """Return every kind of figure and what it draws."""
-    return {**{name: drawing.draws for name, (_, drawing) in drawings().items()}, **OTHERS}
+    return {name: drawing.draws for name, drawing in drawings().items()}
 
 
 def kinds_of_several() -> list[str]:
@@ -80,7 +75,7 @@ def kinds_of_several() -> list[str]:
 
 
 def _kinds_with(what: str) -> list[str]:
-    return [name for name, (_, d) in drawings().items() if getattr(d, what)] + ["comparison"]
+    return [name for name, drawing in drawings().items() if getattr(drawing, what)]
 
 
 def check_look(kind: str, centred: bool | None, columns: int | None) -> None:
@@ -163,69 +158,36 @@ def of_tables(
     UsageError
         If the kind does not apply to the tables, or what it shows is undefined.
     """
-    names = distinct([table.name for table in tables])
-    run = {"seed": seed, "device": device}
-    match kind:
-        case "table":
-            figure, text = _table(tables[0], sheet)
-        case "comparison":
-            if sheet.low and sheet.narrow:
-                raise UsageError("comparison: it does not fit half a slide. Use --span page.")
-            only = ("similarity", "spectrum")
-            found = [analyze(table, only=only, nulls=0, **run) for table in tables]  # type: ignore[call-overload]
-            figure, text = _comparison(dict(zip(names, found, strict=True)), sheet, centred)
-        case _:
-            measurement, drawing = drawings()[kind]
-            results = {}
-            for name, table in zip(names, tables, strict=True):
-                one = analyze(table, only=(measurement.name,), nulls=0, **run)  # type: ignore[call-overload]
-                results[name] = one.results[measurement.name]
-                if why := drawing.lacks(results[name]):
-                    raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
-            figure, text = _measured(drawing, results, sheet, centred)
-    return figure, (text, captions.provenance(names, tables))
-
-
-def _measured(
-    drawing: Drawing,
-    results: Mapping[str, Any],
-    sheet: Sheet,
-    centred: bool | None,
-) -> Drawn:
     from posprobe.figures import builder
-    from posprobe.figures.styles import printable
-
-    build = builder(next(iter(results.values())), drawing.name)
-    figure = build(sheet, printable(results), {"centred": centred})
-    asked = {"centred": centred} if drawing.centring else {}
-    return figure, CAPTIONS[drawing.name](results, **asked)
-
-
-def _comparison(
-    analyses: Mapping[str, Analysis],
-    sheet: Sheet,
-    centred: bool | None,
-) -> Drawn:
     from posprobe.figures.comparison import comparison_figure
     from posprobe.figures.styles import printable
 
-    alike: dict[str, Any] = {
-        name: analysis.results["similarity"] for name, analysis in analyses.items()
-    }
-    spectra = {name: analysis.results["spectrum"] for name, analysis in analyses.items()}
-    references = {"spectra": printable(spectra), "centred": centred}
-    figure = comparison_figure(sheet, printable(alike), references)
-    return figure, CAPTIONS["comparison"](alike, centred)
-
-
-def _table(table: PositionTable, sheet: Sheet) -> Drawn:
-    from posprobe.figures import builder
-    from posprobe.figures.common import MAX_CELLS
-    from posprobe.figures.styles import printable
-
-    limit = float(np.percentile(np.abs(table.values), 99))
-    figure = builder(table, "table")(sheet, printable({table.name: table}), {})
-    return figure, captions.table(table, limit, MAX_CELLS)
+    if kind == "comparison" and sheet.low and sheet.narrow:
+        raise UsageError("comparison: it does not fit half a slide. Use --span page.")
+    drawing, names = drawings()[kind], distinct([table.name for table in tables])
+    shown: dict[str, Any] = dict(zip(names, tables, strict=True))
+    references: dict[str, Any] = {"centred": centred}
+    if kind != "table":
+        only = [name for name, each in TABLE.items() if drawing in each.drawings]
+        found = {
+            name: analyze(
+                table, only=only or ("similarity", "spectrum"), nulls=0, seed=seed, device=device
+            ).results
+            for name, table in shown.items()
+        }
+        shown = {name: next(iter(results.values())) for name, results in found.items()}
+        if kind == "comparison":
+            spectra = {name: results["spectrum"] for name, results in found.items()}
+            references["spectra"] = printable(spectra)
+    for name, result in shown.items():
+        if why := drawing.lacks(result):
+            raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
+    first = next(iter(shown.values()))
+    build = comparison_figure if kind == "comparison" else builder(first, kind)
+    figure = build(sheet, printable(shown), references)
+    asked = {"centred": centred} if drawing.centring else {}
+    text = CAPTIONS[kind](shown if drawing.several else first, **asked)
+    return figure, (text, captions.provenance(names, tables))
 
 
 def schemes_for(records: Sequence[Record]) -> list[Scheme]:
@@ -270,50 +232,33 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
         If more rotations differ than fit, or the length is too small.
     """
     from posprobe.figures.relative import HEAD_FIGURES, suited
-    from posprobe.figures.schemes import rotation_figure, slopes_figure
+    from posprobe.figures.schemes import rotation_figure, slopes_figure, unlike
     from posprobe.figures.styles import printable
 
-    analysis = analyze_schemes(*schemes, length=length, seed=seed)
-    found: dict[str, Heads] = {}
-    rotations: dict[str, Rotation] = {}
     names = distinct([record.name for record in schemes])
-    for name, results in zip(names, analysis.results, strict=True):
-        if isinstance(curves_of := results.get("heads"), Heads):
-            found[name] = curves_of
-        if isinstance(ladder := results.get("rotation"), Rotation):
-            rotations[name] = ladder
-    shown = schemes
-    first = schemes[0]
+    analysis = analyze_schemes(*schemes, length=length, seed=seed)
+    results = dict(zip(names, analysis.results, strict=True))
+    shown, first = schemes, schemes[0]
     if isinstance(first, Rotary):
-        unique = _unlike(rotations)
+        unique = unlike(results_of(results, "rotation", Rotation))
         if len(unique) > ROTATIONS:
             raise UsageError(
                 f"{len(unique)} rotations differ and {ROTATIONS} share a figure. Pick one with "
                 f"REF#NAME out of {', '.join(unique)}."
             )
         shown = [record for name, record in zip(names, schemes, strict=True) if name in unique]
-        figure = rotation_figure(sheet, printable(unique), {})
-        text = captions.rotation(unique)
+        figure, text = rotation_figure(sheet, printable(unique), {}), captions.rotation(unique)
     elif isinstance(first, LinearBias):
         shown = [first]
         figure = slopes_figure(sheet, printable({names[0]: first}), {})
         text = captions.slopes(first)
     else:
+        found = results_of(results, "heads", Heads)
         build = HEAD_FIGURES[suited(found, sheet)]
         figure, text = build(sheet, printable(found), {}), captions.heads(found)
     whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
     more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""
     return figure, (text, whence, more)
-
-
-def _unlike(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:
-    unique: dict[str, Rotation] = {}
-    for name, rotation in rotations.items():
-        if not any(
-            np.array_equal(rotation.wavelength, other.wavelength) for other in unique.values()
-        ):
-            unique[name] = rotation
-    return unique
 
 
 #: What a figure is written as.
