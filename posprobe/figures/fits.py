@@ -56,8 +56,7 @@ def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
         room = k - last[0] >= WIDE or lines.share[k] - last[1] >= TALL
         if gained[k] >= LABELLED and room:
             last = (k, lines.share[k])
-            said = f"{period:.0f}" if period >= 100 else f"{period:.1f}"
-            note(ax, said, (k + 1, lines.share[k]), (3, -3), va="top")
+            note(ax, period_of(period), (k + 1, lines.share[k]), (3, -3), va="top")
     ax.axhline(ENOUGH, color=MUTED, linewidth=0.5)
     ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.5, max(len(count), 4) + 0.7)

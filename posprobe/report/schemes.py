@@ -315,10 +315,6 @@ def _size(record: Scheme, length: int | None) -> int:
     return length or min(longest or LENGTH, LONGEST)
 
 
-#: Heads that have a column each where there is one encoding.
-MOST = 32
-
-
 def scheme_page(document: Block) -> Page:
     """Lay out the page of encodings without a table."""
     schemes, told = document["schemes"], document.get("verdict")
@@ -416,7 +412,7 @@ def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
 
 
 def _all_numbers(schemes: Sequence[Block]) -> Table:
-    """Tabulate all numbers: a column for each encoding, or for each head of the only one."""
+    """Tabulate all numbers: a column for each encoding, and of its heads the range."""
     rows: list[Row] = []
     known = read_data("report/numbers.toml")
     for key, number in known["encodings"].items():
@@ -435,19 +431,12 @@ def _all_numbers(schemes: Sequence[Block]) -> Table:
         if key not in ("rope_type", "type", "rope_theta"):
             found = [(scheme.get("scaling") or {}).get(key) for scheme in schemes]
             rows.append((f"rule: {key}", *map(_parameter, found)))
-    names = [scheme["name"] for scheme in schemes]
-    heads = schemes[0]["head_count"]
-    apart = len(schemes) == 1 and kind_of(schemes[0]) != "rotary" and 1 < heads <= MOST
-    if apart:
-        names = ["all heads", *(f"head {head}" for head in range(heads))]
-        rows = [(*row, *["–"] * heads) for row in rows]
     for key, label in known["heads"].items():
         lists = [_of_heads(scheme, key) for scheme in schemes]
         if any(value is not None for values in lists for value in values):
-            each = map(_entry, lists[0]) if apart else ()
-            rows.append((label, *map(_over_heads, lists), *each))
+            rows.append((label, *map(_over_heads, lists)))
     unit = " or ".join(dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes))
-    headings = columns("number", *(f"={name}" for name in names))
+    headings = columns("number", *(f"={scheme['name']}" for scheme in schemes))
     return Table(f"All numbers; distances in {unit}.", headings, tuple(rows))
 
 
