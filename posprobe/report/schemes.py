@@ -25,7 +25,7 @@ from posprobe.layouts import Grid
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.progress import stage
 from posprobe.questions.schemes import answers_of, kind_of
-from posprobe.report.analysis import Saved, environment
+from posprobe.report.analysis import Plotted, environment
 from posprobe.report.document import answer_block, findings_of
 from posprobe.report.narrator import PICTURES, claim, pictures, weights
 from posprobe.report.narrator.schemes import KEYS, line, summary, what_it_is
@@ -37,7 +37,6 @@ from posprobe.tables import PositionTable
 from posprobe.text import Block, between, cell, lookup, show
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from posprobe.documents import EnvironmentBlock
@@ -52,7 +51,7 @@ FARTHEST = 2**17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SchemeAnalysis(Saved):
+class SchemeAnalysis(Plotted):
     """Encodings without a table and the results of their analyses.
 
     Parameters
@@ -119,29 +118,9 @@ class SchemeAnalysis(Saved):
             for key, value in _numbers(as_block(result))
         }
 
-    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
-        """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
-
-        Parameters
-        ----------
-        kind
-            Its name, such as ``heads``; of several encodings with that of one before it, such as
-            ``encoder.heads``. Where None, the curves of the first encoding's heads.
-        ax, properties
-            Where to draw, and properties of the Axes.
-
-        Raises
-        ------
-        UsageError
-            If there is no such result.
-        """
-        found = {
-            f"{prefix}{name}": one for prefix, own in self._named() for name, one in own.items()
-        }
-        kind = next(key for key in found if key.endswith("heads")) if kind is None else kind
-        if kind not in found:
-            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(found)}.")
-        return found[kind].plot(ax, **properties)
+    def _drawable(self) -> Mapping[str, Result]:
+        found = {f"{of}{name}": one for of, own in self._named() for name, one in own.items()}
+        return dict(sorted(found.items(), key=lambda each: not each[0].endswith("heads")))
 
     def _named(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
         """Yield the results of each encoding, and what their keys begin with."""
