@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.figures.styles import GRID, LINES, MUTED
 from posprobe.layouts import Grid, Layout
 from posprobe.text import plain as as_seen
@@ -171,8 +172,10 @@ def shortened(text: str, most: int) -> str:
 
 
 _T = TypeVar("_T")
-#: Makes a figure on a sheet, of results by label and of what was computed to stand beside them.
-Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Mapping[str, Any]], Figure]"
+#: What was computed to stand beside results, by what each figure calls it.
+Beside: TypeAlias = Mapping[str, Any]
+#: Makes a figure on a sheet, of results by label and of what stands beside them.
+Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Beside], Figure]"
 
 #: Left, right, bottom and top of an image.
 Ends: TypeAlias = tuple[float, float, float, float]
@@ -207,7 +210,7 @@ def shown_plainly(make: Callable[[], Figure]) -> Figure:
 def of_one(draw: Callable[[Sheet, Any], Figure]) -> Builder:
     """Return a builder of figures that show one result, and nothing beside it."""
 
-    def build(sheet: Sheet, results: Mapping[str, Any], _: Mapping[str, Any]) -> Figure:
+    def build(sheet: Sheet, results: Mapping[str, Any], _: Beside) -> Figure:
         (result,) = results.values()
         return draw(sheet, result)
 
@@ -253,7 +256,7 @@ def one_each(
 ) -> Builder:
     """Return a builder that draws each result into Axes of its own, below each other."""
 
-    def build(sheet: Sheet, results: Mapping[str, Any], _: Mapping[str, Any]) -> Figure:
+    def build(sheet: Sheet, results: Mapping[str, Any], _: Beside) -> Figure:
         figure = sheet.figure(height * len(results), width=width, compressed=compressed)
         axes = figure.subplots(len(results), 1, squeeze=False)[:, 0]
         for ax, (name, result) in zip(axes, results.items(), strict=True):
@@ -371,7 +374,7 @@ def cross(ax: Axes) -> None:
     ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
 
 
-def pieces(points: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+def pieces(points: Floats) -> tuple[list[Floats], Floats]:
     """Cut a path ``[n, c]`` into as few steps each as keep its pieces few; and their middles."""
     steps = len(points) - 1
     block = max(math.ceil(steps / MAX_PIECES), 1)
@@ -400,7 +403,7 @@ def curves(
     return figure, ax
 
 
-def pooled(matrix: NDArray[np.float64], cells: int = MAX_CELLS) -> tuple[NDArray[np.float64], int]:
+def pooled(matrix: Floats, cells: int = MAX_CELLS) -> tuple[Floats, int]:
     """Average a square matrix in blocks so that it has at most ``cells`` cells per side."""
     n = len(matrix)
     block = math.ceil(n / cells)
@@ -460,7 +463,7 @@ def area(ax: Axes, edges: tuple[NDArray[Any], ...], **look: Any) -> None:
     ax.fill_between(at, low, high, linewidth=0, **look)
 
 
-def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
+def decibels(power: Floats) -> Floats:
     """Return powers in decibels below the peak, none lower than 10 below `FLOOR`."""
     least = 10 ** (FLOOR / 10) / 10
     peak = power.max() or 1.0

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.figures.common import (
+    Beside,
     Sheet,
     cross,
     extremes,
@@ -127,7 +128,7 @@ def space(ax: Any, result: PCA) -> None:
 
 
 def path_in_space(
-    ax: Any, steps: list[NDArray[np.float64]], names: Sequence[str], shades: Any, width: float
+    ax: Any, steps: list[Floats], names: Sequence[str], shades: Any, width: float
 ) -> None:
     """Draw the pieces of a path into 3-D Axes, whose axes are named and have no numbers."""
     from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
@@ -145,9 +146,7 @@ def path_in_space(
         axis.labelpad = -14
 
 
-def ends(
-    ax: Any, path: NDArray[np.float64], label: tuple[str, str] = ("", ""), **look: Any
-) -> None:
+def ends(ax: Any, path: Floats, label: tuple[str, str] = ("", ""), **look: Any) -> None:
     """Mark the first and the last row of a path ``[n, c]``."""
     # Ink follows a page's theme, so that an open and a full mark of one shape would look alike.
     marks = ((path[0], "white", "o", label[0]), (path[-1], INK, "s", label[1]))
@@ -158,9 +157,7 @@ def ends(
         )  # fmt: skip
 
 
-def _steps(
-    result: PCA, components: int
-) -> tuple[list[NDArray[np.float64]], NDArray[np.float64], ScalarMappable]:
+def _steps(result: PCA, components: int) -> tuple[list[Floats], Floats, ScalarMappable]:
     """Return the pieces of the path ``[k, components]``, what colours each, and the colours."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -183,7 +180,7 @@ def _ends_of(result: PCA) -> tuple[str, str]:
     return f"position {result.start}", f"position {result.start + len(result.scores) - 1}"
 
 
-def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
+def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Beside) -> Figure:
     """Draw the explained variance by component."""
     return with_legend(sheet, results, plot_variance, variances, 0.2)
 
@@ -340,12 +337,12 @@ def _drawn(pair: WindingPair) -> int:
     return int(np.argmax(turns > MANY_TURNS)) if turns.max() > MANY_TURNS else len(turns)
 
 
-def _circle(pair: WindingPair) -> NDArray[np.float64]:
+def _circle(pair: WindingPair) -> Floats:
     """Return the path in the plane of a pair: ``[n, 2]``."""
     return np.column_stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)])
 
 
-def _colors(result: Winding) -> tuple[ScalarMappable, NDArray[np.float64]]:
+def _colors(result: Winding) -> tuple[ScalarMappable, Floats]:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -353,7 +350,7 @@ def _colors(result: Winding) -> tuple[ScalarMappable, NDArray[np.float64]]:
     return ScalarMappable(Normalize(shade[0], shade[-1]), ONE_SIDED), shade
 
 
-def winding_figure(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any]) -> Figure:
+def winding_figure(sheet: Sheet, results: Mapping[str, Winding], _: Beside) -> Figure:
     """Draw each table's first pair in space, and beside it or below phase and period."""
     wound = {name: result for name, result in results.items() if result.pairs}
     height = 5.2 if sheet.narrow else 3.0

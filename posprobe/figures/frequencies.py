@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses.sequences.clock import Clock
+from posprobe.arrays import Floats
 from posprobe.figures.common import (
     FLOOR,
+    Beside,
     Builder,
     Sheet,
     cross,
@@ -131,7 +133,7 @@ def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     ax.legend(loc="lower left")
 
 
-def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Mapping[str, Any]) -> Figure:
+def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Beside) -> Figure:
     """Draw the power spectrum and, of a single sequence, each dimension's dominant frequency."""
     first = next(iter(results.values()))
     if len(results) > 1 or isinstance(first.layout, Grid):
@@ -228,7 +230,7 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
 
-def _labelled(result: Shift, angle: NDArray[np.float64]) -> NDArray[np.intp]:
+def _labelled(result: Shift, angle: Floats) -> NDArray[np.intp]:
     """Choose modes to label, in the order of their angles.
 
     Rotations come before the rest and strong ones before weak ones; but first those far from
@@ -254,7 +256,7 @@ def _spread(rising: list[float]) -> list[float]:
     return [place - excess for place in places]
 
 
-def shift_figure(sheet: Sheet, results: Mapping[str, Shift], _: Mapping[str, Any]) -> Figure:
+def shift_figure(sheet: Sheet, results: Mapping[str, Shift], _: Beside) -> Figure:
     """Draw the eigenvalues of each table."""
     size = min(sheet.width, 4.0)
     figure = sheet.figure(0.95 * size * len(results), width=3.8, compressed=True)

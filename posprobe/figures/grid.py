@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.grids.grid import TILES
+from posprobe.arrays import Floats
 from posprobe.figures.common import (
     FLOOR,
+    Beside,
     Builder,
     Sheet,
     decibels,
@@ -48,7 +49,7 @@ def plot_patches(ax: Axes, result: Patches) -> None:
     ax.figure.colorbar(mosaic(ax, result), ax=ax, label="cosine")
 
 
-def canvas(result: Patches) -> NDArray[np.float64]:
+def canvas(result: Patches) -> Floats:
     """Lay out a tile per patch with gaps between them, which hold NaN."""
     height, width = result.layout.height, result.layout.width
     block, step = tile_block(result.layout), every(result.layout) // result.every
@@ -160,9 +161,7 @@ def scores(ax: Axes, code: AxisCode, axis: str) -> None:
     )  # fmt: skip
 
 
-def axis_codes_figure(
-    sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, Any]
-) -> Figure:
+def axis_codes_figure(sheet: Sheet, results: Mapping[str, AxisCodes], _: Beside) -> Figure:
     """Draw for each axis its two strongest pairs in their planes, and its components."""
     codes = [
         (name, axis, code) for name, result in results.items() for axis, code in result.axes.items()

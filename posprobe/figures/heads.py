@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer
+from posprobe.arrays import Floats
 from posprobe.figures.common import Builder, Sheet, around, cross, layer_axis, of_one, plain, whole
 from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES, stripes, tiles
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, ONE_SIDED, RED
@@ -41,7 +42,7 @@ def _figure(sheet: Sheet, heads: Sequence[int], layout: Layout) -> Figure:
 
 def _draw(
     ax: Axes,
-    layers: Mapping[int, NDArray[np.float64]],
+    layers: Mapping[int, Floats],
     layout: Layout,
     label: str,
     *,
@@ -62,7 +63,7 @@ def _draw(
     plain(ax.figure.colorbar(image, ax=ax, label=label, aspect=30).ax.yaxis)
 
 
-def _near(curves: NDArray[np.float64], *, causal: bool) -> NDArray[np.float64]:
+def _near(curves: Floats, *, causal: bool) -> Floats:
     """Cut ``[heads, 2n - 1]`` or ``[heads, 2h - 1, 2w - 1]`` to what lies near the query."""
     middle = [size // 2 for size in curves.shape[1:]]
     if len(middle) == 1:
@@ -93,12 +94,12 @@ def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
     )  # fmt: skip
 
 
-def _levelled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _levelled(rows: Floats) -> Floats:
     """Take the mean off each head's values and divide by their largest magnitude."""
     over = tuple(range(1, rows.ndim))
     rows = rows - np.nanmean(rows, axis=over, keepdims=True)
     size = np.nanmax(np.abs(rows), axis=over, keepdims=True, initial=0.0)
-    shown: NDArray[np.float64] = np.divide(rows, size, out=np.zeros_like(rows), where=size > 0)
+    shown: Floats = np.divide(rows, size, out=np.zeros_like(rows), where=size > 0)
     return shown
 
 
@@ -213,9 +214,7 @@ def receivers(found: AttentionByOffset) -> list[tuple[str, dict[int, Any], float
     return panels
 
 
-def _to_one_token(
-    ax: Axes, layers: Mapping[int, NDArray[np.float64]], uniform: float | None
-) -> None:
+def _to_one_token(ax: Axes, layers: Mapping[int, Floats], uniform: float | None) -> None:
     """Draw what every head pays to one token, or some: a dot per head, a line for the mean."""
     for number, values in layers.items():
         side = number + 0.3 * np.linspace(-1, 1, len(values)) if len(values) > 1 else [number]

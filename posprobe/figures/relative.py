@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.figures.common import (
+    Beside,
     Builder,
     Sheet,
     around,
@@ -54,7 +56,7 @@ CENTRED = {"bias": "bias less the head's mean (logits)", "cosine": "cosine with 
 class _Values:
     """What is drawn of a bias that was not analysed; fields as of `Heads`."""
 
-    curves: NDArray[np.float64]
+    curves: Floats
     layout: Layout
     quantity: str
     causal: bool
@@ -76,7 +78,7 @@ def plot_heads(ax: Axes, result: Heads | RelativeBias) -> None:
     (_tiles_of if isinstance(drawn.layout, Grid) else _curves_of)(ax, drawn)
 
 
-def _seen(heads: _Heads) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _seen(heads: _Heads) -> tuple[NDArray[np.int64], Floats]:
     """Return the offsets on a line that attention meets, and the values there, ``[heads, k]``."""
     n = heads.layout.size
     stop = n if heads.causal else 2 * n - 1
@@ -152,7 +154,7 @@ def _offset_axis(ax: Axes, heads: _Heads) -> None:
     ax.set_xlim(-reach - margin, 0 + LINEAR / 4 if heads.causal else reach + margin)
 
 
-def centred(heads: _Heads) -> NDArray[np.float64]:
+def centred(heads: _Heads) -> Floats:
     """Return biases less each head's mean, which changes no attention; cosines as they are."""
     if heads.quantity == "cosine":
         return heads.curves
@@ -161,7 +163,7 @@ def centred(heads: _Heads) -> NDArray[np.float64]:
 
 
 def in_range(
-    values: Sequence[NDArray[np.float64]], quantity: str
+    values: Sequence[Floats], quantity: str
 ) -> tuple[dict[str, Any], Literal["neither", "both"]]:
     """Return colours and limits around 0 of all panels, and which ends of the colours are exceeded.
 
@@ -176,7 +178,7 @@ def in_range(
     return look, "both" if beyond else "neither"
 
 
-def tiles(ax: Axes, layers: Mapping[str, NDArray[np.float64]], **colors: Any) -> AxesImage:
+def tiles(ax: Axes, layers: Mapping[str, Floats], **colors: Any) -> AxesImage:
     """Draw rows of maps by displacement as tiles of one size, the query in the middle of each.
 
     Windows of several sizes are drawn as large as each other. Of more than `MAX_LAYERS` rows every
@@ -222,9 +224,7 @@ def tiles(ax: Axes, layers: Mapping[str, NDArray[np.float64]], **colors: Any) ->
     return image
 
 
-def stripes(
-    ax: Axes, layers: Mapping[str, tuple[int, NDArray[np.float64]]], **colors: Any
-) -> QuadMesh:
+def stripes(ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: Any) -> QuadMesh:
     """Draw a stripe per head by offset, layers apart, on one range.
 
     Of more than `MAX_STRIPES` heads, every second, third … is drawn, as the label says.
@@ -264,7 +264,7 @@ def stripes(
     return image
 
 
-def _tiled(ax: Axes, layers: Mapping[str, NDArray[np.float64]], quantity: str) -> None:
+def _tiled(ax: Axes, layers: Mapping[str, Floats], quantity: str) -> None:
     look, extend = in_range(list(layers.values()), quantity)
     image = tiles(ax, layers, **look)
     ax.figure.colorbar(image, ax=ax, label=CENTRED[quantity], extend=extend, aspect=30, shrink=0.6)
@@ -311,7 +311,7 @@ def suited(results: Mapping[str, Heads], sheet: Sheet) -> str:
     return "stripes" if len(results) > 1 or sheet.narrow or heads > MAX_HEADS else "curves"
 
 
-def _curves(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+def _curves(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
     """Draw a panel per head of one encoding."""
     ((name, heads),) = results.items()
     rows, columns = balanced(min(len(heads.curves), MAX_HEADS), 4)
@@ -324,7 +324,7 @@ def _curves(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) ->
     return figure
 
 
-def _stripes(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+def _stripes(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
     """Draw a stripe per head."""
     total = sum(len(heads.curves) for heads in results.values())
     height = max(0.08 * total, 0.2 * len(results), 1.5) + 0.6
@@ -336,7 +336,7 @@ def _stripes(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -
     return _wrapped(figure)
 
 
-def _maps(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+def _maps(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
     """Draw a map per head of one encoding, or of several that have one head each."""
     quantity = next(iter(results.values())).quantity
     every = [
@@ -355,7 +355,7 @@ def _maps(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> F
     return _wrapped(figure)
 
 
-def _mosaic(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+def _mosaic(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
     """Draw a tile per encoding and head."""
     quantity = next(iter(results.values())).quantity
     rows = min(len(results), MAX_LAYERS)

@@ -9,14 +9,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.models.head_biases import Heads, Smoothness
 from posprobe.analyses.models.rotary import SAME, Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
+from posprobe.arrays import Floats
 from posprobe.encodings import wavelengths
 from posprobe.figures import builder
-from posprobe.figures.common import REPORT, Sheet, ends_of, maps, note, nothing, plain
+from posprobe.figures.common import REPORT, Beside, Sheet, ends_of, maps, note, nothing, plain
 from posprobe.figures.relative import CENTRED, HEAD_FIGURES, in_range, suited
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, printable
 from posprobe.layouts import Grid
@@ -43,8 +43,8 @@ def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
 
 def _ladder(
     ax: Axes,
-    wavelength: NDArray[np.float64],
-    unscaled: NDArray[np.float64],
+    wavelength: Floats,
+    unscaled: Floats,
     training: int | None,
     target: int | None,
 ) -> None:
@@ -107,7 +107,7 @@ def decay(ax: Axes, result: Rotation) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
-def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Mapping[str, Any]) -> Figure:
+def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Beside) -> Figure:
     """Draw each ladder of wavelengths, and beside it how the mean rotation falls."""
     count = len(results)
     shape = (2 * count, 1) if sheet.narrow else (count, 2)
@@ -153,7 +153,7 @@ def plot_slopes(ax: Axes, record: LinearBias) -> None:
     plain(ax.xaxis, ax.yaxis)
 
 
-def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Mapping[str, Any]) -> Figure:
+def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Beside) -> Figure:
     """Draw the penalty of every head by distance."""
     ((name, record),) = results.items()
     figure = sheet.figure(2.4 if sheet.narrow else 2.8, width=4.4)
@@ -186,9 +186,9 @@ def plot_smoothness(ax: Axes, result: Smoothness) -> None:
 
 def _by_encoding(
     ax: Axes,
-    values: Mapping[str, NDArray[np.float64]],
+    values: Mapping[str, Floats],
     label: str,
-    chance: Mapping[str, NDArray[np.float64]] | None = None,
+    chance: Mapping[str, Floats] | None = None,
 ) -> None:
     """Draw one number of every head against its encoding, and the median of each encoding.
 
@@ -221,11 +221,9 @@ def _by_encoding(
     ax.margins(x=0.02)
 
 
-def depth_figure(
-    sheet: Sheet, results: Mapping[str, Smoothness], references: Mapping[str, Any]
-) -> Figure:
-    """Draw the smoothness by encoding, below the windows of the ``heads`` of the references."""
-    layers = references.get("heads", {})
+def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], beside: Beside) -> Figure:
+    """Draw the smoothness by encoding, below the windows of the ``heads`` of what is beside."""
+    layers = beside.get("heads", {})
     figure = sheet.figure(4.2 if layers else 2.4)
     axes = figure.subplots(
         2 if layers else 1, 1, sharex=set(layers) == set(results), squeeze=False

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.common import (
+    Beside,
     Ends,
     Maps,
     Sheet,
@@ -127,15 +128,13 @@ def matrices(results: Mapping[str, Similarity], *, centred: bool) -> Maps:
     }
 
 
-def similarity_figure(
-    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
-) -> Figure:
+def similarity_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
     """Draw a cosine matrix per table on one range (Wang & Chen 2020, figure 1).
 
-    Unless ``centred`` of the references says which, a single table is drawn as stored and with its
+    Unless ``centred`` of what is beside says which, a single table is drawn as stored and with its
     mean row subtracted, and several as stored.
     """
-    first, centred = next(iter(results.values())), references.get("centred")
+    first, centred = next(iter(results.values())), beside.get("centred")
     shown = matrices(results, centred=bool(centred))
     if len(results) == 1 and centred is None:
         both = {"rows as stored": first.raw, "mean row subtracted": first.centered}
@@ -145,11 +144,9 @@ def similarity_figure(
     return map_figure(sheet, shown, most, "cosine", (what, what), **of_cosines())
 
 
-def profile_figure(
-    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
-) -> Figure:
+def profile_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
     """Draw the mean cosine by offset; on a grid, a map by displacement per table."""
-    first, centred = next(iter(results.values())), references.get("centred")
+    first, centred = next(iter(results.values())), beside.get("centred")
     if isinstance(first.layout, Grid):
         label = f"mean {'raw' if centred is False else 'centred'} cosine"
         shown = {name: displacements(result, centred) for name, result in results.items()}

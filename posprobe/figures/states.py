@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.grids.grid import Patches
 from posprobe.figures.common import (
+    Beside,
     Ends,
     Sheet,
     balanced,
@@ -89,12 +90,10 @@ def _by_layer(
     layer_axis(ax)
 
 
-def layers_figure(
-    sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
-) -> Figure:
+def layers_figure(sheet: Sheet, results: Mapping[str, MeanDecomposition], beside: Beside) -> Figure:
     """Draw shares of variance, relative norms and stable ranks by layer.
 
-    ``references`` may hold numbers of the ``sinusoid`` and bands of random walks (``walk``).
+    Beside them may stand numbers of the ``sinusoid`` and bands of random walks (``walk``).
     """
     (found,) = results.values()
     figure = sheet.figure(6.6 if sheet.narrow else 2.7)
@@ -107,10 +106,10 @@ def layers_figure(
     _by_layer(left, found, _noise, "noise in position", MUTED, (0, (1, 1)), marker="")
     _by_layer(middle, found, lambda layer: layer.relative_norm, "position", BLUE, "-")
     _by_layer(right, found, lambda layer: layer.stable_rank, "position", BLUE, "-")
-    sinusoid = references.get("sinusoid", {}).get("pca.stable_rank")
+    sinusoid = beside.get("sinusoid", {}).get("pca.stable_rank")
     if sinusoid is not None:
         right.axhline(sinusoid, color=RED, linestyle=LINES[1][1], label="sinusoid")
-    walk = references.get("walk", {}).get("pca.stable_rank")
+    walk = beside.get("walk", {}).get("pca.stable_rank")
     if walk is not None:
         right.axhspan(
             walk["p5"], walk["p95"], color=MUTED, alpha=0.35, linewidth=0, label="random walks"
@@ -125,12 +124,12 @@ def layers_figure(
 
 
 def cosines_figure(
-    sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
+    sheet: Sheet, results: Mapping[str, MeanDecomposition], beside: Beside
 ) -> Figure:
-    """Draw the cosines of what positions add at some layers: ``cosines`` of the references."""
+    """Draw the cosines of what positions add at some layers: ``cosines`` of what is beside."""
     (found,) = results.values()
     shown = {}
-    for number, result in references["cosines"].items():
+    for number, result in beside["cosines"].items():
         noise = found.layers[number].noise_share
         said = "" if noise is None else f" (noise {noise:.0%})"
         shown[f"layer {number}{said}"] = _cells(result)
@@ -160,9 +159,9 @@ def _look() -> dict[str, Any]:
     return of_cosines() | {"cmap": signed().with_extremes(bad=GAP)}
 
 
-def paths_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
-    """Draw the path of positions through two components: ``components`` of the references."""
-    components: Mapping[int, PCA] = references["components"]
+def paths_figure(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
+    """Draw the path of positions through two components: ``components`` of what is beside."""
+    components: Mapping[int, PCA] = beside["components"]
     most = 2 if sheet.narrow else 3
     rows, columns = balanced(len(components), most)
     figure = sheet.figure(2.0 * rows + 0.15, width=max(2.05 * columns + 0.7, 3.6))
@@ -209,15 +208,13 @@ def plot_effective(ax: Axes, result: EffectiveTable) -> None:
     ax.legend(loc="lower right", bbox_to_anchor=(1.02, 1.0), ncols=2)
 
 
-def effective_figure(
-    sheet: Sheet, results: Mapping[str, EffectiveTable], references: Mapping[str, Any]
-) -> Figure:
-    """Draw the table's cosines as attention sees it (``effective`` references), and its numbers."""
+def effective_figure(sheet: Sheet, results: Mapping[str, EffectiveTable], beside: Beside) -> Figure:
+    """Draw the table's cosines as attention sees it (``effective``, beside), and its numbers."""
     (found,) = results.values()
     figure = sheet.figure(4.8 if sheet.narrow else 2.6)
     ratios = None if sheet.narrow else (1, 1.1)
     left, right = figure.subfigures(*sheet.beside(2), squeeze=False, width_ratios=ratios).flat
-    result = references["effective"]
+    result = beside["effective"]
     maps(left, {"as attention sees it": _cells(result)}, 1, "cosine", _along(result), **_look())
     plot_effective(right.subplots(), found)
     return figure
