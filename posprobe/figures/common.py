@@ -195,11 +195,10 @@ FLOOR = -40.0
 LEAST, MOST = 5e-5, 2e5
 
 
-def shown_plainly(make: Callable[[], Figure]) -> Figure:
-    """Make a figure that shows the names it quotes as seen; lines stay lines."""
+def shown_plainly(figure: Figure) -> Figure:
+    """Have a figure show the names that it quotes as seen; lines stay lines."""
     from matplotlib.text import Text
 
-    figure = make()
     for text in figure.findobj(Text):
         said = text.get_text()
         if not said.isprintable():

@@ -7,10 +7,8 @@ import json
 import math
 import os
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -294,24 +292,17 @@ def _drawn(content: Bundled, figures: Path, text: str, formats: Collection[str])
         from posprobe.figures.common import shown_plainly
     # To look through all texts of a figure takes a third of the time that drawing it does.
     escapes = re.search(r"\\[a-z]", text)
-    with style(), warnings.catch_warnings():
-        # A reader's browser has the letters that the figure's own font lacks.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        makers = content.figures()
-        if escapes:
-            makers = {name: partial(shown_plainly, make) for name, make in makers.items()}
-        with stage("Drawing figures", len(makers)) as done:
-            for name, make in makers.items():
-                _save_figure(make, name, figures, formats)
-                done(1)
+    makers = content.figures()
+    with style(), stage("Drawing figures", len(makers)) as done:
+        for name, make in makers.items():
+            figure = make()
+            _save_figure(shown_plainly(figure) if escapes else figure, name, figures, formats)
+            done(1)
     places = {name: figures / f"{name}.svg" for name in makers if "svg" in formats}
     return {name: place.read_text(encoding="utf-8") for name, place in places.items()}
 
 
-def _save_figure(
-    make: Callable[[], Figure], name: str, folder: Path, formats: Collection[str]
-) -> None:
-    figure = make()
+def _save_figure(figure: Figure, name: str, folder: Path, formats: Collection[str]) -> None:
     # Laying out costs as much as drawing, and is the same for all formats. Without any engine, not
     # even one that does nothing, saving does not draw twice.
     if (engine := figure.get_layout_engine()) is not None:

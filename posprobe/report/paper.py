@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -19,7 +18,8 @@ from posprobe.measurements import TABLE, Drawing
 from posprobe.progress import stage
 from posprobe.report.analysis import analyze, results_of
 from posprobe.report.comparison import distinct, relabelled
-from posprobe.report.files import expanded, folder_there, read_regular, recover, there, whole_files
+from posprobe.report.export import file_path, written
+from posprobe.report.files import folder_there, read_regular, recover, there
 from posprobe.report.narrator import captions
 from posprobe.report.narrator.captions import CAPTIONS, caption
 from posprobe.report.schemes import analyze_schemes
@@ -310,15 +310,9 @@ class PaperFigure:
         """
         target, beside = figure_paths(Path(path))
         content = self._draw(target.suffix.lower())
-        try:
-            with whole_files(target, beside) as place:
-                (place / target.name).write_bytes(content)
-                (place / beside.name).write_text(self.caption, encoding="utf-8")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise OutputError(
-                f"{target}: it cannot be written ({why}). Choose another place."
-            ) from error
+        with written(target, beside) as place:
+            (place / target.name).write_bytes(content)
+            (place / beside.name).write_text(self.caption, encoding="utf-8")
         return beside
 
     def _draw(self, suffix: str) -> bytes:
@@ -333,13 +327,7 @@ class PaperFigure:
             ".png": {"Software": None, **mark},
         }
         buffer = BytesIO()
-        with (
-            style(self.venue, span=self.span),
-            mpl.rc_context({"svg.hashsalt": "posprobe"}),
-            warnings.catch_warnings(),
-        ):
-            # A name may hold letters that the font lacks, and is drawn with boxes then.
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        with style(self.venue, span=self.span), mpl.rc_context({"svg.hashsalt": "posprobe"}):
             self.figure.savefig(buffer, format=suffix[1:], metadata=metadata[suffix])
         if suffix == ".svg":
             return smaller_images(buffer.getvalue().decode()).encode()
@@ -357,19 +345,10 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
         If there is no such folder, a folder stands where a file should, or a text where the caption
         should that is not of a figure beside it.
     """
-    path = expanded(path)
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path}: the suffix must be .pdf, .svg or .png.")
+    path = file_path(path, SUFFIXES, any_case=True)
     beside = path.with_suffix(".caption.txt")
-    try:
-        inside = folder_there(path.parent)
-        folder = next((place for place in (path, beside) if folder_there(place)), None)
-    except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: no file can have this name ({error}).") from error
-    if not inside:
-        raise OutputError(f"{path}: no folder {path.parent}. Create it first.")
-    if folder is not None:
-        raise OutputError(f"{folder}: it is a folder. Choose another name.")
+    if folder_there(beside):
+        raise OutputError(f"{beside}: it is a folder. Choose another name.")
     recover(path)
     if there(beside) and not _own_caption(path, beside):
         raise OutputError(
@@ -412,7 +391,7 @@ def check_kind(kind: str) -> None:
         )
 
 
-def _colours(kind: str, figure: Figure, cmap: str) -> str:
+def _colours(figure: Figure, cmap: str) -> str:
     """Say how to read the colours that were asked for, which must be there.
 
     Raises
@@ -422,7 +401,7 @@ def _colours(kind: str, figure: Figure, cmap: str) -> str:
     """
     maps = {part.get_cmap().name for part in figure.findobj() if hasattr(part, "get_cmap")}
     if cmap not in maps:
-        raise UsageError(f"{kind}: this figure has no signed values, which --cmap colours.")
+        raise UsageError("this figure has no signed values, which --cmap colours.")
     return "Dark is below 0, light above." if cmap == "grey" else ""
 
 
@@ -510,26 +489,48 @@ def paper_figure(
     >>> print(f"{figure.figure.get_figwidth():.2f} inches")
     3.03 inches
     """
+    check_kind(kind)
+    check_look(kind, centred, columns)
+    records = relabelled(records, labels)
+
+    def make(sheet: Sheet) -> Told:
+        if kind == "heads":
+            return of_schemes(schemes_for(records), sheet, length, seed)
+        return of_tables(kind, tables_for(kind, records), sheet, seed, device, centred=centred)
+
+    return at_venue(make, venue, span, columns=columns, cmap=cmap)
+
+
+def at_venue(
+    make: Callable[[Sheet], Told],
+    venue: str,
+    span: Span,
+    *,
+    columns: int | None = None,
+    cmap: str | None = None,
+) -> PaperFigure:
+    """Lay a figure out for a venue.
+
+    Parameters
+    ----------
+    make
+        Draws it on the sheet that the venue gives.
+    venue, span, columns, cmap
+        As for `paper_figure`.
+
+    Raises
+    ------
+    UsageError
+        If the venue, span or colour map is unknown, or nothing is drawn in such colours.
+    """
     from posprobe.figures import style
     from posprobe.figures.common import Sheet, lay_out, shown_plainly
     from posprobe.figures.styles import venue_of
 
-    check_kind(kind)
-    check_look(kind, centred, columns)
-    records = relabelled(records, labels)
     place = venue_of(venue)
     with style(venue, span=span, cmap=cmap):
-        sheet = Sheet(place.width(span), place.height, columns=columns)
-        if kind == "heads":
-            figure, (text, *whence) = of_schemes(schemes_for(records), sheet, length, seed)
-        else:
-            tables = tables_for(kind, records)
-            figure, (text, *whence) = of_tables(kind, tables, sheet, seed, device, centred=centred)
-        colours = _colours(kind, figure, cmap) if cmap else ""
-        with stage("Laying out the figure"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
-            drawn = figure
-            if not all(record.name.isprintable() for record in records):
-                figure = shown_plainly(lambda: drawn)
-            lay_out(figure)
+        figure, (text, *whence) = make(Sheet(place.width(span), place.height, columns=columns))
+        colours = _colours(figure, cmap) if cmap else ""
+        with stage("Laying out the figure"):
+            lay_out(shown_plainly(figure))
     return PaperFigure(figure, caption(text, colours, *whence), venue, span)
