@@ -20,7 +20,7 @@ from posprobe.figures.common import REPORT, Beside, Sheet, ends_of, maps, note, 
 from posprobe.figures.relative import CENTRED, HEAD_FIGURES, in_range, suited
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, printable
 from posprobe.layouts import Grid
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, stated_length
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -375,11 +375,6 @@ def _kernels(sheet: Sheet, records: Mapping[str, Scheme]) -> Figure:
 
 
 def _positions(record: Scheme) -> int:
-    if isinstance(record, RelativeBias):
-        if isinstance(record.layout, Grid):
-            return record.layout.size
-        return min(record.layout.length, KERNEL)
-    longest = record.max_positions
-    if isinstance(record, Rotary):
-        longest = record.seen(longest)
-    return min(longest or KERNEL, KERNEL)
+    stated = stated_length(record) or KERNEL
+    on_grid = isinstance(record, RelativeBias) and isinstance(record.layout, Grid)
+    return stated if on_grid else min(stated, KERNEL)

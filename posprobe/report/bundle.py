@@ -113,15 +113,10 @@ def _sources_in(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | No
     try:
         if document["schema"] == FORWARD:
             return {(document["name"], None)}
-        records = next(document[key] for key in ("tables", "schemes", "records") if key in document)
-        blocks = [record.get("table", record)["source"] for record in records]
-    except StopIteration:
-        blocks = [document.get("table", {}).get("source", {})]
-    except (LookupError, TypeError, AttributeError):
-        return None
-    try:
+        several = (document[key] for key in ("tables", "schemes", "records") if key in document)
+        blocks = (record.get("table", record)["source"] for record in next(several, [document]))
         return {(block["resolved"], block["tensor"]) for block in blocks}
-    except (LookupError, TypeError):
+    except (LookupError, TypeError, AttributeError):
         return None
 
 

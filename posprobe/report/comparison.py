@@ -37,7 +37,15 @@ from posprobe.report.published import published_for
 from posprobe.report.schemes import check_record
 from posprobe.report.stored import COMPARISON, KERNELS
 from posprobe.report.table_page import versions
-from posprobe.schemes import MAX_KERNEL, POSITIONS, LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import (
+    MAX_KERNEL,
+    POSITIONS,
+    LinearBias,
+    RelativeBias,
+    Rotary,
+    Scheme,
+    stated_length,
+)
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import Block, cell, show
@@ -743,15 +751,7 @@ def _common(records: Sequence[Record], length: int | None) -> Layout:
 
 
 def _positions(record: Record) -> int | None:
-    match record:
-        case PositionTable():
-            return len(record)
-        case RelativeBias():
-            return record.layout.size
-        case Rotary():
-            return record.seen(record.max_positions)
-        case LinearBias():
-            return record.max_positions
+    return len(record) if isinstance(record, PositionTable) else stated_length(record)
 
 
 def _quantity(record: Record) -> Literal["cosine", "bias", "rotation"]:

@@ -110,14 +110,14 @@ def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
             )
     tables = [record for record in records if isinstance(record, PositionTable)]
     many = kinds_of_several()
-    fewest, most = (2 if kind == "comparison" else 1), (MOST if kind in many else 1)
-    if not fewest <= len(tables) <= most:
-        wanted = {(1, 1): "one table", (1, MOST): f"one to {MOST} tables"}
+    if kind not in many and len(tables) != 1:
         raise UsageError(
-            f"{kind} draws {wanted.get((fewest, most), f'two to {MOST} tables')}, and "
-            f"{len(tables)} are given."
-            + ("" if most > 1 else f" Several are drawn by {', '.join(many)}.")
+            f"{kind} draws one table, and {len(tables)} are given. Several are drawn by "
+            f"{', '.join(many)}."
         )
+    fewest = 2 if kind == "comparison" else 1
+    if not fewest <= len(tables) <= MOST:
+        raise UsageError(f"{kind} draws {fewest} to {MOST} tables, and {len(tables)} are given.")
     if len(tables) == 1 or kind in {"similarity", "budget"}:
         return tables
     return common(tables)

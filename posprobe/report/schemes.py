@@ -31,7 +31,7 @@ from posprobe.report.narrator import PICTURES, claim, pictures, weights
 from posprobe.report.narrator.schemes import KEYS, line, summary, what_it_is
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import origin, tensor, versions
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts, stated_length
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
 from posprobe.text import Block, between, cell, lookup, show
@@ -284,14 +284,9 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
 
 
 def _size(record: Scheme, length: int | None) -> int:
-    if isinstance(record, RelativeBias):
-        if isinstance(record.layout, Grid):
-            return record.layout.size
-        return length or min(record.layout.length, LONGEST)
-    longest = record.max_positions
-    if isinstance(record, Rotary):
-        longest = record.seen(longest)
-    return length or min(longest or LENGTH, LONGEST)
+    if isinstance(record, RelativeBias) and isinstance(record.layout, Grid):
+        return record.layout.size
+    return length or min(stated_length(record) or LENGTH, LONGEST)
 
 
 def scheme_page(document: Block) -> Page:
