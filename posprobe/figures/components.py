@@ -100,19 +100,22 @@ def path_plane(ax: Axes, result: PCA) -> ScalarMappable:
 
     On a grid every row is a path of its own, coloured by the row.
     """
-    from matplotlib.collections import LineCollection
-
     steps, shade, colors = _steps(result, 2)
-    cross(ax)
-    ax.add_collection(
-        LineCollection(steps, colors=colors.to_rgba(shade), linewidths=1.1, capstyle="round")
-    )
+    _lines(ax, steps, colors.to_rgba(shade))
     ends(ax, result.scores[:, :2], label=_ends_of(result))
     first, second = result.explained_variance_ratio[:2]
     ax.set(xlabel=f"component 1 ({first:.1%})", ylabel=f"component 2 ({second:.1%})")
-    ax.set_aspect("equal", adjustable="datalim")
-    ax.margins(0.06)
     return colors
+
+
+def _lines(ax: Axes, steps: list[Floats], shades: Any) -> None:
+    """Draw the pieces of a path in a plane, both axes in units of the same size."""
+    from matplotlib.collections import LineCollection
+
+    cross(ax)
+    ax.add_collection(LineCollection(steps, colors=shades, linewidths=1.1, capstyle="round"))
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.07)
 
 
 def space(ax: Any, result: PCA) -> None:
@@ -253,23 +256,16 @@ def plot_winding(ax: Axes, result: Winding) -> None:
 
 def pair_plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
     """Draw a pair in its plane, both components in units of the same size."""
-    from matplotlib.collections import LineCollection
-
     path = _circle(pair)
-    x, y = path.T
     colors, shade = _colors(result)
-    cross(ax)
-    if pair.turns > MANY_TURNS:
-        ax.scatter(x, y, c=colors.to_rgba(shade), s=3, linewidths=0)
-    else:
-        steps, number = pieces(path)
-        shown = colors.to_rgba(result.start + number)
-        ax.add_collection(LineCollection(steps, colors=shown, linewidths=1.2, capstyle="round"))
-        if len(x) <= 64:
-            ax.scatter(x, y, c=colors.to_rgba(shade), s=10, linewidths=0, zorder=3)
+    steps, number = pieces(path)
+    many = pair.turns > MANY_TURNS
+    _lines(ax, [] if many else steps, colors.to_rgba(result.start + number))
+    if many or len(path) <= 64:
+        size = 3 if many else 10
+        shown = colors.to_rgba(shade)
+        ax.scatter(path[:, 0], path[:, 1], c=shown, s=size, linewidths=0, zorder=3)
     ends(ax, path, zorder=4)
-    ax.set_aspect("equal", adjustable="datalim")
-    ax.margins(0.08)
     first, second = pair.components
     ax.set(xlabel=f"component {first + 1}", ylabel=f"component {second + 1}")
     ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%} of variance")
