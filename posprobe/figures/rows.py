@@ -89,9 +89,7 @@ def _every(what: str, step: int) -> str:
     return what if step == 1 else f"{what} (one in {step})"
 
 
-def table_figure(sheet: Sheet, results: Mapping[str, PositionTable], beside: Beside) -> Figure:
-    """Draw each table below the other."""
-    return one_each(plot_table, 2.2 if sheet.narrow else 2.8)(sheet, results, beside)
+table_figure: Builder = one_each(plot_table, 2.5)
 
 
 #: Special rows and seams whose numbers are written out.

@@ -46,16 +46,16 @@ MOSAIC, CELLS = 16, 192
 
 
 def plot_states(ax: Axes, result: MeanDecomposition) -> None:
-    """Draw what positions amount to at every layer: the relative norm and the share of variance."""
-    curves = (
-        ("relative norm (Song & Zhong)", lambda layer: layer.relative_norm),
-        ("share of variance", _position_share),
-    )
-    for (label, value), (color, dash) in zip(curves, LINES, strict=False):
-        _by_layer(ax, result, value, label, color, dash)
-    ax.set_ylabel("positions in the hidden states")
+    """Draw the shares of the variance of hidden states that position and context have by layer."""
+    _by_layer(ax, result, _position_share, "position", BLUE, "-")
+    _by_layer(
+        ax, result, lambda layer: layer.shares["context"] if layer.shares else None,
+        "context", *LINES[1], marker="s",
+    )  # fmt: skip
+    _by_layer(ax, result, _noise, "noise in position", MUTED, (0, (1, 1)), marker="")
+    ax.set(xlabel="layer", ylabel="share of variance")
     ax.set_ylim(bottom=0)
-    ax.legend(loc="best")
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.04, 1.0))
 
 
 def _position_share(layer: LayerMeans) -> float | None:
@@ -98,12 +98,7 @@ def layers_figure(sheet: Sheet, results: Mapping[str, MeanDecomposition], beside
     (found,) = results.values()
     figure = sheet.figure(6.6 if sheet.narrow else 2.7)
     left, middle, right = figure.subplots(*sheet.beside(3))
-    _by_layer(left, found, _position_share, "position", BLUE, "-")
-    _by_layer(
-        left, found, lambda layer: layer.shares["context"] if layer.shares else None,
-        "context", *LINES[1], marker="s",
-    )  # fmt: skip
-    _by_layer(left, found, _noise, "noise in position", MUTED, (0, (1, 1)), marker="")
+    plot_states(left, found)
     _by_layer(middle, found, lambda layer: layer.relative_norm, "position", BLUE, "-")
     _by_layer(right, found, lambda layer: layer.stable_rank, "position", BLUE, "-")
     sinusoid = beside.get("sinusoid", {}).get("pca.stable_rank")
@@ -114,12 +109,10 @@ def layers_figure(sheet: Sheet, results: Mapping[str, MeanDecomposition], beside
         right.axhspan(
             walk["p5"], walk["p95"], color=MUTED, alpha=0.35, linewidth=0, label="random walks"
         )
-    labels = ("share of variance", "relative norm", "stable rank")
-    for ax, label in zip((left, middle, right), labels, strict=True):
+    for ax, label in ((middle, "relative norm"), (right, "stable rank")):
         ax.set(xlabel="layer", ylabel=label)
         ax.set_ylim(bottom=0)
-        if ax is not middle:
-            ax.legend(loc="lower left", bbox_to_anchor=(-0.04, 1.0))
+    right.legend(loc="lower left", bbox_to_anchor=(-0.04, 1.0))
     return figure
 
 

@@ -156,5 +156,5 @@ def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
     for part, block in zip(parts, cycle(BLOCKS)):
         share += part.share
         bar += block * (round((width - 4) * share) - len(bar))
-    named = "; ".join(filter(None, [*(f"{part.name} {part.value}" for part in parts), note]))
+    named = ", ".join(filter(None, [*(f"{part.label} {part.value}" for part in parts), note]))
     return [f"  {bar}", *wrapped(named, "  ", width).split("\n")]

@@ -257,11 +257,6 @@ class ModelInputs:
         )
 
     @property
-    def is_random(self) -> bool:
-        """Whether contexts are random, neither text nor pictures."""
-        return self.contexts.is_random
-
-    @property
     def mask_token(self) -> int | None:
         """What masks a token, known only with a text's tokenizer."""
         tokenizer = self.material.tokenizer
@@ -287,7 +282,7 @@ class ModelInputs:
         seed = given.seed if given.is_random else None
         size = {"length": self.material.length} if shape is None else {"shape": list(shape)}
         return {
-            "kind": self.material.kind, "random": self.is_random, **size, "seed": seed,
+            "kind": self.material.kind, "random": given.is_random, **size, "seed": seed,
         }  # fmt: skip
 
     def batches(

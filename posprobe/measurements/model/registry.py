@@ -366,7 +366,7 @@ COSTS = {
 def _substitution(given: ModelInputs) -> SubstitutionEffect:
     return forward.substitution_effect(
         given.model, given.batches("other tables"), rows=given.positions,
-        random=given.is_random, mask_token=given.mask_token, seed=given.seed,
+        random=given.contexts.is_random, mask_token=given.mask_token, seed=given.seed,
         name=given.reference,
     )  # fmt: skip
 
@@ -477,7 +477,7 @@ _EVERY: tuple[ModelMeasurement[Any], ...] = (
         title="Shifted positions",
         compute=lambda given: forward.phase_shift(
             # A loss of random tokens says nothing.
-            body_of(given.model) if given.is_random else given.model,
+            body_of(given.model) if given.contexts.is_random else given.model,
             given.batches("shifted positions", given.few, room=True),
             mask_token=given.mask_token,
             seed=given.seed,
