@@ -157,4 +157,4 @@ def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
         share += part.share
         bar += block * (round((width - 4) * share) - len(bar))
     named = ", ".join(filter(None, [*(f"{part.label} {part.value}" for part in parts), note]))
-    return [f"  {bar}", *wrapped(named, "  ", width).split("\n")]
+    return [f"  {bar}", _cut(f"  {named}", width)]
