@@ -171,37 +171,32 @@ def weight_use(
     ladder = record.frequencies(text)
     if isinstance(found, str):
         return WeightUse((), None, None, False, False, ladder, text, found)
-    missing: Missing | None = None
     stated: Reading = "neighbours" if record.interleaved else "halves"
     tried: tuple[Reading, ...] = (stated,) if found.declared else ("halves", "neighbours")
     measured: dict[Reading, list[LayerWeights]] = {reading: [] for reading in tried}
     sizes, skipped, problem = [], [], ""
+    options: dict[str, Any] = {
+        "ladder": ladder,
+        "scale": found.scale * record.attention_factor(text) ** 2,
+        "distances": min(text or CURVE, CURVE) // 2,
+        "positions": text,
+        "normed": found.normed,
+    }
     with stage("Reading queries and keys", len(found.layers)) as done:
         for layer in found.layers:
             try:
                 own = found.read(layer)
             except PosprobeError as error:
-                missing, problem = "unreadable", problem or str(error)
-                own = None
+                own, problem = None, problem or str(error)
             done(1)
             if own is None or not np.isfinite(own.row_sizes).all():
                 skipped.append(layer)
                 continue
             sizes.append(own.row_sizes[:, : record.rotated])
             for reading, layers in measured.items():
-                layers.append(
-                    layer_weights(
-                        layer,
-                        *own.with_gain(),
-                        own.biases,
-                        ladder=ladder,
-                        reading=reading,
-                        scale=found.scale * record.attention_factor(text) ** 2,
-                        distances=min(text or CURVE, CURVE) // 2,
-                        positions=text,
-                        normed=found.normed,
-                    )
-                )
+                gained = own.with_gain()
+                of_layer = layer_weights(layer, *gained, own.biases, reading=reading, **options)
+                layers.append(of_layer)
     layout = pair_layout(np.concatenate(sizes)) if sizes else None
     pairs = stated if found.declared else layout.answer if layout else None
     return WeightUse(
@@ -212,7 +207,7 @@ def weight_use(
         normed=found.normed,
         ladder=np.append(ladder, 0.0) if record.head_dim > record.rotated else ladder,
         positions=text,
-        missing=missing,
+        missing="unreadable" if problem else None,
         problem=problem,
         bytes=found.bytes,
         skipped=tuple(skipped),

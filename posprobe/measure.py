@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,19 +90,16 @@ def analyze_model(
     """
     given = contexts or Contexts()
     wanted = _wanted(only)
-    if not 0 <= nulls <= MAX_DRAWS:
-        raise UsageError(
-            f"--nulls {nulls}: the number of random walks must be between 0 and {MAX_DRAWS}."
-        )
-    check_contexts(given)
+    check_contexts(given, nulls)
+    if given.text and says_timm(model_source(parse_reference(reference))):
+        raise UsageError(f"{reference}: {TAKES_IMAGES}")
     where: dict[str, Any] = {"revision": revision, "offline": offline}
+    trusted = where | {"trust_remote_code": trust_remote_code}
     read: list[Material] = []
 
     def inputs_of(model: Any) -> ModelInputs:
         if not read:
-            read.append(
-                read_material(reference, model, given, trust_remote_code=trust_remote_code, **where)
-            )
+            read.append(read_material(reference, model, given, **trusted))
         return ModelInputs(reference, model, given, read[0], positions, layers, nulls, **where)
 
     def check(model: Any) -> None:
@@ -112,48 +109,39 @@ def analyze_model(
         if all(lacking):
             raise UsageError(f"{reference}: {wanted[0]} needs {lacking[0]}.")
 
-    if given.text and says_timm(model_source(parse_reference(reference))):
-        raise UsageError(f"{reference}: {TAKES_IMAGES}")
     model = forward.load_model(
-        reference, device=device, device_map=device_map, dtype=dtype,
-        trust_remote_code=trust_remote_code, allow_missing=allow_missing,
+        reference, device=device, device_map=device_map, dtype=dtype, allow_missing=allow_missing,
         # A loss of random tokens says nothing; without a head a model is smaller.
-        head=lambda empty: (
-            given.text is not None
-            or isinstance(given.tokens, Path)
-            or any(MODEL[name].head(empty) for name in wanted)
-        ),
-        check=check, **where,
+        head=lambda empty: given.is_text or any(MODEL[name].head(empty) for name in wanted),
+        check=check, **trusted,
     )  # fmt: skip
     inputs = inputs_of(model)
     described = inputs.describe()
     if only is None:
         wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
     results, missing, stopped = _measured(wanted, inputs)
-    place = first_device(model)
+    found = {name: results[name] for name in MODEL if name in results}
+    made = environment(device_name(first_device(model)), given.seed, command)
     return ForwardAnalysis(
-        name=reference,
-        model={
-            "class": type(model).__name__,
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
-            "device": place.type,
-        },
-        contexts=described,
-        results={name: results[name] for name in MODEL if name in results},
-        missing=missing,
-        environment=environment(device_name(place), given.seed, command),
-        notes=tuple(
-            dict.fromkeys(
-                note
-                for name, result in results.items()
-                for note in (
-                    *interrupted(MODEL[name].title, result), *getattr(result, "notes", ()),
-                )
-            )
-        ),
-        stopped=stopped,
-    )  # fmt: skip
+        reference, _described(model), described, found, missing, made, _notes(results), stopped
+    )
+
+
+def _described(model: Any) -> dict[str, Any]:
+    return {
+        "class": type(model).__name__,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "device": first_device(model).type,
+    }
+
+
+def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
+    """Return the remarks of all results, each once."""
+    said: list[str] = []
+    for name, result in results.items():
+        said += [*interrupted(MODEL[name].title, result), *getattr(result, "notes", ())]
+    return tuple(dict.fromkeys(said))
 
 
 def _wanted(only: Iterable[str] | None) -> list[str]:
@@ -168,8 +156,8 @@ def _wanted(only: Iterable[str] | None) -> list[str]:
     return [name for name in MODEL if name in names]
 
 
-def check_contexts(given: Contexts) -> None:
-    """Refuse contexts that cannot be, before anything is read.
+def check_contexts(given: Contexts, nulls: int = 0) -> None:
+    """Refuse contexts, and numbers of random walks, that cannot be, before anything is read.
 
     Raises
     ------
@@ -178,6 +166,10 @@ def check_contexts(given: Contexts) -> None:
     UnknownReference
         If the text or the folder is not there.
     """
+    if not 0 <= nulls <= MAX_DRAWS:
+        raise UsageError(
+            f"--nulls {nulls}: the number of random walks must be between 0 and {MAX_DRAWS}."
+        )
     named = [
         f"--{kind}" for kind in ("text", "images", "tokens") if getattr(given, kind) is not None
     ]

@@ -478,6 +478,17 @@ def facts(record: Scheme) -> dict[str, Any]:
     return about
 
 
+def stated_length(record: Scheme) -> int | None:
+    """Return how many positions an encoding states that it is for, in a window those of it."""
+    match record:
+        case RelativeBias():
+            return record.layout.size
+        case Rotary():
+            return record.seen(record.max_positions)
+        case LinearBias():
+            return record.max_positions
+
+
 def _reach(record: RelativeBias) -> int | None:
     """Return the smallest distance from which all farther ones share a value, if any do."""
     if not isinstance(record.layout, Sequence):

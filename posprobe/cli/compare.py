@@ -15,8 +15,7 @@ from posprobe.progress import stage
 from posprobe.text import plain
 
 if TYPE_CHECKING:
-    from posprobe.report import Comparison
-    from posprobe.report.kernels import KernelComparison
+    from posprobe.report.comparison import Comparison, KernelComparison
     from posprobe.sweeps.search import Match, Nearest
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from posprobe.figures.common import REPORT
+from posprobe.figures.common import REPORT, Beside
 from posprobe.figures.styles import printable, style
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def builder(result: Drawable, name: str) -> Builder:
 def report_figures(
     results: Mapping[str, Drawable],
     names: Iterable[str],
-    references: Mapping[str, Any] | None = None,
+    beside: Beside | None = None,
 ) -> dict[str, Callable[[], Figure]]:
     """Return how to make figures of a report, of results of one kind.
 
@@ -71,12 +71,12 @@ def report_figures(
         By label.
     names
         Of the figures.
-    references
+    beside
         What was computed to stand beside them; each figure says what it takes.
     """
     first = next(iter(results.values()))
     return {
-        name: partial(builder(first, name), REPORT, printable(results), references or {})
+        name: partial(builder(first, name), REPORT, printable(results), beside or {})
         for name in names
     }
 

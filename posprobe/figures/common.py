@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.figures.styles import GRID, LINES, MUTED
 from posprobe.layouts import Grid, Layout
 from posprobe.text import plain as as_seen
@@ -18,7 +19,7 @@ from posprobe.text import plain as as_seen
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
     from matplotlib.ticker import MaxNLocator
 
 
@@ -165,32 +166,23 @@ def legend_height(labels: Sequence[str], width: float) -> float:
     return LINE * math.ceil(len(labels) / columns_of(labels, width))
 
 
-def few_ticks(ax: Axes, axis: str = "both") -> None:
-    """Mark two or three whole numbers on an axis (``"x"``) or both."""
-    from matplotlib.ticker import MaxNLocator
-
-    for one in {"x": (ax.xaxis,), "both": (ax.xaxis, ax.yaxis)}[axis]:
-        one.set_major_locator(MaxNLocator(2, integer=True, min_n_ticks=2, steps=[1, 2, 2.5, 5, 10]))
-
-
-def fewer_labels(ax: Axes) -> None:
-    """Leave out every second tick label, or more, where they are too many for a column."""
-    for axis in (ax.xaxis, ax.yaxis):
-        labels = [label.get_text() for label in axis.get_ticklabels()]
-        every = math.ceil(len(labels) / 8)
-        shown = [text if k % every == 0 else "" for k, text in enumerate(labels)]
-        axis.set_ticks(axis.get_ticklocs(), shown)
-
-
 def shortened(text: str, most: int) -> str:
     """Leave out the middle of a text that is longer than ``most`` letters."""
     return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
 
 
 _T = TypeVar("_T")
-#: Makes a figure on a sheet, of results by label and of what was computed to stand beside them.
-Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Mapping[str, Any]], Figure]"
+#: What was computed to stand beside results, by what each figure calls it.
+Beside: TypeAlias = Mapping[str, Any]
+#: Makes a figure on a sheet, of results by label and of what stands beside them.
+Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Beside], Figure]"
 
+#: Left, right, bottom and top of an image.
+Ends: TypeAlias = tuple[float, float, float, float]
+#: Matrices by title, with the ends of their axes.
+Maps: TypeAlias = "Mapping[str, tuple[NDArray[Any], Ends | None]]"
+#: Largest side of a matrix, in inches.
+LARGEST = 3.4
 #: Cells per side beyond which a heat map is averaged in blocks: more are finer than any page.
 MAX_CELLS = 512
 #: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
@@ -203,11 +195,10 @@ FLOOR = -40.0
 LEAST, MOST = 5e-5, 2e5
 
 
-def shown_plainly(make: Callable[[], Figure]) -> Figure:
-    """Make a figure that shows the names it quotes as seen; lines stay lines."""
+def shown_plainly(figure: Figure) -> Figure:
+    """Have a figure show the names that it quotes as seen; lines stay lines."""
     from matplotlib.text import Text
 
-    figure = make()
     for text in figure.findobj(Text):
         said = text.get_text()
         if not said.isprintable():
@@ -218,7 +209,7 @@ def shown_plainly(make: Callable[[], Figure]) -> Figure:
 def of_one(draw: Callable[[Sheet, Any], Figure]) -> Builder:
     """Return a builder of figures that show one result, and nothing beside it."""
 
-    def build(sheet: Sheet, results: Mapping[str, Any], _: Mapping[str, Any]) -> Figure:
+    def build(sheet: Sheet, results: Mapping[str, Any], _: Beside) -> Figure:
         (result,) = results.values()
         return draw(sheet, result)
 
@@ -264,7 +255,7 @@ def one_each(
 ) -> Builder:
     """Return a builder that draws each result into Axes of its own, below each other."""
 
-    def build(sheet: Sheet, results: Mapping[str, Any], _: Mapping[str, Any]) -> Figure:
+    def build(sheet: Sheet, results: Mapping[str, Any], _: Beside) -> Figure:
         figure = sheet.figure(height * len(results), width=width, compressed=compressed)
         axes = figure.subplots(len(results), 1, squeeze=False)[:, 0]
         for ax, (name, result) in zip(axes, results.items(), strict=True):
@@ -290,6 +281,78 @@ def balanced(count: int, most: int) -> tuple[int, int]:
     return rows, math.ceil(count / rows)
 
 
+def map_figure(
+    sheet: Sheet, shown: Maps, most: int, label: str, axes: tuple[str, str], **colors: Any
+) -> Figure:
+    """Make a figure of `maps`, as large as the sheet allows."""
+    rows, columns = balanced(len(shown), most)
+    side = min((sheet.width - (0.6 if sheet.narrow else 1.2)) / columns, LARGEST)
+    height = rows * (side + 0.2) + (0.85 if sheet.narrow else 0.4)
+    figure = sheet.figure(height, width=side * columns + 1.3, compressed=True)
+    maps(figure, shown, most, label, axes, **colors)
+    return figure
+
+
+def maps(
+    figure: Figure | SubFigure,
+    shown: Maps,
+    most: int,
+    label: str,
+    axes: tuple[str, str],
+    *,
+    extend: str = "neither",
+    **colors: Any,
+) -> None:
+    """Draw a panel for each matrix, all in the same colours, and one colour bar.
+
+    Parameters
+    ----------
+    figure
+        To draw into.
+    shown
+        Matrices by title, with the ends of their axes; without ends an axis has no numbers.
+    most
+        Panels side by side.
+    label, extend
+        Of the colour bar.
+    axes
+        What lies across and down.
+    colors
+        Colour map and limits.
+    """
+    count, columns = len(shown), balanced(len(shown), most)[1]
+    grid, width = panels(figure, count, most), figure.bbox.width / figure.figure.dpi
+    letters = int((width - 0.6) / columns / LETTER) - 1
+    for number, (title, (matrix, ends)) in enumerate(shown.items()):
+        ax, first = grid.flat[number], number % columns == 0
+        image = ax.imshow(matrix, extent=ends, **colors)
+        ax.set_title(shortened(title, letters), pad=3, fontsize="medium")
+        ax.set_xlabel(axes[0] if number + columns >= count else "")
+        ax.set_ylabel(axes[1] if first else "")
+        # What lies across lies down as well: one axis of numbers is enough beside another panel.
+        ax.tick_params(left=first, labelleft=first)
+        ax.locator_params(nbins=3, integer=True)
+        if ends is None:
+            ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+    place: dict[str, Any] = {"aspect": 25}
+    if width < NARROW:
+        place = {"aspect": 40, "location": "bottom"}
+    bar = figure.colorbar(image, ax=grid, label=label, extend=extend, pad=0.03, **place)
+    bar.ax.locator_params(nbins=5)
+
+
+def ends_of(first: int, count: int) -> Ends:
+    """Return the ends of both axes of a square matrix of positions."""
+    return (first - 0.5, first + count - 0.5, first + count - 0.5, first - 0.5)
+
+
+def around(matrix: NDArray[Any]) -> tuple[NDArray[Any], Ends]:
+    """Return a matrix by displacement, which is 0 in its middle, with the ends of its axes."""
+    down, right = (size // 2 for size in matrix.shape)
+    return matrix, (-right - 0.5, right + 0.5, down + 0.5, -down - 0.5)
+
+
 def spread(items: Sequence[_T], most: int) -> list[_T]:
     """Pick at most so many items, evenly spaced, the first and the last among them."""
     if len(items) <= most:
@@ -310,7 +373,7 @@ def cross(ax: Axes) -> None:
     ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
 
 
-def pieces(points: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+def pieces(points: Floats) -> tuple[list[Floats], Floats]:
     """Cut a path ``[n, c]`` into as few steps each as keep its pieces few; and their middles."""
     steps = len(points) - 1
     block = max(math.ceil(steps / MAX_PIECES), 1)
@@ -339,7 +402,7 @@ def curves(
     return figure, ax
 
 
-def pooled(matrix: NDArray[np.float64], cells: int = MAX_CELLS) -> tuple[NDArray[np.float64], int]:
+def pooled(matrix: Floats, cells: int = MAX_CELLS) -> tuple[Floats, int]:
     """Average a square matrix in blocks so that it has at most ``cells`` cells per side."""
     n = len(matrix)
     block = math.ceil(n / cells)
@@ -399,7 +462,7 @@ def area(ax: Axes, edges: tuple[NDArray[Any], ...], **look: Any) -> None:
     ax.fill_between(at, low, high, linewidth=0, **look)
 
 
-def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
+def decibels(power: Floats) -> Floats:
     """Return powers in decibels below the peak, none lower than 10 below `FLOOR`."""
     least = 10 ** (FLOOR / 10) / 10
     peak = power.max() or 1.0

@@ -6,53 +6,54 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.figures.common import (
     LETTER,
+    Beside,
     Builder,
+    Maps,
     Sheet,
+    around,
     balanced,
     columns_of,
     curves,
+    ends_of,
     legend_above,
     legend_height,
-    panels,
+    map_figure,
+    maps,
     plain,
     pooled,
+    position_label,
 )
 from posprobe.figures.frequencies import shares
-from posprobe.figures.relative import color_map, map_panels
-from posprobe.figures.similarity import matrices, one_of_each, profiles
+from posprobe.figures.relative import APART, color_map
+from posprobe.figures.similarity import matrices, of_cosines, profiles
 from posprobe.figures.styles import BLUE, DIVERGING, INK, LINES, MUTED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-    from matplotlib.image import AxesImage
 
     from posprobe.analyses import Similarity
 
 
-#: Letters of the longest name that stands slanted below a column.
-SLANTED = 20
-#: What is written above pairwise numbers, and what encodings that are the same have.
+#: What is written above pairwise numbers, what encodings that are the same have, and the least.
 TITLES = {
-    "cka": ("CKA", 1),
-    "procrustes": ("Procrustes distance", 0),
-    "subspace_overlap": ("subspace overlap", 1),
-    "correlation": ("correlation", 1),
-    "alignment": ("alignment", 1),
+    "cka": ("CKA", 1, 0),
+    "procrustes": ("Procrustes distance", 0, 0),
+    "subspace_overlap": ("subspace overlap", 1, 0),
+    "correlation": ("correlation", 1, -1),
+    "alignment": ("alignment", 1, -1),
 }
 
 
-def comparison_figure(
-    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
-) -> Figure:
+def comparison_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
     """Draw the matrices above the curves by offset and by frequency: a paper's first figure.
 
-    ``references`` holds ``spectra`` of the same labels and, where there are any, null ``bands``;
-    with ``centred``, the matrices are of centred rows.
+    Beside them stand ``spectra`` of the same labels; with ``centred``, the matrices are of centred
+    rows.
     """
     most = sheet.columns or (3 if sheet.narrow else 6)
     rows, columns = balanced(len(results), most)
@@ -66,18 +67,17 @@ def comparison_figure(
     top = min(top, max(sheet.limit - below, 0.45 * sheet.limit))
     figure = sheet.figure(top + below)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(top, below))[:, 0]
-    shown = one_of_each(results, centred=bool(references.get("centred")))
-    matrices(upper, shown, most, sheet)
-    _both_curves(lower, sheet, results, references, stacked=sheet.narrow)
+    shown = matrices(results, centred=bool(beside.get("centred")))
+    what = position_label(next(iter(results.values())).layout)
+    maps(upper, shown, most, "cosine", (what, what), **of_cosines())
+    _both_curves(lower, sheet, results, beside, stacked=sheet.narrow)
     return figure
 
 
-def curves_figure(
-    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
-) -> Figure:
-    """Draw the curves by offset above those by frequency, of ``spectra`` of the references."""
+def curves_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
+    """Draw the curves by offset above those by frequency, of ``spectra`` of what is beside."""
     figure = sheet.figure(5.0 + legend_height([*results, ""], sheet.width))
-    _both_curves(figure, sheet, results, references, stacked=True)
+    _both_curves(figure, sheet, results, beside, stacked=True)
     return figure
 
 
@@ -85,13 +85,13 @@ def _both_curves(
     figure: Figure | SubFigure,
     sheet: Sheet,
     results: Mapping[str, Similarity],
-    references: Mapping[str, Any],
+    beside: Beside,
     *,
     stacked: bool,
 ) -> None:
     left, right = figure.subplots(2, 1) if stacked else figure.subplots(1, 2)
     profiles(left, results)
-    shares(right, references["spectra"])
+    shares(right, beside["spectra"])
     handles, labels = left.get_legend_handles_labels()
     for ax in (left, right):
         ax.get_legend().remove()
@@ -101,95 +101,42 @@ def _both_curves(
     )  # fmt: skip
 
 
-def distances(*, signed: bool) -> Builder:
-    """Return a builder that draws the ``distances`` of the references: ``[m, m]`` by name.
-
-    Parameters
-    ----------
-    signed
-        Whether they run from -1 to 1 rather than from 0 to 1.
-    """
-
-    def build(sheet: Sheet, results: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
-        matrices = references["distances"]
-        labels = list(results)
-        longest = max(map(len, labels))
-        beside = LETTER * longest + 0.3
-        # Slanted, long names would reach into the drawing on their left.
-        slant, below = (30, 0.5 * beside) if longest <= SLANTED else (90, beside)
-        side = min(0.42 * len(labels), (sheet.width - beside) / len(matrices) - 0.1)
-        figure = sheet.figure(
-            side + 0.5 + below, width=beside + (side + 0.1) * len(matrices), compressed=True
-        )
-        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
-        for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
-            title, same = TITLES[name]
-            _cells(ax, matrix, labels, signed=signed, reverse=same == 0)
-            ax.tick_params(axis="x", labelrotation=slant)
-            for text in ax.get_xticklabels():
-                text.set_horizontalalignment("right" if slant < 90 else "center")
-            for text in ax.texts:
-                text.set_fontsize(min(7, 20 * side / len(labels)))
-            ax.set_title(f"{title}\n({same}: the same)", fontsize="medium")
-            if ax is not axes[0]:
-                ax.set_yticklabels([])
-        return figure
-
-    return build
+def distances_figure(sheet: Sheet, results: Mapping[str, Any], beside: Beside) -> Figure:
+    """Draw the ``distances`` of what is beside: ``[m, m]`` by name."""
+    matrices, labels = beside["distances"], list(results)
+    room = LETTER * max(map(len, labels)) + 0.3
+    side = min(0.42 * len(labels), (sheet.width - room) / len(matrices) - 0.1)
+    width = room + (side + 0.1) * len(matrices)
+    figure = sheet.figure(side + 0.5 + room, width=width, compressed=True)
+    axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+    for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
+        title, same, low = TITLES[name]
+        _cells(ax, matrix, low=low, reverse=same == 0, size=min(7, 20 * side / len(labels)))
+        ax.set_xticks(range(len(labels)), labels, rotation=90)
+        ax.set_yticks(range(len(labels)), labels if ax is axes[0] else [""] * len(labels))
+        ax.set_title(f"{title}\n({same}: the same)", fontsize="medium")
+    return figure
 
 
-def _cells(
-    ax: Axes, matrix: NDArray[np.float64], labels: Sequence[str], *, signed: bool, reverse: bool
-) -> None:
-    """Draw a matrix of pairwise numbers, each in its cell: the more alike, the brighter."""
-    shown = np.ma.masked_invalid(matrix)
-    colors = DIVERGING if signed else "cividis_r" if reverse else "cividis"
-    ax.imshow(shown, cmap=colors, vmin=-1 if signed else 0, vmax=1)
-    for row, column in np.ndindex(matrix.shape):
-        value = matrix[row, column]
+def _cells(ax: Axes, matrix: Floats, *, low: int, reverse: bool, size: float) -> None:
+    """Draw a matrix of numbers up to 1, each in its cell: the more alike, the brighter."""
+    colors = DIVERGING if low < 0 else "cividis_r" if reverse else "cividis"
+    ax.imshow(np.ma.masked_invalid(matrix), cmap=colors, vmin=low, vmax=1)
+    for (row, column), value in np.ndenumerate(matrix):
         text = "–" if np.isnan(value) else f"{value:.2f}"
         alike = 1 - value if reverse else value
-        dark = abs(value) > 0.65 if signed else not np.isnan(value) and alike < 0.55
+        dark = abs(value) > 0.65 if low < 0 else alike < 0.55
         color = INK if np.isnan(value) else "white" if dark else "black"
-        ax.text(column, row, text, ha="center", va="center", color=color)
-    ax.set_xticks(range(len(labels)), labels)
-    ax.set_yticks(range(len(labels)), labels)
+        ax.text(column, row, text, ha="center", va="center", color=color, fontsize=size)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 
 
-distances_figure: Builder = distances(signed=False)
-
-
-def kernel_map(
-    ax: Axes, kernel: NDArray[np.float64], limit: float, quantity: str, *, causal: bool = False
-) -> AxesImage:
-    """Draw ``[n, n]`` numbers between positions, queries downwards; unseen keys are left empty."""
-    n = len(kernel)
-    shown, block = pooled(kernel)
-    if causal:
-        side = np.arange(len(shown))
-        shown = np.where(side[:, None] < side, np.nan, shown)
-    image = ax.imshow(
-        shown, cmap=color_map(quantity), vmin=-limit, vmax=limit,
-        extent=(-0.5, n - 0.5, n - 0.5, -0.5),
-    )  # fmt: skip
-    of = f" (mean of {block} x {block} cells)" if block > 1 else ""
-    ax.set(xlabel=f"key{of}", ylabel="query")
-    ax.spines[:].set_visible(False)
-    return image
-
-
-def kernel_curves(
-    sheet: Sheet, results: Mapping[str, NDArray[np.float64]], _: Mapping[str, Any]
-) -> Figure:
+def kernel_curves(sheet: Sheet, results: Mapping[str, Floats], _: Beside) -> Figure:
     """Draw standardised curves: ``[n - 1]`` from distance 1, or ``[2h - 1, 2w - 1]`` on a grid."""
     if next(iter(results.values())).ndim == 2:
-        rows, columns = balanced(len(results), 4)
-        side = (sheet.width - 1.1) / max(columns, 2)
-        figure = sheet.figure((side + 0.25) * rows + 0.3, width=side * columns + 1.1)
-        map_panels(figure, results, "standard deviations", "bias", 4)
-        return figure
+        shown = {name: around(curve) for name, curve in results.items()}
+        return map_figure(sheet, shown, 4, "standard deviations", APART, **_of_deviations())
     kernels = results.items()
     figure, ax = curves(sheet, {name: (np.arange(1, len(c) + 1), c) for name, c in kernels})
     ax.axhline(0, color=MUTED, linewidth=0.5)
@@ -200,24 +147,24 @@ def kernel_curves(
     return figure
 
 
-def kernel_maps(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
-    """Draw the standardised ``kernels`` of the references, ``[n, n]`` by label, on one range."""
-    kernels = references["kernels"]
-    rows, columns = balanced(len(kernels), 3)
-    figure = sheet.figure(((sheet.width - 0.9) / max(columns, 2) + 0.2) * rows + 0.1)
-    axes = panels(figure, len(kernels), 3)
-    for ax, (label, kernel) in zip(axes.flat, kernels.items(), strict=False):
-        image = kernel_map(ax, kernel, 3, "bias")
-        ax.set_title(label)
-    figure.colorbar(image, ax=axes, label="standard deviations", extend="both", aspect=30)
-    return figure
+def kernel_maps(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
+    """Draw the standardised ``kernels`` of what is beside, ``[n, n]`` by label, on one range."""
+    shown: Maps = {
+        label: (pooled(kernel)[0], ends_of(0, len(kernel)))
+        for label, kernel in beside["kernels"].items()
+    }
+    return map_figure(sheet, shown, 3, "standard deviations", ("key", "query"), **_of_deviations())
+
+
+def _of_deviations() -> dict[str, Any]:
+    return {"cmap": color_map("bias"), "vmin": -3, "vmax": 3, "extend": "both"}
 
 
 #: Of a comparison of kernels.
 KERNEL_FIGURES: Mapping[str, Builder] = {
     "curves": kernel_curves,
     "kernels": kernel_maps,
-    "distances": distances(signed=True),
+    "distances": distances_figure,
 }
 
 
@@ -225,30 +172,18 @@ KERNEL_FIGURES: Mapping[str, Builder] = {
 POINTS = 48
 
 
-def _cosines(
-    sheet: Sheet, results: Mapping[str, NDArray[np.float64]], references: Mapping[str, Any]
-) -> Figure:
+def _cosines(sheet: Sheet, results: Mapping[str, Floats], beside: Beside) -> Figure:
     """Draw centred cosines ``[c, c]`` of the table before and in each way, on one range."""
-    most = 4
-    rows, columns = balanced(len(results), most)
-    side = (sheet.width - 0.9) / columns
-    figure = sheet.figure((side + 0.35) * rows + 0.2)
-    axes = panels(figure, len(results), most)
-    for ax, (label, cosines) in zip(axes.flat, results.items(), strict=False):
-        end = references["positions"][label] - 0.5
-        image = ax.imshow(
-            cosines, cmap=color_map("cosine"), vmin=-1, vmax=1, extent=(-0.5, end, end, -0.5)
-        )
-        ax.set_title(label)
-        ax.locator_params(nbins=3, integer=True)
-        ax.spines[:].set_visible(False)
-    figure.colorbar(image, ax=axes, label="cosine, centred", aspect=30)
-    return figure
+    shown: Maps = {
+        label: (cosines, ends_of(0, beside["positions"][label]))
+        for label, cosines in results.items()
+    }
+    return map_figure(sheet, shown, 4, "cosine, centred", ("position", "position"), **of_cosines())
 
 
-def _norms(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
-    """Draw ``norms`` of the references, ``[n]`` by label, by position."""
-    norms = references["norms"].items()
+def _norms(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
+    """Draw ``norms`` of what is beside, ``[n]`` by label, by position."""
+    norms = beside["norms"].items()
     figure, ax = curves(
         sheet, {how: (np.arange(len(found)), found) for how, found in norms}, grey="before"
     )
@@ -257,9 +192,9 @@ def _norms(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) ->
     return figure
 
 
-def _losses(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
-    """Draw ``losses`` of the references, ``[n]`` by label, by position; means of neighbours."""
-    losses = references["losses"]
+def _losses(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
+    """Draw ``losses`` of what is beside, ``[n]`` by label, by position; means of neighbours."""
+    losses = beside["losses"]
     figure, ax = curves(
         sheet, {how: _averaged(loss) for how, loss in losses.items()}, grey="before"
     )
@@ -269,7 +204,7 @@ def _losses(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -
     return figure
 
 
-def _averaged(loss: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _averaged(loss: Floats) -> tuple[Floats, Floats]:
     """Return middles and means of neighbouring positions."""
     parts = np.array_split(np.flatnonzero(np.isfinite(loss)), min(POINTS, len(loss)))
     kept = [part for part in parts if part.size]
@@ -280,26 +215,24 @@ def _averaged(loss: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 WAY_FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms, "losses": _losses}
 
 
-def _wavelengths(
-    sheet: Sheet, results: Mapping[str, NDArray[np.float64]], references: Mapping[str, Any]
-) -> Figure:
+def _wavelengths(sheet: Sheet, results: Mapping[str, Floats], beside: Beside) -> Figure:
     """Draw wavelengths ``[pairs]`` by rule, with both lengths."""
     rules = results.items()
     figure, ax = curves(sheet, {name: (np.arange(len(found)), found) for name, found in rules})
     for name in ("training", "to"):
-        ax.axhline(references[name], color=MUTED, linewidth=0.8)
+        ax.axhline(beside[name], color=MUTED, linewidth=0.8)
     ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions)")
     plain(ax.yaxis)
     ax.legend(loc="best")
     return figure
 
 
-def _decay(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+def _decay(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
     """Draw the mean rotation ``[k]`` at each ``distance`` by rule."""
-    distance, kernels = references["distance"], references["kernels"]
+    distance, kernels = beside["distance"], beside["kernels"]
     figure, ax = curves(sheet, {name: (distance, kernel) for name, kernel in kernels.items()})
     ax.axhline(0, color=MUTED, linewidth=0.5)
-    ax.axvline(references["training"], color=MUTED, linewidth=0.8)
+    ax.axvline(beside["training"], color=MUTED, linewidth=0.8)
     ax.set(xscale="log", xlabel="distance (positions)", ylabel="mean rotation")
     plain(ax.xaxis)
     ax.legend(loc="best")
@@ -362,9 +295,9 @@ def _answers(ax: Axes, steps: Sequence[int], answers: Mapping[str, Sequence[str 
     ax.spines["left"].set_visible(False)
 
 
-def series_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
-    """Draw ``steps``, ``numbers`` by label, ``path`` and ``answers`` of the references."""
-    steps, numbers, answers = (references[name] for name in ("steps", "numbers", "answers"))
+def series_figure(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
+    """Draw ``steps``, ``numbers`` by label, ``path`` and ``answers`` of what is beside."""
+    steps, numbers, answers = (beside[name] for name in ("steps", "numbers", "answers"))
     heights = [PANEL] * len(numbers) + [PANEL + 0.4]
     if answers:
         heights.append(LINE * len(answers) + 0.35)
@@ -377,7 +310,7 @@ def series_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, A
     if numbers:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=3, borderaxespad=0.1)
-    _path(axes[len(numbers)], steps, references["path"])
+    _path(axes[len(numbers)], steps, beside["path"])
     if answers:
         _answers(axes[-1], steps, answers)
     first = next((step for step in steps if step > 0), 1)

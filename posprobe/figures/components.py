@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.figures.common import (
+    Beside,
     Sheet,
     cross,
     extremes,
-    few_ticks,
     legend_above,
     note,
     nothing,
@@ -100,19 +100,22 @@ def path_plane(ax: Axes, result: PCA) -> ScalarMappable:
 
     On a grid every row is a path of its own, coloured by the row.
     """
-    from matplotlib.collections import LineCollection
-
     steps, shade, colors = _steps(result, 2)
-    cross(ax)
-    ax.add_collection(
-        LineCollection(steps, colors=colors.to_rgba(shade), linewidths=1.1, capstyle="round")
-    )
+    _lines(ax, steps, colors.to_rgba(shade))
     ends(ax, result.scores[:, :2], label=_ends_of(result))
     first, second = result.explained_variance_ratio[:2]
     ax.set(xlabel=f"component 1 ({first:.1%})", ylabel=f"component 2 ({second:.1%})")
-    ax.set_aspect("equal", adjustable="datalim")
-    ax.margins(0.06)
     return colors
+
+
+def _lines(ax: Axes, steps: list[Floats], shades: Any) -> None:
+    """Draw the pieces of a path in a plane, both axes in units of the same size."""
+    from matplotlib.collections import LineCollection
+
+    cross(ax)
+    ax.add_collection(LineCollection(steps, colors=shades, linewidths=1.1, capstyle="round"))
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.07)
 
 
 def space(ax: Any, result: PCA) -> None:
@@ -128,7 +131,7 @@ def space(ax: Any, result: PCA) -> None:
 
 
 def path_in_space(
-    ax: Any, steps: list[NDArray[np.float64]], names: Sequence[str], shades: Any, width: float
+    ax: Any, steps: list[Floats], names: Sequence[str], shades: Any, width: float
 ) -> None:
     """Draw the pieces of a path into 3-D Axes, whose axes are named and have no numbers."""
     from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
@@ -146,9 +149,7 @@ def path_in_space(
         axis.labelpad = -14
 
 
-def ends(
-    ax: Any, path: NDArray[np.float64], label: tuple[str, str] = ("", ""), **look: Any
-) -> None:
+def ends(ax: Any, path: Floats, label: tuple[str, str] = ("", ""), **look: Any) -> None:
     """Mark the first and the last row of a path ``[n, c]``."""
     # Ink follows a page's theme, so that an open and a full mark of one shape would look alike.
     marks = ((path[0], "white", "o", label[0]), (path[-1], INK, "s", label[1]))
@@ -159,9 +160,7 @@ def ends(
         )  # fmt: skip
 
 
-def _steps(
-    result: PCA, components: int
-) -> tuple[list[NDArray[np.float64]], NDArray[np.float64], ScalarMappable]:
+def _steps(result: PCA, components: int) -> tuple[list[Floats], Floats, ScalarMappable]:
     """Return the pieces of the path ``[k, components]``, what colours each, and the colours."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -184,7 +183,7 @@ def _ends_of(result: PCA) -> tuple[str, str]:
     return f"position {result.start}", f"position {result.start + len(result.scores) - 1}"
 
 
-def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
+def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Beside) -> Figure:
     """Draw the explained variance by component."""
     return with_legend(sheet, results, plot_variance, variances, 0.2)
 
@@ -210,10 +209,7 @@ def components_figure(sheet: Sheet, result: PCA) -> Figure:
         ax.set_title(title, pad=3)
         if not on_grid:
             ax.locator_params(axis="y", nbins=3)
-            if sheet.narrow:
-                few_ticks(ax, axis="x")
-            else:
-                ax.locator_params(axis="x", nbins=4, integer=True)
+            ax.locator_params(axis="x", nbins=2 if sheet.narrow else 4, integer=True)
             cut = ax.get_xlim()[1] < result.start + len(result.scores) - 1
             ax.tick_params(labelbottom=cut or number + columns >= count)
     if not on_grid:
@@ -260,23 +256,16 @@ def plot_winding(ax: Axes, result: Winding) -> None:
 
 def pair_plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
     """Draw a pair in its plane, both components in units of the same size."""
-    from matplotlib.collections import LineCollection
-
     path = _circle(pair)
-    x, y = path.T
     colors, shade = _colors(result)
-    cross(ax)
-    if pair.turns > MANY_TURNS:
-        ax.scatter(x, y, c=colors.to_rgba(shade), s=3, linewidths=0)
-    else:
-        steps, number = pieces(path)
-        shown = colors.to_rgba(result.start + number)
-        ax.add_collection(LineCollection(steps, colors=shown, linewidths=1.2, capstyle="round"))
-        if len(x) <= 64:
-            ax.scatter(x, y, c=colors.to_rgba(shade), s=10, linewidths=0, zorder=3)
+    steps, number = pieces(path)
+    many = pair.turns > MANY_TURNS
+    _lines(ax, [] if many else steps, colors.to_rgba(result.start + number))
+    if many or len(path) <= 64:
+        size = 3 if many else 10
+        shown = colors.to_rgba(shade)
+        ax.scatter(path[:, 0], path[:, 1], c=shown, s=size, linewidths=0, zorder=3)
     ends(ax, path, zorder=4)
-    ax.set_aspect("equal", adjustable="datalim")
-    ax.margins(0.08)
     first, second = pair.components
     ax.set(xlabel=f"component {first + 1}", ylabel=f"component {second + 1}")
     ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%} of variance")
@@ -344,12 +333,12 @@ def _drawn(pair: WindingPair) -> int:
     return int(np.argmax(turns > MANY_TURNS)) if turns.max() > MANY_TURNS else len(turns)
 
 
-def _circle(pair: WindingPair) -> NDArray[np.float64]:
+def _circle(pair: WindingPair) -> Floats:
     """Return the path in the plane of a pair: ``[n, 2]``."""
     return np.column_stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)])
 
 
-def _colors(result: Winding) -> tuple[ScalarMappable, NDArray[np.float64]]:
+def _colors(result: Winding) -> tuple[ScalarMappable, Floats]:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -357,7 +346,7 @@ def _colors(result: Winding) -> tuple[ScalarMappable, NDArray[np.float64]]:
     return ScalarMappable(Normalize(shade[0], shade[-1]), ONE_SIDED), shade
 
 
-def winding_figure(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any]) -> Figure:
+def winding_figure(sheet: Sheet, results: Mapping[str, Winding], _: Beside) -> Figure:
     """Draw each table's first pair in space, and beside it or below phase and period."""
     wound = {name: result for name, result in results.items() if result.pairs}
     height = 5.2 if sheet.narrow else 3.0

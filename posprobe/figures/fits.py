@@ -11,6 +11,7 @@ from posprobe.analyses.sequences.budget import LABELS, ORDER, Budget
 from posprobe.analyses.tables.probes import AbsoluteProbe
 from posprobe.analyses.tables.sinusoids import ENOUGH
 from posprobe.figures.common import (
+    Beside,
     Builder,
     Sheet,
     columns_of,
@@ -56,8 +57,7 @@ def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
         room = k - last[0] >= WIDE or lines.share[k] - last[1] >= TALL
         if gained[k] >= LABELLED and room:
             last = (k, lines.share[k])
-            said = f"{period:.0f}" if period >= 100 else f"{period:.1f}"
-            note(ax, said, (k + 1, lines.share[k]), (3, -3), va="top")
+            note(ax, period_of(period), (k + 1, lines.share[k]), (3, -3), va="top")
     ax.axhline(ENOUGH, color=MUTED, linewidth=0.5)
     ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.5, max(len(count), 4) + 0.7)
@@ -88,9 +88,7 @@ def plot_base(ax: Axes, result: SinusoidFit) -> None:
     plain(ax.xaxis)
 
 
-def sinusoid_figure(
-    sheet: Sheet, results: Mapping[str, SinusoidFit], _: Mapping[str, Any]
-) -> Figure:
+def sinusoid_figure(sheet: Sheet, results: Mapping[str, SinusoidFit], _: Beside) -> Figure:
     """Draw both, below each other where the sheet is narrow."""
     shape = (2 * len(results), 1) if sheet.narrow else (len(results), 2)
     figure = sheet.figure(2.5 * shape[0])
@@ -137,7 +135,7 @@ def plot_bridging(ax: Axes, result: Bridging) -> None:
     ax.set(ylim=(LOWEST, 1.04), xlim=(at[0] - apart / 3, ends[-1] + apart / 2))
 
 
-def bridging_figure(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any]) -> Figure:
+def bridging_figure(sheet: Sheet, results: Mapping[str, Bridging], _: Beside) -> Figure:
     """Draw a panel for each table, and for both axes of each grid, side by side."""
     shown: dict[str, Bridging] = {}
     for name, result in results.items():
@@ -320,7 +318,7 @@ def plot_budget(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0
     return unnamed
 
 
-def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Mapping[str, Any]) -> Figure:
+def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Beside) -> Figure:
     """Draw a bar per table, and name the parts that are too small for a name."""
     from matplotlib.patches import Patch
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses.sequences.clock import Clock
+from posprobe.arrays import Floats
 from posprobe.figures.common import (
     FLOOR,
+    Beside,
     Builder,
     Sheet,
     cross,
@@ -131,7 +133,7 @@ def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     ax.legend(loc="lower left")
 
 
-def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Mapping[str, Any]) -> Figure:
+def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Beside) -> Figure:
     """Draw the power spectrum and, of a single sequence, each dimension's dominant frequency."""
     first = next(iter(results.values()))
     if len(results) > 1 or isinstance(first.layout, Grid):
@@ -182,8 +184,6 @@ LABELLED_MODES = 8
 TURN_APART = 0.17
 #: Share of the variance from which a mode is labelled even close to another.
 STRONG = 0.05
-#: Distance from 1 within which all modes lie where the drawing is enlarged.
-SLOW = 0.3
 
 
 def plot_shift(ax: Axes, result: Shift) -> None:
@@ -209,47 +209,28 @@ def plot_shift(ax: Axes, result: Shift) -> None:
                 both.real, both.imag, "o", color=BLUE, markerfacecolor=fill, markersize=4,
                 label=label, zorder=3,
             )  # fmt: skip
-    reach = float(np.abs(modes - 1).max(initial=0.0))
-    # Modes that are all slow are one blob at 1 unless drawn larger.
-    slow = 0 < reach < SLOW
-    if slow:
-        limit = 1.3 * reach
-        chosen = np.argsort(-result.shares)[:LABELLED_MODES]
-        chosen = chosen[np.argsort(modes[chosen].imag)]
-        heights = _spread(modes[chosen].imag, 0.2 * limit, limit)
-        places = [(1 + 0.75 * limit, y) for y in heights]
-        ax.set(xlim=(1 - limit, 1 + 1.2 * limit), ylim=(-1.1 * limit, 1.1 * limit))
-        ax.locator_params(nbins=5)
-    else:
-        # A single stray eigenvalue must not shrink the circle.
-        limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
-        chosen = _labelled(result, angle)
-        turns = _spread(angle[chosen], TURN_APART, np.pi)
-        places = [(1.16 * np.cos(place), 1.16 * np.sin(place)) for place in turns]
-        room = 1.45 if turns and turns[-1] > 0.6 * np.pi else 1.1
-        ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit))
-    for (x, y), mode in zip(places, chosen, strict=True):
-        period = result.periods[mode]
+    # A single stray eigenvalue must not shrink the circle.
+    limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
+    chosen = _labelled(result, angle)
+    turns = _spread(angle[chosen].tolist())
+    room = 1.45 if turns and turns[-1] > 0.6 * np.pi else 1.1
+    for place, mode in zip(turns, chosen, strict=True):
+        x, y = 1.16 * np.cos(place), 1.16 * np.sin(place)
         ax.annotate(
-            f"{period:.0f}" if period >= 100 else f"{period:.1f}",
-            (modes[mode].real, modes[mode].imag), (x, y), color=INK,
-            ha="left" if x > 0.1 else "right" if x < -0.1 else "center", va="center",
+            period_of(result.periods[mode]), (modes[mode].real, modes[mode].imag), (x, y),
+            color=INK, ha="left" if x > 0.1 else "right" if x < -0.1 else "center", va="center",
             arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED, "shrinkA": 0},
         )  # fmt: skip
-    ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)", aspect="equal")
-    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    within = (every.real >= left) & (every.real <= right)
-    within &= (every.imag >= bottom) & (every.imag <= top)
-    beyond = int((~within).sum())
-    ax.set_title(
-        f"skill {result.skill:.3g}, rank {result.rank}"
-        + (", enlarged around 1" if slow else "")
-        + (f"\n{beyond} of the eigenvalues beyond the frame" if beyond else "")
-    )
+    ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit), aspect="equal")
+    ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)")
+    box = ax.viewLim
+    beyond = sum(not box.contains(value.real, value.imag) for value in every)
+    said = f"\n{beyond} of the eigenvalues beyond the frame" if beyond else ""
+    ax.set_title(f"skill {result.skill:.3g}, rank {result.rank}{said}")
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
 
-def _labelled(result: Shift, angle: NDArray[np.float64]) -> NDArray[np.intp]:
+def _labelled(result: Shift, angle: Floats) -> NDArray[np.intp]:
     """Choose modes to label, in the order of their angles.
 
     Rotations come before the rest and strong ones before weak ones; but first those far from
@@ -266,16 +247,16 @@ def _labelled(result: Shift, angle: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.sort(np.array(chosen[:LABELLED_MODES], dtype=np.intp))[::-1]
 
 
-def _spread(rising: NDArray[np.float64], apart: float, most: float) -> list[float]:
-    """Move rising places upwards until no label covers the one before, and back below ``most``."""
+def _spread(rising: list[float]) -> list[float]:
+    """Move rising angles on until no label covers the one before, and back below half a turn."""
     places: list[float] = []
-    for place in rising.tolist():
-        places.append(max(place, places[-1] + apart) if places else place)
-    excess = max(places[-1] - most, 0.0) if places else 0.0
+    for place in rising:
+        places.append(max(place, places[-1] + TURN_APART) if places else place)
+    excess = max(places[-1] - np.pi, 0.0) if places else 0.0
     return [place - excess for place in places]
 
 
-def shift_figure(sheet: Sheet, results: Mapping[str, Shift], _: Mapping[str, Any]) -> Figure:
+def shift_figure(sheet: Sheet, results: Mapping[str, Shift], _: Beside) -> Figure:
     """Draw the eigenvalues of each table."""
     size = min(sheet.width, 4.0)
     figure = sheet.figure(0.95 * size * len(results), width=3.8, compressed=True)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posprobe.analyses.grids.grid import TILES
+from posprobe.arrays import Floats
 from posprobe.figures.common import (
     FLOOR,
+    Beside,
     Builder,
     Sheet,
     decibels,
-    few_ticks,
-    fewer_labels,
     legend_height,
     nothing,
     of_one,
     one_each,
 )
 from posprobe.figures.components import pair_plane
-from posprobe.figures.styles import GAP, GRID, INK, LINES, ONE_SIDED, signed
+from posprobe.figures.styles import GAP, GRID, LINES, ONE_SIDED, signed
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Tiles per side of a mosaic; on larger grids every second, third … patch has one.
 MAX_TILES = TILES
+#: Tiles of a side that are numbered.
+LABELS = 8
 #: Cells per side of a tile, beyond which it is averaged in blocks to half as many at most.
 MAX_TILE = 64
 #: Marks of a colour bar of cosines.
@@ -47,12 +49,10 @@ def plot_patches(ax: Axes, result: Patches) -> None:
     ax.figure.colorbar(mosaic(ax, result), ax=ax, label="cosine")
 
 
-def mosaic(ax: Axes, result: Patches) -> AxesImage:
-    """Draw one tile per patch: its cosine with every patch (Dosovitskiy et al. 2021, figure 7)."""
+def canvas(result: Patches) -> Floats:
+    """Lay out a tile per patch with gaps between them, which hold NaN."""
     height, width = result.layout.height, result.layout.width
-    every = math.ceil(max(height, width) / MAX_TILES)
-    block = tile_block(result.layout)
-    step = every // result.every
+    block, step = tile_block(result.layout), every(result.layout) // result.every
     tiles = result.mosaic[::step, ::step]
     if block > 1:
         down, right = (np.arange(0, side, block) for side in (height, width))
@@ -61,19 +61,30 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
             np.diff(np.append(down, height)), np.diff(np.append(right, width))
         )  # fmt: skip
     down, across, height, width = tiles.shape
+    gapped = np.full((down, height + 1, across, width + 1), np.nan)
+    gapped[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
+    return gapped.reshape(down * (height + 1), across * (width + 1))[:-1, :-1]
+
+
+def mosaic(ax: Axes, result: Patches) -> AxesImage:
+    """Draw one tile per patch: its cosine with every patch (Dosovitskiy et al. 2021, figure 7)."""
+    block, step = tile_block(result.layout), every(result.layout)
     # Gaps are grey, since white is a cosine of 0 and what is transparent a second raster.
-    canvas = np.full((down, height + 1, across, width + 1), np.nan)
-    canvas[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
-    canvas = canvas.reshape(down * (height + 1), across * (width + 1))[:-1, :-1]
-    image = ax.imshow(canvas, cmap=signed().with_extremes(bad=GAP), vmin=-1, vmax=1)
-    for axis, count, side in ((ax.xaxis, across, width), (ax.yaxis, down, height)):
-        at = np.arange(count)
-        axis.set_ticks(at * (side + 1) + (side - 1) / 2, [str(k * every) for k in range(count)])
+    image = ax.imshow(canvas(result), cmap=signed().with_extremes(bad=GAP), vmin=-1, vmax=1)
+    for axis, side in ((ax.xaxis, result.layout.width), (ax.yaxis, result.layout.height)):
+        count, tile = -(-side // step), -(-side // block)
+        named = np.arange(0, count, -(-count // LABELS))
+        axis.set_ticks(named * (tile + 1) + (tile - 1) / 2, [str(k * step) for k in named])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     cells = f" (cells: means of {block} x {block})" if block > 1 else ""
     ax.set(xlabel=f"column of the patch{cells}", ylabel="row of the patch")
     return image
+
+
+def every(layout: Grid) -> int:
+    """Return which patches of a row and column have a tile: of long ones not each."""
+    return math.ceil(max(layout.height, layout.width) / MAX_TILES)
 
 
 def tile_block(layout: Grid) -> int:
@@ -95,53 +106,15 @@ def _plane_power(ax: Axes, result: Patches) -> None:
 
 @of_one
 def mosaic_figure(sheet: Sheet, result: Patches) -> Figure:
-    """Draw a tile per patch, and on a wide sheet of paper how to read one."""
-    height, width = result.layout.height, result.layout.width
-    ratio = height / width
-    if sheet.narrow or not sheet.exact:
-        wide = min(sheet.width - 0.95, 4.3 * max(1, 1 / ratio))
-        figure = sheet.figure(wide * ratio + 0.65, width=wide + 0.95, compressed=True)
-        ax = figure.subplots()
-        image = mosaic(ax, result)
-        figure.colorbar(image, ax=ax, label="cosine", ticks=MARKS, aspect=30)
-    else:
-        wide = 0.67 * (sheet.width - 1.2)
-        figure = sheet.figure(wide * ratio + 0.65)
-        spots = figure.subplot_mosaic(
-            [["all", "one"], ["all", "bar"]],
-            width_ratios=(wide, 0.5 * wide), height_ratios=(1, 0.06),
-        )  # fmt: skip
-        ax = spots["all"]
-        image = mosaic(ax, result)
-        every = math.ceil(max(height, width) / MAX_TILES)
-        _one_tile(spots["one"], ax, result, every)
-        figure.colorbar(
-            image, cax=spots["bar"], label="cosine", ticks=[-1, 0, 1], orientation="horizontal"
-        )
+    """Draw a tile per patch."""
+    ratio = result.layout.height / result.layout.width
+    wide = min(sheet.width - 0.95, 4.3 * max(1, 1 / ratio))
+    figure = sheet.figure(wide * ratio + 0.65, width=wide + 0.95, compressed=True)
+    ax = figure.subplots()
+    figure.colorbar(mosaic(ax, result), ax=ax, label="cosine", ticks=MARKS, aspect=30)
     if sheet.exact:
-        fewer_labels(ax)
         ax.set_title("a tile: cosine of one patch with all", pad=4)
     return figure
-
-
-def _one_tile(ax: Axes, whole: Axes, result: Patches, every: int) -> None:
-    """Draw one tile of a mosaic again, larger, and frame it and its own cell."""
-    from matplotlib.patches import Rectangle
-
-    height, width = result.layout.height, result.layout.width
-    row, column = (size // 3 // every * every for size in (height, width))
-    frame: dict[str, Any] = {"fill": False, "edgecolor": INK, "linewidth": 1.0}
-    wide, tall = (math.ceil(size / tile_block(result.layout)) for size in (width, height))
-    left, top = (cell // every * (size + 1) - 1 for cell, size in ((column, wide), (row, tall)))
-    whole.add_patch(Rectangle((left, top), wide + 1, tall + 1, **frame))
-    tile = result.mosaic[row // result.every, column // result.every]
-    ax.imshow(tile, cmap=signed(), vmin=-1, vmax=1)
-    ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **frame))
-    ax.set(xlabel="column of the other patch", ylabel="row of the other patch")
-    ax.set_title(f"the tile of row {row}, column {column}\n(framed cell: itself)", pad=4)
-    few_ticks(ax)
-    ax.spines[:].set_visible(False)
-    ax.set_anchor("N")
 
 
 plane_spectrum_figure: Builder = one_each(_plane_power, 3.0, width=4.0)
@@ -188,9 +161,7 @@ def scores(ax: Axes, code: AxisCode, axis: str) -> None:
     )  # fmt: skip
 
 
-def axis_codes_figure(
-    sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, Any]
-) -> Figure:
+def axis_codes_figure(sheet: Sheet, results: Mapping[str, AxisCodes], _: Beside) -> Figure:
     """Draw for each axis its two strongest pairs in their planes, and its components."""
     codes = [
         (name, axis, code) for name, result in results.items() for axis, code in result.axes.items()

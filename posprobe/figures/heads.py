@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer
-from posprobe.figures.common import Builder, Sheet, layer_axis, of_one, plain, spread, whole
+from posprobe.arrays import Floats
+from posprobe.figures.common import Builder, Sheet, around, cross, layer_axis, of_one, plain, whole
+from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES, stripes, tiles
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, ONE_SIDED, RED
 from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
     from posprobe.analyses import AttentionByOffset
 
@@ -24,178 +27,79 @@ if TYPE_CHECKING:
 #: Offsets to either side that a profile shows; twice as many before a causal query. On a grid rows
 #: and columns to either side.
 REACH, GRID_REACH = 16, 10
-#: Rows of an image of profiles, and on a grid layers and heads of a mosaic, that are drawn at most.
-MAX_ROWS, MAX_LAYERS, MAX_HEADS = 256, 12, 16
 
 
-def page(
-    sheet: Sheet, draw: Callable[[Axes], Any], heads: Mapping[int, int], layout: Layout, label: str
-) -> Figure:
-    """Make a figure of one image of profiles.
-
-    Parameters
-    ----------
-    sheet
-        The figure's.
-    draw
-        Draws the image into Axes.
-    heads
-        How many there are, by layer.
-    layout
-        Of the positions.
-    label
-        What the colours are.
-    """
+def _figure(sheet: Sheet, heads: Sequence[int], layout: Layout) -> Figure:
+    """Make a figure for so many heads of each layer."""
     if isinstance(layout, Grid):
-        across = min(max(heads.values()), MAX_HEADS)
+        across = min(max(heads), MAX_HEADS)
         side = min((sheet.width - 1.1) / across, 0.9)
         height = max(side * min(len(heads), MAX_LAYERS) + 0.5, 2.0)
-        figure = sheet.figure(height, width=max(side * across + 1.3, 3.2))
-    else:
-        rows = min(sum(heads.values()), MAX_ROWS)
-        figure = sheet.figure(min(1.1 + max(0.09, 0.9 / rows) * rows, 7.0), width=5.4)
-    ax = figure.subplots()
-    plain(figure.colorbar(draw(ax), ax=ax, label=label, aspect=30).ax.yaxis)
-    return figure
+        return sheet.figure(height, width=max(side * across + 1.3, 3.2))
+    rows = min(sum(heads), MAX_STRIPES)
+    return sheet.figure(min(1.1 + max(0.09, 0.9 / rows) * rows, 7.0), width=5.4)
 
 
-def image_of(
+def _draw(
     ax: Axes,
-    layers: Mapping[int, NDArray[np.float64]],
+    layers: Mapping[int, Floats],
     layout: Layout,
-    prepared: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    label: str,
     *,
     causal: bool,
     **colors: Any,
-) -> AxesImage:
-    """Draw the profiles of some layers, and say how many are left out.
-
-    Parameters
-    ----------
-    ax
-        To draw into.
-    layers
-        ``[heads, 2n - 1]`` or ``[heads, 2h - 1, 2w - 1]`` by number.
-    layout
-        Of the positions.
-    prepared
-        Turns the values in sight into those that are drawn.
-    causal
-        Whether later keys are hidden.
-    colors
-        Colour map and range.
-    """
-    rows = max(2, MAX_ROWS // max(map(len, layers.values())))
-    chosen = spread(list(layers), MAX_LAYERS if isinstance(layout, Grid) else rows)
-    shown = {number: layers[number] for number in chosen}
+) -> None:
+    """Draw what `_near` returns of each layer: a row for each head, or a tile on a grid."""
+    named = {str(number): values for number, values in layers.items()}
     if isinstance(layout, Grid):
-        image = _tiles(ax, shown, prepared, **colors)
+        image: ScalarMappable = tiles(ax, named, **colors)
     else:
-        image = _stripes(ax, shown, prepared, causal=causal, **colors)
-    part = f" ({len(shown)} of {len(layers)} shown)" if len(shown) < len(layers) else ""
-    ax.set_ylabel(f"layer{part}" if len(layers) > 1 else f"head of layer {chosen[0]}")
-    return image
+        width = next(iter(layers.values())).shape[1]
+        first = 1 - width if causal else -(width // 2)
+        image = stripes(ax, {name: (first, rows) for name, rows in named.items()}, **colors)
+        ax.set_xlabel("offset (key minus query)")
+    what = "layer" if len(layers) > 1 else f"head of layer {next(iter(named))}"
+    ax.set_ylabel(f"{what}{ax.get_ylabel().removeprefix('head')}")
+    plain(ax.figure.colorbar(image, ax=ax, label=label, aspect=30).ax.yaxis)
 
 
-def _stripes(
-    ax: Axes,
-    layers: Mapping[int, NDArray[np.float64]],
-    prepared: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    *,
-    causal: bool,
-    **colors: Any,
-) -> AxesImage:
-    """Draw a row per head, layers apart."""
-    middle = next(iter(layers.values())).shape[1] // 2
-    before = min(2 * REACH if causal else REACH, middle)
-    after = 0 if causal else before
-    rows = [prepared(values[:, middle - before : middle + after + 1]) for values in layers.values()]
-    counts = [len(part) for part in rows]
-    ends = np.cumsum(counts)
-    image = ax.imshow(
-        np.concatenate(rows),
-        aspect="auto",
-        extent=(-before - 0.5, after + 0.5, ends[-1] - 0.5, -0.5),
-        **_greyed(colors),
-    )
-    for end in ends[:-1]:
-        ax.axhline(end - 0.5, color=INK if colors["cmap"] == DIVERGING else "white", linewidth=0.8)
-    if len(counts) == 1:
-        every = -(-counts[0] // 12)
-        ax.set_yticks(range(0, counts[0], every))
-    elif ends[-1] <= 24:
-        heads = [(number, k) for number, values in layers.items() for k in range(len(values))]
-        ax.set_yticks(range(ends[-1]), [f"{number}.{head}" for number, head in heads])
-    else:
-        every = -(-len(counts) // 24)
-        middles = (ends - (np.array(counts) + 1) / 2)[::every]
-        ax.set_yticks(middles, [str(number) for number in list(layers)[::every]])
-    ax.tick_params(axis="y", length=0)
-    ax.set_xlabel("offset (key minus query)")
-    return image
+def _near(curves: Floats, *, causal: bool) -> Floats:
+    """Cut ``[heads, 2n - 1]`` or ``[heads, 2h - 1, 2w - 1]`` to what lies near the query."""
+    middle = [size // 2 for size in curves.shape[1:]]
+    if len(middle) == 1:
+        before = min(2 * REACH if causal else REACH, *middle)
+        return curves[:, middle[0] - before : middle[0] + (0 if causal else before) + 1]
+    return curves[:, *(slice(max(m - GRID_REACH, 0), m + GRID_REACH + 1) for m in middle)]
 
 
-def _tiles(
-    ax: Axes,
-    layers: Mapping[int, NDArray[np.float64]],
-    prepared: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    **colors: Any,
-) -> AxesImage:
-    """Draw a tile per head by displacement, the query in the middle: layers down, heads across."""
-    first = next(iter(layers.values()))
-    middle = [size // 2 for size in first.shape[1:]]
-    reach = [min(GRID_REACH, size) for size in middle]
-    cut = [slice(m - r, m + r + 1) for m, r in zip(middle, reach, strict=True)]
-    height, width = (2 * r + 1 for r in reach)
-    across = min(max(len(values) for values in layers.values()), MAX_HEADS)
-    canvas = np.full((len(layers) * (height + 1) - 1, across * (width + 1) - 1), np.nan)
-    for row, values in enumerate(layers.values()):
-        for head, tile in enumerate(prepared(values[:across, *cut])):
-            top, left = row * (height + 1), head * (width + 1)
-            canvas[top : top + height, left : left + width] = tile
-    image = ax.imshow(canvas, **colors)
-    ax.set_xticks((width - 1) / 2 + (width + 1) * np.arange(across), map(str, range(across)))
-    ax.set_yticks((height - 1) / 2 + (height + 1) * np.arange(len(layers)), map(str, layers))
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    heads = max(len(values) for values in layers.values())
-    ax.set_xlabel("head" + (f" (the first {across} of {heads})" if heads > across else ""))
-    return image
-
-
-def _greyed(colors: Mapping[str, Any]) -> dict[str, Any]:
+def _greyed(name: str) -> Colormap:
     """Have offsets that attention never meets in grey."""
     from matplotlib import colormaps
 
-    return dict(colors) | {"cmap": colormaps[colors["cmap"]].with_extremes(bad=GRID)}
+    return colormaps[name].with_extremes(bad=GRID)
 
 
 def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
-    """Draw the mean logit of every head by offset."""
-    layers = {0: result} if isinstance(result, HeadLogits) else result.layers
-    ax.figure.colorbar(_logit_image(ax, layers), ax=ax, label="share of the largest")
-
-
-def _logit_image(ax: Axes, layers: Mapping[int, HeadLogits]) -> AxesImage:
     """Draw the mean logit of every head by offset: a row per head, or a tile per head on a grid.
 
     Each is shown less its mean over the offsets in sight and divided by what is then its largest
     magnitude, since heads differ in level and scale by orders.
     """
+    layers = {0: result} if isinstance(result, HeadLogits) else result.layers
     first = next(iter(layers.values()))
-    curves = {number: found.curves for number, found in layers.items()}
-    return image_of(
-        ax, curves, first.layout, _levelled,
-        causal=first.causal, vmin=-1.0, vmax=1.0, cmap=DIVERGING,
+    near = {k: _levelled(_near(found.curves, causal=first.causal)) for k, found in layers.items()}
+    _draw(
+        ax, near, first.layout, "logit, centred and scaled", causal=first.causal, vmin=-1.0,
+        vmax=1.0, cmap=_greyed(DIVERGING),
     )  # fmt: skip
 
 
-def _levelled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _levelled(rows: Floats) -> Floats:
     """Take the mean off each head's values and divide by their largest magnitude."""
     over = tuple(range(1, rows.ndim))
     rows = rows - np.nanmean(rows, axis=over, keepdims=True)
     size = np.nanmax(np.abs(rows), axis=over, keepdims=True, initial=0.0)
-    shown: NDArray[np.float64] = np.divide(rows, size, out=np.zeros_like(rows), where=size > 0)
+    shown: Floats = np.divide(rows, size, out=np.zeros_like(rows), where=size > 0)
     return shown
 
 
@@ -231,12 +135,9 @@ def _peak_map(ax: Axes, peaks: NDArray[np.int64], layout: Grid) -> None:
     counts = np.zeros((2 * down + 1, 2 * right + 1))
     place = np.add(np.clip(peaks, (-down, -right), (down, right)), (down, right))
     np.add.at(counts, tuple(place.T), 1)
-    image = ax.imshow(
-        np.where(counts > 0, counts, np.nan), cmap=ONE_SIDED, vmin=0,
-        extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5),
-    )  # fmt: skip
-    ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
-    ax.axvline(0, color=GRID, linewidth=0.6, zorder=0)
+    shown, ends = around(np.where(counts > 0, counts, np.nan))
+    image = ax.imshow(shown, extent=ends, cmap=ONE_SIDED, vmin=0)
+    cross(ax)
     ax.set(xlabel="columns from query to key", ylabel="rows from query to key")
     ax.xaxis.set_major_locator(whole())
     ax.yaxis.set_major_locator(whole())
@@ -246,15 +147,10 @@ def _peak_map(ax: Axes, peaks: NDArray[np.int64], layout: Grid) -> None:
 @of_one
 def heads_figure(sheet: Sheet, found: HeadsByLayer) -> Figure:
     """Draw the logits of every head by offset."""
-    counts = {number: len(layer.peak) for number, layer in found.layers.items()}
-    layout = next(iter(found.layers.values())).layout
-    return page(
-        sheet,
-        lambda ax: _logit_image(ax, found.layers),
-        counts,
-        layout,
-        "logit, centred and scaled",
-    )
+    first = next(iter(found.layers.values()))
+    figure = _figure(sheet, [len(layer.peak) for layer in found.layers.values()], first.layout)
+    plot_logits(figure.subplots(), found)
+    return figure
 
 
 @of_one
@@ -267,11 +163,6 @@ def peaks_figure(sheet: Sheet, found: HeadsByLayer) -> Figure:
 
 
 def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
-    """Draw the mean attention of every head by offset."""
-    ax.figure.colorbar(_attention_image(ax, result), ax=ax, label="attention")
-
-
-def _attention_image(ax: Axes, found: AttentionByOffset) -> AxesImage:
     """Draw the mean attention of every head by offset on one logarithmic range.
 
     It begins at a tenth of uniform attention; what lies below has the colour of its beginning, and
@@ -279,22 +170,22 @@ def _attention_image(ax: Axes, found: AttentionByOffset) -> AxesImage:
     """
     from matplotlib.colors import LogNorm
 
-    curves = {number: layer.curves for number, layer in found.layers.items()}
-    top = max(float(np.nanmax(values)) for values in curves.values())
-    low = min(0.1 / found.layout.size, top / 10)
-    return image_of(
-        ax, curves, found.layout, lambda rows: np.where(rows > 0, np.maximum(rows, low), np.nan),
-        causal=found.causal, norm=LogNorm(low, top), cmap=ONE_SIDED,
+    top = max(float(np.nanmax(layer.curves)) for layer in result.layers.values())
+    low = min(0.1 / result.layout.size, top / 10)
+    near = {k: _near(layer.curves, causal=result.causal) for k, layer in result.layers.items()}
+    met = {k: np.where(rows > 0, np.maximum(rows, low), np.nan) for k, rows in near.items()}
+    _draw(
+        ax, met, result.layout, "mean attention", causal=result.causal, norm=LogNorm(low, top),
+        cmap=_greyed(ONE_SIDED),
     )  # fmt: skip
 
 
 @of_one
 def attention_figure(sheet: Sheet, found: AttentionByOffset) -> Figure:
     """Draw the mean attention of every head by offset."""
-    counts = {number: len(layer.peak) for number, layer in found.layers.items()}
-    return page(
-        sheet, lambda ax: _attention_image(ax, found), counts, found.layout, "mean attention"
-    )
+    figure = _figure(sheet, [len(layer.peak) for layer in found.layers.values()], found.layout)
+    plot_attention(figure.subplots(), found)
+    return figure
 
 
 @of_one
@@ -323,9 +214,7 @@ def receivers(found: AttentionByOffset) -> list[tuple[str, dict[int, Any], float
     return panels
 
 
-def _to_one_token(
-    ax: Axes, layers: Mapping[int, NDArray[np.float64]], uniform: float | None
-) -> None:
+def _to_one_token(ax: Axes, layers: Mapping[int, Floats], uniform: float | None) -> None:
     """Draw what every head pays to one token, or some: a dot per head, a line for the mean."""
     for number, values in layers.items():
         side = number + 0.3 * np.linspace(-1, 1, len(values)) if len(values) > 1 else [number]

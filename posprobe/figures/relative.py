@@ -5,20 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Builder, Sheet, balanced, note, panels
-from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED, signed
+from posprobe.arrays import Floats
+from posprobe.figures.common import (
+    Beside,
+    Builder,
+    Sheet,
+    around,
+    balanced,
+    cross,
+    map_figure,
+    note,
+    spread,
+)
+from posprobe.figures.styles import BLUE, DIVERGING, INK, LINES, MUTED, ONE_SIDED, signed
 from posprobe.layouts import Grid, Layout, Sequence as Line
 from posprobe.schemes import MAX_KERNEL, RelativeBias
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
@@ -27,12 +39,14 @@ if TYPE_CHECKING:
 
 #: Most heads that get a panel each, or a column of a mosaic.
 MAX_HEADS = 16
-#: Most encodings that get a row of a mosaic, and most rows of stripes.
+#: Most layers that get a row of a mosaic, and most rows of stripes.
 MAX_LAYERS, MAX_STRIPES = 24, 192
 #: Reach beyond which distances are drawn on a logarithmic axis, and where its linear part ends.
 LOGARITHMIC, LINEAR = 64, 8
 #: Height in inches that the labels of maps need.
 LABEL = 2.0
+#: Axes of a map by displacement.
+APART = ("columns to key", "rows to key")
 #: What a value is, on axes; the constant that a head adds to all logits changes no attention.
 QUANTITY = {"bias": "bias (logits)", "cosine": "cosine with distance 0"}
 CENTRED = {"bias": "bias less the head's mean (logits)", "cosine": "cosine with distance 0"}
@@ -42,7 +56,7 @@ CENTRED = {"bias": "bias less the head's mean (logits)", "cosine": "cosine with 
 class _Values:
     """What is drawn of a bias that was not analysed; fields as of `Heads`."""
 
-    curves: NDArray[np.float64]
+    curves: Floats
     layout: Layout
     quantity: str
     causal: bool
@@ -64,7 +78,7 @@ def plot_heads(ax: Axes, result: Heads | RelativeBias) -> None:
     (_tiles_of if isinstance(drawn.layout, Grid) else _curves_of)(ax, drawn)
 
 
-def _seen(heads: _Heads) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _seen(heads: _Heads) -> tuple[NDArray[np.int64], Floats]:
     """Return the offsets on a line that attention meets, and the values there, ``[heads, k]``."""
     n = heads.layout.size
     stop = n if heads.causal else 2 * n - 1
@@ -102,8 +116,7 @@ def _panels(figure: Figure, heads: Heads) -> None:
         if head >= len(shown):
             ax.set_axis_off()
             continue
-        ax.axhline(0, color=GRID, linewidth=0.6)
-        ax.axvline(0, color=GRID, linewidth=0.6)
+        cross(ax)
         if len(curves) > 1:
             ax.plot(offset, curves.mean(axis=0), color=MUTED, linestyle=(0, (2, 1)), linewidth=0.8)
         ax.plot(offset, shown[head], color=BLUE)
@@ -141,7 +154,7 @@ def _offset_axis(ax: Axes, heads: _Heads) -> None:
     ax.set_xlim(-reach - margin, 0 + LINEAR / 4 if heads.causal else reach + margin)
 
 
-def centred(heads: _Heads) -> NDArray[np.float64]:
+def centred(heads: _Heads) -> Floats:
     """Return biases less each head's mean, which changes no attention; cosines as they are."""
     if heads.quantity == "cosine":
         return heads.curves
@@ -149,175 +162,140 @@ def centred(heads: _Heads) -> NDArray[np.float64]:
     return np.asarray(heads.curves - heads.curves.mean(axis=over, keepdims=True))
 
 
-def shared_range(values: Sequence[NDArray[np.float64]], quantity: str) -> tuple[float, str]:
-    """Return the limit of a range around 0 for all panels, and which of its ends are exceeded.
+def in_range(
+    values: Sequence[Floats], quantity: str
+) -> tuple[dict[str, Any], Literal["neither", "both"]]:
+    """Return colours and limits around 0 of all panels, and which ends of the colours are exceeded.
 
     Cosines end at 1; of biases, one value in a hundred may lie beyond.
     """
-    if quantity == "cosine":
-        return 1.0, "neither"
-    size = np.abs(np.concatenate([value.ravel() for value in values]))
-    limit = float(np.percentile(size, 99)) or float(size.max()) or 1.0
-    return limit, "both" if (size > limit).any() else "neither"
+    limit, beyond = 1.0, False
+    if quantity != "cosine":
+        size = np.abs(np.concatenate([value.ravel() for value in values]))
+        limit = float(np.percentile(size, 99)) or float(size.max()) or 1.0
+        beyond = bool((size > limit).any())
+    look = {"cmap": color_map(quantity), "vmin": -limit, "vmax": limit}
+    return look, "both" if beyond else "neither"
 
 
-def map_panels(
-    figure: Figure,
-    maps: Mapping[str, NDArray[np.float64]],
-    label: str,
-    quantity: str,
-    most: int = 6,
-) -> None:
-    """Draw a panel per map by displacement on one range, the query in the middle.
+def tiles(ax: Axes, layers: Mapping[str, Floats], **colors: Any) -> AxesImage:
+    """Draw rows of maps by displacement as tiles of one size, the query in the middle of each.
+
+    Windows of several sizes are drawn as large as each other. Of more than `MAX_LAYERS` rows every
+    second … is drawn, of the heads the first `MAX_HEADS`, and the labels say so.
 
     Parameters
     ----------
-    figure
+    ax
         To draw into.
-    maps
-        ``[2h - 1, 2w - 1]`` by title.
-    label
-        What the colours are.
-    quantity
-        ``"bias"`` or ``"cosine"``, which decides on colours and limits.
-    most
-        Panels side by side.
+    layers
+        By the name of a row, a map for each head ``[heads, 2h - 1, 2w - 1]``.
+    colors
+        Colour map and limits.
     """
-    limit, extend = shared_range(list(maps.values()), quantity)
-    axes = panels(figure, len(maps), most)
-    rows, columns = axes.shape
-    one_size = len({values.shape for values in maps.values()}) == 1
-    for ax, (title, values) in zip(axes.flat, maps.items(), strict=False):
-        down, right = (span // 2 for span in values.shape)
-        image = ax.imshow(
-            values,
-            cmap=color_map(quantity),
-            vmin=-limit,
-            vmax=limit,
-            extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5),
-        )
-        ax.set_title(title, pad=2, fontsize="medium")
-        last = ax in axes[-1] or ax in axes.flat[len(maps) - columns : len(maps)]
-        ax.set_xticks([-right, 0, right] if last or not one_size else [])
-        ax.set_yticks([-down, 0, down] if ax in axes[:, 0] or not one_size else [])
-        ax.spines[:].set_visible(False)
-    figure.supxlabel("columns from query to key")
-    figure.supylabel("rows from query to key")
-    figure.colorbar(image, ax=axes, label=label, extend=extend, aspect=15 * rows)
-
-
-def tiles(
-    ax: Axes,
-    maps: Sequence[Sequence[NDArray[np.float64]]],
-    limit: float,
-    quantity: str,
-) -> AxesImage:
-    """Draw rows of maps by displacement as tiles of one size, the query in the middle of each.
-
-    Windows of several sizes are drawn as large as each other. Ticks stand at rows and columns.
-    """
-    spans = {span for row in maps for tile in row for span in tile.shape}
-    side = max(spans) * (1 if len(spans) == 1 else 2)
-    step = side + max(side // 12, 1)
-    across = max(map(len, maps))
-    canvas = np.full((len(maps) * step, across * step), np.nan)
-    for r, row in enumerate(maps):
+    every = math.ceil(len(layers) / MAX_LAYERS)
+    shown = {name: layers[name][:MAX_HEADS] for name in list(layers)[::every]}
+    spans = [tile.shape for row in shown.values() for tile in row]
+    one_size = len({*spans}) == 1
+    height, width = spans[0] if one_size else [2 * max(span for each in spans for span in each)] * 2
+    gap = max(max(height, width) // 12, 1)
+    across = max(map(len, shown.values()))
+    canvas = np.full((len(shown), height + gap, across, width + gap), np.nan)
+    for r, row in enumerate(shown.values()):
         for c, tile in enumerate(row):
-            picked = [np.arange(side) * span // side for span in tile.shape]
-            canvas[r * step : r * step + side, c * step : c * step + side] = tile[np.ix_(*picked)]
-    canvas = canvas[: side - step, : side - step]
-    image = ax.imshow(canvas, cmap=color_map(quantity), vmin=-limit, vmax=limit)
-    middle = (side - 1) / 2
-    ax.set_xticks(middle + step * np.arange(across), [str(c) for c in range(across)])
-    ax.set_yticks(middle + step * np.arange(len(maps)))
+            down, right = tile.shape
+            picked = np.ix_(np.arange(height) * down // height, np.arange(width) * right // width)
+            canvas[r, :height, c, :width] = tile[picked]
+    flat = canvas.reshape(len(shown) * (height + gap), -1)[:-gap, :-gap]
+    image = ax.imshow(flat, **colors)
+    ax.set_xticks((width - 1) / 2 + (width + gap) * np.arange(across), map(str, range(across)))
+    ax.set_yticks((height - 1) / 2 + (height + gap) * np.arange(len(shown)), list(shown))
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
+    for at, name in zip(ax.get_yticks(), shown, strict=True):
+        if more := len(layers[name]) - len(shown[name]):
+            note(
+                ax, f"+{more}", (1, at), (2, 0), va="center",
+                xycoords=("axes fraction", "data"), color=MUTED,
+            )  # fmt: skip
+    cut = max(map(len, layers.values())) > MAX_HEADS
+    ax.set_xlabel("head" + (" (+: further heads, not drawn)" if cut else ""))
+    ax.set_ylabel(f"one row in {every} is drawn" if every > 1 else "")
     return image
+
+
+def stripes(ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: Any) -> QuadMesh:
+    """Draw a stripe per head by offset, layers apart, on one range.
+
+    Of more than `MAX_STRIPES` heads, every second, third … is drawn, as the label says.
+
+    Parameters
+    ----------
+    ax
+        To draw into.
+    layers
+        By name, the first offset and ``[heads, k]`` from there on.
+    colors
+        Colour map and range.
+    """
+    first = min(begin for begin, _ in layers.values())
+    stop = max(begin + rows.shape[1] for begin, rows in layers.values())
+    ends = [0, *np.cumsum([len(rows) for _, rows in layers.values()]).tolist()]
+    values = np.full((ends[-1], stop - first), np.nan)
+    for (begin, rows), (low, high) in zip(layers.values(), pairwise(ends), strict=True):
+        values[low:high, begin - first : begin - first + rows.shape[1]] = rows
+    every = math.ceil(ends[-1] / MAX_STRIPES)
+    edges = np.append(np.arange(0, ends[-1], every), ends[-1])
+    image = ax.pcolormesh(
+        np.arange(first, stop + 1) - 0.5, edges, values[::every], rasterized=True, **colors
+    )
+    for end in ends[1:-1]:
+        ax.axhline(end, color="white", linewidth=0.8)
+    if len(layers) == 1:
+        ax.set_yticks([head + 0.5 for head in range(0, ends[-1], -(-ends[-1] // 12))])
+        ax.yaxis.set_major_formatter(lambda place, _: str(int(place)))
+    else:
+        named = spread([*zip(layers, pairwise(ends), strict=True)], 24)
+        ax.set_yticks([(low + high) / 2 for _, (low, high) in named], [name for name, _ in named])
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(ends[-1], 0)
+    ax.set_ylabel("head" + (f" (one in {every} is drawn)" if every > 1 else ""))
+    ax.spines[:].set_visible(False)
+    return image
+
+
+def _tiled(ax: Axes, layers: Mapping[str, Floats], quantity: str) -> None:
+    look, extend = in_range(list(layers.values()), quantity)
+    image = tiles(ax, layers, **look)
+    ax.figure.colorbar(image, ax=ax, label=CENTRED[quantity], extend=extend, aspect=30, shrink=0.6)
 
 
 def _tiles_of(ax: Axes, heads: _Heads) -> None:
     """Draw a tile per head into one Axes, at most `MAX_HEADS`: the bias by displacement."""
     shown = centred(heads)[:MAX_HEADS]
-    limit, extend = shared_range(list(shown), heads.quantity)
-    rows, columns = balanced(len(shown), 4)
-    picked = [list(shown[row * columns : (row + 1) * columns]) for row in range(rows)]
-    image = tiles(ax, picked, limit, heads.quantity)
-    first = [row * columns for row in range(rows)]
-    ax.set_yticks(ax.get_yticks(), [f"{head} +" if rows > 1 else "" for head in first])
-    ax.set(xlabel="head", ylabel="")
-    ax.figure.colorbar(image, ax=ax, label=CENTRED[heads.quantity], extend=extend, aspect=30)
-
-
-def _tiles_by_layer(figure: Figure, layers: Mapping[str, Heads]) -> None:
-    """Draw a row per encoding and a column per head: all biases by displacement on one range.
-
-    Of more than `MAX_LAYERS` rows every second … is drawn, of the heads the first `MAX_HEADS`, and
-    the labels say so.
-    """
-    quantity = next(iter(layers.values())).quantity
-    every = math.ceil(len(layers) / MAX_LAYERS)
-    shown = dict(list(layers.items())[::every])
-    rows = [list(centred(heads)[:MAX_HEADS]) for heads in shown.values()]
-    limit, extend = shared_range([tile for row in rows for tile in row], quantity)
-    ax = figure.subplots()
-    image = tiles(ax, rows, limit, quantity)
-    ax.set_yticks(ax.get_yticks(), list(shown))
-    for at, heads in zip(ax.get_yticks(), shown.values(), strict=True):
-        if len(heads.curves) > MAX_HEADS:
-            note(
-                ax, f"+{len(heads.curves) - MAX_HEADS}", (1, at), (2, 0), va="center",
-                xycoords=("axes fraction", "data"), color=MUTED,
-            )  # fmt: skip
-    more = any(len(heads.curves) > MAX_HEADS for heads in layers.values())
-    ax.set_xlabel("head" + (" (+: further heads, not drawn)" if more else ""))
-    if every > 1:
-        ax.set_ylabel(f"one encoding in {every} is drawn")
-    figure.colorbar(
-        image, ax=ax, label=CENTRED[quantity], extend=extend, aspect=30, shrink=0.6,
-        pad=0.06 if more else 0.02,
-    )  # fmt: skip
+    _, columns = balanced(len(shown), 4)
+    rows = {f"{k} +": shown[k : k + columns] for k in range(0, len(shown), columns)}
+    _tiled(ax, rows if len(rows) > 1 else {"": shown}, heads.quantity)
 
 
 def _stripes_of(ax: Axes, layers: Mapping[str, Heads]) -> None:
-    """Draw a stripe per head of encodings on a line: its values by offset, on one range.
-
-    Of more than `MAX_STRIPES` heads, every second, third … is drawn, as the label says.
-    """
-    first = next(iter(layers.values()))
-    n = max(heads.layout.size for heads in layers.values())
-    total = sum(len(heads.curves) for heads in layers.values())
-    every = math.ceil(total / MAX_STRIPES)
-    stop = n if all(heads.causal for heads in layers.values()) else 2 * n - 1
-    values = np.full((total, stop), np.nan)
-    ends = [0]
-    for heads in layers.values():
-        _, curves = _seen(heads)
-        begin = n - heads.layout.size
-        values[ends[-1] : ends[-1] + len(curves), begin : begin + curves.shape[1]] = (
-            centred(heads)[:, : curves.shape[1]]
-        )  # fmt: skip
-        ends.append(ends[-1] + len(curves))
-    shown = values[::every]
-    # A value that holds for many distances, as in a bucket, counts once.
-    new = (np.nan_to_num(np.diff(values, axis=1)) != 0).any(axis=0)
-    distinct = shown[:, np.flatnonzero(np.append(True, new))]
-    limit, extend = shared_range([distinct[np.isfinite(distinct)]], first.quantity)
-    image = ax.pcolormesh(
-        np.arange(1 - n, stop - n + 2) - 0.5,
-        np.append(np.arange(0, total, every), total),
-        shown, cmap=color_map(first.quantity), vmin=-limit, vmax=limit, rasterized=True,
-    )  # fmt: skip
-    for end in ends[1:-1]:
-        ax.axhline(end, color="white", linewidth=0.8)
-    ax.set_yticks([(low + high) / 2 for low, high in pairwise(ends)], list(layers))
-    ax.tick_params(axis="y", length=0)
-    ax.set_ylim(total, 0)
-    _offset_axis(ax, max(layers.values(), key=lambda heads: heads.layout.size))
+    """Draw a stripe per head of encodings on a line: its values by offset, on one range."""
+    quantity = next(iter(layers.values())).quantity
+    shown, distinct = {}, []
+    for name, heads in layers.items():
+        offsets, curves = _seen(heads)
+        shown[name] = int(offsets[0]), centred(heads)[:, : curves.shape[1]]
+        # A value that holds for many distances, as in a bucket, counts once.
+        new = (np.diff(curves, axis=1) != 0).any(axis=0)
+        distinct.append(shown[name][1][:, np.flatnonzero(np.append(True, new))])
+    look, extend = in_range(distinct, quantity)
+    image = stripes(ax, shown, **look)
+    widest = max(layers.values(), key=lambda heads: heads.layout.size)
+    limits = ax.get_xlim()
+    _offset_axis(ax, widest)
     ax.set_xlabel(fill(_offset_label(*layers.values()), 80))
-    ax.set_xlim(0.5 - n, stop - n + 0.5)
-    ax.set_ylabel("head" + (f" (one in {every} is drawn)" if every > 1 else ""))
-    ax.spines[:].set_visible(False)
-    ax.figure.colorbar(image, ax=ax, label=CENTRED[first.quantity], extend=extend, aspect=30)
+    ax.set_xlim(limits)
+    ax.figure.colorbar(image, ax=ax, label=CENTRED[quantity], extend=extend, aspect=30)
 
 
 def color_map(quantity: str) -> Colormap:
@@ -333,7 +311,7 @@ def suited(results: Mapping[str, Heads], sheet: Sheet) -> str:
     return "stripes" if len(results) > 1 or sheet.narrow or heads > MAX_HEADS else "curves"
 
 
-def _curves(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+def _curves(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
     """Draw a panel per head of one encoding."""
     ((name, heads),) = results.items()
     rows, columns = balanced(min(len(heads.curves), MAX_HEADS), 4)
@@ -346,48 +324,47 @@ def _curves(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) ->
     return figure
 
 
-def _stripes(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+def _stripes(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
     """Draw a stripe per head."""
     total = sum(len(heads.curves) for heads in results.values())
     height = max(0.08 * total, 0.2 * len(results), 1.5) + 0.6
     figure = sheet.figure(min(height, 7.5))
     ax = figure.subplots()
     _stripes_of(ax, results)
-    if len(results) == 1:
-        every = range(0, total, -(-total // 12))
-        ax.set_yticks([head + 0.5 for head in every], [str(head) for head in every])
-        if not sheet.exact:
-            ax.set_title(next(iter(results)))
+    if len(results) == 1 and not sheet.exact:
+        ax.set_title(next(iter(results)))
     return _wrapped(figure)
 
 
-def _maps(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+def _maps(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
     """Draw a map per head of one encoding, or of several that have one head each."""
-    first = next(iter(results.values()))
-    if len(results) == 1:
-        shown = {f"head {head}": values for head, values in enumerate(centred(first)[:MAX_HEADS])}
-    else:
-        every = ((name, found.curves[0]) for name, found in results.items())
-        shown = dict(islice(every, MAX_LAYERS))
-    most = 3 if sheet.narrow else 6
-    rows, columns = balanced(len(shown), most)
-    side = min((sheet.width - 1.2) / columns, 2.4)
-    height = max((side + 0.25) * rows + 0.35, LABEL)
-    figure = sheet.figure(height, width=side * columns + 1.3, compressed=True)
-    map_panels(figure, shown, CENTRED[first.quantity], first.quantity, most)
+    quantity = next(iter(results.values())).quantity
+    every = [
+        (f"head {head}" if len(results) == 1 else name, values)
+        for name, found in results.items()
+        for head, values in enumerate(centred(found)[:MAX_HEADS])
+    ]
+    shown = dict(every[:MAX_LAYERS])
+    look, extend = in_range(list(shown.values()), quantity)
+    figure = map_figure(
+        sheet, {name: around(values) for name, values in shown.items()}, 3 if sheet.narrow else 6,
+        CENTRED[quantity], APART, extend=extend, **look,
+    )  # fmt: skip
     if len(results) == 1 and not sheet.exact:
         figure.suptitle(next(iter(results)))
     return _wrapped(figure)
 
 
-def _mosaic(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+def _mosaic(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
     """Draw a tile per encoding and head."""
+    quantity = next(iter(results.values())).quantity
     rows = min(len(results), MAX_LAYERS)
     across = min(max(len(heads.curves) for heads in results.values()), MAX_HEADS)
     side = min((sheet.width - 1.6) / across, 0.8 if sheet.exact else 0.45)
     height = max(side * rows + 0.7, LABEL)
     figure = sheet.figure(height, width=max(side * across + 2.0, 4.6), compressed=True)
-    _tiles_by_layer(figure, results)
+    layers = {name: centred(heads) for name, heads in results.items()}
+    _tiled(figure.subplots(), layers, quantity)
     return _wrapped(figure)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posprobe.figures.common import (
     MAX_CELLS,
+    Beside,
     Builder,
     Sheet,
     extremes,
@@ -51,14 +52,12 @@ def plot_norms(ax: Axes, result: Norms) -> None:
     ax.set_xlim(position[0] - 0.01 * len(position), position[-1] + 0.01 * len(position))
 
 
-def norms_figure(
-    sheet: Sheet, results: Mapping[str, Norms], references: Mapping[str, Any]
-) -> Figure:
+def norms_figure(sheet: Sheet, results: Mapping[str, Norms], beside: Beside) -> Figure:
     """Draw each table's norms below the other's."""
     if isinstance(next(iter(results.values())).layout, Grid):
         height = min(sheet.width * 0.8, 3.0)
-        return one_each(plot_norms, height, width=3.8, compressed=True)(sheet, results, references)
-    return one_each(plot_norms, sheet.plain + 0.1)(sheet, results, references)
+        return one_each(plot_norms, height, width=3.8, compressed=True)(sheet, results, beside)
+    return one_each(plot_norms, sheet.plain + 0.1)(sheet, results, beside)
 
 
 def plot_table(ax: Axes, table: PositionTable) -> None:
@@ -90,11 +89,7 @@ def _every(what: str, step: int) -> str:
     return what if step == 1 else f"{what} (one in {step})"
 
 
-def table_figure(
-    sheet: Sheet, results: Mapping[str, PositionTable], references: Mapping[str, Any]
-) -> Figure:
-    """Draw each table below the other."""
-    return one_each(plot_table, 2.2 if sheet.narrow else 2.8)(sheet, results, references)
+table_figure: Builder = one_each(plot_table, 2.5)
 
 
 #: Special rows and seams whose numbers are written out.

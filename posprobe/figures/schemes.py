@@ -9,19 +9,18 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.models.head_biases import Heads, Smoothness
 from posprobe.analyses.models.rotary import SAME, Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
+from posprobe.arrays import Floats
 from posprobe.encodings import wavelengths
 from posprobe.figures import builder
-from posprobe.figures.common import REPORT, Sheet, note, nothing, plain
-from posprobe.figures.comparison import kernel_map
-from posprobe.figures.relative import CENTRED, HEAD_FIGURES, shared_range, suited
+from posprobe.figures.common import REPORT, Beside, Sheet, ends_of, maps, note, nothing, plain
+from posprobe.figures.relative import CENTRED, HEAD_FIGURES, in_range, suited
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, printable
 from posprobe.layouts import Grid
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, stated_length
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,8 +43,8 @@ def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
 
 def _ladder(
     ax: Axes,
-    wavelength: NDArray[np.float64],
-    unscaled: NDArray[np.float64],
+    wavelength: Floats,
+    unscaled: Floats,
     training: int | None,
     target: int | None,
 ) -> None:
@@ -108,7 +107,7 @@ def decay(ax: Axes, result: Rotation) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
-def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Mapping[str, Any]) -> Figure:
+def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Beside) -> Figure:
     """Draw each ladder of wavelengths, and beside it how the mean rotation falls."""
     count = len(results)
     shape = (2 * count, 1) if sheet.narrow else (count, 2)
@@ -154,7 +153,7 @@ def plot_slopes(ax: Axes, record: LinearBias) -> None:
     plain(ax.xaxis, ax.yaxis)
 
 
-def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Mapping[str, Any]) -> Figure:
+def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Beside) -> Figure:
     """Draw the penalty of every head by distance."""
     ((name, record),) = results.items()
     figure = sheet.figure(2.4 if sheet.narrow else 2.8, width=4.4)
@@ -187,9 +186,9 @@ def plot_smoothness(ax: Axes, result: Smoothness) -> None:
 
 def _by_encoding(
     ax: Axes,
-    values: Mapping[str, NDArray[np.float64]],
+    values: Mapping[str, Floats],
     label: str,
-    chance: Mapping[str, NDArray[np.float64]] | None = None,
+    chance: Mapping[str, Floats] | None = None,
 ) -> None:
     """Draw one number of every head against its encoding, and the median of each encoding.
 
@@ -222,11 +221,9 @@ def _by_encoding(
     ax.margins(x=0.02)
 
 
-def depth_figure(
-    sheet: Sheet, results: Mapping[str, Smoothness], references: Mapping[str, Any]
-) -> Figure:
-    """Draw the smoothness by encoding, below the windows of the ``heads`` of the references."""
-    layers = references.get("heads", {})
+def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], beside: Beside) -> Figure:
+    """Draw the smoothness by encoding, below the windows of the ``heads`` of what is beside."""
+    layers = beside.get("heads", {})
     figure = sheet.figure(4.2 if layers else 2.4)
     axes = figure.subplots(
         2 if layers else 1, 1, sharex=set(layers) == set(results), squeeze=False
@@ -285,7 +282,7 @@ def scheme_figures(
                     smooth[name] = result
             case Rotary():
                 rotation = found["rotation"]
-                if isinstance(rotation, Rotation) and not _drawn(rotation, rotations):
+                if isinstance(rotation, Rotation):
                     rotations[name] = rotation
                 used = found.get("weights")
                 if isinstance(used, WeightUse) and used.layers and not used.normed:
@@ -303,7 +300,7 @@ def scheme_figures(
             windows = biases.get((True, "bias")) or biases.get((False, "bias")) or {}
             yield "depth", partial(depth_figure, REPORT, smooth, {"heads": windows})
         single: dict[str, tuple[Builder, Mapping[str, Any]]] = {
-            "rotation": (rotation_figure, rotations), "slopes": (slopes_figure, linear),
+            "rotation": (rotation_figure, unlike(rotations)), "slopes": (slopes_figure, linear),
         }  # fmt: skip
         for kind, (build, alone) in single.items():
             for k, (name, one) in enumerate(islice(alone.items(), ALONE)):
@@ -344,12 +341,12 @@ def short_names(names: Sequence[str]) -> list[str]:
     return short if len(set(short)) == len(short) else list(names)
 
 
-def _drawn(rotation: Rotation, others: Mapping[str, Rotation]) -> bool:
-    return any(
-        np.array_equal(rotation.wavelength, other.wavelength)
-        and (rotation.training, rotation.target) == (other.training, other.target)
-        for other in others.values()
-    )
+def unlike(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:
+    """Keep the first of rotations that are equal, and have equal lengths."""
+    first: dict[tuple[Any, ...], str] = {}
+    for name, each in rotations.items():
+        first.setdefault((each.wavelength.tobytes(), each.training, each.target), name)
+    return {name: rotations[name] for name in first.values()}
 
 
 def _numbered(name: str, k: int) -> str:
@@ -357,34 +354,27 @@ def _numbered(name: str, k: int) -> str:
 
 
 def _kernels(sheet: Sheet, records: Mapping[str, Scheme]) -> Figure:
-    """Draw the kernel of each encoding, the mean over its heads."""
+    """Draw the kernel of each encoding, the mean over its heads; unseen keys are left empty."""
     figure = sheet.figure(2.9, width=0.3 + 3.0 * len(records))
-    axes = figure.subplots(1, len(records), squeeze=False)[0]
-    for ax, (name, record) in zip(axes, records.items(), strict=True):
+    parts = figure.subfigures(1, len(records), squeeze=False)[0]
+    for part, (name, record) in zip(parts, records.items(), strict=True):
         kernel = record.kernel(_positions(record)).mean(axis=0)
-        quantity = record.quantity if isinstance(record, RelativeBias) else "bias"
-        label = CENTRED[quantity].replace("the head's", "its")
-        if isinstance(record, Rotary):
-            quantity, label = "cosine", "mean rotation"
-        causal = not isinstance(record, Rotary) and record.causal
+        quantity, label = "cosine", "mean rotation"
+        if not isinstance(record, Rotary):
+            quantity = record.quantity if isinstance(record, RelativeBias) else "bias"
+            label = CENTRED[quantity].replace("the head's", "its")
+            if record.causal:
+                kernel[np.triu_indices(len(kernel), 1)] = np.nan
         if quantity == "bias":
-            known = np.tril(np.ones_like(kernel, dtype=bool)) if causal else kernel == kernel
-            kernel = kernel - kernel[known].mean()
-            limit, extend = shared_range([kernel[known]], quantity)
-        else:
-            limit, extend = 1.0, "neither"
-        image = kernel_map(ax, kernel, limit, quantity, causal=causal)
-        ax.set_title(name)
-        figure.colorbar(image, ax=ax, label=label, extend=extend, shrink=0.9, aspect=30)
+            kernel = kernel - np.nanmean(kernel)
+        look, extend = in_range([kernel[np.isfinite(kernel)]], quantity)
+        # Of at most `KERNEL` positions: as many cells as a page shows.
+        shown = {name: (kernel, ends_of(0, len(kernel)))}
+        maps(part, shown, 1, label, ("key", "query"), extend=extend, **look)
     return figure
 
 
 def _positions(record: Scheme) -> int:
-    if isinstance(record, RelativeBias):
-        if isinstance(record.layout, Grid):
-            return record.layout.size
-        return min(record.layout.length, KERNEL)
-    longest = record.max_positions
-    if isinstance(record, Rotary):
-        longest = record.seen(longest)
-    return min(longest or KERNEL, KERNEL)
+    stated = stated_length(record) or KERNEL
+    on_grid = isinstance(record, RelativeBias) and isinstance(record.layout, Grid)
+    return stated if on_grid else min(stated, KERNEL)

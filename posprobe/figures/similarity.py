@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.figures.common import (
-    LETTER,
+    Beside,
+    Ends,
+    Maps,
     Sheet,
     area,
-    balanced,
+    around,
+    ends_of,
     extremes,
     legend_above,
     legend_height,
-    panels,
+    map_figure,
     pooled,
     position_label,
-    shortened,
     styled,
 )
 from posprobe.figures.styles import BLUE, MUTED, RED, signed
@@ -26,17 +29,13 @@ from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
     from posprobe.analyses import Cosine, Similarity
 
 #: Positions from which on the numbers of an axis need room.
 WIDE_NUMBERS = 10_000
-#: Largest side of a matrix, in inches.
-LARGEST = 3.4
-#: Marks of a colour bar of cosines.
-MARKS = (-1, -0.5, 0, 0.5, 1)
 
 
 def plot_similarity(ax: Axes, result: Similarity) -> None:
@@ -47,10 +46,10 @@ def plot_similarity(ax: Axes, result: Similarity) -> None:
 
 def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
     """Draw the cosine matrix on fixed limits from -1 to 1, its axes in positions."""
-    matrix, block = pooled(cosine.matrix)
-    n, block = cosine.positions, block * cosine.pooled
-    extent = (start - 0.5, start + n - 0.5, start + n - 0.5, start - 0.5)
-    image = ax.imshow(matrix, cmap=signed(), vmin=-1, vmax=1, extent=extent)
+    matrix, ends = cells(cosine, start)
+    n = cosine.positions
+    block = -(-n // len(matrix))
+    image = ax.imshow(matrix, extent=ends, **of_cosines())
     ax.set(xlabel="position", ylabel="position")
     if block > 1:
         ax.set_xlabel(f"position (means of {block} x {block} pairs)")
@@ -60,18 +59,29 @@ def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
     return image
 
 
+def cells(cosine: Cosine, start: int) -> tuple[NDArray[Any], Ends]:
+    """Return as many cosines as a page shows, with the ends of their axes."""
+    return pooled(cosine.matrix)[0], ends_of(start, cosine.positions)
+
+
+def of_cosines() -> dict[str, Any]:
+    """Return colours and limits that all cosines share."""
+    return {"cmap": signed(), "vmin": -1, "vmax": 1}
+
+
+def displacements(result: Similarity, centred: bool | None = None) -> tuple[NDArray[Any], Ends]:
+    """Return the mean cosine of patches by displacement, of centred rows unless asked otherwise."""
+    return around((result.raw if centred is False else result.centered).offset_mean)
+
+
 def profile(ax: Axes, result: Similarity, centred: bool | None = None) -> None:
     """Draw mean cosine against offset, or against displacement on a grid.
 
     Where ``centred`` does not say which, the curves are of both, and the map is of centred rows.
     """
     if isinstance(result.layout, Grid):
-        right, down = result.layout.width - 1, result.layout.height - 1
-        cosine = result.raw if centred is False else result.centered
-        ax.imshow(
-            cosine.offset_mean, cmap=signed(), vmin=-1, vmax=1,
-            extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5),
-        )  # fmt: skip
+        matrix, ends = displacements(result, centred)
+        ax.imshow(matrix, extent=ends, **of_cosines())
         ax.set(xlabel="columns apart", ylabel="rows apart")
         return
     drawn = (
@@ -110,88 +120,38 @@ def profiles(ax: Axes, results: Mapping[str, Similarity], *, centred: bool = Tru
     ax.legend(loc="best")
 
 
-def matrices(
-    figure: Figure | SubFigure,
-    shown: Sequence[tuple[str, Similarity, Cosine]],
-    most: int,
-    sheet: Sheet,
-) -> None:
-    """Draw cosine matrices into a figure with one colour bar.
-
-    Parameters
-    ----------
-    figure
-        To draw into.
-    shown
-        Title, result and which of its matrices, for each panel.
-    most
-        Panels side by side.
-    sheet
-        The figure's.
-    """
-    columns = balanced(len(shown), most)[1]
-    axes = panels(figure, len(shown), most)
-    fit = int((sheet.width - 0.6) / columns / LETTER) - 1
-    for number, (title, result, cosine) in enumerate(shown):
-        ax = axes.flat[number]
-        image = heat_map(ax, cosine, result.start)
-        pairs = ax.get_xlabel().removeprefix("position")
-        ax.set_title(shortened(title, fit), pad=3, fontsize="medium")
-        # The matrix is symmetric: one axis of numbers is enough beside another panel.
-        first = number % columns == 0
-        if sheet.narrow or columns > 2:
-            ends = [result.start, result.start + cosine.positions - 1]
-            # The first number would touch the last of the panel to the left.
-            begin = ends[0] if first or ends[0] != shown[0][1].start else ""
-            ax.set_xticks(ends, [begin, ends[1]])
-            ax.set(yticks=ends, yticklabels=ends if first else ["", ""])
-            for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
-                label.set_ha(side)
-            pairs = ""
-        elif not first:
-            ax.tick_params(labelleft=False)
-        what = position_label(result.layout)
-        ax.set_ylabel(what if first else "", labelpad=-4 if sheet.narrow or columns > 2 else None)
-        ax.set_xlabel(what + pairs if number + columns >= len(shown) else "", labelpad=1)
-    place: dict[str, Any] = {"location": "bottom", "aspect": 40} if sheet.narrow else {"aspect": 25}
-    figure.colorbar(image, ax=axes, label="cosine", ticks=MARKS, pad=0.03, **place)
+def matrices(results: Mapping[str, Similarity], *, centred: bool) -> Maps:
+    """Return the cosine matrix of each table, with the ends of its axes."""
+    return {
+        name: cells(result.centered if centred else result.raw, result.start)
+        for name, result in results.items()
+    }
 
 
-def similarity_figure(
-    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
-) -> Figure:
+def similarity_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
     """Draw a cosine matrix per table on one range (Wang & Chen 2020, figure 1).
 
-    Unless ``centred`` of the references says which, a single table is drawn as stored and with its
+    Unless ``centred`` of what is beside says which, a single table is drawn as stored and with its
     mean row subtracted, and several as stored.
     """
-    shown = one_of_each(results, centred=bool(references.get("centred")))
-    if len(results) == 1 and references.get("centred") is None:
-        (only,) = results.values()
-        shown = [("rows as stored", only, only.raw), ("mean row subtracted", only, only.centered)]
+    first, centred = next(iter(results.values())), beside.get("centred")
+    shown = matrices(results, centred=bool(centred))
+    if len(results) == 1 and centred is None:
+        both = {"rows as stored": first.raw, "mean row subtracted": first.centered}
+        shown = {name: cells(cosine, first.start) for name, cosine in both.items()}
     most = sheet.columns or (3 if sheet.narrow else 4)
-    rows, columns = balanced(len(shown), most)
-    side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
-    side = min(side, LARGEST)
-    figure = sheet.figure(rows * (side + 0.2) + (0.85 if sheet.narrow else 0.4), compressed=True)
-    matrices(figure, shown, most, sheet)
-    return figure
+    what = position_label(first.layout)
+    return map_figure(sheet, shown, most, "cosine", (what, what), **of_cosines())
 
 
-def one_of_each(
-    results: Mapping[str, Similarity], *, centred: bool
-) -> list[tuple[str, Similarity, Cosine]]:
-    """Return the label, the result and the matrix of each table that are drawn."""
-    return [(name, one, one.centered if centred else one.raw) for name, one in results.items()]
-
-
-def profile_figure(
-    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
-) -> Figure:
+def profile_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
     """Draw the mean cosine by offset; on a grid, a map by displacement per table."""
-    first, centred = next(iter(results.values())), references.get("centred")
+    first, centred = next(iter(results.values())), beside.get("centred")
     if isinstance(first.layout, Grid):
-        return _displacements(sheet, results, centred)
+        label = f"mean {'raw' if centred is False else 'centred'} cosine"
+        shown = {name: displacements(result, centred) for name, result in results.items()}
+        along = ("columns apart", "rows apart")
+        return map_figure(sheet, shown, 2 if sheet.narrow else 3, label, along, **of_cosines())
     figure = sheet.figure(sheet.plain + legend_height([*results, ""], sheet.width))
     ax = figure.subplots()
     if len(results) == 1:
@@ -199,26 +159,4 @@ def profile_figure(
     else:
         profiles(ax, results, centred=centred is not False)
     legend_above(ax)
-    return figure
-
-
-def _displacements(sheet: Sheet, results: Mapping[str, Similarity], centred: bool | None) -> Figure:
-    most = 2 if sheet.narrow else 3
-    rows, columns = balanced(len(results), most)
-    side = min((sheet.width - 1.3) / columns, 2.4)
-    figure = sheet.figure((side + 0.3) * rows + 0.3, width=side * columns + 1.4, compressed=True)
-    axes = panels(figure, len(results), most)
-    for number, (name, result) in enumerate(results.items()):
-        ax = axes.flat[number]
-        profile(ax, result, centred)
-        if len(results) > 1 or sheet.exact:
-            ax.set_title(shortened(name, int(side / LETTER)), fontsize="medium")
-        if number % columns:
-            ax.set_ylabel("")
-        if number + columns < len(results):
-            ax.set_xlabel("")
-        ax.spines[:].set_visible(False)
-        ax.locator_params(nbins=5, integer=True)
-    label = f"mean {'raw' if centred is False else 'centred'} cosine"
-    figure.colorbar(axes.flat[0].images[0], ax=axes, label=label, ticks=MARKS, aspect=25, pad=0.03)
     return figure

@@ -6,13 +6,27 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.grids.grid import Patches
-from posprobe.figures.common import Sheet, layer_axis, nothing, of_one, panels, pooled
+from posprobe.figures.common import (
+    Beside,
+    Ends,
+    Sheet,
+    balanced,
+    ends_of,
+    layer_axis,
+    map_figure,
+    maps,
+    nothing,
+    of_one,
+    panels,
+    pooled,
+)
 from posprobe.figures.components import path_plane
-from posprobe.figures.grid import mosaic
-from posprobe.figures.similarity import profile
-from posprobe.figures.styles import BLUE, DIVERGING, GRID, LINES, MUTED, ONE_SIDED, RED, SKY
+from posprobe.figures.grid import canvas
+from posprobe.figures.similarity import displacements, of_cosines
+from posprobe.figures.styles import BLUE, GAP, GRID, LINES, MUTED, ONE_SIDED, RED, SKY, signed
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -32,16 +46,16 @@ MOSAIC, CELLS = 16, 192
 
 
 def plot_states(ax: Axes, result: MeanDecomposition) -> None:
-    """Draw what positions amount to at every layer: the relative norm and the share of variance."""
-    curves = (
-        ("relative norm (Song & Zhong)", lambda layer: layer.relative_norm),
-        ("share of variance", _position_share),
-    )
-    for (label, value), (color, dash) in zip(curves, LINES, strict=False):
-        _by_layer(ax, result, value, label, color, dash)
-    ax.set_ylabel("positions in the hidden states")
+    """Draw the shares of the variance of hidden states that position and context have by layer."""
+    _by_layer(ax, result, _position_share, "position", BLUE, "-")
+    _by_layer(
+        ax, result, lambda layer: layer.shares["context"] if layer.shares else None,
+        "context", *LINES[1], marker="s",
+    )  # fmt: skip
+    _by_layer(ax, result, _noise, "noise in position", MUTED, (0, (1, 1)), marker="")
+    ax.set(xlabel="layer", ylabel="share of variance")
     ax.set_ylim(bottom=0)
-    ax.legend(loc="best")
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.04, 1.0))
 
 
 def _position_share(layer: LayerMeans) -> float | None:
@@ -76,92 +90,75 @@ def _by_layer(
     layer_axis(ax)
 
 
-def layers_figure(
-    sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
-) -> Figure:
+def layers_figure(sheet: Sheet, results: Mapping[str, MeanDecomposition], beside: Beside) -> Figure:
     """Draw shares of variance, relative norms and stable ranks by layer.
 
-    ``references`` may hold numbers of the ``sinusoid`` and bands of random walks (``walk``).
+    Beside them may stand numbers of the ``sinusoid`` and bands of random walks (``walk``).
     """
     (found,) = results.values()
     figure = sheet.figure(6.6 if sheet.narrow else 2.7)
     left, middle, right = figure.subplots(*sheet.beside(3))
-    _by_layer(left, found, _position_share, "position", BLUE, "-")
-    _by_layer(
-        left, found, lambda layer: layer.shares["context"] if layer.shares else None,
-        "context", *LINES[1], marker="s",
-    )  # fmt: skip
-    _by_layer(left, found, _noise, "noise in position", MUTED, (0, (1, 1)), marker="")
+    plot_states(left, found)
     _by_layer(middle, found, lambda layer: layer.relative_norm, "position", BLUE, "-")
     _by_layer(right, found, lambda layer: layer.stable_rank, "position", BLUE, "-")
-    sinusoid = references.get("sinusoid", {}).get("pca.stable_rank")
+    sinusoid = beside.get("sinusoid", {}).get("pca.stable_rank")
     if sinusoid is not None:
         right.axhline(sinusoid, color=RED, linestyle=LINES[1][1], label="sinusoid")
-    walk = references.get("walk", {}).get("pca.stable_rank")
+    walk = beside.get("walk", {}).get("pca.stable_rank")
     if walk is not None:
         right.axhspan(
             walk["p5"], walk["p95"], color=MUTED, alpha=0.35, linewidth=0, label="random walks"
         )
-    labels = ("share of variance", "relative norm", "stable rank")
-    for ax, label in zip((left, middle, right), labels, strict=True):
+    for ax, label in ((middle, "relative norm"), (right, "stable rank")):
         ax.set(xlabel="layer", ylabel=label)
         ax.set_ylim(bottom=0)
-        if ax is not middle:
-            ax.legend(loc="lower left", bbox_to_anchor=(-0.04, 1.0))
+    right.legend(loc="lower left", bbox_to_anchor=(-0.04, 1.0))
     return figure
-
-
-def _panels(sheet: Sheet, count: int, side: float) -> tuple[Figure, Any]:
-    most = 2 if sheet.narrow else 3
-    columns = min(count, most)
-    figure = sheet.figure(side * -(-count // columns) + 0.15, width=max(2.05 * columns + 0.7, 3.6))
-    return figure, panels(figure, count, most)
 
 
 def cosines_figure(
-    sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
+    sheet: Sheet, results: Mapping[str, MeanDecomposition], beside: Beside
 ) -> Figure:
-    """Draw the cosines of what positions add at some layers: ``cosines`` of the references."""
+    """Draw the cosines of what positions add at some layers: ``cosines`` of what is beside."""
     (found,) = results.values()
-    figure, axes = _panels(sheet, len(references["cosines"]), 2.2)
-    for ax, (number, result) in zip(axes.flat, references["cosines"].items(), strict=False):
-        image = cosine_panel(ax, result)
-        ax.set_xlabel("")
+    shown = {}
+    for number, result in beside["cosines"].items():
         noise = found.layers[number].noise_share
-        ax.set_title(
-            f"layer {number}" + (f" (noise {noise:.0%})" if noise is not None else ""), pad=3
-        )
-        if ax not in axes[:, 0]:
-            ax.set_ylabel("")
-    figure.colorbar(image, ax=axes, label="cosine", aspect=30, shrink=0.9)
-    return figure
+        said = "" if noise is None else f" (noise {noise:.0%})"
+        shown[f"layer {number}{said}"] = _cells(result)
+        along = _along(result)
+    return map_figure(sheet, shown, 2 if sheet.narrow else 3, "cosine", along, **_look())
 
 
-def cosine_panel(ax: Axes, result: Similarity | Patches) -> Any:
-    """Draw centred cosines small: a matrix, a mosaic, or a map by displacement."""
+def _cells(result: Similarity | Patches) -> tuple[NDArray[Any], Ends | None]:
+    """Return centred cosines of positions: a matrix, a map by displacement, or a mosaic."""
     if isinstance(result, Patches):
-        image: Any = mosaic(ax, result)
-        ax.set(xticks=[], yticks=[], xlabel="", ylabel="")
-    elif isinstance(result.layout, Grid):
-        profile(ax, result)
-        ax.locator_params(nbins=5)
-        image = ax.images[0]
-    else:
-        first, stop = result.start, result.start + result.centered.positions
-        image = ax.imshow(
-            pooled(result.centered.matrix, CELLS)[0], cmap=DIVERGING, vmin=-1, vmax=1,
-            extent=(first - 0.5, stop - 0.5, stop - 0.5, first - 0.5),
-        )  # fmt: skip
-        ax.locator_params(nbins=4)
-        ax.spines[:].set_visible(False)
-        ax.set(xlabel="position", ylabel="position")
-    return image
+        return canvas(result), None
+    if isinstance(result.layout, Grid):
+        return displacements(result)
+    matrix = pooled(result.centered.matrix, CELLS)[0]
+    return matrix, ends_of(result.start, result.centered.positions)
 
 
-def paths_figure(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
-    """Draw the path of positions through two components: ``components`` of the references."""
-    components: Mapping[int, PCA] = references["components"]
-    figure, axes = _panels(sheet, len(components), 2.0)
+def _along(result: Similarity | Patches) -> tuple[str, str]:
+    """Say what lies across and down; in a mosaic a tile for each patch."""
+    if isinstance(result, Patches):
+        return "", ""
+    on_grid = isinstance(result.layout, Grid)
+    return ("columns apart", "rows apart") if on_grid else ("position", "position")
+
+
+def _look() -> dict[str, Any]:
+    return of_cosines() | {"cmap": signed().with_extremes(bad=GAP)}
+
+
+def paths_figure(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
+    """Draw the path of positions through two components: ``components`` of what is beside."""
+    components: Mapping[int, PCA] = beside["components"]
+    most = 2 if sheet.narrow else 3
+    rows, columns = balanced(len(components), most)
+    figure = sheet.figure(2.0 * rows + 0.15, width=max(2.05 * columns + 0.7, 3.6))
+    axes = panels(figure, len(components), most)
     for ax, (number, result) in zip(axes.flat, components.items(), strict=False):
         colors = path_plane(ax, result)
         ax.set_title(f"layer {number}", pad=3)
@@ -204,18 +201,15 @@ def plot_effective(ax: Axes, result: EffectiveTable) -> None:
     ax.legend(loc="lower right", bbox_to_anchor=(1.02, 1.0), ncols=2)
 
 
-def effective_figure(
-    sheet: Sheet, results: Mapping[str, EffectiveTable], references: Mapping[str, Any]
-) -> Figure:
-    """Draw the table's cosines as attention sees it (``effective`` references), and its numbers."""
+def effective_figure(sheet: Sheet, results: Mapping[str, EffectiveTable], beside: Beside) -> Figure:
+    """Draw the table's cosines as attention sees it (``effective``, beside), and its numbers."""
     (found,) = results.values()
     figure = sheet.figure(4.8 if sheet.narrow else 2.6)
     ratios = None if sheet.narrow else (1, 1.1)
-    left, right = figure.subplots(*sheet.beside(2), width_ratios=ratios)
-    image = cosine_panel(left, references["effective"])
-    left.set_title("as attention sees it")
-    figure.colorbar(image, ax=left, label="cosine", aspect=30, shrink=0.9)
-    plot_effective(right, found)
+    left, right = figure.subfigures(*sheet.beside(2), squeeze=False, width_ratios=ratios).flat
+    result = beside["effective"]
+    maps(left, {"as attention sees it": _cells(result)}, 1, "cosine", _along(result), **_look())
+    plot_effective(right.subplots(), found)
     return figure
 
 

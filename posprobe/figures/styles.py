@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -226,7 +227,10 @@ def style(
     settings = _settings() | ({} if venue is None else venue_rc(venue, span=span))
     token, chosen = _IN_FORCE.set(True), _CHOSEN.set(cmap)
     try:
-        with mpl.rc_context(settings):  # type: ignore[arg-type]  # its keys are a closed list
+        # Its keys are a closed list.
+        with mpl.rc_context(settings), warnings.catch_warnings():  # type: ignore[arg-type]
+            # A reader's browser has the letters that the font lacks; in print they are boxes.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
             yield
     finally:
         _IN_FORCE.reset(token)

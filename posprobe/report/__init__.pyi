@@ -19,6 +19,7 @@ from .bundle import (
 from .comparison import (
     Comparison as Comparison,
     compare as compare,
+    compare_kernels as compare_kernels,
 )
 from .export import (
     table_path as table_path,
@@ -26,9 +27,6 @@ from .export import (
 )
 from .forward import (
     ForwardAnalysis as ForwardAnalysis,
-)
-from .kernels import (
-    compare_kernels as compare_kernels,
 )
 from .paper import (
     PaperFigure as PaperFigure,

@@ -13,7 +13,7 @@ from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
 from posprobe.analyses.tables.similarity import within_reach
 from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
-from posprobe.drawable import line, to_frame
+from posprobe.drawable import line
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import describe_layout
 from posprobe.measurements import TABLE, TableInputs, TableMeasurement, Tokens, compared_numbers
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from posprobe.documents import EnvironmentBlock
     from posprobe.report.bundle import Bundled
     from posprobe.report.schemes import SchemeAnalysis
+
+R = TypeVar("R", bound=Result)
 
 
 class Saved:
@@ -100,8 +102,39 @@ class Saved:
         )
 
 
+class Plotted(Saved):
+    """What has results that can be drawn one by one."""
+
+    def _drawable(self) -> Mapping[str, Result]:
+        """Return the results that can be drawn by themselves, the leading one first."""
+        raise NotImplementedError
+
+    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
+        """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
+
+        Parameters
+        ----------
+        kind
+            Its name in ``results``, such as ``pca``; of several encodings with that of one before
+            it, such as ``encoder.heads``. Where None, the variance budget, or the curves of the
+            first encoding's heads.
+        ax, properties
+            Where to draw, and properties of the Axes.
+
+        Raises
+        ------
+        UsageError
+            If there is no such result.
+        """
+        found = self._drawable()
+        kind = next(iter(found)) if kind is None else kind
+        if kind not in found:
+            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(found)}.")
+        return found[kind].plot(ax, **properties)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Analysis(Saved):
+class Analysis(Plotted):
     """A table and the results of its analyses.
 
     Parameters
@@ -188,48 +221,8 @@ class Analysis(Saved):
             for key in TABLE[name].numbers
         }
 
-    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
-        """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
-
-        Parameters
-        ----------
-        kind
-            Its name in ``results``; where None, the variance budget or else the first result.
-        ax, properties
-            Where to draw, and properties of the Axes.
-
-        Raises
-        ------
-        UsageError
-            If there is no such result.
-        """
-        if kind is None:
-            kind = "budget" if "budget" in self.results else next(iter(self.results))
-        if kind not in self.results:
-            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(self.results)}.")
-        return self.results[kind].plot(ax, **properties)
-
-    def to_frame(self) -> Any:
-        """Return the headline numbers as a data frame of pandas, or of polars.
-
-        Its columns are ``number``, the ``key`` in ``analysis.json``, ``table``, ``sinusoid`` and,
-        by null model, ``MODEL_p5``, ``MODEL_p50``, ``MODEL_p95``; None is undefined.
-
-        Raises
-        ------
-        MissingExtra
-            If neither pandas nor polars is installed.
-        """
-        known = compared_numbers()
-        rows = []
-        for key, entry in self.nulls["numbers"].items():
-            row = {"number": known[key].label, "key": key, "table": entry["value"]}
-            row["sinusoid"] = entry["sinusoid"]
-            for model in self.nulls["models"]:
-                band = entry.get(model) or {}
-                row |= {f"{model}_{part}": band.get(part) for part in ("p5", "p50", "p95")}
-            rows.append(row)
-        return to_frame({name: [row[name] for row in rows] for name in (rows[0] if rows else ())})
+    def _drawable(self) -> Mapping[str, Result]:
+        return self.results
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -335,38 +328,41 @@ def analyze(
         within_reach(len(table))
     given = positions(table, device, squares=True)
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
+    told = _measured(inputs, ask=_everything(only))
+    numbers = bands(table, headline_numbers(_summaries(inputs.results)), nulls, seed)
+    results = {name: inputs.results[name] for name in chosen}
+    block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
+    if note := quantisation_note(table, results):
+        table = replace(table, notes=(*table.notes, note))
+    return Analysis(table, results, block, environment(given.device, seed, command), told)
 
-    told = None
+
+def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
+    """Measure what was chosen, and ask the questions, side by side where both are small."""
+    small = inputs.positions.xp is np and inputs.table.values.size < SMALL
 
     def measure(*, whole: bool) -> dict[str, Result]:
         found = {}
-        for name, measurement in chosen.items():
+        for name, measurement in inputs.chosen.items():
             if measurement.whole == whole:
                 with stage(f"{inputs.table.name}: {measurement.title}"):
                     found[name] = inputs.result(name)
         return found
 
-    small = given.xp is np and table.values.size < SMALL
-
     def measure_whole() -> None:
         _summaries(measure(whole=True))  # some numbers are computed on first use
         if small:  # of a large table they wait until its own values are let go
             compared = {key.partition(".")[0] for key in compared_numbers()}
-            formula_numbers(inputs.table.layout, inputs.table.dim, frozenset(chosen) & compared)
+            names = frozenset(inputs.chosen) & compared
+            formula_numbers(inputs.table.layout, inputs.table.dim, names)
 
     inputs.result("pca")  # which both sides take
     with beside(measure_whole, small=small):
         measure(whole=False)
-        if _everything(only):
-            with stage(f"{table.name}: questions and answers"):
-                told = verdicts(inputs)
-    numbers = bands(table, headline_numbers(_summaries(inputs.results)), nulls, seed)
-    results = {name: inputs.results[name] for name in chosen}
-    block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
-    made = environment(given.device, seed, command)
-    if note := quantisation_note(table, results):
-        table = replace(table, notes=(*table.notes, note))
-    return Analysis(table, results, block, made, told)
+        if not ask:
+            return None
+        with stage(f"{inputs.table.name}: questions and answers"):
+            return verdicts(inputs)
 
 
 def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> str:
@@ -447,6 +443,12 @@ def _chosen(given: TableInputs, only: Iterable[str] | None) -> dict[str, TableMe
     if not wanted:
         raise UsageError(f"no analysis is chosen. Choose from {', '.join(applicable)}.")
     return {name: found for name, found in applicable.items() if name in wanted}
+
+
+def results_of(found: Mapping[str, Mapping[str, Result]], name: str, kind: type[R]) -> dict[str, R]:
+    """Return one result of each of several subjects, of those that have it."""
+    results = {label: own.get(name) for label, own in found.items()}
+    return {label: result for label, result in results.items() if isinstance(result, kind)}
 
 
 def describe(table: PositionTable) -> dict[str, Any]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import math
 import os
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from importlib.metadata import version
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
@@ -117,15 +113,10 @@ def _sources_in(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | No
     try:
         if document["schema"] == FORWARD:
             return {(document["name"], None)}
-        records = next(document[key] for key in ("tables", "schemes", "records") if key in document)
-        blocks = [record.get("table", record)["source"] for record in records]
-    except StopIteration:
-        blocks = [document.get("table", {}).get("source", {})]
-    except (LookupError, TypeError, AttributeError):
-        return None
-    try:
+        several = (document[key] for key in ("tables", "schemes", "records") if key in document)
+        blocks = (record.get("table", record)["source"] for record in next(several, [document]))
         return {(block["resolved"], block["tensor"]) for block in blocks}
-    except (LookupError, TypeError):
+    except (LookupError, TypeError, AttributeError):
         return None
 
 
@@ -296,24 +287,17 @@ def _drawn(content: Bundled, figures: Path, text: str, formats: Collection[str])
         from posprobe.figures.common import shown_plainly
     # To look through all texts of a figure takes a third of the time that drawing it does.
     escapes = re.search(r"\\[a-z]", text)
-    with style(), warnings.catch_warnings():
-        # A reader's browser has the letters that the figure's own font lacks.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        makers = content.figures()
-        if escapes:
-            makers = {name: partial(shown_plainly, make) for name, make in makers.items()}
-        with stage("Drawing figures", len(makers)) as done:
-            for name, make in makers.items():
-                _save_figure(make, name, figures, formats)
-                done(1)
+    makers = content.figures()
+    with style(), stage("Drawing figures", len(makers)) as done:
+        for name, make in makers.items():
+            figure = make()
+            _save_figure(shown_plainly(figure) if escapes else figure, name, figures, formats)
+            done(1)
     places = {name: figures / f"{name}.svg" for name in makers if "svg" in formats}
     return {name: place.read_text(encoding="utf-8") for name, place in places.items()}
 
 
-def _save_figure(
-    make: Callable[[], Figure], name: str, folder: Path, formats: Collection[str]
-) -> None:
-    figure = make()
+def _save_figure(figure: Figure, name: str, folder: Path, formats: Collection[str]) -> None:
     # Laying out costs as much as drawing, and is the same for all formats. Without any engine, not
     # even one that does nothing, saving does not draw twice.
     if (engine := figure.get_layout_engine()) is not None:
@@ -416,20 +400,6 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 _NAME = "index.html"
-#: Figures of which one stands for a bundle, the first that there is; else the first by name.
-SHOWN = (
-    "overview-similarity",
-    "mosaic",
-    "similarity",
-    "layers",
-    "rotation",
-    "slopes",
-    "heads",
-    "kernels",
-)
-#: Width and height within which it is shown, in pixels, and what its file may have.
-THUMBNAIL = (360, 220)
-MAX_BYTES, MAX_PIXELS = 2**23, 2**24
 
 
 def write_index(folder: Path) -> Path:
@@ -483,45 +453,14 @@ def _entry(path: Path, document: Mapping[str, Any]) -> Row:
     made = f"{path.name}, made {str(document['environment']['created'])[:10]}"
     return (
         Cell(page.title, note=page.lead, href=f"{href}/report.html" if there else ""),
-        Cell("", thumbnail=path.name),
         page.headline.replace("`", "") or "–",
         Cell("JSON", note=made, href=f"{href}/analysis.json"),
     )
 
 
-def _thumbnail(folder: Path) -> str:
-    """Return a small copy of the figure that stands for a bundle, as an element of a page.
-
-    It is empty where there is none that can be read.
-    """
-    from PIL import Image
-
-    there = {path.stem: path for path in sorted((folder / "figures").glob("*.[ps][nv]g"))}
-    name = next((name for name in (*SHOWN, *there) if name in there), None)
-    if name is None:
-        return ""
-    try:
-        content = read_regular(there[name], MAX_BYTES)
-        if there[name].suffix == ".svg":  # its first raster
-            _, _, raster = content.partition(b"data:image/png;base64,")
-            content = base64.b64decode(raster.partition(b'"')[0])
-        with Image.open(BytesIO(content), formats=["PNG"]) as image:
-            if image.width * image.height > MAX_PIXELS:
-                return ""
-            small = image.convert("RGBA").convert("RGB")
-    except (InvalidCheckpoint, OSError, ValueError, SyntaxError):
-        return ""
-    small.thumbnail(THUMBNAIL)
-    wide, high = (-(-side // 2) for side in small.size)
-    buffer = BytesIO()
-    small.quantize(128).save(buffer, "PNG", optimize=True)
-    data = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img src="data:image/png;base64,{data}" alt="" width="{wide}" height="{high}">'
-
-
 def _index_page(folder: Path, bundles: list[Row], damaged: list[tuple[str, str]]) -> str:
     caption = "What each says of itself; the name leads to its page."
-    table = Table(caption, columns("name", "drawn", "what it says", "data"), tuple(bundles))
+    table = Table(caption, columns("name", "what it says", "data"), tuple(bundles))
     page = Listing(
         title=folder.resolve().name or "bundles",
         subject=f"{len(bundles)} bundles",
@@ -529,5 +468,4 @@ def _index_page(folder: Path, bundles: list[Row], damaged: list[tuple[str, str]]
         notes=tuple(f"{name} is left out: {reason}" for name, reason in damaged),
         sections=(Section("bundles", "Bundles", tables=(table,)),),
     )
-    pieces = listing(page, version("posprobe"), thumbnail=lambda name: _thumbnail(folder / name))
-    return "".join(pieces)
+    return "".join(listing(page, version("posprobe")))

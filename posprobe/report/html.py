@@ -55,16 +55,8 @@ def html(page: Page, version: str, drawings: Mapping[str, str] = MappingProxyTyp
     drawings
         Elements of SVG by name, made or checked by posprobe; a picture without one is left out.
     """
-    text, digest = script("page.js")
-    rendered = _template("page.html").render(
-        page=page,
-        citation=_cite(version),
-        version=version,
-        folded=FOLDED,
-        drawings={name: Markup(each) for name, each in drawings.items()},  # noqa: S704 - our own
-        script=Markup(text),  # noqa: S704 - our own
-        script_hash=digest,
-    )
+    shown = _shared("page.js", version, drawings)
+    rendered = _template("page.html").render(page=page, folded=FOLDED, **shown)
     # A file name need not be valid text.
     return rendered.encode("utf-8", "backslashreplace").decode()
 
@@ -97,24 +89,27 @@ def listing(
     str
         HTML that refers to nothing outside itself but the files beside it.
     """
-    text, digest = script("atlas.js")
     # Neither JSON of ours nor the script holds a `<` that HTML would read.
     pieces = _template("listing.html").generate(
         page=page,
-        version=version,
-        citation=_cite(version),
-        drawings={name: Markup(each) for name, each in drawings.items()},  # noqa: S704 - our own
         thumbnail=lambda name: Markup(thumbnail(name)),  # noqa: S704
         shown=SHOWN,
         data=Markup(json_text(atlas)) if atlas else None,  # noqa: S704
-        script=Markup(text),  # noqa: S704
-        script_hash=digest,
+        **_shared("atlas.js", version, drawings),
     )
     return (piece.encode("utf-8", "backslashreplace").decode() for piece in pieces)
 
 
-def _cite(version: str) -> str:
-    return f"{CITATION} Version {version}."
+def _shared(name: str, version: str, drawings: Mapping[str, str]) -> dict[str, Any]:
+    """Return what every page shows beside its content; markup that is our own."""
+    text, digest = script(name)
+    return {
+        "version": version,
+        "citation": f"{CITATION} Version {version}.",
+        "drawings": {key: Markup(each) for key, each in drawings.items()},  # noqa: S704
+        "script": Markup(text),  # noqa: S704
+        "script_hash": digest,
+    }
 
 
 @cache

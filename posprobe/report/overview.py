@@ -29,8 +29,8 @@ Arrays = Mapping[str, NDArray[Any]]
 NAMES = ("budget", "similarity", "shape", "spectrum")
 #: Cells along a side of a map, and of a mosaic; colours of positions; circles that are drawn.
 CELLS, MOSAIC, COLORS, CIRCLES = 256, 400, 16, 6
-#: Least distance of points with a number.
-APART = 15
+#: Least distance of points with a number; outlier rows that are marked.
+APART, MARKS = 15, 40
 #: Left, top and side of a map; the same of a spectrum.
 X, Y, SIDE = 34, 24, 290
 LEFT, TOP, BOX = 40, 26, 352
@@ -141,62 +141,49 @@ def _similarity(
 ) -> str:
     """Draw the map with breaks and outlier rows on it, and the norms below."""
     n, start = document["table"]["positions"], document["table"].get("rows", [0])[0]
-    title, data = "Cosine similarity of positions", ""
-    drawn = []
+    found = document.get("seams", {})
+    special = [each["row"] - start for each in found.get("special") or ()]
+    breaks = [second - start for _, second in found.get("between") or ()]
     if shape:
-        title, image = "Cosine similarity: a tile per patch", _mosaic(cosines, *shape)
-        data = f' data-h="{shape[0]}" data-w="{shape[1]}"' if n <= CELLS else ""
+        title, words, half, first = (
+            "Cosine similarity: a tile per patch",
+            "patch, row by row",
+            0.5,
+            0,
+        )
+        (down, across), image, small = shape, _mosaic(cosines, *shape), cosines
+        data = f' data-h="{down}" data-w="{across}"' if n <= CELLS else ""
+        drawn = []
     else:
-        image = pooled(np.asarray(cosines, dtype=np.float64), CELLS)[0]
+        title, half, first = "Cosine similarity of positions", 0.0, start
+        down = across = n
+        image = small = pooled(np.asarray(cosines, dtype=np.float64), CELLS)[0]
         data = f' data-n="{n}" data-first="{start}"'
-        drawn.append(rect("null", X, Y, SIDE, SIDE))
-    drawn += [text(0, 13, title, "h"), map_of(image, X, Y, SIDE)]
-    across, down = (shape[1], shape[0]) if shape else (n, n)
-    half = 0.5 if shape else 0.0
-    strip = Y + SIDE + 13 if shape else 408
-    for tick in ticks(across, 0 if shape else start):
-        at = X + SIDE * (tick - (0 if shape else start) + half) / across
-        drawn.append(text(at, strip, str(tick), "ax", "middle"))
-    for tick in ticks(down, 0 if shape else start):
-        at = Y + SIDE * (tick - (0 if shape else start) + half) / down
+        drawn = [rect("null", X, Y, SIDE, SIDE)]
+    drawn += [text(0, 13, title, "h"), map_of(image, X, Y, SIDE), color_bar(338, 64, 210)]
+    for tick in ticks(across, first):
+        at = X + SIDE * (tick - first + half) / across
+        drawn.append(text(at, Y + SIDE + 13 if shape else 408, str(tick), "ax", "middle"))
+    for tick in ticks(down, first):
+        at = Y + SIDE * (tick - first + half) / down
         drawn.append(text(X - 5, at + 4, str(tick), "ax", "end"))
-    drawn.append(color_bar(338, 64, 210))
-    special = [each["row"] - start for each in document.get("seams", {}).get("special") or ()]
-    pairs: Sequence[Any] = document.get("seams", {}).get("between") or ()
-    if not shape:
-        for _, second in pairs:
-            at = SIDE * (second - start) / n
-            cross = f"M{X + at:.1f},{Y}v{SIDE}M{X},{Y + at:.1f}h{SIDE}"
-            drawn += [path("halo", cross), path("seamline", cross)]
-        if len(pairs) == 1:
-            [(first, second)] = pairs
-            words = f"break {first} | {second}"
-            at = X + SIDE * (second - start) / n
-            near = at > X + SIDE - 110
-            drawn.append(
-                text(
-                    at - 6 if near else at + 6,
-                    Y + SIDE - 8,
-                    words,
-                    "tag",
-                    "end" if near else "start",
-                )
-            )
-        for row in special[:40]:
-            at = SIDE * (row + 0.5) / n
-            drawn.append(path("mark", f"M{X + at - 4:.1f},{Y - 7}h8l-4,6z"))
-            drawn.append(path("mark", f"M{X + SIDE + 7},{Y + at - 4:.1f}v8l-6,-4z"))
+    for row in breaks:
+        at = SIDE * row / n
+        cross = f"M{X + at:.1f},{Y}v{SIDE}M{X},{Y + at:.1f}h{SIDE}"
+        drawn += [path("halo", cross), path("seamline", cross)]
+    for row in () if shape else special[:MARKS]:
+        at = SIDE * (row + 0.5) / n
+        drawn.append(path("mark", f"M{X + at - 4:.1f},{Y - 7}h8l-4,6z"))
+        drawn.append(path("mark", f"M{X + SIDE + 7},{Y + at - 4:.1f}v8l-6,-4z"))
     if norms is not None and norms.shape == (n,):
-        drawn += _norms(np.asarray(norms, dtype=np.float64), special, pairs, start)
+        drawn += _norms(np.asarray(norms, dtype=np.float64), special, breaks)
     words = "patch, row by row" if shape else "position"
     drawn.append(text(X + SIDE / 2, 408 if shape else 421, words, "ax", "middle"))
     drawn.append('<text class="read" x="366" y="13" text-anchor="end"></text>')
     if data:
-        small = image if not shape else cosines
         levels = np.rint(np.nan_to_num(small, nan=-1.28) * 100).astype(np.int8)
         data += f' data-m="{len(levels)}" data-v="{base64.b64encode(levels.tobytes()).decode()}"'
-    label = f"{title}, and the norm of every row"
-    return svg(380, 426, label, drawn, data)
+    return svg(380, 426, f"{title}, and the norm of every row", drawn, data)
 
 
 def _mosaic(cosines: NDArray[Any], height: int, width: int) -> Floats:
@@ -210,7 +197,7 @@ def _mosaic(cosines: NDArray[Any], height: int, width: int) -> Floats:
     return gapped.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1]
 
 
-def _norms(norms: Floats, special: list[int], pairs: Any, start: int) -> list[str]:
+def _norms(norms: Floats, special: list[int], breaks: list[int]) -> list[str]:
     n, top, high = len(norms), 352, 40
     usual = np.delete(norms, [row for row in special if 0 <= row < n])
     usual = usual[np.isfinite(usual)] if np.isfinite(usual).any() else np.zeros(1)
@@ -224,41 +211,21 @@ def _norms(norms: Floats, special: list[int], pairs: Any, start: int) -> list[st
         both = np.stack([np.minimum.reduceat(norms, edges), np.maximum.reduceat(norms, edges)], 1)
         places, values = np.repeat(at[edges], 2), both.ravel()
     height = top + high * (1 - np.clip((values - low) / (most - low or 1.0), -0.1, 1.1))
-    drawn = [
+    lines = [f"M{X + SIDE * row / n:.1f},{top - 4}v{high + 8}" for row in breaks]
+    marks = [f"M{X + SIDE * (row + 0.5) / n - 4:.1f},{top + 4}h8l-4,-6z" for row in special[:MARKS]]
+    return [
         text(X, 342, "row norm", "h2"),
         rect("plotbg", X, top - 4, SIDE, high + 8),
         path("line", curve(places, height)),
         text(X - 5, top + 6, _brief(most), "ax", "end"),
         text(X - 5, top + high + 4, _brief(low), "ax", "end"),
+        *(path("seamline", each) for each in lines),
+        *(path("mark", each) for each in marks),
     ]
-    for _, second in pairs:
-        x = X + SIDE * (second - start) / n
-        drawn.append(path("seamline", f"M{x:.1f},{top - 4}v{high + 8}"))
-    runs = _runs([row for row in special if 0 <= row < n])
-    for first, _ in runs[:40]:
-        drawn.append(path("mark", f"M{at[first] - 4:.1f},{top + 4}h8l-4,-6z"))
-    for first, last in runs if len(runs) <= 3 else ():
-        own = norms[first : last + 1]
-        ends = f"{own.min():.2g}" if len(own) == 1 else f"{own.min():.2g}–{own.max():.2g}"
-        name = f"{first + start}" if first == last else f"{first + start}–{last + start}"
-        right = at[last] > X + SIDE / 2
-        x = at[first] - 7 if right else at[last] + 7
-        drawn.append(text(x, top + 6, f"{name}: {ends}", "tag plain", "end" if right else "start"))
-    return drawn
 
 
 def _brief(value: float) -> str:
     return f"{value:#.2g}".removesuffix(".")
-
-
-def _runs(rows: list[int]) -> list[tuple[int, int]]:
-    runs: list[tuple[int, int]] = []
-    for row in sorted(rows):
-        if runs and row == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], row)
-        else:
-            runs.append((row, row))
-    return runs
 
 
 def _shape(document: Block, rows: Floats, arrays: Arrays) -> str:
@@ -316,12 +283,7 @@ def _plane(rows: Floats, first: int) -> list[str]:
     if pair.shape[1] < 2:
         return []
     x0, y0, wide, high = 24.0, 28.0, 330.0, 366.0
-    reach = np.abs(pair).max() or 1.0
-    middle = (pair.max(axis=0) + pair.min(axis=0)) / 2
-    span = (pair.max(axis=0) - pair.min(axis=0)) / 2
-    scale = 0.94 * min(wide / 2 / (span[0] or reach), high / 2 / (span[1] or reach))
-    placed = (pair - middle) * (scale, -scale) + (x0 + wide / 2, y0 + high / 2)
-    cross = (-middle) * (scale, -scale) + (x0 + wide / 2, y0 + high / 2)
+    placed, cross = _fitted(pair, (x0 + wide / 2, y0 + high / 2), 0.47 * wide, 0.47 * high)
     drawn = [path("grid", f"M{x0},{cross[1]:.1f}h{wide}M{cross[0]:.1f},{y0}v{high}")]
     count = len(placed)
     for c, part in _colored(placed):
@@ -338,6 +300,16 @@ def _plane(rows: Floats, first: int) -> list[str]:
     turned = '<text class="ax" transform="translate(12 390) rotate(-90)">'
     drawn.append(f"{turned}PC 2 ({fine_percent(shares[1])})</text>")
     return drawn
+
+
+def _fitted(
+    points: Floats, middle: tuple[float, float], wide: float, high: float
+) -> tuple[Floats, Floats]:
+    """Place points within so much of a middle, both axes on one scale, and say where 0 lies."""
+    own, span = (points.max(axis=0) + points.min(axis=0)) / 2, np.ptp(points, axis=0) / 2
+    scale = min(wide / (span[0] or 1.0), high / (span[1] or 1.0))
+    both = np.array([scale, -scale])
+    return (points - own) * both + middle, -own * both + middle
 
 
 def _spectrum(document: Block, known: NDArray[Any] | None) -> str:
@@ -439,9 +411,7 @@ def _code_shapes(codes: dict[str, Floats]) -> str:
         if len(shares) < 2 or not shares[1] > 0:
             continue
         pair = code @ basis[:2].T
-        middle, span = (pair.max(axis=0) + pair.min(axis=0)) / 2, np.ptp(pair, axis=0) / 2
-        scale = 0.9 * min(100 / (span[0] or 1.0), 82 / (span[1] or 1.0))
-        placed = (pair - middle) * (scale, -scale) + (200, y0 + 88)
+        placed, _ = _fitted(pair, (200, y0 + 88), 90, 73.8)
         drawn.append(text(0, y0 + 10, name, "h2"))
         for c, share in enumerate(shares[:2]):
             drawn.append(text(0, y0 + 27 + 15 * c, f"PC {c + 1} {fine_percent(share)}"))

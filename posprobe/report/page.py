@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -14,13 +15,20 @@ from posprobe.report.html import html
 from posprobe.report.svg import inline
 from posprobe.text import Block, plain
 
-#: Blocks that a document of something else than one table has.
-OTHERS = {"tables", "schemes", "records", "ways", "rules", "contexts"}
+#: By a block that a document of something else than one table has, what lays out its page.
+OTHERS = {
+    "tables": "comparison.comparison_page",
+    "schemes": "schemes.scheme_page",
+    "records": "comparison.kernel_page",
+    "ways": "resizing_page.ways_page",
+    "rules": "resizing_page.rules_page",
+    "contexts": "forward.forward_page",
+}
 
 
 def of_table(document: Block) -> bool:
     """Tell whether a document is of one table, whose page is drawn from its arrays."""
-    return "table" in document and not OTHERS & document.keys()
+    return "table" in document and not OTHERS.keys() & document.keys()
 
 
 def page_of(document: Block) -> Page:
@@ -31,33 +39,12 @@ def page_of(document: Block) -> Page:
     LookupError, TypeError, AttributeError
         If the document lacks a block that the page shows.
     """
-    if "tables" in document:
-        from posprobe.report.comparison import comparison_page
-
-        return comparison_page(document)
-    if "schemes" in document:
-        from posprobe.report.schemes import scheme_page
-
-        return scheme_page(document)
-    if "records" in document:
-        from posprobe.report.kernels import kernel_page
-
-        return kernel_page(document)
-    if "ways" in document:
-        from posprobe.report.resizing_page import ways_page
-
-        return ways_page(document)
-    if "rules" in document:
-        from posprobe.report.resizing_page import rules_page
-
-        return rules_page(document)
-    if "contexts" in document:
-        from posprobe.report.forward import forward_page
-
-        return forward_page(document)
-    from posprobe.report.table_page import table_page
-
-    return table_page(document)
+    place = next(
+        (place for key, place in OTHERS.items() if key in document), "table_page.table_page"
+    )
+    module, _, build = place.partition(".")
+    page: Page = getattr(import_module(f"posprobe.report.{module}"), build)(document)
+    return page
 
 
 def render(

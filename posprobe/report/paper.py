@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
 from posprobe.analyses import Heads, Rotation
 from posprobe.arrays import Device
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.layouts import Grid
-from posprobe.measurements import TABLE, Drawing, TableMeasurement
+from posprobe.measurements import TABLE, Drawing
 from posprobe.progress import stage
-from posprobe.report.analysis import Analysis, analyze
+from posprobe.report.analysis import analyze, results_of
 from posprobe.report.comparison import distinct, relabelled
-from posprobe.report.files import expanded, folder_there, read_regular, recover, there, whole_files
+from posprobe.report.export import file_path, written
+from posprobe.report.files import folder_there, read_regular, recover, there
 from posprobe.report.narrator import captions
 from posprobe.report.narrator.captions import CAPTIONS, caption
 from posprobe.report.schemes import analyze_schemes
@@ -37,17 +35,18 @@ if TYPE_CHECKING:
 
 
 Record: TypeAlias = PositionTable | Scheme
-#: A figure and what its caption says of it.
-Drawn: TypeAlias = "tuple[Figure, str]"
-#: The same with where it comes from, in sentences of their own.
+#: A figure, and the sentences of its caption: what it shows, and where that comes from.
 Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 
 #: Kinds that are not the figure of one measurement.
-OTHERS: Mapping[str, str] = {
-    "table": "the table itself",
-    "heads": "relative, rotary and ALiBi encodings",
-    "comparison": "similarity, profiles and spectra together",
-}
+OTHERS = (
+    Drawing("table", draws="the table itself"),
+    Drawing("heads", draws="relative, rotary and ALiBi encodings"),
+    Drawing(
+        "comparison", draws="similarity, profiles and spectra together",
+        several=True, centring=True, columns=True,
+    ),
+)  # fmt: skip
 #: Kinds that a run of a model is drawn for, by the measurement that they show.
 OF_RUNS: Mapping[str, tuple[str, str]] = {
     "rotary-curves": ("rotary_use", "what each head of a rotary model makes of distance"),
@@ -59,19 +58,15 @@ MOST = 6
 ROTATIONS = 3
 
 
-def drawings() -> dict[str, tuple[TableMeasurement, Drawing]]:
-    """Return the figures of measurements that papers can have, with their measurements."""
-    return {
-        drawing.name: (measurement, drawing)
-        for measurement in TABLE.values()
-        for drawing in measurement.drawings
-        if drawing.draws
-    }
+def drawings() -> dict[str, Drawing]:
+    """Return every kind of figure that papers can have."""
+    known = (drawing for each in TABLE.values() for drawing in each.drawings if drawing.draws)
+    return {drawing.name: drawing for drawing in (*known, *OTHERS)}
 
 
 def kinds() -> dict[str, str]:
     """Return every kind of figure and what it draws."""
-    return {**{name: drawing.draws for name, (_, drawing) in drawings().items()}, **OTHERS}
+    return {name: drawing.draws for name, drawing in drawings().items()}
 
 
 def kinds_of_several() -> list[str]:
@@ -80,7 +75,7 @@ def kinds_of_several() -> list[str]:
 
 
 def _kinds_with(what: str) -> list[str]:
-    return [name for name, (_, d) in drawings().items() if getattr(d, what)] + ["comparison"]
+    return [name for name, drawing in drawings().items() if getattr(drawing, what)]
 
 
 def check_look(kind: str, centred: bool | None, columns: int | None) -> None:
@@ -115,14 +110,14 @@ def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
             )
     tables = [record for record in records if isinstance(record, PositionTable)]
     many = kinds_of_several()
-    fewest, most = (2 if kind == "comparison" else 1), (MOST if kind in many else 1)
-    if not fewest <= len(tables) <= most:
-        wanted = {(1, 1): "one table", (1, MOST): f"one to {MOST} tables"}
+    if kind not in many and len(tables) != 1:
         raise UsageError(
-            f"{kind} draws {wanted.get((fewest, most), f'two to {MOST} tables')}, and "
-            f"{len(tables)} are given."
-            + ("" if most > 1 else f" Several are drawn by {', '.join(many)}.")
+            f"{kind} draws one table, and {len(tables)} are given. Several are drawn by "
+            f"{', '.join(many)}."
         )
+    fewest = 2 if kind == "comparison" else 1
+    if not fewest <= len(tables) <= MOST:
+        raise UsageError(f"{kind} draws {fewest} to {MOST} tables, and {len(tables)} are given.")
     if len(tables) == 1 or kind in {"similarity", "budget"}:
         return tables
     return common(tables)
@@ -163,69 +158,36 @@ def of_tables(
     UsageError
         If the kind does not apply to the tables, or what it shows is undefined.
     """
-    names = distinct([table.name for table in tables])
-    run = {"seed": seed, "device": device}
-    match kind:
-        case "table":
-            figure, text = _table(tables[0], sheet)
-        case "comparison":
-            if sheet.low and sheet.narrow:
-                raise UsageError("comparison: it does not fit half a slide. Use --span page.")
-            only = ("similarity", "spectrum")
-            found = [analyze(table, only=only, nulls=0, **run) for table in tables]  # type: ignore[call-overload]
-            figure, text = _comparison(dict(zip(names, found, strict=True)), sheet, centred)
-        case _:
-            measurement, drawing = drawings()[kind]
-            results = {}
-            for name, table in zip(names, tables, strict=True):
-                one = analyze(table, only=(measurement.name,), nulls=0, **run)  # type: ignore[call-overload]
-                results[name] = one.results[measurement.name]
-                if why := drawing.lacks(results[name]):
-                    raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
-            figure, text = _measured(drawing, results, sheet, centred)
-    return figure, (text, captions.provenance(names, tables))
-
-
-def _measured(
-    drawing: Drawing,
-    results: Mapping[str, Any],
-    sheet: Sheet,
-    centred: bool | None,
-) -> Drawn:
     from posprobe.figures import builder
-    from posprobe.figures.styles import printable
-
-    build = builder(next(iter(results.values())), drawing.name)
-    figure = build(sheet, printable(results), {"centred": centred})
-    asked = {"centred": centred} if drawing.centring else {}
-    return figure, CAPTIONS[drawing.name](results, **asked)
-
-
-def _comparison(
-    analyses: Mapping[str, Analysis],
-    sheet: Sheet,
-    centred: bool | None,
-) -> Drawn:
     from posprobe.figures.comparison import comparison_figure
     from posprobe.figures.styles import printable
 
-    alike: dict[str, Any] = {
-        name: analysis.results["similarity"] for name, analysis in analyses.items()
-    }
-    spectra = {name: analysis.results["spectrum"] for name, analysis in analyses.items()}
-    references = {"spectra": printable(spectra), "centred": centred}
-    figure = comparison_figure(sheet, printable(alike), references)
-    return figure, CAPTIONS["comparison"](alike, centred)
-
-
-def _table(table: PositionTable, sheet: Sheet) -> Drawn:
-    from posprobe.figures import builder
-    from posprobe.figures.common import MAX_CELLS
-    from posprobe.figures.styles import printable
-
-    limit = float(np.percentile(np.abs(table.values), 99))
-    figure = builder(table, "table")(sheet, printable({table.name: table}), {})
-    return figure, captions.table(table, limit, MAX_CELLS)
+    if kind == "comparison" and sheet.low and sheet.narrow:
+        raise UsageError("comparison: it does not fit half a slide. Use --span page.")
+    drawing, names = drawings()[kind], distinct([table.name for table in tables])
+    shown: dict[str, Any] = dict(zip(names, tables, strict=True))
+    references: dict[str, Any] = {"centred": centred}
+    if kind != "table":
+        only = [name for name, each in TABLE.items() if drawing in each.drawings]
+        found = {
+            name: analyze(
+                table, only=only or ("similarity", "spectrum"), nulls=0, seed=seed, device=device
+            ).results
+            for name, table in shown.items()
+        }
+        shown = {name: next(iter(results.values())) for name, results in found.items()}
+        if kind == "comparison":
+            spectra = {name: results["spectrum"] for name, results in found.items()}
+            references["spectra"] = printable(spectra)
+    for name, result in shown.items():
+        if why := drawing.lacks(result):
+            raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
+    first = next(iter(shown.values()))
+    build = comparison_figure if kind == "comparison" else builder(first, kind)
+    figure = build(sheet, printable(shown), references)
+    asked = {"centred": centred} if drawing.centring else {}
+    text = CAPTIONS[kind](shown if drawing.several else first, **asked)
+    return figure, (text, captions.provenance(names, tables))
 
 
 def schemes_for(records: Sequence[Record]) -> list[Scheme]:
@@ -270,50 +232,33 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
         If more rotations differ than fit, or the length is too small.
     """
     from posprobe.figures.relative import HEAD_FIGURES, suited
-    from posprobe.figures.schemes import rotation_figure, slopes_figure
+    from posprobe.figures.schemes import rotation_figure, slopes_figure, unlike
     from posprobe.figures.styles import printable
 
-    analysis = analyze_schemes(*schemes, length=length, seed=seed)
-    found: dict[str, Heads] = {}
-    rotations: dict[str, Rotation] = {}
     names = distinct([record.name for record in schemes])
-    for name, results in zip(names, analysis.results, strict=True):
-        if isinstance(curves_of := results.get("heads"), Heads):
-            found[name] = curves_of
-        if isinstance(ladder := results.get("rotation"), Rotation):
-            rotations[name] = ladder
-    shown = schemes
-    first = schemes[0]
+    analysis = analyze_schemes(*schemes, length=length, seed=seed)
+    results = dict(zip(names, analysis.results, strict=True))
+    shown, first = schemes, schemes[0]
     if isinstance(first, Rotary):
-        unique = _unlike(rotations)
+        unique = unlike(results_of(results, "rotation", Rotation))
         if len(unique) > ROTATIONS:
             raise UsageError(
                 f"{len(unique)} rotations differ and {ROTATIONS} share a figure. Pick one with "
                 f"REF#NAME out of {', '.join(unique)}."
             )
         shown = [record for name, record in zip(names, schemes, strict=True) if name in unique]
-        figure = rotation_figure(sheet, printable(unique), {})
-        text = captions.rotation(unique)
+        figure, text = rotation_figure(sheet, printable(unique), {}), captions.rotation(unique)
     elif isinstance(first, LinearBias):
         shown = [first]
         figure = slopes_figure(sheet, printable({names[0]: first}), {})
         text = captions.slopes(first)
     else:
+        found = results_of(results, "heads", Heads)
         build = HEAD_FIGURES[suited(found, sheet)]
         figure, text = build(sheet, printable(found), {}), captions.heads(found)
     whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
     more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""
     return figure, (text, whence, more)
-
-
-def _unlike(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:
-    unique: dict[str, Rotation] = {}
-    for name, rotation in rotations.items():
-        if not any(
-            np.array_equal(rotation.wavelength, other.wavelength) for other in unique.values()
-        ):
-            unique[name] = rotation
-    return unique
 
 
 #: What a figure is written as.
@@ -365,15 +310,9 @@ class PaperFigure:
         """
         target, beside = figure_paths(Path(path))
         content = self._draw(target.suffix.lower())
-        try:
-            with whole_files(target, beside) as place:
-                (place / target.name).write_bytes(content)
-                (place / beside.name).write_text(self.caption, encoding="utf-8")
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise OutputError(
-                f"{target}: it cannot be written ({why}). Choose another place."
-            ) from error
+        with written(target, beside) as place:
+            (place / target.name).write_bytes(content)
+            (place / beside.name).write_text(self.caption, encoding="utf-8")
         return beside
 
     def _draw(self, suffix: str) -> bytes:
@@ -388,13 +327,7 @@ class PaperFigure:
             ".png": {"Software": None, **mark},
         }
         buffer = BytesIO()
-        with (
-            style(self.venue, span=self.span),
-            mpl.rc_context({"svg.hashsalt": "posprobe"}),
-            warnings.catch_warnings(),
-        ):
-            # A name may hold letters that the font lacks, and is drawn with boxes then.
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        with style(self.venue, span=self.span), mpl.rc_context({"svg.hashsalt": "posprobe"}):
             self.figure.savefig(buffer, format=suffix[1:], metadata=metadata[suffix])
         if suffix == ".svg":
             return smaller_images(buffer.getvalue().decode()).encode()
@@ -412,19 +345,10 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
         If there is no such folder, a folder stands where a file should, or a text where the caption
         should that is not of a figure beside it.
     """
-    path = expanded(path)
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path}: the suffix must be .pdf, .svg or .png.")
+    path = file_path(path, SUFFIXES, any_case=True)
     beside = path.with_suffix(".caption.txt")
-    try:
-        inside = folder_there(path.parent)
-        folder = next((place for place in (path, beside) if folder_there(place)), None)
-    except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: no file can have this name ({error}).") from error
-    if not inside:
-        raise OutputError(f"{path}: no folder {path.parent}. Create it first.")
-    if folder is not None:
-        raise OutputError(f"{folder}: it is a folder. Choose another name.")
+    if folder_there(beside):
+        raise OutputError(f"{beside}: it is a folder. Choose another name.")
     recover(path)
     if there(beside) and not _own_caption(path, beside):
         raise OutputError(
@@ -467,7 +391,7 @@ def check_kind(kind: str) -> None:
         )
 
 
-def _colours(kind: str, figure: Figure, cmap: str) -> str:
+def _colours(figure: Figure, cmap: str) -> str:
     """Say how to read the colours that were asked for, which must be there.
 
     Raises
@@ -477,7 +401,7 @@ def _colours(kind: str, figure: Figure, cmap: str) -> str:
     """
     maps = {part.get_cmap().name for part in figure.findobj() if hasattr(part, "get_cmap")}
     if cmap not in maps:
-        raise UsageError(f"{kind}: this figure has no signed values, which --cmap colours.")
+        raise UsageError("this figure has no signed values, which --cmap colours.")
     return "Dark is below 0, light above." if cmap == "grey" else ""
 
 
@@ -565,26 +489,48 @@ def paper_figure(
     >>> print(f"{figure.figure.get_figwidth():.2f} inches")
     3.03 inches
     """
+    check_kind(kind)
+    check_look(kind, centred, columns)
+    records = relabelled(records, labels)
+
+    def make(sheet: Sheet) -> Told:
+        if kind == "heads":
+            return of_schemes(schemes_for(records), sheet, length, seed)
+        return of_tables(kind, tables_for(kind, records), sheet, seed, device, centred=centred)
+
+    return at_venue(make, venue, span, columns=columns, cmap=cmap)
+
+
+def at_venue(
+    make: Callable[[Sheet], Told],
+    venue: str,
+    span: Span,
+    *,
+    columns: int | None = None,
+    cmap: str | None = None,
+) -> PaperFigure:
+    """Lay a figure out for a venue.
+
+    Parameters
+    ----------
+    make
+        Draws it on the sheet that the venue gives.
+    venue, span, columns, cmap
+        As for `paper_figure`.
+
+    Raises
+    ------
+    UsageError
+        If the venue, span or colour map is unknown, or nothing is drawn in such colours.
+    """
     from posprobe.figures import style
     from posprobe.figures.common import Sheet, lay_out, shown_plainly
     from posprobe.figures.styles import venue_of
 
-    check_kind(kind)
-    check_look(kind, centred, columns)
-    records = relabelled(records, labels)
     place = venue_of(venue)
     with style(venue, span=span, cmap=cmap):
-        sheet = Sheet(place.width(span), place.height, columns=columns)
-        if kind == "heads":
-            figure, (text, *whence) = of_schemes(schemes_for(records), sheet, length, seed)
-        else:
-            tables = tables_for(kind, records)
-            figure, (text, *whence) = of_tables(kind, tables, sheet, seed, device, centred=centred)
-        colours = _colours(kind, figure, cmap) if cmap else ""
-        with stage("Laying out the figure"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
-            drawn = figure
-            if not all(record.name.isprintable() for record in records):
-                figure = shown_plainly(lambda: drawn)
-            lay_out(figure)
+        figure, (text, *whence) = make(Sheet(place.width(span), place.height, columns=columns))
+        colours = _colours(figure, cmap) if cmap else ""
+        with stage("Laying out the figure"):
+            lay_out(shown_plainly(figure))
     return PaperFigure(figure, caption(text, colours, *whence), venue, span)

@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 from posprobe.analyses.tables.probes_published import PUBLISHED_ROWS
 from posprobe.data import read_data
 from posprobe.tables import PositionTable
+from posprobe.text import lookup
 
 Match: TypeAlias = Literal["bytes", "hub", "formula", "name"]
 
@@ -86,7 +87,10 @@ class Published:
 
         ``ours`` is None where the document does not hold the quantity.
         """
-        ours = _lookup(document, self.key)
+        path, _, last = self.key.rpartition(".")
+        ours = lookup(document, self.key)
+        if last.isdecimal():  # a place in a list
+            ours = next(iter((lookup(document, path) or ())[int(last) :]), None)
         return asdict(self) | {
             "rows": list(self.rows) if self.rows else None,
             "ours": ours if isinstance(ours, int | float) else None,
@@ -180,15 +184,3 @@ def _differs(value: Published, table: PositionTable) -> str:
     if (first, stop) == value.rows:
         return ""
     return f"published for rows {value.rows[0]} to {value.rows[1] - 1}, here {first} to {stop - 1}"
-
-
-def _lookup(document: Mapping[str, Any], key: str) -> Any:
-    found: Any = document
-    for part in key.split("."):
-        if isinstance(found, Mapping):
-            found = found.get(part)
-        elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
-            found = found[int(part)]
-        else:
-            return None
-    return found

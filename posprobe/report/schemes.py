@@ -25,19 +25,18 @@ from posprobe.layouts import Grid
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.progress import stage
 from posprobe.questions.schemes import answers_of, kind_of
-from posprobe.report.analysis import Saved, environment
+from posprobe.report.analysis import Plotted, environment
 from posprobe.report.document import answer_block, findings_of
 from posprobe.report.narrator import PICTURES, claim, pictures, weights
 from posprobe.report.narrator.schemes import KEYS, line, summary, what_it_is
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import origin, tensor, versions
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts, stated_length
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
 from posprobe.text import Block, between, cell, lookup, show
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from posprobe.documents import EnvironmentBlock
@@ -52,7 +51,7 @@ FARTHEST = 2**17
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SchemeAnalysis(Saved):
+class SchemeAnalysis(Plotted):
     """Encodings without a table and the results of their analyses.
 
     Parameters
@@ -119,29 +118,9 @@ class SchemeAnalysis(Saved):
             for key, value in _numbers(as_block(result))
         }
 
-    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
-        """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
-
-        Parameters
-        ----------
-        kind
-            Its name, such as ``heads``; of several encodings with that of one before it, such as
-            ``encoder.heads``. Where None, the curves of the first encoding's heads.
-        ax, properties
-            Where to draw, and properties of the Axes.
-
-        Raises
-        ------
-        UsageError
-            If there is no such result.
-        """
-        found = {
-            f"{prefix}{name}": one for prefix, own in self._named() for name, one in own.items()
-        }
-        kind = next(key for key in found if key.endswith("heads")) if kind is None else kind
-        if kind not in found:
-            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(found)}.")
-        return found[kind].plot(ax, **properties)
+    def _drawable(self) -> Mapping[str, Result]:
+        found = {f"{of}{name}": one for of, own in self._named() for name, one in own.items()}
+        return dict(sorted(found.items(), key=lambda each: not each[0].endswith("heads")))
 
     def _named(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
         """Yield the results of each encoding, and what their keys begin with."""
@@ -305,18 +284,9 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
 
 
 def _size(record: Scheme, length: int | None) -> int:
-    if isinstance(record, RelativeBias):
-        if isinstance(record.layout, Grid):
-            return record.layout.size
-        return length or min(record.layout.length, LONGEST)
-    longest = record.max_positions
-    if isinstance(record, Rotary):
-        longest = record.seen(longest)
-    return length or min(longest or LENGTH, LONGEST)
-
-
-#: Heads that have a column each where there is one encoding.
-MOST = 32
+    if isinstance(record, RelativeBias) and isinstance(record.layout, Grid):
+        return record.layout.size
+    return length or min(stated_length(record) or LENGTH, LONGEST)
 
 
 def scheme_page(document: Block) -> Page:
@@ -416,7 +386,7 @@ def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
 
 
 def _all_numbers(schemes: Sequence[Block]) -> Table:
-    """Tabulate all numbers: a column for each encoding, or for each head of the only one."""
+    """Tabulate all numbers: a column for each encoding, and of its heads the range."""
     rows: list[Row] = []
     known = read_data("report/numbers.toml")
     for key, number in known["encodings"].items():
@@ -435,19 +405,12 @@ def _all_numbers(schemes: Sequence[Block]) -> Table:
         if key not in ("rope_type", "type", "rope_theta"):
             found = [(scheme.get("scaling") or {}).get(key) for scheme in schemes]
             rows.append((f"rule: {key}", *map(_parameter, found)))
-    names = [scheme["name"] for scheme in schemes]
-    heads = schemes[0]["head_count"]
-    apart = len(schemes) == 1 and kind_of(schemes[0]) != "rotary" and 1 < heads <= MOST
-    if apart:
-        names = ["all heads", *(f"head {head}" for head in range(heads))]
-        rows = [(*row, *["–"] * heads) for row in rows]
     for key, label in known["heads"].items():
         lists = [_of_heads(scheme, key) for scheme in schemes]
         if any(value is not None for values in lists for value in values):
-            each = map(_entry, lists[0]) if apart else ()
-            rows.append((label, *map(_over_heads, lists), *each))
+            rows.append((label, *map(_over_heads, lists)))
     unit = " or ".join(dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes))
-    headings = columns("number", *(f"={name}" for name in names))
+    headings = columns("number", *(f"={scheme['name']}" for scheme in schemes))
     return Table(f"All numbers; distances in {unit}.", headings, tuple(rows))
 
 

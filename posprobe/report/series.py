@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.tables.history import AnswerHistory, SeamHistory, histories
 from posprobe.drawable import line
 from posprobe.measurements import compared_numbers
-from posprobe.progress import stage
-from posprobe.report.narrator import captions, comparisons
+from posprobe.report.narrator import comparisons
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,37 +111,25 @@ class Series:
         UsageError
             If the venue or span is unknown.
         """
-        from posprobe.figures import style
-        from posprobe.figures.common import Sheet
-        from posprobe.figures.styles import venue_of
-        from posprobe.report.paper import PaperFigure
+        from posprobe.report.paper import at_venue
 
-        place = venue_of(venue)
-        sheet = Sheet(place.width(span), place.height)
-        with style(venue, span=span), self._laid_out(sheet) as figure:
-            return PaperFigure(figure, captions.caption(*self._said()), venue, span)
+        return at_venue(lambda sheet: (self._draw(sheet), self._said()), venue, span)
 
     def drawing(self, name: str) -> str:
         """Draw it for a page, as SVG."""
         from posprobe.figures import style
-        from posprobe.figures.common import REPORT
+        from posprobe.figures.common import REPORT, lay_out, shown_plainly
         from posprobe.report.svg import svg_of
 
-        with style(), self._laid_out(REPORT) as figure:
+        with style():
+            figure = shown_plainly(self._draw(REPORT))
+            lay_out(figure)
             return svg_of(figure, name)
 
-    @contextmanager
-    def _laid_out(self, sheet: Sheet) -> Iterator[Figure]:
-        """Draw it in the style in force; within the block signs that a font lacks are no matter."""
-        from posprobe.figures.common import lay_out, shown_plainly
+    def _draw(self, sheet: Sheet) -> Figure:
         from posprobe.figures.comparison import series_figure
 
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
-            with stage("Laying out the figure"):
-                figure = shown_plainly(lambda: series_figure(sheet, {}, self.drawn()))
-                lay_out(figure)
-            yield figure
+        return series_figure(sheet, {}, self.drawn())
 
     def drawn(self) -> dict[str, Any]:
         """Return what its figure shows, by what it is called there."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from html import escape
 from io import BytesIO
@@ -86,11 +84,17 @@ def _with_palette(encoded: str) -> str:
     colors, index = np.unique(pixels, return_inverse=True)
     if len(colors) > 256:
         return encoded
-    rgba = colors.view(np.uint8).reshape(-1, 4)
-    small = Image.fromarray(index.reshape(pixels.shape).astype(np.uint8), "P")
-    small.putpalette(rgba[:, :3].tobytes())
+    return _png(index.reshape(pixels.shape).astype(np.uint8), colors.view(np.uint8).reshape(-1, 4))
+
+
+def _png(index: NDArray[np.uint8], rgba: NDArray[np.uint8]) -> str:
+    """Encode places in a palette ``[k, 4]`` as a PNG, in base64."""
+    from PIL import Image
+
+    image = Image.fromarray(index, "P")
+    image.putpalette(rgba[:, :3].tobytes())
     buffer = BytesIO()
-    small.save(buffer, "PNG", compress_level=6, transparency=bytes(rgba[:, 3]))
+    image.save(buffer, "PNG", compress_level=6, transparency=bytes(rgba[:, 3]))
     return base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -202,11 +206,10 @@ def map_of(matrix: NDArray[np.float64], x: float, y: float, side: float) -> str:
     """Draw a matrix of cosines, NaN as a hole: once for a light page and once for a dark one."""
     level = np.rint(np.clip(np.nan_to_num(matrix, nan=2.0), -1, 2) * _LEVELS) + _LEVELS
     level = np.where(np.isnan(matrix), 2 * _LEVELS + 1, level).astype(np.uint8)
-    places = np.linspace(-1, 1, 2 * _LEVELS + 1)
     look = " cells" if side > 2 * max(matrix.shape) else ""
     return "".join(
         f'<image class="{theme}{look}" x="{x:g}" y="{y:g}" width="{side:g}" height="{side:g}" '
-        f'preserveAspectRatio="none" href="data:image/png;base64,{_png(level, colors, places)}"/>'
+        f'preserveAspectRatio="none" href="data:image/png;base64,{_png(level, _palette(colors))}"/>'
         for theme, colors in (("only-light", _LIGHT), ("only-dark", _DARK))
     )
 
@@ -222,23 +225,13 @@ def color_bar(x: float, y: float, height: float) -> str:
     return bars + "".join(labels)
 
 
-def _png(level: NDArray[np.uint8], colors: str, places: NDArray[np.float64]) -> str:
-    """Encode levels as a PNG with a palette, in base64; the last level is a hole."""
+def _palette(colors: str) -> NDArray[np.uint8]:
+    """Return the colour of each level, and one that is not seen for a hole."""
     stops = np.array([list(bytes.fromhex(each)) for each in colors.split()], dtype=np.float64)
-    palette = np.stack([np.interp(places, _AT, stops[:, k]) for k in range(3)], axis=1)
-    height, width = level.shape
-    rows = np.hstack([np.zeros((height, 1), np.uint8), level])
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        tail = struct.pack(">I", zlib.crc32(kind + body))
-        return struct.pack(">I", len(body)) + kind + body + tail
-
-    image = b"\x89PNG\r\n\x1a\n"
-    image += chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))
-    image += chunk(b"PLTE", np.rint(palette).astype(np.uint8).tobytes() + b"\xff" * 3)
-    image += chunk(b"tRNS", b"\xff" * len(palette) + b"\0")
-    image += chunk(b"IDAT", zlib.compress(rows.tobytes(), 6)) + chunk(b"IEND", b"")
-    return base64.b64encode(image).decode()
+    places = np.linspace(-1, 1, 2 * _LEVELS + 1)
+    shades = [np.interp(places, _AT, stop) for stop in stops.T]
+    opaque = np.stack([*shades, np.full_like(places, 255)], axis=1)
+    return np.asarray(np.rint(np.vstack([opaque, np.zeros(4)])), dtype=np.uint8)
 
 
 def ticks(length: int, first: int = 0) -> list[int]:

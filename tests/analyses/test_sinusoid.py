@@ -411,7 +411,7 @@ def test_the_count_is_drawn_beside_its_bound() -> None:
     assert result.sinusoids is not None
     np.testing.assert_array_equal(share.get_ydata(), result.sinusoids.share)
     np.testing.assert_array_equal(bound.get_ydata(), result.best_share)
-    assert sorted(text.get_text() for text in ax.texts) == ["30.0", "6.0"]
+    assert sorted(text.get_text() for text in ax.texts) == ["30", "6"]
 
 
 def test_the_base_is_marked_where_there_is_one() -> None:

@@ -105,7 +105,8 @@ def test_every_kind_of_figure_for_papers_has_a_caption() -> None:
         for name, result in analysis.results.items():
             for drawing in TABLE[name].drawings:
                 if drawing.name in kinds() and not drawing.lacks(result):
-                    assert CAPTIONS[drawing.name]({"made": result}).endswith(".")
+                    shown = {"made": result} if drawing.several else result
+                    assert CAPTIONS[drawing.name](shown).endswith(".")
 
 
 # A measurement of which the package knows nothing.

@@ -15,7 +15,6 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import referencing
-from hypothesis import given, strategies as st
 from made_forward import (
     HEADS,
     RANDOM,
@@ -32,11 +31,9 @@ import posprobe as pp
 from posprobe.analyses.models.attention import attention_by_offset, attention_sums
 from posprobe.analyses.models.head_logits import HeadsByLayer, head_logits
 from posprobe.analyses.models.states import MeanDecomposition, mean_decomposition, moments
-from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.errors import InvalidCheckpoint
-from posprobe.layouts import Grid, Layout, Sequence, describe_layout
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
-from posprobe.measurements.model.registry import even_choice
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.bundle import write_index
 from posprobe.report.narrator import ASKS
@@ -188,38 +185,6 @@ def test_a_planted_share_of_variance_is_stated() -> None:
     kept = forward_analysis(layout, results={"states": found}).answers["kept"]
     assert kept.facts.last.layer == 2
     assert kept.facts.last.share == pytest.approx(0.5)
-
-
-@given(layout=st.builds(Sequence, st.integers(2, 40)), causal=st.booleans())
-def test_an_even_choice_is_among_the_offsets_that_a_peak_is_looked_for(
-    layout: Sequence, causal: bool
-) -> None:
-    n = layout.length
-    pairs = np.tri(n) if causal else np.ones((n, n))
-    block: dict[str, Any] = {"layout": describe_layout(layout), "causal": causal}
-    count = np.rint(by_displacement(pairs, 1, n, np))
-    assert even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
-    # Measured attention leaves the first position out as a key.
-    pairs[:, 0] = 0
-    count = np.rint(by_displacement(pairs, 1, n, np))
-    assert even_choice(block | {"uniform_first": 0.1}) == pytest.approx(1 / (count >= n / 2).sum())
-
-
-@given(height=st.integers(1, 9), width=st.integers(1, 9))
-def test_an_even_choice_on_a_grid_is_among_displacements(height: int, width: int) -> None:
-    n = height * width
-    count = np.rint(by_displacement(np.ones((n, n)), height, width, np))
-    block = {"layout": describe_layout(Grid(height, width)), "causal": False}
-    assert even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
-
-
-@pytest.mark.parametrize("where", ["heads", "attention"])
-def test_preferred_offsets_stand_beside_an_even_choice(where: str) -> None:
-    document = forward_analysis(Sequence(24)).to_dict()
-    block = document["heads"]["layers"][0] if where == "heads" else document["attention"]
-    labels = [label for label, _ in MODEL[where].rows(document)]
-    expected = float(re.findall(r"an even choice: ([0-9.]+)\)", labels[0])[0])
-    assert expected == pytest.approx(HEADS * even_choice(block), rel=0.05)
 
 
 def test_heads_that_prefer_no_offset_are_counted_apart() -> None:

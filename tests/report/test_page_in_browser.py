@@ -20,7 +20,7 @@ from test_report_page import HOSTILE, named, with_special_rows
 import posprobe as pp
 from posprobe.layouts import Grid
 from posprobe.report.bundle import write_index
-from posprobe.report.kernels import compare_kernels
+from posprobe.report.comparison import compare_kernels
 from posprobe.resizing.comparison import compare
 from posprobe.text import plain
 

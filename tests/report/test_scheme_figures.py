@@ -214,7 +214,7 @@ def test_a_mosaic_says_which_heads_and_layers_it_leaves_out() -> None:
     layers = [window(2, 2, heads=MAX_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)]
     (ax,) = panels(drawn(*layers)["mosaic"])
     assert len(ax.get_yticks()) == count // 2
-    assert "one encoding in 2" in ax.get_ylabel()
+    assert "one row in 2" in ax.get_ylabel()
     assert {note.get_text() for note in ax.texts} == {"+3"}
     assert len(ax.get_xticks()) == MAX_HEADS
 

@@ -26,7 +26,7 @@ from posprobe.cli.show import found
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.layouts import Grid, Sequence
 from posprobe.report import read_bundle, render_bundle
-from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
+from posprobe.report.comparison import WALKS, compare_kernels, standardised, toeplitz, walks
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.schemes import what_it_is
 from posprobe.report.page import render
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from posprobe.report.kernels import KernelComparison, Record
+    from posprobe.report.comparison import KernelComparison, Record
 
 
 @cache
@@ -223,8 +223,6 @@ def test_the_page_shows_the_numbers_of_all_heads(
         for values in lists:
             known = [value for value in values if value is not None]
             assert not known or between(known) in cells
-            if len(schemes) == 1 and len(values) <= 32:
-                assert {show(value) for value in known} <= set(cells)
 
 
 def test_a_page_says_what_the_scheme_is_and_all_that_was_found(
@@ -586,13 +584,13 @@ def test_centred_kernels_can_be_multiplied_by_their_curves_alone(n: int, seed: i
 
 def test_random_walks_correlate_by_chance_and_noise_would_not() -> None:
     found = walks(512, 0)
-    assert found["draws"] == DRAWS
+    assert found["draws"] == WALKS
     assert 0.7 < found["correlation"] < 1
     assert 0.7 < found["alignment"] < 1
     assert walks(512, 0) == found
     assert walks(512, 1) != found
     # Of independent noise, 95 % stay below 2 / sqrt(n).
-    noise = np.random.default_rng(0).standard_normal((2, DRAWS, 511))
+    noise = np.random.default_rng(0).standard_normal((2, WALKS, 511))
     r = [abs(np.corrcoef(x, y)[0, 1]) for x, y in zip(*noise, strict=True)]
     assert np.quantile(r, 0.95) < 0.1
 

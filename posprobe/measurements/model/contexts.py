@@ -83,7 +83,12 @@ class Contexts:
     @property
     def is_random(self) -> bool:
         """Whether they are drawn: neither text, nor pictures, nor token ids of a file."""
-        return not (self.text or self.images or isinstance(self.tokens, Path))
+        return not (self.is_text or self.images)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether they are a text, or token ids of a file."""
+        return bool(self.text) or isinstance(self.tokens, Path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,36 +142,21 @@ def read_material(
         If the text or a picture cannot be read.
     """
     shape = image_shape(model)
-    if not hasattr(model, "config") and not is_timm(model):
-        raise UsageError(
-            f"{reference}: only timm transformers with blocks over patches are supported, and "
-            f"{type(model).__name__} is not one."
-        )
-    for asked, why in (
-        (given.length, "--length is for text, and this model takes images."),
-        (given.text, TAKES_IMAGES),
-        (given.tokens, "this model takes images: leave out --tokens."),
-    ):
-        if asked and shape:
+    refused = {
+        "only timm transformers with blocks over patches are supported, and "
+        f"{type(model).__name__} is not one.": not (hasattr(model, "config") or is_timm(model)),
+        "--length is for text, and this model takes images.": shape and given.length,
+        TAKES_IMAGES: shape and given.text,
+        "this model takes images: leave out --tokens.": shape and given.tokens,
+        "this model takes text: use --text FILE, or neither.": not shape and given.images,
+    }
+    for why, applies in refused.items():
+        if applies:
             raise UsageError(f"{reference}: {why}")
-    if given.images and not shape:
-        raise UsageError(f"{reference}: this model takes text: use --text FILE, or neither.")
+    where: dict[str, Any] = {"revision": revision, "offline": offline}
     if given.images and shape:
-        prepare = forward.load_preparation(reference, model, revision=revision, offline=offline)
-        first = next(forward.image_files(given.images, prepare, count=1))
-        # Models that can stretch their table to other sizes do so on request alone.
-        stretch = inspect.signature(model.forward).parameters.get("interpolate_pos_encoding")
-        if stretch and not stretch.default and first.shape[2:] != shape[1:]:
-            made, takes = (f"{high} x {wide}" for high, wide in (first.shape[2:], shape[1:]))
-            raise UsageError(
-                f"{reference}: its preprocessor_config.json makes images of {made} pixels, but the "
-                f"model takes {takes}. Fix that file, or leave out --images."
-            )
-        if first.shape[1] != shape[0]:
-            raise UsageError(
-                f"{reference}: its preprocessor_config.json makes images of {first.shape[1]} "
-                f"channels, but the model takes {shape[0]}. Fix that file, or leave out --images."
-            )
+        prepare = forward.load_preparation(reference, model, **where)
+        _check_pictures(reference, model, next(forward.image_files(given.images, prepare, count=1)))
         return Material(f"the pictures in {given.images}", prepare=prepare)
     if shape:
         return Material("random pixels, independent and normal")
@@ -183,9 +173,7 @@ def read_material(
         )
     if not given.text:
         return Material("random tokens, independent and equally likely", length)
-    tokenizer = forward.load_tokenizer(
-        reference, trust_remote_code=trust_remote_code, revision=revision, offline=offline
-    )
+    tokenizer = forward.load_tokenizer(reference, trust_remote_code=trust_remote_code, **where)
     cut = forward.text_windows(given.text, tokenizer, length, count=given.count)
     windows = np.concatenate(list(cut))
     check_ids(windows, model)
@@ -194,6 +182,24 @@ def read_material(
         # The same context again and again is one context: there is no spread to take errors from.
         kind, windows = f"{kind}, which are all the same", windows[:1]
     return Material(kind, length, tokenizer, windows)
+
+
+def _check_pictures(reference: str, model: Any, made: Array) -> None:
+    """Refuse pictures ``[1, channels, height, width]`` of another shape than the model takes."""
+    takes = image_shape(model) or ()
+    # Models that can stretch their table to other sizes do so on request alone.
+    stretch = inspect.signature(model.forward).parameters.get("interpolate_pos_encoding")
+    fixed = stretch and not stretch.default
+    for what, one, other in (
+        ("images of {} pixels", made.shape[2:] if fixed else takes[1:], takes[1:]),
+        ("images of {} channels", made.shape[1:2], takes[:1]),
+    ):
+        if tuple(one) != tuple(other):
+            own, needed = (" x ".join(map(str, each)) for each in (one, other))
+            raise UsageError(
+                f"{reference}: its preprocessor_config.json makes {what.format(own)}, but the "
+                f"model takes {needed}. Fix that file, or leave out --images."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,11 +257,6 @@ class ModelInputs:
         )
 
     @property
-    def is_random(self) -> bool:
-        """Whether contexts are random, neither text nor pictures."""
-        return self.contexts.is_random
-
-    @property
     def mask_token(self) -> int | None:
         """What masks a token, known only with a text's tokenizer."""
         tokenizer = self.material.tokenizer
@@ -281,7 +282,7 @@ class ModelInputs:
         seed = given.seed if given.is_random else None
         size = {"length": self.material.length} if shape is None else {"shape": list(shape)}
         return {
-            "kind": self.material.kind, "random": self.is_random, **size, "seed": seed,
+            "kind": self.material.kind, "random": given.is_random, **size, "seed": seed,
         }  # fmt: skip
 
     def batches(

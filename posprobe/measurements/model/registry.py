@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -143,8 +144,7 @@ def _state_rows(document: Block) -> Iterator[LabelledRow]:
     """Yield what positions add to every layer, with the sinusoid and random walks beside it."""
     block, beside = document["states"], document["beside"] or {}
     yield by_layer(block, "variance explained by position", "shares.position", _share)
-    noise = {layer["layer"]: _share(_noise(layer)) for layer in block["layers"]}
-    yield "of which sampling noise", {**noise}
+    yield "of which sampling noise", {k["layer"]: _share(_noise(k)) for k in block["layers"]}
     yield by_layer(block, "variance explained by context", "shares.context", _share)
     yield by_layer(block, "relative norm of what positions add", "relative_norm")
     yield by_layer(block, "directions above sampling noise", "rank")
@@ -169,21 +169,6 @@ def _share(value: float | None) -> str:
     return "–" if value is None else fine_percent(value)
 
 
-STATES = ModelMeasurement[MeanDecomposition](
-    name="states",
-    title="Through the layers",
-    compute=_states,
-    record=MeanDecomposition,
-    drawings=(
-        Drawing("layers"),
-        Drawing("cosines"),
-        Drawing("paths"),
-    ),
-    rows=_state_rows,
-    drawn_with=_drawn_with,
-)
-
-
 #: Numbers of a head of which the mean is listed, and what it is called.
 HEAD_MEANS = {
     "first": "attention to the first position, mean over heads",
@@ -193,40 +178,6 @@ HEAD_MEANS = {
 }
 
 
-def even_choice(block: Block) -> float:
-    """Return one over the number of offsets that at least half of the positions have."""
-    layout = block["layout"]
-    if layout["type"] == "sequence":
-        half = int(layout["length"]) // 2
-        # Of measured attention the first position is left out as a key.
-        before = half - 1 if "uniform_first" in block else half
-        return 1 / max(1, before + 1 if block["causal"] else before + 1 + half)
-    height, width = int(layout["height"]), int(layout["width"])
-    count = sum(
-        2 * (height - abs(down)) * (width - abs(right)) >= height * width
-        for down in range(1 - height, height)
-        for right in range(1 - width, width)
-    )
-    return 1 / count
-
-
-def preferred_offsets(block: Block, how: str, positions: Block) -> LabelledRow:
-    """Return the offset that most heads of a layer prefer, and how many do.
-
-    Parameters
-    ----------
-    block
-        With ``layers``.
-    how
-        In what they prefer it.
-    positions
-        With the ``layout`` and whether heads are ``causal``: what an even choice is among.
-    """
-    even = len(block["layers"][0]["peak_name"]) * even_choice(positions)
-    label = f"offset that most heads prefer, {how} (an even choice: {even:.2g})"
-    return by_layer(block, label, "peak_name", _most_common)
-
-
 def _most_common(names: Sequence[str]) -> str:
     name, count = Counter(names).most_common(1)[0]
     return f"{name} ({count} of {len(names)})"
@@ -234,27 +185,12 @@ def _most_common(names: Sequence[str]) -> str:
 
 def _attention_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["attention"]
-    yield preferred_offsets(block, "measured", block)
+    yield by_layer(block, "offset that most heads prefer, measured", "peak_name", _most_common)
     for key, label in HEAD_MEANS.items():
         # Where there are no such tokens, and no line, there is no such number.
         if any(value for layer in block["layers"] for value in layer[key]):
             yield by_layer(block, label, key, mean_over_heads)
     yield by_layer(block, "attention explained by offset", "translation_invariance")
-
-
-ATTENTION = ModelMeasurement[AttentionByOffset](
-    name="attention",
-    title="Attention as measured",
-    compute=lambda given: forward.attend(
-        given.model, given.batches("attention"), name=given.reference
-    ),
-    record=AttentionByOffset,
-    drawings=(
-        Drawing("attention"),
-        Drawing("first"),
-    ),
-    rows=_attention_rows,
-)  # fmt: skip
 
 
 #: Numbers of a head of which the range is listed, and what it is called.
@@ -268,29 +204,10 @@ HEAD_RANGES = {
 
 def _head_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["heads"]
-    yield preferred_offsets(block, "by their weights", block["layers"][0])
+    label = "offset that most heads prefer, by their weights"
+    yield by_layer(block, label, "peak_name", _most_common)
     for key, label in HEAD_RANGES.items():
         yield by_layer(block, label, key, between)
-
-
-HEADS = ModelMeasurement[HeadsByLayer](
-    name="heads",
-    title="Heads by their weights",
-    compute=lambda given: forward.measure_heads(
-        given.reference, rows=given.positions, revision=given.revision, offline=given.offline
-    ),
-    record=HeadsByLayer,
-    drawings=(
-        Drawing("heads"),
-        Drawing("peaks"),
-    ),
-    rows=_head_rows,
-    # A model that rotates queries and keys adds no rows whose logits weights alone would give.
-    needs=lambda given: (
-        NEEDS_ADDED if forward.is_rotary(given.model) and not has_table(given.model) else ""
-    ),
-    from_weights=True,
-)
 
 
 #: Tokens of a context that the model samples itself: the distance share grows with the length.
@@ -333,39 +250,14 @@ def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
     for head in block["heads"]:
         heads[head["layer"]].append(head)
     for key, label in MEDIANS.items():
-        yield (
-            label,
-            {
-                layer: cell(_median([head[key] for head in own if head[key] is not None]), ".2g")
-                for layer, own in heads.items()
-            },
-        )
+        known = {
+            k: [head[key] for head in own if head[key] is not None] for k, own in heads.items()
+        }
+        yield label, {k: cell(median(own) if own else None, ".2g") for k, own in known.items()}
     yield "preferred distances (heads)", {k: models.peaks(own) for k, own in heads.items()}
     yield "heads: yes / no / cannot tell", {k: models.counts(own) for k, own in heads.items()}
-    yield "position", {each["layer"]: models.REASONS[each["reason"]] for each in block["layers"]}
-    yield (
-        "shift check, residual",
-        {each["layer"]: cell(each["shift_check"], ".1e") for each in block["layers"]},
-    )
-
-
-def _median(values: list[float]) -> float | None:
-    return float(np.median(values)) if values else None
-
-
-ROTARY_USE = ModelMeasurement[RotaryUse](
-    name="rotary_use",
-    title="Rotary use",
-    compute=_rotary_use,
-    record=RotaryUse,
-    drawings=(
-        Drawing("rotary_curves"),
-        Drawing("rotary_usage"),
-    ),
-    needs=_needs,
-    head=forward.is_rotary,
-    rows=_rotary_rows,
-)
+    yield by_layer(block, "position", "reason", models.REASONS.__getitem__)
+    yield by_layer(block, "shift check, residual", "shift_check", lambda value: cell(value, ".1e"))
 
 
 def _effective(given: ModelInputs) -> EffectiveTable:
@@ -380,22 +272,8 @@ def _effective_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["effective"]
     for key, number in compared_numbers().items():
         if block["raw"].get(key) is not None:
-            yield (
-                f"{number.label} of the table",
-                {STORED: cell(block["raw"][key]), SEEN: cell(block["effective"][key])},
-            )
-
-
-EFFECTIVE = ModelMeasurement[EffectiveTable](
-    name="effective",
-    title="The table as attention sees it",
-    compute=_effective,
-    record=EffectiveTable,
-    drawings=(Drawing("effective"),),
-    rows=_effective_rows,
-    from_weights=True,
-    drawn_with=lambda result: {"effective": cosines_of(result.table)},
-)
+            texts: dict[int | str, str] = {STORED: cell(block["raw"][key])}
+            yield f"{number.label} of the table", texts | {SEEN: cell(block["effective"][key])}
 
 
 #: Token embeddings that are read of a local file, where there are as many.
@@ -429,35 +307,10 @@ def _subspace_rows(document: Block) -> Iterator[LabelledRow]:
         yield label, {WHOLE: f"{cell(found['value'])} (by chance {chance})"}
 
 
-SUBSPACES = ModelMeasurement[SubspaceOverlap](
-    name="subspaces",
-    title="Position and token directions",
-    compute=_subspaces,
-    record=SubspaceOverlap,
-    drawings=(Drawing("overlap"),),
-    rows=_subspace_rows,
-    from_weights=True,
-)
-
-
 def _word_rows(document: Block) -> Iterator[LabelledRow]:
     for key in ("first", "locality", "symmetry"):
         label = f"{HEAD_MEANS[key]}, one token repeated"
         yield by_layer(document["words"], label, key, mean_over_heads)
-
-
-WORDS = ModelMeasurement[AttentionByOffset](
-    name="words",
-    title="One word repeated",
-    compute=lambda given: forward.attend(
-        given.model, given.batches("one word repeated", repeated=True), layers=[0],
-        name=given.reference,
-    ),
-    record=AttentionByOffset,
-    drawings=(Drawing("words"),),
-    needs=only_text,
-    rows=_word_rows,
-)  # fmt: skip
 
 
 #: Numbers of a model, and what they are called.
@@ -478,44 +331,13 @@ def _permutation_rows(document: Block) -> Iterator[LabelledRow]:
                 yield f"{label}, {what}", {WHOLE: cell(block[kind][key])}
 
 
-PERMUTATION = ModelMeasurement[PermutationEffect](
-    name="permutation",
-    title="Permuted tokens",
-    compute=lambda given: forward.permutation_effect(
-        given.model, given.batches("permutations", given.few), seed=given.seed,
-        name=given.reference,
-    ),
-    record=PermutationEffect,
-    drawings=(Drawing("permutation"),),
-    rows=_permutation_rows,
-)  # fmt: skip
-
-
 def _shift_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["shift"]
     for place, at in enumerate(block["shifts"]):
-        yield (
-            f"change of the last states, first position {at}",
-            {WHOLE: cell(block["change"][place])},
-        )
+        label = f"change of the last states, first position {at}"
+        yield label, {WHOLE: cell(block["change"][place])}
         if block["loss"] is not None:
             yield f"loss (nats), first position {at}", {WHOLE: cell(block["loss"][place])}
-
-
-SHIFT = ModelMeasurement[PhaseShift](
-    name="shift",
-    title="Shifted positions",
-    compute=lambda given: forward.phase_shift(
-        # A loss of random tokens says nothing.
-        body_of(given.model) if given.is_random else given.model,
-        given.batches("shifted positions", given.few, room=True),
-        mask_token=given.mask_token, seed=given.seed, name=given.reference,
-    ),
-    record=PhaseShift,
-    drawings=(Drawing("shift"),),
-    needs=only_text,
-    rows=_shift_rows,
-)  # fmt: skip
 
 
 #: Numbers of an image at a layer, and what they are called.
@@ -532,19 +354,6 @@ def _blank_rows(document: Block) -> Iterator[LabelledRow]:
             yield by_layer(document["blank"], f"{label}, image of {what}", f"{kind}.{key}")
 
 
-BLANK = ModelMeasurement[BlankImages](
-    name="blank",
-    title="Images without content",
-    compute=lambda given: forward.blank_images(
-        given.model, seed=given.seed, name=given.reference
-    ),
-    record=BlankImages,
-    drawings=(Drawing("blank"),),
-    needs=only_images,
-    rows=_blank_rows,
-)  # fmt: skip
-
-
 #: Costs, and what they are called.
 COSTS = {
     "loss": "change of the loss (nats)",
@@ -557,7 +366,7 @@ COSTS = {
 def _substitution(given: ModelInputs) -> SubstitutionEffect:
     return forward.substitution_effect(
         given.model, given.batches("other tables"), rows=given.positions,
-        random=given.is_random, mask_token=given.mask_token, seed=given.seed,
+        random=given.contexts.is_random, mask_token=given.mask_token, seed=given.seed,
         name=given.reference,
     )  # fmt: skip
 
@@ -567,46 +376,139 @@ def _substitution_rows(document: Block) -> Iterator[LabelledRow]:
     measure = block["measure"]
     write = percent_with_error if measure == "answers" else with_error
     for each in block["substitutes"]:
-        main = each[measure]
-        yield (
-            f"kept with {each['label']}",
-            {WHOLE: percent_with_error(main["kept"], main["kept_error"])},
-        )
-        yield (
-            f"{COSTS[measure]} with {each['label']}",
-            {WHOLE: write(main["value"], main["error"])},
-        )
+        main, what = each[measure], each["label"]
+        yield f"kept with {what}", {WHOLE: percent_with_error(main["kept"], main["kept_error"])}
+        yield f"{COSTS[measure]} with {what}", {WHOLE: write(main["value"], main["error"])}
 
 
-SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
-    name="substitution",
-    title="What the model uses of its positions",
-    compute=_substitution,
-    record=SubstitutionEffect,
-    drawings=(
-        Drawing("substitution"),
-        Drawing("substitution_positions"),
-        Drawing("substitution_attention"),
+_EVERY: tuple[ModelMeasurement[Any], ...] = (
+    ModelMeasurement[MeanDecomposition](
+        name="states",
+        title="Through the layers",
+        compute=_states,
+        record=MeanDecomposition,
+        drawings=(Drawing("layers"), Drawing("cosines"), Drawing("paths")),
+        rows=_state_rows,
+        drawn_with=_drawn_with,
     ),
-    slow=True,
-    head=lambda _: True,
-    rows=_substitution_rows,
+    ModelMeasurement[HeadsByLayer](
+        name="heads",
+        title="Heads by their weights",
+        compute=lambda given: forward.measure_heads(
+            given.reference, rows=given.positions, revision=given.revision, offline=given.offline
+        ),
+        record=HeadsByLayer,
+        drawings=(Drawing("heads"), Drawing("peaks")),
+        rows=_head_rows,
+        # A model that rotates queries and keys adds no rows whose logits weights alone would give.
+        needs=lambda given: (
+            NEEDS_ADDED if forward.is_rotary(given.model) and not has_table(given.model) else ""
+        ),
+        from_weights=True,
+    ),
+    ModelMeasurement[RotaryUse](
+        name="rotary_use",
+        title="Rotary use",
+        compute=_rotary_use,
+        record=RotaryUse,
+        drawings=(Drawing("rotary_curves"), Drawing("rotary_usage")),
+        needs=_needs,
+        head=forward.is_rotary,
+        rows=_rotary_rows,
+    ),
+    ModelMeasurement[EffectiveTable](
+        name="effective",
+        title="The table as attention sees it",
+        compute=_effective,
+        record=EffectiveTable,
+        drawings=(Drawing("effective"),),
+        rows=_effective_rows,
+        from_weights=True,
+        drawn_with=lambda result: {"effective": cosines_of(result.table)},
+    ),
+    ModelMeasurement[SubspaceOverlap](
+        name="subspaces",
+        title="Position and token directions",
+        compute=_subspaces,
+        record=SubspaceOverlap,
+        drawings=(Drawing("overlap"),),
+        rows=_subspace_rows,
+        from_weights=True,
+    ),
+    ModelMeasurement[AttentionByOffset](
+        name="attention",
+        title="Attention as measured",
+        compute=lambda given: forward.attend(
+            given.model, given.batches("attention"), name=given.reference
+        ),
+        record=AttentionByOffset,
+        drawings=(Drawing("attention"), Drawing("first")),
+        rows=_attention_rows,
+    ),
+    ModelMeasurement[AttentionByOffset](
+        name="words",
+        title="One word repeated",
+        compute=lambda given: forward.attend(
+            given.model,
+            given.batches("one word repeated", repeated=True),
+            layers=[0],
+            name=given.reference,
+        ),
+        record=AttentionByOffset,
+        drawings=(Drawing("words"),),
+        needs=only_text,
+        rows=_word_rows,
+    ),
+    ModelMeasurement[PermutationEffect](
+        name="permutation",
+        title="Permuted tokens",
+        compute=lambda given: forward.permutation_effect(
+            given.model,
+            given.batches("permutations", given.few),
+            seed=given.seed,
+            name=given.reference,
+        ),
+        record=PermutationEffect,
+        drawings=(Drawing("permutation"),),
+        rows=_permutation_rows,
+    ),
+    ModelMeasurement[PhaseShift](
+        name="shift",
+        title="Shifted positions",
+        compute=lambda given: forward.phase_shift(
+            # A loss of random tokens says nothing.
+            body_of(given.model) if given.contexts.is_random else given.model,
+            given.batches("shifted positions", given.few, room=True),
+            mask_token=given.mask_token,
+            seed=given.seed,
+            name=given.reference,
+        ),
+        record=PhaseShift,
+        drawings=(Drawing("shift"),),
+        needs=only_text,
+        rows=_shift_rows,
+    ),
+    ModelMeasurement[BlankImages](
+        name="blank",
+        title="Images without content",
+        compute=lambda given: forward.blank_images(
+            given.model, seed=given.seed, name=given.reference
+        ),
+        record=BlankImages,
+        drawings=(Drawing("blank"),),
+        needs=only_images,
+        rows=_blank_rows,
+    ),
+    ModelMeasurement[SubstitutionEffect](
+        name="substitution",
+        title="What the model uses of its positions",
+        compute=_substitution,
+        record=SubstitutionEffect,
+        drawings=tuple(Drawing(f"substitution{what}") for what in ("", "_positions", "_attention")),
+        slow=True,
+        head=lambda _: True,
+        rows=_substitution_rows,
+    ),
 )
-
 #: Measurements inside a model by name.
-MODEL: dict[str, ModelMeasurement[Any]] = {
-    each.name: each
-    for each in (
-        STATES,
-        HEADS,
-        ROTARY_USE,
-        EFFECTIVE,
-        SUBSPACES,
-        ATTENTION,
-        WORDS,
-        PERMUTATION,
-        SHIFT,
-        BLANK,
-        SUBSTITUTION,
-    )
-}
+MODEL = {each.name: each for each in _EVERY}

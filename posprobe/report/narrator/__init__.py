@@ -51,10 +51,7 @@ def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
     """Return the parts that are made by functions, by question: of each kind of subject."""
     from posprobe.report.narrator import models, schemes, tables
 
-    return (
-        models.MODEL_PARTS, schemes.SCHEME_PARTS, tables.SEQUENCE_PARTS, tables.ROTATION_PARTS,
-        tables.BREAK_PARTS, tables.GRID_PARTS,
-    )  # fmt: skip
+    return models.MODEL_PARTS, schemes.SCHEME_PARTS, tables.TABLE_PARTS
 
 
 @cache

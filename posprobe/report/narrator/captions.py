@@ -66,13 +66,11 @@ def say(figure: str, **names: Any) -> str:
     return Words({}, **names).format(_texts()[figure])
 
 
-def _axis_codes_caption(results: Mapping[str, AxisCodes]) -> str:
-    (result,) = results.values()
+def _axis_codes_caption(result: AxisCodes) -> str:
     return say("axis_codes", r=result)
 
 
-def _bridging_caption(results: Mapping[str, Bridging]) -> str:
-    (result,) = results.values()
+def _bridging_caption(result: Bridging) -> str:
     last = result.start + result.stop - 1
     whose = f"held-out rows of positions {result.start + result.first} to {last}"
     if result.axes:
@@ -80,20 +78,17 @@ def _bridging_caption(results: Mapping[str, Bridging]) -> str:
     return say("bridging", whose=whose)
 
 
-def _mosaic_caption(results: Mapping[str, Patches]) -> str:
-    from posprobe.figures.grid import MAX_TILES, tile_block
+def _mosaic_caption(result: Patches) -> str:
+    from posprobe.figures.grid import every, tile_block
 
-    (result,) = results.values()
-    block = tile_block(result.layout)
-    every = -(-max(result.layout.height, result.layout.width) // MAX_TILES)
-    nth = {2: "second", 3: "third"}.get(every, f"{every}th")
-    tiles = "each patch" if every == 1 else f"every {nth} patch of a row and column"
+    block, step = tile_block(result.layout), every(result.layout)
+    nth = {2: "second", 3: "third"}.get(step, f"{step}th")
+    tiles = "each patch" if step == 1 else f"every {nth} patch of a row and column"
     pooled = f" Cells are means of {block} × {block} patches." if block > 1 else ""
     return say("mosaic", r=result, tiles=tiles, pooled=pooled)
 
 
-def _norms_caption(results: Mapping[str, Norms]) -> str:
-    (result,) = results.values()
+def _norms_caption(result: Norms) -> str:
     norms, count = result.norms, len(result.outlier_rows)
     outliers = f"{count or 'no'} {either(count, 'row stands|rows stand')} out"
     return say("norms", mean=norms.mean(), low=norms.min(), high=norms.max(), outliers=outliers)
@@ -121,15 +116,13 @@ def _top(result: PCA, drawn: int) -> float:
     return float(result.explained_variance_ratio[:drawn].sum())
 
 
-def _components_caption(results: Mapping[str, PCA]) -> str:
-    (result,) = results.values()
+def _components_caption(result: PCA) -> str:
     where = "maps of the grid" if isinstance(result.layout, Grid) else "functions of position"
     drawn = min(COMPONENTS, result.count)
     return say("components", drawn=drawn, top=_top(result, drawn), where=where)
 
 
-def _trajectory_caption(results: Mapping[str, PCA]) -> str:
-    (result,) = results.values()
+def _trajectory_caption(result: PCA) -> str:
     drawn = min(3, result.count)
     what = f"Path of the positions through their first {drawn} principal components"
     if isinstance(result.layout, Grid):
@@ -142,8 +135,7 @@ def _no_path(result: PCA) -> str:
     return result.undefined or ("a path needs two components, and there is one" if short else "")
 
 
-def _shift_caption(results: Mapping[str, Shift]) -> str:
-    (result,) = results.values()
+def _shift_caption(result: Shift) -> str:
     turning = [f"{period:.3g}" for period in result.periods[result.rotations].tolist()]
     rule = "no mode is a rotation by our rule"
     if turning:
@@ -204,8 +196,7 @@ def _comparison_caption(results: Mapping[str, Similarity], centred: bool | None 
     )
 
 
-def _spectrogram_caption(results: Mapping[str, Spectrogram]) -> str:
-    (result,) = results.values()
+def _spectrogram_caption(result: Spectrogram) -> str:
     lines = "Circles: the fastest line above red noise."
     if np.isnan(result.fastest).all():
         lines = "No segment has a line above red noise."
@@ -229,8 +220,7 @@ def _spectrum_caption(results: Mapping[str, Spectrum]) -> str:
     return f"{text} {say('spectrum_lines', above=above)}"
 
 
-def _winding_caption(results: Mapping[str, Winding]) -> str:
-    (result,) = results.values()
+def _winding_caption(result: Winding) -> str:
     pair = result.pairs[0]
     first, second = (number + 1 for number in pair.components)
     last = result.start + len(result.scores) - 1
@@ -243,12 +233,21 @@ def _budget_caption(results: Mapping[str, Budget]) -> str:
     return say("budget", which=which)
 
 
-def _clock_caption(results: Mapping[str, Clock]) -> str:
-    (result,) = results.values()
+def _clock_caption(result: Clock) -> str:
     text = say("clock", r=result, last=result.first + result.paths.shape[1] - 1)
     if not result.shared:
         return text
     return text + say("one_clock", one=result.one or 0.0, fixed=result.fixed or 0.0)
+
+
+def _table_caption(table: PositionTable) -> str:
+    from posprobe.figures.common import MAX_CELLS
+
+    limit = float(np.percentile(np.abs(table.values), 99))
+    steps = {"position": -(-len(table) // MAX_CELLS), "dimension": -(-table.dim // MAX_CELLS)}
+    left = " and ".join(f"one {what} in {step}" for what, step in steps.items() if step > 1)
+    text = say("table", r=table, limit=limit)
+    return f"{text} Of each axis, {left} is drawn." if left else text
 
 
 def _no_wave(result: SinusoidFit) -> str:
@@ -294,7 +293,7 @@ _SHOWS_ALL = (
     "axis_codes", "budget", "clock", "components", "probes", "seams", "spectrogram", "spectrum",
     "variance",
 )  # fmt: skip
-#: From results by label, how to read a figure in a paper; of a comparison, all its panels.
+#: From a result, or from results by label where a figure shows several, how to read it in a paper.
 CAPTIONS: Mapping[str, Callable[..., str]] = {
     "axis_codes": _axis_codes_caption,
     "bridging": _bridging_caption,
@@ -309,6 +308,7 @@ CAPTIONS: Mapping[str, Callable[..., str]] = {
     "similarity": _similarity_caption,
     "spectrogram": _spectrogram_caption,
     "spectrum": _spectrum_caption,
+    "table": _table_caption,
     "trajectory": _trajectory_caption,
     "variance": _variance_caption,
     "winding": _winding_caption,
@@ -395,14 +395,6 @@ def _whence(source: Source) -> str:
     elif source.sha256:
         text += f", SHA-256 {source.sha256[:DIGITS]}"
     return text
-
-
-def table(table: PositionTable, limit: float, cells: int) -> str:
-    """Say how to read the table itself; ``cells`` are drawn along an axis at most."""
-    steps = {"position": -(-len(table) // cells), "dimension": -(-table.dim // cells)}
-    left = " and ".join(f"one {what} in {step}" for what, step in steps.items() if step > 1)
-    text = say("table", r=table, limit=limit)
-    return f"{text} Of each axis, {left} is drawn." if left else text
 
 
 def heads(found: Mapping[str, Heads]) -> str:

@@ -348,7 +348,7 @@ def _similar(pair: Block, walk: Block | None) -> str:
     return "yes" if pair["correlation"] > walk["correlation"] else "no"
 
 
-def pair_line(pair: Block, walk: Block | None, name: str) -> Line:
+def pair_line(pair: Block, name: str, walk: Block | None) -> Line:
     """Return how similar the curves of two encodings are as a line."""
     if heads := pair.get("heads"):
         question, value = " · ".join(pair["records"]), hundredths(heads["correlation"])

@@ -80,21 +80,6 @@ def _invariance(f: AbsolutePosition) -> str:
     return f": distance explains {share}"
 
 
-SEQUENCE_PARTS: Mapping[str, Mapping[str, Template]] = {
-    "order": {
-        "side": lambda f: "more" if f.cosine > f.chance else "less",
-        "copies": lambda f: copied(f.copies),
-    },
-    "smooth": {
-        "steps": _steps,
-        "halves": lambda f: "length" if 0 < f.length < f.rows - 1 else "",
-        "unlike": lambda f: "opposed" if f.cosine <= OPPOSED else "walk",
-    },
-    "absolute_position": {"invariance": _invariance, "copies": lambda f: copied(f.copies)},
-    "low_dimensional": {"thinned": lambda f: "every" if f.every > 1 else ""},
-}
-
-
 def _codes(f: RowsAndColumns) -> str:
     shares = {"": f.share, "row": f.row_share, "column": f.column_share}
     summed = f"A {f.lone} code alone explains" if f.lone else "Row code + column code explain"
@@ -125,18 +110,6 @@ def _circled(code: Code) -> str:
         f"the variance of the {_code(code.axis)} ({percent(circle.typical)} in smooth random "
         "curves)."
     )
-
-
-GRID_PARTS: Mapping[str, Mapping[str, Template]] = {
-    "rows_and_columns": {"codes": _codes},
-    "axis_rotations": {
-        "lines": lambda f: " ".join(map(_lined, f.round)),
-        "round": lambda f: " ".join(map(_circled, f.round)),
-        "circles": lambda f: " ".join(map(_circled, f.codes)),
-        "of_codes": lambda f: "" if f.codes_share is None else "codes",
-    },
-    "smooth": {"surface": lambda f: "halving" if f.halves else "wide"},
-}
 
 
 def periods(lines: Sequence[Rotation]) -> str:
@@ -203,30 +176,6 @@ def _nearest(f: ClosedForm) -> str:
 
 def _few(f: Ladder) -> str:
     return "only two stand" if f.lines == 2 else "only one stands" if f.lines else "none stands"
-
-
-ROTATION_PARTS: Mapping[str, Mapping[str, Template]] = {
-    "closed_form": {
-        "formula": _formula, "error": _error, "first": _first_rows, "nearest": _nearest,
-        "replaced": lambda f: "means" if f.replaced else "",
-    },
-    "rotations": {
-        "flat": _flat,
-        "varying": _varying,
-        "components": lambda f: components(len(f.lines)),
-        "periods": lambda f: periods(f.lines),
-        "alternating": lambda f: "signs" if f.alternates else "",
-    },
-    "winding": {
-        "changes": lambda f: "pace" if f.changes and f.turn else "",
-        "periods": lambda f: periods(f.mixed),
-        "times": lambda f: listed([f"{line.turns:.1f}" for line in f.mixed]),
-    },
-    "ladder": {
-        "within": lambda f: str(max(math.ceil(100 * f.off), 1)),
-        "few": _few,
-    },
-}  # fmt: skip
 
 
 def _odd(found: Cause, at: int) -> str:
@@ -318,7 +267,50 @@ def based_on(found: Verdicts) -> str:
     )
 
 
-BREAK_PARTS: Mapping[str, Mapping[str, Template]] = {
+#: Of questions about tables, the parts that must choose.
+TABLE_PARTS: Mapping[str, Mapping[str, Template]] = {
+    "order": {
+        "side": lambda f: "more" if f.cosine > f.chance else "less",
+        "copies": lambda f: copied(f.copies),
+    },
+    "smooth": {
+        "steps": _steps,
+        "halves": lambda f: "length" if 0 < f.length < f.rows - 1 else "",
+        "unlike": lambda f: "opposed" if f.cosine <= OPPOSED else "walk",
+        "surface": lambda f: "halving" if f.halves else "wide",
+    },
+    "absolute_position": {"invariance": _invariance, "copies": lambda f: copied(f.copies)},
+    "low_dimensional": {"thinned": lambda f: "every" if f.every > 1 else ""},
+    "rows_and_columns": {"codes": _codes},
+    "axis_rotations": {
+        "lines": lambda f: " ".join(map(_lined, f.round)),
+        "round": lambda f: " ".join(map(_circled, f.round)),
+        "circles": lambda f: " ".join(map(_circled, f.codes)),
+        "of_codes": lambda f: "" if f.codes_share is None else "codes",
+    },
+    "closed_form": {
+        "formula": _formula,
+        "error": _error,
+        "first": _first_rows,
+        "nearest": _nearest,
+        "replaced": lambda f: "means" if f.replaced else "",
+    },
+    "rotations": {
+        "flat": _flat,
+        "varying": _varying,
+        "components": lambda f: components(len(f.lines)),
+        "periods": lambda f: periods(f.lines),
+        "alternating": lambda f: "signs" if f.alternates else "",
+    },
+    "winding": {
+        "changes": lambda f: "pace" if f.changes and f.turn else "",
+        "periods": lambda f: periods(f.mixed),
+        "times": lambda f: listed([f"{line.turns:.1f}" for line in f.mixed]),
+    },
+    "ladder": {
+        "within": lambda f: str(max(math.ceil(100 * f.off), 1)),
+        "few": _few,
+    },
     "special_rows": {"found": _outliers, "patches": _outlier_patches},
     "seams": {"found": _breaks},
 }
