@@ -39,20 +39,16 @@ def test_numbers_and_bands_are_those_of_the_analysis(sweep: Path, form: str) -> 
     reference = pp.read_sweep(sweep)["reference"][0].as_py()
     entry = pp.analyze(pp.load(reference), only=["pca"], nulls=3).to_dict()["nulls"]["numbers"]
     band = entry["pca.stable_rank"]["walk"]
-    text = pp.research_table(reference, numbers=NUMBERS, format=form, beside=["sinusoid"], nulls=3)
+    text = pp.research_table(reference, numbers=NUMBERS, format=form, nulls=3)
     for number in (24, 6, entry["pca.stable_rank"]["value"], band["p5"], band["p95"]):
         assert cell(number) in text
-    assert cell(entry["pca.stable_rank"]["sinusoid"]) in text
     assert "5 to 95" in text
     assert "3 draws (seed 0)" in text
     assert f"Made with posprobe {pp.__version__}" in text
-    # A sweep has the same numbers, the sinusoid's, and no baselines.
-    swept = pp.research_table(sweep, numbers=NUMBERS, format=form, beside=["sinusoid"])
+    # A sweep has the same numbers and no baselines.
+    swept = pp.research_table(sweep, numbers=NUMBERS, format=form)
     assert cell(entry["pca.stable_rank"]["value"]) in swept
-    assert cell(entry["pca.stable_rank"]["sinusoid"]) in swept
     assert "5 to 95" not in swept
-    with pytest.raises(UsageError, match=r"keeps no baselines, such as walk"):
-        pp.research_table(sweep, numbers=NUMBERS, format=form, beside=["walk"])
 
 
 def test_references_are_measured_as_far_as_needed_and_named() -> None:
@@ -128,7 +124,6 @@ def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
         ({"numbers": []}, "no number is chosen"),
         ({"format": "word"}, "markdown, latex, csv, html"),
         ({"band": "sinusoid"}, "gaussian, permuted, walk, stationary"),
-        ({"beside": ["x"]}, "sinusoid, gaussian"),
     ],
     ids=str,
 )
@@ -153,11 +148,9 @@ def test_the_command_prints_what_the_function_returns(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["posprobe", "table", str(sweep), "--format", "latex", "--numbers", "dim,pca.top3"]
-    monkeypatch.setattr("sys.argv", [*command, "--band", "none", "--beside", "sinusoid"])
+    monkeypatch.setattr("sys.argv", [*command, "--band", "none"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    expected = pp.research_table(
-        sweep, numbers=["dim", "pca.top3"], format="latex", band=None, beside=["sinusoid"]
-    )
+    expected = pp.research_table(sweep, numbers=["dim", "pca.top3"], format="latex", band=None)
     assert capsys.readouterr().out == expected
