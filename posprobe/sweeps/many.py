@@ -196,21 +196,9 @@ class Sweep:
         MissingExtra
             If pandas is not installed.
         """
-        _need("pandas")
+        if find_spec("pandas") is None:
+            raise MissingExtra("a data frame of pandas needs it: pip install pandas.")
         return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """Return the rows of the folder as a data frame of polars.
-
-        Raises
-        ------
-        MissingExtra
-            If polars is not installed.
-        """
-        _need("polars")
-        import polars as pl
-
-        return pl.from_arrow(self.to_arrow())
 
     def _done(self) -> None:
         if self.about is None:
@@ -220,11 +208,6 @@ class Sweep:
         """Say how many references there are, and where results go."""
         state = "not run yet" if self.about is None else f"{self.about['counts']['rows']} rows"
         return f"Sweep({len(self.entries)} references, {state}, {self.folder})"
-
-
-def _need(library: str) -> None:
-    if find_spec(library) is None:
-        raise MissingExtra(f"a data frame of {library} needs it: pip install {library}.")
 
 
 def sweep(
@@ -241,9 +224,7 @@ def sweep(
     nulls: int = 0,
     rows: slice | None = None,
     bundles: bool = False,
-    all_columns: bool = False,
     retry_failed: bool = False,
-    limit: int | None = None,
     revision: str | None = None,
     offline: bool = False,
     requests: int = REQUESTS,
@@ -278,12 +259,8 @@ def sweep(
         Positions to keep of each table, without a step.
     bundles
         Write a report for each table, too.
-    all_columns
-        Write every column to ``sweep.csv``, not the 40 most useful ones; ``sweep.parquet`` has all.
     retry_failed
         Try failed references again.
-    limit
-        Analyse the first references only.
     revision, offline
         As for `posprobe.load`.
     requests
@@ -310,9 +287,8 @@ def sweep(
     """
     ready = checked(engine, jobs, scheduler)
     options = _options(only, nulls, rows, revision, bundles)
-    for name, number in {"limit": limit, "requests": requests}.items():
-        if number is not None and number < 1:
-            raise UsageError(f"--{name} {number}: it is 1 or more.")
+    if requests < 1:
+        raise UsageError(f"requests {requests}: it is 1 or more.")
     if not time_limit > 0:
         raise UsageError(f"a time limit of {time_limit} seconds leaves nothing to do.")
     given = [references] if isinstance(references, str | os.PathLike) else list(references)
@@ -321,7 +297,7 @@ def sweep(
     repeated = len(found) - len(entries)
     place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
     made = Sweep(
-        tuple(entries[:limit]), Store(expanded(place), options, all_columns), ready, repeated,
+        tuple(entries), Store(expanded(place), options), ready, repeated,
         retry_failed, offline, requests, time_limit, command,
     )  # fmt: skip
     if out is None:
