@@ -19,12 +19,11 @@ from posprobe.analyses.grids.axis_codes import axis_codes
 from posprobe.analyses.result import HIDDEN, As, as_block
 from posprobe.analyses.sequences.seams import seams
 from posprobe.analyses.sequences.winding import Winding, winding
-from posprobe.analyses.tables.closeness import cka
 from posprobe.analyses.tables.norms import norms
 from posprobe.analyses.tables.similarity import MAX_ROWS, similarity
 from posprobe.arrays import Floats
 from posprobe.documents import EnvironmentBlock, TableBlock
-from posprobe.errors import InvalidTable, MissingExtra, NoPositionTable, UsageError
+from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.families.read import model_source
 from posprobe.layouts import Grid, Layout
 from posprobe.progress import stage
@@ -32,7 +31,7 @@ from posprobe.reference import parse_reference
 from posprobe.report.analysis import Saved, describe, environment
 from posprobe.report.narrator import resizing as narrator
 from posprobe.report.stored import RESIZING
-from posprobe.resizing.facts import Against, Effect, Turns, Way
+from posprobe.resizing.facts import Effect, Turns, Way
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
 from posprobe.resizing.tables import CONTINUING, check_way, new_layout, resize, ways_of
 from posprobe.schema import Text
@@ -55,9 +54,7 @@ CELLS = 160
 NEAR = 4
 
 
-def effect(
-    made: PositionTable, old: PositionTable, *, stretched: bool, against: PositionTable | None
-) -> Effect:
+def effect(made: PositionTable, old: PositionTable, *, stretched: bool) -> Effect:
     """Measure a table beside the one that it was made of.
 
     Parameters
@@ -66,8 +63,6 @@ def effect(
         ``[m, d]`` and ``[n, d]``; the same table twice gives the numbers before.
     stretched
         Whether the way spreads old rows over the new range, so that seams move with them.
-    against
-        A table of the size of ``made``, or None.
 
     Returns
     -------
@@ -109,7 +104,6 @@ def effect(
         turns={name: _turns(pairs) for name, pairs in _windings(made).items()},
         seams=between,
         special=None if found.no_special else special,
-        against=None if against is None else _distances(made, against),
         undefined=undefined,
     )
     reasons = {
@@ -131,26 +125,6 @@ def pooled_cosines(table: PositionTable) -> Floats:
     # The mean over pairs of two blocks is the product of the means of each.
     means = np.add.reduceat(units, starts, axis=0) / sizes[:, None]
     return np.asarray(means @ means.T)
-
-
-def check_against(table: PositionTable, against: PositionTable, layout: Layout) -> None:
-    """Refuse a table that a new one cannot be compared with.
-
-    Raises
-    ------
-    UsageError
-        If its layout is not that of the new one, or its width not that of the old one.
-    """
-    if against.dim != table.dim:
-        raise UsageError(
-            f"{against.name}: it is {against.dim} wide and {table.name} {table.dim}. Name a table "
-            "of the same width."
-        )
-    if against.layout != layout:
-        raise UsageError(
-            f"{against.name}: --against names a table of the new size, a {layout}, and this is a "
-            f"{against.layout}."
-        )
 
 
 def _windings(table: PositionTable) -> dict[str, Winding]:
@@ -218,17 +192,6 @@ def _created(
     )
 
 
-def _distances(made: PositionTable, against: PositionTable) -> Against:
-    one, two = (table.values.astype(np.float64) for table in (made, against))
-    try:
-        alike = cka(made, against) if len(made) > 3 else None
-    except InvalidTable:
-        alike = None
-    size = float(np.linalg.norm(two))
-    distance = float(np.linalg.norm(one - two)) / size if size else None
-    return Against(_cosine(one, two), distance, alike)
-
-
 @dataclass(frozen=True)
 class ToldWay(Way):
     """One way of resizing, what it does to the table, and that in words."""
@@ -251,8 +214,6 @@ class WaysCompared(Saved):
         Numbers of the old table, and by way those of the new one.
     missing
         Why other ways were not measured.
-    against
-        The table of the new size that others are compared with, or None.
     run
         What the model does with each of them, or None where it was not run.
     environment
@@ -270,11 +231,6 @@ class WaysCompared(Saved):
     before: Annotated[Effect, "The old table beside itself."]
     ways: tuple[ToldWay, ...]
     missing: Annotated[dict[str, Text], "By way, why it is left out."]
-    against: Annotated[
-        dict[str, Any] | None,
-        As(TableBlock | None),
-        "The table of the new size that was given.",
-    ]
     run: Annotated[ToldRun | None, "The model run with each table; null where it was not."] = None
     environment: EnvironmentBlock
     tables: Annotated[Mapping[str, PositionTable], HIDDEN]
@@ -313,7 +269,6 @@ def compare(
     *,
     to: int | tuple[int, int],
     how: str | None = None,
-    against: PositionTable | None = None,
     contexts: Contexts | None = None,
     reference: str = "",
     command: str | None = None,
@@ -325,7 +280,7 @@ def compare(
     ----------
     loaded
         A table, or the encodings of a checkpoint that has none.
-    to, how, against, command
+    to, how, command
         As for `compare_ways`; of rotary positions a length alone.
     contexts, reference, **where
         What to run the model on with each table or by each rule, and where it is, as for
@@ -344,7 +299,7 @@ def compare(
         ways = None if how is None else (how,)
         if contexts is not None:
             model_source(parse_reference(reference))  # what is not a model is refused at once
-        found = compare_ways(loaded, to=to, ways=ways, against=against, command=command)
+        found = compare_ways(loaded, to=to, ways=ways, command=command)
         if contexts is None:
             return found
         from posprobe.resizing.losses import run_ways
@@ -366,10 +321,10 @@ def compare(
             "be resized. `posprobe analyze REF` shows what they are."
         )
     rotary = rotations[0]
-    if how is not None or against is not None or isinstance(to, tuple):
+    if how is not None or isinstance(to, tuple):
         raise UsageError(
             f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
-            "--how and --against: all rules of scaling are compared."
+            "--how: all rules of scaling are compared."
         )
     if contexts is not None:
         model_source(parse_reference(reference))
@@ -421,7 +376,6 @@ def compare_ways(
     *,
     to: int | tuple[int, int],
     ways: Sequence[str] | None = None,
-    against: PositionTable | None = None,
     command: str | None = None,
 ) -> WaysCompared:
     """Resize a table in several ways, and measure what each does to it.
@@ -433,15 +387,13 @@ def compare_ways(
     ways
         Some of those for its layout; None for all. A way that is a library's which is not
         installed, or that does not fit the table, is left out, with the reason.
-    against
-        A table that was trained at the new size.
     command
         Command line to record.
 
     Raises
     ------
     UsageError
-        If the size or a way cannot be, or ``against`` is of another size.
+        If the size or a way cannot be.
     """
     from posprobe.tables import table as as_table
 
@@ -449,13 +401,11 @@ def compare_ways(
     layout = new_layout(old, to)
     for how in ways or ():
         check_way(old, layout, how)
-    if against is not None:
-        check_against(old, against, layout)
     asked = ways or ways_of(old)
     found: list[ToldWay] = []
     missing, tables, cosines, lengths = {}, {}, {}, {}
     with stage("Measuring", len(asked) + 1) as done:
-        before = effect(old, old, stretched=False, against=None)
+        before = effect(old, old, stretched=False)
         for how in ("before", *asked):
             try:
                 made = old if how == "before" else resize(old, to=to, how=how)
@@ -468,7 +418,7 @@ def compare_ways(
                 if how != "before":
                     tables[how] = made
                     stretched = how not in CONTINUING
-                    new = effect(made, old, stretched=stretched, against=against)
+                    new = effect(made, old, stretched=stretched)
                     found.append(
                         ToldWay(
                             **vars(new), how=how, kind="stretches" if stretched else "continues",
@@ -478,6 +428,5 @@ def compare_ways(
             done(1)
     return WaysCompared(
         table=describe(old), to=layout, before=before, ways=tuple(found), missing=missing,
-        against=None if against is None else describe(against),
         environment=environment("cpu", 0, command), tables=tables, cosines=cosines, norms=lengths,
     )  # fmt: skip

@@ -78,13 +78,9 @@ def fourier(rows: Floats, size: int) -> Floats:
     Exact where a table repeats after its last row; where it does not, the jump from its last row to
     its first one rings at both ends. Fewer rows lose the frequencies that they cannot hold.
     """
-    n = len(rows)
-    waves = np.fft.rfft(rows, axis=0)[: size // 2 + 1]
-    if n < size and n % 2 == 0:
-        waves[-1] /= 2  # the fastest wave stands for itself and its mirror image, which now differ
-    if size < n and size % 2 == 0:
-        waves[-1] *= 2
-    return np.asarray(np.fft.irfft(waves, size, axis=0) * (size / n))
+    from scipy.signal import resample
+
+    return np.asarray(resample(rows, size))
 
 
 def tile(rows: Floats, size: int) -> Floats:
