@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from posprobe.cli import options
-from posprobe.cli.process import say, tell, typed
+from posprobe.cli.process import say, signals, tell, typed
 from posprobe.cli.show import print_json
 from posprobe.errors import UsageError
 from posprobe.progress import stage
@@ -73,7 +71,7 @@ def sweep(
     _announce(prepared, jobs)
     if nulls and not bundles:
         tell("note: --nulls counts for the reports of --bundles alone, and nothing is drawn")
-    with _interruptible(out), stage("Sweeping", len(prepared.entries)) as more:
+    with signals(_at_once(out)), stage("Sweeping", len(prepared.entries)) as more:
         seen = 0
 
         def told(step: Step) -> None:
@@ -82,6 +80,13 @@ def sweep(
             seen = step.done
 
         prepared.run(told)
+    _tell_end(prepared, as_json=as_json)
+    if strict and (failures := prepared.failures()):
+        raise typer.Exit(failures[0]["exit_code"])
+
+
+def _tell_end(prepared: Sweep, *, as_json: bool) -> None:
+    """Say what came of a sweep, and where it is."""
     about = prepared.about or {}
     failures = prepared.failures()
     if as_json:
@@ -102,8 +107,6 @@ def sweep(
     tell(f"Table    {place}/sweep.parquet, {place}/sweep.csv")
     tell(f"Failures {place}/failures.csv")
     tell(f"Atlas    {place}/atlas.html")
-    if strict and failures:
-        raise typer.Exit(failures[0]["exit_code"])
 
 
 def _given(refs: list[str], source: Path | None) -> list[str | Entry]:
@@ -135,9 +138,8 @@ def _announce(sweep: Sweep, jobs: int | None) -> None:
     tell(f"{_some(len(sweep.entries), 'reference')}, results in {plain(str(sweep.folder))}")
 
 
-@contextmanager
-def _interruptible(folder: Path) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the sweep at once: what is recorded is whole at any time."""
+def _at_once(folder: Path) -> Callable[[int, FrameType | None], None]:
+    """Return what ends a sweep at a signal: what is recorded is whole at any time."""
     from multiprocessing import active_children
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -154,22 +156,7 @@ def _interruptible(folder: Path) -> Iterator[None]:
         finally:
             os._exit(128 + number)
 
-    before = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) not in (signal.SIG_IGN, None):
-            before[number] = signal.signal(number, stop)
-    # Helpers of the workers, which outlive us, would tell of what we left.
-    warned = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = "ignore"
-    try:
-        yield
-    finally:
-        if warned is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = warned
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return stop
 
 
 def table(

@@ -516,7 +516,9 @@ def _alone(task: Task, tries: int, pool: _Pool) -> dict[str, Any]:
 @contextmanager
 def _workers(engine: Engine, patience: float, folder: Path) -> Iterator[_Pool]:
     """Give the executor of an engine."""
-    with _safe_path():
+    # Python looks into the working directory first for what `-m` and `-c` name, as which workers
+    # and their trackers are started; these, which outlive us, would tell of what we left.
+    with _environment(PYTHONSAFEPATH="1", PYTHONWARNINGS="ignore"):
         if engine.name == "threads":
             from threadpoolctl import threadpool_limits
 
@@ -548,21 +550,15 @@ def _processes(jobs: int, patience: float) -> _Pool:
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
-    """Let no process that is started import what happens to lie in the working directory.
-
-    Python looks there first for what ``-m`` and ``-c`` name, as which workers and their trackers
-    are started. What this process imports from, they are told.
-    """
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
+def _environment(**values: str) -> Iterator[None]:
+    """Have what is started meanwhile find these variables."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @contextmanager
