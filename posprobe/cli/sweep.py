@@ -162,7 +162,7 @@ def _at_once(folder: Path) -> Callable[[int, FrameType | None], None]:
 def table(
     refs: list[str],
     numbers: str | None = None,
-    form: Literal["markdown", "latex", "csv", "html"] = "markdown",
+    form: Literal["markdown", "latex"] = "markdown",
     unique: bool = False,
     rows: str | None = None,
     band: str = "walk",

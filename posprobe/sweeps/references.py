@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -100,10 +99,10 @@ def once(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def read_list(content: bytes, name: str) -> list[Entry]:
-    """Read a list of references: text with one on each line, CSV with a header, or JSON lines.
+    """Read a list of references: text with one on each line, or CSV with a header.
 
-    Which of them it is follows from the ending of the name, or else from how the list begins. In
-    text, empty lines and lines that begin with ``#`` are left out.
+    Which of them it is follows from the ending of the name, or else from the first line. In text,
+    empty lines and lines that begin with ``#`` are left out.
 
     Parameters
     ----------
@@ -126,9 +125,7 @@ def read_list(content: bytes, name: str) -> list[Entry]:
         raise UsageError(f"{name}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
     suffix = Path(name).suffix.lower()
     first = next((line for line in text.splitlines() if line.strip()), "")
-    if suffix in (".jsonl", ".ndjson", ".json") or first.lstrip().startswith("{"):
-        found = list(_json_lines(text, name))
-    elif suffix in (".csv", ".tsv") or REFERENCE in _fields(first):
+    if suffix in (".csv", ".tsv") or REFERENCE in _fields(first):
         found = list(_csv(text, name, "\t" if suffix == ".tsv" else ","))
     else:
         lines = enumerate(map(str.strip, text.splitlines()), 1)
@@ -175,25 +172,6 @@ def _csv(text: str, name: str, delimiter: str) -> Iterator[Entry]:
             yield _entry({k: v for k, v in zip(header, row, strict=True) if v.strip()}, where)
     except csv.Error as error:
         raise UsageError(f"{name}, line {rows.line_num}: not valid CSV ({error}).") from error
-
-
-def _json_lines(text: str, name: str) -> Iterator[Entry]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{name}, line {number}"
-        try:
-            record = json.loads(line, parse_constant=lambda _: None)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(
-                f"{where}: not valid JSON ({str(error)[:80]}). Each line is one object such as "
-                f'{{"{REFERENCE}": "gpt2"}}.'
-            ) from error
-        if isinstance(record, str):
-            record = {REFERENCE: record}
-        if not isinstance(record, dict):
-            raise UsageError(f'{where}: an object such as {{"{REFERENCE}": "gpt2"}} was expected.')
-        yield _entry(record, where)
 
 
 def _entry(record: Mapping[str, Any], where: str) -> Entry:

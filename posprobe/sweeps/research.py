@@ -6,14 +6,12 @@ template (``templates/research.*``) puts out is escaped for its format.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
 NUMBERS = ("positions", "dim", *HEADLINE)
 #: Tables of which the caption says where each comes from.
 NAMED = 12
-FORMATS = ("markdown", "latex", "csv", "html")
+FORMATS = ("markdown", "latex")
 #: Columns that no analysis is needed for.
 _SAID = {name for name in columns() if "." not in name} - {"summary", "findings"}
 
@@ -83,7 +81,7 @@ def research_table(
         Key paths in ``analysis.json``, such as ``pca.participation_ratio``, or any other column of
         a sweep: ``positions``, ``family``, ``answers.order``, ``user.NAME``.
     format
-        ``markdown``, ``latex`` (with the package booktabs), ``csv`` or ``html``.
+        ``markdown`` or ``latex`` (with the package booktabs).
     band
         Baseline whose 5 to 95 % range is shown with each number of a reference; None for none.
         A sweep keeps no baselines.
@@ -134,8 +132,6 @@ def research_table(
             for row in _analyzed(str(reference), keys, rows, draws, seed, offline=offline)
         ]
         made = _Made(draws, seed, None if rows is None else (rows.start, rows.stop))
-    if format == "csv":
-        return _csv(found, keys, band, made)
     lines = [
         (_name(row), [(_number(key, row.get(key)), _ends(row, key, band)) for key in keys])
         for row in found
@@ -309,12 +305,10 @@ _LATEX = {
 def _template(form: str) -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    suffix, shown = {
-        "markdown": ("md", _markdown), "latex": ("tex", _latex), "html": ("html", plain)
-    }[form]  # fmt: skip
+    suffix, shown = ("md", _markdown) if form == "markdown" else ("tex", _latex)
     environment = Environment(
         loader=PackageLoader("posprobe.sweeps"),
-        autoescape=form == "html",  # noqa: S701 - elsewhere `finalize` escapes
+        autoescape=False,  # noqa: S701 - `finalize` escapes
         undefined=StrictUndefined,
         # What a filter made is shown as it is.
         finalize=lambda value: shown(value) if type(value) is str else value,
@@ -348,21 +342,3 @@ def _latex_numbers(text: str) -> Markup:
         return f"${found[1]}{power}$"
 
     return Markup(" to ".join(map(written, text.split(" to "))))  # noqa: S704 - escaped
-
-
-def _csv(found: Sequence[Row], keys: Sequence[str], band: str | None, made: _Made) -> str:
-    """Write whole numbers with all their digits; a baseline has columns of its own."""
-    parts = [f"{band}.{part}" for part in ("p5", "p50", "p95")] if band else []
-    there = {key for row in found for key in row}
-    names = ["name", "reference", "commit", "sha256"]
-    for key in keys:
-        names += [key, *(f"{key}.{part}" for part in parts if f"{key}.{part}" in there)]
-    names = list(dict.fromkeys([*names, "posprobe"]))
-    bounds = "" if made.rows is None else ":".join("" if b is None else str(b) for b in made.rows)
-    buffer = StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([store.csv_cell(name) for name in (*names, "nulls", "seed", "rows")])
-    for row in found:
-        cells = [store.csv_cell(row.get(name)) for name in names]
-        writer.writerow([*cells, made.nulls, made.seed, bounds])
-    return buffer.getvalue()
