@@ -139,28 +139,25 @@ def _turns(found: Winding) -> Turns:
     return Turns(tuple(pair.period for pair in pairs), pairs[0].turns if pairs else None)
 
 
-def _sides(layout: Layout) -> tuple[int, int]:
-    return (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
+def _cells(layout: Layout) -> NDArray[np.intp]:
+    """Return the numbers of the cells ``[height, width]``; a sequence is a grid of height 1."""
+    sides = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
+    return np.arange(layout.size).reshape(sides)
 
 
 def _nearest(old: Layout, new: Layout) -> NDArray[np.intp]:
     """Return for each new cell the old one at the nearest relative place, ``[m]``."""
-    rows, columns = (
-        ((2 * np.arange(many) + 1) * few // (2 * many)).astype(np.intp)
-        for few, many in zip(_sides(old), _sides(new), strict=True)
-    )
-    return np.asarray((rows[:, None] * _sides(old)[1] + columns[None, :]).ravel())
+    cells = _cells(old)
+    sides = zip(cells.shape, _cells(new).shape, strict=True)
+    nearest = [(2 * np.arange(many) + 1) * few // (2 * many) for few, many in sides]
+    return cells[np.ix_(*nearest)].ravel()
 
 
 def _shared(old: Layout, new: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the cells that both have, counted in the old and in the new layout."""
-    height, width = (min(sides) for sides in zip(_sides(old), _sides(new), strict=True))
-    both = (
-        (np.arange(height)[:, None] * _sides(layout)[1] + np.arange(width)).ravel()
-        for layout in (old, new)
-    )
-    first, second = both
-    return first, second
+    one, two = _cells(old), _cells(new)
+    height, width = np.minimum(one.shape, two.shape)
+    return one[:height, :width].ravel(), two[:height, :width].ravel()
 
 
 def _cosine(one: Floats, two: Floats) -> float | None:
@@ -307,20 +304,7 @@ def compare(
         with stage("Running the model"):
             run = run_ways(reference, loaded, found.tables, contexts, **where)
         return replace(found, run=run)
-    rotations = [record for record in loaded if isinstance(record, Rotary)]
-    if len(rotations) > 1:
-        names = ", ".join(f"#{record.name}" for record in rotations)
-        raise UsageError(
-            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. Pick one "
-            f"with {names}."
-        )
-    if not rotations:
-        kind = "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
-        raise NoPositionTable(
-            f"{loaded[0].name}: it has {kind} and no table of positions that could "
-            "be resized. `posprobe analyze REF` shows what they are."
-        )
-    rotary = rotations[0]
+    rotary = _one_rotation(loaded)
     if how is not None or isinstance(to, tuple):
         raise UsageError(
             f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
@@ -339,6 +323,23 @@ def compare(
             offline=where.get("offline", False),
         )  # fmt: skip
     return replace(rules, run=run)
+
+
+def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
+    rotations = [record for record in loaded if isinstance(record, Rotary)]
+    if len(rotations) > 1:
+        names = ", ".join(f"#{record.name}" for record in rotations)
+        raise UsageError(
+            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. Pick one "
+            f"with {names}."
+        )
+    if not rotations:
+        kind = "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
+        raise NoPositionTable(
+            f"{loaded[0].name}: it has {kind} and no table of positions that could "
+            "be resized. `posprobe analyze REF` shows what they are."
+        )
+    return rotations[0]
 
 
 def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:

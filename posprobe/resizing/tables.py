@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,36 +40,16 @@ if TYPE_CHECKING:
 FEWEST_ROWS = 8
 
 
-def linear(rows: Floats, size: int) -> Floats:
-    """Lay straight lines between neighbouring rows; the first and the last row stay at the ends.
+def _spline(rows: Floats, size: int, degree: int) -> Floats:
+    """Lay a spline through the rows, ``[m, k]``; the first and the last row stay at the ends.
 
-    Parameters
-    ----------
-    rows
-        ``[n, k]``.
-    size
-        Rows wanted, m.
-
-    Returns
-    -------
-    ndarray
-        ``[m, k]``: row j from the place ``j (n - 1) / (m - 1)`` of the old ones.
+    Row j comes from the place ``j (n - 1) / (m - 1)`` of the old ones (not-a-knot ends).
     """
-    places = np.linspace(0, len(rows) - 1, size)
-    left = np.minimum(places.astype(np.intp), max(len(rows) - 2, 0))
-    right = np.minimum(left + 1, len(rows) - 1)
-    share = (places - left)[:, None]
-    return np.asarray((1 - share) * rows[left] + share * rows[right])
+    from scipy.interpolate import make_interp_spline
 
-
-def cubic(rows: Floats, size: int) -> Floats:
-    """Lay a cubic spline through the rows (not-a-knot ends); see `linear` for the rest."""
-    if len(rows) < 2:
-        return linear(rows, size)
-    from scipy.interpolate import CubicSpline
-
-    places = np.linspace(0, len(rows) - 1, size)
-    return np.asarray(CubicSpline(np.arange(len(rows)), rows, axis=0)(places))
+    last = len(rows) - 1
+    curve = make_interp_spline(np.arange(last + 1), rows, k=min(degree, last))
+    return np.asarray(curve(np.linspace(0, last, size)))
 
 
 def fourier(rows: Floats, size: int) -> Floats:
@@ -117,7 +98,9 @@ def sinusoids(rows: Floats, size: int) -> Floats:
 Along: TypeAlias = Callable[[Floats, int], Floats]
 
 #: Ways that spread the old rows over the new range, and ways that keep them and add others.
-STRETCHING: Mapping[str, Along] = {"linear": linear, "cubic": cubic, "fourier": fourier}
+STRETCHING: Mapping[str, Along] = {
+    "linear": partial(_spline, degree=1), "cubic": partial(_spline, degree=3), "fourier": fourier,
+}  # fmt: skip
 CONTINUING: Mapping[str, Along] = {
     "tile": tile, "sinusoids": sinusoids, "repeat-last": repeat_last,
 }  # fmt: skip
