@@ -36,7 +36,7 @@ def sweep(
     rows: str | None = None,
     revisions: str | None = None,
     nulls: int = 0,
-    engine: Literal["processes", "threads", "dask"] = "processes",
+    engine: Literal["processes", "threads"] = "processes",
     scheduler: str | None = None,
     bundles: bool = False,
     retry_failed: bool = False,

@@ -131,7 +131,7 @@ class Sweep:
                     yield task
 
         step()
-        for record in outcomes(tasks(), self.engine, self.time_limit, self.folder):
+        for record in outcomes(tasks(), self.engine, self.time_limit):
             reference = record["reference"]
             if record.get("unchanged"):
                 counts["recorded"] += 1
@@ -248,9 +248,9 @@ def sweep(
     jobs
         Number of workers; None for one per core, which is also the maximum.
     engine
-        ``processes`` or ``threads`` of this machine, or ``dask``.
+        ``processes`` or ``threads`` of this machine.
     scheduler
-        Address of a Dask scheduler; None starts workers on this machine.
+        Address of a Dask scheduler, whose workers are taken instead.
     only
         As for `posprobe.analyze`; an encoding without a table is measured by what it has.
     nulls
