@@ -19,7 +19,7 @@ from posprobe.progress import stage
 from posprobe.text import plain
 
 if TYPE_CHECKING:
-    from posprobe.sweeps.many import Step, Sweep
+    from posprobe.sweeps.many import Sweep
     from posprobe.sweeps.references import Entry
 
 
@@ -72,14 +72,7 @@ def sweep(
     if nulls and not bundles:
         tell("note: --nulls counts for the reports of --bundles alone, and nothing is drawn")
     with signals(_at_once(out)), stage("Sweeping", len(prepared.entries)) as more:
-        seen = 0
-
-        def told(step: Step) -> None:
-            nonlocal seen
-            more(step.done - seen)
-            seen = step.done
-
-        prepared.run(told)
+        prepared.run(more)
     _tell_end(prepared, as_json=as_json)
     if strict and (failures := prepared.failures()):
         raise typer.Exit(failures[0]["exit_code"])

@@ -34,24 +34,6 @@ REQUESTS = 8
 TIME_LIMIT = 1800.0
 
 
-@dataclass(frozen=True)
-class Step:
-    """How far a sweep is, after each reference.
-
-    Parameters
-    ----------
-    done, failed, total
-        References that were dealt with, of these the failed ones, and all.
-    skipped
-        References that were recorded before.
-    """
-
-    done: int
-    failed: int
-    total: int
-    skipped: int
-
-
 @dataclass
 class Sweep:
     """A sweep over many references, computed when its rows are needed.
@@ -97,13 +79,13 @@ class Sweep:
         """The folder of the sweep."""
         return self.store.folder
 
-    def run(self, told: Callable[[Step], None] = lambda _: None) -> Sweep:
+    def run(self, more: Callable[[int], None] = lambda _: None) -> Sweep:
         """Compute what is not recorded yet, and write the tables.
 
         Parameters
         ----------
-        told
-            Is called after each reference.
+        more
+            Takes how many more references are done.
 
         Raises
         ------
@@ -114,23 +96,17 @@ class Sweep:
         about = self._about()
         self.store.begin(about)
         began, counts = time.monotonic(), {"computed": 0, "failed": 0, "recorded": 0}
-        total = len(self.entries)
         own = {entry.reference: entry.columns for entry in self.entries}
-
-        def step() -> None:
-            done = counts["computed"] + counts["recorded"]
-            told(Step(done, counts["failed"], total, counts["recorded"]))
 
         def tasks() -> Iterator[Task]:
             for entry in self.entries:
                 task = self._task(entry, counts)
                 if task is None:
                     counts["recorded"] += 1
-                    step()
+                    more(1)
                 else:
                     yield task
 
-        step()
         for record in outcomes(tasks(), self.engine, self.time_limit):
             reference = record["reference"]
             if record.get("unchanged"):
@@ -139,8 +115,12 @@ class Sweep:
                 self.store.put(record, own[reference])
                 counts["computed"] += 1
                 counts["failed"] += bool(record["failures"])
-            step()
-        run: dict[str, float] = {**counts, "references": total, "repeated": self.repeated}
+            more(1)
+        run: dict[str, float] = {
+            **counts,
+            "references": len(self.entries),
+            "repeated": self.repeated,
+        }
         run["seconds"] = round(time.monotonic() - began, 3)
         about |= {"finished": True, "run": run}
         self.about = self.store.consolidate(self.entries, about)

@@ -47,29 +47,6 @@ class Entry:
     where: str = field(default="", compare=False)
 
 
-def entries_of(
-    references: Iterable[str | os.PathLike[str] | Mapping[str, Any] | Entry],
-) -> list[Entry]:
-    """Read references, folders of checkpoints, and mappings with a reference and more columns.
-
-    What was read already is kept.
-
-    Raises
-    ------
-    UsageError
-        If a mapping has no reference, or a column is not text and no number.
-    """
-    found: list[Entry] = []
-    for number, given in enumerate(references, 1):
-        if isinstance(given, Entry):
-            found.append(given)
-        elif isinstance(given, Mapping):
-            found += below(_entry(given, f"record {number}"))
-        else:
-            found += below(Entry(os.fspath(given), where=f"reference {number}"))
-    return found
-
-
 def once(entries: Iterable[Entry]) -> list[Entry]:
     """Keep the first of entries with the same reference.
 
@@ -325,20 +302,32 @@ def gather(
 ) -> list[Entry]:
     """Read what was asked for, each reference as often as it was named.
 
+    Folders stand for the checkpoints below them; what was read already is kept.
+
     Raises
     ------
+    UsageError
+        If there is nothing, a mapping has no reference, or a column is not text and no number.
     PosprobeError
-        As `entries_of` and `revisions_of`; also where there is nothing.
+        As `revisions_of`.
     """
     if not references:
         raise UsageError("there is nothing to sweep. Name references, a folder, or --from FILE.")
     if revisions is None:
-        return entries_of(references)
+        return [one for each in enumerate(references, 1) for one in _entries(*each)]
     if len(references) != 1 or not isinstance(references[0], str):
         raise UsageError("--revisions takes exactly one reference: a Hub repository.")
     if offline:
         raise UsageError("--revisions asks the Hub, and --offline forbids it. Leave one out.")
     return revisions_of(references[0], revisions)
+
+
+def _entries(number: int, given: str | os.PathLike[str] | Mapping[str, Any] | Entry) -> list[Entry]:
+    if isinstance(given, Entry):
+        return [given]
+    if isinstance(given, Mapping):
+        return below(_entry(given, f"record {number}"))
+    return below(Entry(os.fspath(given), where=f"reference {number}"))
 
 
 def read_file(path: Path) -> list[Entry]:

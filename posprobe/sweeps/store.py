@@ -545,19 +545,13 @@ def _shown() -> list[str]:
 def _from_ends(place: Path, runs: Sequence[Sequence[str]]) -> dict[str, tuple[float | None, ...]]:
     """Return the distances of each table of some runs from the first and the last of its run."""
     ends = {reference: (run[0], run[-1]) for run in runs for reference in run}
-    wanted = {end for both in ends.values() for end in both}
-    kept = {
-        known["reference"]: each
-        for known, each in read_fingerprints(place)
-        if known.get("reference") in wanted
-    }
+    found = ((known.get("reference"), each) for known, each in read_fingerprints(place))
+    kept = {reference: each for reference, each in found if reference in ends}
     return {
-        known["reference"]: tuple(
-            likeness(each, kept[end]).distance if end in kept else None
-            for end in ends[known["reference"]]
+        reference: tuple(
+            likeness(each, kept[end]).distance if end in kept else None for end in ends[reference]
         )
-        for known, each in read_fingerprints(place)
-        if known.get("reference") in ends
+        for reference, each in kept.items()
     }
 
 

@@ -28,8 +28,6 @@ from posprobe.text import lookup, plain
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from posprobe.sweeps.many import Step
-
 QUICK: dict[str, Any] = {"engine": "threads", "jobs": 2, "only": ["norms", "pca"], "nulls": 0}
 
 
@@ -324,7 +322,7 @@ def test_what_a_person_changed_is_not_written_over(tmp_path: Path) -> None:
         (out / name).unlink()
 
     # So is what changes while the sweep is at work; what it found by then is kept.
-    def change(_: Step) -> None:
+    def change(_: int) -> None:
         (out / "sweep.csv").write_text("mine")
 
     swept = pp.sweep(given, out=out, **QUICK)

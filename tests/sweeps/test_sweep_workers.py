@@ -180,7 +180,7 @@ def test_dask_gives_the_same_and_a_worker_that_is_killed_loses_nothing(
     with cluster(tmp_path, workers=2) as (address, (_, first, _)):
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
                          **QUICK, scheduler=address)  # fmt: skip
-        swept.run(lambda step: first.kill() if step.done == 1 else None)
+        swept.run(lambda _: first.kill())
     assert swept.failures() == []
     assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
 
@@ -193,7 +193,7 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
     with cluster(tmp_path, workers=1) as (address, (scheduler, _)):
         swept = pp.sweep(given, out=tmp_path / "s", scheduler=address)
         with pytest.raises(Unreachable, match=r"the scheduler was lost.*goes on from there"):
-            swept.run(lambda step: scheduler.kill() if step.done == 1 else None)
+            swept.run(lambda _: scheduler.kill())
     assert "Traceback" not in capfd.readouterr().err
     (first, *_) = (json.loads(part.read_text()) for part in parts(tmp_path / "s"))
     again = pp.sweep(first["reference"], out=tmp_path / "s", engine="threads").run()
