@@ -117,7 +117,11 @@ def research_table(
     if folder is not None:
         found, made = _read(folder)
         if unique:
-            found, made = _first_of_each(found, made, str(folder))
+            first: dict[str, Row] = {}
+            for row in found:
+                first.setdefault(row.get("lineage") or row["reference"], row)
+            made = replace(made, left_out=len(found) - len(first))
+            found = list(first.values())
         keys = _among(found, asked, str(folder))
     elif unique:
         raise UsageError("--unique applies to sweeps. For single tables use `posprobe nearest`.")
@@ -159,16 +163,6 @@ def _read(folder: Path) -> tuple[list[Row], _Made]:
     # Where it does not say with which rows, the numbers are there all the same.
     options = store.read_about(folder).get("options")
     return found, _Made(rows=options.get("rows") if isinstance(options, dict) else None)
-
-
-def _first_of_each(found: list[Row], made: _Made, place: str) -> tuple[list[Row], _Made]:
-    """Keep the first table of each lineage."""
-    if any("lineage" not in row for row in found):
-        raise UsageError(f"{place}: no lineages are recorded. Run the sweep into a new --out.")
-    first: dict[Any, Row] = {}
-    for row in found:
-        first.setdefault(row["lineage"], row)
-    return list(first.values()), replace(made, left_out=len(found) - len(first))
 
 
 def _among(found: Sequence[Row], asked: tuple[str, ...] | None, place: str) -> tuple[str, ...]:

@@ -137,10 +137,7 @@ class Store:
 
     def _check_unchanged(self) -> None:
         """Refuse to write over what somebody changed."""
-        about = read_about(self.folder)
-        if about.get("finished") and "written" not in about:
-            return  # of a release that did not say what it wrote
-        written = about.get("written", {})
+        written = read_about(self.folder).get("written", {})
         for name in OPENED:
             path = self.folder / name
             if there(path) and _checksum(path) != written.get(name):
