@@ -64,8 +64,8 @@ import json, os, resource, sys, time
 import posprobe as pp
 options = dict(jobs={jobs}, only={only!r}, nulls=0)
 with __import__("tempfile").TemporaryDirectory() as out:
-    count = len(os.listdir({str(folder)!r}))
-    pp.sweep({str(folder)!r}, out=out + "/warm", limit=max(count // 10, 3), **options).run()
+    first = sorted(os.scandir({str(folder)!r}), key=lambda entry: entry.name)
+    pp.sweep(first[: max(len(first) // 10, 3)], out=out + "/warm", **options).run()
     ready, used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     begin = time.perf_counter()
     sweep = pp.sweep({str(folder)!r}, out=out + "/s", **options).run()

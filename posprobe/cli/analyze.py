@@ -40,27 +40,14 @@ def analyze(
     names, kinds = options.names_of(only), options.parse_formats(formats)
     wanted = options.parse_layers(layers)
     give_memory_back()
-    with stage("Starting"):
-        from posprobe.checkpoint_analysis import analyze_any, open_weights
-        from posprobe.report import (
-            bundle_name,
-            check_place,
-            check_request,
-            default_place,
-            sources_of,
-        )
-        from posprobe.report.narrator.weights import reading
+    options.check_asked(out, names, nulls, device)
+    from posprobe.checkpoint_analysis import analyze_any, open_weights
+    from posprobe.report.narrator.weights import reading
 
-        if out is not None:
-            check_place(out)
-        check_request(names, nulls, device)
     loaded = options.load_any(ref, rows=rows, where=where)
     if isinstance(loaded, tuple):
         tell(found(loaded))
-    if out is None:
-        records = loaded if isinstance(loaded, tuple) else (loaded,)
-        out = default_place(bundle_name(loaded), sources_of(records))
-        check_place(out)
+    out = options.place_of(out, loaded)
     opened = open_weights(loaded, everywhere=weights, layers=wanted, offline=where.offline)
     size = sum(each.bytes for each in opened.values() if not isinstance(each, str))
     if size:

@@ -39,28 +39,14 @@ def compare(
     similarity depends on distance.
     """
     names = options.names_of(only)
-    with stage("Starting"):
-        from posprobe.report import (
-            bundle_name,
-            check_place,
-            check_request,
-            compare as run,
-            compare_kernels,
-            default_place,
-            sources_of,
-        )
-        from posprobe.tables import PositionTable
+    options.check_asked(out, names, nulls, device)
+    from posprobe.report import compare as run, compare_kernels
+    from posprobe.tables import PositionTable
 
-        if out is not None:
-            check_place(out)
-        check_request(names, nulls, device)
     records = options.load_records(
         refs, rows=rows, where=options.Where(offline=offline), labels=label, runs=True
     )
-    if out is None:
-        name = "-vs-".join(bundle_name(record) for record in records)
-        out = default_place(name[:200], sources_of(records))
-        check_place(out)
+    out = options.place_of(out, *records)
     tables = [record for record in records if isinstance(record, PositionTable)]
     result: Comparison | KernelComparison
     if len(tables) < len(records):

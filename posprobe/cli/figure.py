@@ -1,7 +1,7 @@
 """``posprobe figure``: one figure for a paper, with its caption."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import typer
 
@@ -48,39 +48,28 @@ def figure(
         _write(_series(refs, output, venue, span), output)
         return
     with stage("Starting"):
-        from posprobe.report import analysis, paper
-        from posprobe.report.paper import OF_RUNS
-
+        from posprobe.report.paper import OF_RUNS, check_request, paper_figure
     if kind in OF_RUNS:
         if any(option is not None for option in (label, centred, columns, cmap, rows)):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
         if len(refs) != 1:
             raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
         run = _run(OF_RUNS[kind][0], refs[0], output, seed, device, where)
-        made = run.paper_figure(kind.replace("-", "_"), venue=venue, span=span)
-        _write(made, output)
+        _write(run.paper_figure(kind.replace("-", "_"), venue=venue, span=span), output)
         return
-    with stage("Starting"):
-        # What was asked for is checked before anything is fetched.
-        paper.check_request(kind, venue, output, cmap=cmap, centred=centred, columns=columns)
-        analysis.check_request(None, 0, device)
+    look: dict[str, Any] = {"centred": centred, "columns": columns, "cmap": cmap}
+    # What was asked for is checked before anything is fetched.
+    check_request(kind, venue, output, **look)
+    options.check_asked(None, None, 0, device)
     if len(refs) > 1 and (where.tensor or where.grid or where.revision):
         raise UsageError(
             "--tensor, --grid and --revision apply to one reference. Write REF@REVISION for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
     records = options.load_records(refs, rows=rows, where=where, labels=label)
-    made = paper.paper_figure(
-        kind,
-        *records,
-        venue=venue,
-        span=span,
-        centred=centred,
-        columns=columns,
-        cmap=cmap,
-        seed=seed,
-        device=device,
-        length=options.scheme_length(rows) if kind == "heads" else None,
+    length = options.scheme_length(rows) if kind == "heads" else None
+    made = paper_figure(
+        kind, *records, venue=venue, span=span, seed=seed, device=device, length=length, **look
     )
     _write(made, output)
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, wraps
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
 
@@ -85,6 +86,28 @@ def declared(name: str, command: Callable[..., None]) -> Callable[..., None]:
 
 def _typed(hint: Any, *, flags: Sequence[str] = (), **text: Any) -> Any:
     return Annotated[hint, typer.Option(*flags, **text) if flags else typer.Argument(**text)]
+
+
+def check_asked(out: Path | None, only: list[str] | None, nulls: int, device: Device) -> None:
+    """Refuse what cannot be done before anything is read."""
+    with stage("Starting"):
+        from posprobe.report import check_place, check_request
+
+    if out is not None:
+        check_place(out)
+    check_request(only, nulls, device)
+
+
+def place_of(out: Path | None, *loaded: PositionTable | Scheme | tuple[Scheme, ...]) -> Path:
+    """Return where a bundle goes: by default a folder named after what it is of."""
+    from posprobe.report import bundle_name, check_place, default_place, sources_of
+
+    if out is None:
+        several = (each if isinstance(each, tuple) else (each,) for each in loaded)
+        name = "-vs-".join(map(bundle_name, loaded))[:200]
+        out = default_place(name, sources_of(chain.from_iterable(several)))
+        check_place(out)
+    return out
 
 
 def load_table(ref: str, *, rows: str | None, where: Where) -> PositionTable:

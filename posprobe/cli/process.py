@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
 from typing import TextIO, cast
@@ -39,8 +39,15 @@ def give_memory_back() -> None:
             mallopt(limit, value)
 
 
+def _stop(number: int, _frame: FrameType | None) -> None:
+    received.append(number)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
+
+
 @contextmanager
-def signals() -> Iterator[None]:
+def signals(stop: Callable[[int, FrameType | None], None] = _stop) -> Iterator[None]:
     """Let SIGINT and SIGTERM stop a command in order, so that it can remove what it began."""
     received.clear()
     if threading.current_thread() is not threading.main_thread():
@@ -50,19 +57,12 @@ def signals() -> Iterator[None]:
     for number in (signal.SIGINT, signal.SIGTERM):
         # Whoever started us may have it ignored, as `nohup` does.
         if signal.getsignal(number) not in (signal.SIG_IGN, None):
-            before[number] = signal.signal(number, _stop)
+            before[number] = signal.signal(number, stop)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    received.append(number)
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise SystemExit(128 + number)
 
 
 class _Talk(io.TextIOWrapper):

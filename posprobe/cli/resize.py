@@ -25,7 +25,6 @@ def resize(
     output: Path | None = None,
     into: Path | None = None,
     text: Path | None = None,
-    against: str | None = None,
     images: Path | None = None,
     contexts: int = 64,
     out: Path | None = None,
@@ -45,12 +44,12 @@ def resize(
     _check(how, output, into, rows)
     if output is None and into is None:
         given = None if text is images is None else _contexts(text, images, contexts, rows)
-        _compare(ref, size, how, against, out, given, rows=rows, where=where, as_json=as_json)
+        _compare(ref, size, how, out, given, rows=rows, where=where, as_json=as_json)
         return
-    if any(option is not None for option in (against, out, text, images)) or as_json:
+    if any(option is not None for option in (out, text, images)) or as_json:
         raise UsageError(
-            "--against, --text, --images, --out and --json apply to the comparison. Leave them "
-            "out, or leave out -o and --into."
+            "--text, --images, --out and --json apply to the comparison. Leave them out, or leave "
+            "out -o and --into."
         )
     with stage("Starting"):
         from posprobe.report import table_path, write_table
@@ -81,7 +80,6 @@ def _compare(
     ref: str,
     size: int | tuple[int, int],
     how: Way | None,
-    against: str | None,
     out: Path | None,
     contexts: Contexts | None,
     *,
@@ -96,15 +94,10 @@ def _compare(
         check_place(out)
     loaded = options.load_any(ref, rows=rows, where=where)
     tell(found(loaded))
-    other = (
-        None
-        if against is None
-        else options.load_table(against, rows=None, where=options.Where(offline=where.offline))
-    )
     with stage("Starting"):
         from posprobe.resizing.comparison import compare
     compared = compare(
-        loaded, to=size, how=how, against=other, contexts=contexts, reference=ref,
+        loaded, to=size, how=how, contexts=contexts, reference=ref,
         **where.parsed(), command=typed(),
     )  # fmt: skip
     folder = None if out is None else compared.save(out)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
@@ -14,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from posprobe.cli import options
-from posprobe.cli.process import say, tell, typed
+from posprobe.cli.process import say, signals, tell, typed
 from posprobe.cli.show import print_json
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.text import plain
 
 if TYPE_CHECKING:
-    from posprobe.sweeps.many import Step, Sweep
+    from posprobe.sweeps.many import Sweep
     from posprobe.sweeps.references import Entry
 
 
@@ -38,12 +36,10 @@ def sweep(
     rows: str | None = None,
     revisions: str | None = None,
     nulls: int = 0,
-    all_columns: bool = False,
-    engine: Literal["processes", "threads", "dask"] = "processes",
+    engine: Literal["processes", "threads"] = "processes",
     scheduler: str | None = None,
     bundles: bool = False,
     retry_failed: bool = False,
-    limit: int | None = None,
     revision: str | None = None,
     offline: bool = False,
     strict: bool = False,
@@ -67,9 +63,7 @@ def sweep(
         nulls=nulls,
         rows=options.parse_rows(rows),
         bundles=bundles,
-        all_columns=all_columns,
         retry_failed=retry_failed,
-        limit=limit,
         revision=revision,
         offline=offline,
         command=typed(),
@@ -77,15 +71,15 @@ def sweep(
     _announce(prepared, jobs)
     if nulls and not bundles:
         tell("note: --nulls counts for the reports of --bundles alone, and nothing is drawn")
-    with _interruptible(out), stage("Sweeping", len(prepared.entries)) as more:
-        seen = 0
+    with signals(_at_once(out)), stage("Sweeping", len(prepared.entries)) as more:
+        prepared.run(more)
+    _tell_end(prepared, as_json=as_json)
+    if strict and (failures := prepared.failures()):
+        raise typer.Exit(failures[0]["exit_code"])
 
-        def told(step: Step) -> None:
-            nonlocal seen
-            more(step.done - seen)
-            seen = step.done
 
-        prepared.run(told)
+def _tell_end(prepared: Sweep, *, as_json: bool) -> None:
+    """Say what came of a sweep, and where it is."""
     about = prepared.about or {}
     failures = prepared.failures()
     if as_json:
@@ -106,8 +100,6 @@ def sweep(
     tell(f"Table    {place}/sweep.parquet, {place}/sweep.csv")
     tell(f"Failures {place}/failures.csv")
     tell(f"Atlas    {place}/atlas.html")
-    if strict and failures:
-        raise typer.Exit(failures[0]["exit_code"])
 
 
 def _given(refs: list[str], source: Path | None) -> list[str | Entry]:
@@ -139,9 +131,8 @@ def _announce(sweep: Sweep, jobs: int | None) -> None:
     tell(f"{_some(len(sweep.entries), 'reference')}, results in {plain(str(sweep.folder))}")
 
 
-@contextmanager
-def _interruptible(folder: Path) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the sweep at once: what is recorded is whole at any time."""
+def _at_once(folder: Path) -> Callable[[int, FrameType | None], None]:
+    """Return what ends a sweep at a signal: what is recorded is whole at any time."""
     from multiprocessing import active_children
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -158,29 +149,13 @@ def _interruptible(folder: Path) -> Iterator[None]:
         finally:
             os._exit(128 + number)
 
-    before = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) not in (signal.SIG_IGN, None):
-            before[number] = signal.signal(number, stop)
-    # Helpers of the workers, which outlive us, would tell of what we left.
-    warned = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = "ignore"
-    try:
-        yield
-    finally:
-        if warned is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = warned
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return stop
 
 
 def table(
     refs: list[str],
     numbers: str | None = None,
-    form: Literal["markdown", "latex", "csv", "html"] = "markdown",
-    beside: str | None = None,
+    form: Literal["markdown", "latex"] = "markdown",
     unique: bool = False,
     rows: str | None = None,
     band: str = "walk",
@@ -200,7 +175,6 @@ def table(
         numbers=options.names_of(numbers),
         format=form,
         band=None if band == "none" else band,
-        beside=options.names_of(beside) or (),
         unique=unique,
         rows=options.parse_rows(rows),
         nulls=nulls,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.arrays import Floats
 from posprobe.encodings.tables import ORDERS, columns, frequencies, sinusoidal
 from posprobe.layouts import Grid, Layout
 
@@ -51,20 +52,75 @@ class NearFormula:
 
 
 @dataclass(frozen=True)
-class _Waves:
-    """A candidate: column ``j`` is the sine or cosine of ``omega[j]`` times one coordinate."""
+class _Order:
+    """A published order of columns: where each pair has its sine and its cosine.
+
+    Parameters
+    ----------
+    name
+        In words.
+    sine, cosine
+        ``[d/2]``, the columns of each pair, along an axis in the order of frequencies.
+    axis
+        ``[d/2]``, 0 for pairs of a cell's row, or of its place on a line, 1 for its column.
+    width
+        Cells in a row; a line is a grid of width 1.
+    suffix
+        After everything else that is said of it.
+    """
 
     name: str
-    coordinates: NDArray[np.integer[Any]]  # [n, axes]
-    axis: NDArray[np.integer[Any]]  # [d], the coordinate of each column
-    omega: NDArray[np.float64]  # [d]
-    cosine: NDArray[np.bool_]  # [d]
+    sine: NDArray[np.integer[Any]]
+    cosine: NDArray[np.integer[Any]]
+    axis: NDArray[np.integer[Any]]
+    width: int = 1
+    suffix: str = ""
 
-    def rows(self, which: slice) -> NDArray[np.float64]:
-        waves = self.coordinates[which][:, self.axis] * self.omega
-        waves[:, self.cosine] = np.cos(waves[:, self.cosine])
-        waves[:, ~self.cosine] = np.sin(waves[:, ~self.cosine])
-        return np.asarray(waves)
+    @property
+    def is_grid(self) -> bool:
+        """Whether it has pairs of both axes."""
+        return bool(self.axis.any())
+
+    @property
+    def number(self) -> NDArray[np.integer[Any]]:
+        """``[d/2]``, the place of each pair in the ladder of its axis."""
+        return np.arange(len(self.axis)) % (len(self.axis) // (2 if self.is_grid else 1))
+
+    def rows(self, cells: NDArray[np.integer[Any]], omega: Floats) -> Floats:
+        """Return the rows of some cells, by the frequencies of the pairs."""
+        place = np.stack(np.divmod(cells, self.width))
+        angles = place[self.axis].T * omega
+        made = np.empty((len(cells), 2 * len(omega)))
+        made[:, self.sine], made[:, self.cosine] = np.sin(angles), np.cos(angles)
+        return made
+
+    def called(self, *, endpoint: bool, start: int = 0) -> str:
+        """Name it with what is known of its ladder and of its first position."""
+        over = f", exponents over {'d/2 - 1' if endpoint else 'd/2'}"
+        over = "" if self.is_grid and not endpoint else over
+        return f"{self.name}{self.suffix}{over}{f', from position {start}' if start else ''}"
+
+
+def _orders(n: int, d: int, layout: Layout) -> Iterator[_Order]:
+    """Give the published orders on a line, and on a grid, which square sequences may be too."""
+    for order, cosine_first in product(ORDERS, (False, True)):
+        sine, cosine = columns(d, order, cosine_first=cosine_first)
+        name = f"sinusoid, {order}{', cosines first' if cosine_first else ''}"
+        yield _Order(name, sine, cosine, np.zeros(d // 2, dtype=int))
+    width = layout.width if isinstance(layout, Grid) else isqrt(n)
+    if d % 4 or not (isinstance(layout, Grid) or width * width == n):
+        return
+    suffix = "" if isinstance(layout, Grid) else f", on a grid of {width} x {width}"
+    quarters = np.arange(d).reshape(4, -1)
+    row, column = 0, 1
+    for name, axes, sines, cosines in (
+        ("columns first", (column, row), (0, 2), (1, 3)),
+        ("rows first", (row, column), (0, 2), (1, 3)),
+        ("rows first, sines before cosines", (row, column), (0, 1), (2, 3)),
+    ):
+        sine, cosine = (np.concatenate([quarters[q] for q in those]) for those in (sines, cosines))
+        axis = np.repeat(axes, d // 4)
+        yield _Order(f"2-D sin-cos, {name}", sine, cosine, axis, width, suffix)
 
 
 def fixed_formula(
@@ -104,62 +160,24 @@ def fixed_formula(
     first = values[:, 0].astype(np.float64)
     # A float32 angle of n is that far off.
     tolerance = max(_ROUNDING.get(dtype, 1e-3), step) + (begin + n) * 2.0**-23
-    on_a_line = _on_a_line(first, d, tolerance, begin)
-    for waves in (*on_a_line, *_on_a_grid(first, d, layout, tolerance, begin)):
-        if _equal(values, waves, tolerance):
-            return waves.name
+    for order in _orders(n, d, layout):
+        if order.is_grid and begin and not isinstance(layout, Grid):
+            continue
+        wave = np.cos if order.cosine[0] == 0 else np.sin
+        for start in (0,) if order.is_grid else _STARTS:
+            cells = np.arange(begin + start, begin + start + n)
+            along = np.divmod(cells, order.width)[order.axis[0]]
+            if not _close(first, wave(along), tolerance):
+                continue
+            for endpoint in (False,) if order.is_grid else (False, True):
+                pairs = 2 * (int(order.number.max()) + 1)
+                omega = frequencies(pairs, endpoint=endpoint)[order.number]
+                if _equal(values, order, cells, omega, tolerance):
+                    return order.called(endpoint=endpoint, start=start)
     return None if begin else _standardised(values, first, tolerance)
 
 
-def _on_a_line(
-    first: NDArray[np.float64], d: int, tolerance: float, begin: int
-) -> Iterator[_Waves]:
-    for start, cosine_first in product(_STARTS, (False, True)):
-        positions = np.arange(begin + start, begin + start + len(first))
-        if not _close(first, np.cos(positions) if cosine_first else np.sin(positions), tolerance):
-            continue
-        for order, endpoint in product(ORDERS, (False, True)):
-            sine, cosine = columns(d, order, cosine_first=cosine_first)
-            omega = np.empty(d)
-            omega[sine] = omega[cosine] = frequencies(d, endpoint=endpoint)
-            parts = (
-                f"sinusoid, {order}",
-                "cosines first" if cosine_first else "",
-                f"exponents over {'d/2 - 1' if endpoint else 'd/2'}",
-                f"from position {start}" if start else "",
-            )
-            yield _Waves(
-                ", ".join(filter(None, parts)),
-                positions[:, None],
-                np.zeros(d, dtype=int),
-                omega,
-                np.isin(np.arange(d), cosine),
-            )
-
-
-def _on_a_grid(
-    first: NDArray[np.float64], d: int, layout: Layout, tolerance: float, begin: int
-) -> Iterator[_Waves]:
-    n = len(first)
-    width = layout.width if isinstance(layout, Grid) else isqrt(n)
-    if d % 4 or not (isinstance(layout, Grid) or (width * width == n and not begin)):
-        return
-    cells = np.stack(np.divmod(np.arange(begin, begin + n), width), axis=1)
-    suffix = "" if isinstance(layout, Grid) else f", on a grid of {width} x {width}"
-    for name, axes, cosines in _quarters():
-        if _close(first, np.sin(cells[:, axes[0]]), tolerance):
-            yield _Waves(
-                f"2-D sin-cos, {name}{suffix}",
-                cells,
-                np.repeat(axes, d // 4),
-                np.tile(frequencies(d // 2), 4),
-                np.repeat(cosines, d // 4),
-            )
-
-
-def _standardised(
-    values: NDArray[np.floating[Any]], first: NDArray[np.float64], tolerance: float
-) -> str | None:
+def _standardised(values: NDArray[np.floating[Any]], first: Floats, tolerance: float) -> str | None:
     """PatchTST's table: the paper's sinusoid less its mean, over ten of its standard deviations."""
     n, d = values.shape
     for start in (0, 1):  # 1 where position 0 was given to a class token
@@ -192,47 +210,24 @@ def nearly_formula(values: NDArray[np.floating[Any]], layout: Layout) -> NearFor
     n, d = values.shape
     if n < 4 or d < 4 or d % 2 or not np.isfinite(values).all():
         return None
-    table: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
-    found = None
-    if not isinstance(layout, Grid):
-        for order, cosine_first in product(ORDERS, (False, True)):
-            sine, cosine = columns(d, order, cosine_first=cosine_first)
-            first = table[:, cosine[0]] + 1j * table[:, sine[0]]
-            if not _turns_by_one(first[1:] * first[:-1].conj()):
-                continue
-            pairs = table[:, cosine] + 1j * table[:, sine]
-            turned = pairs[1:] * pairs[:-1].conj()
-            cells = np.zeros((n, d), dtype=int) + np.arange(n)[:, None]
-            name = f"sinusoid, {order}{', cosines first' if cosine_first else ''}"
-            found = found or _checked(table, name, turned, pairs, (sine, cosine), cells)
-    width = layout.width if isinstance(layout, Grid) else isqrt(n)
-    if found or d % 8 or n % width or min(width, n // width) < 2:
-        return found
-    if not isinstance(layout, Grid) and width * width != n:
-        return None
-    suffix = "" if isinstance(layout, Grid) else f", on a grid of {width} x {width}"
-    place = np.stack(np.divmod(np.arange(n), width), axis=1)
-    for name, axes, cosines in _quarters():
-        part = [np.arange(q * d // 4, (q + 1) * d // 4) for q in range(4)]
-        sine = np.concatenate([part[q] for q in range(4) if not cosines[q]])
-        cosine = np.concatenate([part[q] for q in range(4) if cosines[q]])
-        cell = (table[:, cosine[0]] + 1j * table[:, sine[0]]).reshape(-1, width)
-        cell = cell if axes[0] == 0 else cell.T
-        if not _turns_by_one(cell[1:] * cell[:-1].conj()):
+    table: Floats = np.asarray(values, dtype=np.float64)
+    for order in _orders(n, d, layout):
+        small = d % 8 or n % order.width or min(order.width, n // order.width) < 2
+        if small if order.is_grid else isinstance(layout, Grid):
             continue
-        pairs = table[:, cosine] + 1j * table[:, sine]
-        axis = np.repeat(axes, d // 4)
-        grid = pairs.reshape(-1, width, d // 2)
-        along = [
-            (ahead * behind.conj()).reshape(-1, d // 2)
-            for ahead, behind in ((grid[1:], grid[:-1]), (grid[:, 1:], grid[:, :-1]))
-        ]
-        of_pair = axis[sine]
-        turned = np.stack([along[a].sum(axis=0)[k] for k, a in enumerate(of_pair)])[None]
-        found = found or _checked(
-            table, f"2-D sin-cos, {name}{suffix}", turned, pairs, (sine, cosine), place[:, axis],
-        )  # fmt: skip
-    return found
+        fastest = table[:, order.cosine[0]] + 1j * table[:, order.sine[0]]
+        grid = fastest.reshape(-1, order.width)
+        grid = grid.T if order.axis[0] else grid
+        if not _turns_by_one(grid[1:] * grid[:-1].conj()):
+            continue
+        pairs = table[:, order.cosine] + 1j * table[:, order.sine]
+        cells = pairs.reshape(-1, order.width, d // 2)
+        down, across = cells[1:] * cells[:-1].conj(), cells[:, 1:] * cells[:, :-1].conj()
+        turned = [each.reshape(-1, d // 2).sum(axis=0) for each in (down, across)]
+        omega = np.angle(np.where(order.axis, turned[1], turned[0]))
+        if found := _checked(table, order, omega):
+            return found
+    return None
 
 
 def _turns_by_one(turned: NDArray[np.complex128]) -> bool:
@@ -242,74 +237,51 @@ def _turns_by_one(turned: NDArray[np.complex128]) -> bool:
     return bool(abs(mean) > 0.9 * size > 0 and abs(np.angle(mean) - 1) < 0.05)
 
 
-def _checked(
-    values: NDArray[np.float64],
-    name: str,
-    turned: NDArray[np.complex128],
-    pairs: NDArray[np.complex128],
-    where: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]],
-    place: NDArray[np.integer[Any]],
-) -> NearFormula | None:
+def _checked(values: Floats, order: _Order, omega: Floats) -> NearFormula | None:
     """Fit base, factor and first position of one layout, and measure what is left."""
-    sine, cosine = where
-    omega = np.angle(turned.sum(axis=0))
-    scale = float(np.sqrt(np.square(np.abs(pairs)).mean()))
-    if scale == 0:
-        return None
-    one_axis = len(omega) // (2 if name.startswith("2-D") else 1)
-    number = np.arange(len(omega)) % one_axis
+    number = order.number
     fast = (omega > 20 / len(values)) & (number > 0)  # noise hides the slow ones
-    if not fast.any():
+    if not fast.any() or not values.any():
         return None
     weight = omega[fast] ** 2
     slope = -float((weight * number[fast]) @ np.log(omega[fast]) / (weight @ number[fast] ** 2))
+    most = int(number.max())
     best: NearFormula | None = None
     least = np.inf
-    for spread in (one_axis, one_axis - 1):
+    for spread in (most + 1, most):
         if spread < 1 or slope <= 0 or slope * spread > 30:
             continue
         fitted = float(np.exp(slope * spread))
         rounded = float(f"{fitted:.1g}")
-        for base in {fitted, *({rounded} if abs(fitted / rounded - 1) < 30 * _ROUND else ())}:
-            steps = np.exp(-np.log(base) / spread * number)
-            for start in _STARTS if not name.startswith("2-D") else (0,):
-                expected = np.empty_like(values)
-                expected[:, sine] = np.sin((place[:, sine] + start) * steps)
-                expected[:, cosine] = np.cos((place[:, cosine] + start) * steps)
-                size = float(np.square(expected).sum())
-                factor = float((expected * values).sum()) / size
-                if factor <= 0:
-                    continue
-                error = float(np.sqrt(np.square(values / factor - expected).sum() / size))
-                over = "d/2 - 1" if spread < one_axis else "d/2"
-                over = "" if name.startswith("2-D") and spread == one_axis else (
-                    f", exponents over {over}"
-                )  # fmt: skip
-                full = f"{name}{over}{f', from position {start}' if start else ''}"
-                # A round base is preferred unless another fits clearly better.
-                worth = error if base == rounded else 1.2 * error + 1e-6
-                if error <= _NEARLY and worth < least:
-                    best, least = NearFormula(full, base, factor, error), worth
+        near = abs(fitted / rounded - 1) < 30 * _ROUND
+        bases = {fitted, rounded} if near else {fitted}
+        for base, start in product(bases, (0,) if order.is_grid else _STARTS):
+            cells = np.arange(start, start + len(values))
+            expected = order.rows(cells, np.exp(-np.log(base) / spread * number))
+            size = float(np.square(expected).sum())
+            factor = float((expected * values).sum()) / size
+            if factor <= 0:
+                continue
+            error = float(np.sqrt(np.square(values / factor - expected).sum() / size))
+            # A round base is preferred unless another fits clearly better.
+            worth = error if base == rounded else 1.2 * error + 1e-6
+            if error <= _NEARLY and worth < least:
+                full = order.called(endpoint=spread == most, start=start)
+                best, least = NearFormula(full, base, factor, error), worth
     return best
 
 
-def _quarters() -> Iterator[tuple[str, list[int], list[bool]]]:
-    """Return the published orders of the quarters of 2-D tables: axis of each, and cosines."""
-    row, column = 0, 1
-    yield "columns first", [column, column, row, row], [False, True, False, True]
-    yield "rows first", [row, row, column, column], [False, True, False, True]
-    yield (
-        "rows first, sines before cosines",
-        [row, column, row, column],
-        [False, False, True, True],
-    )
-
-
-def _equal(values: NDArray[np.floating[Any]], waves: _Waves, tolerance: float) -> bool:
+def _equal(
+    values: NDArray[np.floating[Any]],
+    order: _Order,
+    cells: NDArray[np.integer[Any]],
+    omega: Floats,
+    tolerance: float,
+) -> bool:
     n = len(values)
     blocks = (slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK))
     return all(
-        _close(values[rows], waves.rows(rows), tolerance)
+        _close(values[rows], order.rows(cells[rows], omega), tolerance)
         for rows in (slice(_PROBE), slice(n - 1, n), *blocks)
     )
 

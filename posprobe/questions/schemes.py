@@ -42,7 +42,7 @@ def _keys(found: Numbered, *paths: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The wavelengths of a rotary encoding beside the positions that a query sees.
+    """A rotary encoding beside the positions that a query sees.
 
     Parameters
     ----------
@@ -57,6 +57,9 @@ class Ladder:
     seen, windowed
         Positions that a query sees, None where the configuration states no length; and whether a
         window of the layers is what bounds them.
+    first, searched
+        The first distance in positions at which the mean rotation is negative, None where there is
+        none up to the largest that was tried. With several axes, along one of them.
     """
 
     name: str
@@ -67,6 +70,13 @@ class Ladder:
     slow: int | None
     seen: int | None
     windowed: bool
+    first: int | None
+    searched: int
+
+    @property
+    def known(self) -> bool:
+        """Whether its sign can be answered: with several axes it is the same at every length."""
+        return self.axes > 1 or self.seen is not None
 
 
 @dataclass(frozen=True)
@@ -95,51 +105,21 @@ def turns(found: Numbered) -> Answer:
 
 def _ladder(block: Block) -> Ladder:
     rotation = block["rotation"]
-    share, pairs = rotation["never_turn_target"], rotation["pairs"]
+    share, pairs, seen = (rotation[key] for key in ("never_turn_target", "pairs", "target"))
     return Ladder(
         name=block["name"], pairs=pairs, axes=block["axes"],
         shortest=rotation["shortest_wavelength"], longest=rotation["longest_wavelength"],
         slow=None if share is None else round(share * pairs),
-        seen=rotation["target"], windowed=_windowed(block),
+        seen=seen, windowed=seen is not None and block["window"] == seen,
+        first=rotation["first_negative"], searched=rotation["searched"],
     )  # fmt: skip
-
-
-def _windowed(block: Block) -> bool:
-    seen = block["rotation"]["target"]
-    return seen is not None and block["window"] == seen
-
-
-@dataclass(frozen=True)
-class Sign:
-    """Where the mean rotation of a rotary encoding is negative.
-
-    Parameters
-    ----------
-    name, axes, seen, windowed
-        See `Ladder`.
-    first, searched
-        The first distance at which it is, in positions, None where there is none up to the largest
-        that was tried. With several axes, along one of them.
-    """
-
-    name: str
-    axes: int
-    first: int | None
-    searched: int
-    seen: int | None
-    windowed: bool
-
-    @property
-    def known(self) -> bool:
-        """Whether there is something to answer: of several axes it holds at every length."""
-        return self.axes > 1 or self.seen is not None
 
 
 @dataclass(frozen=True)
 class Signs:
     """Of every rotary encoding, where its mean rotation is negative."""
 
-    encodings: tuple[Sign, ...]
+    encodings: tuple[Ladder, ...]
 
     @property
     def value(self) -> list[int | None] | None:
@@ -149,7 +129,7 @@ class Signs:
 
 def positive(found: Numbered) -> Answer:
     """Ask whether the mean rotation stays positive within the stated length."""
-    facts = Signs(tuple(_sign(block) for _, block in found))
+    facts = Signs(tuple(_ladder(block) for _, block in found))
     keys = _keys(found, "rotation.first_negative", "rotation.target")
     known = [each for each in facts.encodings if each.known]
     if not known:
@@ -161,14 +141,6 @@ def positive(found: Numbered) -> Answer:
     ):
         return Answer("rotary_positive", "cannot tell", "not_searched", facts, keys=keys)
     return Answer("rotary_positive", "yes", "positive", facts, keys=keys)
-
-
-def _sign(block: Block) -> Sign:
-    rotation = block["rotation"]
-    return Sign(
-        name=block["name"], axes=block["axes"], first=rotation["first_negative"],
-        searched=rotation["searched"], seen=rotation["target"], windowed=_windowed(block),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -104,11 +104,6 @@ def _of_ways(document: Block) -> Table:
         periods = [_leading(block, axis) for block in blocks.values()]
         if any(periods):
             rows.append((name, *map(cell, periods)))
-    if document["against"] is not None:
-        name = document["against"]["name"]
-        for key, label in (("row_cosine", "cosine"), ("distance", "distance"), ("cka", "CKA")):
-            values = (cell((block["against"] or {}).get(key)) for block in blocks.values())
-            rows.append((f"{label} with {name}", *values))
     return _table([*rows, *_costs(document.get("run"), blocks)], dict.fromkeys(blocks, ""))
 
 

@@ -20,7 +20,6 @@ from posprobe.checkpoints.base import ShardedTensors, stored_bytes
 from posprobe.checkpoints.files import refuse_link_out
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
-from posprobe.checkpoints.torchfile import nested_tensors
 from posprobe.encodings import FORMULAS
 from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreachable, UsageError
 from posprobe.families import Encoding, choose_table, find_encodings
@@ -37,50 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
 
-def replace_in_pickle(
-    old: Path, made: Path, name: str, shape: tuple[int, ...], content: bytes
-) -> None:
-    """Write a PyTorch file again with one other tensor; all others keep their bytes.
-
-    It is read without running what is in it (``weights_only``), and tensors that share memory still
-    do. What was read of it before was checked by `posprobe.checkpoints.torchfile`.
-
-    Parameters
-    ----------
-    old, made
-        The file, and the new one.
-    name
-        Of the tensor, as that module names it: without what the state dict is nested in.
-    shape, content
-        Of the new tensor, in the format of the old one.
-
-    Raises
-    ------
-    OutputError
-        If the file holds no tensor, or several, that could be meant.
-    """
-    import argparse
-
-    import torch
-
-    with torch.serialization.safe_globals([argparse.Namespace]):
-        whole: Any = torch.load(old, map_location="cpu", weights_only=True)
-    places = [
-        (part, key)
-        for path, part, key, _ in nested_tensors(whole)
-        if path == name or path.endswith(f".{name}")
-    ]
-    if len(places) != 1:
-        raise OutputError(
-            f"{old.name}: {len(places)} tensors in it could be {name}. Write the table alone with "
-            "-o FILE."
-        )
-    (part, key) = places[0]
-    dtype = part[key].dtype
-    part[key] = torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
-    torch.save(whole, made)
-
-
 #: Files of weights in any format: a copy has those that were resized, and no others.
 _WEIGHTS = (*suffixes_of(READERS), ".ckpt", ".ot", ".index.json")
 #: Files beside the configuration that may state a size as well, for whoever prepares the input.
@@ -89,8 +44,6 @@ _PREPARING = (
     "generation_config.json", "sentence_bert_config.json",
 )  # fmt: skip
 _CONFIG = "config.json"
-#: Endings of PyTorch files.
-SUFFIXES = (".bin", ".pt", ".pth")
 
 
 def refuse_source(table: PositionTable, path: Path) -> None:
@@ -166,7 +119,7 @@ def write_checkpoint(
     OutputError
         If the folder cannot be written, or the copy would not be read as it should.
     UsageError
-        If the checkpoint is a formula, or neither in safetensors nor a PyTorch file.
+        If the checkpoint is a formula, or not in safetensors.
     InvalidCheckpoint
         If it contains a link that leads out of it.
     PosprobeError
@@ -192,10 +145,8 @@ def write_checkpoint(
             made = place / "checkpoint"
             with stage("Copying the checkpoint"):
                 files.copy(made, new, config if keys else None)
-            _check(
-                made if source.is_dir() else made / source.name, parsed, table, new, tensor, grid
-            )
-            _check_others(made if source.is_dir() else made / source.name, parsed, found, new)
+            again = made if source.is_dir() else made / source.name
+            _check(again, parsed, table, new, found, tensor, grid)
             with uninterrupted():
                 made.rename(target)
     except OSError as error:
@@ -243,7 +194,7 @@ def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> 
     _refuse_several(found, reference)
     tensors = found.tensors
     if isinstance(tensors, ShardedTensors):
-        names = {*tensors.shards.values(), "*.safetensors.index.json", "*.bin.index.json"}
+        names = {*tensors.shards.values(), "*.safetensors.index.json"}
     else:
         names = {next(iter(tensors.values())).file}
     weights = [f"*{ending}" for ending in _WEIGHTS if ending != ".index.json"]
@@ -283,11 +234,11 @@ class _NewTensor:
 def _new_tensor(
     checkpoint: Checkpoint, info: TensorInfo, rows: Rows, table: PositionTable
 ) -> _NewTensor:
-    if not info.file.endswith((".safetensors", *SUFFIXES)):
+    if not info.file.endswith(".safetensors"):
         raise UsageError(
-            f"{info.file}: --into copies checkpoints in safetensors and PyTorch files. Convert it "
-            "first (`save_pretrained` of transformers writes them), or write the table alone with "
-            "-o FILE."
+            f"{info.file}: --into copies checkpoints in safetensors. Convert it first "
+            "(`save_pretrained` of transformers writes them), or write the table alone with -o "
+            "FILE."
         )
     if rows.axis is not None:
         raise UsageError(
@@ -366,9 +317,7 @@ class _Files:
         for name in self.taken:
             old, made = self.root / name, folder / name
             made.parent.mkdir(parents=True, exist_ok=True)
-            if name == self.shard and name.endswith(SUFFIXES):
-                replace_in_pickle(old, made, new.info.name, new.shape, new.content)
-            elif name == self.shard:
+            if name == self.shard:
                 replace_tensor(old, made, new.info.name, new.shape, new.content)
             elif name == _CONFIG and config is not None:
                 made.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -412,22 +361,26 @@ def _check(
     reference: Reference,
     table: PositionTable,
     new: _NewTensor,
+    before: tuple[Encoding, ...],
     tensor: str | None,
     grid: tuple[int, int] | None,
 ) -> None:
-    """Read a copy back: its configuration must say what its table is.
+    """Read a copy back: its configuration must say what its table is, and the others be as before.
 
     Raises
     ------
     OutputError
-        If it does not.
+        If it does not, or another table is not read as it was.
     """
     layout = table.layout
     stated = (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
     again = Reference(reference.text, str(made), table=reference.table)
+    after: dict[str, Rows | None] = {}
     try:
         copied = open_local(made)
-        found = choose_table(copied, again, find_encodings(copied), tensor, stated)
+        encodings = find_encodings(copied)
+        after = {each.tensor.name: each.rows for each in encodings if each.tensor}
+        found = choose_table(copied, again, encodings, tensor, stated)
         why = found.problem or (
             "" if found.rows and found.rows.layout == layout else "another grid"
         )
@@ -440,24 +393,11 @@ def _check(
             f"that the copy would not be read as a {layout} ({why or 'other values'}). Write the "
             "table alone with -o FILE."
         )
-
-
-def _check_others(
-    made: Path, reference: Reference, before: tuple[Encoding, ...], new: _NewTensor
-) -> None:
-    """Read the other tables of a copy: they may share what the configuration states.
-
-    Raises
-    ------
-    OutputError
-        If one is not read as before.
-    """
-    after = {found.tensor.name: found for found in find_encodings(open_local(made)) if found.tensor}
     names = [
         was.tensor.name
         for was in before
         if was.rule is not None and was.tensor is not None and was.tensor.name != new.info.name
-        if (now := after.get(was.tensor.name)) is None or now.rows != was.rows
+        if after.get(was.tensor.name) != was.rows
     ]
     if names:
         raise OutputError(

@@ -19,12 +19,11 @@ from posprobe.analyses.grids.axis_codes import axis_codes
 from posprobe.analyses.result import HIDDEN, As, as_block
 from posprobe.analyses.sequences.seams import seams
 from posprobe.analyses.sequences.winding import Winding, winding
-from posprobe.analyses.tables.closeness import cka
 from posprobe.analyses.tables.norms import norms
 from posprobe.analyses.tables.similarity import MAX_ROWS, similarity
 from posprobe.arrays import Floats
 from posprobe.documents import EnvironmentBlock, TableBlock
-from posprobe.errors import InvalidTable, MissingExtra, NoPositionTable, UsageError
+from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.families.read import model_source
 from posprobe.layouts import Grid, Layout
 from posprobe.progress import stage
@@ -32,7 +31,7 @@ from posprobe.reference import parse_reference
 from posprobe.report.analysis import Saved, describe, environment
 from posprobe.report.narrator import resizing as narrator
 from posprobe.report.stored import RESIZING
-from posprobe.resizing.facts import Against, Effect, Turns, Way
+from posprobe.resizing.facts import Effect, Turns, Way
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
 from posprobe.resizing.tables import CONTINUING, check_way, new_layout, resize, ways_of
 from posprobe.schema import Text
@@ -55,9 +54,7 @@ CELLS = 160
 NEAR = 4
 
 
-def effect(
-    made: PositionTable, old: PositionTable, *, stretched: bool, against: PositionTable | None
-) -> Effect:
+def effect(made: PositionTable, old: PositionTable, *, stretched: bool) -> Effect:
     """Measure a table beside the one that it was made of.
 
     Parameters
@@ -66,8 +63,6 @@ def effect(
         ``[m, d]`` and ``[n, d]``; the same table twice gives the numbers before.
     stretched
         Whether the way spreads old rows over the new range, so that seams move with them.
-    against
-        A table of the size of ``made``, or None.
 
     Returns
     -------
@@ -109,7 +104,6 @@ def effect(
         turns={name: _turns(pairs) for name, pairs in _windings(made).items()},
         seams=between,
         special=None if found.no_special else special,
-        against=None if against is None else _distances(made, against),
         undefined=undefined,
     )
     reasons = {
@@ -133,26 +127,6 @@ def pooled_cosines(table: PositionTable) -> Floats:
     return np.asarray(means @ means.T)
 
 
-def check_against(table: PositionTable, against: PositionTable, layout: Layout) -> None:
-    """Refuse a table that a new one cannot be compared with.
-
-    Raises
-    ------
-    UsageError
-        If its layout is not that of the new one, or its width not that of the old one.
-    """
-    if against.dim != table.dim:
-        raise UsageError(
-            f"{against.name}: it is {against.dim} wide and {table.name} {table.dim}. Name a table "
-            "of the same width."
-        )
-    if against.layout != layout:
-        raise UsageError(
-            f"{against.name}: --against names a table of the new size, a {layout}, and this is a "
-            f"{against.layout}."
-        )
-
-
 def _windings(table: PositionTable) -> dict[str, Winding]:
     if not isinstance(table.layout, Grid):
         return {"positions": winding(table)}
@@ -165,28 +139,25 @@ def _turns(found: Winding) -> Turns:
     return Turns(tuple(pair.period for pair in pairs), pairs[0].turns if pairs else None)
 
 
-def _sides(layout: Layout) -> tuple[int, int]:
-    return (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
+def _cells(layout: Layout) -> NDArray[np.intp]:
+    """Return the numbers of the cells ``[height, width]``; a sequence is a grid of height 1."""
+    sides = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
+    return np.arange(layout.size).reshape(sides)
 
 
 def _nearest(old: Layout, new: Layout) -> NDArray[np.intp]:
     """Return for each new cell the old one at the nearest relative place, ``[m]``."""
-    rows, columns = (
-        ((2 * np.arange(many) + 1) * few // (2 * many)).astype(np.intp)
-        for few, many in zip(_sides(old), _sides(new), strict=True)
-    )
-    return np.asarray((rows[:, None] * _sides(old)[1] + columns[None, :]).ravel())
+    cells = _cells(old)
+    sides = zip(cells.shape, _cells(new).shape, strict=True)
+    nearest = [(2 * np.arange(many) + 1) * few // (2 * many) for few, many in sides]
+    return cells[np.ix_(*nearest)].ravel()
 
 
 def _shared(old: Layout, new: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the cells that both have, counted in the old and in the new layout."""
-    height, width = (min(sides) for sides in zip(_sides(old), _sides(new), strict=True))
-    both = (
-        (np.arange(height)[:, None] * _sides(layout)[1] + np.arange(width)).ravel()
-        for layout in (old, new)
-    )
-    first, second = both
-    return first, second
+    one, two = _cells(old), _cells(new)
+    height, width = np.minimum(one.shape, two.shape)
+    return one[:height, :width].ravel(), two[:height, :width].ravel()
 
 
 def _cosine(one: Floats, two: Floats) -> float | None:
@@ -218,17 +189,6 @@ def _created(
     )
 
 
-def _distances(made: PositionTable, against: PositionTable) -> Against:
-    one, two = (table.values.astype(np.float64) for table in (made, against))
-    try:
-        alike = cka(made, against) if len(made) > 3 else None
-    except InvalidTable:
-        alike = None
-    size = float(np.linalg.norm(two))
-    distance = float(np.linalg.norm(one - two)) / size if size else None
-    return Against(_cosine(one, two), distance, alike)
-
-
 @dataclass(frozen=True)
 class ToldWay(Way):
     """One way of resizing, what it does to the table, and that in words."""
@@ -251,8 +211,6 @@ class WaysCompared(Saved):
         Numbers of the old table, and by way those of the new one.
     missing
         Why other ways were not measured.
-    against
-        The table of the new size that others are compared with, or None.
     run
         What the model does with each of them, or None where it was not run.
     environment
@@ -270,11 +228,6 @@ class WaysCompared(Saved):
     before: Annotated[Effect, "The old table beside itself."]
     ways: tuple[ToldWay, ...]
     missing: Annotated[dict[str, Text], "By way, why it is left out."]
-    against: Annotated[
-        dict[str, Any] | None,
-        As(TableBlock | None),
-        "The table of the new size that was given.",
-    ]
     run: Annotated[ToldRun | None, "The model run with each table; null where it was not."] = None
     environment: EnvironmentBlock
     tables: Annotated[Mapping[str, PositionTable], HIDDEN]
@@ -313,7 +266,6 @@ def compare(
     *,
     to: int | tuple[int, int],
     how: str | None = None,
-    against: PositionTable | None = None,
     contexts: Contexts | None = None,
     reference: str = "",
     command: str | None = None,
@@ -325,7 +277,7 @@ def compare(
     ----------
     loaded
         A table, or the encodings of a checkpoint that has none.
-    to, how, against, command
+    to, how, command
         As for `compare_ways`; of rotary positions a length alone.
     contexts, reference, **where
         What to run the model on with each table or by each rule, and where it is, as for
@@ -344,7 +296,7 @@ def compare(
         ways = None if how is None else (how,)
         if contexts is not None:
             model_source(parse_reference(reference))  # what is not a model is refused at once
-        found = compare_ways(loaded, to=to, ways=ways, against=against, command=command)
+        found = compare_ways(loaded, to=to, ways=ways, command=command)
         if contexts is None:
             return found
         from posprobe.resizing.losses import run_ways
@@ -352,24 +304,11 @@ def compare(
         with stage("Running the model"):
             run = run_ways(reference, loaded, found.tables, contexts, **where)
         return replace(found, run=run)
-    rotations = [record for record in loaded if isinstance(record, Rotary)]
-    if len(rotations) > 1:
-        names = ", ".join(f"#{record.name}" for record in rotations)
-        raise UsageError(
-            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. Pick one "
-            f"with {names}."
-        )
-    if not rotations:
-        kind = "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
-        raise NoPositionTable(
-            f"{loaded[0].name}: it has {kind} and no table of positions that could "
-            "be resized. `posprobe analyze REF` shows what they are."
-        )
-    rotary = rotations[0]
-    if how is not None or against is not None or isinstance(to, tuple):
+    rotary = _one_rotation(loaded)
+    if how is not None or isinstance(to, tuple):
         raise UsageError(
             f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
-            "--how and --against: all rules of scaling are compared."
+            "--how: all rules of scaling are compared."
         )
     if contexts is not None:
         model_source(parse_reference(reference))
@@ -384,6 +323,23 @@ def compare(
             offline=where.get("offline", False),
         )  # fmt: skip
     return replace(rules, run=run)
+
+
+def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
+    rotations = [record for record in loaded if isinstance(record, Rotary)]
+    if len(rotations) > 1:
+        names = ", ".join(f"#{record.name}" for record in rotations)
+        raise UsageError(
+            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. Pick one "
+            f"with {names}."
+        )
+    if not rotations:
+        kind = "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
+        raise NoPositionTable(
+            f"{loaded[0].name}: it has {kind} and no table of positions that could "
+            "be resized. `posprobe analyze REF` shows what they are."
+        )
+    return rotations[0]
 
 
 def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
@@ -421,7 +377,6 @@ def compare_ways(
     *,
     to: int | tuple[int, int],
     ways: Sequence[str] | None = None,
-    against: PositionTable | None = None,
     command: str | None = None,
 ) -> WaysCompared:
     """Resize a table in several ways, and measure what each does to it.
@@ -433,15 +388,13 @@ def compare_ways(
     ways
         Some of those for its layout; None for all. A way that is a library's which is not
         installed, or that does not fit the table, is left out, with the reason.
-    against
-        A table that was trained at the new size.
     command
         Command line to record.
 
     Raises
     ------
     UsageError
-        If the size or a way cannot be, or ``against`` is of another size.
+        If the size or a way cannot be.
     """
     from posprobe.tables import table as as_table
 
@@ -449,13 +402,11 @@ def compare_ways(
     layout = new_layout(old, to)
     for how in ways or ():
         check_way(old, layout, how)
-    if against is not None:
-        check_against(old, against, layout)
     asked = ways or ways_of(old)
     found: list[ToldWay] = []
     missing, tables, cosines, lengths = {}, {}, {}, {}
     with stage("Measuring", len(asked) + 1) as done:
-        before = effect(old, old, stretched=False, against=None)
+        before = effect(old, old, stretched=False)
         for how in ("before", *asked):
             try:
                 made = old if how == "before" else resize(old, to=to, how=how)
@@ -468,7 +419,7 @@ def compare_ways(
                 if how != "before":
                     tables[how] = made
                     stretched = how not in CONTINUING
-                    new = effect(made, old, stretched=stretched, against=against)
+                    new = effect(made, old, stretched=stretched)
                     found.append(
                         ToldWay(
                             **vars(new), how=how, kind="stretches" if stretched else "continues",
@@ -478,6 +429,5 @@ def compare_ways(
             done(1)
     return WaysCompared(
         table=describe(old), to=layout, before=before, ways=tuple(found), missing=missing,
-        against=None if against is None else describe(against),
         environment=environment("cpu", 0, command), tables=tables, cosines=cosines, norms=lengths,
     )  # fmt: skip

@@ -39,15 +39,6 @@ class Turns:
 
 
 @dataclass(frozen=True)
-class Against:
-    """Distances to a table that was trained at this size."""
-
-    row_cosine: Annotated[float | None, "Mean cosine of rows; null where none has a direction."]
-    distance: Annotated[float | None, "||A - B|| / ||B||; null where that table is zero."]
-    cka: Annotated[float | None, "Debiased; null where one of the tables has no shape."]
-
-
-@dataclass(frozen=True)
 class Effect:
     """Numbers of one table beside those of the table that it was made of."""
 
@@ -74,7 +65,6 @@ class Effect:
     ]
     seams: Annotated[tuple[tuple[Row, Row], ...] | None, "Those that the old table has not."]
     special: tuple[Row, ...] | None
-    against: Annotated[Against | None, "Null where no table of this size was given."]
     undefined: Reasons
 
 

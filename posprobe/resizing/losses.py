@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe import forward
-from posprobe.analyses.models.substitution import SubstitutionEffect, costs
+from posprobe.analyses.models.substitution import costs
 from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import context_length
@@ -42,6 +43,8 @@ SURE = 2.0
 #: Ranges of positions over which losses are averaged: so many in the old length and in the rest.
 PARTS = 2
 _PREPARES = "preprocessor_config.json"
+#: What contexts are run for, before the bar that shows how far the run is.
+_LABEL = "another size"
 
 
 def run_ways(
@@ -90,66 +93,60 @@ def run_ways(
             _prepare_at(folder / _PREPARES, table.layout, first.layout)
         before = forward.load_model(reference, head=True, **where)
         after = forward.load_model(copy, head=True)
-        if contexts.text:
-            return _on_text(reference, copy, before, after, made, contexts)
-        return _on_pictures(reference, copy, before, after, made, contexts, where)
+        if contexts.images:
+            return _on_pictures(reference, copy, before, after, made, contexts, where)
+        given = replace(contexts, length=context_length(after) or len(first))
+        inputs = _inputs(copy, after, given)
+        losses = partial(_losses, inputs, reference)
+        unchanged = losses("before", before, context_length(before))
+        batch = next(inputs.batches(_LABEL))
+        ways = _written(after, batch, made, reference)
+        return _told(inputs, unchanged, {how: losses(how, after, given.length) for how in ways})
 
 
-def _on_text(
-    reference: str,
-    copy: str,
-    before: Any,
-    after: Any,
-    made: Mapping[str, PositionTable],
-    contexts: Contexts,
-) -> ToldRun:
-    size = len(next(iter(made.values())))
-    given = replace(contexts, length=context_length(after) or size)
-    material = read_material(copy, after, given)
-    inputs = ModelInputs(copy, after, given, material, None, None, 0, None, offline=True)
-    first = next(iter(made))
-    effects = {}
-    for name, model, length in (("before", before, context_length(before)), ("after", after, None)):
-        with stage(f"Running the model: {name}"):
-            effects[name] = forward.substitution_effect(
-                model,
-                (batch[:, :length] for batch in inputs.batches("ways of resizing")),
-                tables={} if name == "before" else {
-                    how: rows.values for how, rows in made.items() if how != first
-                },
-                explain=False, mask_token=inputs.mask_token, seed=given.seed, name=reference,
-            )  # fmt: skip
-    old, new = effects["before"], effects["after"]
-    if old.measure != "loss" or new.measure != "loss":
-        raise UsageError(
-            f"{reference}: {type(after).__name__} predicts no tokens of a text, so that ways of "
-            "resizing have no loss. Leave out --text."
-        )
-    names = {how: "itself" if how == first else how for how in made}
-    losses = {"before": _by_position(old, "itself")}
-    losses |= {how: _by_position(new, name) for how, name in names.items()}
+def _inputs(name: str, model: Any, contexts: Contexts, **where: Any) -> ModelInputs:
+    material = read_material(name, model, contexts, **where)
+    return ModelInputs(name, model, contexts, material, None, None, 0, None, offline=True)
+
+
+def _losses(
+    inputs: ModelInputs, reference: str, name: str, model: Any, length: int | None
+) -> TokenLosses:
+    """Run a model on the beginning of each window, so many tokens of it."""
+    with stage(f"Running the model: {name}"):
+        batches: Iterable[Array] = inputs.batches(_LABEL)
+        return token_losses(
+            model, (batch[:, :length] for batch in batches), mask_token=inputs.mask_token,
+            seed=inputs.seed, name=reference,
+        )  # fmt: skip
+
+
+def _written(
+    model: Any, batch: Array, made: Mapping[str, PositionTable], reference: str
+) -> Iterator[str]:
+    """Write the table of each way into a model, one after the other, and name it."""
+    with evaluation_mode(model) as device:
+        target = find_target(
+            model, _tensor(batch[:1], device, model), explain=False, rows=None, seed=0,
+            tables={how: table.values for how, table in made.items()}, title=reference,
+        )  # fmt: skip
+    rows = {each.name: each.rows for each in target.substitutes}
+    for how in made:
+        target.write(rows[how])
+        yield how
+
+
+def _told(inputs: ModelInputs, before: TokenLosses, after: Mapping[str, TokenLosses]) -> ToldRun:
+    """Set the losses of each way or rule beside those of the unchanged model."""
+    losses = {name: _mean_losses(found) for name, found in {"before": before, **after}.items()}
     cut = len(losses["before"])
-    # Differences of the same contexts, from the way that was written.
-    differences = {
-        how: (cost.value or 0.0, cost.error)
-        for how, cost in ((how, new[name].costs["loss"]) for how, name in names.items())
-    }
-    ways = {
-        how: Cost(cost.value or 0.0, cost.error, in_parts(losses[how], cut))
-        for how, cost in ((how, new[name].loss) for how, name in names.items())
-        if cost is not None
-    }
     return ToldRun(
-        kind=material.kind, contexts=new.contexts, measure="loss", task=new.task,
-        before=Cost(old.loss or 0.0, old.loss_error, in_parts(losses["before"], cut)), ways=ways,
-        best=best_of(differences), length=given.length or size, cut=cut, losses=losses,
+        kind=inputs.material.kind, contexts=before.contexts, measure="loss", task=before.task,
+        before=_cost(before, losses["before"], cut),
+        ways={name: _cost(found, losses[name], cut) for name, found in after.items()},
+        best=best_of(_differences(after)), length=inputs.contexts.length or 0, cut=cut,
+        losses=losses,
     )  # fmt: skip
-
-
-def _by_position(effect: SubstitutionEffect, name: str) -> Floats:
-    place = [each.name for each in effect.substitutes].index(name)
-    assert effect.unchanged is not None and effect.by_position is not None  # noqa: S101, PT018 - a loss has both
-    return np.asarray(effect.unchanged + effect.by_position[place])
 
 
 def in_parts(losses: Floats, cut: int) -> tuple[Part, ...]:
@@ -191,22 +188,13 @@ def _on_pictures(
     where: Mapping[str, Any],
 ) -> ToldRun:
     def pictures(name: str, model: Any, **where: Any) -> Iterable[Array]:
-        material = read_material(name, model, contexts, **where)
-        inputs = ModelInputs(name, model, contexts, material, None, None, 0, None, offline=True)
-        return inputs.batches("ways of resizing")
+        return _inputs(name, model, contexts, **where).batches(_LABEL)
 
     wanted = np.concatenate(_answers(reference, before, pictures(reference, before, **where)))
     # Pictures are prepared once, and shown with each table.
     prepared = list(pictures(copy, after))
     ways: dict[str, Cost] = {}
-    with evaluation_mode(after) as device:
-        target = find_target(
-            after, _tensor(prepared[0][:1], device, after), explain=False, rows=None, seed=0,
-            tables={how: table.values for how, table in made.items()}, title=reference,
-        )  # fmt: skip
-        rows = {each.name: each.rows for each in target.substitutes}
-    for how in made:
-        target.write(rows[how])
+    for how in _written(after, prepared[0], made, reference):
         same = np.concatenate(_answers(reference, after, prepared)) == wanted
         # One more picture of either kind: a few that all agree do not show that every one does.
         share = (same.sum() + 1) / (len(same) + 2)
@@ -237,7 +225,8 @@ def _answers(reference: str, model: Any, batches: Iterable[Array]) -> list[Any]:
 def _tensor(batch: Array, device: Any, model: Any) -> torch.Tensor:
     import torch
 
-    return torch.as_tensor(batch).to(device=device, dtype=next(model.parameters()).dtype)
+    given = torch.as_tensor(batch).to(device=device)
+    return given.to(next(model.parameters()).dtype) if given.is_floating_point() else given
 
 
 def _prepare_at(path: Path, old: Layout, new: Layout) -> None:
@@ -292,31 +281,15 @@ def run_rules(
     model = forward.load_model(reference, head=True, revision=revision, offline=offline)
     _check(model, reference)
     given = replace(contexts, length=compared.to)
-    material = read_material(reference, model, given, revision=revision, offline=offline)
-    inputs = ModelInputs(reference, model, given, material, None, None, 0, revision, offline)
-
-    def losses(name: str, model: Any, length: int) -> TokenLosses:
-        with stage(f"Running the model: {name}"):
-            batches: Iterable[Array] = inputs.batches("rules of scaling")
-            return token_losses(
-                model, (batch[:, :length] for batch in batches), mask_token=inputs.mask_token,
-                seed=given.seed, name=reference,
-            )  # fmt: skip
-
+    inputs = _inputs(reference, model, given, revision=revision, offline=offline)
+    losses = partial(_losses, inputs, reference)
     before = losses("before", model, compared.training)
     after = {
         rule: losses(rule, scaled(model, scaling, compared), compared.to)
         for rule, scaling in compared.scalings.items()
         if rule in compared.ladders
     }
-    by_position = {name: _mean_losses(found) for name, found in {"before": before, **after}.items()}
-    cut = len(by_position["before"])
-    return ToldRun(
-        kind=material.kind, contexts=before.contexts, measure="loss", task=before.task,
-        before=_cost(before, by_position["before"], cut),
-        ways={rule: _cost(found, by_position[rule], cut) for rule, found in after.items()},
-        best=best_of(_differences(after)), length=compared.to, cut=cut, losses=by_position,
-    )  # fmt: skip
+    return _told(inputs, before, after)
 
 
 def scaled(model: Any, scaling: Mapping[str, Any], compared: RulesCompared) -> Any:
@@ -372,7 +345,7 @@ def _cost(found: TokenLosses, losses: Floats, cut: int) -> Cost:
 
 
 def _differences(found: Mapping[str, TokenLosses]) -> dict[str, tuple[float, float | None]]:
-    """Return by how much each rule costs more than the cheapest, over the same contexts."""
+    """Return how much more each costs than the cheapest, over the same contexts."""
     sums = {rule: each.losses.sum(axis=1) for rule, each in found.items()}
     least = min(sums, key=lambda rule: float(sums[rule].sum()))
     weights = next(iter(found.values())).counted.sum(axis=1)

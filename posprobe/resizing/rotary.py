@@ -174,27 +174,7 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         If the training length is not known, the new one not longer, or there are several axes, or
         the layers have a window that is shorter.
     """
-    training = record.training_length or record.max_positions
-    if record.window is not None and record.window < to:
-        raise UsageError(
-            f"{record.name}: its layers see {record.window} positions of a text of any length, so "
-            "that no rule is needed for a longer one."
-        )
-    if record.axes != 1:
-        raise UsageError(
-            f"{record.name}: it turns along {record.axes} axes of a picture, and rules of scaling "
-            "are for the one axis of a text."
-        )
-    if training is None:
-        raise UsageError(
-            f"{record.name}: its configuration states no length, so that nothing can be longer "
-            'than in training. Add "max_position_embeddings" to config.json.'
-        )
-    if not training < to <= LONGEST:
-        raise UsageError(
-            f"{record.name}: it was trained with {training} positions, and rules of scaling are "
-            f"for more, up to {LONGEST}. Choose --to above {training}."
-        )
+    training = _trained(record, to)
     ladders: dict[str, Floats] = {}
     factors: dict[str, float] = {}
     missing: dict[str, str] = {}
@@ -232,6 +212,32 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         missing=missing, environment=environment("cpu", 0, command), record=record,
         ladders=ladders, scalings=scalings,
     )  # fmt: skip
+
+
+def _trained(record: Rotary, to: int) -> int:
+    """Return the training length, where rules of scaling are for a model of it."""
+    training = record.training_length or record.max_positions
+    if record.window is not None and record.window < to:
+        raise UsageError(
+            f"{record.name}: its layers see {record.window} positions of a text of any length, so "
+            "that no rule is needed for a longer one."
+        )
+    if record.axes != 1:
+        raise UsageError(
+            f"{record.name}: it turns along {record.axes} axes of a picture, and rules of scaling "
+            "are for the one axis of a text."
+        )
+    if training is None:
+        raise UsageError(
+            f"{record.name}: its configuration states no length, so that nothing can be longer "
+            'than in training. Add "max_position_embeddings" to config.json.'
+        )
+    if not training < to <= LONGEST:
+        raise UsageError(
+            f"{record.name}: it was trained with {training} positions, and rules of scaling are "
+            f"for more, up to {LONGEST}. Choose --to above {training}."
+        )
+    return training
 
 
 def _rules(record: Rotary, training: int, to: int) -> dict[str, Mapping[str, Any]]:

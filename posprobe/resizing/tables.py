@@ -5,16 +5,16 @@ range, so that relative places are kept and every period grows with the table (p
 interpolation, Chen et al. 2023). A way that *continues* keeps the old rows at their positions and
 adds others, so that periods and distances are kept.
 
-What timm and transformers do to a grid of patches is called, so that the bits are theirs. They
-differ even where a grid grows: timm filters (``antialias=True``), for which PyTorch takes the cubic
-kernel with a = -0.5; most models of transformers do not, and take the one with -0.75.
+What timm and transformers do to a grid of patches is done as they do it, so that the bits are
+theirs. They differ even where a grid grows: timm filters (``antialias=True``), for which PyTorch
+takes the cubic kernel with a = -0.5; most models of transformers do not: there a = -0.75.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from importlib import import_module
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,36 +40,16 @@ if TYPE_CHECKING:
 FEWEST_ROWS = 8
 
 
-def linear(rows: Floats, size: int) -> Floats:
-    """Lay straight lines between neighbouring rows; the first and the last row stay at the ends.
+def _spline(rows: Floats, size: int, degree: int) -> Floats:
+    """Lay a spline through the rows, ``[m, k]``; the first and the last row stay at the ends.
 
-    Parameters
-    ----------
-    rows
-        ``[n, k]``.
-    size
-        Rows wanted, m.
-
-    Returns
-    -------
-    ndarray
-        ``[m, k]``: row j from the place ``j (n - 1) / (m - 1)`` of the old ones.
+    Row j comes from the place ``j (n - 1) / (m - 1)`` of the old ones (not-a-knot ends).
     """
-    places = np.linspace(0, len(rows) - 1, size)
-    left = np.minimum(places.astype(np.intp), max(len(rows) - 2, 0))
-    right = np.minimum(left + 1, len(rows) - 1)
-    share = (places - left)[:, None]
-    return np.asarray((1 - share) * rows[left] + share * rows[right])
+    from scipy.interpolate import make_interp_spline
 
-
-def cubic(rows: Floats, size: int) -> Floats:
-    """Lay a cubic spline through the rows (not-a-knot ends); see `linear` for the rest."""
-    if len(rows) < 2:
-        return linear(rows, size)
-    from scipy.interpolate import CubicSpline
-
-    places = np.linspace(0, len(rows) - 1, size)
-    return np.asarray(CubicSpline(np.arange(len(rows)), rows, axis=0)(places))
+    last = len(rows) - 1
+    curve = make_interp_spline(np.arange(last + 1), rows, k=min(degree, last))
+    return np.asarray(curve(np.linspace(0, last, size)))
 
 
 def fourier(rows: Floats, size: int) -> Floats:
@@ -78,13 +58,9 @@ def fourier(rows: Floats, size: int) -> Floats:
     Exact where a table repeats after its last row; where it does not, the jump from its last row to
     its first one rings at both ends. Fewer rows lose the frequencies that they cannot hold.
     """
-    n = len(rows)
-    waves = np.fft.rfft(rows, axis=0)[: size // 2 + 1]
-    if n < size and n % 2 == 0:
-        waves[-1] /= 2  # the fastest wave stands for itself and its mirror image, which now differ
-    if size < n and size % 2 == 0:
-        waves[-1] *= 2
-    return np.asarray(np.fft.irfft(waves, size, axis=0) * (size / n))
+    from scipy.signal import resample
+
+    return np.asarray(resample(rows, size))
 
 
 def tile(rows: Floats, size: int) -> Floats:
@@ -122,7 +98,9 @@ def sinusoids(rows: Floats, size: int) -> Floats:
 Along: TypeAlias = Callable[[Floats, int], Floats]
 
 #: Ways that spread the old rows over the new range, and ways that keep them and add others.
-STRETCHING: Mapping[str, Along] = {"linear": linear, "cubic": cubic, "fourier": fourier}
+STRETCHING: Mapping[str, Along] = {
+    "linear": partial(_spline, degree=1), "cubic": partial(_spline, degree=3), "fourier": fourier,
+}  # fmt: skip
 CONTINUING: Mapping[str, Along] = {
     "tile": tile, "sinusoids": sinusoids, "repeat-last": repeat_last,
 }  # fmt: skip
@@ -151,28 +129,11 @@ def along_both(cells: Floats, size: tuple[int, int], way: Along) -> Floats:
     return np.moveaxis(done, 0, 1)
 
 
-Values = NDArray[np.floating[Any]]
+def interpolated(table: PositionTable, old: Grid, new: Grid, how: str) -> NDArray[Any]:
+    """Call PyTorch's interpolation as the libraries do on their own tables; the bits are theirs.
 
-#: Families whose embedding module interpolates by itself: module, class, configuration.
-MODULES: Mapping[str, tuple[str, str, str]] = {
-    "vit": ("vit.modeling_vit", "ViTEmbeddings", "ViTConfig"),
-    "deit": ("deit.modeling_deit", "DeiTEmbeddings", "DeiTConfig"),
-    "clip": ("clip.modeling_clip", "CLIPVisionEmbeddings", "CLIPVisionConfig"),
-    "clip-vision": ("clip.modeling_clip", "CLIPVisionEmbeddings", "CLIPVisionConfig"),
-    "siglip": ("siglip.modeling_siglip", "SiglipVisionEmbeddings", "SiglipVisionConfig"),
-    "siglip-vision": ("siglip.modeling_siglip", "SiglipVisionEmbeddings", "SiglipVisionConfig"),
-}
-
-
-def timm_resampled(table: PositionTable, old: Grid, new: Grid, mode: str) -> Values:
-    """Call ``timm.layers.resample_abs_pos_embed``.
-
-    Parameters
-    ----------
-    table
-        Of the grid ``old``.
-    mode
-        ``"bicubic"`` or ``"bilinear"``.
+    timm (``bicubic`` and ``bilinear``) filters, in float32. transformers does not, and computes in
+    the format of the checkpoint.
 
     Returns
     -------
@@ -182,92 +143,25 @@ def timm_resampled(table: PositionTable, old: Grid, new: Grid, mode: str) -> Val
     Raises
     ------
     MissingExtra
-        If timm or PyTorch is not installed.
+        If PyTorch is not installed.
     """
-    torch = _needed("torch", mode)
-    _needed("timm", mode)
-    from timm.layers.pos_embed import resample_abs_pos_embed
-
-    with torch.no_grad():
-        made = resample_abs_pos_embed(
-            _tensor(torch, table.values, table)[None],
-            new_size=[new.height, new.width],
-            old_size=[old.height, old.width],
-            num_prefix_tokens=0,
-            interpolation=mode,
-        )
-    return _array(torch, made[0], table)
-
-
-def transformers_interpolated(table: PositionTable, old: Grid, new: Grid) -> Values:
-    """Call ``interpolate_pos_encoding`` of the table's own embedding module in transformers.
-
-    Parameters, returned values and errors are those of `timm_resampled`; the family must be one of
-    `MODULES`, and its grid a square, as the modules take for granted.
-
-    Raises
-    ------
-    UsageError
-        If the family has no such module, or the grid is not a square.
-    """
-    names = MODULES.get(table.family or "")
-    if names is None:
-        raise UsageError(
-            f"{table.name}: 'transformers' is the interpolation of a vision model of transformers "
-            f"({', '.join(MODULES)}), and this table is of the family {table.family or 'unknown'}. "
-            "Use bicubic or bilinear."
-        )
-    if old.height != old.width:
-        raise UsageError(
-            f"{table.name}: transformers takes the grid for a square, and it is a {old}. Use "
-            "bicubic or bilinear."
-        )
-    torch = _needed("torch", "transformers")
-    library = _needed("transformers", "transformers")
-    home, kind, settings = names
-    module = import_module(f"transformers.models.{home}")
-    # Patches of one pixel: sizes of images are sizes of grids, and no weights but the table matter.
-    config = getattr(library, settings)(
-        hidden_size=table.dim,
-        num_attention_heads=1,
-        image_size=old.height,
-        patch_size=1,
-        num_channels=1,
-    )
-    first = table.prefix if table.prefix is not None else table.values[:0]
-    rows = _tensor(torch, np.concatenate([first, table.values]), table)
-    with torch.no_grad():
-        embeddings = getattr(module, kind)(config)
-        stored = getattr(embeddings, "position_embeddings", None)
-        if stored is None:
-            embeddings.position_embedding.weight = torch.nn.Parameter(rows)
-        else:
-            embeddings.position_embeddings = torch.nn.Parameter(rows[None])
-        # Of the patches it is given, the module asks the number only.
-        patches = rows[:1].expand(1, len(first) + new.size, table.dim)
-        made = embeddings.interpolate_pos_encoding(patches, new.height, new.width)
-    return _array(torch, made[0, len(first) :], table)
-
-
-def _needed(package: str, way: str) -> Any:
-    if find_spec(package) is None:
+    if find_spec("torch") is None:
         raise MissingExtra(
-            f"--how {way} calls {package}, which is not installed. Run `uv sync --extra models`."
+            f"--how {how} calls torch, which is not installed. Run `uv sync --extra models`."
         )
-    with importing(package):
-        return import_module(package)
-
-
-def _tensor(torch: Any, values: Values, table: PositionTable) -> Any:
-    """Give a library the values in the format that the checkpoint stores."""
-    made = torch.from_numpy(np.array(values))
-    return made.to(torch.bfloat16) if table.source.dtype == "BF16" else made
-
-
-def _array(torch: Any, made: Any, table: PositionTable) -> Values:
-    made = made.detach()
-    made = made.to(torch.float32) if made.dtype == torch.bfloat16 else made
-    return np.ascontiguousarray(made.numpy(), dtype=table.values.dtype)
+    with importing("torch"):
+        import torch
+    values = torch.from_numpy(np.array(table.values))
+    stored = values.to(torch.bfloat16) if table.source.dtype == "BF16" else values
+    filtered = how != "transformers"
+    cells = stored.float() if filtered else stored
+    made = torch.nn.functional.interpolate(
+        cells.reshape(1, old.height, old.width, -1).permute(0, 3, 1, 2),
+        size=(new.height, new.width), mode="bilinear" if how == "bilinear" else "bicubic",
+        align_corners=False, antialias=filtered,
+    )  # fmt: skip
+    rows = made.permute(0, 2, 3, 1).reshape(new.size, -1)
+    return np.ascontiguousarray(rows.to(stored.dtype).to(values.dtype).numpy())
 
 
 #: Numbers that a new table may have: 512 MiB in float32.
@@ -291,8 +185,8 @@ def resize(
         new range, so that periods grow with the table; or ``"tile"``, ``"sinusoids"`` or
         ``"repeat-last"``, which keep the rows and continue, or cut.
 
-        For a grid ``"bicubic"`` or ``"bilinear"`` (timm's ``resample_abs_pos_embed``),
-        ``"transformers"`` (the model's own ``interpolate_pos_encoding``), or along each axis
+        For a grid ``"bicubic"`` or ``"bilinear"`` (as timm's ``resample_abs_pos_embed``),
+        ``"transformers"`` (as its models' ``interpolate_pos_encoding``), or along each axis
         ``"fourier"``, ``"tile"``, ``"sinusoids"`` and ``"repeat-last"``.
 
     Returns
@@ -386,10 +280,8 @@ def ways_of(table: PositionTable) -> tuple[str, ...]:
 def _resized(table: PositionTable, layout: Layout, how: str) -> NDArray[np.floating[Any]]:
     old = table.layout
     if isinstance(old, Grid) and isinstance(layout, Grid):
-        if how == "transformers":
-            return transformers_interpolated(table, old, layout)
         if how not in ALONG:
-            return timm_resampled(table, old, layout, how)
+            return interpolated(table, old, layout, how)
         cells = table.values.astype(np.float64).reshape(old.height, old.width, table.dim)
         made = along_both(cells, (layout.height, layout.width), ALONG[how])
     else:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from posprobe import questions
 from posprobe.measurements import compared_numbers
-from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table, columns
+from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table
 from posprobe.report.html import listing
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.comparisons import similarity_map
@@ -39,8 +39,8 @@ MOST = 2000
 LETTERS = 120
 #: Columns of numbers, and of the user's own, that the table shows; plots have all.
 NUMBERS, OWNS = 8, 6
-#: Training runs that are drawn, and lineages that are listed.
-RUNS, LINEAGES = 4, 40
+#: Training runs that are drawn.
+RUNS = 4
 #: Values that a column may have to be one of groups.
 GROUPS = 60
 #: Cells along a side, and letters of the lower triangle.
@@ -58,10 +58,6 @@ _LOWER = np.tril_indices(SIDE)
 _SIZES = {"positions": "positions", "dim": "dimensions"}
 _SAID_OF_GROUPS = (
     "Rows with the same value in a column: how many, their similarity matrices, and medians."
-)
-_SAID_OF_LINEAGES = (
-    "Copies, fine-tunes and resized versions of one another form a lineage, named after its first "
-    "table here."
 )
 _KINDS = {"family": "family", "scheme": "kind", "layout": "layout"}
 
@@ -93,8 +89,7 @@ class Atlas:
         self, about: Mapping[str, Any], counts: Mapping[str, int], runs: Sequence[Series] = ()
     ) -> Iterator[str]:
         """Give the pieces of the page: HTML that refers to nothing but the bundles beside it."""
-        lineages = self._lineages()
-        for rows in lineages.values():
+        for rows in self._lineages():
             for at in rows:
                 self.rows[at]["group"] = _name(self.rows[rows[0]])
         numbers, groups = self._numbers(), self._groups()
@@ -134,7 +129,6 @@ class Atlas:
                     paragraphs=(_SAID_OF_GROUPS,),
                 ),
                 *(_run_section(f"series-{k}", run) for k, run in enumerate(runs[:RUNS])),
-                *self._lineage_section(lineages),
             ),
             provenance=tuple(_made(about, counts)),
         )  # fmt: skip
@@ -181,49 +175,12 @@ class Atlas:
             if len({_word(row.get(key)) for row in self.rows}) <= GROUPS
         }
 
-    def _lineages(self) -> dict[str, list[int]]:
-        """Return the rows of each lineage, by its reference: those with more than one table."""
+    def _lineages(self) -> list[list[int]]:
+        """Return the rows of each lineage: those with more than one table."""
         found: dict[str, list[int]] = {}
         for at, row in enumerate(self.rows):
             found.setdefault(str(row.get("lineage") or _reference(row)), []).append(at)
-        return {head: rows for head, rows in found.items() if len(rows) > 1}
-
-    def _lineage_section(self, lineages: Mapping[str, Sequence[int]]) -> Iterable[Section]:
-        """Say which tables come from one another, and what counting them once changes."""
-        if not lineages:
-            return
-        later = {at for rows in lineages.values() for at in rows[1:]}
-        once = [row for at, row in enumerate(self.rows) if at not in later]
-        largest = sorted(lineages.values(), key=len, reverse=True)[:LINEAGES]
-        listed = tuple(
-            (
-                _short(_name(self.rows[rows[0]])),
-                str(len(rows)),
-                _short(", ".join(_name(self.rows[at]) for at in rows[1:5])),
-            )
-            for rows in largest
-        )
-        labels = {key: known.label for key, known in compared_numbers().items()}
-        medians = tuple(
-            (labels[key], _shown(_median(self.rows, key)), _shown(_median(once, key)))
-            for key in self._there({key: labels[key] for key in labels})
-        )
-        yield Section(
-            "lineages", "Lineages",
-            paragraphs=(
-                f"Rows: {len(self.rows):,}; lineages: {len(once):,}. {_SAID_OF_LINEAGES}",
-            ),
-            tables=(
-                Table(
-                    "Lineages of more than one table, the largest first",
-                    columns("lineage", "=tables", "others"), listed,
-                ),
-                Table(
-                    "Medians over all tables, and counted once per lineage",
-                    columns("number", "=all tables", "=once per lineage"), medians,
-                ),
-            ),
-        )  # fmt: skip
+        return [rows for rows in found.values() if len(rows) > 1]
 
     def _table(self, numbers: Mapping[str, str]) -> Table:
         own = [f"{OWN}{name}" for name in self.own][:OWNS]
@@ -278,11 +235,6 @@ def _curves(run: Series) -> str:
         f"{_short(run.name)}: numbers of the table and of the sinusoid, the way of the table, "
         "and the answers at every step"
     )
-
-
-def _median(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
-    values = [value for row in rows if (value := _number(row.get(key))) is not None]
-    return float(np.median(values)) if values else None
 
 
 def _reference(row: Mapping[str, Any]) -> str:

@@ -34,24 +34,6 @@ REQUESTS = 8
 TIME_LIMIT = 1800.0
 
 
-@dataclass(frozen=True)
-class Step:
-    """How far a sweep is, after each reference.
-
-    Parameters
-    ----------
-    done, failed, total
-        References that were dealt with, of these the failed ones, and all.
-    skipped
-        References that were recorded before.
-    """
-
-    done: int
-    failed: int
-    total: int
-    skipped: int
-
-
 @dataclass
 class Sweep:
     """A sweep over many references, computed when its rows are needed.
@@ -97,13 +79,13 @@ class Sweep:
         """The folder of the sweep."""
         return self.store.folder
 
-    def run(self, told: Callable[[Step], None] = lambda _: None) -> Sweep:
+    def run(self, more: Callable[[int], None] = lambda _: None) -> Sweep:
         """Compute what is not recorded yet, and write the tables.
 
         Parameters
         ----------
-        told
-            Is called after each reference.
+        more
+            Takes how many more references are done.
 
         Raises
         ------
@@ -114,24 +96,18 @@ class Sweep:
         about = self._about()
         self.store.begin(about)
         began, counts = time.monotonic(), {"computed": 0, "failed": 0, "recorded": 0}
-        total = len(self.entries)
         own = {entry.reference: entry.columns for entry in self.entries}
-
-        def step() -> None:
-            done = counts["computed"] + counts["recorded"]
-            told(Step(done, counts["failed"], total, counts["recorded"]))
 
         def tasks() -> Iterator[Task]:
             for entry in self.entries:
                 task = self._task(entry, counts)
                 if task is None:
                     counts["recorded"] += 1
-                    step()
+                    more(1)
                 else:
                     yield task
 
-        step()
-        for record in outcomes(tasks(), self.engine, self.time_limit, self.folder):
+        for record in outcomes(tasks(), self.engine, self.time_limit):
             reference = record["reference"]
             if record.get("unchanged"):
                 counts["recorded"] += 1
@@ -139,8 +115,12 @@ class Sweep:
                 self.store.put(record, own[reference])
                 counts["computed"] += 1
                 counts["failed"] += bool(record["failures"])
-            step()
-        run: dict[str, float] = {**counts, "references": total, "repeated": self.repeated}
+            more(1)
+        run: dict[str, float] = {
+            **counts,
+            "references": len(self.entries),
+            "repeated": self.repeated,
+        }
         run["seconds"] = round(time.monotonic() - began, 3)
         about |= {"finished": True, "run": run}
         self.about = self.store.consolidate(self.entries, about)
@@ -196,21 +176,9 @@ class Sweep:
         MissingExtra
             If pandas is not installed.
         """
-        _need("pandas")
+        if find_spec("pandas") is None:
+            raise MissingExtra("a data frame of pandas needs it: pip install pandas.")
         return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """Return the rows of the folder as a data frame of polars.
-
-        Raises
-        ------
-        MissingExtra
-            If polars is not installed.
-        """
-        _need("polars")
-        import polars as pl
-
-        return pl.from_arrow(self.to_arrow())
 
     def _done(self) -> None:
         if self.about is None:
@@ -220,11 +188,6 @@ class Sweep:
         """Say how many references there are, and where results go."""
         state = "not run yet" if self.about is None else f"{self.about['counts']['rows']} rows"
         return f"Sweep({len(self.entries)} references, {state}, {self.folder})"
-
-
-def _need(library: str) -> None:
-    if find_spec(library) is None:
-        raise MissingExtra(f"a data frame of {library} needs it: pip install {library}.")
 
 
 def sweep(
@@ -241,9 +204,7 @@ def sweep(
     nulls: int = 0,
     rows: slice | None = None,
     bundles: bool = False,
-    all_columns: bool = False,
     retry_failed: bool = False,
-    limit: int | None = None,
     revision: str | None = None,
     offline: bool = False,
     requests: int = REQUESTS,
@@ -267,9 +228,9 @@ def sweep(
     jobs
         Number of workers; None for one per core, which is also the maximum.
     engine
-        ``processes`` or ``threads`` of this machine, or ``dask``.
+        ``processes`` or ``threads`` of this machine.
     scheduler
-        Address of a Dask scheduler; None starts workers on this machine.
+        Address of a Dask scheduler, whose workers are taken instead.
     only
         As for `posprobe.analyze`; an encoding without a table is measured by what it has.
     nulls
@@ -278,12 +239,8 @@ def sweep(
         Positions to keep of each table, without a step.
     bundles
         Write a report for each table, too.
-    all_columns
-        Write every column to ``sweep.csv``, not the 40 most useful ones; ``sweep.parquet`` has all.
     retry_failed
         Try failed references again.
-    limit
-        Analyse the first references only.
     revision, offline
         As for `posprobe.load`.
     requests
@@ -310,9 +267,8 @@ def sweep(
     """
     ready = checked(engine, jobs, scheduler)
     options = _options(only, nulls, rows, revision, bundles)
-    for name, number in {"limit": limit, "requests": requests}.items():
-        if number is not None and number < 1:
-            raise UsageError(f"--{name} {number}: it is 1 or more.")
+    if requests < 1:
+        raise UsageError(f"requests {requests}: it is 1 or more.")
     if not time_limit > 0:
         raise UsageError(f"a time limit of {time_limit} seconds leaves nothing to do.")
     given = [references] if isinstance(references, str | os.PathLike) else list(references)
@@ -321,7 +277,7 @@ def sweep(
     repeated = len(found) - len(entries)
     place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
     made = Sweep(
-        tuple(entries[:limit]), Store(expanded(place), options, all_columns), ready, repeated,
+        tuple(entries), Store(expanded(place), options), ready, repeated,
         retry_failed, offline, requests, time_limit, command,
     )  # fmt: skip
     if out is None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,29 +47,6 @@ class Entry:
     where: str = field(default="", compare=False)
 
 
-def entries_of(
-    references: Iterable[str | os.PathLike[str] | Mapping[str, Any] | Entry],
-) -> list[Entry]:
-    """Read references, folders of checkpoints, and mappings with a reference and more columns.
-
-    What was read already is kept.
-
-    Raises
-    ------
-    UsageError
-        If a mapping has no reference, or a column is not text and no number.
-    """
-    found: list[Entry] = []
-    for number, given in enumerate(references, 1):
-        if isinstance(given, Entry):
-            found.append(given)
-        elif isinstance(given, Mapping):
-            found += below(_entry(given, f"record {number}"))
-        else:
-            found += below(Entry(os.fspath(given), where=f"reference {number}"))
-    return found
-
-
 def once(entries: Iterable[Entry]) -> list[Entry]:
     """Keep the first of entries with the same reference.
 
@@ -100,10 +76,10 @@ def once(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def read_list(content: bytes, name: str) -> list[Entry]:
-    """Read a list of references: text with one on each line, CSV with a header, or JSON lines.
+    """Read a list of references: text with one on each line, or CSV with a header.
 
-    Which of them it is follows from the ending of the name, or else from how the list begins. In
-    text, empty lines and lines that begin with ``#`` are left out.
+    Which of them it is follows from the ending of the name, or else from the first line. In text,
+    empty lines and lines that begin with ``#`` are left out.
 
     Parameters
     ----------
@@ -126,9 +102,7 @@ def read_list(content: bytes, name: str) -> list[Entry]:
         raise UsageError(f"{name}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
     suffix = Path(name).suffix.lower()
     first = next((line for line in text.splitlines() if line.strip()), "")
-    if suffix in (".jsonl", ".ndjson", ".json") or first.lstrip().startswith("{"):
-        found = list(_json_lines(text, name))
-    elif suffix in (".csv", ".tsv") or REFERENCE in _fields(first):
+    if suffix in (".csv", ".tsv") or REFERENCE in _fields(first):
         found = list(_csv(text, name, "\t" if suffix == ".tsv" else ","))
     else:
         lines = enumerate(map(str.strip, text.splitlines()), 1)
@@ -175,25 +149,6 @@ def _csv(text: str, name: str, delimiter: str) -> Iterator[Entry]:
             yield _entry({k: v for k, v in zip(header, row, strict=True) if v.strip()}, where)
     except csv.Error as error:
         raise UsageError(f"{name}, line {rows.line_num}: not valid CSV ({error}).") from error
-
-
-def _json_lines(text: str, name: str) -> Iterator[Entry]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{name}, line {number}"
-        try:
-            record = json.loads(line, parse_constant=lambda _: None)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(
-                f"{where}: not valid JSON ({str(error)[:80]}). Each line is one object such as "
-                f'{{"{REFERENCE}": "gpt2"}}.'
-            ) from error
-        if isinstance(record, str):
-            record = {REFERENCE: record}
-        if not isinstance(record, dict):
-            raise UsageError(f'{where}: an object such as {{"{REFERENCE}": "gpt2"}} was expected.')
-        yield _entry(record, where)
 
 
 def _entry(record: Mapping[str, Any], where: str) -> Entry:
@@ -347,20 +302,32 @@ def gather(
 ) -> list[Entry]:
     """Read what was asked for, each reference as often as it was named.
 
+    Folders stand for the checkpoints below them; what was read already is kept.
+
     Raises
     ------
+    UsageError
+        If there is nothing, a mapping has no reference, or a column is not text and no number.
     PosprobeError
-        As `entries_of` and `revisions_of`; also where there is nothing.
+        As `revisions_of`.
     """
     if not references:
         raise UsageError("there is nothing to sweep. Name references, a folder, or --from FILE.")
     if revisions is None:
-        return entries_of(references)
+        return [one for each in enumerate(references, 1) for one in _entries(*each)]
     if len(references) != 1 or not isinstance(references[0], str):
         raise UsageError("--revisions takes exactly one reference: a Hub repository.")
     if offline:
         raise UsageError("--revisions asks the Hub, and --offline forbids it. Leave one out.")
     return revisions_of(references[0], revisions)
+
+
+def _entries(number: int, given: str | os.PathLike[str] | Mapping[str, Any] | Entry) -> list[Entry]:
+    if isinstance(given, Entry):
+        return [given]
+    if isinstance(given, Mapping):
+        return below(_entry(given, f"record {number}"))
+    return below(Entry(os.fspath(given), where=f"reference {number}"))
 
 
 def read_file(path: Path) -> list[Entry]:

@@ -6,14 +6,12 @@ template (``templates/research.*``) puts out is escaped for its format.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
-from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -41,15 +39,15 @@ if TYPE_CHECKING:
 
 #: Columns where none are named.
 NUMBERS = ("positions", "dim", *HEADLINE)
-#: What can stand below each table in rows of its own.
-BESIDE = ("sinusoid", *NULLS)
 #: Tables of which the caption says where each comes from.
 NAMED = 12
-FORMATS = ("markdown", "latex", "csv", "html")
+FORMATS = ("markdown", "latex")
 #: Columns that no analysis is needed for.
 _SAID = {name for name in columns() if "." not in name} - {"summary", "findings"}
 
 Row: TypeAlias = Mapping[str, Any]
+#: A name, and numbers with the range of a baseline in small type.
+Line: TypeAlias = tuple[str, list[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -62,22 +60,12 @@ class _Made:
     left_out: int = 0
 
 
-@dataclass(frozen=True)
-class _Printed:
-    """A line of the table: a name, and numbers with what stands below them in small type."""
-
-    name: str
-    cells: tuple[tuple[str, str], ...]
-    beside: bool = False
-
-
 def research_table(
     source: str | os.PathLike[str] | Iterable[str],
     *,
     numbers: Iterable[str] | None = None,
     format: str = "markdown",  # noqa: A002 - as the option is called
     band: str | None = "walk",
-    beside: Iterable[str] = (),
     unique: bool = False,
     rows: slice | None = None,
     nulls: int = 0,
@@ -94,13 +82,10 @@ def research_table(
         Key paths in ``analysis.json``, such as ``pca.participation_ratio``, or any other column of
         a sweep: ``positions``, ``family``, ``answers.order``, ``user.NAME``.
     format
-        ``markdown``, ``latex`` (with the package booktabs), ``csv`` or ``html``.
+        ``markdown`` or ``latex`` (with the package booktabs).
     band
         Baseline whose 5 to 95 % range is shown with each number of a reference; None for none.
         A sweep keeps no baselines.
-    beside
-        Baselines to add as extra rows: ``sinusoid``, and of references null models, with their
-        median.
     unique
         Skip copies, fine-tunes and resized versions of earlier rows of a sweep; the caption says
         how many.
@@ -123,31 +108,28 @@ def research_table(
     """
     if format not in FORMATS:
         raise UsageError(f"--format {format}: choose one of {', '.join(FORMATS)}.")
-    below, asked = tuple(beside), None if numbers is None else tuple(dict.fromkeys(numbers))
-    for name in (*below, *([band] if band else [])):
-        known = BESIDE if name in below else tuple(NULLS)
-        if name not in known:
-            raise UsageError(f"unknown baseline {name!r}. Choose from {', '.join(known)}.")
+    asked = None if numbers is None else tuple(dict.fromkeys(numbers))
+    if band and band not in NULLS:
+        raise UsageError(f"unknown baseline {band!r}. Choose from {', '.join(NULLS)}.")
     if asked == ():
         raise UsageError("no number is chosen. `posprobe list numbers` lists them.")
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     folder = _sweep_in(sources)
     if folder is not None:
-        if drawn := set(below) & set(NULLS):
-            raise UsageError(
-                f"{folder}: a sweep keeps no baselines, such as {min(drawn)}. Name the references "
-                "themselves, with --nulls N."
-            )
         found, made = _read(folder)
         if unique:
-            found, made = _first_of_each(found, made, str(folder))
+            first: dict[str, Row] = {}
+            for row in found:
+                first.setdefault(row.get("lineage") or row["reference"], row)
+            made = replace(made, left_out=len(found) - len(first))
+            found = list(first.values())
         keys = _among(found, asked, str(folder))
     elif unique:
         raise UsageError("--unique applies to sweeps. For single tables use `posprobe nearest`.")
     else:
         keys = NUMBERS if asked is None else asked
         _known(keys, columns())
-        draws = nulls if band or set(below) & set(NULLS) else 0
+        draws = nulls if band else 0
         check_request(None, draws, "cpu")
         found = [
             row
@@ -155,12 +137,12 @@ def research_table(
             for row in _analyzed(str(reference), keys, rows, draws, seed, offline=offline)
         ]
         made = _Made(draws, seed, None if rows is None else (rows.start, rows.stop))
-    if format == "csv":
-        return _csv(found, keys, band, below, made)
-    lines = _lines(found, keys, band, below)
-    labels = _labels(keys)
-    caption = _caption(found, lines, band, below, made)
-    return _template(format).render(labels=labels, lines=lines, caption=caption, spaced=below)
+    lines = [
+        (_name(row), [(_number(key, row.get(key)), _ends(row, key, band)) for key in keys])
+        for row in found
+    ]
+    caption = _caption(found, lines, band, made)
+    return _template(format).render(labels=_labels(keys), lines=lines, caption=caption)
 
 
 def _sweep_in(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
@@ -182,16 +164,6 @@ def _read(folder: Path) -> tuple[list[Row], _Made]:
     # Where it does not say with which rows, the numbers are there all the same.
     options = store.read_about(folder).get("options")
     return found, _Made(rows=options.get("rows") if isinstance(options, dict) else None)
-
-
-def _first_of_each(found: list[Row], made: _Made, place: str) -> tuple[list[Row], _Made]:
-    """Keep the first table of each lineage."""
-    if any("lineage" not in row for row in found):
-        raise UsageError(f"{place}: no lineages are recorded. Run the sweep into a new --out.")
-    first: dict[Any, Row] = {}
-    for row in found:
-        first.setdefault(row["lineage"], row)
-    return list(first.values()), replace(made, left_out=len(found) - len(first))
 
 
 def _among(found: Sequence[Row], asked: tuple[str, ...] | None, place: str) -> tuple[str, ...]:
@@ -263,25 +235,6 @@ def _labels(keys: Sequence[str]) -> list[str]:
     return [known.get(key, key.removeprefix(OWN).replace("_", " ")) for key in keys]
 
 
-def _lines(
-    found: Sequence[Row], keys: Sequence[str], band: str | None, beside: Sequence[str]
-) -> list[_Printed]:
-    lines = []
-    for row in found:
-        cells = tuple((_number(key, row.get(key)), _ends(row, key, band)) for key in keys)
-        lines.append(_Printed(_name(row), cells))
-        for other in beside:
-            part = "sinusoid" if other == "sinusoid" else f"{other}.p50"
-            values = {key: row.get(f"{key}.{part}") for key in keys}
-            if any(value is not None for value in values.values()):
-                cells = tuple(
-                    ("" if value is None else _number(key, value), _ends(row, key, other))
-                    for key, value in values.items()
-                )
-                lines.append(_Printed(other, cells, beside=True))
-    return lines
-
-
 def _number(key: str, value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value))
@@ -301,23 +254,16 @@ def _name(row: Row) -> str:
 
 def _caption(
     found: Sequence[Row],
-    lines: Sequence[_Printed],
+    lines: Sequence[Line],
     band: str | None,
-    beside: Sequence[str],
     made: _Made,
 ) -> str:
     """Say what the numbers are and where they come from."""
     sentences = [f"Position {'table' if len(found) == 1 else 'tables'} and encodings in numbers."]
-    drawn = f"{made.nulls} draws (seed {made.seed})"
-    if band and any(ends for line in lines if not line.beside for _, ends in line.cells):
-        meaning = f"the null model {band}, {NULLS[band]}"
-        sentences.append(f"In small type: 5 to 95 % of {drawn} of {meaning}.")
-    if "sinusoid" in beside:
-        sentences.append("Sinusoid: the same number of the sinusoid of the same shape.")
-    there = {line.name for line in lines if line.beside}
-    models = [name for name in beside if name in NULLS and name in there]
-    sentences += [f"{model}: median of {drawn} of {NULLS[model]}." for model in models]
-    if any(text == "–" for line in lines for text, _ in line.cells):
+    if band and any(ends for _, cells in lines for _, ends in cells):
+        drawn = f"{made.nulls} draws (seed {made.seed}) of the null model {band}, {NULLS[band]}"
+        sentences.append(f"In small type: 5 to 95 % of {drawn}.")
+    if any(text == "–" for _, cells in lines for text, _ in cells):
         sentences.append("– not measured.")
     if made.left_out:
         sentences.append(
@@ -359,12 +305,10 @@ _LATEX = {
 def _template(form: str) -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    suffix, shown = {
-        "markdown": ("md", _markdown), "latex": ("tex", _latex), "html": ("html", plain)
-    }[form]  # fmt: skip
+    suffix, shown = ("md", _markdown) if form == "markdown" else ("tex", _latex)
     environment = Environment(
         loader=PackageLoader("posprobe.sweeps"),
-        autoescape=form == "html",  # noqa: S701 - elsewhere `finalize` escapes
+        autoescape=False,  # noqa: S701 - `finalize` escapes
         undefined=StrictUndefined,
         # What a filter made is shown as it is.
         finalize=lambda value: shown(value) if type(value) is str else value,
@@ -398,25 +342,3 @@ def _latex_numbers(text: str) -> Markup:
         return f"${found[1]}{power}$"
 
     return Markup(" to ".join(map(written, text.split(" to "))))  # noqa: S704 - escaped
-
-
-def _csv(
-    found: Sequence[Row], keys: Sequence[str], band: str | None, beside: Sequence[str], made: _Made
-) -> str:
-    """Write whole numbers with all their digits; what else stands beside them has columns."""
-    parts = ["sinusoid"] if "sinusoid" in beside else []
-    models = dict.fromkeys([*([band] if band else []), *(name for name in beside if name in NULLS)])
-    parts += [f"{model}.{part}" for model in models for part in ("p5", "p50", "p95")]
-    there = {key for row in found for key in row}
-    names = ["name", "reference", "commit", "sha256"]
-    for key in keys:
-        names += [key, *(f"{key}.{part}" for part in parts if f"{key}.{part}" in there)]
-    names = list(dict.fromkeys([*names, "posprobe"]))
-    bounds = "" if made.rows is None else ":".join("" if b is None else str(b) for b in made.rows)
-    buffer = StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([store.csv_cell(name) for name in (*names, "nulls", "seed", "rows")])
-    for row in found:
-        cells = [store.csv_cell(row.get(name)) for name in names]
-        writer.writerow([*cells, made.nulls, made.seed, bounds])
-    return buffer.getvalue()

@@ -91,13 +91,10 @@ class Store:
         Where everything lies.
     options
         What decides the numbers: parts of other options are another sweep's.
-    all_columns
-        Whether ``sweep.csv`` has every column.
     """
 
     folder: Path
     options: Options
-    all_columns: bool = False
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Make the folder, or take it over where it is a sweep's.
@@ -140,10 +137,7 @@ class Store:
 
     def _check_unchanged(self) -> None:
         """Refuse to write over what somebody changed."""
-        about = read_about(self.folder)
-        if about.get("finished") and "written" not in about:
-            return  # of a release that did not say what it wrote
-        written = about.get("written", {})
+        written = read_about(self.folder).get("written", {})
         for name in OPENED:
             path = self.folder / name
             if there(path) and _checksum(path) != written.get(name):
@@ -250,7 +244,7 @@ class Store:
         with (
             (place / FAILURES).open("w", encoding="utf-8", newline="") as failed,
             (place / FINGERPRINTS).open("wb") as prints,
-            _rows_written(place, kinds, whole=self.all_columns) as add,
+            _rows_written(place, kinds) as add,
         ):
             failures, lineages = csv.writer(failed), Lineages(prints)
             failures.writerow(FAILURE)
@@ -278,7 +272,7 @@ def _lineage(row: dict[str, Any], lineages: Lineages) -> str:
 
 @contextmanager
 def _rows_written(
-    place: Path, kinds: Mapping[str, Kind], *, whole: bool
+    place: Path, kinds: Mapping[str, Kind]
 ) -> Iterator[Callable[[Sequence[Mapping[str, Any]]], None]]:
     """Give what adds rows to ``sweep.parquet`` and ``sweep.csv``, some at a time."""
     import pyarrow as pa
@@ -289,7 +283,7 @@ def _rows_written(
         [(name, lists.get(kind) or pa.type_for_alias(kind)) for name, kind in kinds.items()]
     )
     chosen = headline_columns(name for name in kinds if name.startswith(OWN))
-    shown = [name for name in kinds if whole or name in chosen]
+    shown = [name for name in kinds if name in chosen]
     waiting: list[dict[str, Any]] = []
     with (place / CSV).open("w", encoding="utf-8", newline="") as file:
         cells = csv.writer(file)
@@ -548,19 +542,13 @@ def _shown() -> list[str]:
 def _from_ends(place: Path, runs: Sequence[Sequence[str]]) -> dict[str, tuple[float | None, ...]]:
     """Return the distances of each table of some runs from the first and the last of its run."""
     ends = {reference: (run[0], run[-1]) for run in runs for reference in run}
-    wanted = {end for both in ends.values() for end in both}
-    kept = {
-        known["reference"]: each
-        for known, each in read_fingerprints(place)
-        if known.get("reference") in wanted
-    }
+    found = ((known.get("reference"), each) for known, each in read_fingerprints(place))
+    kept = {reference: each for reference, each in found if reference in ends}
     return {
-        known["reference"]: tuple(
-            likeness(each, kept[end]).distance if end in kept else None
-            for end in ends[known["reference"]]
+        reference: tuple(
+            likeness(each, kept[end]).distance if end in kept else None for end in ends[reference]
         )
-        for known, each in read_fingerprints(place)
-        if known.get("reference") in ends
+        for reference, each in kept.items()
     }
 
 

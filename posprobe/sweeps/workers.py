@@ -26,9 +26,10 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from posprobe.analyses import Similarity
 from posprobe.arrays import cores
@@ -38,7 +39,6 @@ from posprobe.errors import OUT_OF_MEMORY, AmbiguousTable, PosprobeError, Unreac
 from posprobe.families import inspect
 from posprobe.reference import Reference, parse_reference
 from posprobe.report import Analysis, SchemeAnalysis, bundle_name
-from posprobe.report.files import scratch
 from posprobe.report.runs import run_document
 from posprobe.schemes import Scheme
 from posprobe.sweeps.atlas import thumbnail
@@ -333,9 +333,9 @@ class Engine:
     name
         Processes or threads of this machine, or Dask.
     jobs
-        Tasks at a time; of a Dask cluster that others started, its own number counts.
+        Tasks at a time; of a Dask cluster its own number counts.
     scheduler
-        Address of a Dask scheduler; None starts a cluster on this machine.
+        Address of a Dask scheduler, if that is where.
     """
 
     name: Name
@@ -349,25 +349,23 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
     Raises
     ------
     UsageError
-        If there is no such engine, or an option does not go with it.
+        If there is no such engine, or an option cannot be.
     MissingExtra
         If its packages are not installed.
     """
-    found: dict[str, Name] = {known: known for known in get_args(Name)}
-    if name not in found:
-        raise UsageError(f"--engine {name}: choose processes, threads or dask.")
-    if scheduler is not None and name != "dask":
-        raise UsageError(f"--scheduler {scheduler}: only --engine dask has a scheduler.")
-    need_extra("joblib", "pyarrow", *(("dask", "distributed") if name == "dask" else ()))
-    if scheduler is not None:
+    need_extra("joblib", "pyarrow", *(("dask", "distributed") if scheduler else ()))
+    engine: Name = "dask" if scheduler else "threads" if name == "threads" else "processes"
+    if scheduler:
         _check_address(scheduler)
+    elif name != engine:
+        raise UsageError(f"--engine {name}: choose processes or threads, or name a --scheduler.")
     import joblib
 
     most = joblib.cpu_count()
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: it must be at least 1.")
     # More workers than cores would only get into each other's way.
-    return Engine(found[name], min(jobs or most, most), scheduler)
+    return Engine(engine, min(jobs or most, most), scheduler)
 
 
 def _check_address(scheduler: str) -> None:
@@ -423,17 +421,13 @@ class _Pool:
             return type(error).__name__
 
 
-def outcomes(
-    tasks: Iterator[Task], engine: Engine, time_limit: float, folder: Path
-) -> Iterator[dict[str, Any]]:
+def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterator[dict[str, Any]]:
     """Run tasks and yield what came of each (`posprobe.sweeps.workers.run`) as it comes.
 
     Parameters
     ----------
     tasks, engine, time_limit
         What is run, where, and the seconds that each task has.
-    folder
-        Of the sweep; what Dask's workers write lies in it while they work.
 
     Raises
     ------
@@ -448,7 +442,7 @@ def outcomes(
         return
     flying: dict[Future[dict[str, Any]], Task] = {}
     again: list[Task] = []
-    with _workers(engine, time_limit + GRACE, folder) as pool:
+    with _workers(engine, time_limit + GRACE) as pool:
         try:
             for task in chain((first,), tasks):
                 flying[pool.submit(task)] = task
@@ -516,9 +510,11 @@ def _alone(task: Task, tries: int, pool: _Pool) -> dict[str, Any]:
 
 
 @contextmanager
-def _workers(engine: Engine, patience: float, folder: Path) -> Iterator[_Pool]:
+def _workers(engine: Engine, patience: float) -> Iterator[_Pool]:
     """Give the executor of an engine."""
-    with _safe_path():
+    # Python looks into the working directory first for what `-m` and `-c` name, as which workers
+    # and their trackers are started; these, which outlive us, would tell of what we left.
+    with _environment(PYTHONSAFEPATH="1", PYTHONWARNINGS="ignore"):
         if engine.name == "threads":
             from threadpoolctl import threadpool_limits
 
@@ -529,9 +525,9 @@ def _workers(engine: Engine, patience: float, folder: Path) -> Iterator[_Pool]:
         elif engine.name == "processes":
             yield _processes(engine.jobs, patience)
         else:
-            with _client(engine, folder) as client:
+            with _client(engine.scheduler) as client:
                 executor = cache(partial(client.get_executor, pure=False))
-                check = partial(_connected, client, engine)
+                check = partial(_connected, client, engine.scheduler)
                 yield _Pool(executor, _on_one_thread, AHEAD, patience, executor.cache_clear, check)
 
 
@@ -550,21 +546,15 @@ def _processes(jobs: int, patience: float) -> _Pool:
 
 
 @contextmanager
-def _safe_path() -> Iterator[None]:
-    """Let no process that is started import what happens to lie in the working directory.
-
-    Python looks there first for what ``-m`` and ``-c`` name, as which workers and their trackers
-    are started. What this process imports from, they are told.
-    """
-    before = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"
+def _environment(**values: str) -> Iterator[None]:
+    """Have what is started meanwhile find these variables."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONSAFEPATH"]
-        else:
-            os.environ["PYTHONSAFEPATH"] = before
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 @contextmanager
@@ -596,66 +586,49 @@ def _start_trackers() -> None:
 
 
 @contextmanager
-def _client(engine: Engine, folder: Path) -> Iterator[Any]:
-    """Connect to a Dask scheduler, or start a cluster on this machine."""
-    import dask
-    from distributed import Client, LocalCluster
+def _client(scheduler: str | None) -> Iterator[Any]:
+    """Connect to a Dask scheduler."""
+    from distributed import Client
 
     # They log what our own messages say.
     for name in ("distributed", "distributed.client", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    if engine.scheduler is None:
-        _start_trackers()
-        with (
-            scratch(folder / "workers") as place,
-            dask.config.set({"temporary-directory": str(place)}),
-        ):
-            with _deaf():
-                cluster = LocalCluster(
-                    n_workers=engine.jobs, threads_per_worker=1, dashboard_address=":0"
-                )
-            with cluster, Client(cluster, timeout=CONNECT, set_as_default=False) as client:
-                client.wait_for_workers(1, timeout=WORKERS)
-                yield client
-        return
     try:
-        client = Client(engine.scheduler, timeout=CONNECT, set_as_default=False)
+        client = Client(scheduler, timeout=CONNECT, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise Unreachable(
-            f"{engine.scheduler}: no Dask scheduler answers there ({str(error)[:120]}). "
+            f"{scheduler}: no Dask scheduler answers there ({str(error)[:120]}). "
             "An address reads tcp://HOST:8786; `dask scheduler` prints it when it starts."
         ) from error
     with client:
-        _check_workers(client, engine)
+        _check_workers(client, scheduler)
         yield client
 
 
-def _connected(client: Any, engine: Engine, error: BaseException) -> None:
+def _connected(client: Any, scheduler: str | None, error: BaseException) -> None:
     if client.status != "running":
         raise Unreachable(
-            f"{engine.scheduler or 'dask'}: the scheduler was lost. What is recorded "
-            "stays: the same command goes on from there."
+            f"{scheduler}: the scheduler was lost. What is recorded stays: the same command goes "
+            "on from there."
         ) from error
 
 
-def _check_workers(client: Any, engine: Engine) -> None:
+def _check_workers(client: Any, scheduler: str | None) -> None:
     """Hold the workers' version against ours: rows of two versions would not compare."""
-    from importlib.metadata import version
-
     try:
         client.wait_for_workers(1, timeout=WORKERS)
         found = client.submit(version, "posprobe", pure=False).result(timeout=WORKERS)
     except TimeoutError as error:
         raise Unreachable(
-            f"{engine.scheduler}: no worker is there after {WORKERS} seconds. Start one with "
-            f"`dask worker {engine.scheduler}`."
+            f"{scheduler}: no worker is there after {WORKERS} seconds. Start one with "
+            f"`dask worker {scheduler}`."
         ) from error
     except Exception as error:  # noqa: BLE001 - whatever asking for our version ends in
         found = f"none ({type(error).__name__})"
     if found != version("posprobe"):
         raise UsageError(
-            f"{engine.scheduler}: its workers have posprobe {found}, this is "
-            f"{version('posprobe')}. Install the same version there."
+            f"{scheduler}: its workers have posprobe {found}, this is {version('posprobe')}. "
+            "Install the same version there."
         )
 
 

@@ -13,13 +13,13 @@ from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
 from posprobe.layouts import Grid, Sequence
 from posprobe.report.narrator import ASKS, comparisons, relations, resizing
 from posprobe.resizing.comparison import compare_ways
-from posprobe.resizing.facts import Against, Cost, Effect, Rule, Run, Turns, Way
+from posprobe.resizing.facts import Cost, Effect, Rule, Run, Turns, Way
 from posprobe.sweeps.fingerprints import Likeness, fingerprint, likeness
 
 EFFECT = Effect(
     norm_mean=1.0, norm_min=1.0, neighbour_cosine=0.5, same_place=1.0, same_position=-0.2,
     translation_invariance=0.8, copies=0, turns={"positions": Turns((24.0,), 5.0)}, seams=(),
-    special=(), against=None, undefined={},
+    special=(), undefined={},
 )  # fmt: skip
 
 
@@ -66,8 +66,6 @@ def said(*, before: Effect = EFFECT, **given: Any) -> str:
         ({"seams": ((511, 512),)}, "The table breaks anew between positions 511 and 512."),
         ({"before": replace(EFFECT, special=(0,)), "special": ()},
          "The old table has 1 outlier, the new one none."),
-        ({"against": Against(0.99, 0.12, None)},
-         "Against the table trained at this size: mean cosine 0.99 and relative distance 0.12."),
         ({"new": Sequence(1024)}, "The table has this size already: nothing changes."),
     ],
 )  # fmt: skip

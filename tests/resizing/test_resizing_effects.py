@@ -144,28 +144,6 @@ def test_cutting_changes_nothing_that_is_left() -> None:
     assert way["copies"] == 0
 
 
-def test_a_table_against_itself_is_at_no_distance() -> None:
-    longer = pp.table(helix(90))
-    ways = by_way(
-        compare_ways(pp.table(helix(90)), to=90, ways=("linear",), against=longer).to_dict()
-    )
-    assert ways["linear"]["against"] == pytest.approx({"row_cosine": 1, "distance": 0, "cka": 1})
-
-
-def test_distances_are_those_of_their_definition() -> None:
-    rng = np.random.default_rng(0)
-    old, trained = pp.table(rng.normal(size=(12, 5))), pp.table(rng.normal(size=(20, 5)))
-    found = by_way(compare_ways(old, to=20, ways=("cubic",), against=trained).to_dict())["cubic"]
-    made = pp.resize(old, to=20, how="cubic").values
-    distance = np.linalg.norm(made - trained.values) / np.linalg.norm(trained.values)
-    cosines = [
-        a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-        for a, b in zip(made, trained.values, strict=True)
-    ]
-    assert found["against"]["distance"] == pytest.approx(distance)
-    assert found["against"]["row_cosine"] == pytest.approx(np.mean(cosines))
-
-
 def test_a_grid_is_told_by_its_axes() -> None:
     document = compare_ways(pp.load("sample:digits-vit"), to=(16, 8)).to_dict()
     ways = by_way(document)
@@ -192,14 +170,6 @@ def test_degenerate_tables_are_told_without_a_number_that_is_none(
         for key in ("neighbour_cosine", "same_place", "seams"):
             assert (way[key] is None) == (key in way["undefined"])
     assert "nan" not in summary(document).lower()
-
-
-def test_a_table_of_another_size_is_no_measure() -> None:
-    table = pp.table(helix(20))
-    with pytest.raises(UsageError, match="a table of the new size, a sequence of 30"):
-        compare_ways(table, to=30, against=table)
-    with pytest.raises(UsageError, match="Name a table of the same width"):
-        compare_ways(table, to=30, against=pp.sinusoidal(30, 4))
 
 
 def test_a_bundle_is_written_and_rendered_again(tmp_path: Path) -> None:
@@ -291,7 +261,7 @@ def measured(*periods: float) -> Effect:
     """Numbers of a table whose pairs of components have these periods."""
     return Effect(
         norm_mean=1.0, norm_min=1.0, neighbour_cosine=None, same_place=1.0, same_position=0.0,
-        translation_invariance=None, copies=0, seams=None, special=(), against=None, undefined={},
+        translation_invariance=None, copies=0, seams=None, special=(), undefined={},
         turns={"positions": Turns(periods, 2.0 if periods else None)},
     )  # fmt: skip
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import re
-from html.parser import HTMLParser
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -34,25 +31,21 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pp.sweep(given, out=place / "s", only=["pca"], engine="threads").run().folder
 
 
-@pytest.mark.parametrize("form", ["markdown", "latex", "html"])
+@pytest.mark.parametrize("form", ["markdown", "latex"])
 def test_numbers_and_bands_are_those_of_the_analysis(sweep: Path, form: str) -> None:
     reference = pp.read_sweep(sweep)["reference"][0].as_py()
     entry = pp.analyze(pp.load(reference), only=["pca"], nulls=3).to_dict()["nulls"]["numbers"]
     band = entry["pca.stable_rank"]["walk"]
-    text = pp.research_table(reference, numbers=NUMBERS, format=form, beside=["sinusoid"], nulls=3)
+    text = pp.research_table(reference, numbers=NUMBERS, format=form, nulls=3)
     for number in (24, 6, entry["pca.stable_rank"]["value"], band["p5"], band["p95"]):
         assert cell(number) in text
-    assert cell(entry["pca.stable_rank"]["sinusoid"]) in text
     assert "5 to 95" in text
     assert "3 draws (seed 0)" in text
     assert f"Made with posprobe {pp.__version__}" in text
-    # A sweep has the same numbers, the sinusoid's, and no baselines.
-    swept = pp.research_table(sweep, numbers=NUMBERS, format=form, beside=["sinusoid"])
+    # A sweep has the same numbers and no baselines.
+    swept = pp.research_table(sweep, numbers=NUMBERS, format=form)
     assert cell(entry["pca.stable_rank"]["value"]) in swept
-    assert cell(entry["pca.stable_rank"]["sinusoid"]) in swept
     assert "5 to 95" not in swept
-    with pytest.raises(UsageError, match=r"keeps no baselines, such as walk"):
-        pp.research_table(sweep, numbers=NUMBERS, format=form, beside=["walk"])
 
 
 def test_references_are_measured_as_far_as_needed_and_named() -> None:
@@ -70,31 +63,12 @@ def test_references_are_measured_as_far_as_needed_and_named() -> None:
     assert re.search(r"sample:digits-vit, SHA-256 [0-9a-f]{12}\.", text[-1])
 
 
-class _Read(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.text = ""
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
-        self.tags.add(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
 def test_foreign_text_does_nothing_in_any_format(sweep: Path) -> None:
     asked = [*NUMBERS, "user.note"]
     made = {
-        form: pp.research_table(sweep, numbers=asked, format=form)
-        for form in ("markdown", "latex", "csv", "html")
+        form: pp.research_table(sweep, numbers=asked, format=form) for form in ("markdown", "latex")
     }
     assert not any("\x1b" in text for text in made.values())
-    read = _Read()
-    read.feed(made["html"])
-    shown = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
-    assert read.tags <= shown
-    assert "<script>x<script>" in read.text
     # A row of Markdown has as many cells as its head, and no tag.
     rows = [re.split(r"(?<!\\)\|", line) for line in made["markdown"].splitlines() if "|" in line]
     assert {len(row) for row in rows[:4]} == {len(asked) + 3}
@@ -104,12 +78,6 @@ def test_foreign_text_does_nothing_in_any_format(sweep: Path) -> None:
     assert len(re.findall(r"(?<!\\)&", body)) == len(asked)
     assert r"\input" not in made["latex"]
     assert r"\textbackslash{}input\{x\} \$1\$ \_*{[}k{]}(u) 50\% -{}-\#" in body
-    (first, second) = csv.DictReader(StringIO(made["csv"]))
-    assert first["name"].startswith("'=1+1")
-    assert first["user.note"].startswith("'=cmd")
-    assert second["user.note"] == "-1.5"
-    known = pp.read_sweep(sweep)["pca.stable_rank"].to_pylist()
-    assert [float(row["pca.stable_rank"]) for row in (first, second)] == known
 
 
 def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
@@ -126,9 +94,8 @@ def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
     [
         ({"numbers": ["pca.nonsense"]}, r"'pca\.nonsense'\. Choose from .*positions.*pca\.top3"),
         ({"numbers": []}, "no number is chosen"),
-        ({"format": "word"}, "markdown, latex, csv, html"),
+        ({"format": "word"}, "markdown, latex"),
         ({"band": "sinusoid"}, "gaussian, permuted, walk, stationary"),
-        ({"beside": ["x"]}, "sinusoid, gaussian"),
     ],
     ids=str,
 )
@@ -153,11 +120,9 @@ def test_the_command_prints_what_the_function_returns(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["posprobe", "table", str(sweep), "--format", "latex", "--numbers", "dim,pca.top3"]
-    monkeypatch.setattr("sys.argv", [*command, "--band", "none", "--beside", "sinusoid"])
+    monkeypatch.setattr("sys.argv", [*command, "--band", "none"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    expected = pp.research_table(
-        sweep, numbers=["dim", "pca.top3"], format="latex", band=None, beside=["sinusoid"]
-    )
+    expected = pp.research_table(sweep, numbers=["dim", "pca.top3"], format="latex", band=None)
     assert capsys.readouterr().out == expected

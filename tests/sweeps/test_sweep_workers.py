@@ -179,8 +179,8 @@ def test_dask_gives_the_same_and_a_worker_that_is_killed_loses_nothing(
     run(str(checkpoints), tmp_path / "threads")
     with cluster(tmp_path, workers=2) as (address, (_, first, _)):
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
-                         **{**QUICK, "engine": "dask", "scheduler": address})  # fmt: skip
-        swept.run(lambda step: first.kill() if step.done == 1 else None)
+                         **QUICK, scheduler=address)  # fmt: skip
+        swept.run(lambda _: first.kill())
     assert swept.failures() == []
     assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
 
@@ -191,9 +191,9 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
     # Enough of them that the first is told long before the last is computed.
     given = [f"sinusoidal:{n}x64" for n in range(100, 200)]
     with cluster(tmp_path, workers=1) as (address, (scheduler, _)):
-        swept = pp.sweep(given, out=tmp_path / "s", engine="dask", scheduler=address)
+        swept = pp.sweep(given, out=tmp_path / "s", scheduler=address)
         with pytest.raises(Unreachable, match=r"the scheduler was lost.*goes on from there"):
-            swept.run(lambda step: scheduler.kill() if step.done == 1 else None)
+            swept.run(lambda _: scheduler.kill())
     assert "Traceback" not in capfd.readouterr().err
     (first, *_) = (json.loads(part.read_text()) for part in parts(tmp_path / "s"))
     again = pp.sweep(first["reference"], out=tmp_path / "s", engine="threads").run()
@@ -205,7 +205,7 @@ def test_a_scheduler_that_is_not_there_is_one_clear_error(
 ) -> None:
 
     monkeypatch.setattr("posprobe.sweeps.workers.CONNECT", 1)
-    swept = pp.sweep("alibi:8x2", out=tmp_path / "s", engine="dask", scheduler="tcp://127.0.0.1:1")
+    swept = pp.sweep("alibi:8x2", out=tmp_path / "s", scheduler="tcp://127.0.0.1:1")
     with pytest.raises(Unreachable, match="no Dask scheduler answers there"):
         swept.run()
 
@@ -222,9 +222,8 @@ def test_workers_that_do_not_start_are_one_clear_error(
         swept.run()
 
 
-@pytest.mark.parametrize("engine", ["processes", "dask"])
 def test_nothing_in_the_working_directory_is_run_and_nothing_is_left_beside_the_results(
-    tmp_path: Path, engine: str
+    tmp_path: Path,
 ) -> None:
     for name in ("here", "bin", "temporary"):
         (tmp_path / name).mkdir()
@@ -239,14 +238,13 @@ def test_nothing_in_the_working_directory_is_run_and_nothing_is_left_beside_the_
     environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary"),
                    "PYTHONPATH": str(Path(pp.__file__).parents[1])}  # fmt: skip
     environment.pop("PYTHONSAFEPATH", None)
-    options = ["--engine", engine, "--jobs", "2", "--only", "norms", "--out", str(tmp_path / "s")]
+    options = ["--jobs", "2", "--only", "norms", "--out", str(tmp_path / "s")]
     done = subprocess.run(
         [sys.executable, str(command), "sweep", "sinusoidal:20x8", "sinusoidal:30x8", *options],
         cwd=tmp_path / "here", env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout == "2 references: 2 rows, 0 failures\n", done.stderr
     assert not (tmp_path / "ran").exists()
-    assert list((tmp_path / "temporary").glob("dask*")) == []
     assert not list((tmp_path / "s").rglob(".*"))
 
 

@@ -49,14 +49,6 @@ def _way(f: Way) -> Iterator[str]:
             text, more, less = _CHANGES[name]
             yield text.format(more if now > was else less, _short(now), _short(was))
         yield from _breaks(f)
-    if f.against is not None:
-        known = {
-            "mean cosine": f.against.row_cosine,
-            "relative distance": f.against.distance,
-            "CKA": f.against.cka,
-        }
-        told = [f"{name} {_short(value)}" for name, value in known.items() if value is not None]
-        yield f"Against the table trained at this size: {listed(told) or 'nothing is defined'}."
 
 
 def _short(value: float) -> str:

@@ -17,7 +17,6 @@ from posprobe.questions.schemes import (
     Rule,
     Rules,
     Sides,
-    Sign,
     Signs,
     Smooth,
     Turns,
@@ -66,7 +65,7 @@ def _span(values: Iterable[float]) -> str:
 # Rotary positions.
 
 
-def _context(f: Ladder | Sign) -> str:
+def _context(f: Ladder) -> str:
     return "window" if f.windowed else "context"
 
 
@@ -91,7 +90,7 @@ def _turns(f: Turns) -> str:
     return _each([(each.name, _turn(each)) for each in f.ladders if each.slow is not None])
 
 
-def _sign(f: Sign) -> str:
+def _sign(f: Ladder) -> str:
     """Say how far the mean rotation stays positive: the logit of equal unit pairs is just that."""
     if f.first is None and f.axes > 1:
         return "is never negative along one axis, as the pairs of the other axes stand still"
