@@ -97,6 +97,7 @@ def analyze_model(
     check_contexts(given)
     where: dict[str, Any] = {"revision": revision, "offline": offline}
     read: list[Material] = []
+    differing: dict[str, list[str]] = {}
 
     def inputs_of(model: Any) -> ModelInputs:
         if not read:
@@ -123,7 +124,7 @@ def analyze_model(
             or isinstance(given.tokens, Path)
             or any(MODEL[name].head(empty) for name in wanted)
         ),
-        check=check, **where,
+        check=check, noted=differing.update, **where,
     )  # fmt: skip
     inputs = inputs_of(model)
     described = inputs.describe()
@@ -138,6 +139,7 @@ def analyze_model(
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
             "device": place.type,
+            **differing,
         },
         contexts=described,
         results={name: results[name] for name in MODEL if name in results},

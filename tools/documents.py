@@ -276,8 +276,13 @@ class KernelsDocument(TypedDict):
 # A run of a model.
 
 ModelBlock = TypedDict(
-    "ModelBlock", {"class": str, "parameters": Count, "dtype": str, "device": str}
-)
+    "ModelBlock",
+    {
+        "class": str, "parameters": Count, "dtype": str, "device": str,
+        "missing_weights": NotRequired[Annotated[list[str], "Not in the checkpoint: random."]],
+        "unused_weights": NotRequired[Annotated[list[str], "In the checkpoint alone."]],
+    },
+)  # fmt: skip
 
 
 class ContextsBlock(TypedDict):
