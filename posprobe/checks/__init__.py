@@ -7,16 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import Any
 
-from posprobe.checks.compare import Record, compare, open_side
+from posprobe.checks.compare import compare
+from posprobe.checks.sides import Record, open_side
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.narrator import relations
-from posprobe.schemes import Rotary
-
-#: What of two models is compared first, and so named first.
-_ORDER = (
-    "rows", "values", "ladder", "factor", "columns", "pairs", "sections", "heads", "slopes",
-    "buckets", "window", "logits", "encoding", "weights",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,12 +138,10 @@ def check(
     one, other = sides
     found, missing = compare(one, other, all_layers=all_layers)
     contexts = [
-        record.max_positions
-        for side in sides
-        for record in side.records.get("rotary", {}).values()
-        if isinstance(record, Rotary) and record.max_positions
+        record.max_positions for side in sides for record in side.rotary if record.max_positions
     ]
-    found.sort(key=lambda each: (_ORDER.index(each.what), each.part))
+    order = relations.subjects()
+    found.sort(key=lambda each: (order.index(each.what), each.part))
     weights = {"moved", "other_weights"} if same_weights else set()
     causes = tuple(each for each in found if not each.alike or each.cause in weights)
     compared = tuple(each for each in found if each not in causes)

@@ -23,6 +23,11 @@ def _texts() -> Mapping[str, Any]:
     return read_data("report/narrator/checks.toml")
 
 
+def subjects() -> tuple[str, ...]:
+    """Return what of two copies is compared, in the order in which it is told."""
+    return tuple(_texts()["what"])
+
+
 def _size(value: float | None) -> str:
     return "less than 0.00001" if value is not None and value < 1e-5 else two_figures(value or 0.0)
 
