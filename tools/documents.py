@@ -418,3 +418,4 @@ class CheckDocument(TypedDict):
     causes: Annotated[list[ComparedFinding], "What differs, the most telling first."]
     compared: Annotated[list[ComparedFinding], "What is alike."]
     not_compared: list[NotComparedBlock]
+    environment: EnvironmentBlock

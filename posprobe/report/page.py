@@ -55,6 +55,10 @@ def page_of(document: Block) -> Page:
         from posprobe.report.forward import forward_page
 
         return forward_page(document)
+    if "causes" in document:
+        from posprobe.report.check_page import check_page
+
+        return check_page(document)
     from posprobe.report.table_page import table_page
 
     return table_page(document)

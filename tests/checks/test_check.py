@@ -783,6 +783,54 @@ def test_the_command_says_the_verdict_first_in_twelve_lines(
     assert command(capsys, monkeypatch, a, "sample:digits-vit")[0] == 7
 
 
+def test_a_report_of_a_check_shows_where_copies_differ(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a = llama(tmp_path / "a", rope=LLAMA3)
+    b, out = llama(tmp_path / "b"), tmp_path / "out"
+    code, told = command(capsys, monkeypatch, a, b, "--out", str(out))
+    assert (code, told.startswith("Different: B lost the scaling by parts.")) == (6, True)
+    document = json.loads((out / "analysis.json").read_text())
+    assert problems("check", document) == []
+    assert document["environment"]["command"].startswith("posprobe check")
+    scaled, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5, scaling=LLAMA3)
+    plain, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5)
+    with np.load(out / "arrays.npz") as arrays:
+        assert arrays.files == ["ladder"]
+        np.testing.assert_allclose(arrays["ladder"], plain / scaled, rtol=1e-6)
+    assert [path.name for path in (out / "figures").iterdir()] == ["ladder.svg"]
+    page = (out / "report.html").read_text()
+    assert "Different: B lost the scaling by parts. Likely:" in page
+    assert document["causes"][0]["sentence"] in page
+    assert "Off by 0.1 rad from distance" in page
+    pp.report.render_bundle(out)
+    assert (out / "report.html").read_text() == page
+
+
+def test_a_report_of_tables_has_the_error_of_each_row() -> None:
+    draw = np.random.default_rng(0)
+    rows = np.cumsum(draw.normal(size=(40, 16)), axis=0)
+    other = rows[2:].copy()
+    other[10] += 50
+    found = pp.check(pp.table(rows), pp.table(other))
+    assert causes(found) == ["rows_cut", "retrained"]
+    errors = found.arrays()["rows"]
+    size = np.median(np.linalg.norm(rows[2:], axis=1))
+    assert np.flatnonzero(np.isnan(errors)).tolist() == [0, 1]
+    assert np.flatnonzero(errors > 0).tolist() == [12]
+    assert errors[12] == pytest.approx(50 * 4 / size)
+
+
+def test_a_report_without_anything_to_draw_is_rendered_again(tmp_path: Path) -> None:
+    found = pp.check("alibi:64x4", "sinusoidal:16x8")
+    folder = found.save(tmp_path / "out")
+    assert found.figures() == {}
+    page = (folder / "report.html").read_text()
+    assert "Cannot tell." in page
+    pp.report.render_bundle(folder)
+    assert (folder / "report.html").read_text() == page
+
+
 def test_every_relation_is_told_in_a_sentence_and_follows_the_schema() -> None:
     named = set()
     for _, _, found in made.cases(0):
