@@ -96,6 +96,7 @@ def analyze_model(
     where: dict[str, Any] = {"revision": revision, "offline": offline}
     trusted = where | {"trust_remote_code": trust_remote_code}
     read: list[Material] = []
+    differing: dict[str, list[str]] = {}
 
     def inputs_of(model: Any) -> ModelInputs:
         if not read:
@@ -113,7 +114,7 @@ def analyze_model(
         reference, device=device, device_map=device_map, dtype=dtype, allow_missing=allow_missing,
         # A loss of random tokens says nothing; without a head a model is smaller.
         head=lambda empty: given.is_text or any(MODEL[name].head(empty) for name in wanted),
-        check=check, **trusted,
+        check=check, noted=differing.update, **trusted,
     )  # fmt: skip
     inputs = inputs_of(model)
     described = inputs.describe()
@@ -123,8 +124,9 @@ def analyze_model(
     found = {name: results[name] for name in MODEL if name in results}
     made = environment(device_name(first_device(model)), given.seed, command)
     return ForwardAnalysis(
-        reference, _described(model), described, found, missing, made, _notes(results), stopped
-    )
+        reference, _described(model) | differing, described, found, missing, made,
+        _notes(results), stopped,
+    )  # fmt: skip
 
 
 def _described(model: Any) -> dict[str, Any]:

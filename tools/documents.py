@@ -289,8 +289,13 @@ class KernelsDocument(TypedDict):
 # A run of a model.
 
 ModelBlock = TypedDict(
-    "ModelBlock", {"class": str, "parameters": Count, "dtype": str, "device": str}
-)
+    "ModelBlock",
+    {
+        "class": str, "parameters": Count, "dtype": str, "device": str,
+        "missing_weights": NotRequired[Annotated[list[str], "Not in the checkpoint: random."]],
+        "unused_weights": NotRequired[Annotated[list[str], "In the checkpoint alone."]],
+    },
+)  # fmt: skip
 
 
 class ContextsBlock(TypedDict):
@@ -426,3 +431,4 @@ class CheckDocument(TypedDict):
     causes: Annotated[list[ComparedFinding], "What differs, the most telling first."]
     compared: Annotated[list[ComparedFinding], "What is alike."]
     not_compared: list[NotComparedBlock]
+    environment: EnvironmentBlock

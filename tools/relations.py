@@ -269,10 +269,10 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     draw = np.random.default_rng(seed)
     a = projections(draw)
     gain = np.exp(draw.normal(size=a.query.shape[1]))
-    kinds = ("float16", "bfloat16")
+    half = str(draw.choice(["float16", "bfloat16"]))
     made: dict[str, Projections] = {
         "identical": a,
-        "rounded": _each(a, lambda w: to_type(w, str(draw.choice(kinds)))),
+        "rounded": _each(a, lambda w: to_type(w, half)),
         "quantised": _each(a, lambda w: in_blocks(w, 8)),
         "moved": _each(a, lambda w: _noise(w, 0.1, draw)),
         "gain_folded": _each(a, lambda w: w * gain),
@@ -282,7 +282,6 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         "gauge": _gauge(a, draw),
         "other_weights": projections(draw),
     }
-    made["rounded"] = _each(a, lambda w: to_type(w, "bfloat16"))
     for cause, b in made.items():
         yield "projections", cause, (relate_projections(a, b)[1],)
     for (mine, theirs), order, cause in (

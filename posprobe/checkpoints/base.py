@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from posprobe.checkpoints.files import let_go
 from posprobe.checkpoints.hub_local import count_bytes
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.sources import Quantisation
@@ -266,6 +267,7 @@ class Checkpoint:
         width = (info.stop - info.start) // count
         runs = np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1) if chosen.size else []
         read: list[NDArray[Any]] = [np.empty((0, *info.shape[1:]), FLOATS[info.dtype])]
+        data: bytes | memoryview[int] = b""
         for first, last in ((int(run[0]), int(run[-1])) for run in runs):
             # A run of rows is a tensor of its own, named as Python would: that also keys the cache.
             part = replace(
@@ -280,7 +282,9 @@ class Checkpoint:
                 read.append(self.dequantise(part, data)[0])
             else:
                 read.append(_stored(part, data))
-        return _widened(info, np.concatenate(read))
+        whole = _widened(info, np.concatenate(read))
+        let_go(data)
+        return whole
 
     def _bytes(self, info: TensorInfo) -> bytes | memoryview[int]:
         data = self.fetch(info)

@@ -10,6 +10,7 @@ import io
 import mmap
 import os
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, overload
@@ -121,6 +122,13 @@ def member_place(content: Content, member: zipfile.ZipInfo) -> tuple[int, int]:
     if begin + member.file_size > len(content):
         raise ValueError(f"{member.filename[:80]!r} ends behind the archive")
     return begin, begin + member.file_size
+
+
+def let_go(data: bytes | memoryview[int]) -> None:
+    """Give back what was read of a mapped file and copied: it counts as memory of this process."""
+    if isinstance(data, memoryview) and isinstance(data.obj, mmap.mmap):
+        with suppress(AttributeError):  # of systems that know no such advice
+            data.obj.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from posprobe.checks.compare import Record, compare, open_side
+from posprobe.arrays import Floats
+from posprobe.checks.compare import compare
+from posprobe.checks.sides import Record, open_side
+from posprobe.documents import EnvironmentBlock
 from posprobe.relations import RULES, Finding, NotCompared
+from posprobe.report.analysis import Saved, environment
 from posprobe.report.narrator import relations
-from posprobe.schemes import Rotary
+from posprobe.report.stored import CHECK
 
-#: What of two models is compared first, and so named first.
-_ORDER = (
-    "rows", "values", "ladder", "factor", "columns", "pairs", "sections", "heads", "slopes",
-    "buckets", "window", "logits", "encoding", "weights",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Saved):
     """What two copies of a model are to each other, as far as positions go.
 
     Parameters
@@ -37,6 +40,8 @@ class Check:
         What could not be compared.
     context
         The shorter context of both, in positions; None where none is stated.
+    environment
+        Versions, command and time.
 
     Examples
     --------
@@ -53,6 +58,9 @@ class Check:
     compared: tuple[Finding, ...]
     not_compared: tuple[NotCompared, ...] = ()
     context: int | None = None
+    environment: EnvironmentBlock = field(
+        default_factory=lambda: environment("cpu", 0, None), repr=False, compare=False
+    )
 
     @property
     def exit_code(self) -> int:
@@ -70,7 +78,7 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return {
-            "schema": "posprobe.check/1",
+            "schema": CHECK,
             "a": self.a,
             "b": self.b,
             "alike": self.alike,
@@ -80,7 +88,35 @@ class Check:
             "not_compared": [
                 {"what": each.what, "reason": _told(each)} for each in self.not_compared
             ],
+            "environment": dict(self.environment),
         }
+
+    def arrays(self) -> dict[str, Floats]:
+        """Return the content of ``arrays.npz``: ``ladder`` and ``rows``, after their encoding."""
+        return {
+            f"{part}_{name}" if part else name: curve
+            for name, found in self._curves().items()
+            for part, curve in found.items()
+        }
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle; none where nothing can be drawn."""
+        from posprobe.figures.common import REPORT
+        from posprobe.figures.comparison import CHECK_FIGURES
+
+        return {
+            name: partial(CHECK_FIGURES[name], REPORT, found, {})
+            for name, found in self._curves().items()
+        }
+
+    def _curves(self) -> dict[str, dict[str, Floats]]:
+        """Return what shows findings, by figure and by encoding."""
+        curves: dict[str, dict[str, Floats]] = {}
+        for each in (*self.causes, *self.compared):
+            if each.curve is not None:
+                name = "ladder" if each.what == "ladder" else "rows"
+                curves.setdefault(name, {})[each.part] = each.curve
+        return curves
 
 
 def _told(each: NotCompared) -> str:
@@ -88,7 +124,8 @@ def _told(each: NotCompared) -> str:
 
 
 def _as_json(found: Finding) -> dict[str, Any]:
-    about = {key: _plain(value) for key, value in asdict(replace(found, more={})).items()}
+    bare = asdict(replace(found, more={}, curve=None))
+    about = {key: _plain(value) for key, value in bare.items() if key != "curve"}
     more = {key: _plain(value) for key, value in found.more.items()}
     rule = {"tolerance": RULES[found.cause].tolerance}
     return {**about, **rule, "more": more, "sentence": relations.told(found)}
@@ -107,6 +144,7 @@ def check(
     same_weights: bool = False,
     all_layers: bool = False,
     offline: bool = False,
+    command: str | None = None,
 ) -> Check:
     """Find out whether two copies of a model encode position alike, and if not, why.
 
@@ -125,6 +163,8 @@ def check(
         Compare the projections of every layer, and whole.
     offline
         Use local files only.
+    command
+        Command line to record.
 
     Raises
     ------
@@ -144,17 +184,16 @@ def check(
     one, other = sides
     found, missing = compare(one, other, all_layers=all_layers)
     contexts = [
-        record.max_positions
-        for side in sides
-        for record in side.records.get("rotary", {}).values()
-        if isinstance(record, Rotary) and record.max_positions
+        record.max_positions for side in sides for record in side.rotary if record.max_positions
     ]
-    found.sort(key=lambda each: (_ORDER.index(each.what), each.part))
+    order = relations.subjects()
+    found.sort(key=lambda each: (order.index(each.what), each.part))
     weights = {"moved", "other_weights"} if same_weights else set()
     causes = tuple(each for each in found if not each.alike or each.cause in weights)
     compared = tuple(each for each in found if each not in causes)
     unsure = any(each.decides for each in missing) or not found
     alike = False if causes else (None if unsure else True)
     return Check(
-        one.name, other.name, alike, causes, compared, tuple(missing), min(contexts, default=None)
-    )
+        one.name, other.name, alike, causes, compared, tuple(missing), min(contexts, default=None),
+        environment("cpu", 0, command),
+    )  # fmt: skip

@@ -64,6 +64,7 @@ def compare(
 def check(
     a: str,
     b: str,
+    out: Path | None = None,
     same_weights: bool = False,
     every: bool = False,
     as_json: bool = False,
@@ -76,13 +77,20 @@ def check(
     """
     with stage("Starting"):
         from posprobe.checks import check as run
+        from posprobe.report import check_place
 
-    found = run(a, b, same_weights=same_weights, all_layers=every, offline=offline)
+        if out is not None:
+            check_place(out)
+    found = run(a, b, same_weights=same_weights, all_layers=every, offline=offline, command=typed())
+    if out is not None:
+        found.save(out)
     if as_json:
         print_json(found.to_dict())
     else:
         for line in str(found).split("\n"):
             typer.echo(plain(line))
+    if out is not None:
+        tell_saved(out)
     raise typer.Exit(found.exit_code)
 
 

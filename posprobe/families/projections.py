@@ -30,6 +30,9 @@ from posprobe.settings import contradicted
 #: or group by group: the queries that share a key, that key and its value. Empty where it does not.
 Fused: TypeAlias = Literal["", "rows", "columns", "groups"]
 
+#: Some heads: of queries, and of keys.
+Heads: TypeAlias = tuple[range, range]
+
 #: A weight of one layer: what stands before its number, the number, the module and the name.
 _NAME = re.compile(
     r"(?P<before>(?:.*\.)?)(?P<layer>\d+)\.(?P<module>(?:(?:self_attn|attention|attn"
@@ -157,8 +160,48 @@ class RotaryWeights:
         kept = set(self.layers if layers is None else layers)
         return replace(self, layers={k: each for k, each in self.layers.items() if k in kept})
 
-    def read(self, layer: int, *, first: bool = False) -> Projections:
-        """Read the weights of a layer, of its ``first`` heads alone where that is enough.
+    def blocks(self, layer: int, most: int) -> Iterator[Heads]:
+        """Yield all heads of a layer, at most so many numbers of queries at a time.
+
+        Queries of a group come with its key, which comes again where they are too many.
+
+        Raises
+        ------
+        InvalidCheckpoint
+            If the weights do not divide into heads.
+        """
+        stored = self.layers[layer]
+        heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
+        width = self.checkpoint.tensors[f"{stored.query}.weight"].shape[1]
+        room = max(most // (self.head_dim * width), 1)
+        each, rest = divmod(heads, keys)
+        if rest or not each:
+            yield range(heads), range(keys)
+            return
+        groups = max(room // each, 1)
+        for first in range(0, keys, groups):
+            several = range(first, min(first + groups, keys))
+            queries = range(first * each, several.stop * each)
+            for start in queries[::room]:
+                yield range(start, min(start + room, queries.stop)), several
+
+    def row_sizes(self, layer: int, most: int) -> NDArray[np.float64]:
+        """Return what `Projections.row_sizes` has of a layer, queries' heads first, read in blocks.
+
+        Parameters
+        ----------
+        layer, most
+            As for `blocks`.
+        """
+        query, key = {}, {}
+        for heads in self.blocks(layer, most):
+            sizes = self.read(layer, heads).row_sizes
+            query[heads[0].start] = sizes[: len(heads[0])]
+            key[heads[1].start] = sizes[len(heads[0]) :]
+        return np.concatenate([*query.values(), *key.values()])
+
+    def read(self, layer: int, some: Heads | None = None) -> Projections:
+        """Read the weights of a layer, of ``some`` heads alone, without biases, where given.
 
         Raises
         ------
@@ -170,10 +213,10 @@ class RotaryWeights:
         stored = self.layers[layer]
         heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
         query, key = read_pair(
-            self.checkpoint, stored, heads=heads, keys=keys, head_dim=self.head_dim, first=first
+            self.checkpoint, stored, heads=heads, keys=keys, head_dim=self.head_dim, some=some
         )
         biases: tuple[Any, Any] = (None, None)
-        if f"{stored.query}.bias" in self.checkpoint.tensors and not first:
+        if f"{stored.query}.bias" in self.checkpoint.tensors and some is None:
             biases = read_pair(
                 self.checkpoint, stored, heads=heads, keys=keys, head_dim=self.head_dim,
                 what="bias",
@@ -336,7 +379,7 @@ def read_pair(
     keys: int,
     head_dim: int,
     what: Literal["weight", "bias"] = "weight",
-    first: bool = False,
+    some: Heads | None = None,
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
     """Read what makes queries and keys: rows of both, head after head.
 
@@ -350,19 +393,19 @@ def read_pair(
         Rows of a head.
     what
         ``weight`` ``[heads * head_dim, width]`` or ``bias`` ``[heads * head_dim]``.
-    first
-        The first head of each alone, so that few bytes are read.
+    some
+        The only heads that are read.
     """
     names = [f"{name}.{what}" for name in (stored.query, stored.key)]
-    kept = (1, 1) if first else (heads, keys)
+    kept = [np.array(each, np.intp) for each in some or (range(heads), range(keys))]
     each = heads // keys
     if not stored.fused:
-        chosen = [np.arange(count) for count in kept]
+        chosen = kept
     elif stored.fused == "groups":
         place = np.arange(keys * (each + 2)).reshape(keys, -1)
-        chosen = [place[:, :each].ravel()[: kept[0]], place[: kept[1], each]]
+        chosen = [place[:, :each].ravel()[kept[0]], place[kept[1], each]]
     else:
-        chosen = [np.arange(kept[0]), heads + np.arange(kept[1])]
+        chosen = [kept[0], heads + kept[1]]
     query, key = ((places[:, None] * head_dim + np.arange(head_dim)).ravel() for places in chosen)
     if not stored.fused:
         return checkpoint.read_rows(names[0], query), checkpoint.read_rows(names[1], key)

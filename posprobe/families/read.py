@@ -213,7 +213,7 @@ def load(
     parsed = parse_reference(reference)
     if grid is not None:
         grid_of(grid, parsed.text)
-    if _is_formula(parsed):
+    if is_formula(parsed):
         if tensor or grid or revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")
         table = encodings.from_reference(parsed.source)
@@ -260,7 +260,7 @@ def load_schemes(
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
     parsed = parse_reference(reference)
-    if _is_formula(parsed):
+    if is_formula(parsed):
         if revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no revision and no #NAME.")
         return (scheme_of_formula(parsed.source),)
@@ -314,7 +314,7 @@ def inspect(
         As for `load`.
     """
     parsed = parse_reference(reference)
-    if _is_formula(parsed):
+    if is_formula(parsed):
         found: tuple[Encoding, ...] = (_of_formula(parsed.source),)
         form = None
     else:
@@ -450,7 +450,8 @@ def read_table(
     )
 
 
-def _is_formula(reference: Reference) -> bool:
+def is_formula(reference: Reference) -> bool:
+    """Tell whether a reference names a table or an encoding by its formula."""
     kind, colon, _ = reference.source.partition(":")
     named = bool(colon) or reference.source in encodings.FORMULAS
     return named and kind != "sample" and not reference.is_path

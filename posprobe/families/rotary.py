@@ -215,6 +215,7 @@ def _count(part: Part) -> int | None:
 _KEYS = read_data("families/configurations.toml")["rotary"]
 _ROTATING = _KEYS["rotating"]
 _INTERLEAVED = _KEYS["interleaved"]
+_IN_TURN = _KEYS["in_turn"]
 _HEADS = _KEYS["heads"]
 _LENGTHS = _KEYS["lengths"]
 #: Parts for images whose rows and columns turn one half of the pairs each.
@@ -335,7 +336,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
         across=across,
         extent=extent,
         sections=tuple(sections or ()),
-        sections_in_turn=bool(stated.get("mrope_interleaved")),
+        sections_in_turn=bool(stated.get("mrope_interleaved", part.model_type in _IN_TURN)),
         window=window,
         interleaved=part.model_type in _INTERLEAVED or bool(config.get("rope_interleave")),
         layers=layers,

@@ -243,6 +243,28 @@ def _decay(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
 RULE_FIGURES: Mapping[str, Builder] = {"wavelengths": _wavelengths, "decay": _decay}
 
 
+def _by_place(x: str, y: str) -> Builder:
+    """Return what draws a curve for each encoding by the number of its rows or pairs."""
+
+    def drawn(sheet: Sheet, found: Mapping[str, Floats], _: Mapping[str, Any]) -> Figure:
+        figure, ax = curves(
+            sheet, {name: (np.arange(len(each)), each) for name, each in found.items()}
+        )
+        ax.set(xlabel=x, ylabel=y)
+        if len(found) > 1:
+            ax.legend(loc="best")
+        return figure
+
+    return drawn
+
+
+#: Of two copies of a model.
+CHECK_FIGURES: Mapping[str, Builder] = {
+    "ladder": _by_place("pair, fastest first", "frequency in B over that in A"),
+    "rows": _by_place("row of A", "distance of B's row, over a row's length"),
+}
+
+
 #: How answers are marked: shape, filled or not, size.
 ANSWERS: Mapping[str, tuple[str, bool, float]] = {
     "yes": ("s", True, 2.6), "no": ("s", False, 2.2), "cannot tell": ("_", True, 2.2),

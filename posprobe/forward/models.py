@@ -199,8 +199,15 @@ def refuse_other_sizes(model: Any, checkpoint: Checkpoint) -> None:
             )
 
 
-def refuse_lost(model: Any, report: Mapping[str, Any], source: str, *, allow_missing: bool) -> None:
+def refuse_lost(
+    model: Any, report: Mapping[str, Any], source: str, *, allow_missing: bool
+) -> dict[str, list[str]]:
     """Refuse weights that are not those of the model that the configuration describes.
+
+    Returns
+    -------
+    dict
+        As `refuse_keys` returns it.
 
     Raises
     ------
@@ -218,27 +225,33 @@ def refuse_lost(model: Any, report: Mapping[str, Any], source: str, *, allow_mis
     lost = [name for name in report["missing_keys"] if not _POOLER.search(name)]
     known = {_unnumbered(name) for name, _ in model.named_parameters()}
     more = [name for name in report["unexpected_keys"] if _unnumbered(name) in known]
-    refuse_keys(lost, more, source, allow_missing=allow_missing)
+    return refuse_keys(lost, more, source, allow_missing=allow_missing)
 
 
 def refuse_keys(
     lost: Collection[str], more: Collection[str], source: str, *, allow_missing: bool
-) -> None:
+) -> dict[str, list[str]]:
     """Refuse a checkpoint that lacks tensors of the model, or has some that the model does not.
+
+    Returns
+    -------
+    dict
+        Their names: ``missing_weights`` and ``unused_weights``.
 
     Raises
     ------
     InvalidCheckpoint
         If there are any; ``allow_missing`` warns instead.
     """
+    found = {"missing_weights": sorted(lost), "unused_weights": sorted(more)}
     wrong = [
-        f"{what} {', '.join(sorted(names)[:_NAMED])}"
+        f"{what} {', '.join(names[:_NAMED])}"
         + (f" and {len(names) - _NAMED} more tensors" if len(names) > _NAMED else "")
-        for what, names in (("it lacks", lost), ("the model does not take", more))
+        for what, names in zip(("it lacks", "the model does not take"), found.values(), strict=True)
         if names
     ]
     if not wrong:
-        return
+        return found
     said = f"{source}: {'; '.join(wrong)}. What is missing has random numbers in the model"
     if not allow_missing:
         raise InvalidCheckpoint(
@@ -246,6 +259,7 @@ def refuse_keys(
             "--allow-missing (allow_missing=True) to run it as it is."
         )
     _log.warning("%s.", said)
+    return found
 
 
 @contextmanager
@@ -290,6 +304,7 @@ def load_model(
     revision: str | None = None,
     offline: bool = False,
     check: Callable[[nn.Module], None] | None = None,
+    noted: Callable[[dict[str, list[str]]], None] | None = None,
 ) -> nn.Module:
     """Load a model with transformers or timm, ready to run.
 
@@ -321,6 +336,9 @@ def load_model(
     check
         Called with the model of transformers before its weights are read, to refuse what it cannot
         do; not where it needs code of its own.
+    noted
+        Called with the names of weights that the checkpoint lacks (``missing_weights``) and that
+        the model does not take (``unused_weights``).
 
     Raises
     ------
@@ -356,11 +374,12 @@ def load_model(
         if says_timm(source):
             if device_map is not None:
                 raise UsageError(f"{reference}: a model of timm is run on one device.")
-            built = _timm(
+            built, lost = _timm(
                 source, revision or parsed.revision, offline=offline, allow_missing=allow_missing
-            ).to(dtype=kind)
+            )
+            built = built.to(dtype=kind)
         else:
-            built = _transformers(
+            built, lost = _transformers(
                 source,
                 dtype=kind,
                 head=head,
@@ -371,6 +390,8 @@ def load_model(
                 allow_missing=allow_missing,
                 check=lambda empty: _checked(empty, parsed.table, reference, check),
             )
+        if noted:
+            noted(lost)
         if parsed.table:
             built = _part(built, parsed.table, reference)
         # What transformers keeps in float32, such as the angles of rotations, must stay so.
@@ -607,7 +628,9 @@ def says_timm(source: str) -> bool:
     return "architecture" in parse_json(read_small(config), str(config))
 
 
-def _timm(source: str, revision: str | None, *, offline: bool, allow_missing: bool) -> Any:
+def _timm(
+    source: str, revision: str | None, *, offline: bool, allow_missing: bool
+) -> tuple[Any, dict[str, list[str]]]:
     create = required("timm").create_model
     if not Path(source).is_dir():
         from huggingface_hub import snapshot_download
@@ -626,9 +649,9 @@ def _timm(source: str, revision: str | None, *, offline: bool, allow_missing: bo
         model = create(
             f"local-dir:{Path(source).resolve()}", pretrained=True, pretrained_strict=False
         )
-    refuse_keys(lost, more, source, allow_missing=allow_missing)
+    differing = refuse_keys(lost, more, source, allow_missing=allow_missing)
     refuse_other_sizes(model, open_local(Path(source)))
-    return model
+    return model, differing
 
 
 def _transformers(
@@ -640,7 +663,7 @@ def _transformers(
     allow_missing: bool,
     check: Callable[[nn.Module], None],
     **options: Any,
-) -> Any:
+) -> tuple[Any, dict[str, list[str]]]:
     transformers = required("transformers")
     with _quietly(transformers):
         with stage("Reading the configuration"):
@@ -664,5 +687,4 @@ def _transformers(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name
             )  # fmt: skip
-    refuse_lost(model, report, source, allow_missing=allow_missing)
-    return model
+    return model, refuse_lost(model, report, source, allow_missing=allow_missing)

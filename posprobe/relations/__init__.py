@@ -13,4 +13,5 @@ from posprobe.relations.weights import (
     Projections as Projections,
     relate_layouts as relate_layouts,
     relate_projections as relate_projections,
+    relate_sketches as relate_sketches,
 )

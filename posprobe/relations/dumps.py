@@ -17,6 +17,7 @@ NAMES: Mapping[str, str] = {
     "inv_freq": "[pairs]", "cos": "[positions, pairs]", "sin": "[positions, pairs]",
     "q": "[..., head_dim] before rotation", "q_rotated": "the same after it",
     "position": "of that query", "sections": "[axes], pairs that turn along each",
+    "interleaved": "whether axes take their pairs in turn",
 }  # fmt: skip
 #: Widest head and longest table that are looked at, which bounds time and memory.
 WIDEST, LONGEST = 2**12, 2**15
@@ -42,6 +43,8 @@ class Dump:
         At which they stand; None where that is not said.
     sections
         Pairs that turn along each axis; None where that is not said.
+    in_turn
+        Whether the axes take their pairs in turn; None where that is not said.
     """
 
     ladder: Ladder
@@ -49,6 +52,7 @@ class Dump:
     q_rotated: Floats | None = None
     position: float | None = None
     sections: list[int] | None = None
+    in_turn: bool | None = None
 
 
 def is_dump(names: Mapping[str, object]) -> bool:
@@ -82,10 +86,12 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         if q.shape != rotated.shape or not q.ndim or q.shape[-1] % 2 or not 0 < q.size < 2**26:
             raise _wrong(file, "q and q_rotated", f"{list(q.shape)} and {list(rotated.shape)}")
         q, rotated = (each.reshape(-1, each.shape[-1]) for each in (q, rotated))
-    position = given.get("position")
-    if position is not None and position.size != 1:
-        raise _wrong(file, "position", str(list(position.shape)))
-    where = None if position is None else float(position.reshape(-1)[0])
+    single = {name: given[name] for name in ("position", "interleaved") if name in given}
+    for name, values in single.items():
+        if values.size != 1:
+            raise _wrong(file, name, str(list(values.shape)))
+    where = float(single["position"].item()) if "position" in single else None
+    in_turn = bool(single["interleaved"].item()) if "interleaved" in single else None
     if "cos" in given and "sin" in given:
         ladder = _of_cosines(given["cos"], given["sin"], file)
     else:
@@ -101,7 +107,7 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         if sections.ndim != 1 or not 0 < sections.size <= MOST_AXES or not whole:
             raise _wrong(file, "sections", f"{list(sections.shape)}, or with such numbers,")
     sizes = None if sections is None else [int(size) for size in sections]
-    return Dump(ladder, q, rotated, where, sizes)
+    return Dump(ladder, q, rotated, where, sizes, in_turn)
 
 
 def _wrong(file: str, name: str, shape: str) -> InvalidCheckpoint:

@@ -94,6 +94,8 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
     else:
         found += _frequencies(a, b)
     first, rotation = harm(a.omega, b.omega, context)
+    if found and len(a.omega) == len(b.omega):
+        found[0] = replace(found[0], curve=b.omega / a.omega)
     told = [
         each
         if each.alike

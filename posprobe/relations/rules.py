@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from posprobe.arrays import Floats
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -126,6 +128,9 @@ class Finding:
         Further numbers of the sentence.
     part
         The encoding that it is about, where there are several.
+    curve
+        What shows it, None where nothing does: of ladders ``[pairs]``, frequencies of B over those
+        of A; of rows ``[rows of A]``, how far B's are from them, NaN where B has none.
     """
 
     what: str
@@ -137,6 +142,7 @@ class Finding:
     rotation: float | None = None
     more: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     part: str = ""
+    curve: Floats | None = field(default=None, repr=False, compare=False)
 
     @property
     def alike(self) -> bool:

@@ -70,7 +70,9 @@ def relate_tables(
         copied = len(tail) <= common and distance(cut_b[: len(tail)], tail)
         again = copied is not False and copied < RULES["repeated"].tolerance
         rows.append(Finding("rows", "repeated" if again else "longer", len(a), len(b)))
-    return (*rows, replace(values, a=len(a), b=len(b)))
+    curve = np.full(len(a), np.nan)
+    curve[max(lag, 0) : max(lag, 0) + common] = _row_errors(one, other)
+    return (*rows, replace(values, a=len(a), b=len(b), curve=curve))
 
 
 def _row_errors(a: Floats, b: Floats) -> Floats:

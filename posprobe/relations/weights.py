@@ -96,6 +96,28 @@ def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Find
     return None, Finding("weights", "other_weights", value=apart[best])
 
 
+def relate_sketches(
+    a: Projections, b: Projections, turned: Floats | None
+) -> tuple[str | None, Finding]:
+    """Say what became of a layer as a whole, by what its weights make of a few random inputs.
+
+    Parameters
+    ----------
+    a, b
+        Weights times inputs, the same for both: ``[heads * head_dim, inputs]``.
+    turned
+        Of A's queries, transposed weights times inputs ``[width, inputs]``; None of those that are
+        not square.
+    """
+    one, other = (np.concatenate([each.query, each.key]) for each in (a, b))
+    if turned is not None and distance(turned, b.query) < RULES["weights_transposed"].tolerance:
+        return None, Finding("weights", "weights_transposed")
+    for name in ORDERS:
+        if moved := _heads_order(reordered(one, name, a.head_dim, a.rotated), other, a):
+            return name, Finding("weights", "heads_order", value=moved, more={"order": name})
+    return None, Finding("weights", "other_weights", value=distance(one, other))
+
+
 def _turning(weight: Floats, about: Projections) -> Floats:
     """Return the rows that rotate."""
     heads = weight.reshape(-1, about.head_dim, weight.shape[1])[:, : about.rotated]

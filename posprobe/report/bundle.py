@@ -40,7 +40,14 @@ from posprobe.report.files import (
 from posprobe.report.html import listing
 from posprobe.report.overview import NAMES, drawings, standalone
 from posprobe.report.page import of_table, page_of, render
-from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, stored_drawings
+from posprobe.report.stored import (
+    AGAIN,
+    CHECK,
+    FORWARD,
+    read_bundle,
+    stored_arrays,
+    stored_drawings,
+)
 from posprobe.report.svg import svg_of
 from posprobe.tables import PositionTable
 from posprobe.text import plain_json
@@ -198,8 +205,9 @@ def render_bundle(folder: Path) -> Path:
     document = read_bundle(folder)
     again = "Run the model again." if document["schema"] == FORWARD else AGAIN
     files = _files(folder)
-    # The page of a table is drawn from its arrays.
-    shown = {} if of_table(document) else stored_drawings(folder / "figures", again)
+    # The page of a table is drawn from its arrays; of two copies there may be nothing to draw.
+    few = document["schema"] == CHECK
+    shown = {} if of_table(document) else stored_drawings(folder / "figures", again, least=not few)
     arrays = stored_arrays(folder / "arrays.npz", again)
     try:
         with stage("Writing the page"):

@@ -46,7 +46,8 @@ class ForwardAnalysis(Saved):
     name
         The reference as typed.
     model
-        ``class``, ``parameters``, ``dtype`` and ``device``.
+        ``class``, ``parameters``, ``dtype`` and ``device``; ``missing_weights``, which are random,
+        and ``unused_weights``, by name.
     contexts
         What the model was run on: ``kind`` in words, whether that is ``random``, ``length`` in
         tokens or ``shape`` of an image, and ``seed``, None where nothing was drawn.

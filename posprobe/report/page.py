@@ -23,6 +23,7 @@ OTHERS = {
     "ways": "resizing_page.ways_page",
     "rules": "resizing_page.rules_page",
     "contexts": "forward.forward_page",
+    "causes": "check_page.check_page",
 }
 
 

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidCheckpoint, UnknownReference
 from posprobe.report.files import LARGEST, expanded, read_regular
 
-#: Of the five kinds of bundle.
+#: Of the six kinds of bundle.
 ANALYSIS: Final = "posprobe.analysis/2"
 COMPARISON: Final = "posprobe.comparison/2"
 KERNELS: Final = "posprobe.kernels/2"
 FORWARD: Final = "posprobe.forward/2"
 RESIZING: Final = "posprobe.resizing/1"
-SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD, RESIZING)
+CHECK: Final = "posprobe.check/1"
+SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD, RESIZING, CHECK)
 #: Of version 1, which still become pages.
 EARLIER = (
     "posprobe.analysis/1",
@@ -72,7 +73,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     return dict(document)
 
 
-def stored_drawings(folder: Path, again: str) -> dict[str, str]:
+def stored_drawings(folder: Path, again: str, *, least: int = 1) -> dict[str, str]:
     """Read a bundle's drawings, by name.
 
     Parameters
@@ -81,11 +82,13 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
         ``figures`` of a bundle.
     again
         What helps where it is damaged.
+    least
+        How many there must be.
 
     Raises
     ------
     InvalidCheckpoint
-        If one is not a drawing, if together they are too large, or if there is none.
+        If one is not a drawing, if together they are too large, or if there are too few.
     """
     drawings: dict[str, str] = {}
     room = LARGEST
@@ -99,7 +102,7 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
         room -= len(drawings[path.stem])
         if "<svg" not in drawings[path.stem]:
             raise InvalidCheckpoint(f"{path}: not a drawing. {again}")
-    if not drawings:
+    if len(drawings) < least:
         raise InvalidCheckpoint(
             f"{folder}: the bundle has lost its figures, which the page shows. {again}"
         )

@@ -30,6 +30,7 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     Qwen2VLConfig,
+    Qwen3VLConfig,
 )
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 from transformers.models.glm.modeling_glm import apply_rotary_pos_emb as rotate_neighbours
@@ -39,6 +40,7 @@ from transformers.models.llama.modeling_llama import (
     apply_rotary_pos_emb as rotate_halves,
 )
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLVisionRotaryEmbedding
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
 import posprobe as pp
 from posprobe.cli import main
@@ -154,6 +156,44 @@ def test_a_sound_conversion_is_alike_also_in_8_bits(tmp_path: Path) -> None:
         assert told == {
             "same_ladder", "same_columns", "pairs_reordered", "quantised" if kind else "identical"
         }  # fmt: skip
+        assert ("rounded to Q8_0 in B" in str(found)) == (kind is not None)
+
+
+@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q4_0"])
+def test_what_gguf_quantised_is_named_by_its_type(kind: str, tmp_path: Path) -> None:
+    draw, quant = np.random.default_rng(0), gguf.GGMLQuantizationType[kind]
+    size, length = gguf.GGML_QUANT_SIZES[quant]
+    rows, places = 256 // size * length, {"Q6_K": [208], "Q4_0": [0]}.get(kind, [0, 2])
+    about = {"num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 256}
+    tensors = {}
+    writer = gguf.GGUFWriter(tmp_path / "b.gguf", "llama")
+    for add, value in (
+        (writer.add_embedding_length, 256), (writer.add_block_count, 1),
+        (writer.add_head_count, 4), (writer.add_rope_dimension_count, 64),
+        (writer.add_rope_freq_base, 500_000),
+    ):  # fmt: skip
+        add(value)
+    for name in "qk":
+        blocks = draw.integers(0, 256, (256, rows // length, length), dtype=np.uint8)
+        for place in places:
+            blocks[..., place : place + 2] = np.float16(0.01).reshape(1).view(np.uint8)
+        stored = blocks.reshape(256, rows)
+        writer.add_tensor(f"blk.0.attn_{name}.weight", stored, raw_dtype=quant)
+        values = gguf.quants.dequantize(stored, quant)
+        halves = values.reshape(4, 32, 2, 256).swapaxes(1, 2).reshape(256, 256)
+        near = halves + 0.003 * draw.uniform(-1, 1, halves.shape)
+        tensors[f"model.layers.0.self_attn.{name}_proj.weight"] = near.astype("f4")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = pp.check(
+        llama(tmp_path / "a", tensors, head_dim=64, num_hidden_layers=1, **about),
+        tmp_path / "b.gguf",
+    )
+    (told,) = (each for each in found.compared if each.what == "weights")
+    assert (told.cause, told.more["type"], told.more["side"]) == ("quantised", kind, "b")
+    assert f"rounded to {kind} in B" in str(found)
 
 
 def test_a_conversion_without_rope_freqs_lost_the_scaling_by_parts(tmp_path: Path) -> None:
@@ -386,11 +426,11 @@ def test_an_engine_with_the_other_pairing(tmp_path: Path) -> None:
     assert (found.causes[0].a, found.causes[0].b) == ("halves", "neighbours")
 
 
-def multimodal(folder: Path) -> str:
+def multimodal(folder: Path, kind: Any = Qwen2VLConfig, **changed: Any) -> str:
     """Save the configuration of a Qwen2-VL, 32 columns, whose pairs turn along three axes."""
-    text = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}
-    config = Qwen2VLConfig(text_config={**text, "rope_parameters": rope}).to_dict()
+    text = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "head_dim": 32}
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6], **changed}
+    config = kind(text_config={**text, "rope_parameters": rope}).to_dict()
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, folder / "model.safetensors")
@@ -408,6 +448,11 @@ def test_an_engine_that_gives_pairs_to_other_axes(tmp_path: Path) -> None:
         found = pp.check(a, str(tmp_path / "c.npz"))
         assert causes(found) == expected
         assert found.alike is not bool(expected)
+        assert any(each.what == "sections" for each in found.not_compared)  # nor their order
+    for in_turn, expected in ((False, []), (True, ["sections"])):
+        np.savez(tmp_path / "c.npz", sections=[4, 6, 6], interleaved=in_turn, **arrays)
+        found = pp.check(a, str(tmp_path / "c.npz"))
+        assert (causes(found), found.not_compared) == (expected, ())
     vision = f"{tmp_path / 'a'}#vision"
     whole: Any = Qwen2VLConfig()
     module = Qwen2VLVisionRotaryEmbedding(whole.vision_config)
@@ -417,6 +462,53 @@ def test_an_engine_that_gives_pairs_to_other_axes(tmp_path: Path) -> None:
     assert (found.alike, found.causes) == (None, ())
     np.savez(tmp_path / "e.npz", inv_freq=ladder**0.75)
     assert causes(pp.check(vision, str(tmp_path / "e.npz"))) == ["base"]
+
+
+def axes_of_pairs(config: Any) -> list[int]:
+    """Ask the library which axis turns each pair: the one that moves it."""
+    module: Any = Qwen3VLTextRotaryEmbedding(config)
+    found = []
+    for axis in range(3):
+        positions = torch.zeros(3, 1, 1)
+        positions[axis] = 1
+        found.append(module(torch.zeros(1), positions)[1][0, 0, :16])
+    return list(torch.stack(found).argmax(0).tolist())
+
+
+def test_axes_that_take_their_pairs_in_turn_are_other_axes(tmp_path: Path) -> None:
+    a = multimodal(tmp_path / "a")
+    stated = multimodal(tmp_path / "b", mrope_interleaved=True)
+    found = pp.check(a, stated)
+    assert causes(found) == ["sections"]
+    assert (found.causes[0].a, found.causes[0].b) == ("contiguous", "interleaved")
+    both = multimodal(tmp_path / "c", mrope_interleaved=True, mrope_section=[6, 5, 5])
+    assert [each.a for each in pp.check(a, both).causes] == [[4, 6, 6], "contiguous"]
+    # Qwen3-VL does so whether or not its configuration says it.
+    silent = multimodal(tmp_path / "d", Qwen3VLConfig, mrope_section=[6, 5, 5])
+    record = next(each for each in pp.load_schemes(silent) if isinstance(each, pp.schemes.Rotary))
+    assert "mrope_interleaved" not in (tmp_path / "d" / "config.json").read_text()
+    text: Any = Qwen3VLConfig(
+        **json.loads((tmp_path / "d" / "config.json").read_text())
+    ).text_config
+    axes = np.array(axes_of_pairs(text))
+    for axis, omega in enumerate(record.along_axes().values()):
+        np.testing.assert_allclose(omega, record.frequencies()[axes == axis])
+    assert pp.check(both, silent).alike
+
+
+@pytest.mark.parametrize(("arch", "expected"), [("qwen2vl", []), ("qwen3vl", ["sections"])])
+def test_a_gguf_takes_pairs_in_turn_where_its_architecture_does(
+    arch: str, expected: list[str], tmp_path: Path
+) -> None:
+    def add(writer: gguf.GGUFWriter) -> None:
+        writer.add_embedding_length(64)
+        writer.add_head_count(2)
+        writer.add_rope_dimension_count(32)
+        writer.add_rope_freq_base(1e6)
+        writer.add_rope_dimension_sections([4, 6, 6, 0])
+
+    b = write(tmp_path / "b.gguf", arch, {"token_embd.weight": np.ones((4, 64), "f4")}, add)
+    assert causes(pp.check(multimodal(tmp_path / "a"), b)) == expected
 
 
 @pytest.mark.parametrize(
@@ -689,6 +781,54 @@ def test_the_command_says_the_verdict_first_in_twelve_lines(
     assert problems("check", document) == []
     assert command(capsys, monkeypatch, a, a, "--all")[0] == 0
     assert command(capsys, monkeypatch, a, "sample:digits-vit")[0] == 7
+
+
+def test_a_report_of_a_check_shows_where_copies_differ(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    a = llama(tmp_path / "a", rope=LLAMA3)
+    b, out = llama(tmp_path / "b"), tmp_path / "out"
+    code, told = command(capsys, monkeypatch, a, b, "--out", str(out))
+    assert (code, told.startswith("Different: B lost the scaling by parts.")) == (6, True)
+    document = json.loads((out / "analysis.json").read_text())
+    assert problems("check", document) == []
+    assert document["environment"]["command"].startswith("posprobe check")
+    scaled, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5, scaling=LLAMA3)
+    plain, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5)
+    with np.load(out / "arrays.npz") as arrays:
+        assert arrays.files == ["ladder"]
+        np.testing.assert_allclose(arrays["ladder"], plain / scaled, rtol=1e-6)
+    assert [path.name for path in (out / "figures").iterdir()] == ["ladder.svg"]
+    page = (out / "report.html").read_text()
+    assert "Different: B lost the scaling by parts. Likely:" in page
+    assert document["causes"][0]["sentence"] in page
+    assert "Off by 0.1 rad from distance" in page
+    pp.report.render_bundle(out)
+    assert (out / "report.html").read_text() == page
+
+
+def test_a_report_of_tables_has_the_error_of_each_row() -> None:
+    draw = np.random.default_rng(0)
+    rows = np.cumsum(draw.normal(size=(40, 16)), axis=0)
+    other = rows[2:].copy()
+    other[10] += 50
+    found = pp.check(pp.table(rows), pp.table(other))
+    assert causes(found) == ["rows_cut", "retrained"]
+    errors = found.arrays()["rows"]
+    size = np.median(np.linalg.norm(rows[2:], axis=1))
+    assert np.flatnonzero(np.isnan(errors)).tolist() == [0, 1]
+    assert np.flatnonzero(errors > 0).tolist() == [12]
+    assert errors[12] == pytest.approx(50 * 4 / size)
+
+
+def test_a_report_without_anything_to_draw_is_rendered_again(tmp_path: Path) -> None:
+    found = pp.check("alibi:64x4", "sinusoidal:16x8")
+    folder = found.save(tmp_path / "out")
+    assert found.figures() == {}
+    page = (folder / "report.html").read_text()
+    assert "Cannot tell." in page
+    pp.report.render_bundle(folder)
+    assert (folder / "report.html").read_text() == page
 
 
 def test_every_relation_is_told_in_a_sentence_and_follows_the_schema() -> None:

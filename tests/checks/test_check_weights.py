@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,14 @@ from hub_server import Hub, Sparse
 from made_files import entry, header_of
 from made_gguf import write
 from made_hub import server, waits
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from transformers.models.falcon.modeling_falcon import FalconAttention
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
 from posprobe.families.projections import open_rotary_weights
+from posprobe.relations.weights import reordered
 
 __all__ = ["server", "waits"]
 
@@ -36,10 +40,10 @@ CONFIG = {
 }  # fmt: skip
 
 
-def llama_2_7b(seed: int = 0) -> dict[str, bytes | Sparse]:
+def llama_2_7b(seed: int = 0, layers: int = LAYERS) -> dict[str, bytes | Sparse]:
     """The files of Llama 2 7B, zero but for the first head of its queries and keys."""
     shapes = {"model.embed_tokens.weight": [32000, HIDDEN]}
-    for layer in range(LAYERS):
+    for layer in range(layers):
         for name, shape in {
             "self_attn.q_proj": [HIDDEN, HIDDEN], "self_attn.k_proj": [HIDDEN, HIDDEN],
             "self_attn.v_proj": [HIDDEN, HIDDEN], "self_attn.o_proj": [HIDDEN, HIDDEN],
@@ -106,6 +110,77 @@ def test_a_pair_of_7b_is_compared_in_200_mib(other: int, tmp_path: Path) -> None
     assert weights(found)[1]["layers"] == [0, 16, 31]
     assert "first head" in str(found)
     assert most < 120 * 2**20  # the interpreter and its modules take 65 MiB more
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where a process says its peak")
+def test_all_heads_of_layers_of_7b_are_compared_in_200_mib(tmp_path: Path) -> None:
+    a, b = (saved(tmp_path / f"{seed}", llama_2_7b(seed, layers=3)) for seed in (0, 1))
+    code = (
+        "from pathlib import Path; import posprobe as pp\n"
+        f"found = pp.check({a!r}, {b!r}, all_layers=True)\n"
+        "(told,) = (each for each in found.compared if each.what == 'weights')\n"
+        "print(told.cause, told.more['layers'])\n"
+        "print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told, most = ran.stdout.splitlines()
+    assert told == "other_weights [0, 1, 2]"
+    assert int(most) < 200 * 2**10
+
+
+#: A projection of so many numbers is read head by head.
+WIDE, OF_64 = 1088, 17
+
+
+def wide(folder: Path, query: NDArray[Any], key: NDArray[Any]) -> str:
+    """Save one layer whose projections are square, and too large to be read whole."""
+    config = {
+        "model_type": "llama", "hidden_size": WIDE, "num_attention_heads": OF_64, "head_dim": 64,
+        "num_key_value_heads": len(key) // 64, "num_hidden_layers": 1,
+        "max_position_embeddings": 64,
+    }  # fmt: skip
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    place = "model.layers.0.self_attn."
+    made = {f"{place}q_proj.weight": query, f"{place}k_proj.weight": key}
+    save_file({k: np.ascontiguousarray(v, "f4") for k, v in made.items()}, folder / "m.safetensors")
+    return str(folder)
+
+
+@pytest.mark.parametrize("keys", [17, 1])
+@pytest.mark.parametrize(
+    ("cause", "pairs"),
+    [
+        ("identical", "same_pairs"), ("moved", "same_pairs"), ("scale_folded", "same_pairs"),
+        ("heads_order", "same_pairs"), ("weights_transposed", "same_pairs"),
+        ("identical", "pairs_mixed_up"), ("other_weights", "same_pairs"),
+    ],
+)  # fmt: skip
+def test_what_became_of_a_large_layer_is_named_though_it_is_read_head_by_head(
+    cause: str, pairs: str, keys: int, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(0)
+    rows = np.exp(0.5 * draw.normal(size=(OF_64 * 64, 1)))
+    query = (rows * draw.normal(size=(OF_64 * 64, WIDE))).astype("f4")
+    key = query[::-1][: keys * 64] + draw.normal(size=(keys * 64, WIDE)).astype("f4")
+    assert query.size > 2**20
+    change: dict[str, Any] = {
+        "identical": lambda w: w,
+        "moved": lambda w: w + 0.1 * draw.normal(size=w.shape),
+        "heads_order": lambda w: np.roll(w, 64, axis=0),
+        "weights_transposed": lambda w: w.T if len(w) == WIDE else w,
+        "other_weights": lambda w: draw.normal(size=w.shape),
+        "scale_folded": lambda w: 4 * w if w is query else w / 4,
+    }
+    other = [*map(change[cause], (query, key))]
+    if pairs == "pairs_mixed_up":
+        other = [reordered(w, "to_neighbours", 64, 64) for w in other]
+    found = pp.check(
+        wide(tmp_path / "a", query, key), wide(tmp_path / "b", *other), all_layers=True
+    )
+    told = {each.what: each.cause for each in (*found.causes, *found.compared)}
+    assert told["weights"] == cause
+    assert told["pairs"] == pairs
 
 
 def test_a_pair_of_7b_on_the_hub_costs_16_mb(server: Hub) -> None:
@@ -232,7 +307,7 @@ def test_heads_of_fused_projections_are_those_that_the_model_uses(
     opened = open_rotary_weights(str(tmp_path / "a"))
     assert sorted(layer for each in opened for layer in each.layers) == [0, 1]
     found = next(each for each in opened if 1 in each.layers)
-    whole, first = found.read(1), found.read(1, first=True)
+    whole, first = found.read(1), found.read(1, (range(1), range(1)))
     for rows, one, theirs in zip(
         (whole.query, whole.key), (first.query, first.key), split(model, 1), strict=True
     ):

@@ -58,6 +58,7 @@ class Command:
 
 SWEEP = "sweep {} --engine threads --jobs 1 --nulls 0 --quiet --out out"
 FORWARD = "forward model --contexts 2 --length {} --only states --nulls 0 --device cpu --out out"
+CHECK = "check sinusoidal:{0} sinusoidal:{0} --quiet --out out"
 COMMANDS = {
     "sweep": Command(
         SWEEP.format("sinusoidal:16x8 rotary:64x16 alibi:64x4 sinusoidal:16x4"),
@@ -66,6 +67,7 @@ COMMANDS = {
     ),
     "resize": Command("resize model --to 24 --how linear --into out --quiet", "", copied),
     "forward": Command(FORWARD.format(8), FORWARD.format(4), bundled),
+    "check": Command(CHECK.format("16x8"), CHECK.format("16x4"), bundled),
 }
 
 

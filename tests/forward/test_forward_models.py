@@ -47,6 +47,8 @@ from posprobe.forward import (
 from posprobe.forward.models import refuse_lost
 from posprobe.forward.running import final_states
 from posprobe.layouts import Grid, Sequence
+from posprobe.measure import analyze_model
+from posprobe.report.screen import text
 
 
 def test_a_saved_model_is_built_again(tmp_path: Path) -> None:
@@ -107,6 +109,21 @@ def test_a_timm_configuration_cannot_ask_for_weights_at_random(
     load_model(where, device="cpu", allow_missing=True)
     assert "pos_embed" in caplog.text
     assert "blocks.2.norm1.weight" in caplog.text
+
+
+def test_a_run_with_random_weights_says_so_in_its_document_and_on_its_page(tmp_path: Path) -> None:
+    more = "blocks.2.norm1.weight"
+    where = timm_saved(tmp_path / "model", drop="pos_embed", more=more)
+    found = analyze_model(where, only=("blank",), device="cpu", allow_missing=True)
+    saved = found.save(tmp_path / "out")
+    document = json.loads((saved / "analysis.json").read_text())
+    assert document["model"]["missing_weights"] == ["pos_embed"]
+    assert document["model"]["unused_weights"] == [more]
+    for shown in ((saved / "report.html").read_text(), text(document, 1000)):
+        assert "lacks are random, and show nothing: pos_embed" in shown
+        assert f"were left out: {more}" in shown
+    whole = analyze_model("sample:digits-vit", only=("blank",), device="cpu").to_dict()["model"]
+    assert whole["missing_weights"] == whole["unused_weights"] == []
 
 
 def test_a_pooler_may_be_missing_and_what_tells_positions_may_not(

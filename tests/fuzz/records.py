@@ -117,7 +117,8 @@ def _dump(rng: random.Random) -> Case:
         special["d.npz"] = rng.choice(build.SPECIAL)
     words = rng.choice((("d.npz", "rotary:16x4"), ("rotary:16x4", "d.npz"), ("d.npz", "d.npz")))
     files = {} if special else {"d.npz": content}
-    return Case(f"a dump: {kind} {name}", ("check", *words), files, special)
+    out = rng.choice(((), ("--out", "o")))
+    return Case(f"a dump: {kind} {name}", ("check", *words, *out), files, special, outputs=out[1:])
 
 
 # --- formats that lead elsewhere ---------------------------------------------------------------

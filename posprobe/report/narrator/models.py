@@ -347,8 +347,18 @@ def run_of(document: Block) -> str:
     return " · ".join(said)
 
 
+#: Weights by which a checkpoint differs from its model.
+_DIFFERING: Mapping[str, str] = {
+    "missing_weights": "Weights that the checkpoint lacks are random, and show nothing",
+    "unused_weights": "Weights of the checkpoint that the model does not take were left out",
+}
+
+
 def notes(document: Block) -> Iterator[str]:
     """Say what a reader must know of a run before anything else."""
+    for key, said in _DIFFERING.items():
+        if names := document["model"].get(key):
+            yield f"{said}: {listed(names)}."
     contexts = document["contexts"]
     if contexts.get("random"):
         given, real, option = "tokens", "text", "--text FILE"

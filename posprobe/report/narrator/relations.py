@@ -23,6 +23,11 @@ def _texts() -> Mapping[str, Any]:
     return read_data("report/narrator/checks.toml")
 
 
+def subjects() -> tuple[str, ...]:
+    """Return what of two copies is compared, in the order in which it is told."""
+    return tuple(_texts()["what"])
+
+
 def _size(value: float | None) -> str:
     return "less than 0.00001" if value is not None and value < 1e-5 else two_figures(value or 0.0)
 
@@ -97,6 +102,34 @@ def _harm(f: Finding) -> str:
     return f"Off by 0.1 rad from distance {first:,}{mean}"
 
 
+def subject(what: str, part: str) -> str:
+    """Name what was compared, and of which encoding where there are several."""
+    name: str = _texts()["what"][what]
+    return f"{name} {part}".rstrip()
+
+
+def copies(a: str, b: str) -> str:
+    """Say what a check is about."""
+    return f"Do A ({a}) and B ({b}) encode position alike?"
+
+
+def left_out(why: str) -> str:
+    """Say that something was not compared."""
+    return f"Not compared: {why}."
+
+
+def verdict(alike: bool | None, causes: Sequence[str], compared: Sequence[str]) -> list[str]:
+    """Return the verdict and, of a difference, the likely cause, from the names of relations."""
+    texts = _texts()["causes"]
+    if alike is None:
+        return ["Cannot tell."]
+    if alike:
+        others = {"moved", "other_weights"} & {*compared}
+        return [f"Alike{': other weights, same positions' if others else ''}."]
+    hints = [texts[cause]["likely"] for cause in causes if "likely" in texts[cause]][:1]
+    return [f"Different: {texts[causes[0]].get('head')}", *(f"Likely: {hint}" for hint in hints)]
+
+
 def lines(
     alike: bool | None,
     causes: Sequence[Finding],
@@ -105,28 +138,20 @@ def lines(
     context: int | None,
 ) -> list[str]:
     """Return the verdict, what differs, what is alike, and the likely cause."""
-    if alike is False:
-        head = f"Different: {_texts()['causes'][causes[0].cause].get('head')}"
-    elif alike is None:
-        head = "Cannot tell."
-    else:
-        others = {found.cause for found in compared} & {"moved", "other_weights"}
-        head = f"Alike{': other weights, same positions' if others else ''}."
+    names = ([found.cause for found in each] for each in (causes, compared))
+    head, *hints = verdict(alike, *names)
     body = [line for found in causes for line in _rows(found, "differs", context)]
     rest = [line for found in compared for line in _rows(found, "alike", context)]
     rest += [f"  not compared: {text}." for text in missing]
-    known = (_texts()["causes"][found.cause] for found in causes)
-    hints = [each["likely"] for each in known if "likely" in each][:1]
     said = [*body, *rest]
     room = MOST - 1 - len(hints)
     if len(said) > room:
         said = [*said[: room - 1], f"  … {len(said) - room + 1} more lines: --json has all."]
-    return [head, *said, *(f"Likely: {hint}" for hint in hints)]
+    return [head, *said, *hints]
 
 
 def _rows(f: Finding, verdict: str, context: int | None) -> Iterator[str]:
-    what = _texts()["what"][f.what] + (f" {f.part}" if f.part else "")
-    yield f"  {what:<16}{_line(f):<56}  {verdict}"
+    yield f"  {subject(f.what, f.part):<16}{_line(f):<56}  {verdict}"
     if f.first_distance is not None:
         length = f"; the context is {context:,}" if context else ""
         yield f"  {'':<16}{_harm(f)[:1].lower()}{_harm(f)[1:]}{length}"

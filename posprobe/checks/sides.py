@@ -1,0 +1,120 @@
+"""One of two copies: the encodings that it has, or what an engine computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from posprobe.checkpoint_analysis import load_any
+from posprobe.checkpoints import Checkpoint, open_local
+from posprobe.errors import InvalidCheckpoint, NoPositionTable, UnknownReference
+from posprobe.families import find_encodings, open_reference, read_table
+from posprobe.families.find import called
+from posprobe.families.projections import RotaryWeights, rotary_weights
+from posprobe.families.read import build_scheme, is_formula
+from posprobe.progress import stage
+from posprobe.reference import Reference, named_in_errors, parse_reference
+from posprobe.relations.dumps import NAMES, Dump, is_dump, read_dump
+from posprobe.schemes import Rotary, RotarySpec, Scheme
+from posprobe.tables import PositionTable
+
+Record: TypeAlias = PositionTable | Scheme
+#: Most numbers of an array of a dump: 128 MiB as float64.
+MOST = 2**24
+#: Whole numbers that a dump may have.
+_WHOLE = {"I32": "<i4", "I64": "<i8", "BOOL": "?"}
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What was read of one copy: its encodings by kind and name."""
+
+    name: str
+    records: Mapping[str, Mapping[str, Record]]
+    checkpoint: Checkpoint | None = None
+    dump: Dump | None = None
+    weights: RotaryWeights | None = None
+    unread: tuple[str, ...] = ()
+
+    @property
+    def declared(self) -> bool:
+        """Whether an architecture says which rows make pairs."""
+        return self.dump is None and (self.weights is None or self.weights.declared)
+
+    @property
+    def rotary(self) -> tuple[Rotary, ...]:
+        """Its rotary encodings: several where kinds of layers have ladders of their own."""
+        found = self.records.get("rotary", {}).values()
+        return tuple(each for each in found if isinstance(each, Rotary))
+
+
+def open_side(given: str | PathLike[str] | Record, *, offline: bool) -> Side:
+    """Read the encodings of a copy, or an engine's dump; errors as of `posprobe.load`."""
+    if not isinstance(given, str | PathLike):
+        return Side(given.name, {_kind(given): {"": given}})
+    parsed = parse_reference(given)
+    if is_formula(parsed):
+        loaded = load_any(parsed.text)
+        return open_side(loaded[0] if isinstance(loaded, tuple) else loaded, offline=offline)
+    with named_in_errors(parsed.source), stage(f"Reading {parsed.text}"):
+        if parsed.is_path and parsed.source.endswith(".npz"):
+            archive = open_local(Path(parsed.source))
+            if is_dump(archive.tensors):
+                return Side(parsed.text, {}, dump=_read_dump(archive))
+        return _of_checkpoint(parsed, open_reference(parsed, offline=offline))
+
+
+def _of_checkpoint(parsed: Reference, checkpoint: Checkpoint) -> Side:
+    found = find_encodings(checkpoint)
+    if parsed.table and parsed.table not in checkpoint.models:
+        found = called(checkpoint, found, parsed.table)
+        if not found:
+            raise UnknownReference(
+                f"{parsed.text}: it has no encoding of that name. `posprobe inspect "
+                f"{parsed.source}` lists those that it has."
+            )
+    records: dict[str, dict[str, Record]] = {}
+    weights = None
+    unread = []
+    for encoding in found:
+        try:
+            record: Record = (
+                build_scheme(checkpoint, encoding, encoding.name or parsed.source, parsed.text)
+                if encoding.rule is None
+                else read_table(checkpoint, encoding, parsed)
+            )
+        except NoPositionTable:
+            unread.append(encoding.scheme)
+            continue
+        records.setdefault(_kind(record), {})[encoding.name] = record
+        if weights is None and isinstance(encoding.spec, RotarySpec):
+            # Kinds of layers are compared together: they differ in their ladder alone.
+            weights = rotary_weights(checkpoint, encoding.spec, every_kind=True)
+    return Side(parsed.text, records, checkpoint, weights=weights, unread=tuple(unread))
+
+
+def _read_dump(archive: Checkpoint) -> Dump:
+    arrays = {}
+    for name in NAMES.keys() & archive.tensors.keys():
+        info = archive.tensors[name]
+        if math.prod(info.shape) > MOST:
+            raise InvalidCheckpoint(
+                f"{info.file}: {name}, shape {list(info.shape)}, has more than {MOST} numbers. "
+                "Write fewer positions: a few thousand tell as much."
+            )
+        if info.dtype in _WHOLE:
+            whole = np.frombuffer(archive.fetch(info), _WHOLE[info.dtype])
+            arrays[name] = whole.astype(np.float64).reshape(info.shape)
+        else:
+            arrays[name] = archive.read(name).values.astype(np.float64)
+    return read_dump(arrays, archive.location)
+
+
+def _kind(record: Record) -> str:
+    return "table" if isinstance(record, PositionTable) else record.scheme
