@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.resources import files
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from made_forward import WIDTH, forward_analysis, results_of, states_of, substitution_of
@@ -20,12 +17,10 @@ from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
 from posprobe.analyses.models.substitution import Cost
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements.model import MODEL
 from posprobe.questions import MODEL as QUESTIONS
 from posprobe.report.page import page_of
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
-from posprobe.text import lookup
 
 LAYOUTS: list[Layout] = [Sequence(24), Grid(4, 6)]
 
@@ -45,12 +40,8 @@ def shifted(*changes: float) -> PhaseShift:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_document_follows_the_schema_and_keys_lead_to_numbers(layout: Layout) -> None:
+def test_keys_lead_to_numbers_and_findings_are_what_is_answered_yes(layout: Layout) -> None:
     document = forward_analysis(layout).to_dict()
-    text = (files("posprobe.report") / "schema" / "forward-2.json").read_text(encoding="utf-8")
-    jsonschema.Draft202012Validator(json.loads(text)).validate(
-        json.loads(json.dumps(document, allow_nan=False))
-    )
     answers = document["verdict"]["answers"]
     names = [answer["question"] for answer in answers]
     assert names == [question.name for question in QUESTIONS if question.name in names]
@@ -141,7 +132,7 @@ def test_noise_is_rarely_taken_for_positions() -> None:
         found = mean_decomposition({0: moments(states)}, layout=Sequence(24))
         return told("states", found)["kept"].answer
 
-    assert [one(seed) for seed in range(40)].count("yes") <= 2
+    assert [one(seed) for seed in range(20)].count("yes") <= 1
 
 
 def test_a_share_that_is_certain_and_small_is_no_trace_to_speak_of() -> None:
@@ -275,17 +266,6 @@ def test_a_sharp_head_is_counted_and_an_even_one_is_not() -> None:
     assert [(each.offset, each.heads) for each in sharp.facts.offsets] == [((-1,), 2)]
     # Of three positions any head pays more than half somewhere.
     assert (of(0.6, 0.4).answer, of(0.6, 0.4).reason) == ("no", "short")
-
-
-@pytest.mark.parametrize("name", MODEL)
-def test_any_measurement_can_stand_alone(name: str) -> None:
-    for layout in LAYOUTS:
-        results = results_of(layout)
-        if name in results:
-            analysis = forward_analysis(layout, results={name: results[name]})
-            document = analysis.to_dict()
-            assert page_of(document).headline == document["verdict"]["summary"]
-            assert lookup(document, name)
 
 
 def test_a_bundle_without_a_verdict_shows_its_findings() -> None:

@@ -25,7 +25,6 @@ from posprobe.measurements.model import MODEL
 from posprobe.nulls import NULLS
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.schemes import analyze_schemes
-from posprobe.samples import tables
 from posprobe.schema import TWO, Count, Reasons, limits
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def test_no_schema_names_a_null_model() -> None:
 # Documents.
 
 
-@pytest.mark.parametrize("name", [sample.name for sample in tables()])
+@pytest.mark.parametrize("name", ["all-minilm-l6-v2", "digits-vit"])
 def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
     table = pp.load(f"sample:{name}")[:64]
     # The other samples hold their table alone.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from made_schemes import buckets, linear, rotary, source, window
@@ -172,20 +169,6 @@ def test_as_many_heads_as_chance_makes_are_binomial() -> None:
         assert answer.test.least == pytest.approx(null.sf(11))
 
 
-def test_what_is_favoured_is_not_told_where_there_is_no_more_order_than_chance_makes() -> None:
-    """Two of twelve heads of noise may lie above 95 % of permutations, and that is no order."""
-    corrected = []
-    for seed in range(20):
-        answers = told(noise(12, 60, seed))
-        if answers["bias_smooth"].value and answers["bias_smooth"].answer != "yes":
-            corrected += [answers["bias_near"], answers["bias_sides"]]
-    assert len(corrected) > 6
-    for answer in corrected:
-        assert (answer.answer, answer.reason, answer.value) == ("cannot tell", "no_order", None)
-        assert answer.change is not None
-        assert answer.change.by == "bias_smooth"
-
-
 def test_values_that_are_computed_have_an_order_beside_learned_ones_that_have_none() -> None:
     computed = buckets(6, name="computed", computed=True)
     answers = told(computed, noise(2, 60, 1))
@@ -201,7 +184,7 @@ def test_values_that_are_computed_have_an_order_beside_learned_ones_that_have_no
 def test_random_values_favour_no_place(kind: str) -> None:
     """Of random values the greatest lies somewhere, which is nobody's preference."""
     said = []
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         if kind == "grid":
             record = RelativeBias(rng.standard_normal((12, 13, 13)), Grid(7, 7), "r", source("a"))
@@ -213,8 +196,12 @@ def test_random_values_favour_no_place(kind: str) -> None:
         if kind == "line":
             assert (answers["bias_sides"].answer == "cannot tell") == (answers[name].value is None)
     known = [answer for answer in said if answer.value is not None]
-    assert len(known) <= 3  # two in a hundred pass the test of order
-    assert all(answer.reason == "no_order" for answer in said if answer.value is None)
+    assert len(known) <= 2  # two in a hundred pass the test of order
+    for answer in (answer for answer in said if answer.value is None):
+        assert (answer.answer, answer.reason) == ("cannot tell", "no_order")
+    # A head or two of twelve may lie above 95 % of permutations, and that is no order.
+    by = {answer.change.by for answer in said if answer.change}
+    assert by == {"cosine_smooth" if kind == "vectors" else "bias_smooth"}
 
 
 def test_heads_without_order_are_no_part_of_a_preference() -> None:
@@ -253,14 +240,6 @@ def test_a_table_of_equal_vectors_beyond_the_first_is_not_near_by_its_own_cosine
     assert answers["cosine_smooth"].answer == "yes"
     assert answers["cosine_near"].answer == "no"
     assert answers["cosine_near"].value == {"near": 0, "far": 4}
-
-
-def test_equal_values_on_both_sides_prefer_neither() -> None:
-    distance = np.abs(np.arange(-39, 40))
-    values = np.exp(-((distance - 4.0) ** 2) / 20)[None].repeat(5, axis=0)
-    answer = told(RelativeBias(values, Sequence(40), "two peaks", source("a")))["bias_sides"]
-    assert answer.value == {"before": 0, "after": 0, "same": 5}
-    assert (answer.answer, answer.reason) == ("no", "even")
 
 
 def test_a_little_noise_on_both_sides_is_no_side() -> None:
@@ -361,9 +340,6 @@ KINDS: dict[str, tuple[Scheme, ...]] = {
 @pytest.mark.parametrize("name", KINDS)
 def test_every_answer_rests_on_numbers_and_findings_follow(name: str) -> None:
     document = analyze_schemes(*KINDS[name]).to_dict()
-    text = (files("posprobe.report") / "schema" / "analysis-2.json").read_text(encoding="utf-8")
-    written = json.loads(json.dumps(document, allow_nan=False))
-    jsonschema.Draft202012Validator(json.loads(text)).validate(written)
     block = document["verdict"]
     names = [answer["question"] for answer in block["answers"]]
     assert names == [name for name in NAMES if name in names]
