@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,8 +88,7 @@ def test_a_yes_is_tested_by_the_number_that_it_tells(reason: str) -> None:
 
 
 def test_a_no_draws_no_more_than_it_needs() -> None:
-    test = asked(TABLES["bounded"]).test
-    assert test is not None
+    test: Any = asked(TABLES["bounded"]).test
     assert test.draws < 559
     assert test.least <= 0.05 / 7
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,8 +83,7 @@ def test_frequencies_at_random_are_no_series() -> None:
 
 
 def test_a_series_is_tested_by_the_number_that_is_told() -> None:
-    base = asked("base").test
-    assert base is not None
+    base: Any = asked("base").test
     assert base.p <= 0.05 / 7
     assert base.value == asked("base").facts.series.cka
 
@@ -92,8 +92,7 @@ def test_a_formula_whose_base_fits_needs_no_test() -> None:
     formula = CLOSED_FORM.ask(view(sinusoid(128, 32)))
     fits = LADDER.ask(view(sinusoid(128, 32)))
     unsure = fits.corrected("cannot tell", "among_many", "number of questions")
-    answer = series_by_formula(unsure, formula)
-    assert answer is not None
+    answer: Any = series_by_formula(unsure, formula)
     assert (answer.answer, answer.reason, answer.p) == ("yes", "base", None)
     assert answer.value["base"] == pytest.approx(1e4, rel=1e-3)
     assert series_by_formula(fits, formula) is None

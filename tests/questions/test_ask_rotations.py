@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,17 +93,13 @@ def test_lines_that_overlap_are_not_counted_twice() -> None:
 
 def test_what_stands_out_lies_beyond_its_null() -> None:
     for name in ("stand_out", "small"):
-        test = asked(name).test
-        assert test is not None
-        assert test.interval is not None
-        assert test.null is not None
+        test: Any = asked(name).test
         assert test.interval[0] <= test.null <= test.interval[1] < test.value
 
 
 def test_what_is_sure_and_small_is_no_and_said_to_be_small() -> None:
     for share, answer in ((0.01, "no"), (0.05, "yes")):
-        found = ROTATIONS.ask(view(weak(share)))
-        assert found.p is not None
+        found: Any = ROTATIONS.ask(view(weak(share)))
         assert found.p <= 0.01
         assert found.answer == answer
         assert (found.facts.share >= LEAST_SHARE) == (answer == "yes")
@@ -145,10 +142,8 @@ def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
     own, form, series = ROTATIONS.ask(seen), CLOSED_FORM.ask(seen), LADDER.ask(seen)
     assert not own.yes
     for first, second, by in ((form, series, "closed_form"), (asked("none"), series, "ladder")):
-        answer = lines_by_formula(own, first, second)
-        assert answer is not None
+        answer: Any = lines_by_formula(own, first, second)
         assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
-        assert answer.change is not None
         assert answer.change.by == by
         assert sentence(answer)
     assert lines_by_formula(own, asked("none"), asked("none")) is None
@@ -161,8 +156,7 @@ def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
     assert winds.yes
     assert winds.facts.changes
     own = asked("unclear")
-    answer = by_winding(own, winds)
-    assert answer is not None
+    answer: Any = by_winding(own, winds)
     assert (answer.answer, answer.reason) == ("no", "pace")
     fast, slow = answer.facts.turn
     assert f"between {fast:.3g} and {slow:.3g} positions" in sentence(answer)
@@ -175,8 +169,7 @@ def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
 
 
 def test_gaps_tell_sinusoids_from_smooth_curves() -> None:
-    found = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
-    assert found is not None
+    found: Any = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
     assert found.waves > found.curve + 0.2
     assert bridged(bridging(walk(256, 16))) is None
     assert bridged(None) is None

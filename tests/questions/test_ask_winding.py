@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,11 +67,10 @@ def asked(name: str) -> Answer:
 
 def test_the_pair_that_is_tested_is_the_one_that_is_told() -> None:
     # The arc holds four fifths of the variance; the circle is what winds.
-    answer = WINDING.ask(view(two_arcs(8.06)))
+    answer: Any = WINDING.ask(view(two_arcs(8.06)))
     assert answer.answer == "yes"
     assert answer.facts.components == (3, 4)
     assert answer.facts.turns == pytest.approx(8.06, abs=0.05)
-    assert answer.test is not None
     assert answer.test.value == answer.facts.turns
     assert answer.value["components"] == [3, 4]
     assert "Components 3 and 4" in sentence(answer)
@@ -113,15 +113,12 @@ def test_less_than_one_turn_is_no_winding(turns: float) -> None:
 
 
 def test_a_yes_draws_more_and_lies_beyond_its_null() -> None:
-    test = asked("turns").test
-    assert test is not None
+    test: Any = asked("turns").test
     assert test.draws == DRAWS_ALONE
     assert test.of in {"walk", "stationary"}
-    assert test.interval is not None
     assert test.interval[1] < test.value
     # Draws that exclude a yes are no reason to draw more.
-    excluded = asked("smooth").test
-    assert excluded is not None
+    excluded: Any = asked("smooth").test
     assert excluded.draws < DRAWS_ALONE
 
 
@@ -148,8 +145,7 @@ def test_a_whole_turn_takes_its_period_however_phases_wobble_within() -> None:
 
 def test_what_winds_is_named_by_its_period() -> None:
     seen = view(waves(256, [12.5], noise=0.05))
-    answer = by_rotations(WINDING.ask(seen), ROTATIONS.ask(seen))
-    assert answer is not None
+    answer: Any = by_rotations(WINDING.ask(seen), ROTATIONS.ask(seen))
     assert (answer.answer, answer.reason) == ("yes", "rotation")
     assert answer.facts.rotation == pytest.approx(12.5, rel=0.01)
     assert answer.value["rotation"] == answer.facts.rotation
@@ -161,9 +157,8 @@ def test_components_that_mix_circles_are_told_to_do_so(periods: list[float]) -> 
     # Of equal size, so that principal components are any mixture of them.
     seen = view(waves(256, periods, noise=0.1))
     own = WINDING.ask(seen)
-    answer = by_rotations(own, ROTATIONS.ask(seen))
+    answer: Any = by_rotations(own, ROTATIONS.ask(seen))
     assert own.yes
-    assert answer is not None
     assert (answer.answer, answer.reason) == ("yes", "mixed")
     assert len(answer.facts.mixed) >= 2
     turns = [256 / period for period in periods]

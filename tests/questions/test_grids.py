@@ -315,10 +315,8 @@ def test_a_formula_makes_codes_of_rotations() -> None:
     values = np.asarray(pp.sincos2d(14, 14, 64).values, dtype=np.float64)
     own = asked_rotations(values, 14)
     form = Answer("closed_form", "yes", "formula", keys=("sinusoid.cka",))
-    found = by_formula(own, form)
-    assert found is not None
+    found: Any = by_formula(own, form)
     assert (found.answer, found.reason, found.test) == ("yes", "formula", None)
-    assert found.change is not None
     assert found.change.by == "closed_form"
     assert sentence(found)
     assert by_formula(own, replace(form, answer="no")) is None
@@ -330,8 +328,7 @@ def test_codes_that_are_not_the_table_say_how_much_they_hold() -> None:
     own = answers("circles")["axis_rotations"]
     codes = answers("circles")["rows_and_columns"]
     assert by_codes(own, codes) is None
-    weak = by_codes(own, replace(codes, answer="no"))
-    assert weak is not None
+    weak: Any = by_codes(own, replace(codes, answer="no"))
     assert weak.yes
     assert weak.facts.codes_share == codes.facts.share
     assert sentence(weak).startswith(sentence(own))
@@ -356,10 +353,9 @@ def test_places_of_patches_whose_order_may_not_matter(
     own: Any, order: Any, expected: tuple[str, str] | None
 ) -> None:
     base = replace(answers("field")["absolute_position"], answer=own)
-    found = by_order(base, replace(answers("field")["order"], answer=order))
+    found: Any = by_order(base, replace(answers("field")["order"], answer=order))
     assert (found and (found.answer, found.reason)) == expected
     if found:
-        assert found.change is not None
         assert found.change.was == own
         assert sentence(found)
 

@@ -62,47 +62,48 @@ def test_what_depends_on_a_length_is_open_without_one() -> None:
             assert answers[name].value is None
 
 
-def test_a_rule_for_longer_contexts_is_named() -> None:
-    plain = told(rotary())["rotary_stretched"]
-    longer = told(rotary(scaling={"rope_type": "linear", "factor": 8.0}))["rotary_stretched"]
-    assert (plain.answer, plain.reason, plain.value) == ("no", "no_rule", None)
-    assert (longer.answer, longer.reason, longer.value) == ("yes", "changed", ["linear"])
+LINEAR = {"rope_type": "linear", "factor": 8.0}
+#: NTK-aware scaling begins beyond the length that the configuration states.
+NTK = {"rope_type": "dynamic", "factor": 4.0}
 
 
-def test_a_rule_that_changes_nothing_at_the_stated_length_does_not_stretch() -> None:
-    """NTK-aware scaling begins beyond the length that the configuration states."""
-    record = rotary(scaling={"rope_type": "dynamic", "factor": 4.0}, training_length=4096)
-    answer = told(record)["rotary_stretched"]
-    assert (answer.answer, answer.reason) == ("no", "unchanged")
-    assert answer.facts.rules[0].length == 4096
-    answer = told(record, length=8192)["rotary_stretched"]
-    assert (answer.answer, answer.reason) == ("yes", "changed")
-    (rule,) = answer.facts.rules
-    assert (rule.rule, rule.length, rule.training) == ("dynamic", 8192, 4096)
+@pytest.mark.parametrize(
+    ("scaling", "length", "expected"),
+    [
+        ({}, None, ("no", "no_rule", None)),
+        (LINEAR, None, ("yes", "changed", ["linear"])),
+        (NTK, None, ("no", "unchanged", None)),
+        (NTK, 8192, ("yes", "changed", ["dynamic"])),
+    ],
+)
+@pytest.mark.parametrize("window", [None, 512])
+def test_a_rule_stretches_a_ladder_where_it_changes_it(
+    scaling: Any, length: int | None, expected: tuple[Any, ...], window: int | None
+) -> None:
+    record = rotary(scaling=scaling, training_length=4096, window=window)
+    answers = told(record, length=length)
+    answer = answers["rotary_stretched"]
+    assert (answer.answer, answer.reason) == expected[:2]
+    assert not answer.yes or answer.value == expected[2]
+    (ladder,) = answers["rotary_turns"].facts.ladders
+    assert (ladder.seen, ladder.windowed) == (window or length or 4096, window is not None)
+    if scaling:
+        (rule,) = answer.facts.rules
+        assert (rule.changes, rule.length, rule.training) == (answer.yes, length or 4096, 4096)
+
+
+def test_a_rule_slows_the_slowest_pair_by_as_much_as_it_states() -> None:
+    record = rotary(scaling=NTK, training_length=4096)
     block = analyze_schemes(record, length=8192).to_dict()["schemes"][0]["rotation"]
     slowest = 2 * np.pi * 10_000.0 ** (15 / 16)
-    # It slows the slowest pair by as much as the text is longer, times the factor, less the rest.
+    # By as much as the text is longer, times the factor, less the rest.
     assert block["longest_wavelength"] == pytest.approx((4 * 2 - 3) * slowest)
     assert block["rescaled"]
 
 
-def test_a_rule_in_layers_with_a_window_is_told_with_the_length_that_was_asked_for() -> None:
-    """NTK-aware scaling changes nothing up to 4,096 positions, and a window of them is seen."""
-    record = rotary(
-        window=512, scaling={"rope_type": "dynamic", "factor": 4.0}, training_length=4096
-    )
-    for length, changes, text in ((None, False, 4096), (8192, True, 8192)):
-        answers = told(record, length=length)
-        (rule,) = answers["rotary_stretched"].facts.rules
-        assert (rule.changes, rule.length) == (changes, text)
-        (ladder,) = answers["rotary_turns"].facts.ladders
-        assert (ladder.seen, ladder.windowed) == (512, True)
-
-
 def test_rules_that_change_and_do_not_are_told_apart() -> None:
     still = rotary("still", scaling={"rope_type": "linear", "factor": 1.0})
-    slowed = rotary("slowed", scaling={"rope_type": "linear", "factor": 8.0})
-    answer = told(still, slowed)["rotary_stretched"]
+    answer = told(still, rotary("slowed", scaling=LINEAR))["rotary_stretched"]
     assert answer.answer == "yes"
     assert [(each.name, each.changes) for each in answer.facts.rules] == [
         ("still", False), ("slowed", True),
@@ -160,8 +161,7 @@ def test_learned_order_is_told_from_noise() -> None:
 
 def test_as_many_heads_as_chance_makes_are_binomial() -> None:
     for record in (noise(12, 60, 3), buckets(12)):
-        answer = told(record)["bias_smooth"]
-        assert answer.test is not None
+        answer: Any = told(record)["bias_smooth"]
         null = binom(12, 0.05)
         assert answer.p == pytest.approx(null.sf(answer.value - 1))
         assert answer.test.null == pytest.approx(null.mean())
