@@ -23,7 +23,7 @@ from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
 from posprobe.analyses.tables.similarity import within_reach
 from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
-from posprobe.drawable import line
+from posprobe.drawable import line, to_frame
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import describe_layout
 from posprobe.measurements import TABLE, TableInputs, TableMeasurement, Tokens, compared_numbers
@@ -223,6 +223,28 @@ class Analysis(Plotted):
 
     def _drawable(self) -> Mapping[str, Result]:
         return self.results
+
+    def to_frame(self) -> Any:
+        """Return the headline numbers as a data frame of pandas, or of polars.
+
+        Its columns are ``number``, the ``key`` in ``analysis.json``, ``table``, ``sinusoid`` and,
+        by null model, ``MODEL_p5``, ``MODEL_p50``, ``MODEL_p95``; None is undefined.
+
+        Raises
+        ------
+        MissingExtra
+            If neither pandas nor polars is installed.
+        """
+        known = compared_numbers()
+        rows = []
+        for key, entry in self.nulls["numbers"].items():
+            row = {"number": known[key].label, "key": key, "table": entry["value"]}
+            row["sinusoid"] = entry["sinusoid"]
+            for model in self.nulls["models"]:
+                band = entry.get(model) or {}
+                row |= {f"{model}_{part}": band.get(part) for part in ("p5", "p50", "p95")}
+            rows.append(row)
+        return to_frame({name: [row[name] for row in rows] for name in (rows[0] if rows else ())})
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -85,12 +85,6 @@ def test_bands_take_every_bin_once(bins: int, apart: list[tuple[float, float]]) 
     assert (bands.mean(values) * bands.size).sum() == pytest.approx(values.sum())
 
 
-def test_columns_are_counted() -> None:
-    for rank in (1, 4, 30):
-        found = cosine_power(centred(gaussian(400, rank, 1) @ rotation(40)[:rank])).columns
-        assert np.median(found) == pytest.approx(rank, rel=0.35)
-
-
 def test_draws_have_the_spectrum_of_the_fit() -> None:
     points = centred(smooth(96, 24, 3.0) + 0.5 * gaussian(96, 24, 1))
     power = cosine_power(points)
@@ -190,17 +184,6 @@ def test_a_circle_whose_pace_varies_is_one_rotation(warp: float) -> None:
 # --- what must not matter ---
 
 
-@pytest.mark.parametrize("scale", [1e-9, 1e9])
-def test_neither_turning_nor_scaling_changes_what_is_found(scale: float) -> None:
-    values = centred(waves(150, [7.0, 23.0]) @ rotation(16)[:4] + 0.3 * gaussian(150, 16))
-    before = find_rotations(values, 0).rotations
-    after = find_rotations(scale * values @ rotation(16, 5), 0).rotations
-    assert len(before) == 2
-    for one, other in zip(before, after, strict=True):
-        assert one.period == pytest.approx(other.period, rel=1e-6)
-        assert one.share == pytest.approx(other.share, abs=1e-5)
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -231,14 +214,6 @@ def test_minilm_has_four_periods_each_three_times_the_one_before() -> None:
     shares = [each.share for each in found.rotations]
     assert shares == pytest.approx([0.28, 0.157, 0.166, 0.185], abs=0.015)
     assert sum(shares) == pytest.approx(0.798, abs=0.01)
-
-
-def test_rxnmapper_prefers_a_period_and_does_not_rotate() -> None:
-    found = find_rotations(centred(pp.load("sample:rxnmapper-albert").values), 0)
-    assert not found.rotations
-    (each,) = found.preferred
-    assert each.period == pytest.approx(9.82, rel=0.1)
-    assert each.coherent < 16
 
 
 def test_whisper_has_a_fixed_period_beside_others() -> None:

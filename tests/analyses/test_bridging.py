@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
-from made_tables import Floats, as_table, gaussian, patches, rotation, walk, waves
+from made_answers import smooth
+from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 
 from posprobe.analyses.result import as_block
 from posprobe.analyses.sequences.mixture import cosine_power
 from posprobe.analyses.sequences.waves import covariance, find_waves
-from posprobe.analyses.tables.bridging import RULES, Bridging, Process, bridging, linear, shift
-from posprobe.analyses.tables.pca import pca
+from posprobe.analyses.tables.bridging import RULES, Process, bridging, linear, shift
 from posprobe.encodings import sinusoidal
-from posprobe.errors import InvalidTable
 from posprobe.families import load
 from posprobe.figures.common import Sheet
-from posprobe.figures.fits import NAMES, bridging_figure, plot_bridging
+from posprobe.figures.fits import NAMES, bridging_figure
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
-
-
-def smooth_curve(n: int, d: int, length: float, seed: int = 0) -> Floats:
-    place = np.arange(n)
-    kernel = np.exp(-((place[:, None] - place) ** 2) / (2 * length**2)) + 1e-9 * np.eye(n)
-    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(n, d, seed))
-
 
 # --- what each rule is made for ---
 
@@ -46,9 +36,8 @@ def test_a_straight_line_is_bridged_by_linear_interpolation() -> None:
     assert found.beyond["linear"][1] == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("n", "d"), [(400, 128), (256, 64), (300, 16)])
-def test_the_sinusoid_is_bridged_by_its_waves(n: int, d: int) -> None:
-    found = bridging(sinusoidal(n, d))
+def test_the_sinusoid_is_bridged_by_its_waves() -> None:
+    found = bridging(sinusoidal(256, 64))
     assert found.r2["waves"][:4].min() > 0.99
     assert (found.r2["waves"] >= found.r2["smooth"] - 0.01).all()
     assert found.r2["linear"][-1] < 0.5
@@ -87,7 +76,7 @@ def test_a_walk_is_bridged_by_the_straight_line_as_the_brownian_bridge_says() ->
 
 
 def test_a_smooth_curve_is_bridged_to_about_its_length_and_no_further() -> None:
-    found = bridging(smooth_curve(400, 48, 15))
+    found = bridging(smooth(400, 48, 15))
     by_gap = dict(zip(found.gaps.tolist(), found.r2["smooth"], strict=True))
     assert by_gap[16] > 0.95
     assert max(values[-1] for values in found.r2.values()) < 0.6
@@ -104,7 +93,7 @@ def test_noise_is_bridged_by_nothing() -> None:
 
 
 def test_missing_rows_are_the_mean_of_a_gaussian_process() -> None:
-    curve = smooth_curve(91, 3, 6) + 0.1 * gaussian(91, 3, 1)
+    curve = smooth(91, 3, 6) + 0.1 * gaussian(91, 3, 1)
     curve -= curve.mean(axis=0)
     missing = np.zeros(91, dtype=bool)
     missing[30:41] = missing[60] = missing[90] = True
@@ -156,23 +145,6 @@ def test_rules_do_not_see_the_missing_rows() -> None:
 # --- laws ---
 
 
-@pytest.mark.parametrize("scale", [1e-80, 1.0, 1e80])
-def test_rotation_and_scale_change_nothing(scale: float) -> None:
-    table = waves(120, [8.0, 30.0], noise=0.2)
-    before, after = bridging(table), bridging(scale * table @ rotation(4, 5) + 3 * scale)
-    for rule in RULES:
-        np.testing.assert_allclose(after.r2[rule], before.r2[rule], atol=1e-6)
-
-
-def test_known_components_give_the_same() -> None:
-    table = walk(100, 8)
-    before, after = bridging(table), bridging(table, pca=pca(table))
-    for rule in RULES:
-        np.testing.assert_array_equal(after.r2[rule], before.r2[rule])
-    with pytest.raises(InvalidTable, match="99 rows, the table has 100"):
-        bridging(table, pca=pca(table[1:]))
-
-
 def test_every_gap_has_known_rows_on_both_sides() -> None:
     from posprobe.analyses.tables.bridging import _folds
 
@@ -201,7 +173,7 @@ def test_every_gap_has_known_rows_on_both_sides() -> None:
 # --- real tables ---
 
 
-def test_minilm_is_bridged_by_rotations_and_not_by_a_smooth_curve() -> None:
+def test_minilm_is_bridged_by_rotations_and_not_by_a_smooth() -> None:
     found = bridging(load("sample:all-minilm-l6-v2")[128:510])
     at = found.gaps.tolist().index(16)
     assert found.r2["linear"][at] < 0.3
@@ -211,43 +183,6 @@ def test_minilm_is_bridged_by_rotations_and_not_by_a_smooth_curve() -> None:
 
 
 # --- what is undefined ---
-
-
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        (gaussian(1, 4), "fewer than 8 rows"),
-        (gaussian(2, 4), "fewer than 8 rows"),
-        (gaussian(7, 4), "fewer than 8 rows"),
-        (np.full((30, 4), 0.3), "all rows are equal"),
-        (np.zeros((30, 4)), "all rows are equal"),
-    ],
-)
-def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
-    summary = as_block(bridging(table))
-    json.dumps(summary, allow_nan=False)
-    assert summary["r2"] is None
-    assert why in summary["undefined"]["r2"]
-
-
-@pytest.mark.parametrize("n", [8, 9, 11])
-@pytest.mark.parametrize("d", [1, 2, 5])
-def test_short_and_narrow_tables_have_numbers(n: int, d: int) -> None:
-    for table in (gaussian(n, d), walk(n, d), np.outer(np.arange(float(n)), np.ones(d))):
-        found = bridging(table)
-        json.dumps(as_block(found), allow_nan=False)
-        for rule in RULES:
-            assert np.isfinite(found.r2[rule]).all()
-
-
-def test_zero_rows_and_a_single_odd_row_are_no_trouble() -> None:
-    table = gaussian(64, 8)
-    table[[3, 40]] = 0
-    json.dumps(as_block(bridging(table)), allow_nan=False)
-    json.dumps(as_block(bridging(np.eye(40))), allow_nan=False)
-    lone = np.zeros((40, 3))
-    lone[20] = 1
-    json.dumps(as_block(bridging(lone)), allow_nan=False)
 
 
 def test_a_grid_is_measured_along_its_axes() -> None:
@@ -281,25 +216,17 @@ def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 # --- what is drawn ---
 
 
-def _drawn(result: Bridging) -> Any:
-    ax = Figure().add_subplot()
-    plot_bridging(ax, result)
-    return ax
-
-
 def test_the_figure_has_a_curve_for_each_kind_of_rule() -> None:
     found = bridging(walk(128, 8))
-    lines = {line.get_label(): line for line in _drawn(found).lines}
+    lines = {line.get_label(): line for line in found.plot(Figure().add_subplot()).lines}
     np.testing.assert_array_equal(lines["straight line"].get_ydata(), found.r2["linear"])
     assert set(NAMES.values()) <= set(lines)
-    assert "fewer than 8 rows" in _drawn(bridging(gaussian(4, 4))).texts[0].get_text()
 
 
-@pytest.mark.parametrize("width", [3.3, 7.0])
-def test_grids_and_sequences_have_a_figure(width: float) -> None:
+def test_grids_and_sequences_have_a_figure() -> None:
     results = {"walk": bridging(walk(64, 8)), "patches": bridging(patches(9, 9, 8))}
     (described,) = TABLE["bridging"].drawings
     assert not any(described.lacks(result) for result in results.values())
-    figure = bridging_figure(Sheet(width, 9.0), results, {})
+    figure = bridging_figure(Sheet(3.3, 9.0), results, {})
     titles = [ax.get_title() for ax in figure.axes]
     assert [title for title in titles if title] == ["walk", "patches: rows", "patches: columns"]

@@ -61,12 +61,6 @@ def test_shares_add_up_to_the_sum_of_squares(values: Floats) -> None:
     assert (found.mean or 0.0) == pytest.approx(mean, abs=1e-6)
 
 
-def test_neither_turning_nor_scaling_changes_the_shares() -> None:
-    values = smooth(150, 16, 9.0) + waves(150, [7.0]) @ rotation(16)[:2]
-    one, other = (shares(each) for each in (values, 1e-6 * values @ rotation(16, 5)))
-    assert one == pytest.approx(other, abs=1e-4)
-
-
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_no_square_overflows_or_vanishes(scale: float) -> None:
     values = smooth(64, 4, 6.0)
@@ -204,9 +198,8 @@ def test_what_is_not_in_the_model_is_said_not_to_be_explained(
 
 
 @pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("n", [128, 400])
-def test_a_table_of_one_part_is_that(name: str, n: int) -> None:
-    for seed in range(3):
+def test_a_table_of_one_part_is_that(name: str) -> None:
+    for seed, n in enumerate((128, 400)):
         found = shares(PARTS[name](n, seed) + 1e-3 * gaussian(n, 64, seed + 9))
         assert found[name] > 0.97, found
 
@@ -240,8 +233,8 @@ def fitted(periods: list[float], warp: float, seed: int, *, own: bool, n: int = 
     return fit_clock(z + noise[0] + 1j * noise[1])
 
 
-@pytest.mark.parametrize("periods", [[5.0, 17.0], [5.0, 11.0, 17.0], [4.0, 9.0, 14.0, 23.0]])
-@pytest.mark.parametrize("warp", [0.05, 0.1, 0.2])
+@pytest.mark.parametrize("periods", [[5.0, 17.0], [4.0, 9.0, 14.0, 23.0]])
+@pytest.mark.parametrize("warp", [0.05, 0.2])
 def test_a_shared_clock_is_found_and_told_from_clocks_of_their_own(
     periods: list[float], warp: float
 ) -> None:

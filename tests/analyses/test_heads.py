@@ -204,11 +204,6 @@ def test_a_constant_head_has_no_smoothness() -> None:
     assert as_block(result)["structured"] == 0
 
 
-def test_smoothness_repeats_with_its_seed() -> None:
-    values = np.random.default_rng(4).normal(size=(3, 20))
-    assert as_block(smoothness(values, seed=5)) == as_block(smoothness(values, seed=5))
-
-
 # Rotation
 
 
@@ -237,14 +232,6 @@ def test_the_longest_wavelength() -> None:
     assert as_block(result)["longest_wavelength"] == pytest.approx(54_410, rel=1e-3)
     assert as_block(result)["shortest_wavelength"] == pytest.approx(2 * np.pi)
     assert as_block(result)["undefined"]["never_turn_target"]
-
-
-def test_linear_scaling_makes_every_wave_longer() -> None:
-    plain = ladder()
-    result = rotation(plain / 4, unscaled=plain, training=1024, target=4096)
-    np.testing.assert_allclose(result.wavelength, 4 * result.unscaled)
-    # Four times the length and four times the waves: as many pairs turn as before.
-    assert result.never_turn_target == result.never_turn_training
 
 
 def test_frequencies_that_cannot_be_are_refused() -> None:

@@ -31,7 +31,6 @@ from posprobe.analyses.tables.probes_published import (
     counted_failures,
     order_probe_published,
 )
-from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.figures.fits import plot_probes
 from posprobe.tables import PositionTable
@@ -260,29 +259,6 @@ def test_a_single_seed_has_no_spread() -> None:
 # --- the result ---
 
 
-def test_the_summary_tells_published_from_sound() -> None:
-    result = probes(minilm()[:96], seeds=3)
-    summary: Any = as_block(result)
-    assert set(summary) == {
-        "absolute_published", "absolute_blocked", "order_published", "order_disjoint", "undefined",
-    }  # fmt: skip
-    assert {"mae", "sd", "seeds", "rows", "chance"} <= set(summary["absolute_published"])
-    assert {"mae", "interpolation", "extrapolation"} <= set(summary["absolute_blocked"])
-    assert {"error", "sd", "chance", "pairs", "not_converged"} <= set(summary["order_published"])
-    assert {"error", "blocked", "chance", "not_converged"} <= set(summary["order_disjoint"])
-    assert summary["undefined"] == {}
-    html = result._repr_html_()
-    assert "order published.error" in html
-    assert "fewer than" in probes(walk(3, 3))._repr_html_()
-
-
-def test_a_table_an_array_and_positions_agree() -> None:
-    table = minilm()[:64]
-    for other in (np.asarray(table), positions(table)):
-        assert as_block(probes(other, seeds=2)) == as_block(probes(table, seeds=2))
-    assert absolute_probe(minilm()[10:80]).start == 10
-
-
 def test_the_drawings_show_every_number_and_say_when_there_is_none() -> None:
     result = probes(minilm()[:64], seeds=2)
     assert result.absolute_blocked is not None
@@ -305,21 +281,14 @@ def test_the_drawings_show_every_number_and_say_when_there_is_none() -> None:
     ("table", "why"),
     [
         (as_table(walk(MIN_ROWS - 1, 4)), f"fewer than {MIN_ROWS}"),
-        (as_table(walk(1, 4)), f"fewer than {MIN_ROWS}"),
         (patches(8, 8, 16), "grid"),
         (as_table(np.ones((64, 3))), "all rows are equal"),
-        (as_table(np.zeros((64, 3))), "all rows are equal"),
-        (as_table(1e3 + 1e-13 * gaussian(64, 3)), "all rows are equal"),
         (as_table(1e20 * walk(64, 3)), "single precision"),
-        (as_table(1e-20 * walk(64, 3)), "single precision"),
     ],
 )
 def test_what_has_no_probe_says_why(table: PositionTable, why: str) -> None:
     result = probes(table)
     assert why in result.undefined
-    summary: Any = as_block(result)
-    assert all(summary[name] is None for name in summary["undefined"])
-    assert set(summary["undefined"]) == set(summary) - {"undefined"}
     for probe in (absolute_probe_published, order_probe_published, absolute_probe, order_probe):
         with pytest.raises(InvalidTable, match=why):
             probe(table)
@@ -343,14 +312,6 @@ def test_awkward_tables_give_finite_numbers_without_warnings(values: Any) -> Non
     assert isinstance(result, Probes)
     assert not result.undefined
     json.dumps(as_block(result), allow_nan=False)
-
-
-def test_rows_that_say_nothing_are_at_chance() -> None:
-    values = np.zeros((100, 4))
-    values[0] = 1
-    result = absolute_probe(values)
-    assert result.mae == pytest.approx(result.chance, abs=1.5)
-    assert as_block(order_probe(values, seeds=2))["error"] == pytest.approx(0.5, abs=0.02)
 
 
 def test_an_unknown_scaling_is_refused() -> None:

@@ -199,11 +199,26 @@ def test_torch_and_numpy_agree() -> None:
 # --- which tensor, and with which factor ---
 
 
-def sample_of(reference: str, seed: int = 0) -> tuple[TokenSample | str, PositionTable]:
+def sample_of(reference: str, seed: int = 0) -> tuple[TokenSample, PositionTable]:
     table = load(reference)
-    checkpoint = open_local(Path(reference.partition("#")[0]))
     assert table.source.tensor is not None
-    return sample_tokens(checkpoint, checkpoint.tensors[table.source.tensor], seed), table
+    return beside(Path(reference.partition("#")[0]), table.source.tensor, seed), table
+
+
+def beside(folder: Path, position: str, seed: int = 0) -> TokenSample:
+    """Sample the tokens that stand beside a tensor of positions."""
+    checkpoint = open_local(folder)
+    sample = sample_tokens(checkpoint, checkpoint.tensors[position], seed)
+    assert isinstance(sample, TokenSample), sample
+    return sample
+
+
+def lacking(folder: Path, position: str) -> str:
+    """Return the reason why there are no tokens beside a tensor of positions."""
+    checkpoint = open_local(folder)
+    reason = sample_tokens(checkpoint, checkpoint.tensors[position])
+    assert isinstance(reason, str)
+    return reason
 
 
 def the_parameter(model: Any, values: NDArray[np.floating[Any]]) -> Tensor:
@@ -248,7 +263,6 @@ def test_the_table_that_is_found_is_what_the_model_adds_positions_to(
     tiny = case.build()
     path = case.save(tiny, tmp_path / "model") + case.pick
     sample, table = sample_of(path)
-    assert isinstance(sample, TokenSample)
     assert sample.factor == 1
     assert sample.values.shape == (tiny_models.VOCABULARY, table.dim)
     assert_added_with_the_factor(tiny, sample, path)
@@ -284,13 +298,12 @@ def test_a_model_that_scales_its_tokens_is_believed(name: str, tmp_path: Path) -
     tiny.model.save_pretrained(tmp_path)
     checkpoint = open_local(tmp_path)
     (position,) = (
-        info
+        key
         for key, info in checkpoint.tensors.items()
         if info.shape == tuple(tiny.table.shape)
         and np.array_equal(checkpoint.read(key).values, tiny.table.numpy())
     )
-    sample = sample_tokens(checkpoint, position)
-    assert isinstance(sample, TokenSample)
+    sample = beside(tmp_path, position)
     assert sample.factor == pytest.approx(factor)
     assert "multiplie" in sample.note
     assert_added_with_the_factor(tiny, sample, str(tmp_path))
@@ -312,7 +325,6 @@ def test_whisper_states_a_factor_that_it_does_not_use(tmp_path: Path) -> None:
     rebuilt.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["scale_embedding"] is True
     sample, _ = sample_of(f"{tmp_path}#decoder")
-    assert isinstance(sample, TokenSample)
     assert sample.factor == 1
     same = replace(tiny, model=rebuilt, table=table, layer=layer, call=call)
     assert_added_with_the_factor(same, sample, str(tmp_path))
@@ -328,9 +340,7 @@ def test_fairseq_says_whether_it_scales(stated: dict[str, bool], tmp_path: Path)
     }
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(stated))
-    checkpoint = open_local(tmp_path)
-    sample = sample_tokens(checkpoint, checkpoint.tensors["encoder.embed_positions.weight"])
-    assert isinstance(sample, TokenSample)
+    sample = beside(tmp_path, "encoder.embed_positions.weight")
     assert sample.factor == (3 if stated.get("no_scale_embedding") is False else 1)
 
 
@@ -345,12 +355,10 @@ def test_xlm_calls_its_tokens_embeddings(tmp_path: Path) -> None:
     table = model.position_embeddings.weight
     tiny = Tiny(model, table, layer, lambda n: model(input_ids=torch.full((1, n), 7)))
     model.save_pretrained(tmp_path)
-    checkpoint = open_local(tmp_path)
     (position,) = (
-        i for n, i in checkpoint.tensors.items() if n.endswith("position_embeddings.weight")
+        name for name in open_local(tmp_path).tensors if name.endswith("position_embeddings.weight")
     )
-    sample = sample_tokens(checkpoint, position)
-    assert isinstance(sample, TokenSample)
+    sample = beside(tmp_path, position)
     assert_added_with_the_factor(tiny, sample, str(tmp_path))
 
 
@@ -361,46 +369,42 @@ def test_the_two_halves_of_the_first_clip_are_told_apart(tmp_path: Path) -> None
     }  # fmt: skip
     state = {name: np.ones(shape) for name, shape in shapes.items()}
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    tensors = open_local(tmp_path).tensors
-    found = {}
-    for name in ("visual.positional_embedding", "positional_embedding"):
-        sample = sample_tokens(open_local(tmp_path), tensors[name])
-        assert isinstance(sample, TokenSample)
-        found[sample.tensor.name] = sample.kind
-    assert found == {"visual.conv1.weight": "white-noise patch", "token_embedding.weight": "token"}
+    names = "visual.positional_embedding", "positional_embedding"
+    samples = [beside(tmp_path, name) for name in names]
+    assert {sample.tensor.name: sample.kind for sample in samples} == {
+        "visual.conv1.weight": "white-noise patch",
+        "token_embedding.weight": "token",
+    }
 
 
 def test_a_projection_between_tokens_and_positions_is_a_reason(tmp_path: Path) -> None:
     config: dict[str, Any] = tiny_models._OPT | {"word_embed_proj_dim": 8}  # as OPT-350m
     transformers.OPTModel(transformers.OPTConfig(**config)).save_pretrained(tmp_path)
-    sample, _ = sample_of(str(tmp_path))
-    assert isinstance(sample, str)
-    assert "shape [30, 8]" in sample
-    assert "(16)" in sample
+    reason = lacking(tmp_path, str(load(str(tmp_path)).source.tensor))
+    assert "shape [30, 8]" in reason
+    assert "(16)" in reason
 
 
 def test_an_encoder_of_sound_has_no_tokens(tmp_path: Path) -> None:
     tiny_models.hf_whisper("WhisperModel", "encoder").model.save_pretrained(tmp_path)
-    sample, _ = sample_of(f"{tmp_path}#encoder")
-    assert isinstance(sample, str)
-    assert "no table of token embeddings" in sample
+    reason = lacking(tmp_path, str(load(f"{tmp_path}#encoder").source.tensor))
+    assert "no table of token embeddings" in reason
 
 
-def in_folder(folder: Path, **tensors: NDArray[Any]) -> TokenSample | str:
-    """Sample beside the tensor ``wpe``."""
+def in_folder(folder: Path, **tensors: NDArray[Any]) -> str:
+    """Save tensors, and return the name of the one of positions."""
     names = {key.replace("_", ".") + ".weight": value for key, value in tensors.items()}
     safetensors.numpy.save_file(names, folder / "model.safetensors")
-    checkpoint = open_local(folder)
-    (position,) = (info for name, info in checkpoint.tensors.items() if "wpe" in name)
-    return sample_tokens(checkpoint, position)
+    return next(name for name in names if "wpe" in name)
 
 
 def test_the_nearest_module_is_taken(tmp_path: Path) -> None:
-    sample = in_folder(
+    position = in_folder(
         tmp_path, wte=rows(9, 4), a_wte=rows(8, 4), a_b_wpe=rows(6, 4), a_c_wte=rows(7, 4)
     )
-    assert isinstance(sample, TokenSample)
-    assert sample.tensor.name == "a.wte.weight"  # a.c is another part of the model
+    assert (
+        beside(tmp_path, position).tensor.name == "a.wte.weight"
+    )  # a.c is another part of the model
 
 
 @pytest.mark.parametrize(
@@ -419,9 +423,7 @@ def test_the_nearest_module_is_taken(tmp_path: Path) -> None:
 def test_tokens_that_cannot_be_measured_are_a_reason(
     tokens: NDArray[Any], says: str, tmp_path: Path
 ) -> None:
-    reason = in_folder(tmp_path, wpe=rows(6, 4), wte=tokens)
-    assert isinstance(reason, str)
-    assert says in reason
+    assert says in lacking(tmp_path, in_folder(tmp_path, wpe=rows(6, 4), wte=tokens))
 
 
 # --- patches ---
@@ -435,7 +437,6 @@ def test_the_projection_that_is_found_is_what_the_model_adds_positions_to(
     tiny = case.build()
     path = case.save(tiny, tmp_path / "model") + case.pick
     sample, table = sample_of(path)
-    assert isinstance(sample, TokenSample)
     assert sample.kind == "white-noise patch"
     assert sample.values.shape[1] == table.dim
     stored = open_local(Path(path.partition("#")[0])).read(sample.tensor.name).values
@@ -462,9 +463,7 @@ def test_white_noise_patches_have_the_norm_that_the_weights_promise(tmp_path: Pa
         "pos_embed": np.ones((1, 6, 32), np.float32),
     }
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    checkpoint = open_local(tmp_path)
-    sample = sample_tokens(checkpoint, checkpoint.tensors["pos_embed"])
-    assert isinstance(sample, TokenSample)
+    sample = beside(tmp_path, "pos_embed")
     with torch.no_grad():
         noise = conv(torch.randn(4000, 3, 7, 14)).flatten(1).numpy()
         plain = conv(torch.randn(4000, 3, 1, 1).expand(-1, -1, 7, 14)).flatten(1).numpy()
@@ -486,9 +485,7 @@ def test_a_projection_of_anything_but_pixels_is_a_reason(
 ) -> None:
     state = {"patch_embed.proj.weight": np.ones(shape), "pos_embed": np.ones((1, 4, 8))}
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    checkpoint = open_local(tmp_path)
-    reason = sample_tokens(checkpoint, checkpoint.tensors["pos_embed"])
-    assert isinstance(reason, str)
+    reason = lacking(tmp_path, "pos_embed")
     assert "no projection of grey or colour patches to the positions' width of 8" in reason
 
 
@@ -504,18 +501,15 @@ def test_a_projection_that_cannot_be_measured_is_a_reason(
         "pos_embed": np.ones((1, 4, 8)),
     }  # fmt: skip
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    checkpoint = open_local(tmp_path)
-    reason = sample_tokens(checkpoint, checkpoint.tensors["pos_embed"])
-    assert isinstance(reason, str)
+    reason = lacking(tmp_path, "pos_embed")
     assert says in reason
 
 
 def test_a_table_by_an_unknown_name_has_nothing_beside_it(tmp_path: Path) -> None:
     state = {"patch_embed.proj.weight": np.ones((8, 3, 2, 2)), "decoder_pos_embed": np.ones((4, 8))}
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    checkpoint = open_local(tmp_path)
     # The decoder of a masked autoencoder adds its positions to something else.
-    assert isinstance(sample_tokens(checkpoint, checkpoint.tensors["decoder_pos_embed"]), str)
+    assert lacking(tmp_path, "decoder_pos_embed")
 
 
 # --- the sample ---
@@ -544,7 +538,6 @@ def test_a_small_vocabulary_gives_the_numbers_of_the_full_matrices(
         )  # fmt: skip
     model.save_pretrained(tmp_path)
     sample, positions_ = sample_of(str(tmp_path))
-    assert isinstance(sample, TokenSample)
     assert sample.blocks == ((0, 90),)
     assert sample.error == 0
     norms = [w.weight.detach().double().norm(dim=1).mean().item() for w in (table, words)]
@@ -566,9 +559,6 @@ def test_a_sample_is_seeded_spread_out_and_of_stored_rows(tmp_path: Path) -> Non
     first, _ = sample_of(str(tmp_path))
     again, _ = sample_of(str(tmp_path))
     other, table = sample_of(str(tmp_path), seed=1)
-    assert isinstance(first, TokenSample)
-    assert isinstance(again, TokenSample)
-    assert isinstance(other, TokenSample)
     np.testing.assert_array_equal(first.values, again.values)
     assert first.summary() == again.summary()
     assert first.blocks != other.blocks
@@ -608,11 +598,9 @@ def test_the_standard_error_of_a_vocabulary_without_order_is_the_spread_of_its_m
     lengths = np.random.default_rng(3).uniform(1, 2, count)
     state = {"wpe.weight": rows(8, width), "wte.weight": of_length(rows(count, width), lengths)}
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    checkpoint = open_local(tmp_path)
     means, errors = [], []
     for seed in range(300):
-        sample = sample_tokens(checkpoint, checkpoint.tensors["wpe.weight"], seed)
-        assert isinstance(sample, TokenSample)
+        sample = beside(tmp_path, "wpe.weight", seed)
         means.append(np.linalg.norm(sample.values, axis=1).mean())
         errors.append(sample.error)
     spread = np.std(means) / np.mean(means)
@@ -634,12 +622,9 @@ def test_minilm_positions_are_half_as_long_as_its_tokens() -> None:
     norms = [np.linalg.norm(values, axis=1).mean() for values in (table, words)]
     assert whole.ratio == pytest.approx(norms[0] / norms[1])
     assert whole.ratio == pytest.approx(0.445, abs=0.001)
-    checkpoint = open_local(folder)
-    position = checkpoint.tensors["embeddings.position_embeddings.weight"]
     far = []
     for seed in range(40):
-        sample = sample_tokens(checkpoint, position, seed)
-        assert isinstance(sample, TokenSample)
+        sample = beside(folder, "embeddings.position_embeddings.weight", seed)
         assert sample.values.size <= SAMPLE
         ratio = scale(table, sample.values).ratio
         assert ratio is not None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 #: Rows, columns, and the first row after the change.
-SHAPES = [(128, 32, 64), (128, 32, 100), (200, 16, 77), (64, 64, 32), (300, 8, 200)]
+SHAPES = [(128, 32, 100), (64, 64, 32), (300, 8, 200)]
 
 
 def _fading(n: int, d: int, edge: int, seed: int) -> Floats:
@@ -42,7 +42,7 @@ def _moved(n: int, d: int, edge: int, seed: int) -> Floats:
 def test_a_seam_stands_where_the_level_changes(
     make: Callable[[int, int, int, int], Floats], n: int, d: int, edge: int
 ) -> None:
-    for seed in range(20):
+    for seed in range(10):
         found = seams(make(n, d, edge, seed))
         assert found.between == ((edge - 1, edge),)
         mirrored = seams(make(n, d, edge, seed)[::-1])

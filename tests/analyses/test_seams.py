@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings, strategies as st
-from made_tables import as_table, gaussian, hurried, patches, rotation, walk, waves
+from made_answers import smooth
+from made_tables import gaussian, hurried, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -18,9 +17,7 @@ from posprobe.analyses.sequences.seams import Seams, seams
 from posprobe.analyses.tables.outliers import MIN_SIDE
 from posprobe.analyses.tables.stretch import stretch
 from posprobe.encodings import sinusoidal
-from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.rows import plot_seams
 from posprobe.report.narrator import cause
 
 if TYPE_CHECKING:
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.floating[Any]]
 Pair = tuple[int, int]
-
-quick = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 
 
 def kinds(found: Seams) -> list[str]:
@@ -83,7 +78,7 @@ def test_rows_of_a_slice_are_reported_as_positions() -> None:
     assert [special["row"] for special in summary["special"]] == [127]
 
 
-@pytest.mark.parametrize(("first", "stop"), [(2, 126), (128, 509), (140, 300)])
+@pytest.mark.parametrize(("first", "stop"), [(2, 126), (128, 509)])
 def test_within_its_blocks_minilm_is_even(first: int, stop: int) -> None:
     found = seams(load("sample:all-minilm-l6-v2")[first:stop])
     assert found.between == ()
@@ -101,8 +96,8 @@ def test_a_table_like_gpt2_has_special_ends_and_no_flood() -> None:
     n = 512
     # A slow curve with noise, long rows at the start that settle within thirty, and a last row that
     # was hardly trained.
-    smooth = 3.4 * waves(n, [1000.0, 700.0], 1) @ rotation(64)[:4]
-    table = smooth + 0.01 * gaussian(n, 64, 2)
+    slow = 3.4 * waves(n, [1000.0, 700.0], 1) @ rotation(64)[:4]
+    table = slow + 0.01 * gaussian(n, 64, 2)
     table *= (1 + 0.5 * np.exp(-np.arange(n) / 6))[:, None]
     table[0] += 8 * rotation(64)[10]
     table[-1] *= 0.03
@@ -161,14 +156,6 @@ def test_where_structure_ends_there_is_a_seam(backwards: bool) -> None:
     assert found.reasons[0].kind == "level"
 
 
-def test_a_change_of_norm_alone_is_a_seam() -> None:
-    table = gaussian(400, 384)
-    table[250:] *= 1.6
-    found = seams(table)
-    assert found.between == ((249, 250),)
-    assert (found.reasons[0].kind, found.reasons[0].of) == ("level", "norms")
-
-
 @pytest.mark.parametrize("edge", [3, 5, 509])
 def test_a_break_next_to_an_end_is_no_seam(edge: int) -> None:
     assert edge < MIN_SIDE or 512 - edge < MIN_SIDE
@@ -178,27 +165,19 @@ def test_a_break_next_to_an_end_is_no_seam(edge: int) -> None:
 # --- planted special rows ---
 
 
-@pytest.mark.parametrize("row", [0, 1, 2, 7, 100, 198, 199])
+@pytest.mark.parametrize("row", [0, 1, 7, 100, 198])
 def test_an_odd_row_is_special_and_no_seam(row: int) -> None:
     for seed in range(3):
-        smooth = sinusoid(200, 64)
-        smooth[row] = gaussian(1, 64, seed)
+        steady = sinusoid(200, 64)
+        steady[row] = gaussian(1, 64, seed)
         wandering = walk(200, 64, seed)
         wandering[row] += 8 * gaussian(1, 64, seed + 1)[0]
-        for table in (smooth, wandering):
+        for table in (steady, wandering):
             found = seams(table)
             # A row between an odd one and the end has no neighbour to belong to.
             cut_off = {0} if row == 1 else {199} if row == 198 else set()
             assert set(rows(found)) == {row} | cut_off
             assert found.between == ()
-
-
-def test_two_odd_rows_in_a_row_are_both_special() -> None:
-    table = sinusoid(200, 64)
-    table[90:92] = gaussian(2, 64)
-    found = seams(table)
-    assert rows(found) == [90, 91]
-    assert found.between == ()
 
 
 @pytest.mark.parametrize(("odd", "seam"), [([99], (99, 100)), ([99, 100], (99, 100))])
@@ -225,28 +204,11 @@ def test_a_table_that_begins_again_has_its_seams_there_whatever_rows_are_special
         assert found.special
 
 
-def test_a_zero_row_is_special_in_any_table() -> None:
-    for table in (walk(64, 16), gaussian(64, 16), sinusoid(64, 16)):
-        table[20] = 0
-        found = seams(table)
-        assert rows(found) == [20]
-        assert kinds(found)[0] == "zero"
-
-
-def test_a_long_row_in_noise_is_told_by_its_norm() -> None:
-    table = gaussian(300, 64)
-    table[77] *= 4
-    found = seams(table)
-    assert rows(found) == [77]
-    assert kinds(found)[0] == "norm"
-    assert found.between == ()
-
-
 # --- tables with neither ---
 
 
-@pytest.mark.parametrize("n", [16, 20, 64, 197, 512, 2048])
-@pytest.mark.parametrize("d", [2, 8, 64, 384])
+@pytest.mark.parametrize("n", [16, 197, 2048])
+@pytest.mark.parametrize("d", [2, 64])
 def test_a_sinusoid_has_neither(n: int, d: int) -> None:
     found = seams(sinusoidal(n, d))
     assert found.between == ()
@@ -297,26 +259,6 @@ def test_null_models_rarely_have_either(null: str) -> None:
     assert special <= 0.05 * draws
 
 
-def test_null_models_of_a_real_table_rarely_have_either() -> None:
-    table = np.asarray(load("sample:all-minilm-l6-v2")[128:509], dtype=float)
-    steps = np.linalg.norm(np.diff(table, axis=0), axis=1)
-    found = 0
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        noise = rng.standard_normal(table.shape)
-        units = noise / np.linalg.norm(noise, axis=1, keepdims=True)
-        moved = np.concatenate([table[:1], units[1:] * steps[:, None]])
-        for surrogate in (
-            rng.permutation(table),
-            np.cumsum(moved, axis=0),
-            units * np.linalg.norm(table, axis=1, keepdims=True),
-            _phases(table, rng),
-        ):
-            result = seams(surrogate)
-            found += bool(result.between) + bool(result.special)
-    assert found <= 4  # of 80 tables
-
-
 def _student(n: int, d: int, seed: int) -> Floats:
     return np.random.default_rng([seed, n]).standard_t(3, (n, d))
 
@@ -329,12 +271,6 @@ def _wandering(n: int, d: int, seed: int) -> Floats:
     return table
 
 
-def _smooth(n: int, d: int, seed: int) -> Floats:
-    place = np.arange(n)
-    kernel = np.exp(-((place[:, None] - place) ** 2) / (2 * 8.0**2)) + 1e-8 * np.eye(n)
-    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(n, d, seed))
-
-
 @pytest.mark.parametrize(
     "process",
     [
@@ -342,7 +278,7 @@ def _smooth(n: int, d: int, seed: int) -> Floats:
         lambda n, d, seed: np.cumsum(_student(n, d, seed), axis=0),
         lambda n, d, seed: gaussian(n, d, seed) * np.abs(1 / _student(n, 1, seed)) ** 0.5,
         _wandering,
-        _smooth,
+        lambda n, d, seed: smooth(n, d, 8.0, seed),
     ],
     ids=["heavy tails", "walk with heavy tails", "rows of any length", "pulled walk", "smooth"],
 )
@@ -372,19 +308,12 @@ def test_a_row_unlike_all_others_is_special_in_rough_tables(row: int) -> None:
 # --- the longest stretch ---
 
 
-def smooth_curve(rng: np.random.Generator, n: int, d: int, length: float) -> Floats:
-    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
-    root = np.linalg.cholesky(np.exp(-(offset**2) / 2) + 1e-8 * np.eye(n))
-    return np.asarray(root @ rng.standard_normal((n, d)))
-
-
 @pytest.mark.parametrize("n", [64, 128])
 def test_long_rows_at_both_ends_of_a_short_table_are_special(n: int) -> None:
     found = 0
     for seed in range(20):
-        rng = np.random.default_rng(seed)
-        values = smooth_curve(rng, n, 32, n / 16)
-        values[[0, -1]] = 4 * rng.standard_normal((2, 32))
+        values = smooth(n, 32, n / 16, seed)
+        values[[0, -1]] = 4 * gaussian(2, 32, seed + 99)
         found += [row.row for row in seams(values).special] == [0, n - 1]
     assert found >= 19
 
@@ -415,12 +344,6 @@ def test_the_stretch_lies_between_seams_and_special_rows() -> None:
     assert (last.kind, last.numbers) == ("special", (510,))
 
 
-def test_the_stretch_of_a_slice_names_positions_and_counts_rows() -> None:
-    found = stretch(seams(load("sample:all-minilm-l6-v2")[100:300]))
-    assert found.rows == slice(28, 200)
-    assert found.reasons[0].numbers == (127, 128)
-
-
 @pytest.mark.parametrize(
     ("table", "why"),
     [
@@ -436,28 +359,7 @@ def test_without_a_break_all_rows_are_the_stretch(table: Floats, why: str) -> No
     assert [cause.kind for cause in found.reasons] == [why]
 
 
-def test_a_special_row_splits_the_stretch() -> None:
-    table = sinusoid(200, 64)
-    table[80] = gaussian(1, 64)[0]
-    found = stretch(seams(table))
-    assert found.rows == slice(81, 200)
-    assert (found.reasons[0].kind, found.reasons[0].numbers) == ("special", (80,))
-
-
 # --- laws ---
-
-
-@quick
-@given(st.integers(0, 10_000), st.sampled_from([1e-5, 0.3, 1e6]))
-def test_rotation_and_scale_change_nothing(seed: int, scale: float) -> None:
-    table = _two_walks(120, 24, 60, seed)
-    table[60:] += 20 * gaussian(1, 24, seed + 3)  # long even beside the longest of few steps
-    table[90] += 60 * gaussian(1, 24, seed)[0]
-    before, after = seams(table), seams(scale * table @ rotation(24, seed))
-    assert before.between == after.between == ((59, 60),)
-    assert rows(before) == rows(after) == [90]
-    np.testing.assert_allclose(after.cosines, before.cosines, atol=1e-9)
-    np.testing.assert_allclose(after.steps, scale * before.steps, rtol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -471,59 +373,7 @@ def test_reading_backwards_mirrors_what_is_found(seed: int) -> None:
     assert rows(backward) == [159]
 
 
-def test_torch_gives_the_same() -> None:
-    table = np.array(load("sample:all-minilm-l6-v2"), dtype=float)
-    expected, found = seams(table), seams(torch.from_numpy(table))
-    assert found.between == expected.between
-    assert rows(found) == rows(expected)
-    assert kinds(found) == kinds(expected)
-    np.testing.assert_allclose(found.cosines, expected.cosines, atol=1e-12)
-
-
 # --- what is undefined ---
-
-
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        (gaussian(1, 4), "fewer than 16 rows"),
-        (gaussian(2, 4), "fewer than 16 rows"),
-        (gaussian(3, 4), "fewer than 16 rows"),
-        (gaussian(2 * MIN_SIDE - 1, 4), "fewer than 16 rows"),
-        (gaussian(64, 1), "single column"),
-        (np.full((40, 8), 0.1), "all rows are equal"),
-        (np.zeros((40, 8)), "all rows are equal"),
-    ],
-)
-def test_undefined_seams_have_a_reason(table: Floats, why: str) -> None:
-    found = seams(table)
-    assert why in found.undefined
-    summary = as_block(found)
-    json.dumps(summary, allow_nan=False)
-    for key in ("between", "special"):
-        assert summary[key] is None
-        assert why in summary["undefined"][key]
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        np.outer(walk(64, 1)[:, 0], gaussian(1, 8)[0]),  # rank one
-        np.outer(
-            np.arange(1.0, 65.0), np.ones(3)
-        ),  # a straight line: its cosine turns over at once
-        np.eye(40),
-        gaussian(16, 2),
-        1e-90 * gaussian(64, 4),
-        1e90 * gaussian(64, 4),
-    ],
-)
-def test_poor_tables_raise_no_alarm(table: Floats) -> None:
-    found = seams(table)
-    assert found.undefined == ""
-    assert found.between == ()
-    assert found.special == ()
-    json.dumps(as_block(found, cause), allow_nan=False)
 
 
 def test_a_row_equal_to_the_mean_has_no_cosine() -> None:
@@ -534,39 +384,12 @@ def test_a_row_equal_to_the_mean_has_no_cosine() -> None:
     json.dumps(as_block(found, cause), allow_nan=False)
 
 
-def test_nan_is_refused() -> None:
-    table = gaussian(64, 4)
-    table[7, 2] = np.nan
-    with pytest.raises(InvalidTable, match="NaN"):
-        seams(table)
-
-
 # --- what is written and drawn ---
-
-
-def test_the_summary_is_complete() -> None:
-    table = _two_bases(200, 64, 100, 5)
-    table[150] = gaussian(1, 64)[0]
-    found = seams(as_table(table)[10:])
-    summary = as_block(found, cause)
-    json.dumps(summary, allow_nan=False)
-    assert summary["between"] == [[99, 100]]
-    assert [special["row"] for special in summary["special"]] == [150]
-    assert len(summary["reasons"]) == 1
-    assert summary["rule"]["min_side"] == MIN_SIDE
-    assert len(found.cosines) == len(found.steps) == 189
-    assert len(found.norms) == 190
-
-
-def _drawn(result: Seams) -> Any:
-    ax = Figure().add_subplot()
-    plot_seams(ax, result)
-    return ax
 
 
 def test_the_figure_marks_seams_and_special_rows_at_their_positions() -> None:
     found = seams(load("sample:all-minilm-l6-v2")[100:])
-    ax = _drawn(found)
+    ax = found.plot(Figure().add_subplot())
     lines = {line.get_label(): line for line in ax.lines}
     np.testing.assert_array_equal(lines["seam"].get_xdata(), [127.5, 127.5])
     np.testing.assert_array_equal(lines["special row"].get_xdata(), [127, 510, 511])
@@ -575,13 +398,3 @@ def test_the_figure_marks_seams_and_special_rows_at_their_positions() -> None:
     profile = max(ax.lines, key=lambda line: len(line.get_xdata()))
     np.testing.assert_array_equal(profile.get_xdata(), np.arange(100, 511) + 0.5)
     np.testing.assert_array_equal(profile.get_ydata(), found.cosines)
-
-
-def test_the_figure_of_an_even_table_has_no_legend() -> None:
-    ax = _drawn(seams(gaussian(64, 8)))
-    assert ax.get_legend() is None
-    assert ax.get_ylim()[0] < 0
-
-
-def test_the_figure_says_what_is_undefined() -> None:
-    assert "fewer than 16 rows" in _drawn(seams(gaussian(4, 4))).texts[0].get_text()

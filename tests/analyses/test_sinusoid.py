@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import given, settings, strategies as st
-from made_tables import as_table, gaussian, rotation, walk, waves
+from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from matplotlib.figure import Figure
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
@@ -25,7 +25,6 @@ from posprobe.analyses.tables.sinusoid import (
     ladder,
 )
 from posprobe.analyses.tables.sinusoids import ENOUGH, choose_sinusoids
-from posprobe.errors import InvalidTable
 from posprobe.figures.fits import plot_base, plot_sinusoid
 from posprobe.layouts import Grid
 from posprobe.tables import PositionTable
@@ -84,12 +83,6 @@ def test_the_ladder_s_share_is_that_of_a_regression_on_its_columns() -> None:
     assert ladder(200, 6).share(cloud(x)) == pytest.approx(explained(x, frequencies), abs=1e-9)
 
 
-def test_a_wide_ladder_hardly_depends_on_where_its_rank_is_cut() -> None:
-    singular = scipy.linalg.svdvals(sinusoid(512, 384) - sinusoid(512, 384).mean(axis=0))
-    ranks = [int((singular > cut * singular[0]).sum()) for cut in (1e-3, 1e-6, 1e-10)]
-    assert ranks == [102, 106, 110]
-
-
 def test_white_noise_fills_the_ladder_as_much_as_its_rank_says() -> None:
     rungs = ladder(512, 384)
     shares = [rungs.share(cloud(gaussian(512, 384, seed))) for seed in range(3)]
@@ -99,8 +92,7 @@ def test_white_noise_fills_the_ladder_as_much_as_its_rank_says() -> None:
 # --- the sinusoid itself ---
 
 
-@pytest.mark.parametrize("base", [1e3, 1e4, 5e5])
-@pytest.mark.parametrize("shape", [(128, 64), (512, 384), (700, 768)])
+@pytest.mark.parametrize(("shape", "base"), [((128, 64), 1e3), ((700, 768), 5e5)])
 def test_the_base_of_a_sinusoid_is_found_again(shape: tuple[int, int], base: float) -> None:
     table = sinusoid(*shape, base) @ rotation(shape[1])
     found = fit_base(cloud(table), shape[1])
@@ -127,8 +119,7 @@ def test_the_curve_of_bases_is_the_debiased_cka() -> None:
         assert found.cka[k] == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("width", [32, 64, 384])
-@pytest.mark.parametrize("length", [77, 512])
+@pytest.mark.parametrize(("length", "width"), [(77, 384), (512, 64)])
 def test_a_smooth_or_white_table_has_no_base(length: int, width: int) -> None:
     def memory(seed: int) -> Floats:
         noise = gaussian(length, width, seed)
@@ -174,7 +165,7 @@ def test_the_2d_sincos_against_itself() -> None:
 # --- how many sinusoids ---
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_planted_ladder_is_found_again(seed: int) -> None:
     found = choose_sinusoids(cloud(waves(512, PLANTED, seed, noise=0.01)))
     np.testing.assert_allclose(sorted(found.periods[:5]), PLANTED, rtol=0.01)
@@ -273,20 +264,6 @@ def test_minilm() -> None:
     assert "flat" in summary["undefined"]["base"]
 
 
-@few
-@given(SEEDS, st.sampled_from([walk, gaussian]), st.sampled_from([2, 4, 16]))
-def test_blind_to_rotation_shift_and_scale(seed: int, make: Any, d: int) -> None:
-    x = make(40, d, seed)
-    one, two = against_sinusoid(x), against_sinusoid(3 * x @ rotation(d, seed + 1) - 1)
-    for name in ("cka", "cka_biased", "procrustes", "subspace_overlap", "ladder_share"):
-        assert getattr(one, name) == pytest.approx(getattr(two, name), rel=1e-8, abs=1e-10)
-    assert one.sinusoids is not None
-    assert two.sinusoids is not None
-    np.testing.assert_allclose(one.sinusoids.share, two.sinusoids.share, atol=1e-6)
-    if one.base is not None and one.base.best is not None and two.base is not None:
-        assert two.base.best == pytest.approx(one.base.best, rel=1e-8)
-
-
 def test_the_distances_are_those_of_the_module() -> None:
     x = walk(64, 40)
     found = against_sinusoid(x)
@@ -358,22 +335,6 @@ def test_a_ladder_that_spans_everything_explains_nothing() -> None:
     assert "spans every table" in found.undefined["ladder_share"]
 
 
-def test_scale_never_overflows_or_vanishes() -> None:
-    x = walk(40, 16)
-    expected = as_block(against_sinusoid(x))
-    for factor in (1e-300, 1e-160, 1e160, 1e290):
-        found = as_block(against_sinusoid(factor * x))
-        assert found["cka"] == pytest.approx(expected["cka"], rel=1e-9)
-        assert found["sinusoids_for_90"] == expected["sinusoids_for_90"]
-
-
-def test_nan_is_refused() -> None:
-    broken = gaussian(12, 4)
-    broken[3, 3] = math.inf
-    with pytest.raises(InvalidTable, match="infinity"):
-        against_sinusoid(broken)
-
-
 def test_shares_below_the_threshold_are_said() -> None:
     found = against_sinusoid(gaussian(100, 30))
     assert found.sinusoids is not None
@@ -384,29 +345,16 @@ def test_shares_below_the_threshold_are_said() -> None:
 # --- figures ---
 
 
-def drawn(draw: Callable[[Any, SinusoidFit], None], result: SinusoidFit) -> Any:
-    import matplotlib.pyplot as plt
-
-    from posprobe.figures import style
-
-    with style():
-        figure, ax = plt.subplots()
-        draw(ax, result)
-        figure.canvas.draw()
-        plt.close(figure)
-    return ax
-
-
 @pytest.mark.parametrize("draw", [plot_sinusoid, plot_base])
 def test_undefined_results_say_so(draw: Callable[[Any, SinusoidFit], None]) -> None:
-    ax = drawn(draw, against_sinusoid(np.ones((30, 4))))
-    assert "all rows are equal" in ax.texts[0].get_text()
-    assert "grid" in drawn(draw, against_sinusoid(on_grid(walk(30, 8), 5, 6))).texts[0].get_text()
+    for table, why in ((np.ones((30, 4)), "all rows are equal"), (patches(5, 6, 8), "grid")):
+        draw(ax := Figure().add_subplot(), against_sinusoid(table))
+        assert why in ax.texts[0].get_text()
 
 
 def test_the_count_is_drawn_beside_its_bound() -> None:
     result = against_sinusoid(waves(128, [6, 30], noise=0.01))
-    ax = drawn(plot_sinusoid, result)
+    ax = result.plot(Figure().add_subplot())
     bound, share = ax.lines[:2]
     assert result.sinusoids is not None
     np.testing.assert_array_equal(share.get_ydata(), result.sinusoids.share)
@@ -415,6 +363,6 @@ def test_the_count_is_drawn_beside_its_bound() -> None:
 
 
 def test_the_base_is_marked_where_there_is_one() -> None:
-    assert drawn(plot_base, against_sinusoid(sinusoid(128, 64))).texts[0].get_text() == "10000"
-    flat = drawn(plot_base, against_sinusoid(walk(128, 64)))
-    assert [text.get_text() for text in flat.texts] == ["fit as well"]
+    for table, told in ((sinusoid(128, 64), "10000"), (walk(128, 64), "fit as well")):
+        plot_base(ax := Figure().add_subplot(), against_sinusoid(table))
+        assert [text.get_text() for text in ax.texts] == [told]

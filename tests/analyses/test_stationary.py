@@ -18,10 +18,8 @@ from posprobe.analyses.linear import (
 )
 from posprobe.analyses.sequences.mixture import non_negative
 from posprobe.analyses.sequences.planes import find_rotations
-from posprobe.analyses.tables.cached import View
 from posprobe.analyses.tables.processes import fit_kernel, fit_process
 from posprobe.layouts import Grid, Sequence
-from posprobe.questions import absolute_position, rotations
 
 Floats = NDArray[np.float64]
 
@@ -147,44 +145,3 @@ def test_three_rotations_of_a_short_table_have_their_periods(seed: int) -> None:
     values += noise * np.sqrt(np.square(values).sum() / np.square(noise).sum())
     found = [line.period for line in find_rotations(centred(values), seed).rotations]
     assert found == pytest.approx(periods, rel=0.02)
-
-
-def test_a_drifting_period_is_one_rotation_that_drifts() -> None:
-    t = np.arange(256.0)
-    angle = 2 * np.pi * 32 * (t / 256 - 0.05 * (t / 256) ** 2)
-    values = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(16)[:2]
-    values += 0.1 * gaussian(256, 16)
-    (found,) = find_rotations(centred(values), 0).rotations
-    speeds = np.diff(angle) / (2 * np.pi)
-    assert found.period == pytest.approx(1 / speeds.mean(), rel=0.02)
-    assert found.pace == "smooth"
-    assert (found.fastest, found.slowest) == pytest.approx(
-        tuple(np.quantile(1 / speeds, [0.1, 0.9])), rel=0.02
-    )
-    assert found.circularity > 0.9
-
-
-def test_a_wave_along_one_direction_is_no_circle() -> None:
-    t = np.arange(200.0)
-    values = np.outer(np.cos(2 * np.pi * t / 9), rotation(8)[0]) + 0.05 * gaussian(200, 8)
-    (found,) = find_rotations(centred(values), 0).rotations
-    assert found.circularity < 0.2
-
-
-def test_distances_that_follow_from_offsets_do_so_along_the_whole_table() -> None:
-    t = np.arange(1536.0)
-    speed = np.where(t < 700, 0.3, 0.3 + 2e-4 * (t - 700))
-    steady = np.stack([np.cos(0.3 * t), np.sin(0.3 * t)], axis=1)
-    changing = np.stack([np.cos(np.cumsum(speed)), np.sin(np.cumsum(speed))], axis=1)
-    assert absolute_position._exact(centred(steady))
-    assert not absolute_position._exact(centred(changing))
-
-
-@pytest.mark.parametrize(("bend", "drifts"), [(0.0, False), (0.05, True)])
-def test_a_period_is_said_to_change_where_the_phase_bends(bend: float, drifts: bool) -> None:
-    t = np.arange(192) / 192
-    angle = 2 * np.pi * 24 * (t - bend * t**2)
-    values = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(16)[:2]
-    values += gaussian(192, 16, seed=3) / 4
-    table = centred(values)
-    assert bool(rotations.ask_rotations(View(table, seed=0)).facts.steady) != drifts

@@ -345,9 +345,3 @@ def test_positions_of_minilm_lie_where_its_tokens_vary_least(minilm: SubspaceOve
         value: Any = found.value
         low, high = found.band
         assert (value < low) if lies == "below" else (value > 3 * high)
-
-
-@pytest.mark.registry
-@pytest.mark.timeout(900)
-def test_the_mean_cosine_of_minilm_is_the_known_one(minilm: SubspaceOverlap) -> None:
-    assert minilm.mean_cosine == pytest.approx(0.1219, abs=5e-5)

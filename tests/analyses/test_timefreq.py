@@ -11,13 +11,12 @@ import pytest
 import scipy.fft
 import scipy.signal
 from hypothesis import given, settings, strategies as st
-from made_tables import as_table, gaussian, rotation, walk, waves
+from made_tables import gaussian, rotation, walk, waves
+from matplotlib.figure import Figure
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.spectrogram import CORNER, Spectrogram, gram_dct, spectrogram
-from posprobe.errors import InvalidTable
-from posprobe.layouts import Grid
+from posprobe.analyses.sequences.spectrogram import CORNER, gram_dct, spectrogram
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,12 +89,6 @@ def test_a_drifting_line_is_followed() -> None:
     assert found.drift == pytest.approx((high - low) / middle, rel=0.02)
 
 
-def test_a_steady_line_does_not_drift() -> None:
-    found = spectrogram(waves(512, [6, 18, 54, 162, 486], noise=0.01))
-    np.testing.assert_allclose(1 / found.fastest, 6, rtol=0.005)
-    assert found.drift == pytest.approx(0, abs=0.002)
-
-
 def test_the_fastest_line_is_not_the_strongest() -> None:
     lines = (3, 12.0), (1, 4.0), (0.8, 2.5)
     x = np.concatenate([size * waves(256, [period]) for size, period in lines], axis=1)
@@ -144,17 +137,7 @@ def test_noise_and_walks_show_no_line(d: int) -> None:
             assert "above red noise" in found.partly["drift"]
 
 
-@few
-@given(SEEDS, st.sampled_from([walk, gaussian]))
-def test_power_is_blind_to_rotation_and_shift(seed: int, make: Any) -> None:
-    x = make(64, 4, seed)
-    one, two = spectrogram(x), spectrogram(x @ rotation(4, seed + 1) + 2.0)
-    np.testing.assert_allclose(one.power, two.power, rtol=1e-6, atol=1e-9 * one.power.max())
-
-
-@pytest.mark.parametrize(
-    ("n", "length"), [(64, 32), (77, 32), (512, 64), (1024, 128), (4096, 256), (300, 36)]
-)
+@pytest.mark.parametrize(("n", "length"), [(64, 32), (300, 36), (4096, 256)])
 def test_the_segment_follows_the_table(n: int, length: int) -> None:
     found = spectrogram(gaussian(n, 1))
     assert found.length == length
@@ -167,26 +150,6 @@ def test_the_segment_follows_the_table(n: int, length: int) -> None:
 def test_impossible_segments_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="between 8 and 64"):
         spectrogram(gaussian(64, 2), **options)
-
-
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        (gaussian(63, 3), "fewer than 64 positions"),
-        (gaussian(1, 3), "fewer than 64 positions"),
-        (np.full((80, 3), 0.1), "straight line"),
-        (np.outer(np.arange(80.0), [1, 2]), "straight line"),
-        (as_table(gaussian(64, 3), Grid(8, 8)), "grid"),
-    ],
-    ids=["short", "one", "constant", "line", "grid"],
-)
-def test_no_spectrogram_has_a_reason(table: Any, why: str) -> None:
-    found = spectrogram(table)
-    summary = json.loads(json.dumps(as_block(found), allow_nan=False))
-    none = {key for key, value in summary.items() if value is None}
-    assert none == set(summary["undefined"])
-    assert {"drift", "length", "fastest_period"} <= none
-    assert all(why in reason for reason in summary["undefined"].values())
 
 
 def test_a_table_constant_in_part_has_a_spectrogram() -> None:
@@ -241,70 +204,12 @@ def test_a_walk_is_slower_than_any_table() -> None:
         assert share > 0.99
 
 
-def test_a_known_cosine_matrix_is_that_of_the_similarity() -> None:
-    cosines = pp.similarity(minilm()).centered.matrix
-    assert gram_dct(minilm(), cosines=cosines).share == pytest.approx(gram_dct(minilm()).share)
-
-
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        (gaussian(19, 3), "fewer than 20 positions"),
-        (gaussian(1, 3), "fewer than 20 positions"),
-        (np.full((30, 3), 0.1), "all rows are equal"),
-        (np.zeros((30, 3)), "all rows are equal"),
-        (np.arange(-15.0, 16.0)[:, None] * [1, 2], "mean row"),
-        (as_table(gaussian(36, 3), Grid(6, 6)), "grid"),
-    ],
-    ids=["short", "one", "constant", "zero", "mean row", "grid"],
-)
-def test_no_transform_has_a_reason(table: Any, why: str) -> None:
-    found = gram_dct(table)
-    assert found.share is None
-    assert why in as_block(found)["undefined"]["share"]
-
-
-@pytest.mark.parametrize("factor", [1e-300, 1e-160, 1e160, 1e290])
-def test_scale_never_overflows_or_vanishes(factor: float) -> None:
-    x = walk(40, 3)
-    assert gram_dct(factor * x).share == pytest.approx(gram_dct(x).share)
-
-
-def test_rank_one_and_one_column() -> None:
-    x = walk(70, 1)
-    share = gram_dct(x).share
-    assert share is not None
-    assert gram_dct(np.outer(x[:, 0], [1.0, -2.0])).share == pytest.approx(share)
-    assert np.isfinite(spectrogram(x).power).all()
-
-
-@pytest.mark.parametrize("analysis", [spectrogram, gram_dct])
-def test_nan_is_refused(analysis: Any) -> None:
-    broken = gaussian(80, 3)
-    broken[4, 1] = np.nan
-    with pytest.raises(InvalidTable, match="NaN"):
-        analysis(broken)
-
-
 # --- figures ---
-
-
-def drawn(result: Spectrogram) -> Any:
-    import matplotlib.pyplot as plt
-
-    from posprobe.figures import style
-
-    with style():
-        figure, ax = plt.subplots()
-        result.plot(ax)
-        figure.canvas.draw()
-        plt.close(figure)
-    return ax
 
 
 def test_the_spectrogram_is_drawn_over_position_with_its_line() -> None:
     result = spectrogram(minilm()[128:510])
-    ax = drawn(result)
+    ax = result.plot(Figure().add_subplot())
     (image,) = ax.images
     left, right, low, high = image.get_extent()
     assert result.step is not None
@@ -314,10 +219,4 @@ def test_the_spectrogram_is_drawn_over_position_with_its_line() -> None:
     assert image.get_array().shape == result.power.T.shape
     assert image.get_array().max() == pytest.approx(0)
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), result.fastest)
-    assert not drawn(spectrogram(walk(100, 30))).lines
-
-
-def test_undefined_results_say_so() -> None:
-    short = gaussian(10, 3)
-    assert "fewer than 64" in drawn(spectrogram(short)).texts[0].get_text()
-    assert "fewer than 20" in gram_dct(short).undefined
+    assert not spectrogram(walk(100, 30)).plot(Figure().add_subplot()).lines

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import numpy as np
 import pytest
-from made_tables import Floats, gaussian, patches, rotation, walk, waves
+from made_tables import Floats, gaussian, rotation, walk
 from matplotlib.figure import Figure
 
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.winding import COHERENT, Winding, winding
-from posprobe.analyses.tables.pca import pca
-from posprobe.errors import InvalidTable
+from posprobe.analyses.sequences.winding import COHERENT, winding
 from posprobe.families import load
 from posprobe.figures.common import Sheet
-from posprobe.figures.components import plot_winding, winding_figure
+from posprobe.figures.components import winding_figure
 from posprobe.measurements import TABLE
 
 
@@ -132,76 +127,27 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
         assert other.pitch == pytest.approx(scale * one.pitch, rel=1e-6)
 
 
-def test_known_components_give_the_same() -> None:
-    table = waves(100, [9.0, 31.0])
-    assert as_block(winding(table, pca=pca(table))) == as_block(winding(table))
-    with pytest.raises(InvalidTable, match="99 rows, the table has 100"):
-        winding(table, pca=pca(table[1:]))
-
-
 # --- what is undefined ---
-
-
-@pytest.mark.parametrize(
-    ("table", "why"),
-    [
-        (gaussian(1, 3), "fewer than 6 rows"),
-        (gaussian(2, 3), "fewer than 6 rows"),
-        (gaussian(5, 3), "fewer than 6 rows"),
-        (np.full((20, 3), 0.1), "all rows are equal"),
-        (np.zeros((20, 3)), "all rows are equal"),
-        (gaussian(30, 1), "one line"),
-        (np.outer(np.arange(30.0), np.ones(4)), "one line"),
-        (patches(6, 6, 8), "grid"),
-    ],
-)
-def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
-    summary = as_block(winding(table))
-    json.dumps(summary, allow_nan=False)
-    assert summary["pairs"] is None
-    assert summary["turns"] is None
-    assert why in summary["undefined"]["pairs"]
-
-
-@pytest.mark.parametrize("n", [6, 7, 8])
-@pytest.mark.parametrize("d", [2, 3, 12])
-def test_short_tables_are_no_trouble(n: int, d: int) -> None:
-    for table in (gaussian(n, d), walk(n, d), np.eye(n, d)):
-        json.dumps(as_block(winding(table)), allow_nan=False)
-
-
-def test_zero_rows_are_no_trouble() -> None:
-    table = helix(60, 3, 1)
-    table[[10, 30]] = 0
-    json.dumps(as_block(winding(table)), allow_nan=False)
 
 
 # --- what is drawn ---
 
 
-def _drawn(result: Winding) -> Any:
-    ax = Figure().add_subplot()
-    plot_winding(ax, result)
-    return ax
-
-
 def test_the_plane_shows_the_path() -> None:
     found = winding(helix(80, 2.3, 3.0))
-    ax = _drawn(found)
+    ax = found.plot(Figure().add_subplot())
     segments = ax.collections[0].get_segments()
     pair = found.pairs[0]
     path = np.stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)], axis=1)
     np.testing.assert_allclose([segment[0] for segment in segments], path[:-1])
-    assert "2.3" in ax.get_title()
-    assert "grid" in _drawn(winding(patches(6, 6, 8))).texts[0].get_text()
+    assert "2.3" in ax.get_title(loc="left")
 
 
-@pytest.mark.parametrize("width", [3.3, 7.0])
-def test_the_figure_draws_helix_phase_and_period(width: float) -> None:
+def test_the_figure_draws_helix_phase_and_period() -> None:
     results = {"helix": winding(helix(80, 2.3, 3.0)), "noise": winding(gaussian(100, 20))}
     (described,) = TABLE["winding"].drawings
     assert [bool(described.lacks(result)) for result in results.values()] == [False, True]
-    figure = winding_figure(Sheet(width, 9.0), results, {})
+    figure = winding_figure(Sheet(3.3, 9.0), results, {})
     labels = [ax.get_ylabel() for ax in figure.axes]
     assert {"turns", "period", "position"} <= set(labels)
     assert figure.axes[0].name == "3d"

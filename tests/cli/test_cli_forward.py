@@ -17,37 +17,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 import transformers
+from made_cli import Cli, cli
 from made_models import LENGTH, bert, gpt2, vit
 from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from posprobe.cli import main
 from posprobe.report import read_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+__all__ = ["cli"]
+
 
 @pytest.fixture
-def cli(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[..., tuple[int, str, str]]:
+def forward(cli: Cli) -> Callable[..., tuple[int, str, str]]:
     """Run ``posprobe forward`` in this process and an empty folder."""
-    monkeypatch.chdir(tmp_path)
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["posprobe", "forward", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
+        done = cli("forward", *map(str, arguments))
+        return done.code, done.out, done.err
 
     return run
 
@@ -63,9 +55,9 @@ def saved(folder: Path, *, tokenizer: bool = False) -> Path:
     return folder
 
 
-def test_a_run_writes_a_bundle_and_prints_what_it_found(cli: Any, tmp_path: Path) -> None:
+def test_a_run_writes_a_bundle_and_prints_what_it_found(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2")
-    code, out, err = cli(folder, "--contexts", 8, "--nulls", 2)
+    code, out, err = forward(folder, "--contexts", 8, "--nulls", 2)
     assert code == 0, err
     made = tmp_path / "reports/gpt2-forward"
     assert {path.name for path in made.iterdir()} == {
@@ -80,9 +72,9 @@ def test_a_run_writes_a_bundle_and_prints_what_it_found(cli: Any, tmp_path: Path
     assert str(made.relative_to(tmp_path)) in err
 
 
-def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(cli: Any, tmp_path: Path) -> None:
+def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2")
-    code, out, err = cli(
+    code, out, err = forward(
         folder, "--contexts", 4, "--only", "states,shift", "--length", 4, "--layers", "0,2",
         "--rows", "1:4", "--nulls", 0, "--json", "--quiet", "--out", "there",
     )  # fmt: skip
@@ -95,12 +87,12 @@ def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(cli: Any, tmp_path: P
     assert (tmp_path / "there/report.html").exists()
 
 
-def test_two_runs_with_one_seed_are_identical(cli: Any, tmp_path: Path) -> None:
+def test_two_runs_with_one_seed_are_identical(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2")
     bundles = []
     for name in ("one", "other"):
         options = ("--contexts", 6, "--nulls", 2, "--seed", 3, "--quiet", "--out", name)
-        assert cli(folder, *options)[0] == 0
+        assert forward(folder, *options)[0] == 0
         document = read_bundle(tmp_path / name)
         del document["environment"]
         arrays = dict(np.load(tmp_path / name / "arrays.npz"))
@@ -110,11 +102,11 @@ def test_two_runs_with_one_seed_are_identical(cli: Any, tmp_path: Path) -> None:
         np.testing.assert_array_equal(array, bundles[1][1][name])
 
 
-def test_a_text_is_read_by_the_model_s_own_tokenizer(cli: Any, tmp_path: Path) -> None:
+def test_a_text_is_read_by_the_model_s_own_tokenizer(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2", tokenizer=True)
     (tmp_path / "text.txt").write_text(" ".join(f"w{k % 40}" for k in range(200)))
     options = ("--text", "text.txt", "--length", 4, "--contexts", 10, "--nulls", 0)
-    code, out, err = cli(folder, *options, "--out", "made", "--json")
+    code, out, err = forward(folder, *options, "--out", "made", "--json")
     assert code == 0, err
     document = json.loads(out)
     assert document["contexts"]["kind"] == "windows of text.txt"
@@ -123,10 +115,12 @@ def test_a_text_is_read_by_the_model_s_own_tokenizer(cli: Any, tmp_path: Path) -
     assert all(loss > 0 for loss in document["shift"]["loss"])
 
 
-def test_the_same_context_again_and_again_is_one_context(cli: Any, tmp_path: Path) -> None:
+def test_the_same_context_again_and_again_is_one_context(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2", tokenizer=True)
     (tmp_path / "text.txt").write_text("w3 " * 200)
-    code, out, err = cli(folder, "--text", "text.txt", "--json", "--only", "states,substitution")
+    code, out, err = forward(
+        folder, "--text", "text.txt", "--json", "--only", "states,substitution"
+    )
     assert code == 0, err
     document = json.loads(out)
     assert document["contexts"]["kind"] == "windows of text.txt, which are all the same"
@@ -136,13 +130,13 @@ def test_the_same_context_again_and_again_is_one_context(cli: Any, tmp_path: Pat
 
 
 def test_what_a_text_and_pictures_do_not_fit_is_said_before_weights_are_read(
-    cli: Any, tmp_path: Path
+    forward: Any, tmp_path: Path
 ) -> None:
     folder = saved(tmp_path / "gpt2", tokenizer=True)
     gpt2(vocab_size=30).save_pretrained(folder)
     (tmp_path / "text.txt").write_text(" ".join(f"w{k % 40}" for k in range(200)))
     (folder / "model.safetensors").unlink()
-    code, _, err = cli(folder, "--text", "text.txt")
+    code, _, err = forward(folder, "--text", "text.txt")
     assert (code, "ids run from 0 to 39 and the model knows 30" in err) == (2, True), err
     images = tmp_path / "vit"
     vit().save_pretrained(images)
@@ -150,14 +144,14 @@ def test_what_a_text_and_pictures_do_not_fit_is_said_before_weights_are_read(
     (images / "model.safetensors").unlink()
     (tmp_path / "pictures").mkdir()
     Image.new("RGB", (20, 20)).save(tmp_path / "pictures/0.png")
-    code, _, err = cli(images, "--images", "pictures")
+    code, _, err = forward(images, "--images", "pictures")
     assert (code, "of 21 x 21 pixels, but the model takes 14 x 21" in err) == (2, True), err
 
 
-def test_what_a_model_cannot_have_is_missing_for_that_reason(cli: Any, tmp_path: Path) -> None:
+def test_what_a_model_cannot_have_is_missing_for_that_reason(forward: Any, tmp_path: Path) -> None:
     vit().save_pretrained(tmp_path / "vit")
     options = ("--only", "words,shift,states", "--contexts", 4, "--nulls", 0)
-    code, out, err = cli(tmp_path / "vit", *options, "--json")
+    code, out, err = forward(tmp_path / "vit", *options, "--json")
     assert code == 0, err
     missing = json.loads(out)["missing"]
     assert missing == dict.fromkeys(("words", "shift"), "it needs a model that takes text")
@@ -222,27 +216,20 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing_behind(
-    case: str, cli: Any, models: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, forward: Any, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments, code, message = REFUSED[case]
     monkeypatch.chdir(models)
     before = sorted(models.rglob("*"))
     # A path with a dot names a folder and nothing on the Hub.
     known = arguments[0] in ("gpt2", "words", "bert", "vit", "t5", "mine", "lie")
-    found, out, err = cli(f"./{arguments[0]}" if known else arguments[0], *arguments[1:])
+    found, out, err = forward(f"./{arguments[0]}" if known else arguments[0], *arguments[1:])
     assert (found, out) == (code, ""), err
     last = err.strip().splitlines()[-1]
     assert message in last
     assert last.startswith("posprobe: ")
     assert "Traceback" not in err
     assert sorted(models.rglob("*")) == before
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here")
-def test_a_gpu_that_is_not_there_is_one_clear_error(cli: Any, models: Path) -> None:
-    code, _, err = cli(models / "gpt2", "--device", "cuda")
-    assert code == 2
-    assert "PyTorch finds no such device" in err
 
 
 def long_run(models: Path, out: Path, *, terminal: int | None = None) -> subprocess.Popen[bytes]:
@@ -292,17 +279,8 @@ def test_ctrl_c_keeps_what_was_measured_and_the_bar_shows_how_many_are_left(
     assert b"interrupted" in out
 
 
-def test_what_cannot_be_measured_costs_nothing_else(cli: Any, tmp_path: Path) -> None:
-    folder = saved(tmp_path / "gpt2")
-    code, out, err = cli(folder, "--only", "states,blank", "--contexts", 4, "--json")
-    assert code == 0, err
-    document = json.loads(out)
-    assert document["states"]["contexts"] == 4
-    assert "a model that takes images" in document["missing"]["blank"]
-
-
-def test_bert_is_run_whole_by_its_name(cli: Any, tmp_path: Path) -> None:
+def test_bert_is_run_whole_by_its_name(forward: Any, tmp_path: Path) -> None:
     bert().save_pretrained(tmp_path / "bert")
-    code, _, err = cli("./bert", "--contexts", 4, "--nulls", 0, "--batch-size", 3)
+    code, _, err = forward("./bert", "--contexts", 4, "--nulls", 0, "--batch-size", 3)
     assert code == 0, err
     assert read_bundle(tmp_path / "reports/bert-forward")["permutation"]["contexts"] == 4

@@ -14,7 +14,6 @@ import torch
 from made_checkpoints import BERT, table
 from made_cli import Done
 
-import posprobe as pp
 from posprobe.report import read_bundle
 
 #: What the start of the program has no use for.
@@ -160,25 +159,3 @@ def test_without_torch_everything_but_torch_files_works(tmp_path: Path) -> None:
     assert "uv sync --extra models" in device
     assert done.err.endswith("code 4\n")
     assert "Traceback" not in done.err
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_output_that_finds_no_room_is_no_bug() -> None:
-    with Path("/dev/full").open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-c", "from posprobe.cli import main; main()", "families"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    assert ended.returncode == 2
-    assert "cannot be written (No space left on device)" in ended.stderr
-    assert "bug" not in ended.stderr
-
-
-def test_the_module_is_the_command() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "posprobe", "--version"], capture_output=True, text=True, check=True
-    )
-    assert ran.stdout.strip() == pp.__version__

@@ -53,15 +53,6 @@ def test_nothing_tells_to_install_a_package_that_is_not_released() -> None:
         assert not re.search(r"pip install .?posprobe", path.read_text(encoding="utf-8")), path
 
 
-def test_the_options_that_the_readme_shows_exist() -> None:
-    known = set(re.findall(r"--[a-z]+", cli_docs.document()))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for line in readme.splitlines():
-        if "posprobe " in line and line.startswith("uv run posprobe"):
-            words = line.partition("#")[0]
-            assert set(re.findall(r" (--[a-z]+)", words)) <= known, line
-
-
 def test_the_example_is_what_the_tool_makes_today() -> None:
     kept = read_bundle(ROOT / "reports" / "digits-vit")
     table = pp.load("sample:digits-vit")

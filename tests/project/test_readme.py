@@ -67,8 +67,6 @@ def test_the_readme_is_read_to_its_end() -> None:
     assert len(COMMANDS) == 6
     assert README.count("![") == 1
     assert "git clone " in README
-    # It is not released yet.
-    assert "pip install posprobe" not in README
 
 
 @pytest.mark.timeout(600)

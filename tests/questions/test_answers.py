@@ -10,7 +10,6 @@ import pytest
 from made_answers import (
     PLANTED,
     answers_of,
-    circling,
     planted,
     smooth,
     surface,
@@ -23,18 +22,15 @@ import posprobe as pp
 from posprobe.analyses.decide import hold_rate
 from posprobe.analyses.facts import Answer, Test
 from posprobe.analyses.linear import half_length
-from posprobe.analyses.result import as_block
 from posprobe.analyses.tables.cached import units, view
 from posprobe.analyses.tables.copies import Copies, copies
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE, corrections, grids
-from posprobe.questions.absolute_position import ABSOLUTE_POSITION
 from posprobe.questions.base import SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
-from posprobe.questions.grids import ROWS_AND_COLUMNS
 from posprobe.questions.kind import kind_of
 from posprobe.questions.rotations import ROTATIONS, Rotations
-from posprobe.questions.sequences import LOW_DIMENSIONAL, ORDER, SMOOTH
+from posprobe.questions.sequences import LOW_DIMENSIONAL, ORDER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -170,11 +166,6 @@ def test_planted_numbers_are_those_of_the_facts() -> None:
     assert planted("rotations").answers["rotations"].facts.share == pytest.approx(0.5, abs=0.05)
 
 
-def test_permuted_rotations_have_no_order_left() -> None:
-    found = answers_of(np.random.default_rng(0).permutation(turning([5.3, 17.0])))
-    assert found["order"].answer == found["rotations"].answer == "no"
-
-
 def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
     values = np.abs(gaussian(20, 3)) ** 3
     rows = units(view(values).points)
@@ -193,17 +184,6 @@ def test_order_that_neighbours_do_not_show_is_told_by_what_shows_it() -> None:
     assert answer.facts.period == 4
 
 
-@pytest.mark.parametrize("n", [128, 520])
-def test_rows_that_alternate_use_few_directions_and_are_no_rotation(n: int) -> None:
-    two = gaussian(2, 64, seed=1)
-    found = answers_of(two[np.arange(n) % 2] + 0.3 * gaussian(n, 64))
-    assert found["low_dimensional"].yes
-    assert found["rotations"].answer == "no"
-    between = float(np.square(two[0] - two[1]).sum() / 4)
-    share = between / (between + 64 * 0.09)
-    assert found["rotations"].facts.alternating == pytest.approx(share, abs=0.01)
-
-
 def test_one_column_that_outweighs_all_others_is_told_though_there_is_no_order() -> None:
     values = gaussian(128, 64)
     values[:, 7] *= 100
@@ -216,46 +196,6 @@ def test_one_column_that_outweighs_all_others_is_told_though_there_is_no_order()
 # --- whether places matter ---
 
 HALF = gaussian(32, 16)
-LINED = gaussian(128, 32)
-LINED[:, 3] = np.arange(128)
-T = np.arange(64) * 5**0.5 / 10
-MATERN = np.abs(np.subtract.outer(T, T))
-ROOT = np.linalg.cholesky((1 + MATERN + MATERN**2 / 3) * np.exp(-MATERN))
-
-
-@pytest.mark.parametrize(
-    ("values", "answer", "reason"),
-    [
-        (np.concatenate([HALF, -HALF[::-1]]), "yes", "place_opposed"),
-        (waves(64, [64.0]), "no", "exact"),
-        (np.asarray(pp.sinusoidal(256, 64).values) + np.linspace(0, 5, 64), "no", "exact"),
-        (waves(256, [9.0, 31.0], noise=0.1), "no", "bounded"),
-    ],
-    ids=["opposed", "one turn", "moved sinusoid", "fast and slow"],
-)
-def test_places_matter_or_do_not(values: Floats, answer: str, reason: str) -> None:
-    found = asked(ABSOLUTE_POSITION, values)
-    assert (found.answer, found.reason) == (answer, reason)
-    assert -1e-12 <= found.facts.place.share <= 1
-
-
-def test_noise_beside_a_long_line_is_not_taken_for_rounding() -> None:
-    assert not asked(ABSOLUTE_POSITION, LINED).facts.exact
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_short_tables_show_neither_that_places_matter_nor_bounds(seed: int) -> None:
-    assert asked(ABSOLUTE_POSITION, ROOT @ gaussian(64, 32, seed)).answer != "yes"
-    assert asked(ABSOLUTE_POSITION, walk(8, 64, seed)).answer != "no"
-
-
-def test_the_variance_is_held_against_walks_of_the_same_steps() -> None:
-    values = waves(256, [9.0, 31.0], noise=0.1)
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(99, 255, 1))
-    walks = np.cumsum(signs * np.diff(values, axis=0), axis=1).var(axis=1).sum(axis=1)
-    found = asked(ABSOLUTE_POSITION, values).facts.variance_ratio
-    # Steps that are related keep their sign together, and get further.
-    assert found < 1.2 * values.var(axis=0).sum() / np.median(walks)
 
 
 @pytest.mark.parametrize(
@@ -358,30 +298,7 @@ def test_the_curve_is_the_same_whichever_way_it_is_run_along(name: str) -> None:
     assert len(found["rotations"].value) == len(plain(name)["rotations"].value)
 
 
-@pytest.mark.parametrize("name", ["planted", "walk"])
-def test_winding_does_not_depend_on_basis_scale_mean_or_direction(name: str) -> None:
-    values = TABLES[name]
-    changes = (values @ rotation(16, seed=5), 250 * values, values + 2.0, values[::-1])
-    turns = [
-        [pair["turns"] for pair in as_block(pp.winding(changed))["pairs"] or []]
-        for changed in (values, *changes)
-    ]
-    for other in turns[1:]:
-        assert np.abs(other) == pytest.approx(np.abs(turns[0]), rel=0.05, abs=0.05)
-
-
-def test_a_seed_gives_the_same_answers() -> None:
-    assert answers_of(TABLES["planted"], seed=3) == answers_of(TABLES["planted"], seed=3)
-
-
 # --- each rotation ---
-
-
-@pytest.mark.parametrize("periods", [[5.3], [8.0, 25.0], [4.0, 12.0, 36.0]], ids=str)
-def test_planted_rotations_are_named(periods: list[float]) -> None:
-    found = rotations(turning(periods))
-    assert [line.period for line in found.lines] == pytest.approx(periods, rel=0.02)
-    assert found.share == pytest.approx(0.5, abs=0.1)
 
 
 @pytest.mark.parametrize("factor", [2.0, 3.0])
@@ -409,27 +326,6 @@ def test_the_share_of_a_rotation_counts_the_straight_line_beside_it() -> None:
     assert found.share == pytest.approx(1 / (1 + 4 / 3), abs=0.03)
 
 
-@pytest.mark.parametrize("swing", [0.0, 0.8])
-def test_a_rotation_whose_period_swings_is_not_said_to_have_a_constant_one(swing: float) -> None:
-    # The period is the same in the first and in the last third: nothing drifts from end to end.
-    t = np.arange(384)
-    turns = t / 6 + swing * np.sin(2 * np.pi * t / 384)
-    values = circling(2 * np.pi * turns, 32, noise=0.5 / np.sqrt(32))
-    found = rotations(values)
-    (line,) = found.lines
-    assert line.period == pytest.approx(1 / np.polyfit(t, turns, 1)[0], rel=0.02)
-    # A circle of radius 1, in noise of a variance of .25 in all.
-    assert line.share == pytest.approx(0.8, abs=0.02)
-    local = 1 / (1 / 6 + swing * 2 * np.pi / 384 * np.cos(2 * np.pi * t / 384))
-    ends = tuple(np.quantile(local, [0.1, 0.9]))
-    assert (line.fastest, line.slowest) == pytest.approx(ends, rel=0.02)
-    assert found.steady == (line.pace == "fixed") == (not swing)
-
-
-def test_few_rows_do_not_show_that_there_are_no_rotations() -> None:
-    assert asked(ROTATIONS, turning([3.7, 5.4, 8.0], 32, 24, seed=5)).answer == "cannot tell"
-
-
 def test_rungs_that_may_be_missed_do_not_deny_a_series() -> None:
     rungs = np.geomspace(3.1, 16, 7).tolist()
     found = answers_of(turning(rungs, 64, seed=5))
@@ -442,17 +338,6 @@ def test_rungs_that_may_be_missed_do_not_deny_a_series() -> None:
 
 
 # --- what is measured ---
-
-
-def test_differences_are_compared_in_all_columns() -> None:
-    # Far more than the leading directions, in which the question is put to random walks.
-    t, ways = np.arange(200), np.arange(1, 41)
-    values = np.cos(2 * np.pi * np.outer(t, ways) / 400 + ways) + 0.3 * gaussian(200, 40)
-    found = asked(SMOOTH, values).facts
-    step = values[found.stride :] - values[: -found.stride]
-    before, after = step[: -found.stride], step[found.stride :]
-    weight = np.square(before).sum() + np.square(after).sum()  # by length: long steps count more
-    assert found.cosine == pytest.approx(2 * np.vdot(before, after) / weight, rel=1e-9)
 
 
 @pytest.mark.parametrize("grid", [None, (10, 12)])
@@ -493,15 +378,6 @@ def test_published_layouts_are_named_with_their_base(
         assert answer.facts.scale == pytest.approx(scale, rel=1e-2)
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.02])
-@pytest.mark.parametrize("noise", [0.0, 1e-3])
-def test_published_grids_are_named_with_their_base(scale: float, noise: float) -> None:
-    table = pp.sincos2d(14, 14, 192).values
-    answer = asked(CLOSED_FORM, scale * (table + noise * gaussian(196, 192)), (14, 14))
-    assert answer.yes
-    assert answer.value["formula"] == "2-D sin-cos, columns first, base 10000"
-
-
 # --- grids ---
 
 
@@ -509,11 +385,6 @@ def test_a_rough_surface_is_rough_and_ordered() -> None:
     found = answers_of(surface(12, 48, 1, 3.0), (12, 12))
     assert found["smooth"].answer == "no"
     assert found["order"].yes
-
-
-def test_codes_of_nine_patches_are_not_denied() -> None:
-    values = pp.sincos2d(3, 3, 64).values + 0.05 * gaussian(9, 64)
-    assert asked(ROWS_AND_COLUMNS, values, (3, 3)).answer != "no"
 
 
 # --- too little to say ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,17 +12,16 @@ from made_answers import smooth
 from made_tables import gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.facts import Answer, TooFew
+from posprobe.analyses.facts import Answer
 from posprobe.analyses.tables.bridging import bridging
 from posprobe.analyses.tables.cached import view
 from posprobe.arrays import Floats
-from posprobe.questions.base import LEAST_SHARE, SHARED
+from posprobe.questions.base import LEAST_SHARE
 from posprobe.questions.closed_form import CLOSED_FORM
 from posprobe.questions.rotations import (
     LADDER,
     ROTATIONS,
     WINDING,
-    Rotations,
     bridged,
     by_winding,
     lines_by_formula,
@@ -63,22 +63,13 @@ TABLES = {
 }
 
 
+QUESTION, YES, NO = ROTATIONS, {"stand_out"}, {"small", "none", "preferred"}
+CORRECTED = {"formula", "pace"}
+
+
 @cache
 def asked(name: str) -> Answer:
     return ROTATIONS.ask(view(np.asarray(TABLES[name], dtype=np.float64)))
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_each_planted_table_has_its_reason(name: str) -> None:
-    answer = asked(name)
-    assert answer.reason == name
-    yes, no = {"stand_out"}, {"small", "none", "preferred"}
-    assert answer.answer == ("yes" if name in yes else "no" if name in no else "cannot tell")
-    assert sentence(answer).endswith(".")
-
-
-def test_every_reason_is_reached_or_comes_from_a_correction() -> None:
-    assert set(TABLES) - set(SHARED) | {"formula", "pace"} == set(ROTATIONS.reasons)
 
 
 def test_planted_periods_have_their_numbers() -> None:
@@ -100,20 +91,15 @@ def test_lines_that_overlap_are_not_counted_twice() -> None:
     assert facts.share <= 1
 
 
-def test_a_yes_may_stand_alone_among_seven_questions() -> None:
+def test_what_stands_out_lies_beyond_its_null() -> None:
     for name in ("stand_out", "small"):
-        test = asked(name).test
-        assert test is not None
-        assert test.least <= test.p <= 0.05 / 7
-        assert test.interval is not None
-        assert test.null is not None
+        test: Any = asked(name).test
         assert test.interval[0] <= test.null <= test.interval[1] < test.value
 
 
 def test_what_is_sure_and_small_is_no_and_said_to_be_small() -> None:
     for share, answer in ((0.01, "no"), (0.05, "yes")):
-        found = ROTATIONS.ask(view(weak(share)))
-        assert found.p is not None
+        found: Any = ROTATIONS.ask(view(weak(share)))
         assert found.p <= 0.01
         assert found.answer == answer
         assert (found.facts.share >= LEAST_SHARE) == (answer == "yes")
@@ -150,23 +136,14 @@ def test_a_period_of_two_is_told_where_there_is_no_other() -> None:
     assert not asked("none").facts.alternates
 
 
-def test_neither_turning_nor_scaling_the_table_changes_the_answer() -> None:
-    values = TABLES["stand_out"]
-    turned = ROTATIONS.ask(view(-3.0 * values @ rotation(4, 7) + 5.0))
-    assert turned.facts.share == pytest.approx(asked("stand_out").facts.share, abs=1e-5)
-    assert turned.p == asked("stand_out").p
-
-
 def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
     exact = np.asarray(pp.sinusoidal(64, 128, base=30.0).values, dtype=np.float64)
     seen = view(exact @ rotation(128))
     own, form, series = ROTATIONS.ask(seen), CLOSED_FORM.ask(seen), LADDER.ask(seen)
     assert not own.yes
     for first, second, by in ((form, series, "closed_form"), (asked("none"), series, "ladder")):
-        answer = lines_by_formula(own, first, second)
-        assert answer is not None
+        answer: Any = lines_by_formula(own, first, second)
         assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
-        assert answer.change is not None
         assert answer.change.by == by
         assert sentence(answer)
     assert lines_by_formula(own, asked("none"), asked("none")) is None
@@ -179,8 +156,7 @@ def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
     assert winds.yes
     assert winds.facts.changes
     own = asked("unclear")
-    answer = by_winding(own, winds)
-    assert answer is not None
+    answer: Any = by_winding(own, winds)
     assert (answer.answer, answer.reason) == ("no", "pace")
     fast, slow = answer.facts.turn
     assert f"between {fast:.3g} and {slow:.3g} positions" in sentence(answer)
@@ -193,15 +169,7 @@ def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
 
 
 def test_gaps_tell_sinusoids_from_smooth_curves() -> None:
-    found = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
-    assert found is not None
+    found: Any = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
     assert found.waves > found.curve + 0.2
     assert bridged(bridging(walk(256, 16))) is None
     assert bridged(None) is None
-
-
-def test_facts_without_lines_explain_nothing() -> None:
-    facts = asked("none").facts
-    assert isinstance(facts, Rotations)
-    assert (facts.share, facts.value, facts.turn) == (0.0, [], None)
-    assert isinstance(asked("too_few").facts, TooFew)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.resources import files
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from made_forward import WIDTH, forward_analysis, results_of, states_of, substitution_of
@@ -20,12 +17,10 @@ from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
 from posprobe.analyses.models.substitution import Cost
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements.model import MODEL
 from posprobe.questions import MODEL as QUESTIONS
 from posprobe.report.page import page_of
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
-from posprobe.text import lookup
 
 LAYOUTS: list[Layout] = [Sequence(24), Grid(4, 6)]
 
@@ -45,12 +40,8 @@ def shifted(*changes: float) -> PhaseShift:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_document_follows_the_schema_and_keys_lead_to_numbers(layout: Layout) -> None:
+def test_keys_lead_to_numbers_and_findings_are_what_is_answered_yes(layout: Layout) -> None:
     document = forward_analysis(layout).to_dict()
-    text = (files("posprobe.report") / "schema" / "forward-2.json").read_text(encoding="utf-8")
-    jsonschema.Draft202012Validator(json.loads(text)).validate(
-        json.loads(json.dumps(document, allow_nan=False))
-    )
     answers = document["verdict"]["answers"]
     names = [answer["question"] for answer in answers]
     assert names == [question.name for question in QUESTIONS if question.name in names]
@@ -80,8 +71,7 @@ def test_positions_are_seen_where_they_are_planted(signal: float, answer: str) -
     found = mean_decomposition({0: moments(states), 5: moments(states)}, layout=Sequence(40))
     kept = told("states", found)["kept"]
     assert (kept.answer, kept.reason) == (answer, "seen" if answer == "yes" else "noise")
-    layer = found.layers[5]
-    assert layer.shares is not None
+    layer: Any = found.layers[5]
     assert kept.value["last"] == layer.shares["position"]
     assert (kept.facts.last.layer, kept.facts.last.rank) == (5, layer.rank)
     # Every number is of the layer that it says.
@@ -141,7 +131,7 @@ def test_noise_is_rarely_taken_for_positions() -> None:
         found = mean_decomposition({0: moments(states)}, layout=Sequence(24))
         return told("states", found)["kept"].answer
 
-    assert [one(seed) for seed in range(40)].count("yes") <= 2
+    assert [one(seed) for seed in range(20)].count("yes") <= 1
 
 
 def test_a_share_that_is_certain_and_small_is_no_trace_to_speak_of() -> None:
@@ -157,13 +147,12 @@ def test_a_share_that_is_certain_and_small_is_no_trace_to_speak_of() -> None:
 def test_the_band_of_the_noise_is_where_states_without_positions_lie() -> None:
     def one(seed: int) -> bool:
         states = states_of(Sequence(24), 32, signal=0.0, seed=seed)
-        kept = told("states", mean_decomposition({0: moments(states)}, layout=Sequence(24)))["kept"]
-        assert kept.test is not None
-        assert kept.test.interval is not None
+        found = mean_decomposition({0: moments(states)}, layout=Sequence(24))
+        kept: Any = told("states", found)["kept"]
         low, high = kept.test.interval
         assert (kept.test.draws, kept.test.of) == (4, "sampling noise")
         # Four draws: their ends are as uncertain as they are far apart.
-        return 2 * low - high <= kept.test.value <= 2 * high - low
+        return bool(2 * low - high <= kept.test.value <= 2 * high - low)
 
     assert sum(one(seed) for seed in range(20)) >= 16
     signal = states_of(Sequence(24), 32, signal=1.0)
@@ -216,13 +205,12 @@ def test_subspaces_are_compared_with_random_ones(case: str) -> None:
     basis = np.linalg.qr(rng.normal(size=(width, width)))[0] if case == "random" else np.eye(width)
     values = rng.normal(size=(200, rank)) @ basis[:rank]
     table = PositionTable(values, Sequence(200), "made", Source("a", "a"))
-    answer = told("subspaces", subspace_overlap(table, tokens))["apart"]
+    answer: Any = told("subspaces", subspace_overlap(table, tokens))["apart"]
     expected = {
         "apart": ("yes", "less"), "same": ("no", "more"), "random": ("no", "chance"),
         "all": ("cannot tell", "no_room"),
     }  # fmt: skip
     assert (answer.answer, answer.reason) == expected[case]
-    assert answer.test is not None
     assert answer.test.interval == (answer.facts.low, answer.facts.high)
 
 
@@ -275,17 +263,6 @@ def test_a_sharp_head_is_counted_and_an_even_one_is_not() -> None:
     assert [(each.offset, each.heads) for each in sharp.facts.offsets] == [((-1,), 2)]
     # Of three positions any head pays more than half somewhere.
     assert (of(0.6, 0.4).answer, of(0.6, 0.4).reason) == ("no", "short")
-
-
-@pytest.mark.parametrize("name", MODEL)
-def test_any_measurement_can_stand_alone(name: str) -> None:
-    for layout in LAYOUTS:
-        results = results_of(layout)
-        if name in results:
-            analysis = forward_analysis(layout, results={name: results[name]})
-            document = analysis.to_dict()
-            assert page_of(document).headline == document["verdict"]["summary"]
-            assert lookup(document, name)
 
 
 def test_a_bundle_without_a_verdict_shows_its_findings() -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from made_answers import smooth
 from made_tables import gaussian, rotation, walk
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.tables.cached import view
-from posprobe.questions.base import SHARED
 from posprobe.questions.sequences import FEWER, LOW_DIMENSIONAL
 from posprobe.report.narrator import sentence
 
 Floats = NDArray[np.float64]
-
-
-def smooth(n: int, d: int, length: float, seed: int = 0) -> Floats:
-    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
-    root = np.linalg.cholesky(np.exp(-(offset**2) / 2) + 1e-8 * np.eye(n))
-    return np.asarray(root @ gaussian(n, d, seed))
 
 
 def shared_columns(weight: float, n: int = 120, d: int = 24) -> Floats:
@@ -39,21 +35,11 @@ TABLES = {
 }
 
 
+QUESTION, YES, NO, CORRECTED = LOW_DIMENSIONAL, {"fewer"}, {"small", "not_fewer"}, {"among_many"}
+
+
 def asked(values: Floats) -> Answer:
     return LOW_DIMENSIONAL.ask(view(values))
-
-
-@pytest.mark.parametrize("reason", TABLES)
-def test_each_reason_is_reached_and_has_words(reason: str) -> None:
-    answer = asked(TABLES[reason])
-    assert answer.reason == reason
-    expected = {"fewer": "yes", "small": "no", "not_fewer": "no"}.get(reason, "cannot tell")
-    assert answer.answer == expected
-    assert sentence(answer).endswith(".")
-
-
-def test_reasons_are_all_that_there_are() -> None:
-    assert {*LOW_DIMENSIONAL.reasons, *SHARED} == {*TABLES, "among_many"}
 
 
 @pytest.mark.parametrize("n", [120, 400])
@@ -80,18 +66,8 @@ def test_the_participation_ratio_is_that_of_rows_of_equal_length() -> None:
     assert asked(values).facts.participation == pytest.approx(expected, rel=0.05)
 
 
-def test_directions_are_those_of_the_table_and_not_of_rows_of_equal_length() -> None:
-    values = shared_columns(0.8)
-    values[::3] *= 4
-    values[::3, 6:] = 0
-    centred = values - values.mean(axis=0)
-    share = np.cumsum(np.linalg.svd(centred, compute_uv=False) ** 2 / np.square(centred).sum())
-    assert asked(values).value["directions"] == np.argmax(share >= 0.9) + 1
-
-
 def test_significant_and_hardly_fewer_is_no() -> None:
-    answer = asked(TABLES["small"])
-    assert answer.p is not None
+    answer: Any = asked(TABLES["small"])
     assert answer.p <= 0.02
     assert FEWER < answer.facts.participation / answer.facts.expected < 1
 
@@ -105,9 +81,3 @@ def test_independent_columns_are_rarely_said_to_be_few() -> None:
     found = [asked(make(120, 16, seed)) for make in (gaussian, walk) for seed in range(4)]
     found += [asked(smooth(160, 32, 4.0, seed)) for seed in range(4)]
     assert not any(answer.yes for answer in found)
-
-
-def test_the_least_p_value_stands_among_seven_questions() -> None:
-    test = asked(TABLES["fewer"]).test
-    assert test is not None
-    assert test.least <= 0.05 / 7

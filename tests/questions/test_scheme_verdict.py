@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from made_schemes import buckets, linear, rotary, source, window
@@ -65,47 +62,48 @@ def test_what_depends_on_a_length_is_open_without_one() -> None:
             assert answers[name].value is None
 
 
-def test_a_rule_for_longer_contexts_is_named() -> None:
-    plain = told(rotary())["rotary_stretched"]
-    longer = told(rotary(scaling={"rope_type": "linear", "factor": 8.0}))["rotary_stretched"]
-    assert (plain.answer, plain.reason, plain.value) == ("no", "no_rule", None)
-    assert (longer.answer, longer.reason, longer.value) == ("yes", "changed", ["linear"])
+LINEAR = {"rope_type": "linear", "factor": 8.0}
+#: NTK-aware scaling begins beyond the length that the configuration states.
+NTK = {"rope_type": "dynamic", "factor": 4.0}
 
 
-def test_a_rule_that_changes_nothing_at_the_stated_length_does_not_stretch() -> None:
-    """NTK-aware scaling begins beyond the length that the configuration states."""
-    record = rotary(scaling={"rope_type": "dynamic", "factor": 4.0}, training_length=4096)
-    answer = told(record)["rotary_stretched"]
-    assert (answer.answer, answer.reason) == ("no", "unchanged")
-    assert answer.facts.rules[0].length == 4096
-    answer = told(record, length=8192)["rotary_stretched"]
-    assert (answer.answer, answer.reason) == ("yes", "changed")
-    (rule,) = answer.facts.rules
-    assert (rule.rule, rule.length, rule.training) == ("dynamic", 8192, 4096)
+@pytest.mark.parametrize(
+    ("scaling", "length", "expected"),
+    [
+        ({}, None, ("no", "no_rule", None)),
+        (LINEAR, None, ("yes", "changed", ["linear"])),
+        (NTK, None, ("no", "unchanged", None)),
+        (NTK, 8192, ("yes", "changed", ["dynamic"])),
+    ],
+)
+@pytest.mark.parametrize("window", [None, 512])
+def test_a_rule_stretches_a_ladder_where_it_changes_it(
+    scaling: Any, length: int | None, expected: tuple[Any, ...], window: int | None
+) -> None:
+    record = rotary(scaling=scaling, training_length=4096, window=window)
+    answers = told(record, length=length)
+    answer = answers["rotary_stretched"]
+    assert (answer.answer, answer.reason) == expected[:2]
+    assert not answer.yes or answer.value == expected[2]
+    (ladder,) = answers["rotary_turns"].facts.ladders
+    assert (ladder.seen, ladder.windowed) == (window or length or 4096, window is not None)
+    if scaling:
+        (rule,) = answer.facts.rules
+        assert (rule.changes, rule.length, rule.training) == (answer.yes, length or 4096, 4096)
+
+
+def test_a_rule_slows_the_slowest_pair_by_as_much_as_it_states() -> None:
+    record = rotary(scaling=NTK, training_length=4096)
     block = analyze_schemes(record, length=8192).to_dict()["schemes"][0]["rotation"]
     slowest = 2 * np.pi * 10_000.0 ** (15 / 16)
-    # It slows the slowest pair by as much as the text is longer, times the factor, less the rest.
+    # By as much as the text is longer, times the factor, less the rest.
     assert block["longest_wavelength"] == pytest.approx((4 * 2 - 3) * slowest)
     assert block["rescaled"]
 
 
-def test_a_rule_in_layers_with_a_window_is_told_with_the_length_that_was_asked_for() -> None:
-    """NTK-aware scaling changes nothing up to 4,096 positions, and a window of them is seen."""
-    record = rotary(
-        window=512, scaling={"rope_type": "dynamic", "factor": 4.0}, training_length=4096
-    )
-    for length, changes, text in ((None, False, 4096), (8192, True, 8192)):
-        answers = told(record, length=length)
-        (rule,) = answers["rotary_stretched"].facts.rules
-        assert (rule.changes, rule.length) == (changes, text)
-        (ladder,) = answers["rotary_turns"].facts.ladders
-        assert (ladder.seen, ladder.windowed) == (512, True)
-
-
 def test_rules_that_change_and_do_not_are_told_apart() -> None:
     still = rotary("still", scaling={"rope_type": "linear", "factor": 1.0})
-    slowed = rotary("slowed", scaling={"rope_type": "linear", "factor": 8.0})
-    answer = told(still, slowed)["rotary_stretched"]
+    answer = told(still, rotary("slowed", scaling=LINEAR))["rotary_stretched"]
     assert answer.answer == "yes"
     assert [(each.name, each.changes) for each in answer.facts.rules] == [
         ("still", False), ("slowed", True),
@@ -163,27 +161,12 @@ def test_learned_order_is_told_from_noise() -> None:
 
 def test_as_many_heads_as_chance_makes_are_binomial() -> None:
     for record in (noise(12, 60, 3), buckets(12)):
-        answer = told(record)["bias_smooth"]
-        assert answer.test is not None
+        answer: Any = told(record)["bias_smooth"]
         null = binom(12, 0.05)
         assert answer.p == pytest.approx(null.sf(answer.value - 1))
         assert answer.test.null == pytest.approx(null.mean())
         assert answer.test.interval == (null.ppf(0.05), null.ppf(0.95))
         assert answer.test.least == pytest.approx(null.sf(11))
-
-
-def test_what_is_favoured_is_not_told_where_there_is_no_more_order_than_chance_makes() -> None:
-    """Two of twelve heads of noise may lie above 95 % of permutations, and that is no order."""
-    corrected = []
-    for seed in range(20):
-        answers = told(noise(12, 60, seed))
-        if answers["bias_smooth"].value and answers["bias_smooth"].answer != "yes":
-            corrected += [answers["bias_near"], answers["bias_sides"]]
-    assert len(corrected) > 6
-    for answer in corrected:
-        assert (answer.answer, answer.reason, answer.value) == ("cannot tell", "no_order", None)
-        assert answer.change is not None
-        assert answer.change.by == "bias_smooth"
 
 
 def test_values_that_are_computed_have_an_order_beside_learned_ones_that_have_none() -> None:
@@ -201,7 +184,7 @@ def test_values_that_are_computed_have_an_order_beside_learned_ones_that_have_no
 def test_random_values_favour_no_place(kind: str) -> None:
     """Of random values the greatest lies somewhere, which is nobody's preference."""
     said = []
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         if kind == "grid":
             record = RelativeBias(rng.standard_normal((12, 13, 13)), Grid(7, 7), "r", source("a"))
@@ -213,8 +196,12 @@ def test_random_values_favour_no_place(kind: str) -> None:
         if kind == "line":
             assert (answers["bias_sides"].answer == "cannot tell") == (answers[name].value is None)
     known = [answer for answer in said if answer.value is not None]
-    assert len(known) <= 3  # two in a hundred pass the test of order
-    assert all(answer.reason == "no_order" for answer in said if answer.value is None)
+    assert len(known) <= 2  # two in a hundred pass the test of order
+    for answer in (answer for answer in said if answer.value is None):
+        assert (answer.answer, answer.reason) == ("cannot tell", "no_order")
+    # A head or two of twelve may lie above 95 % of permutations, and that is no order.
+    by = {answer.change.by for answer in said if answer.change}
+    assert by == {"cosine_smooth" if kind == "vectors" else "bias_smooth"}
 
 
 def test_heads_without_order_are_no_part_of_a_preference() -> None:
@@ -253,14 +240,6 @@ def test_a_table_of_equal_vectors_beyond_the_first_is_not_near_by_its_own_cosine
     assert answers["cosine_smooth"].answer == "yes"
     assert answers["cosine_near"].answer == "no"
     assert answers["cosine_near"].value == {"near": 0, "far": 4}
-
-
-def test_equal_values_on_both_sides_prefer_neither() -> None:
-    distance = np.abs(np.arange(-39, 40))
-    values = np.exp(-((distance - 4.0) ** 2) / 20)[None].repeat(5, axis=0)
-    answer = told(RelativeBias(values, Sequence(40), "two peaks", source("a")))["bias_sides"]
-    assert answer.value == {"before": 0, "after": 0, "same": 5}
-    assert (answer.answer, answer.reason) == ("no", "even")
 
 
 def test_a_little_noise_on_both_sides_is_no_side() -> None:
@@ -361,9 +340,6 @@ KINDS: dict[str, tuple[Scheme, ...]] = {
 @pytest.mark.parametrize("name", KINDS)
 def test_every_answer_rests_on_numbers_and_findings_follow(name: str) -> None:
     document = analyze_schemes(*KINDS[name]).to_dict()
-    text = (files("posprobe.report") / "schema" / "analysis-2.json").read_text(encoding="utf-8")
-    written = json.loads(json.dumps(document, allow_nan=False))
-    jsonschema.Draft202012Validator(json.loads(text)).validate(written)
     block = document["verdict"]
     names = [answer["question"] for answer in block["answers"]]
     assert names == [name for name in NAMES if name in names]

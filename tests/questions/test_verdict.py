@@ -10,7 +10,6 @@ import pytest
 from made_answers import PLANTED, planted, smooth, turning, verdicts_of
 from made_tables import as_table, gaussian
 
-import posprobe as pp
 from posprobe.report.document import shared_block, verdict_block
 
 if TYPE_CHECKING:
@@ -43,12 +42,6 @@ def test_a_special_row_ends_the_stretch_and_all_rows_can_be_asked_for() -> None:
     every = verdicts_of(odd_row(), all_rows=True)
     assert (every.first, every.stop, every.whole) == (0, 96, True)
     assert every.answers["special_rows"].value == [30]
-
-
-def test_a_seam_stands_before_the_first_row_that_is_far_from_the_one_before() -> None:
-    values = np.concatenate([pp.sinusoidal(64, 32).values, gaussian(64, 32)])
-    assert pp.seams(values).between == ((63, 64),)
-    assert pp.seams(-np.outer(np.arange(256.0), 2.0 ** -np.arange(1, 9))).between == ()
 
 
 def test_every_part_between_seams_is_asked_by_itself() -> None:

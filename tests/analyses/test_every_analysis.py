@@ -1,0 +1,216 @@
+"""What every measurement of a table must do: the same in any basis and unit, or a reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from matplotlib.figure import Figure
+
+import posprobe as pp
+from posprobe.analyses.result import as_block
+from posprobe.analyses.sequences.spectrogram import gram_dct
+from posprobe.analyses.tables.probes import probes
+from posprobe.analyses.tables.sinusoid import against_sinusoid
+from posprobe.errors import InvalidTable
+from posprobe.layouts import Grid
+from posprobe.report.narrator import cause
+
+Measure = Callable[..., Any]
+
+
+def block_of(result: Any) -> dict[str, Any]:
+    """Return a result as strict JSON has it."""
+    block: dict[str, Any] = json.loads(json.dumps(as_block(result, cause), allow_nan=False))
+    return block
+
+
+def numbers(block: Any, keys: tuple[str, ...]) -> list[float]:
+    """Return all numbers below some keys, in order."""
+    found: list[float] = []
+    for key in keys:
+        value = block
+        for part in key.split("."):
+            value = value[part]
+        found += np.ravel(np.asarray(value, dtype=float)).tolist()
+    return found
+
+
+# --- what is undefined ---
+
+EQUAL, ZERO = np.full((40, 8), 0.1), np.zeros((40, 8))
+SQUARE = patches(8, 8, 16)
+#: By measurement: tables that it tells nothing of, and a part of the reason.
+UNDEFINED: list[tuple[Measure, list[tuple[Any, str]]]] = [
+    (pp.axis_codes, [
+        (gaussian(30, 4), "sequence"),
+        (as_table(np.full((36, 4), 0.1), Grid(6, 6)), "all patches are equal"),
+        (as_table(np.zeros((36, 4)), Grid(6, 6)), "all patches are equal"),
+    ]),
+    (pp.bridging, [
+        (gaussian(1, 4), "fewer than 8 rows"), (gaussian(7, 4), "fewer than 8 rows"),
+        (EQUAL, "all rows are equal"), (ZERO, "all rows are equal"),
+    ]),
+    (pp.winding, [
+        (gaussian(1, 3), "fewer than 6 rows"), (gaussian(5, 3), "fewer than 6 rows"),
+        (EQUAL, "all rows are equal"), (ZERO, "all rows are equal"),
+        (gaussian(30, 1), "one line"), (np.outer(np.arange(30.0), np.ones(4)), "one line"),
+        (SQUARE, "grid"),
+    ]),
+    (pp.shift, [
+        (gaussian(1, 4), "fewer than 16 rows"), (gaussian(15, 4), "fewer than 16 rows"),
+        (EQUAL, "all rows are equal"), (ZERO, "all rows are equal"),
+        (np.repeat(gaussian(2, 8), 20, axis=0), "do not change within either half"),
+        (SQUARE, "grid"),
+    ]),
+    (pp.seams, [
+        (gaussian(1, 4), "fewer than 16 rows"), (gaussian(15, 4), "fewer than 16 rows"),
+        (gaussian(64, 1), "single column"),
+        (EQUAL, "all rows are equal"), (ZERO, "all rows are equal"),
+    ]),
+    (pp.spectrogram, [
+        (gaussian(63, 3), "fewer than 64 positions"), (gaussian(1, 3), "fewer than 64 positions"),
+        (np.full((80, 3), 0.1), "straight line"),
+        (np.outer(np.arange(80.0), [1, 2]), "straight line"), (SQUARE, "grid"),
+    ]),
+    (gram_dct, [
+        (gaussian(19, 3), "fewer than 20 positions"), (gaussian(1, 3), "fewer than 20 positions"),
+        (EQUAL, "all rows are equal"), (ZERO, "all rows are equal"),
+        (np.arange(-15.0, 16.0)[:, None] * [1, 2], "mean row"), (SQUARE, "grid"),
+    ]),
+    (probes, [
+        (walk(9, 4), "fewer than"), (SQUARE, "grid"), (np.ones((64, 3)), "all rows are equal"),
+        (1e3 + 1e-13 * gaussian(64, 3), "all rows are equal"),
+        (1e20 * walk(64, 3), "single precision"), (1e-20 * walk(64, 3), "single precision"),
+    ]),
+    (pp.pca, [(EQUAL, "all rows are equal")]),
+    (pp.spectrum, [(EQUAL, "nothing is left")]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("measure", "table", "why"),
+    [
+        pytest.param(measure, table, why, id=f"{measure.__name__}-{number}")
+        for measure, cases in UNDEFINED
+        for number, (table, why) in enumerate(cases)
+    ],
+)
+def test_what_is_undefined_is_none_with_a_reason_and_drawn_in_words(
+    measure: Measure, table: Any, why: str
+) -> None:
+    found = measure(table)
+    block = block_of(found)
+    none = {key for key, value in block.items() if value is None}
+    assert none
+    assert none <= set(block["undefined"])
+    assert any(why in block["undefined"][key] for key in none)
+    if found.figures:
+        drawn = found.plot(Figure().add_subplot())
+        assert any(why in " ".join(text.get_text().split()) for text in drawn.texts)
+
+
+LONE = np.zeros((64, 3))
+LONE[20] = 1
+POOR = {
+    "two rows": gaussian(2, 3),
+    "six rows": walk(6, 2),
+    "eight rows": walk(8, 1),
+    "eleven rows": gaussian(11, 12),
+    "one column": gaussian(64, 1),
+    "rank one": np.outer(gaussian(64, 1), np.ones(8)),
+    "line": np.outer(np.arange(1.0, 65), np.ones(3)),
+    "one-hot": np.eye(40),
+    "zero rows": np.vstack([np.zeros((3, 4)), gaussian(61, 4)]),
+    "a lone row": LONE,
+    "tiny": 1e-40 * gaussian(64, 4),
+    "huge": 1e40 * gaussian(64, 4),
+    **{f"{h} x {w}": as_table(gaussian(h * w, 3), Grid(h, w)) for h, w in ((1, 8), (8, 1), (3, 7))},
+}
+OF_ALL: tuple[Measure, ...] = (
+    pp.axis_codes, pp.bridging, pp.winding, pp.shift, pp.seams, pp.spectrogram, gram_dct, pp.budget,
+    pp.clock, against_sinusoid,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("measure", OF_ALL)
+@pytest.mark.parametrize("name", POOR)
+def test_poor_tables_give_numbers_or_reasons_and_no_rotation(measure: Measure, name: str) -> None:
+    found = measure(POOR[name])
+    block = block_of(found)
+    assert {key for key, value in block.items() if value is None} <= set(block["undefined"])
+    if measure is pp.shift and not found.undefined:
+        assert not found.rotations.any()
+    if measure is pp.seams and not found.undefined and name not in ("zero rows", "a lone row"):
+        assert (found.between, found.special) == ((), ())
+
+
+# --- what must not matter ---
+
+TURNING = waves(160, [8.0, 30.0], noise=0.2) @ rotation(12)[:4]
+SEAM = np.concatenate([walk(80, 12), walk(80, 12, 1) + 60 * gaussian(1, 12)])
+#: By measurement: a table, and keys of numbers without a unit.
+UNITLESS: dict[Measure, tuple[Any, tuple[str, ...]]] = {
+    pp.bridging: (TURNING, ("r2.linear", "r2.smooth", "r2.waves", "r2.shift")),
+    pp.winding: (TURNING, ("turns",)),
+    pp.shift: (TURNING, ("periods", "moduli", "shares", "skill", "rank")),
+    pp.seams: (SEAM, ("between",)),
+    pp.spectrogram: (TURNING, ("length", "fastest_period_p10_p50_p90")),
+    gram_dct: (TURNING, ("share",)),
+    against_sinusoid: (
+        TURNING, ("cka", "cka_biased", "procrustes", "subspace_overlap", "ladder_share"),
+    ),
+    pp.axis_codes: (patches(8, 10, 12), ("rows.share", "columns.share", "interaction_share")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("measure", UNITLESS)
+@pytest.mark.parametrize("scale", [1e-80, -3.0, 1e80])
+def test_neither_basis_nor_origin_nor_unit_matters(measure: Measure, scale: float) -> None:
+    table, keys = UNITLESS[measure]
+    if measure is pp.spectrogram:  # it takes fourth powers
+        scale = float(np.cbrt(scale))
+    values = scale * (np.asarray(table) @ rotation(12, 5) + (0.0 if measure is pp.seams else 3.0))
+    turned = as_table(values, table.layout) if isinstance(table, pp.PositionTable) else values
+    before, after = (numbers(block_of(measure(each)), keys) for each in (table, turned))
+    assert after == pytest.approx(before, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("measure", [pp.bridging, pp.winding, pp.shift])
+def test_known_components_are_used_and_held_to_the_table(measure: Measure) -> None:
+    assert block_of(measure(TURNING, pca=pp.pca(TURNING))) == block_of(measure(TURNING))
+    with pytest.raises(InvalidTable, match="159 rows, the table has 160"):
+        measure(TURNING, pca=pp.pca(TURNING[1:]))
+
+
+@pytest.mark.parametrize("measure", [pp.seams, pp.shift, pp.winding, pp.spectrogram])
+def test_torch_gives_the_same_numbers(measure: Measure) -> None:
+    keys = UNITLESS[measure][1]
+    for table in (TURNING, SEAM):
+        expected, found = (block_of(measure(each)) for each in (table, torch.from_numpy(table)))
+        assert found["undefined"] == expected["undefined"]
+        known = tuple(key for key in keys if expected[key] is not None)
+        assert numbers(found, known) == pytest.approx(numbers(expected, known), rel=1e-9)
+
+
+@pytest.mark.parametrize("measure", [*OF_ALL, pp.norms, pp.similarity, pp.pca, pp.spectrum, probes])
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.ones(5), r"shape \[5\]"),
+        (np.ones((2, 3, 4)), r"shape \[2, 3, 4\]"),
+        (np.ones((0, 4)), r"shape \[0, 4\]"),
+        (np.ones((4, 0)), r"shape \[4, 0\]"),
+        (np.array([[1.0, np.nan], [0.0, 1.0]]), "NaN or infinity"),
+        (np.array([[1.0, np.inf], [0.0, 1.0]]), "NaN or infinity"),
+    ],
+    ids=["1-D", "3-D", "no rows", "no columns", "NaN", "infinity"],
+)
+def test_what_is_no_table_is_refused(measure: Measure, values: Any, message: str) -> None:
+    with pytest.raises(InvalidTable, match=message):
+        measure(values)
