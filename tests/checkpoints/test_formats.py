@@ -302,3 +302,19 @@ def test_a_member_that_somebody_compressed_is_unpacked(tmp_path: Path) -> None:
         new.writestr("model.weights.h5", old.read("model.weights.h5"))
     stored = open_local(path).read("layers/token_and_position_embedding/position_embedding/vars/0")
     np.testing.assert_array_equal(stored.values, numbers((12, 8), 1))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 300, -1])
+def test_the_configuration_in_an_archive_made_to_mislead(depth: int, tmp_path: Path) -> None:
+    told: Any = {"class_name": [], "config": {"sequence_length": 12, "layers": [1, None]}}
+    for _ in range(depth):
+        told = {"class_name": "A", "config": {"layers": [told], "name": 3, "max_len": True}}
+    path = tmp_path / "x.keras"
+    with zipfile.ZipFile(FOLDER / "named.keras") as old, zipfile.ZipFile(path, "w") as new:
+        new.writestr("config.json", json.dumps(told if depth >= 0 else [told]))
+        new.writestr("model.weights.h5", old.read("model.weights.h5"))
+    if depth >= 0:
+        assert open_local(path).uses == {}
+        return
+    with pytest.raises(InvalidCheckpoint, match=r"x\.keras/config\.json"):
+        open_local(path)
