@@ -204,6 +204,7 @@ def sweep(
     nulls: int = 0,
     rows: slice | None = None,
     bundles: bool = False,
+    all_columns: bool = False,
     retry_failed: bool = False,
     revision: str | None = None,
     offline: bool = False,
@@ -239,6 +240,8 @@ def sweep(
         Positions to keep of each table, without a step.
     bundles
         Write a report for each table, too.
+    all_columns
+        Write every column to ``sweep.csv``, not the 40 most useful ones; ``sweep.parquet`` has all.
     retry_failed
         Try failed references again.
     revision, offline
@@ -277,7 +280,7 @@ def sweep(
     repeated = len(found) - len(entries)
     place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
     made = Sweep(
-        tuple(entries), Store(expanded(place), options), ready, repeated,
+        tuple(entries), Store(expanded(place), options, all_columns), ready, repeated,
         retry_failed, offline, requests, time_limit, command,
     )  # fmt: skip
     if out is None:

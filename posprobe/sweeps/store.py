@@ -91,10 +91,13 @@ class Store:
         Where everything lies.
     options
         What decides the numbers: parts of other options are another sweep's.
+    all_columns
+        Whether ``sweep.csv`` has every column.
     """
 
     folder: Path
     options: Options
+    all_columns: bool = False
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Make the folder, or take it over where it is a sweep's.
@@ -244,7 +247,7 @@ class Store:
         with (
             (place / FAILURES).open("w", encoding="utf-8", newline="") as failed,
             (place / FINGERPRINTS).open("wb") as prints,
-            _rows_written(place, kinds) as add,
+            _rows_written(place, kinds, whole=self.all_columns) as add,
         ):
             failures, lineages = csv.writer(failed), Lineages(prints)
             failures.writerow(FAILURE)
@@ -272,7 +275,7 @@ def _lineage(row: dict[str, Any], lineages: Lineages) -> str:
 
 @contextmanager
 def _rows_written(
-    place: Path, kinds: Mapping[str, Kind]
+    place: Path, kinds: Mapping[str, Kind], *, whole: bool
 ) -> Iterator[Callable[[Sequence[Mapping[str, Any]]], None]]:
     """Give what adds rows to ``sweep.parquet`` and ``sweep.csv``, some at a time."""
     import pyarrow as pa
@@ -283,7 +286,7 @@ def _rows_written(
         [(name, lists.get(kind) or pa.type_for_alias(kind)) for name, kind in kinds.items()]
     )
     chosen = headline_columns(name for name in kinds if name.startswith(OWN))
-    shown = [name for name in kinds if name in chosen]
+    shown = [name for name in kinds if whole or name in chosen]
     waiting: list[dict[str, Any]] = []
     with (place / CSV).open("w", encoding="utf-8", newline="") as file:
         cells = csv.writer(file)
