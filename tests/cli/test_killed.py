@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,7 +146,7 @@ def test_killed_before_its_scratch_is_removed_going_on_removes_it(
     place = Path(shutil.copytree(given, tmp_path / "place"))
     remove, calls = shutil.rmtree, 0
 
-    def killed(path: Path, **options: bool) -> None:
+    def killed(path: Path, **options: Any) -> None:
         nonlocal calls
         if Path(path).name.startswith(".posprobe-"):
             calls += 1
