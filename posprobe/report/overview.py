@@ -31,6 +31,8 @@ NAMES = ("budget", "similarity", "shape", "spectrum")
 CELLS, MOSAIC, COLORS, CIRCLES = 256, 400, 16, 6
 #: Least distance of points with a number; outlier rows that are marked.
 APART, MARKS = 15, 40
+#: Most runs of outlier rows that are named beside their marks: more names would lie on each other.
+MOST_NAMED = 3
 #: Left, top and side of a map; the same of a spectrum.
 X, Y, SIDE = 34, 24, 290
 LEFT, TOP, BOX = 40, 26, 352
@@ -171,12 +173,15 @@ def _similarity(
         at = SIDE * row / n
         cross = f"M{X + at:.1f},{Y}v{SIDE}M{X},{Y + at:.1f}h{SIDE}"
         drawn += [path("halo", cross), path("seamline", cross)]
+    if len(breaks) == 1:
+        left, name = _beside(X + SIDE * breaks[0] / n, 6), start + breaks[0]
+        drawn.append(text(left[0], Y + SIDE - 8, f"break {name - 1} | {name}", "tag", left[1]))
     for row in () if shape else special[:MARKS]:
         at = SIDE * (row + 0.5) / n
         drawn.append(path("mark", f"M{X + at - 4:.1f},{Y - 7}h8l-4,6z"))
         drawn.append(path("mark", f"M{X + SIDE + 7},{Y + at - 4:.1f}v8l-6,-4z"))
     if norms is not None and norms.shape == (n,):
-        drawn += _norms(np.asarray(norms, dtype=np.float64), special, breaks)
+        drawn += _norms(np.asarray(norms, dtype=np.float64), special, breaks, start)
     words = "patch, row by row" if shape else "position"
     drawn.append(text(X + SIDE / 2, 408 if shape else 421, words, "ax", "middle"))
     drawn.append('<text class="read" x="366" y="13" text-anchor="end"></text>')
@@ -197,7 +202,7 @@ def _mosaic(cosines: NDArray[Any], height: int, width: int) -> Floats:
     return gapped.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1]
 
 
-def _norms(norms: Floats, special: list[int], breaks: list[int]) -> list[str]:
+def _norms(norms: Floats, special: list[int], breaks: list[int], start: int) -> list[str]:
     n, top, high = len(norms), 352, 40
     usual = np.delete(norms, [row for row in special if 0 <= row < n])
     usual = usual[np.isfinite(usual)] if np.isfinite(usual).any() else np.zeros(1)
@@ -221,7 +226,29 @@ def _norms(norms: Floats, special: list[int], breaks: list[int]) -> list[str]:
         text(X - 5, top + high + 4, _brief(low), "ax", "end"),
         *(path("seamline", each) for each in lines),
         *(path("mark", each) for each in marks),
+        *_named(norms, special, start, top + 6),
     ]
+
+
+def _named(norms: Floats, special: list[int], start: int, y: float) -> list[str]:
+    """Write beside up to three runs of outlier rows which they are, and their norms."""
+    rows = np.array([row for row in sorted(special) if 0 <= row < len(norms)], dtype=int)
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+    drawn = []
+    for run in runs if len(rows) and len(runs) <= MOST_NAMED else ():
+        first, last = int(run[0]), int(run[-1])
+        own = f"{norms[run].min():.2g}"
+        x, side = _beside(X + SIDE * (first + last + 1) / 2 / len(norms), 7)
+        if first < last:
+            own += f"–{norms[run].max():.2g}"
+        rows_named = f"{start + first}" if first == last else f"{start + first}–{start + last}"
+        drawn.append(text(x, y, f"{rows_named}: {own}", "tag plain", side))
+    return drawn
+
+
+def _beside(x: float, gap: float) -> tuple[float, str]:
+    """Return where words beside a mark begin or end, on the side with more room."""
+    return (x - gap, "end") if x > X + SIDE / 2 else (x + gap, "start")
 
 
 def _brief(value: float) -> str:

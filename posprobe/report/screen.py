@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import cycle
 from textwrap import fill
 
 from rich.cells import cell_len, set_cell_size
@@ -149,12 +148,29 @@ def _columns(rows: Sequence[Sequence[str]], width: int, right: Iterable[int] = (
 
 
 def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
-    """Draw a bar of blocks, and name its parts below."""
+    """Draw a bar of blocks, the names of its parts below where they fit, and the others after."""
     if not parts:
         return []
-    bar, share = "", 0.0
-    for part, block in zip(parts, cycle(BLOCKS)):
-        share += part.share
-        bar += block * (round((width - 4) * share) - len(bar))
-    named = ", ".join(filter(None, [*(f"{part.label} {part.value}" for part in parts), note]))
-    return [f"  {bar}", _cut(f"  {named}", width)]
+    bar, names, rest = "  ", "  ", []
+    for k, part in enumerate(parts):
+        end = 2 + round((width - 4) * sum(each.share for each in parts[: k + 1]))
+        count = end - len(bar)
+        name = f"{part.short}: {part.value}"
+        if len(names) <= len(bar) and count > 0 and len(bar) + len(name) <= width:
+            fits = [each for each in (f"{part.label}: {part.value}", name) if len(each) < count]
+            if fits or len(name) <= count + 2:
+                names = names.ljust(len(bar)) + (fits or [name])[0] + " "
+            else:
+                rest.append(f"{part.label} {part.value}")
+        else:
+            rest.append(f"{part.label} {part.value}")
+        bar += BLOCKS[k % len(BLOCKS)] * count
+    lines = [bar, names.rstrip()]
+    if rest or note:
+        more = f"and {', '.join(rest)}" if rest else ""
+        more = "; ".join(filter(None, [note, more]))
+        if len(lines[1]) + 1 + len(more) <= width:
+            lines[1] += f" {more}"
+        else:
+            lines.append(_cut(f"  {more}", width))
+    return [line for line in lines if line.strip()]
