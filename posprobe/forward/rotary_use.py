@@ -101,8 +101,9 @@ def rotary_use(
     title = name or type(model).__name__
     if not is_rotary(model):
         raise UsageError(
-            f"{title}: {type(model).__name__} has no rotary embedding of transformers, so there "
-            "are no rotated queries and keys to look at."
+            f"{title}: {type(model).__name__} has no rotary embedding of transformers that turns "
+            "queries and keys by their place in a text. Along rows and columns of images they are "
+            "not measured."
         )
     found: list[tuple[dict[int, Looked], dict[int, LayerUse]]] = []
     lengths: list[int] = []
