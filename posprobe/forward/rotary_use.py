@@ -231,11 +231,13 @@ def _of_logits(
     cap
         What logits are capped at, None where they are not.
     """
-    moved = (logits.softmax(dim=-1) - other.softmax(dim=-1)).abs().sum(dim=-1) / 2
+    moved = logits.softmax(dim=-1).sub_(other.softmax(dim=-1)).abs_().sum(dim=-1) / 2
     capped = moved * float("nan")
     if cap is not None:
         capped = (logits.abs() > cap / 2).to(moved.dtype).mean(dim=-1)
-    return logits, logits.var(dim=-1, correction=0), moved, capped
+    # PyTorch's own variance took a third of all time.
+    variance = (logits - logits.mean(dim=-1, keepdim=True)).square_().mean(dim=-1)
+    return logits, variance, moved, capped
 
 
 def _by_distance(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
