@@ -15,12 +15,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from calibration import rate
 from numpy.typing import NDArray
 from scipy.signal import lfilter
-from scipy.stats import binomtest
 
 from posprobe.analyses.models.rotary_heads import RotarySums, Turning, judged, rotary_heads
 from posprobe.analyses.models.rotary_use import HeadUse
@@ -111,18 +111,12 @@ def untrained() -> Iterator[HeadUse]:
                 yield from rotary_use(model, contexts).heads
 
 
-def rate(count: int, of: int, side: Literal["upper", "lower"]) -> str:
-    """Write a count with the end of its 95 % interval (Clopper & Pearson 1934)."""
-    ends = binomtest(count, of).proportion_ci()
-    end = f"≤ {100 * ends.high:.1f}" if side == "upper" else f"≥ {100 * ends.low:.1f}"
-    return f"{count:,} of {of:,} ({end} %)"
-
-
 def tables(heads: int) -> Iterator[str]:
     """Yield lines of the tables of planted heads."""
     for own in OWN:
         none = answers(own, 0.0, 1.0, 10 * heads)
-        yield f"own curves {own:g}, none shared: yes in {rate(none['yes'], none.total(), 'upper')}"
+        false = rate(none["yes"], none.total(), least=False)
+        yield f"own curves {own:g}, none shared: yes in {false}"
         yield "| nats | " + " | ".join(f"share {share:g}" for share in SHARES) + " |"
         yield "| ---: |" + " ---: |" * len(SHARES)
         for spread in SPREADS:
@@ -143,7 +137,7 @@ def main() -> None:
         made = list(untrained())
         yes = sum(head.answer == "yes" for head in made)
         sure = sum(head.p is not None and head.p < 0.01 for head in made)
-        print(f"at initialisation: yes in {rate(yes, len(made), 'upper')}; p < 0.01 in {sure}")
+        print(f"at initialisation: yes in {rate(yes, len(made), least=False)}; p < 0.01 in {sure}")
         print(f"largest spread {max(head.spread or 0 for head in made):.3f} nats, share "
               f"{max(head.share or 0 for head in made):.2f}, moved attention "
               f"{max(head.moved for head in made):.3f}")  # fmt: skip

@@ -1,7 +1,9 @@
 """The tool that counts wrong answers expects answers to questions that are asked."""
 
 import calibration
+import numpy as np
 import pytest
+import rotary_calibration
 
 
 @pytest.mark.parametrize("name", [*calibration.PROCESSES, *calibration.FIELDS])
@@ -21,3 +23,22 @@ def test_rates_bound_a_false_yes_from_above_and_a_right_one_from_below() -> None
     # Of 0 of n, the exact 95 % interval ends at 1 - 0.025 ** (1 / n).
     assert calibration.rate(0, 100, least=False) == "0 of 100 (≤ 3.6 %)"
     assert calibration.rate(100, 100, least=True) == "100 of 100 (≥ 96.4 %)"
+
+
+def test_planted_heads_have_the_spread_and_the_share_that_they_are_given() -> None:
+    spreads = np.array([0.3, 0.0] * 20)
+    made = rotary_calibration.planted(np.random.default_rng(0), 0.1, spreads, 0.5)
+    found = np.array([(head.spread, head.share) for head in made[::2]], dtype=float)
+    np.testing.assert_allclose(found.mean(axis=0), [0.3, 0.5], rtol=0.1)
+    assert {head.answer for head in made[::2]} == {"yes"}
+    assert "yes" not in {head.answer for head in made[1::2]}
+
+
+@pytest.mark.parametrize("own", rotary_calibration.OWN)
+def test_noise_of_contexts_holds_its_share_of_the_variance(own: float) -> None:
+    drawn = rotary_calibration.noise(np.random.default_rng(1), own, 400)
+    window = rotary_calibration.WINDOW
+    assert drawn.var() == pytest.approx(own + (1 - own) / window, rel=0.05)
+    if own == 1:
+        neighbours = np.mean(drawn[..., 1:] * drawn[..., :-1]) / drawn.var()
+        assert neighbours == pytest.approx(rotary_calibration.KEPT, abs=0.02)

@@ -401,6 +401,7 @@ def test_a_rotation_that_no_ladder_explains_is_not_measured() -> None:
         ("Llama", 129, "longer than the 128 positions"),
         ("Falcon", LENGTH, "do not use the attention interface"),
         ("GPT2", LENGTH, "has no rotary embedding"),
+        ("DINOv3ViT", LENGTH, "Along rows and columns of images they are not measured"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_sentence(
