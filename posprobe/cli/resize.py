@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from posprobe.cli import options
 from posprobe.cli.process import tell, typed
-from posprobe.cli.show import found, print_analysis, print_path, tell_saved
+from posprobe.cli.show import found, print_analysis, print_path
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.resizing.names import WAYS, Way
@@ -101,9 +101,7 @@ def _compare(
         **where.parsed(), command=typed(),
     )  # fmt: skip
     folder = None if out is None else compared.save(out)
-    print_analysis(compared.to_dict(), as_json=as_json)
-    if folder is not None:
-        tell_saved(folder)
+    print_analysis(compared.to_dict(), folder, as_json=as_json)
 
 
 def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> Contexts:
