@@ -9,7 +9,7 @@ import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import give_memory_back, tell, typed
-from posprobe.cli.show import found, print_analysis, print_json, tell_saved
+from posprobe.cli.show import found, print_analysis, print_json
 from posprobe.progress import stage
 from posprobe.text import plain
 
@@ -65,8 +65,7 @@ def analyze(
         weights=opened,
     )
     folder = analysis.save(out, every=figures == "all", formats=kinds)
-    print_analysis(analysis.to_dict(), as_json=as_json, verbose=verbose)
-    tell_saved(folder)
+    print_analysis(analysis.to_dict(), folder, as_json=as_json, verbose=verbose)
 
 
 #: What is said of a checkpoint that says nothing about position.

@@ -9,7 +9,7 @@ import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import tell, typed
-from posprobe.cli.show import print_analysis, print_json, tell_saved
+from posprobe.cli.show import print_analysis, print_json
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.text import plain
@@ -56,9 +56,7 @@ def compare(
         result = compare_kernels(*records, length=length, seed=seed, command=typed())
     else:
         result = run(*tables, only=names, nulls=nulls, device=device, seed=seed, command=typed())
-    folder = result.save(out)
-    print_analysis(result.to_dict(), as_json=as_json, verbose=verbose)
-    tell_saved(folder)
+    print_analysis(result.to_dict(), result.save(out), as_json=as_json, verbose=verbose)
 
 
 def check(

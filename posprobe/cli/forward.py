@@ -5,7 +5,7 @@ from typing import Literal
 
 from posprobe.cli import options
 from posprobe.cli.process import received, typed
-from posprobe.cli.show import print_analysis, tell_saved
+from posprobe.cli.show import print_analysis
 from posprobe.progress import stage
 
 
@@ -66,9 +66,7 @@ def forward(
     )
     if analysis.stopped:
         received.clear()  # what was measured is kept, and says so
-    analysis.save(folder)
-    print_analysis(analysis.to_dict(), as_json=as_json, verbose=verbose)
-    tell_saved(folder)
+    print_analysis(analysis.to_dict(), analysis.save(folder), as_json=as_json, verbose=verbose)
 
 
 def _token_ids(text: str | None) -> Path | Literal["random"] | None:

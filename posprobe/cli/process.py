@@ -8,12 +8,12 @@ import os
 import shlex
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
 from typing import TextIO, cast
 
+from posprobe.interrupts import handled
 from posprobe.text import plain
 
 #: Of glibc's `mallopt`: the thresholds of trimming and of mapping, from which on what is freed goes
@@ -50,19 +50,8 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 def signals(stop: Callable[[int, FrameType | None], None] = _stop) -> Iterator[None]:
     """Let SIGINT and SIGTERM stop a command in order, so that it can remove what it began."""
     received.clear()
-    if threading.current_thread() is not threading.main_thread():
+    with handled(stop):
         yield
-        return
-    before = {}
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Whoever started us may have it ignored, as `nohup` does.
-        if signal.getsignal(number) not in (signal.SIG_IGN, None):
-            before[number] = signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Talk(io.TextIOWrapper):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from posprobe.cli import options
 from posprobe.cli.process import tell, typed
-from posprobe.cli.show import found, print_analysis, print_path, tell_saved
+from posprobe.cli.show import found, print_analysis, print_path
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.resizing.names import WAYS, Way
@@ -41,16 +41,47 @@ def resize(
     such as CLS stay as they are.
     """
     size = parse_size(to)
-    _check(how, output, into, rows)
-    if output is None and into is None:
-        given = None if text is images is None else _contexts(text, images, contexts, rows)
-        _compare(ref, size, how, out, given, rows=rows, where=where, as_json=as_json)
+    if output or into:
+        if any(option is not None for option in (out, text, images)) or as_json:
+            raise UsageError(
+                "--text, --images, --out and --json apply to the comparison. Leave them out, or "
+                "leave out -o and --into."
+            )
+        _write(ref, size, how, output, into, rows, where)
         return
-    if any(option is not None for option in (out, text, images)) or as_json:
+    given = None if text is images is None else _contexts(text, images, contexts, rows)
+    if out is not None:
+        from posprobe.report import check_place
+
+        check_place(out)
+    loaded = options.load_any(ref, rows=rows, where=where)
+    tell(found(loaded))
+    with stage("Starting"):
+        from posprobe.resizing.comparison import compare
+    compared = compare(
+        loaded, to=size, how=how, contexts=given, reference=ref, **where.parsed(), command=typed()
+    )
+    folder = None if out is None else compared.save(out)
+    print_analysis(compared.to_dict(), folder, as_json=as_json)
+
+
+def _write(
+    ref: str,
+    size: int | tuple[int, int],
+    how: Way | None,
+    output: Path | None,
+    into: Path | None,
+    rows: str | None,
+    where: options.Where,
+) -> None:
+    """Write the table of another size, as a file or in a copy of its checkpoint."""
+    if how is None:
         raise UsageError(
-            "--text, --images, --out and --json apply to the comparison. Leave them out, or leave "
-            "out -o and --into."
+            f"--how is missing. Choose one of {', '.join(WAYS)}; without -o and --into all are "
+            "compared."
         )
+    if into and rows:
+        raise UsageError("--into resizes the whole table. Leave out --rows.")
     with stage("Starting"):
         from posprobe.report import table_path, write_table
         from posprobe.report.narrator.resizing import copied
@@ -63,7 +94,6 @@ def resize(
             copy_place(ref, into)
     table = options.load_table(ref, rows=rows, where=where)
     tell(found(table))
-    assert how is not None  # noqa: S101 - as checked above
     new = resized(table, to=size, how=how)
     tell(f"a {table.layout} becomes a {new.layout}, by {how}")
     if output is not None:
@@ -76,36 +106,6 @@ def resize(
         print_path(into)
 
 
-def _compare(
-    ref: str,
-    size: int | tuple[int, int],
-    how: Way | None,
-    out: Path | None,
-    contexts: Contexts | None,
-    *,
-    rows: str | None,
-    where: options.Where,
-    as_json: bool,
-) -> None:
-    """Print what each way does to a table, or each rule of scaling to rotary positions."""
-    if out is not None:
-        from posprobe.report import check_place
-
-        check_place(out)
-    loaded = options.load_any(ref, rows=rows, where=where)
-    tell(found(loaded))
-    with stage("Starting"):
-        from posprobe.resizing.comparison import compare
-    compared = compare(
-        loaded, to=size, how=how, contexts=contexts, reference=ref,
-        **where.parsed(), command=typed(),
-    )  # fmt: skip
-    folder = None if out is None else compared.save(out)
-    print_analysis(compared.to_dict(), as_json=as_json)
-    if folder is not None:
-        tell_saved(folder)
-
-
 def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> Contexts:
     """Return what the model is run on, checked before anything is read."""
     from posprobe.measure import check_contexts
@@ -116,23 +116,6 @@ def _contexts(text: Path | None, images: Path | None, count: int, rows: str | No
     given = Contexts(text, images, count)
     check_contexts(given)
     return given
-
-
-def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | None) -> None:
-    """Refuse options that contradict each other.
-
-    Raises
-    ------
-    UsageError
-        If something is written and no way is named, or some rows of a table into a checkpoint.
-    """
-    if (output or into) and how is None:
-        raise UsageError(
-            f"--how is missing. Choose one of {', '.join(WAYS)}; without -o and --into all are "
-            "compared."
-        )
-    if into and rows:
-        raise UsageError("--into resizes the whole table. Leave out --rows.")
 
 
 def parse_size(text: str) -> int | tuple[int, int]:

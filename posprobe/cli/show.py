@@ -81,11 +81,6 @@ def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
     return f"row {first}" if first == last else f"rows {first} to {last}"
 
 
-def tell_saved(folder: Path) -> None:
-    """Say where a bundle's page is, beside which its other files are."""
-    tell(plain(f"Report: {folder / 'report.html'}"))
-
-
 def print_path(path: Path) -> None:
     """Print a path: bytes of a name that are not text stay as they are."""
     typer.echo(os.fsencode(plain(str(path))))
@@ -103,11 +98,15 @@ def print_json(document: Mapping[str, Any]) -> None:
     typer.echo(text, nl=False)
 
 
-def print_analysis(document: Mapping[str, Any], *, as_json: bool, verbose: bool = True) -> None:
-    """Print what was found, as JSON or to be read."""
+def print_analysis(
+    document: Mapping[str, Any], saved: Path | None, *, as_json: bool, verbose: bool = True
+) -> None:
+    """Print what was found, as JSON or to be read, and say where its page is."""
     from posprobe.report.screen import text
 
     if as_json:
         print_json(document)
     else:
         typer.echo(text(document, verbose=verbose))
+    if saved is not None:
+        tell(plain(f"Report: {saved / 'report.html'}"))

@@ -14,18 +14,16 @@ import json
 import os
 import re
 import shutil
-import signal
 import stat
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TypedDict
 
 from posprobe.errors import InvalidCheckpoint, OutputError
+from posprobe.interrupts import uninterrupted
 from posprobe.opening import open_regular
 
 #: How the folders are called in which something is made.
@@ -176,32 +174,6 @@ def exchange(one: Path, two: Path) -> bool:
     except (OSError, AttributeError, TypeError):
         return False
     return not failed
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back while a step is taken that must not stop halfway."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # where signals never arrive
-        return
-    arrived: list[int] = []
-    before = {}
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        arrived.append(number)
-
-    try:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.getsignal(number)
-            if before[number] is not None:  # else set by another language
-                signal.signal(number, note)
-        yield
-    finally:
-        for number, handler in before.items():
-            if handler is not None:
-                signal.signal(number, handler)
-        for once in dict.fromkeys(arrived):
-            signal.raise_signal(once)
 
 
 def expanded(path: Path) -> Path:

@@ -24,11 +24,12 @@ from posprobe.encodings import FORMULAS
 from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreachable, UsageError
 from posprobe.families import Encoding, choose_table, find_encodings
 from posprobe.families.rows import Rows, rows_of, with_size
+from posprobe.interrupts import uninterrupted
 from posprobe.layouts import Grid
 from posprobe.progress import aside, stage
 from posprobe.readers import READERS, suffixes_of
 from posprobe.reference import Reference, parse_reference
-from posprobe.report.files import expanded, folder_there, scratch, there, uninterrupted
+from posprobe.report.files import expanded, folder_there, scratch, there
 from posprobe.resizing.facts import Copied
 from posprobe.tables import PositionTable
 

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
@@ -222,36 +222,37 @@ def _shares(n: int, parts: int) -> NDArray[np.float64]:
 def likeness(one: Fingerprint, other: Fingerprint) -> Likeness:
     """Tell whether a table comes from another."""
     sizes, widths = (one.layout, other.layout), (one.dim, other.dim)
+    nothing = Likeness("unrelated", None, None, None, sizes, widths)
     if one.dim != other.dim:
-        return Likeness("unrelated", None, None, None, sizes, widths)
+        return nothing
     if one.sha256 == other.sha256 and one.layout.size == other.layout.size:
         return Likeness("identical", 0.0, one.layout.size, 0.0, sizes, widths)
-    lag, shifted = _shifted(one, other)
+    pairs = ((0, _common_rows(one, other)), (0, _common_parts(one, other)), _shifted(one, other))
     found = [
-        replace(_judged(one, other, pair, apart), shift=shift)
-        for shift, pair in (
-            (0, _common_rows(one, other)), (0, _common_parts(one, other)), (lag, shifted),
-        )
-        if pair is not None and (apart := _distance(one, other, pair)) is not None
-    ]  # fmt: skip
-    judged = [
-        replace(each, relation="rows_cut" if each.shift > 0 else "rows_before", shift=abs(lag))
-        if each.shift and each.related
-        else each
-        for each in found
+        judged
+        for lag, pair in pairs
+        if pair is not None and (judged := _judged(one, other, lag, pair)) is not None
     ]
-    nothing = Likeness("unrelated", None, None, None, sizes, widths)
-    return min(judged, key=lambda each: (not each.related, each.distance), default=nothing)
+    return min(found, key=lambda each: (not each.related, each.distance), default=nothing)
 
 
-def _judged(one: Fingerprint, other: Fingerprint, pair: _Pair, apart: float) -> Likeness:
-    """Have the relation of tables named by what names that of whole ones."""
-    chance, rows = _turned(one, other, pair), pair.positions
-    sizes, widths = (one.layout, other.layout), (one.dim, other.dim)
-    found = Likeness("unrelated", apart, rows, chance, sizes, widths)
-    named = relate_sketches(apart, chance, (one.dtype, other.dtype), rows=rows, whole=found.whole)
-    relation = cast("Relation", named.cause)
-    return replace(found, relation=relation, rounded_to=named.more.get("type"))
+def _judged(one: Fingerprint, other: Fingerprint, lag: int, pair: _Pair) -> Likeness | None:
+    """Have the relation of tables named by what names that of whole ones; None without one."""
+    apart = _distance(one, other, pair)
+    if apart is None:
+        return None
+    chance, sizes = _turned(one, other, pair), (one.layout, other.layout)
+    named = relate_sketches(
+        apart, chance, (one.dtype, other.dtype), rows=pair.positions,
+        whole=all(pair.positions == each.size for each in sizes),
+    )  # fmt: skip
+    related, relation = named.cause != "unrelated", named.cause
+    if lag and related:
+        relation = "rows_cut" if lag > 0 else "rows_before"
+    return Likeness(
+        cast("Relation", relation), apart, pair.positions, chance, sizes, (one.dim, other.dim),
+        named.more.get("type"), abs(lag) if related else lag,
+    )  # fmt: skip
 
 
 def related_distance(one: Fingerprint, other: Fingerprint) -> float | None:

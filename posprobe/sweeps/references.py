@@ -59,11 +59,7 @@ def once(entries: Iterable[Entry]) -> list[Entry]:
     for entry in entries:
         first = found.setdefault(entry.reference, entry)
         if first.columns != entry.columns:
-            names = sorted(
-                name
-                for name in first.columns.keys() | entry.columns.keys()
-                if first.columns.get(name) != entry.columns.get(name)
-            )
+            names = sorted({name for name, _ in first.columns.items() ^ entry.columns.items()})
             raise UsageError(
                 f"{first.where} and {entry.where}: both are {entry.reference!r}, and their columns "
                 f"differ: {', '.join(map(repr, names[:8]))}. Keep one of them: a reference is "

@@ -355,9 +355,7 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
     """
     need_extra("joblib", "pyarrow", *(("dask", "distributed") if scheduler else ()))
     engine: Name = "dask" if scheduler else "threads" if name == "threads" else "processes"
-    if scheduler:
-        _check_address(scheduler)
-    elif name != engine:
+    if not scheduler and name != engine:
         raise UsageError(f"--engine {name}: choose processes or threads, or name a --scheduler.")
     import joblib
 
@@ -366,19 +364,6 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
         raise UsageError(f"--jobs {jobs}: it must be at least 1.")
     # More workers than cores would only get into each other's way.
     return Engine(engine, min(jobs or most, most), scheduler)
-
-
-def _check_address(scheduler: str) -> None:
-    """Refuse what is not an address: Dask's client would be left half made, and waited for."""
-    from distributed.comm.addressing import get_address_host_port
-
-    try:
-        get_address_host_port(scheduler)
-    except ValueError as error:
-        raise UsageError(
-            f"--scheduler {scheduler}: not an address ({error}). One reads tcp://HOST:8786; "
-            "`dask scheduler` prints it when it starts."
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -434,7 +419,7 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
     Unreachable
         If a Dask scheduler cannot be reached, has no workers, or is lost; if no worker starts.
     UsageError
-        If its workers cannot run this version of posprobe.
+        If that is no address of one, or its workers cannot run this version of posprobe.
     """
     # What is recorded is passed over here, before any worker starts.
     first = next(tasks, None)
@@ -596,7 +581,8 @@ def _client(scheduler: str | None) -> Iterator[Any]:
     try:
         client = Client(scheduler, timeout=CONNECT, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        raise Unreachable(
+        kind = Unreachable if isinstance(error, OSError) else UsageError
+        raise kind(
             f"{scheduler}: no Dask scheduler answers there ({str(error)[:120]}). "
             "An address reads tcp://HOST:8786; `dask scheduler` prints it when it starts."
         ) from error

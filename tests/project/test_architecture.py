@@ -36,6 +36,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "layouts": {"errors", "schema"},
     "progress": {"text"},
     "opening": set(),
+    "interrupts": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": {"data"},
     "sources": {"schema"},
@@ -77,7 +78,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "nulls", "report.narrator",
     },
     "report": {
-        *BASE, "analyses", "documents", "encodings", "figures",
+        *BASE, "analyses", "documents", "encodings", "figures", "interrupts",
         "measurements", "measurements.model", "nulls", "page", "questions", "report.narrator",
         "resizing.facts", "schemes",
     },
@@ -92,7 +93,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
-        "forward", "measurements.model", "report", "report.narrator",
+        "forward", "interrupts", "measurements.model", "report", "report.narrator",
         "resizing.facts", "samples", "schemes",
     },
     "sweeps": {
@@ -102,7 +103,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "cli": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "checks", "encodings",
-        "families", "figures", "forward", "measure", "measurements",
+        "families", "figures", "forward", "interrupts", "measure", "measurements",
         "measurements.model", "nulls", "report", "report.narrator", "resizing", "samples",
         "schemes", "sweeps",
     },

@@ -531,12 +531,6 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"jobs": 0}, "--jobs 0"),
         ({"engine": "magic"}, "--engine magic"),
         ({"engine": "dask"}, "name a --scheduler"),
-        (
-            {"scheduler": "tcp://x"},
-            "not an address .missing port.*tcp://HOST:8786",
-        ),
-        ({"scheduler": "x://y:1"}, "not an address .unknown address scheme"),
-        ({"scheduler": "x:y"}, "not an address"),
         ({"requests": 0}, "requests 0"),
         ({"revisions": "*"}, "--revisions lists those of one Hub repository"),
         ({"revisions": "*", "offline": True}, "--offline forbids it"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -200,14 +201,23 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
     assert (again.about or {})["run"]["computed"] == 0
 
 
+@pytest.mark.parametrize(
+    ("address", "kind", "said"),
+    [
+        ("tcp://127.0.0.1:1", Unreachable, "no Dask scheduler answers there"),
+        ("tcp://x", UsageError, "missing port.*tcp://HOST:8786"),
+        ("x://y:1", UsageError, "unknown address scheme"),
+        ("x:y", UsageError, "no Dask scheduler answers there"),
+    ],
+)
 def test_a_scheduler_that_is_not_there_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, kind: type[Exception], said: str
 ) -> None:
-
     monkeypatch.setattr("posprobe.sweeps.workers.CONNECT", 1)
-    swept = pp.sweep("alibi:8x2", out=tmp_path / "s", scheduler="tcp://127.0.0.1:1")
-    with pytest.raises(Unreachable, match="no Dask scheduler answers there"):
+    swept = pp.sweep("alibi:8x2", out=tmp_path / "s", scheduler=address)
+    with pytest.raises(kind, match=said):
         swept.run()
+    gc.collect()  # a client that was left half made would warn of it now
 
 
 def test_workers_that_do_not_start_are_one_clear_error(
