@@ -9,21 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 import torch
 import transformers
-from made_heads import (
-    BERT,
-    HEADS,
-    TIMM,
-    WIDTH,
-    albert,
-    bart,
-    bert,
-    gpt2,
-    saved,
-    timm_vit,
-)
+from made_heads import HEADS, albert, bart, saved
+from made_models import BERT, WIDTH, bert, gpt2, timm_vit
 from safetensors.torch import save_file
 
 from posprobe.analyses.models.head_logits import head_logits
@@ -83,9 +72,7 @@ def albert_of(width: int = 16, **options: Any) -> Any:
 
 def rpn() -> Any:
     """A model that normalises after its attention, by a norm that is called as one before it."""
-    model: Any = timm.create_model(
-        "vit_base_patch16_rpn_224", num_classes=0, **TIMM, class_token=False, global_pool="avg"
-    )
+    model = timm_vit("vit_base_patch16_rpn_224", class_token=False, global_pool="avg")
     assert hasattr(model.blocks[0], "norm1")
     return model
 

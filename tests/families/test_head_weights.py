@@ -14,19 +14,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from made_heads import (
-    HEADS,
-    LENGTH,
-    MODELS,
-    WIDTH,
-    albert,
-    bert,
-    gpt2,
-    measured,
-    saved,
-    stirred,
-    timm_vit,
-)
+from made_heads import HEADS, MODELS, albert, measured, saved, stirred
+from made_models import LENGTH, WIDTH, bert, gpt2, timm_vit
 from matplotlib.figure import Figure
 from registry import package
 from safetensors.torch import save_file

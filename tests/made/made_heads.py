@@ -4,68 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
 import transformers
+from made_models import BERT, LENGTH, VOCABULARY, WIDTH, bert, gpt2, timm_vit, vit
 from safetensors.torch import save_file
 
 from posprobe.analyses.models.head_logits import HeadLogits, head_logits
 from posprobe.families.layers import LayerHeads
 
-logs: Any = transformers.utils.logging
-logs.disable_progress_bar()
-logs.set_verbosity_error()
-WIDTH, HEADS, LENGTH = 24, 3, 10
-BERT: dict[str, Any] = {
-    "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": HEADS,
-    "intermediate_size": 8, "vocab_size": 30, "max_position_embeddings": LENGTH,
-    "initializer_range": 0.6,
-}  # fmt: skip
-
-
-def bert() -> Any:
-    return transformers.BertModel(transformers.BertConfig(**BERT))
+HEADS = 3
 
 
 def roberta() -> Any:
     config = transformers.RobertaConfig(**BERT | {"max_position_embeddings": LENGTH + 2})
     return transformers.RobertaForMaskedLM(config)
-
-
-def gpt2(**options: Any) -> Any:
-    config = transformers.GPT2Config(
-        n_embd=WIDTH, n_layer=2, n_head=HEADS, vocab_size=30, n_positions=LENGTH,
-        initializer_range=0.6, **options,
-    )  # fmt: skip
-    return transformers.GPT2LMHeadModel(config)
-
-
-def vit() -> Any:
-    config = transformers.ViTConfig(
-        hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=HEADS, intermediate_size=8,
-        image_size=(14, 21), patch_size=7, initializer_range=0.6,
-    )  # fmt: skip
-    return transformers.ViTModel(config)
-
-
-TIMM: dict[str, Any] = {
-    "embed_dim": WIDTH,
-    "depth": 2,
-    "num_heads": HEADS,
-    "img_size": (14, 21),
-    "patch_size": 7,
-}
-
-
-def timm_vit(**options: Any) -> Any:
-    return timm.create_model("vit_tiny_patch16_224", num_classes=0, **TIMM | options)
-
-
-def timm_clip() -> Any:
-    return timm.create_model("vit_base_patch16_clip_224", num_classes=0, **TIMM)
 
 
 def albert() -> Any:
@@ -79,7 +35,7 @@ def electra() -> Any:
 
 def distilbert() -> Any:
     config = transformers.DistilBertConfig(
-        dim=WIDTH, n_layers=2, n_heads=HEADS, hidden_dim=8, vocab_size=30,
+        dim=WIDTH, n_layers=2, n_heads=HEADS, hidden_dim=8, vocab_size=VOCABULARY,
         max_position_embeddings=LENGTH,
     )  # fmt: skip
     return transformers.DistilBertModel(config)
@@ -88,15 +44,15 @@ def distilbert() -> Any:
 def opt(**options: Any) -> Any:
     config = transformers.OPTConfig(
         hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=HEADS, ffn_dim=8,
-        vocab_size=30, max_position_embeddings=LENGTH, word_embed_proj_dim=WIDTH, **options,
+        vocab_size=VOCABULARY, max_position_embeddings=LENGTH, word_embed_proj_dim=WIDTH, **options,
     )  # fmt: skip
     return transformers.OPTForCausalLM(config)
 
 
 BART: dict[str, Any] = {
     "d_model": WIDTH, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": HEADS,
-    "decoder_attention_heads": HEADS, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "vocab_size": 30,
-    "max_position_embeddings": LENGTH, "scale_embedding": True,
+    "decoder_attention_heads": HEADS, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8,
+    "vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, "scale_embedding": True,
 }  # fmt: skip
 
 
@@ -117,8 +73,9 @@ def whisper() -> Any:
 
 MODELS: dict[str, Callable[[], Any]] = {
     "BERT": bert, "RoBERTa": roberta, "GPT-2": gpt2, "ViT": vit, "timm ViT": timm_vit,
-    "timm CLIP ViT": timm_clip, "ALBERT": albert, "ELECTRA, small": electra,
-    "DistilBERT": distilbert, "OPT": opt, "OPT-350m": lambda: opt(do_layer_norm_before=False),
+    "timm CLIP ViT": partial(timm_vit, "vit_base_patch16_clip_224"), "ALBERT": albert,
+    "ELECTRA, small": electra, "DistilBERT": distilbert, "OPT": opt,
+    "OPT-350m": lambda: opt(do_layer_norm_before=False),
     "BART#encoder": bart, "BART#decoder": bart, "mBART#encoder": mbart, "mBART#decoder": mbart,
     "Whisper#decoder": whisper,
 }  # fmt: skip

