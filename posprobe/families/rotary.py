@@ -368,10 +368,8 @@ def _layer_notes(part: Part, layers: str, windowed: LayerKind | None) -> Iterato
 
 def _section_notes(sections: Sequence[int] | None) -> Iterator[str]:
     if sections:
-        yield (
-            f"the pairs turn with time, row and column in sections of {sections}; text moves "
-            "along all three"
-        )
+        told = f"the pairs turn with time, row and column in sections of {sections}"
+        yield f"{told}; text moves along all three"
 
 
 def _scaling_notes(
