@@ -164,13 +164,11 @@ class Sums:
 
 
 def quotient(
-    part: NDArray[Any], whole: NDArray[Any], known: NDArray[Any] | None = None, *,
-    otherwise: float = np.nan,
-) -> Floats:  # fmt: skip
+    part: NDArray[Any], whole: NDArray[Any], known: Any = None, *, otherwise: float = np.nan
+) -> Floats:
     """Divide; what is not ``known``, or is divided by nothing above 0, is ``otherwise``."""
-    shape = np.broadcast_shapes(np.shape(part), np.shape(whole))
-    where = whole > 0 if known is None else known
-    found: Floats = np.divide(part, whole, out=np.full(shape, otherwise), where=where)
+    out = np.full(np.broadcast_shapes(part.shape, whole.shape), otherwise)
+    found: Floats = np.divide(part, whole, out=out, where=whole > 0 if known is None else known)
     return found
 
 
