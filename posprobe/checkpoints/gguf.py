@@ -32,11 +32,10 @@ _MOST_DIMENSIONS, _MOST_ENTRIES = 8, 100_000
 #: Kinds of settings by their number: how Python's struct calls them. 8 is text, 9 an array.
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
-#: Types of tensors by their number: name, numbers in a block, bytes of a block, where codes stand.
-TYPES: Mapping[int, tuple[Any, ...]] = {
-    int(number): about for number, about in read_data("checkpoints/ggml_types.toml").items()
-}
-_NUMBERS = {name: number for number, (name, *_) in TYPES.items()}
+_ABOUT = {int(k): about for k, about in read_data("checkpoints/ggml_types.toml").items()}
+#: Types of tensors by their number: name, numbers in a block, bytes of a block.
+TYPES: Mapping[int, tuple[str, int, int]] = {k: about[:3] for k, about in _ABOUT.items()}
+_NUMBERS = {name: number for number, (name, _, _) in TYPES.items()}
 #: What stands first in a file of whisper.cpp.
 _SIZES = (
     "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer", "n_text_ctx",
@@ -253,7 +252,7 @@ def _place_tensor(
             f"{file}: tensor {name[:80]!r} is of ggml's type {kind}, which is not known here. "
             "Convert the model to another type, such as F16."
         )
-    dtype, block, width = TYPES[kind][:3]
+    dtype, block, width = TYPES[kind]
     if (shape[-1] if shape else 1) % block:
         raise damaged(
             f"{file}: {name[:80]!r}, shape {list(shape)}, is no whole number of {dtype} blocks"
@@ -287,7 +286,7 @@ def dequantise(
     check_unpacked(f"{info.where},", 4 * math.prod(info.shape), NO_TABLE)
     import gguf
 
-    _, _, width, *codes = TYPES[_NUMBERS[kind]]
+    _, _, width, *codes = _ABOUT[_NUMBERS[kind]]
     blocks = np.frombuffer(data, np.uint8).reshape(-1, width)
     kind_there = gguf.GGMLQuantizationType(_NUMBERS[kind])
     try:
