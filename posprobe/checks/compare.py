@@ -28,7 +28,7 @@ from posprobe.families.find import called
 from posprobe.families.parts import parts_of
 from posprobe.families.projections import RotaryWeights, rotary_weights
 from posprobe.families.read import build_scheme
-from posprobe.families.rotary import logit_scale
+from posprobe.families.rotary import RotarySpec, logit_scale
 from posprobe.progress import stage
 from posprobe.reference import named_in_errors, parse_reference
 from posprobe.relations import (
@@ -45,7 +45,7 @@ from posprobe.relations import (
     relate_tables,
 )
 from posprobe.relations.dumps import NAMES, Dump, is_dump, read_dump, relate_query
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 

@@ -21,7 +21,7 @@ from posprobe import settings
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.parts import Part
-from posprobe.schemes import RotarySpec
+from posprobe.schemes import RotarySpec as RotarySpec
 
 _LAYERS = read_data("families/configurations.toml")["layers"]
 _PATTERNS = _LAYERS["patterns"]
