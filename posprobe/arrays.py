@@ -146,27 +146,31 @@ def to_numpy(array: Array) -> NDArray[Any]:
 class Sums:
     """Sums over contexts; ``+`` joins those of different contexts."""
 
-    #: Of fields with a number of each context the axis that counts those.
+    #: Of fields with a number of each context the axis that counts those; fields alike in all.
     axes: ClassVar[Mapping[str, int]] = {}
+    kept: ClassVar[tuple[str, ...]] = ()
 
     def __add__(self, other: Self) -> Self:
         def joined(one: Any, two: Any, axis: int | None) -> Any:
             if isinstance(one, dict):
                 return {key: joined(part, two[key], axis) for key, part in one.items()}
+            if two is None:
+                return one
             return one + two if axis is None else np.concatenate([one, two], axis=axis)
 
-        both = ((getattr(self, f.name), getattr(other, f.name), f.name) for f in fields(self))
-        return type(self)(*(joined(one, two, self.axes.get(name)) for one, two, name in both))
+        return type(self)(**{
+            f.name: getattr(self, f.name) if f.name in self.kept
+            else joined(getattr(self, f.name), getattr(other, f.name), self.axes.get(f.name))
+            for f in fields(self)
+        })  # fmt: skip
 
 
 def quotient(
-    part: NDArray[Any], whole: NDArray[Any], known: NDArray[Any] | None = None, *,
-    otherwise: float = np.nan,
-) -> Floats:  # fmt: skip
+    part: NDArray[Any], whole: NDArray[Any], known: Any = None, *, otherwise: float = np.nan
+) -> Floats:
     """Divide; what is not ``known``, or is divided by nothing above 0, is ``otherwise``."""
-    shape = np.broadcast_shapes(np.shape(part), np.shape(whole))
-    where = whole > 0 if known is None else known
-    found: Floats = np.divide(part, whole, out=np.full(shape, otherwise), where=where)
+    out = np.full(np.broadcast_shapes(part.shape, whole.shape), otherwise)
+    found: Floats = np.divide(part, whole, out=out, where=whole > 0 if known is None else known)
     return found
 
 

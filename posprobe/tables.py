@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 #: What to do about an integer tensor.
-INTEGERS = (
-    "An integer tensor is an index buffer or a quantised weight: analyse the checkpoint in its "
-    "float format."
-)
+INTEGERS = "Integers are indices or quantised weights: analyse the checkpoint in its float format."
 #: What to do about other numbers, by the kind of their dtype as NumPy calls it.
 _HINTS = {
     "b": "An array of booleans is a mask: pass the table that it belongs to.",

@@ -128,7 +128,7 @@ def table_cases(seed: int, tables: Mapping[str, pp.PositionTable]) -> Iterator[A
             if isinstance(table.layout, Grid)
             else int(draw.integers(len(values) // 2, 2 * len(values)))
         )
-        size += size in (len(values), getattr(table.layout, "height", 0))
+        size += size in (len(values), table.layout.height)
         method = str(draw.choice(["linear", "bicubic", "bicubic_antialias"]))
         corners = bool(draw.integers(2)) and method != "bicubic_antialias"
         made = to_type(resized(values, table.layout, size, method, corners), "float32")

@@ -165,6 +165,10 @@ Dequantise: TypeAlias = Callable[
 ]
 
 
+def _not_quantised(info: TensorInfo, _: bytes | memoryview[int]) -> Any:
+    raise AssertionError(f"{info.name} is not quantised")
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint opened lazily.
@@ -198,7 +202,7 @@ class Checkpoint:
     fetch: Fetch
     config: Mapping[str, Any] = field(default_factory=dict)
     revision: str | None = None
-    dequantise: Dequantise | None = None
+    dequantise: Dequantise = _not_quantised
     format: str = ""
     uses: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, Checkpoint] = field(default_factory=dict)
@@ -216,7 +220,7 @@ class Checkpoint:
         info = self._floats(name)
         data = self._bytes(info)
         digest = hashlib.sha256(data).hexdigest()
-        if info.quantisation is None or self.dequantise is None:
+        if info.quantisation is None:
             return StoredTensor(info, _widened(info, _stored(info, data)), digest)
         values, step = self.dequantise(info, data)
         if values.shape != info.shape:
@@ -278,7 +282,7 @@ class Checkpoint:
                 stop=info.start + (last + 1) * width,
             )
             data = self._bytes(part)
-            if info.quantisation and self.dequantise:
+            if info.quantisation:
                 read.append(self.dequantise(part, data)[0])
             else:
                 read.append(_stored(part, data))
@@ -424,15 +428,11 @@ def _within(folder: str, model: Checkpoint) -> Checkpoint:
     def own(info: TensorInfo) -> TensorInfo:
         return replace(info, name=info.name.removeprefix(f"{folder}."), file=files[info.file])
 
-    def dequantise(info: TensorInfo, data: bytes | memoryview[int]) -> Any:
-        assert model.dequantise is not None  # noqa: S101 - only what has one is quantised
-        return model.dequantise(own(info), data)
-
     return replace(
         model,
         tensors=ShardedTensors({f"{folder}.{name}": folder for name in model.tensors}, header),
         fetch=lambda info: model.fetch(own(info)),
-        dequantise=dequantise,
+        dequantise=lambda info, data: model.dequantise(own(info), data),
         uses={f"{folder}.{name}": use for name, use in model.uses.items()},
     )
 
@@ -466,16 +466,11 @@ def gathered(
         settings = {**only.config, **config}
         return replace(only, location=location, config=settings, revision=revision)
 
-    def dequantise(info: TensorInfo, data: bytes | memoryview[int]) -> Any:
-        reader = opened(part_of(info)).dequantise
-        assert reader is not None  # noqa: S101 - only what has one says that it is quantised
-        return reader(info, data)
-
     return Checkpoint(
         location,
         ShardedTensors(shards, lambda part: opened(part).tensors),
         lambda info: opened(part_of(info)).fetch(info),
         config,
         revision,
-        dequantise,
+        lambda info, data: opened(part_of(info)).dequantise(info, data),
     )

@@ -32,19 +32,10 @@ _MOST_DIMENSIONS, _MOST_ENTRIES = 8, 100_000
 #: Kinds of settings by their number: how Python's struct calls them. 8 is text, 9 an array.
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
+_ABOUT = {int(k): about for k, about in read_data("checkpoints/ggml_types.toml").items()}
 #: Types of tensors by their number: name, numbers in a block, bytes of a block.
-TYPES: Mapping[int, tuple[str, int, int]] = {
-    int(number): about for number, about in read_data("checkpoints/ggml_types.toml").items()
-}
+TYPES: Mapping[int, tuple[str, int, int]] = {k: about[:3] for k, about in _ABOUT.items()}
 _NUMBERS = {name: number for number, (name, _, _) in TYPES.items()}
-#: Types whose values are evenly spaced: where in a block their codes stand, or the low bits of
-#: them, and a byte in which every code is 1. The other bytes are scales and offsets.
-_CODES: Mapping[str, tuple[slice, int]] = {
-    "Q4_0": (slice(2, 18), 0x11), "Q4_1": (slice(4, 20), 0x11), "Q5_0": (slice(6, 22), 0x11),
-    "Q5_1": (slice(8, 24), 0x11), "Q8_0": (slice(2, 34), 0x01), "Q2_K": (slice(16, 80), 0x55),
-    "Q3_K": (slice(32, 96), 0x55), "Q4_K": (slice(16, 144), 0x11),
-    "Q5_K": (slice(48, 176), 0x11), "Q6_K": (slice(128), 0x11),
-}  # fmt: skip
 #: What stands first in a file of whisper.cpp.
 _SIZES = (
     "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer", "n_text_ctx",
@@ -295,7 +286,8 @@ def dequantise(
     check_unpacked(f"{info.where},", 4 * math.prod(info.shape), NO_TABLE)
     import gguf
 
-    blocks = np.frombuffer(data, np.uint8).reshape(-1, TYPES[_NUMBERS[kind]][2])
+    _, _, width, *codes = _ABOUT[_NUMBERS[kind]]
+    blocks = np.frombuffer(data, np.uint8).reshape(-1, width)
     kind_there = gguf.GGMLQuantizationType(_NUMBERS[kind])
     try:
         values = gguf.quants.dequantize(blocks, kind_there).reshape(info.shape)
@@ -304,10 +296,10 @@ def dequantise(
             f"{info.file}: tensor {info.name} is quantised ({kind}), which the gguf package cannot "
             "turn into numbers. Convert the model to another type, such as F16."
         ) from error
-    if kind not in _CODES:
+    if not codes:
         return values, None
-    where, ones = _CODES[kind]
+    start, stop, ones = codes
     low, high = blocks.copy(), blocks.copy()
-    low[:, where], high[:, where] = 0, ones
+    low[:, start:stop], high[:, start:stop] = 0, ones
     steps = gguf.quants.dequantize(high, kind_there) - gguf.quants.dequantize(low, kind_there)
     return values, float(np.median(np.abs(steps)))

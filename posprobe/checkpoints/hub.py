@@ -69,8 +69,7 @@ class Repo:
         """Say that a file is not on this machine, and that nothing may be asked for."""
         return Unreachable(
             f"{self.id}/{file}: not in the local cache. Run once without --offline and "
-            "HF_HUB_OFFLINE, or fetch the file with "
-            f"`hf download {self.id} {file} --revision {self.commit}`."
+            f"HF_HUB_OFFLINE, or run `hf download {self.id} {file} --revision {self.commit}`."
         )
 
 

@@ -62,7 +62,7 @@ def read_safetensors(files: Files, file: str) -> Checkpoint:
     for info in tensors.values():
         end = max(end, info.stop)
         if info.stop > size:
-            raise damaged(f"{file}: {info.name!r} ends at byte {info.stop} of a file of {size}")
+            raise damaged(f"{file}: tensor {info.name!r} ends at byte {info.stop} of {size}")
     if end < size:
         raise damaged(f"{file}: its tensors end at byte {end} of a file of {size}")
     return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))

@@ -514,9 +514,8 @@ def what_instead(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> str:
         conv = next((name for name in checkpoint.tensors if _CONVOLUTION.search(name)), None)
         instead = f" A convolution tells places apart: {conv}." if conv else ""
         return (
-            f"{checkpoint.location}: no position table was found {seen}, and the configuration "
-            f"names no other scheme.{instead} If a tensor holds positions, name it with "
-            "--tensor NAME."
+            f"{checkpoint.location}: no position table was found {seen}, nor another scheme in the "
+            f"configuration.{instead} If a tensor holds positions, name it with --tensor NAME."
         )
     instead = "; ".join(f"{scheme} positions ({other.why})" for scheme, other in others.items())
     return (

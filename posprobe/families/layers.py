@@ -89,9 +89,8 @@ def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) 
         module = position.removesuffix(meant.table)
         names = (f"{module}{name.format(0)}.weight" for name in (meant.query, meant.norm) if name)
         raise UsageError(
-            f"{checkpoint.location}: the weights that {position} meets are not in this checkpoint: "
-            f"{next(name for name in names if name not in checkpoint.tensors)} is missing. Use the "
-            "whole model."
+            f"{checkpoint.location}: the weights that {position} meets are not in it: "
+            f"{next(name for name in names if name not in checkpoint.tensors)} is missing."
         )
     if found:
         why = (
@@ -304,8 +303,7 @@ def table_at(model: TableInModel, layer: int) -> PositionTable:
     """
     if not 0 <= layer < model.layers:
         raise UsageError(
-            f"{model.checkpoint.location}: it has no layer {layer}. Choose one of 0 to "
-            f"{model.layers - 1}."
+            f"{model.checkpoint.location}: no layer {layer}. Choose one of 0 to {model.layers - 1}."
         )
     values, notes = model.rows, model.notes
     # The release of OPT-350m normalises after the attention instead.
@@ -547,10 +545,8 @@ def _projections(
         return w_q, w_k, b_q, b_k
     shape = checkpoint.tensors[f"{query}.weight"].shape
     if len(shape) != 2 or max(shape) % 3:
-        raise InvalidCheckpoint(
-            f"{checkpoint.tensors[f'{query}.weight'].where}: queries, keys and values of one width "
-            "are expected."
-        )
+        where = checkpoint.tensors[f"{query}.weight"].where
+        raise InvalidCheckpoint(f"{where}: queries, keys and values of one width are expected.")
     third = shape[0 if rule.fused == "rows" else 1] // 3
     fused = Stored(query, query, rule.fused)
     w_q, w_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third)
@@ -573,6 +569,5 @@ def _count_heads(model: TableInModel) -> int:
         if size in name and width == model.table.dim:
             return int(heads)
     raise UsageError(
-        f"{model.checkpoint.location}: its configuration does not say how many heads it has. "
-        "State it: heads=N."
+        f"{model.checkpoint.location}: it does not say how many heads it has. State it: heads=N."
     )

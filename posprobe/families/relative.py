@@ -274,9 +274,8 @@ def _window(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBi
     grid, extra = _window_size(len(table), part)
     if grid is None or max(grid.height, grid.width) > _WIDEST:
         raise InvalidCheckpoint(
-            f"{where}: {len(table)} rows are not the (2h - 1)(2w - 1) "
-            "displacements of a window, with or without three for the CLS token. State window_size "
-            "in config.json."
+            f"{where}: {len(table)} rows are not the (2h - 1)(2w - 1) displacements of a window, "
+            "with or without three for the CLS token. State window_size in config.json."
         )
     special: dict[str, FloatArray] = {}
     if extra:

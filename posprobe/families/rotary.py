@@ -21,7 +21,7 @@ from posprobe import settings
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.parts import Part
-from posprobe.schemes import RotarySpec
+from posprobe.schemes import RotarySpec as RotarySpec
 
 _LAYERS = read_data("families/configurations.toml")["layers"]
 _PATTERNS = _LAYERS["patterns"]
@@ -369,10 +369,8 @@ def _layer_notes(part: Part, layers: str, windowed: LayerKind | None) -> Iterato
 
 def _section_notes(sections: Sequence[int] | None) -> Iterator[str]:
     if sections:
-        yield (
-            f"the pairs turn with time, row and column in sections of {sections}; text moves "
-            "along all three"
-        )
+        told = f"the pairs turn with time, row and column in sections of {sections}"
+        yield f"{told}; text moves along all three"
 
 
 def _scaling_notes(

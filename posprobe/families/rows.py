@@ -230,9 +230,8 @@ def stored_layout(info: TensorInfo) -> Layout:
         case (1, height, width, _) | (height, width, _) if _plausible(height, width):
             return Grid(height, width)
     raise InvalidCheckpoint(
-        f"{info.where}: a position table is stored as [n, d], [1, n, d], [1, h, w, d] or "
-        "[1, d, h, w]. Pick another tensor with --tensor NAME; `posprobe inspect` lists the "
-        "candidates."
+        f"{info.where}: position tables are [n, d], [1, n, d], [1, h, w, d] or [1, d, h, w]."
+        " Pick another tensor with --tensor NAME; `posprobe inspect` lists the candidates."
     )
 
 
@@ -279,9 +278,8 @@ def _reserved(
             positions = config.get("max_positions")
             if type(positions) is not int or not 0 < positions <= rows:
                 raise InvalidCheckpoint(
-                    f"{info.where}: the rows to leave out are those beyond max_positions, and "
-                    f"the checkpoint gives that as {positions!r}. Read all rows with --tensor "
-                    f"{info.name}."
+                    f"{info.where}: rows beyond max_positions are left out, which is given as "
+                    f"{positions!r}. Read all rows with --tensor {info.name}."
                 )
             return rows - positions, f"{rows} rows for max_positions = {positions}", ()
 
@@ -400,8 +398,7 @@ def _misfit(
         f"{info.where}: {rows} rows do not fit {expected} of patches with {tokens} special tokens"
         + ("" if stated else ", and no image and patch size is configured")
         + f". {'Correct' if stated else 'State'} the grid with --grid HEIGHTxWIDTH, or take every "
-        "row as a sequence with "
-        f"--tensor {info.name}."
+        f"row as a sequence with --tensor {info.name}."
     )
 
 

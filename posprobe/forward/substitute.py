@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -315,15 +315,6 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
         for key in MEASURES
         if key in sums.costs
     }  # fmt: skip
-    own = target.substitutes[0].rows
-    shares = [
-        explained(own, each.rows) if target.scheme == "table" else None
-        for each in target.substitutes
-    ]
-    cka = [mean_and_error(each) for each in sums.cka]
-    attention = [
-        tuple(mean_and_error(share) for share in each.T) or None for each in sums.attention
-    ]
     with_loss = main == "loss" and bool(sums.weights.any())
     losses_of = costs(sums.costs["loss"] + sums.losses, sums.weights, 0) if with_loss else None
     whole = losses_of[0] if losses_of else Cost(None, None, None, None)
@@ -333,14 +324,7 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
     placed = there and main != "states"
     again = found[main][0].value
     return SubstitutionEffect(
-        substitutes=tuple(
-            Substitute(
-                each.name, each.label, each.kind, each.size, shares[place],
-                {key: cost[place] for key, cost in found.items()}, *cka[place],
-                attention[place], losses_of[place] if losses_of else None,
-            )
-            for place, each in enumerate(target.substitutes)
-        ),
+        substitutes=tuple(_substitutes(target, sums, found, losses_of)),
         measure=main,
         removed=target.removed,
         contexts=sums.contexts,
@@ -363,6 +347,25 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
         notes=(f"repeated runs differ, which accounts for {again:.1e} of the costs",)
         if again else (),
     )  # fmt: skip
+
+
+def _substitutes(
+    target: Target,
+    sums: _Sums,
+    found: Mapping[Measure, list[Cost]],
+    losses: list[Cost] | None,
+) -> Iterator[Substitute]:
+    """Say of each substitute what it costs."""
+    own = target.substitutes[0].rows
+    for place, each in enumerate(target.substitutes):
+        yield Substitute(
+            each.name, each.label, each.kind, each.size,
+            explained(own, each.rows) if target.scheme == "table" else None,
+            {key: cost[place] for key, cost in found.items()},
+            *mean_and_error(sums.cka[place]),
+            tuple(mean_and_error(share) for share in sums.attention[place].T) or None,
+            losses[place] if losses else None,
+        )  # fmt: skip
 
 
 def _reasons(

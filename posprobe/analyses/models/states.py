@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
-from posprobe.arrays import Array, in_parallel, namespace, to_numpy
+from posprobe.arrays import Array, Sums, in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Natural, Reasons, Share, limits
@@ -33,8 +33,8 @@ FLIPS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
-    """Sums over contexts of one layer's hidden states; ``+`` joins those of different contexts.
+class Moments(Sums):
+    """Sums over contexts of one layer's hidden states.
 
     Their size does not depend on the number of contexts. Every state is taken relative to a fixed
     ``origin``, so that a large common mean costs no digits.
@@ -55,10 +55,13 @@ class Moments:
         How many contexts, the first ones, have their products in ``gram``.
     first_context, gram
         Of these: ``[d]``, as ``context``, and ``[d, d]``, of the products of a state, less the
-        origin, with itself: on the diagonal and above, since the rest is the same again.
+        origin, with itself: on the diagonal and above, since the rest is the same again. None
+        without any: adding zeros to such a matrix takes time.
     eps
         Of the floats in which a batch is added up.
     """
+
+    kept: ClassVar[tuple[str, ...]] = ("origin", "eps")
 
     contexts: int
     origin: Array
@@ -69,24 +72,8 @@ class Moments:
     flipped: Array
     first: int
     first_context: Array
-    gram: Array
+    gram: Array | None
     eps: float
-
-    def __add__(self, other: Moments) -> Moments:
-        more = other.first > 0  # adding zeros to a [d, d] matrix takes time, too
-        return Moments(
-            self.contexts + other.contexts,
-            self.origin,
-            self.within + other.within,
-            self.within_squares + other.within_squares,
-            self.context + other.context,
-            self.context_squares + other.context_squares,
-            self.flipped + other.flipped,
-            self.first + other.first,
-            self.first_context + other.first_context if more else self.first_context,
-            self.gram + other.gram if more else self.gram,
-            self.eps,
-        )
 
 
 def moments(states: Array, before: Moments | None = None) -> Moments:
@@ -128,12 +115,9 @@ def moments(states: Array, before: Moments | None = None) -> Moments:
     # As many contexts as hold the states wanted, however contexts are grouped.
     needed = -(-PRODUCTS // t)
     first = max(0, min(count, needed - (0 if before is None else before.first)))
-    if first:
-        gram = _products(xp.reshape(states[:first], (-1, d)), xp)
-        if before is None:  # whatever is added to these sums becomes as wide
-            gram = xp.astype(gram, wide)
-    else:
-        gram = xp.empty((0, 0), dtype=wide, device=states.device)
+    gram = _products(xp.reshape(states[:first], (-1, d)), xp) if first else None
+    if before is None:  # whatever is added to these sums becomes as wide
+        gram = xp.astype(gram, wide)
     return Moments(
         contexts=count,
         origin=xp.astype(origin, wide),
