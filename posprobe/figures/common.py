@@ -247,16 +247,12 @@ def with_legend(
 
 
 def alone(
-    plot: Callable[[Axes, Any], object],
-    height: float,
-    *,
-    width: float | None = None,
-    compressed: bool = False,
+    plot: Callable[[Axes, Any], object], height: float, *, width: float | None = None
 ) -> Builder:
     """Return a builder that draws the only result into Axes of its own."""
 
     def draw(sheet: Sheet, result: Any) -> Figure:
-        figure = sheet.figure(height, width=width, compressed=compressed)
+        figure = sheet.figure(height, width=width)
         plot(figure.subplots(), result)
         return figure
 
