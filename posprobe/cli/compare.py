@@ -9,7 +9,7 @@ import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import tell, typed
-from posprobe.cli.show import print_analysis, print_json
+from posprobe.cli.show import print_analysis, print_json, tell_saved
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.text import plain

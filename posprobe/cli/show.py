@@ -109,4 +109,9 @@ def print_analysis(
     else:
         typer.echo(text(document, verbose=verbose))
     if saved is not None:
-        tell(plain(f"Report: {saved / 'report.html'}"))
+        tell_saved(saved)
+
+
+def tell_saved(folder: Path) -> None:
+    """Say where the page of a bundle is."""
+    tell(plain(f"Report: {folder / 'report.html'}"))

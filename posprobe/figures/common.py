@@ -246,25 +246,17 @@ def with_legend(
     return figure
 
 
-def one_each(
-    plot: Callable[[Axes, Any], object],
-    height: float,
-    *,
-    width: float | None = None,
-    compressed: bool = False,
+def alone(
+    plot: Callable[[Axes, Any], object], height: float, *, width: float | None = None
 ) -> Builder:
-    """Return a builder that draws each result into Axes of its own, below each other."""
+    """Return a builder that draws the only result into Axes of its own."""
 
-    def build(sheet: Sheet, results: Mapping[str, Any], _: Beside) -> Figure:
-        figure = sheet.figure(height * len(results), width=width, compressed=compressed)
-        axes = figure.subplots(len(results), 1, squeeze=False)[:, 0]
-        for ax, (name, result) in zip(axes, results.items(), strict=True):
-            plot(ax, result)
-            if len(results) > 1:
-                ax.set_title(name)
+    def draw(sheet: Sheet, result: Any) -> Figure:
+        figure = sheet.figure(height, width=width)
+        plot(figure.subplots(), result)
         return figure
 
-    return build
+    return of_one(draw)
 
 
 def panels(figure: Any, count: int, most: int) -> Any:

@@ -346,29 +346,27 @@ def _colors(result: Winding) -> tuple[ScalarMappable, Floats]:
     return ScalarMappable(Normalize(shade[0], shade[-1]), ONE_SIDED), shade
 
 
-def winding_figure(sheet: Sheet, results: Mapping[str, Winding], _: Beside) -> Figure:
-    """Draw each table's first pair in space, and beside it or below phase and period."""
-    wound = {name: result for name, result in results.items() if result.pairs}
-    height = 5.2 if sheet.narrow else 3.0
-    figure = sheet.figure(height * len(wound))
-    parts = figure.subfigures(len(wound), 1, squeeze=False)[:, 0]
-    for part, (name, result) in zip(parts, wound.items(), strict=True):
-        pair = result.pairs[0]
-        ratios = {"height_ratios": (1.5, 1)} if sheet.narrow else {"width_ratios": (1.1, 1)}
-        left, right = part.subfigures(*sheet.beside(2), **ratios)
-        space = left.add_subplot(projection="3d")
-        colors = helix(space, result, pair)
-        if space.get_zlabel() != "position":
-            bar = left.colorbar(colors, ax=space, shrink=0.6, pad=0.02, label="position")
-            bar.outline.set_visible(False)
-        named = f"{name}: " if len(wound) > 1 else ""
-        title = f"{named}{pair.turns:.2f} turns, {pair.share:.0%} of the variance"
-        if not sheet.narrow:
-            title += f", radius varies by {pair.radius_cv:.0%}"
-        if _drawn(pair) < len(pair.phase):
-            title += f"; drawn: the first {MANY_TURNS}"
-        part.suptitle(title, x=0.01, ha="left")
-        above, below = right.subplots(2, 1, sharex=True)
-        phase(above, result, pair)
-        period(below, result, pair)
+@of_one
+def winding_figure(sheet: Sheet, result: Winding) -> Figure:
+    """Draw the first pair in space, and beside it or below phase and period."""
+    pair = result.pairs[0]
+    figure = sheet.figure(5.2 if sheet.narrow else 3.0)
+    ratios: dict[str, Any] = {"width_ratios": (1.1, 1)}
+    if sheet.narrow:
+        ratios = {"height_ratios": (1.5, 1)}
+    left, right = figure.subfigures(*sheet.beside(2), squeeze=False, **ratios).flat
+    space = left.add_subplot(projection="3d")
+    colors = helix(space, result, pair)
+    if space.get_zlabel() != "position":
+        bar = left.colorbar(colors, ax=space, shrink=0.6, pad=0.02, label="position")
+        bar.outline.set_visible(False)
+    title = f"{pair.turns:.2f} turns, {pair.share:.0%} of the variance"
+    if not sheet.narrow:
+        title += f", radius varies by {pair.radius_cv:.0%}"
+    if _drawn(pair) < len(pair.phase):
+        title += f"; drawn: the first {MANY_TURNS}"
+    figure.suptitle(title, x=0.01, ha="left")
+    above, below = right.subplots(2, 1, sharex=True)
+    phase(above, result, pair)
+    period(below, result, pair)
     return figure

@@ -14,11 +14,12 @@ from posprobe.figures.common import (
     Beside,
     Builder,
     Sheet,
+    alone,
     columns_of,
     legend_height,
     note,
     nothing,
-    one_each,
+    of_one,
     plain,
 )
 from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
@@ -88,14 +89,14 @@ def plot_base(ax: Axes, result: SinusoidFit) -> None:
     plain(ax.xaxis)
 
 
-def sinusoid_figure(sheet: Sheet, results: Mapping[str, SinusoidFit], _: Beside) -> Figure:
+@of_one
+def sinusoid_figure(sheet: Sheet, result: SinusoidFit) -> Figure:
     """Draw both, below each other where the sheet is narrow."""
-    shape = (2 * len(results), 1) if sheet.narrow else (len(results), 2)
+    shape = sheet.beside(2)
     figure = sheet.figure(2.5 * shape[0])
-    axes = figure.subplots(*shape, squeeze=False).reshape(-1, 2)
-    for (left, right), result in zip(axes, results.values(), strict=True):
-        plot_sinusoid(left, result)
-        plot_base(right, result)
+    first, second = figure.subplots(*shape)
+    plot_sinusoid(first, result)
+    plot_base(second, result)
     return figure
 
 
@@ -135,31 +136,23 @@ def plot_bridging(ax: Axes, result: Bridging) -> None:
     ax.set(ylim=(LOWEST, 1.04), xlim=(at[0] - apart / 3, ends[-1] + apart / 2))
 
 
-def bridging_figure(sheet: Sheet, results: Mapping[str, Bridging], _: Beside) -> Figure:
-    """Draw a panel for each table, and for both axes of each grid, side by side."""
-    shown: dict[str, Bridging] = {}
-    for name, result in results.items():
-        parts = {axis: part for axis, part in result.axes.items() if not part.undefined}
-        shown |= {f"{name}: {axis}": part for axis, part in parts.items()} or {name: result}
-    across = 1 if sheet.narrow else min(2, len(shown))
-    down = -(-len(shown) // across)
-    labels = list(NAMES.values())
+@of_one
+def bridging_figure(sheet: Sheet, result: Bridging) -> Figure:
+    """Draw a panel, and of a grid one for both axes."""
+    parts = {axis: part for axis, part in result.axes.items() if not part.undefined}
+    shown, labels = parts or {"": result}, list(NAMES.values())
+    down, across = sheet.beside(len(shown))
     figure = sheet.figure(2.2 * down + legend_height(labels, sheet.width))
-    axes = figure.subplots(down, across, squeeze=False, sharey=True)
-    for ax, (name, result) in zip(axes.flat, shown.items(), strict=False):
-        plot_bridging(ax, result)
-        if len(shown) > 1:
-            ax.set_title(name)
+    axes = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
+    for ax, (axis, part) in zip(axes, shown.items(), strict=True):
+        plot_bridging(ax, part)
+        ax.set_title(axis)
+        ax.label_outer()
         if sheet.narrow:
             ax.set_xlabel("rows left out")
-    for ax in axes.flat[len(shown) :]:
-        ax.set_axis_off()
-    for ax in axes[:, 1:].flat:
-        ax.set_ylabel("")
-    drawn = [ax for ax in axes.flat if ax.lines]
-    if drawn:
+    if axes[0].lines:
         figure.legend(
-            *drawn[0].get_legend_handles_labels(), loc="outside upper center",
+            *axes[0].get_legend_handles_labels(), loc="outside upper center",
             ncols=columns_of(labels, sheet.width), columnspacing=1.0, handlelength=2.8,
         )  # fmt: skip
     return figure
@@ -250,7 +243,7 @@ def _lines(result: Probes) -> Iterator[_Line]:
             yield _Line("order, unseen blocks", blocked, order.blocked_sd or 0.0, chance, form)
 
 
-probes_figure: Builder = one_each(plot_probes, 2.6, width=4.6)
+probes_figure: Builder = alone(plot_probes, 2.6, width=4.6)
 
 
 #: Colours of parts; of rotations and other waves, from fast to slow.

@@ -15,12 +15,12 @@ from posprobe.figures.common import (
     Beside,
     Builder,
     Sheet,
+    alone,
     cross,
     decibels,
     legend_above,
     nothing,
     of_one,
-    one_each,
     plain,
     styled,
     with_legend,
@@ -176,7 +176,7 @@ def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
     ax.figure.colorbar(image, ax=ax, label="power (dB below peak)", aspect=25, pad=0.02)
 
 
-spectrogram_figure: Builder = one_each(plot_spectrogram, 2.5)
+spectrogram_figure: Builder = alone(plot_spectrogram, 2.5)
 
 
 #: Periods written beside the circle, and the angle in radians that each needs.
@@ -256,17 +256,16 @@ def _spread(rising: list[float]) -> list[float]:
     return [place - excess for place in places]
 
 
-def shift_figure(sheet: Sheet, results: Mapping[str, Shift], _: Beside) -> Figure:
-    """Draw the eigenvalues of each table."""
-    size = min(sheet.width, 4.0)
-    figure = sheet.figure(0.95 * size * len(results), width=3.8, compressed=True)
-    axes = figure.subplots(len(results), 1, squeeze=False)[:, 0]
-    for ax, result in zip(axes, results.values(), strict=True):
-        plot_shift(ax, result)
-        ax.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.3,
-            borderaxespad=0, columnspacing=1.0,
-        )  # fmt: skip
+@of_one
+def shift_figure(sheet: Sheet, result: Shift) -> Figure:
+    """Draw the eigenvalues."""
+    figure = sheet.figure(0.95 * min(sheet.width, 4.0), width=3.8, compressed=True)
+    ax = figure.subplots()
+    plot_shift(ax, result)
+    ax.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, handletextpad=0.3,
+        borderaxespad=0, columnspacing=1.0,
+    )  # fmt: skip
     return figure
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +11,13 @@ from posprobe.analyses.grids.grid import TILES
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
     FLOOR,
-    Beside,
     Builder,
     Sheet,
+    alone,
     decibels,
     legend_height,
     nothing,
     of_one,
-    one_each,
 )
 from posprobe.figures.components import pair_plane
 from posprobe.figures.styles import GAP, GRID, LINES, ONE_SIDED, signed
@@ -117,7 +115,7 @@ def mosaic_figure(sheet: Sheet, result: Patches) -> Figure:
     return figure
 
 
-plane_spectrum_figure: Builder = one_each(_plane_power, 3.0, width=4.0)
+plane_spectrum_figure: Builder = alone(_plane_power, 3.0, width=4.0)
 
 
 #: Components of a code that are drawn along its axis.
@@ -161,27 +159,18 @@ def scores(ax: Axes, code: AxisCode, axis: str) -> None:
     )  # fmt: skip
 
 
-def axis_codes_figure(sheet: Sheet, results: Mapping[str, AxisCodes], _: Beside) -> Figure:
+@of_one
+def axis_codes_figure(sheet: Sheet, result: AxisCodes) -> Figure:
     """Draw for each axis its two strongest pairs in their planes, and its components."""
-    codes = [
-        (name, axis, code) for name, result in results.items() for axis, code in result.axes.items()
-    ]
     wide = not sheet.narrow
     room = legend_height([""] * 4, sheet.width)
-    figure = sheet.figure((2.3 if wide else 3.7) * len(codes) + room)
-    parts = figure.subfigures(len(codes), 1, squeeze=False)[:, 0]
-    for part, (name, axis, code) in zip(parts, codes, strict=True):
-        named = f"{name}: " if len(results) > 1 else ""
+    figure = sheet.figure((2.3 if wide else 3.7) * len(result.axes) + room)
+    parts = figure.subfigures(len(result.axes), 1, squeeze=False)[:, 0]
+    for part, (axis, code) in zip(parts, result.axes.items(), strict=True):
         whose = "of the table's variance" if wide else "of the variance"
-        title = f"{named}{SINGLE[axis]} code, {code.share:.1%} {whose}"
-        part.suptitle(title, x=0.01, ha="left")
-        if wide:
-            first, second, last = part.subplots(1, 3)
-        else:
-            grid = part.add_gridspec(2, 2)
-            first, second = part.add_subplot(grid[0, 0]), part.add_subplot(grid[0, 1])
-            last = part.add_subplot(grid[1, :])
-        for k, ax in enumerate((first, second)):
+        part.suptitle(f"{SINGLE[axis]} code, {code.share:.1%} {whose}", x=0.01, ha="left")
+        spots = part.subplot_mosaic("ABC" if wide else "AB;CC")
+        for k, ax in enumerate((spots["A"], spots["B"])):
             if k < len(code.winding.pairs):
                 pair = code.winding.pairs[k]
                 pair_plane(ax, code.winding, pair)
@@ -189,5 +178,5 @@ def axis_codes_figure(sheet: Sheet, results: Mapping[str, AxisCodes], _: Beside)
                 ax.locator_params(nbins=4)
             else:
                 nothing(ax, code.winding.undefined or "no further pair goes round")
-        scores(last, code, axis)
+        scores(spots["C"], code, axis)
     return figure

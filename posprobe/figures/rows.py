@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posprobe.figures.common import (
     MAX_CELLS,
-    Beside,
     Builder,
     Sheet,
+    alone,
     extremes,
     note,
     nothing,
-    one_each,
+    of_one,
     plain,
     position_label,
 )
@@ -52,12 +51,14 @@ def plot_norms(ax: Axes, result: Norms) -> None:
     ax.set_xlim(position[0] - 0.01 * len(position), position[-1] + 0.01 * len(position))
 
 
-def norms_figure(sheet: Sheet, results: Mapping[str, Norms], beside: Beside) -> Figure:
-    """Draw each table's norms below the other's."""
-    if isinstance(next(iter(results.values())).layout, Grid):
-        height = min(sheet.width * 0.8, 3.0)
-        return one_each(plot_norms, height, width=3.8, compressed=True)(sheet, results, beside)
-    return one_each(plot_norms, sheet.plain + 0.1)(sheet, results, beside)
+@of_one
+def norms_figure(sheet: Sheet, result: Norms) -> Figure:
+    """Draw the norms."""
+    figure = sheet.figure(sheet.plain + 0.1)
+    if isinstance(result.layout, Grid):
+        figure = sheet.figure(min(sheet.width * 0.8, 3.0), width=3.8, compressed=True)
+    plot_norms(figure.subplots(), result)
+    return figure
 
 
 def plot_table(ax: Axes, table: PositionTable) -> None:
@@ -89,7 +90,7 @@ def _every(what: str, step: int) -> str:
     return what if step == 1 else f"{what} (one in {step})"
 
 
-table_figure: Builder = one_each(plot_table, 2.5)
+table_figure: Builder = alone(plot_table, 2.5)
 
 
 #: Special rows and seams whose numbers are written out.
@@ -140,7 +141,7 @@ def plot_seams(ax: Axes, result: Seams) -> None:
         ax.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0)
 
 
-seams_figure: Builder = one_each(plot_seams, 2.1)
+seams_figure: Builder = alone(plot_seams, 2.1)
 
 
 #: Bins of either histogram, over the range of both.
@@ -178,4 +179,4 @@ def plot_scale(ax: Axes, result: Scale) -> None:
     ax.legend(loc="best")
 
 
-scale_figure: Builder = one_each(plot_scale, 2.4, width=4.6)
+scale_figure: Builder = alone(plot_scale, 2.4, width=4.6)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.common import Builder, Sheet, of_one, one_each, shortened
+from posprobe.figures.common import Builder, Sheet, alone, of_one, shortened
 from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
 from posprobe.layouts import Grid
 
@@ -238,5 +238,5 @@ def substitution_figure(sheet: Sheet, found: SubstitutionEffect) -> Figure:
     return figure
 
 
-substitution_positions_figure: Builder = one_each(_along, 2.6, width=4.8)
-substitution_attention_figure: Builder = one_each(_far, 2.6, width=4.8)
+substitution_positions_figure: Builder = alone(_along, 2.6, width=4.8)
+substitution_attention_figure: Builder = alone(_far, 2.6, width=4.8)

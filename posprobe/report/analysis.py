@@ -337,7 +337,7 @@ def analyze(
                 "and it has none."
             )
         return analyze_schemes(*records, seed=seed, command=command)
-    check_request(only, nulls, device)
+    names = check_request(only, nulls, device)
     table = as_table(table)
     if len(table) < 2:
         raise InvalidTable(
@@ -345,12 +345,12 @@ def analyze(
         )
     # What is refused for its size is so before its numbers are widened.
     narrow = Positions(table.values, table.layout, table.start, "cpu")
-    chosen = _chosen(TableInputs(table, narrow, seed, tokens, {}), only)
+    chosen = _chosen(TableInputs(table, narrow, seed, tokens, {}), names)
     if {"similarity", "grid"} & set(chosen):
         within_reach(len(table))
     given = positions(table, device, squares=True)
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
-    told = _measured(inputs, ask=_everything(only))
+    told = _measured(inputs, ask=names is None or "all" in names)
     numbers = bands(table, headline_numbers(_summaries(inputs.results)), nulls, seed)
     results = {name: inputs.results[name] for name in chosen}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
@@ -408,8 +408,8 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
     return text
 
 
-def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> None:
-    """Refuse what can be asked of no table, before any is read.
+def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> tuple[str, ...] | None:
+    """Refuse what can be asked of no table, before any is read; return the names of analyses.
 
     Raises
     ------
@@ -418,20 +418,19 @@ def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> Non
     MissingExtra
         If the device needs PyTorch, which is not installed.
     """
-    names = (only,) if isinstance(only, str) else only
+    names = None if only is None else (only,) if isinstance(only, str) else tuple(only)
     for name in names or ():
         if name != "all" and name not in TABLE:
             raise UsageError(f"unknown analysis {name!r}. Choose from {', '.join(TABLE)}.")
+    if names == ():
+        raise UsageError(f"no analysis is chosen. Choose from {', '.join(TABLE)}.")
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(
             f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."
         )
     check_device(device)
     _now()
-
-
-def _everything(only: Iterable[str] | None) -> bool:
-    return only is None or "all" in ((only,) if isinstance(only, str) else tuple(only))
+    return names
 
 
 def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
@@ -451,19 +450,16 @@ def _has(document: Any, key: str) -> bool:
     return True
 
 
-def _chosen(given: TableInputs, only: Iterable[str] | None) -> dict[str, TableMeasurement]:
+def _chosen(given: TableInputs, wanted: tuple[str, ...] | None) -> dict[str, TableMeasurement]:
     lacking = {name: measurement.needs(given) for name, measurement in TABLE.items()}
     applicable = {name: TABLE[name] for name, why in lacking.items() if not why}
-    if only is None:
+    if wanted is None:
         return {name: found for name, found in applicable.items() if not found.slow}
-    wanted = (only,) if isinstance(only, str) else tuple(only)
     for name in wanted:
         if lacking.get(name):
             raise UsageError(f"{given.table.name}: {name} needs {lacking[name]}.")
     if "all" in wanted:
         return applicable
-    if not wanted:
-        raise UsageError(f"no analysis is chosen. Choose from {', '.join(applicable)}.")
     return {name: found for name, found in applicable.items() if name in wanted}
 
 

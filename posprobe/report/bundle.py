@@ -430,16 +430,23 @@ def write_index(folder: Path) -> Path:
                 f"{target}: not a page of posprobe, or it changed since, and would be lost. "
                 "Move it away first."
             )
-    write_page(target, seal(_index_page(folder, bundles, damaged)))
+    caption = "What each says of itself; the name leads to its page."
+    table = Table(caption, columns("name", "what it says", "data"), tuple(bundles))
+    page = Listing(
+        title=folder.resolve().name or "bundles",
+        subject=f"{len(bundles)} bundles",
+        lead=f"{len(bundles)} bundles in this folder.",
+        notes=tuple(f"{name} is left out: {reason}" for name, reason in damaged),
+        sections=(Section("bundles", "Bundles", tables=(table,)),),
+    )
+    write_page(target, seal("".join(listing(page, version("posprobe")))))
     return target
 
 
 def _bundles(folder: Path) -> tuple[list[Row], list[tuple[str, str]]]:
-    try:
+    bundles, damaged, inside = [], [], []
+    with suppress(OSError):
         inside = sorted(path.parent for path in folder.glob("*/analysis.json"))
-    except OSError:
-        inside = []
-    bundles, damaged = [], []
     for path in inside:
         try:
             bundles.append(_entry(path, read_bundle(path)))
@@ -464,16 +471,3 @@ def _entry(path: Path, document: Mapping[str, Any]) -> Row:
         page.headline.replace("`", "") or "–",
         Cell("JSON", note=made, href=f"{href}/analysis.json"),
     )
-
-
-def _index_page(folder: Path, bundles: list[Row], damaged: list[tuple[str, str]]) -> str:
-    caption = "What each says of itself; the name leads to its page."
-    table = Table(caption, columns("name", "what it says", "data"), tuple(bundles))
-    page = Listing(
-        title=folder.resolve().name or "bundles",
-        subject=f"{len(bundles)} bundles",
-        lead=f"{len(bundles)} bundles in this folder.",
-        notes=tuple(f"{name} is left out: {reason}" for name, reason in damaged),
-        sections=(Section("bundles", "Bundles", tables=(table,)),),
-    )
-    return "".join(listing(page, version("posprobe")))

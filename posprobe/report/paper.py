@@ -78,14 +78,20 @@ def _kinds_with(what: str) -> list[str]:
     return [name for name, drawing in drawings().items() if getattr(drawing, what)]
 
 
-def check_look(kind: str, centred: bool | None, columns: int | None) -> None:
-    """Refuse what a kind of figure has not.
+def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
+    """Refuse a kind of figure that there is not, and what a kind has not.
 
     Raises
     ------
     UsageError
-        If rows cannot be drawn as stored and centred, or there are no panels to arrange.
+        If it is not one of `kinds`, rows cannot be drawn as stored and centred, or there are no
+        panels to arrange.
     """
+    if kind not in kinds():
+        raise UsageError(
+            f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; `posprobe figure "
+            "series` draws a training run from a sweep."
+        )
     if centred is not None and kind not in (able := _kinds_with("centring")):
         raise UsageError(f"{kind}: --raw and --centred apply only to {', '.join(able)}.")
     if columns is not None and kind not in (able := _kinds_with("columns")):
@@ -376,21 +382,6 @@ def _own_caption(path: Path, beside: Path) -> bool:
     return False
 
 
-def check_kind(kind: str) -> None:
-    """Refuse a kind of figure that there is not.
-
-    Raises
-    ------
-    UsageError
-        If it is not one of `posprobe.report.paper.kinds`.
-    """
-    if kind not in kinds():
-        raise UsageError(
-            f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; `posprobe figure "
-            "series` draws a training run from a sweep."
-        )
-
-
 def _colours(figure: Figure, cmap: str) -> str:
     """Say how to read the colours that were asked for, which must be there.
 
@@ -426,10 +417,9 @@ def check_request(
     """
     from posprobe.figures.styles import check_map, venue_of
 
-    check_kind(kind)
+    check_kind(kind, centred, columns)
     venue_of(venue)
     check_map(cmap)
-    check_look(kind, centred, columns)
     figure_paths(path)
 
 
@@ -489,8 +479,7 @@ def paper_figure(
     >>> print(f"{figure.figure.get_figwidth():.2f} inches")
     3.03 inches
     """
-    check_kind(kind)
-    check_look(kind, centred, columns)
+    check_kind(kind, centred, columns)
     records = relabelled(records, labels)
 
     def make(sheet: Sheet) -> Told:

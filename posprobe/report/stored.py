@@ -6,7 +6,8 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -53,17 +54,14 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         If the file is damaged or of another version.
     """
     path = expanded(folder) / "analysis.json"
-    try:
-        document = json.loads(read_regular(path))
-    except FileNotFoundError as error:
-        raise UnknownReference(
-            f"{folder}: not a report: it has no analysis.json. "
-            "`posprobe analyze REF --out DIR` makes one."
-        ) from error
-    except InvalidCheckpoint as error:
-        raise InvalidCheckpoint(f"{error} {AGAIN}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {AGAIN}") from error
+    with _sound(path, AGAIN):
+        try:
+            document = json.loads(read_regular(path))
+        except FileNotFoundError as error:
+            raise UnknownReference(
+                f"{folder}: not a report: it has no analysis.json. "
+                "`posprobe analyze REF --out DIR` makes one."
+            ) from error
     found = document.get("schema") if isinstance(document, dict) else None
     if found not in (*SCHEMAS, *EARLIER):
         raise InvalidCheckpoint(
@@ -93,20 +91,29 @@ def stored_drawings(folder: Path, again: str, *, least: int = 1) -> dict[str, st
     drawings: dict[str, str] = {}
     room = LARGEST
     for path in sorted(folder.glob("*.svg")):
-        try:
+        with _sound(path, again):
             drawings[path.stem] = read_regular(path, room).decode("utf-8")
-        except (InvalidCheckpoint, FileNotFoundError) as error:
-            raise InvalidCheckpoint(f"{error} {again}") from error
-        except ValueError as error:
-            raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
-        room -= len(drawings[path.stem])
-        if "<svg" not in drawings[path.stem]:
-            raise InvalidCheckpoint(f"{path}: not a drawing. {again}")
+            room -= len(drawings[path.stem])
+            if "<svg" not in drawings[path.stem]:
+                raise InvalidCheckpoint(f"{path}: not a drawing.")
     if len(drawings) < least:
         raise InvalidCheckpoint(
             f"{folder}: the bundle has lost its figures, which the page shows. {again}"
         )
     return drawings
+
+
+@contextmanager
+def _sound(path: Path, again: str) -> Iterator[None]:
+    """Say of what is damaged what helps."""
+    try:
+        yield
+    except (InvalidCheckpoint, FileNotFoundError) as error:
+        raise InvalidCheckpoint(f"{error} {again}") from error
+    except (
+        OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
+        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
 
 
 def stored_arrays(path: Path, again: str, names: Sequence[str] = _SHOWN) -> dict[str, NDArray[Any]]:
@@ -117,10 +124,10 @@ def stored_arrays(path: Path, again: str, names: Sequence[str] = _SHOWN) -> dict
     InvalidCheckpoint
         If the archive is gone or damaged, or holds something else under their names.
     """
-    try:
+    with _sound(path, again):
         if not path.is_file():
             what = "it is not a file" if path.exists() else "the bundle has lost its arrays"
-            raise InvalidCheckpoint(f"{path}: {what}. {again}")
+            raise InvalidCheckpoint(f"{path}: {what}.")
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
             arrays = {
@@ -130,8 +137,6 @@ def stored_arrays(path: Path, again: str, names: Sequence[str] = _SHOWN) -> dict
             }
         if "similarity_centered" in arrays:
             _check_cosines("similarity_centered", arrays["similarity_centered"])
-    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
     return arrays
 
 

@@ -25,7 +25,7 @@ from posprobe.analyses import Result
 from posprobe.drawable import Drawable
 from posprobe.encodings.tables import frequencies
 from posprobe.figures import builder, report_figures, style
-from posprobe.figures.common import FLOOR, MAX_CELLS, REPORT, one_each, pooled
+from posprobe.figures.common import FLOOR, MAX_CELLS, REPORT, Beside, Sheet, pooled
 from posprobe.figures.components import score
 from posprobe.figures.frequencies import ladder
 from posprobe.figures.grid import MAX_TILES, mosaic
@@ -308,9 +308,16 @@ def test_a_drawing_is_found_by_the_name_that_its_result_gives(
         def __init__(self, number: float) -> None:
             self.number = number
 
+    def panels(sheet: Sheet, results: dict[str, Toy], _: Beside) -> Figure:
+        figure = sheet.figure(2.0)
+        for axes, (name, result) in zip(figure.subplots(2), results.items(), strict=True):
+            module.plot(axes, result)
+            axes.set_title(name)
+        return figure
+
     module: Any = ModuleType("posprobe.figures.toy")
     module.plot = lambda axes, result: axes.plot([0, 1], [result.number] * 2)
-    module.toy_figure = one_each(module.plot, 2.0)
+    module.toy_figure = panels
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     assert Toy(3.0).plot(ax) is ax
     assert list(np.asarray(ax.lines[0].get_ydata())) == [3, 3]

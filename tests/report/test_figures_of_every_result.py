@@ -201,13 +201,10 @@ def test_every_figure_of_a_table_fits_every_sheet(
 def test_several_tables_share_a_figure() -> None:
     tables = {"first": as_table(walk(70, 6)), "second": as_table(waves(70, [9.0], noise=0.1))}
     every = {name: pp.analyze(table, nulls=0) for name, table in tables.items()}
-    several = {"spectrogram": 2, "seams": 2, "norms": 2, "variance": 1, "profile": 1}
     for key in (key for key, result in every["first"].results.items() if result.figures):
         results = {name: analysis.results[key] for name, analysis in every.items()}
-        for figure in {one.name for one in TABLE[key].drawings} & set(several):
+        for figure in {one.name for one in TABLE[key].drawings} & {"variance", "profile"}:
             with style():
                 made = builder(results["first"], figure)(REPORT, results, {})
-            panels = [axes for axes in made.axes if axes.get_label() != "<colorbar>"]
-            assert len(panels) == several[figure]
-            if len(panels) == 2:
-                assert [axes.get_title(loc="left") for axes in panels] == list(tables)
+            (axes,) = made.axes
+            assert {*tables} <= {line.get_label() for line in axes.lines}

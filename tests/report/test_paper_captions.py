@@ -109,7 +109,7 @@ def test_large_tables_say_what_was_averaged_or_left_out() -> None:
         ("heads", "sequence", "table of positions"),
         ("similarity", "curves", "kind heads"),
         ("norms", "several", "one table"),
-        ("comparison", "sequence", "two to 6 tables"),
+        ("comparison", "sequence", "2 to 6 tables"),
         ("shift", "grid", "cannot be drawn"),
         ("spectrogram", "grid", "cannot be drawn"),
         ("pie", "sequence", "Choose one of budget, clock, mosaic"),
@@ -126,7 +126,7 @@ def test_other_refusals_say_what_there_is() -> None:
         paper_figure("profile", table, venue="nature")
     with pytest.raises(UsageError, match="Choose one of column, page"):
         paper_figure("profile", table, span="wide")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="one to 6 tables, and 7 are given"):
+    with pytest.raises(UsageError, match="1 to 6 tables, and 7 are given"):
         paper_figure("variance", *[table] * 7)
     with pytest.raises(UsageError, match="0 are given"):
         paper_figure("similarity")

@@ -44,12 +44,6 @@ def _range(least: float, most: float) -> str:
     return high if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
-ROTARY_PARTS: Mapping[str, Mapping[str, Template]] = {
-    "distance": {"on": on, "explains": _explains, "fewest": lambda _: str(MIN_CONTEXTS),
-                 "turning": lambda f: "" if f.never is None else "strength"},
-}  # fmt: skip
-
-
 def clause(f: Preferring) -> str:
     """Say in the summary of a run how many heads prefer a distance."""
     return f"{f.yes} of {some(f.heads, 'head')} prefer a distance ({on(f)})."
@@ -172,8 +166,11 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "needed": {"cost": _cost, "unit": _unit},
     "few": _ENOUGH,
     "random": _ENOUGH,
-    **ROTARY_PARTS,
-}
+    "distance": {
+        "on": on, "explains": _explains, "fewest": lambda _: str(MIN_CONTEXTS),
+        "turning": lambda f: "" if f.never is None else "strength",
+    },
+}  # fmt: skip
 
 
 def summary(answers: Mapping[str, Answer], run: Run) -> str:
