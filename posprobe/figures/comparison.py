@@ -316,9 +316,9 @@ def _by_place(x: str, y: str) -> Builder:
     def drawn(
         sheet: Sheet, found: Mapping[str, NDArray[np.float64]], _: Mapping[str, Any]
     ) -> Figure:
-        figure, ax = curves(
-            sheet, {name: (np.arange(len(each)), each) for name, each in found.items()}
-        )
+        # Where there is one encoding it has no name.
+        lines = {name or y: (np.arange(len(each)), each) for name, each in found.items()}
+        figure, ax = curves(sheet, lines)
         ax.set(xlabel=x, ylabel=y)
         if len(found) > 1:
             ax.legend(loc="best")
