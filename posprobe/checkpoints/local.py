@@ -91,6 +91,7 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
             if INDEX in files:
                 return _open_models(path, part)
             if not any(map(is_weights, files)):
+                _refuse_strange(path)
                 _refuse_shelf(path)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
@@ -128,6 +129,24 @@ def is_weights(name: str) -> bool:
     return name in WEIGHTS or name.endswith((*suffixes_of(READERS), ".index.json"))
 
 
+def _refuse_strange(path: Path) -> None:
+    """Refuse a folder without weights in which something lies that is neither file nor folder.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If there is any: it may stand in the place of the weights.
+    """
+    strange = sorted(
+        each.name for each in path.iterdir() if not each.is_file() and not each.is_dir()
+    )
+    if strange:
+        raise InvalidCheckpoint(
+            f"{path}: contains no weights in a known format, but {', '.join(strange[:8])}: not a "
+            "regular file, but a pipe, a device, or a link to nothing. Put the file itself there."
+        )
+
+
 def _refuse_shelf(path: Path) -> None:
     """Refuse a folder without weights that has checkpoints below it, and name them.
 
@@ -149,6 +168,8 @@ def _refuse_shelf(path: Path) -> None:
 
 def _open_file(path: Path, location: Path) -> Checkpoint:
     shards: dict[str, str] = {}
+    if path != location:  # a path that the user named may be a link
+        refuse_link_out(path, location)
     if path.name.endswith(".index.json"):
         shards = read_index(read_small(path), path.name)
     paths = [path.parent / shard for shard in sorted(set(shards.values()))] or [path]
@@ -314,5 +335,6 @@ def _config(weights: Path) -> dict[str, Any]:
     paths = (folder / "config.json" for folder in folders)
     found: dict[str, Any] = {}
     for path in filter(Path.is_file, paths):
+        refuse_link_out(path, path.parent)
         found |= parse_json(read_small(path), str(path))
     return found

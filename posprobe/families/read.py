@@ -11,6 +11,7 @@ import numpy as np
 
 from posprobe import encodings, samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
+from posprobe.checkpoints.files import refuse_link_out
 from posprobe.encodings import fixed_formula
 from posprobe.errors import (
     AmbiguousTable,
@@ -597,7 +598,8 @@ def model_source(reference: Reference) -> str:
     UsageError
         If it is a formula.
     InvalidCheckpoint
-        If something in the folder is neither a file nor a folder, which no library expects.
+        If something in the folder is neither a file nor a folder, which no library expects, or a
+        link that leads out of it.
     """
     if reference.is_path:
         path = reference.path
@@ -613,6 +615,7 @@ def model_source(reference: Reference) -> str:
                     f"{reference.text}: {why}, so no model can be built from it."
                 )
             for entry in path.iterdir():
+                refuse_link_out(entry, path)
                 if entry.exists() and not entry.is_dir() and not entry.is_file():
                     raise InvalidCheckpoint(
                         f"{entry}: not a regular file but a pipe or device. Put the file there."

@@ -247,9 +247,9 @@ def _by_place(x: str, y: str) -> Builder:
     """Return what draws a curve for each encoding by the number of its rows or pairs."""
 
     def drawn(sheet: Sheet, found: Mapping[str, Floats], _: Mapping[str, Any]) -> Figure:
-        figure, ax = curves(
-            sheet, {name: (np.arange(len(each)), each) for name, each in found.items()}
-        )
+        # Where there is one encoding it has no name.
+        lines = {name or y: (np.arange(len(each)), each) for name, each in found.items()}
+        figure, ax = curves(sheet, lines)
         ax.set(xlabel=x, ylabel=y)
         if len(found) > 1:
             ax.legend(loc="best")

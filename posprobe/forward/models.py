@@ -73,21 +73,26 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
     InvalidCheckpoint
         If it states more than `settings.MOST_LAYERS` layers, heads or experts, or no layers at all.
     """
+    for key, value in _settings(config):
+        if _COUNTS.fullmatch(key):
+            counts = value if isinstance(value, list) else [value]
+            wrong = [n for n in counts if type(n) is int and n > MOST_LAYERS]
+            wrong += [n for n in counts if key in _LAYERS and type(n) is int and n < 1]
+            if wrong:
+                raise InvalidCheckpoint(
+                    f"{where}: the configuration gives {key} as {str(wrong[0])[:40]}; 1 to "
+                    f"{MOST_LAYERS} are built. Fix config.json."
+                )
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what a configuration states, whatever is nested in it included."""
     waiting: list[Mapping[str, Any]] = [config]
     while waiting:
-        part = waiting.pop()
-        for key, value in part.items():
+        for key, value in waiting.pop().items():
             if isinstance(value, Mapping):
                 waiting.append(value)
-            elif _COUNTS.fullmatch(str(key)):
-                counts = value if isinstance(value, list) else [value]
-                wrong = [n for n in counts if type(n) is int and n > MOST_LAYERS]
-                wrong += [n for n in counts if key in _LAYERS and type(n) is int and n < 1]
-                if wrong:
-                    raise InvalidCheckpoint(
-                        f"{where}: the configuration gives {key} as {str(wrong[0])[:40]}; 1 to "
-                        f"{MOST_LAYERS} are built. Fix config.json."
-                    )
+            yield str(key), value
 
 
 def model_class(transformers: Any, config: Any) -> Any:
@@ -130,16 +135,15 @@ def unattended(*, kernels: bool = True, config: Mapping[str, Any] | None = None)
     Parameters
     ----------
     kernels, config
-        Whether a configuration may name compiled code on the Hub that computes its attention.
+        Whether a configuration may name compiled code on the Hub that computes its attention, or
+        its experts.
 
     Raises
     ------
     UsageError
         If it names some and may not.
     """
-    named = [config.get(key) for key in ("attn_implementation", "_attn_implementation")] if (
-        config
-    ) else []  # fmt: skip
+    named = [value for key, value in _settings(config or {}) if "_implementation" in key]
     if not kernels and any("/" in str(name) for name in named):
         raise UsageError(
             "the configuration names code on the Hub to compute its attention, which is not run "

@@ -22,7 +22,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -503,10 +503,9 @@ def _workers(engine: Engine, patience: float) -> Iterator[_Pool]:
         if engine.name == "threads":
             from threadpoolctl import threadpool_limits
 
-            threads = cache(partial(ThreadPoolExecutor, engine.jobs))
+            threads = cache(partial(_Threads, engine.jobs))
             with threadpool_limits(1):
                 yield _Pool(threads, run, 2 * engine.jobs, patience, threads.cache_clear)
-                threads().shutdown(wait=False)
         elif engine.name == "processes":
             yield _processes(engine.jobs, patience)
         else:
@@ -514,6 +513,35 @@ def _workers(engine: Engine, patience: float) -> Iterator[_Pool]:
                 executor = cache(partial(client.get_executor, pure=False))
                 check = partial(_connected, client, engine.scheduler)
                 yield _Pool(executor, _on_one_thread, AHEAD, patience, executor.cache_clear, check)
+
+
+class _Threads(Executor):
+    """Threads for which no process waits when it ends, so that one that hangs holds nothing up.
+
+    Parameters
+    ----------
+    jobs
+        How many work at a time; others wait.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self._room = threading.Semaphore(jobs)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """Run a function in a thread of its own."""
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            with self._room:
+                if not future.set_running_or_notify_cancel():
+                    return
+                try:
+                    future.set_result(fn(*args, **options))
+                except BaseException as error:  # noqa: BLE001 - as executors do
+                    future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        return future
 
 
 def _processes(jobs: int, patience: float) -> _Pool:

@@ -228,7 +228,7 @@ def test_grids_and_sequences_have_a_figure() -> None:
     (described,) = TABLE["bridging"].drawings
     assert not any(described.lacks(result) for result in results.values())
     titles = {
-        name: [ax.get_title() for ax in bridging_figure(Sheet(width, 9.0), {name: result}, {}).axes]
+        name: [ax.get_title() for ax in bridging_figure(Sheet(3.3, 9.0), {name: result}, {}).axes]
         for name, result in results.items()
     }
     assert titles == {"walk": [""], "patches": ["rows", "columns"]}

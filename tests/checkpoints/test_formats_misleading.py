@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tracemalloc
 import zipfile
@@ -16,11 +17,14 @@ import numpy as np
 import pytest
 from format_samples import FOLDER, numbers
 from made_large import array
+from safetensors.numpy import save_file
 
 from posprobe.checkpoints import open_local
 from posprobe.checkpoints.base import TensorInfo
 from posprobe.checkpoints.hdf5file import position_layers
 from posprobe.errors import InvalidCheckpoint
+from posprobe.families.read import model_source, open_reference
+from posprobe.reference import parse_reference
 
 
 def h5(path: Path, **options: Any) -> Path:
@@ -166,6 +170,52 @@ def test_a_link_out_of_an_orbax_folder_is_refused(store: str, where: str, tmp_pa
     values = open_local(folder).read(name.replace(".", "/")).values
     expected = open_local(FOLDER / store).read(name.replace(".", "/")).values
     assert values.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("linked", ["model.safetensors", "config.json", "index"])
+def test_a_file_of_a_folder_may_be_no_link_out_of_it_but_what_is_named_may(
+    linked: str, tmp_path: Path
+) -> None:
+    values = np.ones((8, 4), np.float32)
+    for place in (tmp_path / "elsewhere", tmp_path / "m"):
+        place.mkdir()
+        save_file({"wpe.weight": values}, place / "model.safetensors")
+        (place / "config.json").write_text('{"model_type": "gpt2"}')
+        index = {"weight_map": {"wpe.weight": "model.safetensors"}}
+        (place / "index").write_text(json.dumps(index))
+    inside = tmp_path / "m" / linked
+    if linked == "index":
+        inside.unlink()
+        inside = inside.with_name("model.safetensors.index.json")
+        (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / "part.safetensors")
+        index = {"weight_map": {"wpe.weight": "part.safetensors"}}
+        (tmp_path / "elsewhere" / "index").write_text(json.dumps(index))
+    inside.unlink(missing_ok=True)
+    inside.symlink_to(tmp_path / "elsewhere" / linked)
+    with pytest.raises(InvalidCheckpoint, match=rf"{inside.name}.*link that leads out"):
+        open_local(tmp_path / "m")
+    for call in (model_source, lambda parsed: open_reference(parsed)):
+        with pytest.raises(InvalidCheckpoint, match="link that leads out"):
+            call(parse_reference(tmp_path / "m"))
+    # A folder or a file that is named may be a link; so may those of the Hub's cache.
+    (tmp_path / "named").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "named.safetensors").symlink_to(tmp_path / "elsewhere" / "model.safetensors")
+    for name in ("named", "named.safetensors"):
+        assert open_local(tmp_path / name).read("wpe.weight").values.shape == (8, 4)
+    blobs = tmp_path / "models--someone--gpt2" / "blobs"
+    shutil.copytree(tmp_path / "elsewhere", blobs)
+    snapshot = blobs.with_name("snapshots") / "abc"
+    snapshot.mkdir(parents=True)
+    for file in ("config.json", "model.safetensors"):
+        (snapshot / file).symlink_to(blobs / file)
+    assert open_local(snapshot).config == {"model_type": "gpt2"}
+    assert model_source(parse_reference(snapshot)) == str(snapshot)
+
+
+def test_a_folder_of_pipes_says_what_lies_there(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(InvalidCheckpoint, match=r"but model\.safetensors: not a regular file"):
+        open_local(tmp_path)
 
 
 def test_a_table_in_many_compressed_chunks_is_read(tmp_path: Path) -> None:

@@ -819,6 +819,8 @@ def test_a_report_of_tables_has_the_error_of_each_row() -> None:
     assert np.flatnonzero(np.isnan(errors)).tolist() == [0, 1]
     assert np.flatnonzero(errors > 0).tolist() == [12]
     assert errors[12] == pytest.approx(50 * 4 / size)
+    (line,) = found.figures()["rows"]().axes[0].lines
+    np.testing.assert_array_equal(line.get_ydata(), errors)
 
 
 def test_a_report_without_anything_to_draw_is_rendered_again(tmp_path: Path) -> None:

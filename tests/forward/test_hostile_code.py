@@ -76,12 +76,23 @@ def test_a_class_of_another_architecture_does_not_stand_for_an_unknown_one(
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
-def test_attention_computed_by_code_on_the_hub_is_refused(
-    key: str, tmp_path: Path, canary: Path
+KERNEL = "somebody/kernel"
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"attn_implementation": KERNEL}, {"_attn_implementation": KERNEL},
+        {"_attn_implementation_internal": KERNEL}, {"experts_implementation": KERNEL},
+        {"text_config": {"attn_implementation": KERNEL}},
+        {"attn_implementation": {"text_config": KERNEL}},
+    ],
+)  # fmt: skip
+def test_what_code_on_the_hub_would_compute_is_refused(
+    stated: dict[str, Any], tmp_path: Path, canary: Path
 ) -> None:
     with pytest.raises(UsageError, match="--trust-remote-code"):
-        load_model(bert(tmp_path, canary, **{key: "somebody/kernel"}), device="cpu")
+        load_model(bert(tmp_path, canary, **stated), device="cpu")
 
 
 def test_a_tokenizer_and_an_image_processor_run_no_code(tmp_path: Path, canary: Path) -> None:

@@ -201,6 +201,26 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
     assert (again.about or {})["run"]["computed"] == 0
 
 
+HANGS = """
+import time
+from pathlib import Path
+from posprobe.sweeps.workers import Engine, _workers
+
+with _workers(Engine("threads", 1), 1.0, Path()) as pool:
+    hung = pool.executor().submit(time.sleep, 300)
+    behind = pool.executor().submit(int, "6")
+    pool.abandon()
+    print(pool.executor().submit(int, "7").result(timeout=20), hung.done(), behind.done())
+"""
+
+
+def test_a_thread_that_hangs_holds_up_neither_others_nor_the_end() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert ran.stdout == "7 False False\n"
+
+
 @pytest.mark.parametrize(
     ("address", "kind", "said"),
     [
