@@ -27,7 +27,7 @@ from made_tables import as_table, walk
 from PIL import Image
 
 import posprobe as pp
-from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
+from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.report import bundle_name, read_bundle, render_bundle, to_json
 from posprobe.samples import samples
 
@@ -204,12 +204,6 @@ def test_a_bundle_that_lost_its_figures_keeps_the_page_it_has(pair: Path) -> Non
     with pytest.raises(InvalidCheckpoint, match="lost its figures"):
         render_bundle(pair)
     assert tree(pair) == before
-
-
-def test_a_folder_without_a_bundle_is_not_found(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(UnknownReference, match=r"no analysis\.json.*posprobe analyze"):
-            render_bundle(folder)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import subprocess
 import sys
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 from made_figures import ax, pyplot_is_left_alone
@@ -23,7 +21,7 @@ import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.drawable import Drawable
 from posprobe.encodings.tables import frequencies
-from posprobe.figures import builder, report_figures, style
+from posprobe.figures import builder, report_figures
 from posprobe.figures.common import FLOOR, MAX_CELLS, REPORT, one_each, pooled
 from posprobe.figures.components import score
 from posprobe.figures.frequencies import ladder
@@ -319,17 +317,3 @@ def test_every_function_that_a_record_names_draws_it() -> None:
     for name in named:
         module, _, function = name.partition(".")
         assert callable(getattr(import_module(f"posprobe.figures.{module}"), function))
-
-
-def test_computing_needs_no_matplotlib() -> None:
-    code = "import sys, posprobe.analyses, posprobe.report; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
-def test_the_style_holds_inside_its_block_only() -> None:
-    before = mpl.rcParams["pdf.fonttype"], mpl.rcParams["font.size"]
-    with style():
-        assert mpl.rcParams["pdf.fonttype"] == 42
-        assert mpl.rcParams["svg.fonttype"] == "none"
-    assert (mpl.rcParams["pdf.fonttype"], mpl.rcParams["font.size"]) == before

@@ -101,11 +101,6 @@ RECORDS: dict[str, tuple[Scheme, ...]] = {
 }
 
 
-def test_every_reason_of_a_question_has_words_and_no_words_are_without_a_reason() -> None:
-    for each in (*ROTARY, *ALIBI, *BIAS, *COSINE, *KERNELS):
-        assert {reason for name, reason in templates() if name == each.name} == set(each.reasons)
-
-
 def test_every_reason_is_reached_and_told() -> None:
     reached: dict[tuple[str, str], str] = {}
     for records in RECORDS.values():
