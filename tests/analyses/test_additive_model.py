@@ -85,6 +85,12 @@ def test_bands_take_every_bin_once(bins: int, apart: list[tuple[float, float]]) 
     assert (bands.mean(values) * bands.size).sum() == pytest.approx(values.sum())
 
 
+def test_columns_are_counted() -> None:
+    for rank in (1, 4, 30):
+        found = cosine_power(centred(gaussian(400, rank, 1) @ rotation(40)[:rank])).columns
+        assert np.median(found) == pytest.approx(rank, rel=0.35)
+
+
 def test_draws_have_the_spectrum_of_the_fit() -> None:
     points = centred(smooth(96, 24, 3.0) + 0.5 * gaussian(96, 24, 1))
     power = cosine_power(points)
@@ -144,25 +150,25 @@ def test_shares_are_those_planted_and_add_up(seed: int) -> None:
 
 def test_a_circle_of_a_twentieth_in_noise_is_found() -> None:
     found = 0
-    for seed in range(60):
-        period = 4 + 26 * seed / 59
+    for seed in range(20):
+        period = 4 + 26 * seed / 19
         circle = waves(128, [period]) @ rotation(64, seed)[:2]
         noise = gaussian(128, 64, seed) * np.sqrt(0.95 / 0.05 / 64)
         told = find_rotations(centred(circle + noise), seed).rotations
         found += [each.period for each in told] == pytest.approx([period], rel=0.02)
-    assert found >= 58
+    assert found >= 19
 
 
 @pytest.mark.parametrize("columns", [2, 64])
 def test_noise_with_a_preferred_period_does_not_rotate(columns: int) -> None:
     told = 0
-    for seed in range(10):
+    for seed in range(5):
         noise = autoregressive(384, columns, 8.0, 24.0, seed) @ np.eye(columns, 64)
         noise = noise / noise.std() + 0.3 * gaussian(384, 64, seed)
         found = find_rotations(centred(noise), seed)
         assert not found.rotations
         told += any(abs(each.period - 8) < 1 for each in found.preferred)
-    assert told >= 8
+    assert told >= 4
 
 
 @pytest.mark.parametrize("warp", [0.05, 0.2])

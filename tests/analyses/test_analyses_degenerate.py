@@ -129,6 +129,16 @@ def test_equal_rows_have_cosine_one_and_share_their_scores() -> None:
     np.testing.assert_allclose(scores[1::3], scores[::3], atol=1e-12)
 
 
+def test_a_constant_dimension_has_no_dominant_frequency() -> None:
+    values = walk(32, 3, seed=1)
+    values[:, 1] = 0.1
+    found = pp.spectrum(values)
+    assert np.isnan(found.dominant_frequency[1])
+    assert np.isnan(found.dominant_share[1])
+    assert not found.dominant_significant[1]
+    assert np.isfinite(found.dominant_frequency[[0, 2]]).all()
+
+
 def test_a_straight_line_has_a_spectrum_only_as_long_as_its_trend_stays() -> None:
     values = np.arange(32.0)[:, None] * np.array([1.0, -2.0])
     assert pp.spectrum(values, detrend="linear").undefined

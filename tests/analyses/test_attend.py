@@ -194,6 +194,12 @@ def test_what_a_mask_hides_is_no_offset_that_heads_prefer(n: int) -> None:
     assert (layer.peak <= 0).all()
 
 
+def test_a_tiny_asymmetry_is_tiny() -> None:
+    matrix = np.full((20, 20), 0.05)
+    matrix[:, 3] += 1e-6
+    assert symmetry(matrix) == pytest.approx(1, abs=1e-5)
+
+
 def test_a_repeated_word_leaves_the_first_layer_nothing_but_positions() -> None:
     model = bert()
     config = model.config
@@ -251,6 +257,14 @@ def test_layers_without_attention_keep_their_numbers() -> None:
     assert list(attend(model, [tokens(3)]).layers) == [1, 3]
     with pytest.raises(UsageError, match="those that do are 1, 3"):
         attend(model, [tokens(3)], layers=[0])
+
+
+def test_each_part_gets_back_the_attention_that_it_had() -> None:
+    model: Any = gpt2()
+    model.set_attn_implementation("sdpa")
+    attend(model, [tokens(2)])
+    assert model.config._attn_implementation == "sdpa"
+    assert model.base_model.config._attn_implementation == "sdpa"
 
 
 def test_models_that_show_no_attention_are_one_clear_error() -> None:

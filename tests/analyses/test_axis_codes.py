@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,8 +68,7 @@ def test_a_code_winds_as_a_sequence_does() -> None:
     table = patches(12, 8, 6)
     cells = np.asarray(table).reshape(12, 8, 6)
     expected = as_block(winding(cells.mean(axis=1)))
-    found = as_block(axis_codes(table))["rows"]
-    assert found is not None
+    found: Any = as_block(axis_codes(table))["rows"]
     assert found["winding"]["turns"] == pytest.approx(expected["turns"])
     assert found["length"] == 12
 

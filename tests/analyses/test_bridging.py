@@ -173,7 +173,7 @@ def test_every_gap_has_known_rows_on_both_sides() -> None:
 # --- real tables ---
 
 
-def test_minilm_is_bridged_by_rotations_and_not_by_a_smooth() -> None:
+def test_minilm_is_bridged_by_rotations_and_not_by_a_smooth_curve() -> None:
     found = bridging(load("sample:all-minilm-l6-v2")[128:510])
     at = found.gaps.tolist().index(16)
     assert found.r2["linear"][at] < 0.3

@@ -61,6 +61,12 @@ def test_shares_add_up_to_the_sum_of_squares(values: Floats) -> None:
     assert (found.mean or 0.0) == pytest.approx(mean, abs=1e-6)
 
 
+def test_neither_turning_nor_scaling_changes_the_shares() -> None:
+    values = smooth(150, 16, 9.0) + waves(150, [7.0]) @ rotation(16)[:2]
+    one, other = (shares(each) for each in (values, 1e-6 * values @ rotation(16, 5)))
+    assert one == pytest.approx(other, abs=1e-4)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_no_square_overflows_or_vanishes(scale: float) -> None:
     values = smooth(64, 4, 6.0)
@@ -108,19 +114,19 @@ def test_codes_beside_noise_and_surfaces_have_their_shares(
 ) -> None:
     grid = pp.layouts.Grid(14, 14)
     found = 0
-    for seed in range(10):
+    for seed in range(6):
         values = of_size(planted(14, 14, 64, seed), share)
         values += of_size(gaussian(196, 64, seed + 9), 1 - share - field)
         values += of_size(surface(14, 14, 64, seed + 20), field)
         told = shares(as_table(values, grid))
         found += abs(told.get("rows", 0.0) + told.get("columns", 0.0) - share) < 0.08
     # Beside a surface of half of the variance a code of a seventh may hide.
-    assert found >= (6 if field else 9)
+    assert found >= (3 if field else 5)
 
 
 @pytest.mark.parametrize("name", ["noise", "surface"])
 def test_other_grids_have_no_codes(name: str) -> None:
-    for seed in range(10):
+    for seed in range(4):
         values = gaussian(196, 64, seed) if name == "noise" else surface(14, 14, 64, seed)
         told = shares(as_table(values, pp.layouts.Grid(14, 14)))
         assert told.keys() <= {"noise", "smooth", "rough"}

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from made_bundles import with_zero_row
+from made_cli import Cli, assert_one_clear_error, cli
 from made_tables import as_table, gaussian, patches, walk, waves
 
 import posprobe as pp
 from posprobe import arrays
 from posprobe.arrays import GPU_PAYS, positions
-from posprobe.cli import main
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 
@@ -25,16 +26,12 @@ if TYPE_CHECKING:
     from posprobe.analyses import Result
     from posprobe.tables import PositionTable
 
+__all__ = ["cli"]
+
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
 NAMES = ("norms", "similarity", "pca", "spectrum", "grid")
-
-
-def with_zero_row() -> PositionTable:
-    values = walk(40, 6, seed=3)
-    values[7] = 0
-    return as_table(values)
 
 
 TABLES: dict[str, Any] = {
@@ -195,16 +192,10 @@ def test_a_gpu_that_is_not_there_is_one_clear_error() -> None:
 
 @without_cuda
 def test_a_gpu_that_is_not_there_ends_the_command_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cli: Cli, tmp_path: Path
 ) -> None:
-    out = tmp_path / "bundle"
-    arguments = ["posprobe", "analyze", "sinusoidal:16x4", "--device", "cuda", "--out", str(out)]
-    monkeypatch.setattr(sys, "argv", arguments)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "--device cuda" in printed.err
-    assert "Use --device cpu" in printed.err
+    done = cli("analyze", "sinusoidal:16x4", "--device", "cuda", "--out", "bundle")
+    assert_one_clear_error(done, 2)
+    assert "--device cuda" in done.err
+    assert "Use --device cpu" in done.err
     assert list(tmp_path.iterdir()) == []

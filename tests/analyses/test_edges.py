@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from limits import Limits, posprobe
-from made_cli import assert_one_clear_error
+from made_cli import Cli, assert_one_clear_error, cli
 
 import posprobe as pp
 from posprobe.errors import OUT_OF_MEMORY, InvalidTable, UsageError
+
+__all__ = ["cli"]
 
 SQUARES: tuple[Callable[[Any], Any], ...] = (
     pp.norms, pp.seams, pp.similarity, pp.spectrogram, pp.spectrum,
@@ -61,25 +63,11 @@ def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> 
     assert "out of memory" in done.err
 
 
-@pytest.fixture
-def deleted(tmp_path: Path) -> Iterator[Path]:
-    here = Path.cwd()
+@pytest.mark.parametrize("words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"])
+def test_a_working_directory_that_was_deleted_is_no_bug(
+    words: str, cli: Cli, tmp_path: Path
+) -> None:
     (tmp_path / "gone").mkdir()
     os.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    yield tmp_path / "gone"
-    os.chdir(here)
-
-
-@pytest.mark.usefixtures("deleted")
-@pytest.mark.parametrize("words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"])
-def test_a_working_directory_that_was_deleted_is_no_bug(
-    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from posprobe.cli import main
-
-    monkeypatch.setattr("sys.argv", ["posprobe", *words.split(), "--quiet"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == UsageError.exit_code
-    assert "a bug" not in capsys.readouterr().err
+    assert_one_clear_error(cli(*words.split(), "--quiet"), UsageError.exit_code)

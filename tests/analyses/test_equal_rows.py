@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from made_answers import verdicts_of
-from made_tables import gaussian, walk
+from made_tables import as_table, gaussian, walk
 from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.facts import Cause
+from posprobe.analyses.result import as_block
 from posprobe.analyses.sequences.seams import seams
 from posprobe.analyses.tables.stretch import stretch
 
@@ -122,3 +123,11 @@ def test_the_other_rows_are_asked_without_the_equal_ones(first: int, last: int) 
     assert found.copies is None
     assert found.answers["closed_form"].yes
     assert found.answers["seams"].yes
+
+
+def test_positions_and_not_rows_are_told() -> None:
+    table = as_table(with_equal(gaussian(128, 16), (60, 79)))[10:]
+    summary = as_block(seams(table), lambda cause: f"{cause.numbers}")
+    assert summary["equal"] == [[60, 79]]
+    assert summary["between"] == [[59, 60], [79, 80]]
+    assert summary["reasons"][0] == "(60, 79)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,17 @@ from posprobe.layouts import Grid
 from posprobe.report.narrator import cause
 
 Measure = Callable[..., Any]
+
+
+#: What takes seconds, and is left to the slow tier as the tests of its own are.
+SLOW = (pp.bridging, pp.budget, pp.clock, probes)
+
+
+def tiers(measures: Iterable[Measure]) -> list[Any]:
+    """Return measurements as parameters, with a mark on those that take long."""
+    return [
+        pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each for each in measures
+    ]
 
 
 def block_of(result: Any) -> dict[str, Any]:
@@ -138,7 +149,7 @@ OF_ALL: tuple[Measure, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("measure", OF_ALL)
+@pytest.mark.parametrize("measure", tiers(OF_ALL))
 @pytest.mark.parametrize("name", POOR)
 def test_poor_tables_give_numbers_or_reasons_and_no_rotation(measure: Measure, name: str) -> None:
     found = measure(POOR[name])
@@ -169,7 +180,7 @@ UNITLESS: dict[Measure, tuple[Any, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("measure", UNITLESS)
+@pytest.mark.parametrize("measure", tiers(UNITLESS))
 @pytest.mark.parametrize("scale", [1e-80, -3.0, 1e80])
 def test_neither_basis_nor_origin_nor_unit_matters(measure: Measure, scale: float) -> None:
     table, keys = UNITLESS[measure]
@@ -181,7 +192,7 @@ def test_neither_basis_nor_origin_nor_unit_matters(measure: Measure, scale: floa
     assert after == pytest.approx(before, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("measure", [pp.bridging, pp.winding, pp.shift])
+@pytest.mark.parametrize("measure", tiers((pp.bridging, pp.winding, pp.shift)))
 def test_known_components_are_used_and_held_to_the_table(measure: Measure) -> None:
     assert block_of(measure(TURNING, pca=pp.pca(TURNING))) == block_of(measure(TURNING))
     with pytest.raises(InvalidTable, match="159 rows, the table has 160"):

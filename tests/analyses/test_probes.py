@@ -80,13 +80,6 @@ def test_the_order_of_the_sinusoid_is_missed_as_often_as_published() -> None:
     assert abs(order("sinusoid").mean - 0.0508) < 3 * (order("sinusoid").sd or 0)
 
 
-def test_minilm_gives_what_reruns_of_the_published_code_give() -> None:
-    assert absolute("minilm").mean == pytest.approx(55.7, abs=3.4)
-    assert order("minilm").mean == pytest.approx(0.148, abs=0.019)
-    assert absolute_probe_published(minilm()[:128]).mean == pytest.approx(2.5, abs=0.25)
-    assert absolute_probe_published(minilm()[1:127]).mean == pytest.approx(1.93, abs=0.15)
-
-
 def test_noise_is_above_chance_in_position_and_below_one_half_in_order() -> None:
     # Least squares on more columns than rows fits noise: worse than the mean position. The level
     # depends on the noise drawn: 168 to 200 over a dozen tables of this shape.
@@ -138,11 +131,6 @@ def test_reserved_rows_take_part_only_when_the_tensor_is_named() -> None:
     assert with_padding.rows == 146
     # Two rows that are no positions change the published number of this table sixfold.
     assert with_padding.mean > 3 * absolute_probe_published(table, seeds=3).mean
-
-
-def test_the_published_penalty_depends_on_the_scale() -> None:
-    small = order_probe_published(0.01 * np.asarray(pp.sinusoidal(512, 768)), seeds=10)
-    assert small.mean > order("sinusoid").mean + 0.01
 
 
 # --- what leaks, and what does not ---
@@ -260,8 +248,7 @@ def test_a_single_seed_has_no_spread() -> None:
 
 
 def test_the_drawings_show_every_number_and_say_when_there_is_none() -> None:
-    result = probes(minilm()[:64], seeds=2)
-    assert result.absolute_blocked is not None
+    result: Any = probes(minilm()[:64], seeds=2)
     figure = Figure()
     left, right, empty = figure.subplots(1, 3)
     plot_probes(left, result)

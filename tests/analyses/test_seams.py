@@ -344,6 +344,12 @@ def test_the_stretch_lies_between_seams_and_special_rows() -> None:
     assert (last.kind, last.numbers) == ("special", (510,))
 
 
+def test_the_stretch_of_a_slice_names_positions_and_counts_rows() -> None:
+    found = stretch(seams(load("sample:all-minilm-l6-v2")[100:300]))
+    assert found.rows == slice(28, 200)
+    assert found.reasons[0].numbers == (127, 128)
+
+
 @pytest.mark.parametrize(
     ("table", "why"),
     [
@@ -389,7 +395,7 @@ def test_a_row_equal_to_the_mean_has_no_cosine() -> None:
 
 def test_the_figure_marks_seams_and_special_rows_at_their_positions() -> None:
     found = seams(load("sample:all-minilm-l6-v2")[100:])
-    ax = found.plot(Figure().add_subplot())
+    ax: Any = found.plot(Figure().add_subplot())
     lines = {line.get_label(): line for line in ax.lines}
     np.testing.assert_array_equal(lines["seam"].get_xdata(), [127.5, 127.5])
     np.testing.assert_array_equal(lines["special row"].get_xdata(), [127, 510, 511])

@@ -142,13 +142,12 @@ def test_a_few_lines_have_no_base() -> None:
 
 
 def test_the_sinusoid_against_itself() -> None:
-    found = against_sinusoid(pp.sinusoidal(512, 384)[100:400])
+    found: Any = against_sinusoid(pp.sinusoidal(512, 384)[100:400])
     assert found.cka == pytest.approx(1, abs=1e-9)
     assert found.cka_biased == pytest.approx(1, abs=1e-9)
     assert found.procrustes == pytest.approx(0, abs=1e-5)
     assert found.subspace_overlap == pytest.approx(1, abs=1e-9)
     assert found.ladder_share == pytest.approx(1, abs=1e-9)
-    assert found.base is not None
     assert found.base.base == pytest.approx(1e4, rel=1e-3)
     assert found.reference == "sinusoidal:300x384"
 
@@ -217,8 +216,7 @@ def test_no_frequency_of_the_grid_explains_more_than_the_one_chosen(
 
 def test_periods_are_those_of_the_fit_that_is_enough() -> None:
     found = choose_sinusoids(cloud(waves(100, [7.0, 9.0, 24.0], noise=0.15)))
-    enough = found.enough
-    assert enough is not None
+    enough: Any = found.enough
     assert 1 < enough < len(found.share)
     for k, period in enumerate(found.periods):
         assert period == 1 / found.frequencies[max(k, enough - 1)][k]
@@ -237,8 +235,7 @@ def test_refining_reaches_a_local_best() -> None:
 
 def test_no_sinusoids_explain_more_than_as_many_directions() -> None:
     for result in (minilm(), against_sinusoid(walk(80, 30)), against_sinusoid(gaussian(80, 3))):
-        lines = result.sinusoids
-        assert lines is not None
+        lines: Any = result.sinusoids
         assert (lines.share <= result.best_share + 1e-9).all()
 
 
@@ -336,8 +333,7 @@ def test_a_ladder_that_spans_everything_explains_nothing() -> None:
 
 
 def test_shares_below_the_threshold_are_said() -> None:
-    found = against_sinusoid(gaussian(100, 30))
-    assert found.sinusoids is not None
+    found: Any = against_sinusoid(gaussian(100, 30))
     assert found.sinusoids.share[-1] < ENOUGH
     assert "16 sinusoids explain 0." in found.undefined["sinusoids_for_90"]
 
@@ -353,10 +349,9 @@ def test_undefined_results_say_so(draw: Callable[[Any, SinusoidFit], None]) -> N
 
 
 def test_the_count_is_drawn_beside_its_bound() -> None:
-    result = against_sinusoid(waves(128, [6, 30], noise=0.01))
+    result: Any = against_sinusoid(waves(128, [6, 30], noise=0.01))
     ax = result.plot(Figure().add_subplot())
     bound, share = ax.lines[:2]
-    assert result.sinusoids is not None
     np.testing.assert_array_equal(share.get_ydata(), result.sinusoids.share)
     np.testing.assert_array_equal(bound.get_ydata(), result.best_share)
     assert sorted(text.get_text() for text in ax.texts) == ["30", "6"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -33,8 +35,7 @@ def surface(height: int, width: int, d: int, seed: int = 0) -> Floats:
 
 
 def found_in(values: Floats, height: int, width: int) -> list[int]:
-    found = odd_patches(values - values.mean(axis=0), height, width)
-    assert found is not None
+    found: Any = odd_patches(values - values.mean(axis=0), height, width)
     return sorted(found)
 
 
@@ -132,6 +133,11 @@ def test_too_few_patches_have_a_reason(height: int, width: int, why: str) -> Non
     assert why in found.no_special
     assert as_block(found)["special"] is None
     assert why in as_block(found)["undefined"]["special"]
+
+
+def test_equal_patches_are_not_special() -> None:
+    found = seams(pp.table(np.ones((36, 8)), grid=(6, 6)))
+    assert "equal" in found.no_special
 
 
 def test_few_patches_among_equal_ones_are_special_and_many_tell_nothing() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from made_answers import smooth, verdicts_of
@@ -34,23 +36,21 @@ def test_their_beginning_is_found(trained: int, rest: int, d: int) -> None:
 @pytest.mark.parametrize("size", [1.5, 3.0])
 def test_an_interval_holds_the_end_of_training(fade: int, size: float) -> None:
     held, off, n = 0, [], 256
-    for seed in range(20):
-        end = 90 + 5 * seed
+    for seed in range(10):
+        end = 90 + 10 * seed
         left = np.clip((end - np.arange(n)) / fade, 0, 1)
         values = gaussian(n, 64, seed) + size * left[:, None] * smooth(n, 64, 8.0, seed + 1)
-        told = untrained_from(values)
-        assert told is not None
+        told: Any = untrained_from(values)
         row, least, most = told
         held += least <= end <= most
         off.append(abs(row - end))
-    assert held >= 18
+    assert held >= 9
     assert np.median(off) <= 1 + fade / 10
 
 
 def test_a_gradual_end_is_told_where_nothing_is_left_of_training() -> None:
     for seed in range(10):
-        told = untrained_from(fading(seed))
-        assert told is not None
+        told: Any = untrained_from(fading(seed))
         assert 100 <= told[1] <= 150 <= told[2] <= 190
 
 
@@ -82,15 +82,13 @@ def test_trained_tables_have_none() -> None:
 def test_questions_are_asked_of_the_trained_part() -> None:
     values = half_trained(120, 300, 64, 3)
     values[:120] += 0.2 * smooth(120, 64, 12.0, 5)
-    found = verdicts_of(values)
+    found: Any = verdicts_of(values)
     assert (found.first, found.stop) == (0, found.untrained)
     assert found.answers["smooth"].yes
     assert f"rows from position {found.untrained} on look untrained" in headline(found).lower()
-    within = pp.seams(values).untrained_interval
-    assert within is not None
+    within: Any = pp.seams(values).untrained_interval
     assert within[0] <= 120 <= within[1]
     budget = pp.budget(values)
-    assert found.untrained is not None
     rest = values[found.untrained :]
     expected = np.square(rest - rest.mean(axis=0)).sum() / np.square(values).sum()
     assert budget.untrained == pytest.approx(expected, rel=1e-6)

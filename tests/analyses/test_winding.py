@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from made_tables import Floats, gaussian, rotation, walk
@@ -135,7 +137,7 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
 
 def test_the_plane_shows_the_path() -> None:
     found = winding(helix(80, 2.3, 3.0))
-    ax = found.plot(Figure().add_subplot())
+    ax: Any = found.plot(Figure().add_subplot())
     segments = ax.collections[0].get_segments()
     pair = found.pairs[0]
     path = np.stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)], axis=1)

@@ -129,6 +129,7 @@ def test_wrong_usage_says_where_to_read(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--only", "all,foo"], "foo"),
         (["--only", "pca,tea"], "unknown analysis 'tea'. Choose from .*pca"),
         (["--only", ""], "unknown analysis ''"),
         (["--nulls", "-1"], "--nulls -1: between 0 and"),

@@ -91,8 +91,8 @@ def test_two_runs_with_one_seed_are_identical(forward: Any, tmp_path: Path) -> N
     folder = saved(tmp_path / "gpt2")
     bundles = []
     for name in ("one", "other"):
-        options = ("--contexts", 6, "--nulls", 2, "--seed", 3, "--quiet", "--out", name)
-        assert forward(folder, *options)[0] == 0
+        options = ("--contexts", 6, "--only", "states,attention,words", "--nulls", 2, "--seed", 3)
+        assert forward(folder, *options, "--quiet", "--out", name)[0] == 0
         document = read_bundle(tmp_path / name)
         del document["environment"]
         arrays = dict(np.load(tmp_path / name / "arrays.npz"))
@@ -105,7 +105,7 @@ def test_two_runs_with_one_seed_are_identical(forward: Any, tmp_path: Path) -> N
 def test_a_text_is_read_by_the_model_s_own_tokenizer(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2", tokenizer=True)
     (tmp_path / "text.txt").write_text(" ".join(f"w{k % 40}" for k in range(200)))
-    options = ("--text", "text.txt", "--length", 4, "--contexts", 10, "--nulls", 0)
+    options = ("--text", "text.txt", "--length", 4, "--contexts", 10, "--only", "shift")
     code, out, err = forward(folder, *options, "--out", "made", "--json")
     assert code == 0, err
     document = json.loads(out)

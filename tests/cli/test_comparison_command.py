@@ -40,6 +40,7 @@ def test_sincos2d_takes_the_first_grid_s_shape(cli: Cli) -> None:
         (("sinusoidal", "sinusoidal:40x12"), "cannot be the first"),
         (("sinusoidal:40x12",), "at least two tables"),
         (("sinusoidal:40x12", "sinusoidal", "--nulls", "-1"), "--nulls -1"),
+        (("t5:8x2", "sinusoidal:14x4", "--nulls", "-1"), "--nulls -1"),
     ],
 )
 def test_what_cannot_be_compared_is_wrong_usage(

@@ -333,16 +333,8 @@ def test_figures_compute_nothing(module: str) -> None:
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     mathematics = {
-        "linalg",
-        "fft",
-        "random",
-        "dot",
-        "matmul",
-        "einsum",
-        "corrcoef",
-        "cov",
-        "polyfit",
-    }
+        "linalg", "fft", "random", "dot", "matmul", "einsum", "corrcoef", "cov", "polyfit",
+    }  # fmt: skip
     assert not {name for name in used if mathematics & set(name.split(".")[1:])}
     assert not any(isinstance(node, ast.MatMult) for node in ast.walk(tree))
     for item in imports_of(MODULES[module].read_text(encoding="utf-8")):

@@ -105,6 +105,14 @@ def test_a_parameter_that_changes_later_leaves_a_hashed_table_alone() -> None:
     assert first.source.sha256 == pp.table(VALUES.copy()).source.sha256
 
 
+def test_arrays_are_analysed_and_compared_as_their_tables_are() -> None:
+    by_array = pp.analyze(VALUES, only=("pca",), nulls=0).to_dict()
+    by_table = pp.analyze(pp.table(VALUES), only=("pca",), nulls=0).to_dict()
+    assert by_array["pca"] == by_table["pca"]
+    comparison = pp.compare(pp.sinusoidal(24, 6), VALUES, only=("pca",), nulls=0)
+    assert comparison.labels == ("sinusoidal:24x6", "table")
+
+
 @pytest.mark.parametrize("reference", ["gpt2", Path("a/model.safetensors")], ids=["text", "path"])
 @pytest.mark.parametrize(
     "use",

@@ -163,14 +163,6 @@ def test_report_takes_nothing_of_the_user_over(make: Callable[[Path], None], pla
     assert foreign_in(place / "own") == foreign
 
 
-def test_report_does_not_replace_a_page_that_was_changed(tmp_path: Path) -> None:
-    changed_page(tmp_path / "b")
-    before = tree(tmp_path)
-    with pytest.raises(OutputError, match=r"report\.html: .*changed since"):
-        render_bundle(tmp_path / "b")
-    assert tree(tmp_path) == before
-
-
 def test_a_bundle_without_its_page_can_be_replaced_after_report(place: Path) -> None:
     (place / "bundle" / "report.html").unlink()
     with pytest.raises(OutputError, match="posprobe report"):

@@ -126,14 +126,12 @@ def test_a_kill_at_any_step_loses_no_bundle_and_the_next_run_cleans_up(
 
 COMMANDS = {
     "analyze": ["analyze", "sinusoidal:12x4", "--only", "norms", "--out", "bundle"],
-    "compare": ["compare", "sinusoidal:12x4", "sinusoidal:12x4,base=9", "--out", "bundle"],
     "extract": ["extract", "sinusoidal:12x4", "-o", "t.npz"],
     "figure": ["figure", "norms", "sinusoidal:12x4", "-o", "f.svg"],
     "report": ["report", "bundle"],
     "index": ["report", "."],
 }
 QUIET = {"analyze": ["--nulls", "0", "--quiet"]}
-QUIET["compare"] = ["--only", "norms", *QUIET["analyze"]]
 
 
 def run(name: str, folder: Path) -> None:

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from made_bundles import MAIN, MEMBERS, run, small, tree
-from made_tables import as_table, walk
+from made_bundles import MAIN, MEMBERS, small, tree
 
-import posprobe as pp
 from posprobe.errors import OutputError
 from posprobe.report import check_place, write_bundle
 
@@ -93,15 +91,6 @@ def test_a_failing_move_puts_the_old_bundle_back(
     assert tree(tmp_path) == before
 
 
-def test_a_new_run_replaces_the_old_bundle_completely(tmp_path: Path) -> None:
-    before = pp.analyze(as_table(walk(12, 4)), only=["norms", "pca"], nulls=0)
-    folder = before.save(tmp_path / "bundle", every=True)
-    assert (folder / "figures" / "variance.svg").exists()
-    small().save(folder)
-    assert not (folder / "figures" / "variance.svg").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
-
-
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     small().save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == MEMBERS
@@ -135,11 +124,6 @@ def test_a_place_below_a_file_is_refused_before_anything_is_drawn(
     with pytest.raises(OutputError, match=r"file/x: .*file is not a folder"):
         small().save(tmp_path / "file" / "x")
     assert (tmp_path / "file").read_text() == "work"
-
-
-def test_missing_folders_on_the_way_are_made(tmp_path: Path) -> None:
-    assert small().save(tmp_path / "a" / "b" / "c") == tmp_path / "a" / "b" / "c"
-    assert {path.name for path in (tmp_path / "a" / "b" / "c").iterdir()} == MEMBERS
 
 
 def foreign_file(place: Path) -> Path:
@@ -185,26 +169,9 @@ def test_a_place_that_cannot_be_taken_is_refused_and_left_alone(
     assert tree(tmp_path) == before
 
 
-def test_foreign_files_are_named_in_the_message(tmp_path: Path) -> None:
-    foreign_file(tmp_path)
-    with pytest.raises(OutputError, match=r"thesis\.tex"):
-        small().save(tmp_path)
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that nobody can write to")
-def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
-    done = run("analyze", "sinusoidal:12x4", "--out", "/proc/bundle", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "/proc/bundle: the bundle cannot be written" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert tree(tmp_path) == {}
-
-
 #: What a full disk, or one that is read-only, does to each command that writes.
 WRITING = {
     "analyze": ["analyze", "sinusoidal:64x16", "--nulls", "0", "--out", "new/folder/bundle"],
-    "extract npy": ["extract", "sinusoidal:640x64", "-o", "table.npy"],
     "extract safetensors": ["extract", "sinusoidal:640x64", "-o", "table.safetensors"],
 }
 

@@ -72,12 +72,6 @@ def test_a_page_stays_small(name: str, bundles: Path, show: Callable[..., Page])
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_bundle_holds_the_figures_of_the_first_screen(name: str, bundles: Path) -> None:
-    kinds = {path.name for path in (bundles / name / "figures").iterdir()}
-    assert kinds == {f"overview-{k}.svg" for k in ("budget", "similarity", "shape", "spectrum")}
-
-
-@pytest.mark.parametrize("name", SAMPLES)
 def test_a_terminal_shows_a_table_on_one_screen(name: str, analyses: dict[str, Any]) -> None:
     said = text(analyses[name].to_dict(), 80).split("\n")
     assert len(said) <= 20  # of 24; one more says where the page is

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import json
 import logging
-import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_cli import Cli, cli
 from made_tables import as_table, walk
+from safetensors.numpy import save_file
 
 import posprobe as pp
 from posprobe.cli.process import set_up_logging
@@ -26,7 +26,8 @@ from posprobe.text import plain, plain_json
 #: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
 NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-MAIN = [sys.executable, "-m", "posprobe"]
+#: A fixture that pytest finds by name.
+__all__ = ["cli"]
 
 
 def test_what_is_not_seen_is_escaped_and_the_rest_stays() -> None:
@@ -99,15 +100,12 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
     ],
     ids=lambda arguments: " ".join(map(plain, arguments)).replace(plain(NASTY), "NASTY"),
 )
-def test_no_control_character_reaches_the_terminal(arguments: list[str], tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
+def test_no_control_character_reaches_the_terminal(
+    arguments: list[str], cli: Cli, tmp_path: Path
+) -> None:
     save_file({NASTY: np.ones((12, 4), dtype=np.float32)}, tmp_path / "t.safetensors")
-    done = subprocess.run(
-        [*MAIN, *arguments], cwd=tmp_path, capture_output=True, check=False, env=os.environ
-    )
-    out = (done.stdout + done.stderr).decode()
-    assert out
-    assert not CONTROLS.search(out)
-    assert "a bug" not in out
-    assert done.returncode in (0, 2, 3, 4, 5)
+    done = cli(*arguments)
+    assert done.out + done.err
+    assert not CONTROLS.search(done.out + done.err)
+    assert "a bug" not in done.err
+    assert done.code in (0, 2, 3, 4, 5)

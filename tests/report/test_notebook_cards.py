@@ -20,9 +20,8 @@ def shown(result: Any) -> str:
 
 
 def test_an_analysis_shows_its_first_screen() -> None:
-    analysis = pp.analyze(pp.load("sample:rxnmapper-albert"))
+    analysis: Any = pp.analyze(pp.load("sample:rxnmapper-albert"))
     html = shown(analysis)
-    assert analysis.verdict is not None
     assert escape(analysis.verdict["summary"]) in html
     assert html.count("<svg") >= 4
     assert "neighbour cosine" in html
@@ -83,11 +82,6 @@ def test_of_several_encodings_each_is_named() -> None:
     assert {"fast.rotation.pairs", "slow.heads.peak"} <= analysis.numbers.keys()
     analysis.plot("slow.rotation")
     plt.close("all")
-
-
-def test_encodings_show_what_was_found() -> None:
-    html = shown(pp.report.analyze_schemes(*pp.load_schemes("rotary:2048x64")))
-    assert "never complete a turn" in html
 
 
 def test_names_are_escaped() -> None:

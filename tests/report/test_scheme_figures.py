@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
 import pytest
+from made_figures import pyplot_is_left_alone
 from made_schemes import buckets, linear, rotary, source, window
-from made_tables import as_table, patches, walk
-from matplotlib import pyplot as plt
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -19,27 +17,21 @@ from posprobe.analyses.models.rotary import rotation
 from posprobe.figures import style
 from posprobe.figures.common import REPORT
 from posprobe.figures.comparison import KERNEL_FIGURES
-from posprobe.figures.relative import CENTRED, MAX_HEADS, MAX_LAYERS, MAX_STRIPES, QUANTITY
+from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
 from posprobe.figures.schemes import MAX_FIGURES, decay, scheme_figures, short_names
 from posprobe.layouts import Sequence
 from posprobe.report.schemes import analyze_schemes
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import RelativeBias, Scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
 
-@pytest.fixture(autouse=True)
-def pyplot_is_left_alone() -> Iterator[None]:
-    """Hold every drawing to leaving no figure and no setting behind."""
-    plt.switch_backend("Agg")
-    before = dict(mpl.rcParams)
-    yield
-    assert plt.get_fignums() == []
-    assert dict(mpl.rcParams) == before
+#: A fixture that pytest finds by name.
+__all__ = ["pyplot_is_left_alone"]
 
 
 @pytest.fixture
@@ -63,8 +55,7 @@ def panels(figure: Figure) -> list[Axes]:
 
 
 def numbers_of(image: AxesImage | QuadMesh) -> Any:
-    values = image.get_array()
-    assert values is not None
+    values: Any = image.get_array()
     return np.ma.filled(values, np.nan)
 
 
@@ -252,7 +243,7 @@ def test_a_ladder_without_scaling_is_drawn_once(ax: Axes) -> None:
 
 def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -> None:
     record = rotary()
-    found = rotation(record.frequencies(), target=4096)
+    found: Any = rotation(record.frequencies(), target=4096)
     decay(ax, found)
     lines = {str(line.get_label()): line for line in ax.lines}
     distance, kernel = (np.asarray(data) for data in lines["mean rotation"].get_data())
@@ -260,7 +251,6 @@ def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -
     np.testing.assert_allclose(kernel, expected, atol=1e-12)
     (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
     assert list(np.asarray(dot.get_xdata())) == [found.first_negative]
-    assert found.first_negative is not None
     at = found.first_negative
     assert np.cos(at * record.frequencies()).mean() < 0
     assert np.cos((at - 1) * record.frequencies()).mean() >= 0
@@ -297,10 +287,6 @@ def test_kernels_of_causal_records_leave_later_keys_empty() -> None:
 
 BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
     "T5": lambda: (buckets(12, 512), buckets(12, 512, name="decoder", causal=True)),
-    "64 heads": lambda: (buckets(64, 300),),
-    "a table in each layer": lambda: tuple(
-        buckets(8, 128, name=f"encoder.{k}.bias", seed=k) for k in range(12)
-    ),
     "Swin": lambda: tuple(
         window(7, 7, 3 * 2 ** (k // 6), f"layers.{k}.attn", k) for k in range(24)
     ),
@@ -313,7 +299,6 @@ BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
     ),
     "rotary": lambda: (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
     "rotary without lengths": lambda: (rotary(max_positions=None, training_length=None),),
-    "rotary for patches": lambda: (rotary(axes=2),),
     "ALiBi": lambda: (linear(112),),
     "one head": lambda: (linear(1), buckets(1, 3)),
     "constant": lambda: (RelativeBias(np.ones((2, 9)), Sequence(9), "zero", source()),),
@@ -321,7 +306,6 @@ BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
         RelativeBias(np.zeros((2, 5, 5)), window(3, 3).layout, f"zero.{k}", source())
         for k in range(3)
     ),
-    "one offset": lambda: (RelativeBias(np.ones((2, 1)), Sequence(2), "one", source()),),
     "one cell": lambda: (window(1, 1, 2),),
     "all kinds": lambda: (rotary(), rotary("b", base=9.0), linear(), buckets(), window()),
 }
@@ -345,32 +329,6 @@ def test_every_bundle_is_drawn_within_bounds_and_can_be_read(name: str) -> None:
                 assert image.cmap.name in ("PuOr_r", "RdBu_r")
                 if image.cmap.name == "RdBu_r":
                     assert (low, high) == (-1, 1)
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        buckets(3, 30),
-        window(3, 4),
-        rotary(),
-        linear(),
-        as_table(walk(20, 4)),
-        patches(3, 3, 4),
-        heads(buckets(3, 30).curves(30)),
-        heads(window(3, 4).curves(12)),
-        smoothness(window(3, 4).values),
-        smoothness(np.ones((2, 5))),
-        rotation(rotary().frequencies()),
-    ],
-    ids=lambda record: f"{type(record).__name__}",
-)
-def test_everything_that_can_be_plotted_is_plotted_in_one_axes(record: Any) -> None:
-    axes = Figure().add_subplot()
-    assert record.plot(axes) is axes
-    assert axes.has_data() or axes.texts
-    new = record.plot()
-    assert plt.get_fignums() == [new.figure.number]
-    plt.close(new.figure)
 
 
 def test_smoothness_shows_each_head_over_its_band(ax: Axes) -> None:
@@ -435,9 +393,3 @@ def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
     np.testing.assert_array_equal(numbers_of(ax.images[0]), matrix)
     assert ax.images[0].get_clim() == (-1, 1)
     assert [note.get_text() for note in ax.texts] == [f"{value:.2f}" for value in matrix.flat]
-
-
-def test_kinds_of_records_are_known_here() -> None:
-    kinds = {type(record) for make in BUNDLES.values() for record in make()}
-    assert kinds == {LinearBias, RelativeBias, Rotary}
-    assert QUANTITY.keys() == CENTRED.keys() == {"bias", "cosine"}

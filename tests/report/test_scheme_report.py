@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from made_schemas import problems
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk
-from referencing import Registry, Resource
-from test_report_page import HOSTILE, LIMIT, Page
+from test_report_page import HOSTILE, Page
 
 import posprobe as pp
 from posprobe.analyses.models.head_biases import heads
 from posprobe.cli.show import found
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
-from posprobe.layouts import Grid, Sequence
+from posprobe.layouts import Sequence
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.comparison import WALKS, compare_kernels, standardised, toeplitz, walks
 from posprobe.report.narrator import ASKS
@@ -33,7 +30,7 @@ from posprobe.report.page import render
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.screen import text as summary
 from posprobe.report.svg import inline
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import LinearBias, RelativeBias, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 from posprobe.text import between, minus, plain, show
@@ -45,25 +42,6 @@ if TYPE_CHECKING:
     from posprobe.report.comparison import KernelComparison, Record
 
 
-@cache
-def schema(name: str) -> Any:
-    """A validator that knows the other schemas."""
-    folder = files("posprobe.report") / "schema"
-    loaded = {
-        path.name: json.loads(path.read_text(encoding="utf-8"))
-        for path in folder.iterdir()
-        if path.name.endswith(".json")
-    }
-    known = [(content["$id"], Resource.from_contents(content)) for content in loaded.values()]
-    jsonschema.Draft202012Validator.check_schema(loaded[name])
-    return jsonschema.Draft202012Validator(loaded[name], registry=Registry().with_resources(known))
-
-
-def problems(document: Any, name: str = "analysis-2.json") -> list[str]:
-    found = schema(name).iter_errors(json.loads(json.dumps(document, allow_nan=False)))
-    return [f"{error.json_path}: {error.message[:200]}" for error in found]
-
-
 BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
     "T5": lambda: (
         buckets(6, 300, notes=("a note",)),
@@ -73,17 +51,9 @@ BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
         window(7, 7, 3 * 2 ** (k // 6), f"layers.{k}.attn", k) for k in range(24)
     ),
     "BEiT": lambda: (window(4, 4, 12, special={"token to CLS": np.zeros(12)}),),
-    "SAM": lambda: tuple(
-        window(4 + k % 2, 4 + k % 2, 1, f"blocks.{k}.attn", k, quantity="cosine") for k in range(4)
-    ),
     "Llama": lambda: (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
-    "two rotary": lambda: (rotary("local", base=500.0), rotary("global")),
     "rotary without lengths": lambda: (rotary(max_positions=None, training_length=None),),
     "BLOOM": lambda: (linear(112),),
-    "constant": lambda: (
-        RelativeBias(np.ones((2, 9)), Sequence(9), "zero", source()),
-        RelativeBias(np.zeros((2, 3, 3)), Grid(2, 2), "flat", source()),
-    ),
     "all kinds": lambda: (
         rotary(),
         linear(),
@@ -110,97 +80,24 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Page, Pat
 # The document.
 
 
-@pytest.mark.parametrize("name", BUNDLES)
-def test_the_document_follows_the_schema(name: str) -> None:
-    document = analyze_schemes(*BUNDLES[name]()).to_dict()
-    assert problems(document) == []
-    counts = [scheme["head_count"] for scheme in document["schemes"]]
-    assert counts == [len(scheme["heads"]["window"]) for scheme in document["schemes"]]
-
-
 def test_a_document_has_a_table_or_schemes_and_never_both() -> None:
     table = pp.analyze(as_table(walk(12, 4)), only=["norms"], nulls=0).to_dict()
     schemes = analyze_schemes(linear()).to_dict()
-    assert problems(table) == []
-    assert problems(schemes | {"table": table["table"]})
-    assert problems(table | {"schemes": schemes["schemes"]})
-    assert problems(schemes | {"norms": table["norms"]})
-    assert problems({key: value for key, value in schemes.items() if key != "schemes"})
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("scheme",), "absolute"),
-        (("head_count",), 0),
-        (("surprise",), 1),
-        (("heads", "asymmetry"), [1.5]),
-        (("heads", "window"), ["wide"]),
-        (("smoothness", "structured"), -1),
-        (("source", "sha256"), "abc"),
-        (("rotation",), {}),
-    ],
-)
-def test_the_schema_notices(path: tuple[str, ...], value: Any) -> None:
-    document = analyze_schemes(buckets()).to_dict()
-    block = document["schemes"][0]
-    for key in path[:-1]:
-        block = block[key]
-    block[path[-1]] = value
-    assert problems(document)
+    assert problems("analysis", table) == []
+    assert problems("analysis", schemes | {"table": table["table"]})
+    assert problems("analysis", table | {"schemes": schemes["schemes"]})
+    assert problems("analysis", schemes | {"norms": table["norms"]})
+    assert problems("analysis", {key: value for key, value in schemes.items() if key != "schemes"})
 
 
 # The page.
 
-PAGES = [*BUNDLES, "kernels"]
 
-
-@pytest.mark.parametrize("name", PAGES)
-def test_the_page_is_small_and_fetches_nothing(
-    name: str, pages: dict[str, tuple[Page, Path]]
-) -> None:
-    page, folder = pages[name]
-    assert (folder / "report.html").stat().st_size < LIMIT
-    assert page.runs_nothing_but_its_own()
-    assert not page.all("iframe", "object", "link", "img", "base", "form")
-    assert "://" not in re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", page.source)
-    for link in [*page.values("href"), *page.values("xlink:href")]:
-        assert link.startswith(("#", "data:image/png;base64,")) or (folder / link).exists()
-    ids = page.values("id")
-    assert len(ids) == len(set(ids))
-    pointers = [link[1:] for link in page.values("href") if link.startswith("#")]
-    for labels in page.values("aria-labelledby"):
-        pointers += labels.split()
-    assert set(pointers) <= set(ids)
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_every_figure_is_on_the_page_with_a_text_that_stands_for_it(
-    name: str, pages: dict[str, tuple[Page, Path]]
-) -> None:
+@pytest.mark.parametrize("name", [*BUNDLES, "kernels"])
+def test_every_figure_is_on_the_page(name: str, pages: dict[str, tuple[Page, Path]]) -> None:
     page, folder = pages[name]
     drawings = list((folder / "figures").glob("*.svg"))
     assert len(page.all("figure")) == len(drawings) >= 1
-    labels = [drawn.attributes["aria-label"] for drawn in page.all("svg")]
-    # Marks of answers are drawings, too.
-    long = [label for label in labels if label not in ("yes", "no", "cannot tell")]
-    assert len(long) >= len(drawings)
-    assert all(len(label) > 20 for label in long)
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_tables_and_headings_are_in_order_and_no_number_is_raw(
-    name: str, pages: dict[str, tuple[Page, Path]]
-) -> None:
-    page, _ = pages[name]
-    levels = [int(heading.name[1]) for heading in page.all("h1", "h2", "h3")]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert len(page.all("caption")) == len(page.all("table"))
-    assert all(cell.attributes.get("scope") in ("row", "col") for cell in page.all("th"))
-    text = " ".join(cell.text for cell in page.all("td", "th", "p", "li", "dd"))
-    assert not {"nan", "None", "inf", "[]", "{}"} & set(text.split())
-    assert not re.search(r"\d\.\d{7,}", text)
 
 
 @pytest.mark.parametrize("name", BUNDLES)
@@ -265,7 +162,7 @@ def test_what_some_encodings_alone_have_is_said_with_their_names(
     assert "token to CLS" in pages["BEiT"][0].all("body")[0].text
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["all kinds", "kernels"])
 def test_rendering_again_changes_nothing(name: str, pages: dict[str, tuple[Page, Path]]) -> None:
     page, folder = pages[name]
     assert render_bundle(folder) == folder / "report.html"
@@ -324,42 +221,9 @@ def test_a_hostile_name_is_shown_and_does_nothing(text: str) -> None:
     assert shape_of(text) == shape_of("harmless")
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_hostile_name_does_nothing_among_kernels(text: str, tmp_path: Path) -> None:
-    records = [*named(text)[0:1], *named(text)[2:]]
-    folder = compare_kernels(*records, command=text).save(tmp_path / "bundle")
-    page = Page((folder / "report.html").read_text(encoding="utf-8"))
-    assert page.runs_nothing_but_its_own()
-    assert not page.all("img")
-    assert all("alert" not in "".join(element.attributes) for element in page.elements)
-    assert plain(text.strip()) in page.all("header")[0].text
-
-
-@pytest.mark.parametrize(
-    "drawing",
-    [
-        "<svg><script>alert(1)</script></svg>",
-        '<svg><rect onload="alert(1)"/></svg>',
-        "<svg><rect width='>' onclick='alert(1)'/></svg>",
-        "<svg><text\nonmouseover = alert(1)>a</text></svg>",
-        '<svg><a href="javascript:alert(1)">a</a></svg>',
-        "<svg><a xlink:href='  JavaScript:alert(1)'>a</a></svg>",
-    ],
-)
-def test_a_drawing_that_acts_is_refused(drawing: str) -> None:
-    with pytest.raises(ValueError, match="more than a drawing"):
-        inline(drawing, "name", "label")
-
-
 def test_a_drawing_whose_text_only_speaks_of_acting_is_shown() -> None:
     text = '<text x="1">\' onload="x" javascript: on a = b</text>'
     assert text in inline(f"<svg>{text}</svg>", "name", "label")
-
-
-def test_equal_rasters_share_no_id() -> None:
-    page = Page(inline('<svg><path id="a"/><path id="a"/><use href="#a"/></svg>', "one", "label"))
-    assert page.values("id") == ["one-a"]
-    assert page.values("href") == ["#one-a"]
 
 
 # Kernels side by side.
@@ -471,7 +335,7 @@ def test_the_length_is_that_of_the_shortest(
     found = compare_kernels(*records, length=length)
     assert found.layout.size == expected
     assert all(kernel.shape == (expected, expected) for kernel in found.kernels)
-    assert problems(found.to_dict(), "kernels-2.json") == []
+    assert problems("kernels", found.to_dict()) == []
 
 
 @pytest.mark.parametrize(
@@ -548,14 +412,14 @@ def test_grids_are_compared_by_displacement(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.kernels[1], window(4, 5).kernel(20).mean(axis=0))
     assert found.walk is None
     folder = found.save(tmp_path / "bundle")
-    assert problems(read_bundle(folder), "kernels-2.json") == []
+    assert problems("kernels", read_bundle(folder)) == []
 
 
 def test_a_flat_encoding_correlates_with_nothing_and_says_why(tmp_path: Path) -> None:
     flat = RelativeBias(np.full((2, 9), 0.1), Sequence(30), "flat", source())
     found = compare_kernels(flat, rotary(), as_table(np.full((30, 3), 0.1), name="equal rows"))
     document = found.to_dict()
-    assert problems(document, "kernels-2.json") == []
+    assert problems("kernels", document) == []
     for pair in document["pairs"]:
         assert pair["correlation"] is None
         assert pair["alignment"] is None
@@ -603,10 +467,6 @@ def test_standardising_undoes_units(n: int, scale: float, shift: float, seed: in
     )
     assert standardised(values, 0)[1:].mean() == pytest.approx(0, abs=1e-9)
     assert standardised(values, 0)[1:].std() == pytest.approx(1)
-
-
-def test_what_is_equal_everywhere_is_standardised_to_zero() -> None:
-    np.testing.assert_allclose(standardised(np.full(9, 0.1), 4), 0, atol=1e-12)
 
 
 def test_the_arrays_are_numbered_like_the_records(tmp_path: Path) -> None:
@@ -657,9 +517,3 @@ def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
     for record in document["records"]:
         assert show(record["monotone_fraction"]) in text
     assert "None" not in text
-
-
-def test_every_kind_of_record_can_be_compared() -> None:
-    kinds = (as_table(walk(25, 4)), rotary(), linear(), buckets(2, 30))
-    assert {type(record) for record in kinds} == {PositionTable, Rotary, LinearBias, RelativeBias}
-    assert not np.isnan(compare_kernels(*kinds).correlation[np.triu_indices(4, 1)]).any()

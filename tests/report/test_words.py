@@ -37,7 +37,6 @@ from posprobe.report.narrator.summary import clause, headline
 from posprobe.report.narrator.tables import based_on
 
 ALL = (*PLANTED, *SAMPLES)
-ANSWERS = [(name, question) for name in ALL for question in planted(name).answers]
 
 
 def every_question() -> list[base.Question[Any]]:
