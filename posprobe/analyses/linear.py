@@ -17,7 +17,7 @@ LONG = 8192
 TRANSFORMED = 2**17
 
 
-def total_power(points: NDArray[np.floating[Any]], length: int) -> NDArray[np.float64]:
+def total_power(points: NDArray[np.floating[Any]], length: int) -> Floats:
     """Return the power at each frequency, summed over columns: ``[length]``.
 
     Two columns are transformed at once, as the real and the imaginary part of one: their powers add
@@ -77,15 +77,39 @@ def half_length(points: Floats) -> float:
     points
         ``[n, d]``, centred.
     """
-    n = len(points)
-    mean = offset_sums(points) / np.arange(n, 0, -1)
+    return halving(offset_sums(points) / np.arange(len(points), 0, -1))
+
+
+def halving(mean: Floats) -> float:
+    """Return the distance at which mean inner products, by distance, halve from that of 1."""
     if mean[1] <= 0:
         return 0.0
     below = np.flatnonzero(mean[1:] <= mean[1] / 2)
     if not len(below):
-        return float(n - 1)
+        return float(len(mean) - 1)
     k = int(below[0]) + 1
     return float(k - 1 + (mean[k - 1] - mean[1] / 2) / (mean[k - 1] - mean[k]))
+
+
+def line_through(x: Floats, y: Floats) -> tuple[float, float]:
+    """Return slope and R² of a straight line; R² is 0 where either does not vary."""
+    x, y = x - x.mean(), y - y.mean()
+    across, up = float(x @ x), float(y @ y)
+    if across == 0 or up == 0:
+        return 0.0, 0.0
+    slope = float(x @ y) / across
+    return slope, min(slope**2 * across / up, 1.0)
+
+
+def small_gram(points: Floats) -> Floats:
+    """Return the inner products of rows ``[n, d]``, or those of columns where they are fewer."""
+    return points @ points.T if len(points) <= points.shape[1] else points.T @ points
+
+
+def participation(points: Floats) -> float:
+    """Return the participation ratio of centred points ``[n, d]``."""
+    gram = small_gram(points)
+    return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
 
 
 def grid_distances(height: int, width: int) -> Floats:
@@ -97,6 +121,12 @@ def displacements(height: int, width: int) -> tuple[NDArray[np.intp], NDArray[np
     """Return by how much all patches differ in row and in column: ``[h * w, h * w]`` each."""
     y, x = np.divmod(np.arange(height * width), width)
     return np.abs(y[:, None] - y), np.abs(x[:, None] - x)
+
+
+def slow_cosines(n: int, count: int) -> Floats:
+    """Return the slowest waves of the orthonormal cosine transform (DCT-II): ``[n, count]``."""
+    waves = np.cos(np.pi * np.outer(np.arange(n) + 0.5, np.arange(count)) / n)
+    return np.asarray(waves / np.linalg.norm(waves, axis=0))
 
 
 def root(covariance: Floats) -> Floats:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause, Number
-from posprobe.arrays import Array
+from posprobe.arrays import Array, Floats
 from posprobe.drawable import Drawable, line
 from posprobe.layouts import Grid, Sequence, describe_layout
 
@@ -70,7 +70,7 @@ class As:
 
 
 #: An array as a list in which single numbers may be unknown.
-WithGaps: TypeAlias = Annotated[NDArray[np.float64], As(list[float | None])]
+WithGaps: TypeAlias = Annotated[Floats, As(list[float | None])]
 
 
 @dataclass(frozen=True)

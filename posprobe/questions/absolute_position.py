@@ -14,7 +14,7 @@ from posprobe.analyses.linear import half_length, leading, root, toeplitz
 from posprobe.analyses.tables.cached import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 from posprobe.analyses.tables.copies import Copies
 from posprobe.analyses.tables.processes import HALF
-from posprobe.analyses.tables.similarity import sums_of_rows, unit_rows
+from posprobe.analyses.tables.similarity import displacement_sums, sums_of_rows, unit_rows
 from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,
@@ -225,7 +225,7 @@ def _draws(
     length = max(half_length(seen.points), 0.5) / HALF
     smoothest = np.exp(-0.5 * np.square(np.arange(0, n, every) / length))
     factors = [root(toeplitz(each)) for each in (seen.kernel.by_offset[::every], smoothest)]
-    columns = np.sqrt(_variances(rows, factors[0]))
+    columns = np.sqrt(np.square(rows).sum(axis=0))
     rng = seen.rng(2)
     drawn = np.full((2, ALL_DRAWS, 4), -np.inf)
     for first, stop in pairwise((0, FIRST_DRAWS, ALL_DRAWS)):
@@ -239,26 +239,6 @@ def _draws(
         if 4 * (1 + reached[counts].min()) > LEVEL * (1 + ALL_DRAWS):
             break
     return drawn[:, :stop]
-
-
-def _variances(rows: Floats, factor: Floats) -> Floats:
-    """Return the variances that columns would have if there were any number of rows: ``[r]``.
-
-    Those of the sample are more unequal, since related rows count as few. For rows ``K^1/2 G
-    S^1/2``, ``G`` normal, the squares of the sample's variances exceed what ``S`` alone explains by
-    what ``K`` does: with ``a = tr K^2 / (tr K)^2`` and ``b = tr S^2 / (tr S)^2``, they are expected
-    to add up to ``(a + b + a b) / (1 + 2 a b)`` of their squared sum. The sample's are drawn to
-    their mean until they have ``b``, as in linear shrinkage (Ledoit & Wolf 2004).
-    """
-    sample = np.square(rows).sum(axis=0)
-    centred = factor - factor.mean(axis=0)
-    gram = centred.T @ centred
-    related = np.square(gram).sum() / max(np.trace(gram) ** 2, np.finfo(np.float64).tiny)
-    unequal = np.square(sample).sum() / max(sample.sum() ** 2, np.finfo(np.float64).tiny)
-    least = 1 / len(sample)
-    own = (unequal - related) / (1 + related - 2 * related * unequal)
-    kept = np.sqrt(np.clip((own - least) / max(unequal - least, 1e-12), 0.0, 1.0))
-    return np.asarray(sample.mean() + kept * (sample - sample.mean()))
 
 
 def _invariance(points: Floats) -> float | None:
@@ -302,7 +282,9 @@ def _unequal(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     points = rows - rows.mean(axis=-2, keepdims=True)
     gram = points @ points.swapaxes(-1, -2)
     whole = np.maximum(np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny)
-    apart, around = _sums_across(gram[..., ::-1]), _sums_across(gram)
+    apart, around = (
+        displacement_sums(each, (n, n), 1, np)[..., 0] for each in (gram, gram[..., ::-1])
+    )
     count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
     misfit = 1 - (np.square(apart) / count).sum(axis=-1) / whole
     both = around[..., 1:] + around[..., :-1]
@@ -311,15 +293,6 @@ def _unequal(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     most = np.take_along_axis(both, squares.argmax(axis=-1)[..., None], axis=-1)[..., 0]
     numbers = np.concatenate([misfit[..., None], _slow_lengths(rows), mirrored[..., None]], axis=-1)
     return numbers, most > 0
-
-
-def _sums_across(matrix: Floats) -> Floats:
-    """Return the sums of ``[..., n, n]`` along the lines of equal ``i + j``: ``[..., 2n - 1]``."""
-    n = matrix.shape[-1]
-    # Each row is moved by one more than the one before, and all are added up.
-    padded = np.concatenate([matrix, np.zeros_like(matrix)], axis=-1)
-    moved = padded.reshape(*matrix.shape[:-2], 2 * n * n)[..., : n * (2 * n - 1)]
-    return np.asarray(moved.reshape(*matrix.shape[:-2], n, 2 * n - 1).sum(axis=-2))
 
 
 def _lengths(rows: Floats) -> tuple[Floats, Floats]:

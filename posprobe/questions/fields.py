@@ -15,13 +15,21 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Answer, TooFew
 from posprobe.analyses.grids.grid_model import fit_surface
-from posprobe.analyses.linear import displacements, grid_distances, leading, root, toeplitz
+from posprobe.analyses.linear import (
+    displacements,
+    grid_distances,
+    halving,
+    leading,
+    participation,
+    root,
+    toeplitz,
+)
 from posprobe.analyses.tables.cached import LEVEL, View, units
 from posprobe.analyses.tables.processes import fit_kernel
 from posprobe.arrays import Floats
 from posprobe.questions.base import LEAST_SHARE, OPEN, SLIGHT, Question, against, rank, verdict_of
 from posprobe.questions.grids import NEIGHBOUR_KEYS, draw_until, parts, unfit
-from posprobe.questions.sequences import directions, participation
+from posprobe.questions.sequences import directions
 
 #: Draws of each null, and how many where those do not exclude a yes: so many that the least p-value
 #: of the three questions (1 / 200, 2 / 300 and 1 / 150) stands alone among the questions of a grid.
@@ -230,13 +238,7 @@ def _half(cells: Floats) -> float:
         right = np.einsum("rcd,rcd->rc", cells[:, k:], cells[:, :-k])
         below = np.einsum("rcd,rcd->rc", cells[k:], cells[:-k])
         mean[k] = (right.sum() + below.sum()) / max(right.size + below.size, 1)
-    if mean[1] <= 0:
-        return 0.0
-    under = np.flatnonzero(mean[1:] <= mean[1] / 2)
-    if not len(under):
-        return float(longest - 1)
-    k = int(under[0]) + 1
-    return float(k - 1 + (mean[k - 1] - mean[1] / 2) / (mean[k - 1] - mean[k]))
+    return halving(mean)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.linear import half_length, leading, offset_sums, root, toeplitz
+from posprobe.analyses.linear import (
+    half_length,
+    leading,
+    offset_sums,
+    participation,
+    root,
+    small_gram,
+    toeplitz,
+)
 from posprobe.analyses.tables.cached import (
     DRAWN_ROWS,
     DRAWS,
@@ -443,22 +451,9 @@ def directions(seen: View) -> int:
     """Return how many directions hold nine tenths of the variance."""
     variances = np.square(seen.coordinates).sum(axis=0)
     if variances.sum() < 0.9 * len(seen):  # their mean squared norm is 1
-        gram = _small_gram(seen.points.astype(np.float32))
+        gram = small_gram(seen.points.astype(np.float32))
         variances = np.linalg.eigvalsh(gram)[::-1].astype(np.float64)
     return int(np.searchsorted(np.cumsum(variances), 0.9 * len(seen) * (1 - 1e-6)) + 1)
-
-
-def participation(points: Floats) -> float:
-    """Return the participation ratio of centred points ``[n, d]``."""
-    return _spread(_small_gram(points))
-
-
-def _small_gram(points: Floats) -> Floats:
-    return points @ points.T if len(points) <= points.shape[1] else points.T @ points
-
-
-def _spread(gram: Floats) -> float:
-    return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
 
 
 def _expected(values: Floats, d: int) -> float:

@@ -14,7 +14,7 @@ from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, Result, Stored, centred
 from posprobe.analyses.sequences.spectrum import detrended, grid_power
 from posprobe.analyses.tables.similarity import Similarity, similarity, unit_rows
-from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
 from posprobe.schema import Cosine, Natural, Reasons
@@ -58,8 +58,8 @@ class Patches(Result):
 
     figures: ClassVar[str] = "grid.plot_patches"
 
-    mosaic: NDArray[np.float64]
-    power: Annotated[NDArray[np.float64], Stored("grid_power")]
+    mosaic: Floats
+    power: Annotated[Floats, Stored("grid_power")]
     layout: Annotated[Grid, HIDDEN]
     neighbour_right: Annotated[
         Cosine | None, Number("neighbour to the right", "mean centred cosine")
@@ -176,7 +176,7 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
     )
 
 
-def _maps(values: Array, layout: Grid, every: int, xp: ModuleType) -> NDArray[np.float64]:
+def _maps(values: Array, layout: Grid, every: int, xp: ModuleType) -> Floats:
     """Return the maps of cosines of every so many-th patch: ``[h / every, w / every, h, w]``."""
     units, there = unit_rows(values, xp, centered=False)
     units = xp.where(there[:, None], units, xp.nan)
@@ -187,9 +187,7 @@ def _maps(values: Array, layout: Grid, every: int, xp: ModuleType) -> NDArray[np
     return to_numpy(maps).astype(np.float64, copy=False).reshape(shape)
 
 
-def grid_numbers(
-    centered: NDArray[np.floating[Any]], power: NDArray[np.float64]
-) -> dict[str, float | None]:
+def grid_numbers(centered: NDArray[np.floating[Any]], power: Floats) -> dict[str, float | None]:
     """Reduce a table of patches to the shares of its variance and of its power.
 
     Parameters

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.grids.grid_model import GridModel
@@ -127,9 +126,7 @@ class Budget(Result):
     typical_misfit: float | None = None
     misfit_p: float | None = None
     explained: bool | None = None
-    spectrum: Annotated[NDArray[np.float64], Stored("budget_spectrum")] = field(
-        default_factory=nothing
-    )
+    spectrum: Annotated[Floats, Stored("budget_spectrum")] = field(default_factory=nothing)
     undefined: Annotated[str, As(Reasons)] = ""
 
     def around_mean(self) -> tuple[Share, ...]:

@@ -17,6 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.linear import slow_cosines
 from posprobe.analyses.tables.outliers import (
     MIN_SIDE,
     WINDOW,
@@ -213,7 +214,7 @@ def _change_of_pace(logs: Floats) -> tuple[int, float] | None:
     whole, median = logs, np.median(logs)
     cut = CUT * 1.4826 * float(np.median(np.abs(logs - median)))
     logs = np.clip(logs, median - cut, median + cut)
-    trend, beside = _cosines(n, TREND), _cosines(n, BESIDE)
+    trend, beside = slow_cosines(n, TREND), slow_cosines(n, BESIDE)
     gain, at = _gain(logs, trend, beside)
     left, right = np.median(whole[:at]), np.median(whole[at:])
     within = np.abs(np.concatenate([whole[:at] - left, whole[at:] - right]))
@@ -242,12 +243,6 @@ def _memory(rest: Floats) -> int:
     power = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
     kept = np.fft.irfft(power)[:n] / max(float(rest @ rest), np.finfo(np.float64).tiny)
     return int(np.argmax(kept < 0.2))
-
-
-def _cosines(n: int, count: int) -> Floats:
-    """``[n, count]``: orthonormal slow cosines (DCT-II)."""
-    waves = np.cos(np.pi * np.outer(np.arange(n) + 0.5, np.arange(count)) / n)
-    return np.asarray(waves / np.linalg.norm(waves, axis=0))
 
 
 def _gain(logs: Floats, trend: Floats, beside: Floats) -> tuple[float, int]:

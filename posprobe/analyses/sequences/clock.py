@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, nothing
@@ -75,8 +74,8 @@ class Clock(Result):
     own: float | None = None
     evidence: float | None = None
     variation: float | None = None
-    speed: Annotated[NDArray[np.float64], Stored("clock_speed")] = field(default_factory=nothing)
-    paths: Annotated[NDArray[np.float64], Stored("rotation_paths")] = field(default_factory=nothing)
+    speed: Annotated[Floats, Stored("clock_speed")] = field(default_factory=nothing)
+    paths: Annotated[Floats, Stored("rotation_paths")] = field(default_factory=nothing)
     first: Annotated[int, HIDDEN] = 0
     undefined: Annotated[str, As(Reasons)] = ""
 

@@ -160,9 +160,5 @@ def _evidence(ahead: Floats, noise: Floats) -> float:
 
 def rewound(points: Floats, reading: Floats) -> Floats:
     """Return rows ``[n, d]`` at even steps of a clock, between its first and last reading."""
-    at = np.interp(
-        np.linspace(reading[0], reading[-1], len(points)), reading, np.arange(len(points))
-    )
-    below = np.minimum(at.astype(np.intp), len(points) - 2)
-    part = (at - below)[:, None]
-    return np.asarray((1 - part) * points[below] + part * points[below + 1])
+    even = np.linspace(reading[0], reading[-1], len(points))
+    return np.stack([np.interp(even, reading, column) for column in points.T], axis=1)

@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
+from posprobe.analyses.linear import line_through
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
 from posprobe.analyses.tables.pca import PCA, components_of
-from posprobe.arrays import Array, Positions, positions
+from posprobe.arrays import Array, Floats, Positions, positions
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Reasons
 from posprobe.tables import PositionTable
@@ -46,10 +47,10 @@ EXACT = float(np.finfo(np.float64).eps)
 BLOCK = 4096
 
 #: Triangular factors of rows and of their changes, side by side.
-_Factors: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+_Factors: TypeAlias = tuple[Floats, Floats]
 
 
-def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, NDArray[np.float64]]:
+def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     """Choose how many leading components the map acts on; return its held-out errors as well.
 
     Both fits are about the mean of the whole: half a table holds too little of its slow modes to
@@ -167,7 +168,7 @@ def _pairs(scores: NDArray[np.floating[Any]]) -> _Factors:
     return _factors(before - before.mean(axis=0), after - after.mean(axis=0))
 
 
-def _taught(factors: _Factors, rank: int, least: float) -> NDArray[np.float64]:
+def _taught(factors: _Factors, rank: int, least: float) -> Floats:
     """Return the change ``[rank, rank]`` by which leading components come to the next row.
 
     None in directions that are weaker than ``least`` times the strongest.
@@ -184,7 +185,7 @@ def _map_error(halves: list[_Factors], rank: int) -> float:
     return error
 
 
-def linear_map(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def linear_map(scores: NDArray[np.floating[Any]]) -> Floats:
     """Return the least-squares map from each row ``[n, r]`` to the next: ``[r, r]``.
 
     About means of their own for both sides. It is the identity in directions that teach nothing.
@@ -193,7 +194,7 @@ def linear_map(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return np.eye(rank) + _taught(_pairs(scores), rank, EXACT * (len(scores) - 1))
 
 
-def _column_baselines(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def _column_baselines(scores: NDArray[np.floating[Any]]) -> Floats:
     """Squared errors on the same rows of "no change" and of "the mean row": ``[2, k]``."""
     parts = _parts(scores)
     return np.array(
@@ -204,20 +205,7 @@ def _column_baselines(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     )
 
 
-def baselines(scores: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Squared errors on the same rows of "no change" and of "the mean row"."""
-    no_change, mean = _column_baselines(scores).sum(axis=1)
-    return float(no_change), float(mean)
-
-
-def with_rest(errors: NDArray[np.float64], rest: tuple[float, float]) -> NDArray[np.float64]:
-    """Add what lies outside the components, where the map knows no more than the mean."""
-    no_change, mean = rest
-    added: NDArray[np.float64] = errors + np.array([mean, no_change, mean])
-    return added
-
-
-def least_skill(errors: NDArray[np.float64]) -> float:
+def least_skill(errors: Floats) -> float:
     """Return the smaller of both `skills`.
 
     Iid rows are predicted half as badly by their mean as by their predecessor, so a skill against
@@ -226,7 +214,7 @@ def least_skill(errors: NDArray[np.float64]) -> float:
     return float(np.min(skills(errors)))
 
 
-def skills(errors: NDArray[np.float64]) -> tuple[float, float]:
+def skills(errors: Floats) -> tuple[float, float]:
     """Return the skill against no change and against the mean row.
 
     Parameters
@@ -316,19 +304,19 @@ class Shift(Result):
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    periods: Annotated[
-        NDArray[np.float64], "In positions, of the shift operator's eigenvalues."
-    ] = field(default_factory=nothing)
-    moduli: Annotated[NDArray[np.float64], "Absolute values of the eigenvalues: 1 is undamped."] = (
-        field(default_factory=nothing)
+    periods: Annotated[Floats, "In positions, of the shift operator's eigenvalues."] = field(
+        default_factory=nothing
+    )
+    moduli: Annotated[Floats, "Absolute values of the eigenvalues: 1 is undamped."] = field(
+        default_factory=nothing
     )
     half_lives: Annotated[WithGaps, "In positions; null where the mode does not decay."] = field(
         default_factory=nothing
     )
-    shares: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
-    turns: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
-    phase_linearity: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
-    radius_cv: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    shares: Annotated[Floats, ""] = field(default_factory=nothing)
+    turns: Annotated[Floats, ""] = field(default_factory=nothing)
+    phase_linearity: Annotated[Floats, ""] = field(default_factory=nothing)
+    radius_cv: Annotated[Floats, ""] = field(default_factory=nothing)
     rotations: Annotated[
         NDArray[np.bool_],
         As(
@@ -426,7 +414,9 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         & (modes["radius_cv"] <= RULE.max_radius_cv)
     )
     against_no_change, against_mean = skills(errors)
-    skill_rows = least_skill(with_rest(errors, baselines(scores[:, rank:])))
+    # Outside the components the map knows no more than the mean.
+    still, mean = _column_baselines(scores[:, rank:]).sum(axis=1)
+    skill_rows = least_skill(errors + np.array([mean, still, mean]))
     return Shift(
         **modes,
         rotations=rotations & (skill >= RULE.min_skill and skill_rows >= RULE.min_skill_rows),
@@ -442,7 +432,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     )
 
 
-def _modes(scores: NDArray[np.float64], rank: int) -> tuple[NDArray[np.complex128], dict[str, Any]]:
+def _modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str, Any]]:
     """Fit the map to all rows; return its eigenvalues and what each oscillation does."""
     n = len(scores)
     leading = scores[:, :rank]
@@ -465,23 +455,13 @@ def _modes(scores: NDArray[np.float64], rank: int) -> tuple[NDArray[np.complex12
     half_lives[damped] = np.log(0.5) / np.log(modulus[damped])
     radius = np.abs(signals)
     phase = np.unwrap(np.angle(signals), axis=0)
+    time = np.arange(n, dtype=np.float64)
     return eigenvalues, {
         "periods": 2 * np.pi / angle,
         "moduli": modulus,
         "half_lives": half_lives,
         "shares": shares,
         "turns": n * angle / (2 * np.pi),
-        "phase_linearity": _linearity(phase),
+        "phase_linearity": np.array([line_through(time, each)[1] for each in phase.T]),
         "radius_cv": radius.std(axis=0) / radius.mean(axis=0),
     }
-
-
-def _linearity(phase: NDArray[np.float64]) -> NDArray[np.float64]:
-    """R² of each column against position."""
-    time = np.arange(len(phase)) - (len(phase) - 1) / 2
-    centered = phase - phase.mean(axis=0)
-    total = (centered**2).sum(axis=0)
-    explained = (time @ centered) ** 2 / (time**2).sum()
-    r2: NDArray[np.float64] = np.zeros_like(total)
-    np.divide(explained, total, out=r2, where=total > 0)
-    return r2

@@ -11,15 +11,21 @@ than any learned table.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
+from posprobe.analyses.linear import slow_cosines
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, centred, nothing
-from posprobe.analyses.sequences.spectrum import MIN_PERIODS, detrended, red_noise
-from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.analyses.sequences.spectrum import (
+    MIN_PERIODS,
+    detrended,
+    line_power,
+    red_noise,
+)
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Natural, Reasons, limits
 from posprobe.tables import PositionTable
@@ -69,13 +75,13 @@ class Spectrogram(Result):
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    frequency: NDArray[np.float64] = field(default_factory=nothing)
-    power: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
-    center: Annotated[NDArray[np.float64], "Position of the middle of each segment."] = field(
+    frequency: Floats = field(default_factory=nothing)
+    power: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    center: Annotated[Floats, "Position of the middle of each segment."] = field(
         default_factory=nothing
     )
-    strongest: NDArray[np.float64] = field(default_factory=nothing)
-    fastest: NDArray[np.float64] = field(default_factory=nothing)
+    strongest: Floats = field(default_factory=nothing)
+    fastest: Floats = field(default_factory=nothing)
     length: Annotated[Natural | None, Number("segment", "positions in each", form="d")] = None
     step: Annotated[Natural | None, "Positions from one segment to the next."] = None
     drift: Annotated[
@@ -150,16 +156,13 @@ def spectrogram(
     [0.13, 0.13, 0.13, 0.13, 0.13]
     """
     given = positions(table, squares=True)
+    none = partial(Spectrogram, given.layout, given.start)
     n = given.values.shape[0]
     if isinstance(given.layout, Grid):
-        return Spectrogram(
-            given.layout, given.start, undefined="a grid has no single order of positions"
-        )
+        return none(undefined="a grid has no single order of positions")
     if length is None:
         if n < 2 * SEGMENT[0]:
-            return Spectrogram(
-                given.layout, given.start, undefined=f"fewer than {2 * SEGMENT[0]} positions"
-            )
+            return none(undefined=f"fewer than {2 * SEGMENT[0]} positions")
         length = 2 * (min(max(n // 8, SEGMENT[0]), SEGMENT[1]) // 2)
     step = max(length // 4, 1) if step is None else step
     if not 8 <= length <= n or step < 1:
@@ -175,17 +178,12 @@ def spectrogram(
     strongest, fastest = np.full((2, len(begin)), np.nan)
     for k, first in enumerate(begin):
         rest = detrended(values[first : first + length], np, linear=True)
-        power[k] = np.square(np.abs(np.fft.rfft(rest * taper[:, None], axis=0))).sum(axis=1)
-        # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
-        power[k, 1 : (length + 1) // 2] *= 2
-        power[k] /= length * np.square(taper).sum()
+        power[k] = line_power(rest, taper, np).sum(axis=1) / (length * np.square(taper).sum())
         if power[k].any():
             _, level = red_noise(rest, frequency, power[k][:, None], pooled=True)
             strongest[k], fastest[k] = _extremes(power[k], level[:, 0], length)
     if not power.any():
-        return Spectrogram(
-            given.layout, given.start, undefined="every dimension is constant or a straight line"
-        )
+        return none(undefined="every dimension is constant or a straight line")
     drift, why = _drift(fastest)
     partly = {"drift": why} if why else {}
     if np.isnan(fastest).all():
@@ -228,7 +226,7 @@ class GramDCT(Result):
         Reason why there is nothing, or empty.
     """
 
-    corner: NDArray[np.float64]
+    corner: Floats
     share: Annotated[
         float | None,
         Number("share of the slow corner", "of the squared energy of the matrix"),
@@ -238,9 +236,7 @@ class GramDCT(Result):
     components: Annotated[Natural, "Slowest components, along either side."] = COMPONENTS
 
 
-def gram_dct(
-    table: PositionTable | Positions | Array, *, cosines: NDArray[np.float64] | None = None
-) -> GramDCT:
+def gram_dct(table: PositionTable | Positions | Array, *, cosines: Floats | None = None) -> GramDCT:
     """Transform the centred cosine matrix by cosines along both sides.
 
     Parameters
@@ -282,7 +278,7 @@ def gram_dct(
         return GramDCT(np.zeros((0, 0)), None, layout, why)
     units = centered / size[:, None]
     kept = min(n, CORNER)
-    slow = _cosines(n, kept) @ units
+    slow = slow_cosines(n, kept).T @ units
     corner = slow @ slow.T
     if cosines is not None:
         total = float(np.vdot(cosines, cosines))
@@ -292,17 +288,7 @@ def gram_dct(
     return GramDCT(corner, min(share, 1.0), layout)
 
 
-def _cosines(n: int, count: int) -> NDArray[np.float64]:
-    """Return the slowest vectors of the orthonormal DCT-II: ``[count, n]``."""
-    angle = np.pi * np.outer(np.arange(count), np.arange(n) + 0.5) / n
-    waves = np.cos(angle) * np.sqrt(2 / n)
-    waves[0] = n**-0.5
-    return np.asarray(waves)
-
-
-def _extremes(
-    power: NDArray[np.float64], level: NDArray[np.float64], length: int
-) -> tuple[float, float]:
+def _extremes(power: Floats, level: Floats, length: int) -> tuple[float, float]:
     """Return the frequencies of a segment's strongest and fastest line, or NaN."""
     inside = np.arange(MIN_PERIODS, len(power) - 1)
     peak = (power[inside] > power[inside - 1]) & (power[inside] >= power[inside + 1])
@@ -314,13 +300,13 @@ def _extremes(
     return _between(power, strongest) / length, _between(power, fastest) / length
 
 
-def _between(power: NDArray[np.float64], k: int) -> float:
+def _between(power: Floats, k: int) -> float:
     """Interpolate a peak between bins; a Hann window's peak is nearly a parabola in decibels."""
     low, middle, high = np.log(np.maximum(power[k - 1 : k + 2], 1e-300))
     return float(k + (low - high) / (2 * (low - 2 * middle + high)))
 
 
-def _drift(fastest: NDArray[np.float64]) -> tuple[float | None, str]:
+def _drift(fastest: Floats) -> tuple[float | None, str]:
     found = fastest[~np.isnan(fastest)]
     if fastest.size < 2:
         return None, "a single segment shows no drift"

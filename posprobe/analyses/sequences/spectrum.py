@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
+from posprobe.analyses.linear import participation
 from posprobe.analyses.result import HIDDEN, As, Result, Stored
-from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Reasons, limits
 from posprobe.tables import PositionTable
@@ -92,11 +93,11 @@ class Spectrum(Result):
     figures: ClassVar[str] = "frequencies.plot_spectrum"
     why: ClassVar[str] = "no red noise is fitted on a grid"
 
-    frequency: Annotated[NDArray[np.float64], Stored("spectrum_frequency")]
-    power: Annotated[NDArray[np.float64], Stored("spectrum_power")]
-    power_by_dim: Annotated[NDArray[np.float64], Stored("spectrum_power_by_dim")]
-    background: NDArray[np.float64] | None
-    threshold: NDArray[np.float64] | None
+    frequency: Annotated[Floats, Stored("spectrum_frequency")]
+    power: Annotated[Floats, Stored("spectrum_power")]
+    power_by_dim: Annotated[Floats, Stored("spectrum_power_by_dim")]
+    background: Floats | None
+    threshold: Floats | None
     lines: Annotated[
         tuple[Line, ...],
         As(list[Line] | None, lambda found: None if found.threshold is None else found.lines),
@@ -118,8 +119,8 @@ class Spectrum(Result):
             compared=True,
         ),
     ]
-    dominant_frequency: NDArray[np.float64]
-    dominant_share: NDArray[np.float64]
+    dominant_frequency: Floats
+    dominant_share: Floats
     dominant_significant: NDArray[np.bool_]
     detrend: Detrend
     window: Window
@@ -230,9 +231,7 @@ def without_line(centered: Array, xp: ModuleType) -> Array:
     return centered - line[:, None] * (xp.matmul(line, centered) / xp.sum(line**2))
 
 
-def line_power(
-    rest: Array, taper: NDArray[np.float64], xp: ModuleType
-) -> NDArray[np.floating[Any]]:
+def line_power(rest: Array, taper: Floats, xp: ModuleType) -> NDArray[np.floating[Any]]:
     """Return the one-sided power of each tapered column ``[f, d]``, in the table's precision."""
     tapered = rest * xp.asarray(taper, dtype=rest.dtype, device=rest.device)[:, None]
     power = to_numpy(xp.abs(xp.fft.rfft(tapered, axis=0)) ** 2)
@@ -241,7 +240,7 @@ def line_power(
     return power
 
 
-def spectrum_numbers(power: NDArray[np.float64], length: int) -> dict[str, float | None]:
+def spectrum_numbers(power: Floats, length: int) -> dict[str, float | None]:
     """Reduce an aggregate spectrum to its headline numbers.
 
     Parameters
@@ -267,9 +266,9 @@ def spectrum_numbers(power: NDArray[np.float64], length: int) -> dict[str, float
 
 
 def _spectrum(
-    frequency: NDArray[np.float64],
-    by_dim: NDArray[np.float64],
-    rest: NDArray[np.float64] | None,
+    frequency: Floats,
+    by_dim: Floats,
+    rest: Floats | None,
     layout: Layout,
     detrend: Detrend,
     window: Window,
@@ -309,22 +308,22 @@ def _spectrum(
     )
 
 
-def _share_around(by_dim: NDArray[np.float64], peak: NDArray[np.intp]) -> NDArray[np.float64]:
+def _share_around(by_dim: Floats, peak: NDArray[np.intp]) -> Floats:
     bins = np.arange(len(by_dim))[:, None]
     near = np.where(np.abs(bins - peak) <= 1, by_dim, 0.0).sum(axis=0)
     total = by_dim.sum(axis=0)
-    share: NDArray[np.float64] = np.full(total.shape, np.nan)
+    share: Floats = np.full(total.shape, np.nan)
     np.divide(near, total, out=share, where=total > 0)
     return share
 
 
 def red_noise(
-    rest: NDArray[np.float64],
-    frequency: NDArray[np.float64],
-    power: NDArray[np.float64],
+    rest: Floats,
+    frequency: Floats,
+    power: Floats,
     *,
     pooled: bool,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Floats, Floats]:
     """Fit AR(1) noise; return its spectrum and the significance level, each ``[f, columns]``.
 
     ``pooled`` fits one process to all dimensions at once; their power then has as many degrees of
@@ -335,8 +334,7 @@ def red_noise(
     lagged, total = (rest[1:] * rest[:-1]).sum(axis=0), (rest**2).sum(axis=0)
     degrees = 2.0
     if pooled:
-        gram = rest.T @ rest if rest.shape[1] < rest.shape[0] else rest @ rest.T
-        degrees = 2 * np.trace(gram) ** 2 / (gram**2).sum()
+        degrees = 2 * participation(rest)
         lagged, total = lagged.sum(keepdims=True), total.sum(keepdims=True)
     memory = np.divide(lagged, total, out=np.zeros_like(total), where=total > 0).clip(0.0, 0.999)
     wave = np.cos(2 * np.pi * frequency)[:, None]
@@ -347,10 +345,10 @@ def red_noise(
 
 
 def _lines(
-    frequency: NDArray[np.float64],
-    power: NDArray[np.float64],
-    background: NDArray[np.float64],
-    threshold: NDArray[np.float64],
+    frequency: Floats,
+    power: Floats,
+    background: Floats,
+    threshold: Floats,
 ) -> tuple[Line, ...]:
     above = np.flatnonzero(power > threshold)
     # Neighbouring bins belong to one peak of the Hann window, whose main lobe is four bins wide.
@@ -365,14 +363,12 @@ def _lines(
     return tuple(sorted(found, key=lambda line: -line.ratio))
 
 
-def _radial(
-    values: Array, layout: Grid, xp: ModuleType
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _radial(values: Array, layout: Grid, xp: ModuleType) -> tuple[Floats, Floats]:
     by_ring = ring_power(grid_power(detrended(values, xp, linear=False), layout, xp), layout)
     return np.arange(len(by_ring)) / max(layout.height, layout.width), by_ring
 
 
-def ring_power(power: NDArray[np.floating[Any]], layout: Grid) -> NDArray[np.float64]:
+def ring_power(power: NDArray[np.floating[Any]], layout: Grid) -> Floats:
     """Sum two-dimensional power ``[h * w, ...]`` over rings of equal radial frequency."""
     radius = np.hypot(np.fft.fftfreq(layout.height)[:, None], np.fft.fftfreq(layout.width)[None, :])
     ring = np.rint(radius * max(layout.height, layout.width)).astype(np.intp).ravel()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from posprobe.arrays import Floats
 
 #: Fewest rows that can be told, and fewest columns.
 ROWS, COLUMNS = 32, 16
@@ -42,10 +45,7 @@ def untrained_from(rows: NDArray[np.floating[Any]]) -> tuple[int, int, int] | No
     n = len(rows)
     if n < 2 * ROWS or not _untrained(rows[n - ROWS :]):
         return None
-    low, high = 0, n - ROWS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _untrained(rows[middle:]) else (middle + 1, high)
+    high = bisect_left(range(n - ROWS), True, key=lambda first: _untrained(rows[first:]))
     if high < ROWS:
         return None
     # The rows just before: where a table drifts slowly, they look as these do.
@@ -55,7 +55,7 @@ def untrained_from(rows: NDArray[np.floating[Any]]) -> tuple[int, int, int] | No
     return _end(np.asarray(rows, dtype=np.float64), high)
 
 
-def _end(rows: NDArray[np.float64], first: int) -> tuple[int, int, int]:
+def _end(rows: Floats, first: int) -> tuple[int, int, int]:
     """Return the most likely end of the trained part, and the least and the most that it may be.
 
     The size of the trained part falls to zero along a straight line. Products of neighbouring rows
@@ -108,14 +108,14 @@ def _untrained(rows: NDArray[np.floating[Any]]) -> bool:
     return usual and abs(_neighbours(values)) <= WITHIN
 
 
-def _standardised(rows: NDArray[np.floating[Any]]) -> NDArray[np.float64] | None:
+def _standardised(rows: NDArray[np.floating[Any]]) -> Floats | None:
     values = np.asarray(rows, dtype=np.float64)
     values = values - values.mean(axis=0)
     size = float(np.square(values).mean())
     return values / np.sqrt(size) if size > 0 else None
 
 
-def _neighbours(values: NDArray[np.float64]) -> float:
+def _neighbours(values: Floats) -> float:
     """Return the mean product of neighbouring rows, in standard errors of independent ones.
 
     Centred on the mean of n rows, two of them have a product of -1 / (n - 1) for each column.

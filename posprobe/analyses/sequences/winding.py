@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.linear import LONG, fast_length, transforms
+from posprobe.analyses.linear import LONG, fast_length, line_through, transforms
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps
 from posprobe.analyses.tables.pca import PCA, components_of
 from posprobe.arrays import Array, Floats, Positions, positions
@@ -306,7 +306,7 @@ def _pair(
     axis, axis_r2, pitch = None, np.nan, np.nan
     for other in range(scores.shape[1]):
         if other not in components:
-            slope, r2 = _line(phase, scores[:, other])
+            slope, r2 = line_through(phase, scores[:, other])
             if axis is None or r2 > axis_r2:
                 axis, axis_r2, pitch = other, r2, 2 * np.pi * slope
     return WindingPair(
@@ -315,23 +315,13 @@ def _pair(
         coherence=float(min(coherence, 1.0)),
         phase=phase,
         radius=np.hypot(x, y),
-        phase_linearity=_line(time, phase)[1],
+        phase_linearity=line_through(time, phase)[1],
         bounds=bounds,
         frequency=frequency,
         axis=axis,
         axis_r2=axis_r2,
         pitch=abs(pitch),
     )
-
-
-def _line(x: Floats, y: Floats) -> tuple[float, float]:
-    """Return slope and R² of a straight line; R² is 0 where either does not vary."""
-    x, y = x - x.mean(), y - y.mean()
-    across, up = float(x @ x), float(y @ y)
-    if across == 0 or up == 0:
-        return 0.0, 0.0
-    slope = float(x @ y) / across
-    return slope, min(slope**2 * across / up, 1.0)
 
 
 def _none(given: Positions, why: str) -> Winding:

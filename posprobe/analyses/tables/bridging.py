@@ -51,10 +51,8 @@ def linear(curve: Floats, missing: Mask) -> Floats:
         ``[m, r]``.
     """
     known, wanted = np.flatnonzero(~missing), np.flatnonzero(missing)
-    after = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
-    left, right = known[after - 1], known[after]
-    share = np.clip((wanted - left) / (right - left), 0.0, 1.0)[:, None]
-    return np.asarray((1 - share) * curve[left] + share * curve[right])
+    columns = [np.interp(wanted, known, column[known]) for column in curve.T]
+    return np.stack(columns, axis=1)
 
 
 @dataclass(frozen=True, eq=False)

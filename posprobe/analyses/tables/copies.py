@@ -235,11 +235,8 @@ def find_beside(
 
 
 def _part(series: Series, first: int, stop: int) -> Series:
-    return Series(
-        norms=series.norms[first:stop],
-        likeness=series.likeness[first:stop],
-        steps=series.steps[first : stop - 1],
-        chords=series.chords[first : stop - 1],
-        units=series.units[first:stop],
-        rows=series.rows[first:stop],
-    )
+    by_row = {
+        name: getattr(series, name)[first:stop] for name in ("norms", "likeness", "units", "rows")
+    }
+    between = {name: getattr(series, name)[first : stop - 1] for name in ("steps", "chords")}
+    return Series(**by_row, **between)

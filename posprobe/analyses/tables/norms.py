@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, Result, Stored
-from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Layout
 from posprobe.schema import Row
 from posprobe.tables import PositionTable
@@ -52,7 +51,7 @@ class Norms(Result):
 
     figures: ClassVar[str] = "rows.plot_norms"
 
-    norms: Annotated[NDArray[np.float64], Stored("norms")]
+    norms: Annotated[Floats, Stored("norms")]
     mean_row_norm: Annotated[
         float,
         "Norm of the mean row: what all positions share.",

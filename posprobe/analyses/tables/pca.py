@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, centred
 from posprobe.analyses.tables.similarity import sum_of_squares
-from posprobe.arrays import Array, Positions, namespace, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, namespace, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout
 from posprobe.schema import Natural, Reasons, Share, Size, limits
@@ -85,17 +85,17 @@ class PCA(Result):
         return "exact" if self.decompose is all_svd else "randomised"
 
     @property
-    def scores(self) -> Annotated[NDArray[np.float64], Stored("pca_scores")]:
+    def scores(self) -> Annotated[Floats, Stored("pca_scores")]:
         """``[n, k]``: each position along each component, in the table's units."""
         return self._decomposed[0]
 
     @property
-    def components(self) -> Annotated[NDArray[np.float64], Stored("pca_components")]:
+    def components(self) -> Annotated[Floats, Stored("pca_components")]:
         """``[k, d]``, orthonormal rows; in each, the loading of largest magnitude is positive."""
         return self._decomposed[2]
 
     @cached_property
-    def singular_values(self) -> NDArray[np.float64]:
+    def singular_values(self) -> Floats:
         """``[k]``, falling."""
         if self.method == "exact" and "_decomposed" not in self.__dict__:
             centered, xp = self._centered
@@ -106,7 +106,7 @@ class PCA(Result):
     def explained_variance_ratio(
         self,
     ) -> Annotated[
-        NDArray[np.float64],
+        Floats,
         Stored("pca_explained_variance_ratio"),
         As(list[Share]),
         limits(minItems=1),
@@ -209,7 +209,7 @@ class PCA(Result):
         return centred(self.values, xp)[0], xp
 
     @cached_property
-    def _decomposed(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def _decomposed(self) -> tuple[Floats, Floats, Floats]:
         """Scores ``[n, k]``, singular values ``[k]`` and components ``[k, d]``."""
         centered, xp = self._centered
         left, found, right = self.decompose(centered, self.count, xp)
@@ -222,7 +222,7 @@ class PCA(Result):
         return scores * signs, singular, components * signs[:, None]
 
     @cached_property
-    def _powers(self) -> tuple[NDArray[np.float64], float, float]:
+    def _powers(self) -> tuple[Floats, float, float]:
         """Eigenvalues ``[k]`` in units of the largest; the sums of all, and of their squares."""
         singular = self.singular_values
         # In units of the largest, so that no square leaves the range of the numbers.
@@ -334,7 +334,7 @@ def components_of(given: Positions, known: PCA | None) -> PCA:
     return found
 
 
-def _singular_values(centered: Array, xp: ModuleType) -> NDArray[np.float64]:
+def _singular_values(centered: Array, xp: ModuleType) -> Floats:
     """Return the singular values ``[k]`` of centred rows ``[n, d]``, falling.
 
     As roots of eigenvalues, in a third of the time, where all of those are known to nine digits:

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import As, Result
-from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
@@ -86,8 +85,8 @@ class Scale(Result):
 
     figures: ClassVar[str] = "rows.plot_scale"
 
-    position_norms: NDArray[np.float64]
-    token_norms: NDArray[np.float64]
+    position_norms: Floats
+    token_norms: Floats
     ratio: Annotated[
         Size | None, Number("ratio of norms", "mean position norm over mean token norm")
     ]
@@ -215,12 +214,12 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     )
 
 
-def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def _cosine(a: Floats, b: Floats) -> float:
     a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
     return float(np.clip(a @ b, -1, 1))
 
 
-def _shared(center: NDArray[np.float64], norms: NDArray[np.float64]) -> float:
+def _shared(center: Floats, norms: Floats) -> float:
     """Return the length of the mean row in units of the mean norm."""
     mean = float(norms.mean())
     return float(np.linalg.norm(center)) / mean if mean else 0.0

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import fast_length, total_power, transforms
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, centred, centring_error
-from posprobe.arrays import Array, Positions, in_parallel, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, in_parallel, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout, Sequence
 from posprobe.schema import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
@@ -76,7 +76,7 @@ def scale_rows(rows: Array, error: float, xp: ModuleType) -> Array:
     return there
 
 
-def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
+def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Floats:
     """Sum the inner products of rows over the pairs at each displacement.
 
     Parameters
@@ -178,7 +178,7 @@ def _profiles(line: Array, defined: Array, first: int, xp: ModuleType) -> Array:
     return xp.reshape(flat, (count, count + window + 1))[:, : window + 1]
 
 
-def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[NDArray[np.float64], int]:
+def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[Floats, int]:
     """Average the cosines in blocks so that at most `POOLED_SIDE` are left along a side.
 
     Parameters
@@ -211,7 +211,7 @@ SIDE, TORCH_SIDE = 1024, 4096
 
 def minimum_and_squares(
     units: Array, there: Array, height: int, width: int, xp: ModuleType
-) -> tuple[float, NDArray[np.float64]]:
+) -> tuple[float, Floats]:
     """Return the smallest cosine, and the sum of squared cosines at each displacement.
 
     On NumPy the tiles are shared out among threads, as element-wise operations use one each; the
@@ -241,7 +241,7 @@ def minimum_and_squares(
 
     own = local()
 
-    def tile(pair: tuple[int, int]) -> tuple[float, NDArray[np.float64]]:
+    def tile(pair: tuple[int, int]) -> tuple[float, Floats]:
         one, other = (blocks[k] for k in pair)
         known = None
         if not all(whole[k] for k in pair):
@@ -272,7 +272,7 @@ def _line_tile(
     others: NDArray[np.floating[Any]],
     known: NDArray[np.bool_] | None,
     own: local,
-) -> tuple[float, NDArray[np.float64]]:
+) -> tuple[float, Floats]:
     """Return a tile's least known cosine, and sums of squares along diagonals: ``[m + n - 1, 1]``.
 
     As `_diagonal_sums` does it, but the product is written where its diagonals stand upright, into
@@ -393,9 +393,9 @@ class Cosine:
         Positions along a side of the matrix's cells: 1 where it is whole.
     """
 
-    matrix: Annotated[NDArray[np.float64], Stored("similarity")]
-    offset_mean: Annotated[NDArray[np.float64], Stored("offset_profile")]
-    offset_std: NDArray[np.float64]
+    matrix: Annotated[Floats, Stored("similarity")]
+    offset_mean: Annotated[Floats, Stored("offset_profile")]
+    offset_std: Floats
     offset_count: NDArray[np.int64]
     neighbour_mean: Annotated[
         CosineNumber | None,
@@ -559,8 +559,8 @@ class OffsetSums:
         Relative error of the cosines.
     """
 
-    total: NDArray[np.float64]
-    count: NDArray[np.float64]
+    total: Floats
+    count: Floats
     sum_of_squares: float
     eps: float
 
@@ -588,32 +588,16 @@ class OffsetSums:
         }
 
 
-def sums_of_cosines(
-    cosines: Array, there: Array, height: int, width: int, xp: ModuleType
-) -> OffsetSums:
-    """Sum a matrix of cosines over the pairs at each displacement.
+def sums_of_rows(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> OffsetSums:
+    """Sum the cosines of `unit_rows` over the pairs at each displacement.
 
     Parameters
     ----------
-    cosines
-        ``[n, n]``, 0 in the row and column of a row without direction.
-    there
-        ``[n]``: which rows have one.
+    units, there
+        As `unit_rows` gives them.
     height, width
         Of the grid; a sequence has height 1.
     """
-    squares = to_numpy(xp.linalg.vecdot(cosines, cosines)).astype(np.float64)
-    own = to_numpy(xp.linalg.diagonal(cosines)).astype(np.float64)
-    return OffsetSums(
-        by_displacement(cosines, height, width, xp),
-        _count(there, height, width),
-        float(squares.sum() - own @ own),
-        float(xp.finfo(cosines.dtype).eps),
-    )
-
-
-def sums_of_rows(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> OffsetSums:
-    """Return the same sums without a matrix of all pairs, from `unit_rows`."""
     count = _count(there, height, width)
     return OffsetSums(
         np.clip(autocorrelation(units, height, width, xp), -count, count),
@@ -623,7 +607,7 @@ def sums_of_rows(units: Array, there: Array, height: int, width: int, xp: Module
     )
 
 
-def _count(there: Array, height: int, width: int) -> NDArray[np.float64]:
+def _count(there: Array, height: int, width: int) -> Floats:
     """Count the pairs at each displacement of which both rows have a direction."""
     known = to_numpy(there)
     if not known.all():
@@ -639,17 +623,19 @@ def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.boo
     height, width = (
         (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
     )
-    whole = len(units) <= MAX_ROWS
-    matrix, pooled, sums, squares, more = (_whole if whole else _tiled)(
-        units, there, height, width, xp
-    )
+    sums = sums_of_rows(units, there, height, width, xp)
+    measured = _whole if len(units) <= MAX_ROWS else _tiled
+    matrix, pooled, squares, minimum = measured(units, there, height, width, xp)
     total, count = sums.total, sums.count
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
         variance = np.where(count > 0, np.maximum(squares / count - mean**2, 0.0), np.nan)
     known = to_numpy(there)
     pairs = np.count_nonzero(known) > 1
-    numbers = sums.numbers() | more | ({} if pairs else {"minimum": None})
+    numbers = sums.numbers() | {
+        "minimum": minimum if pairs else None,
+        "monotone_fraction": falling_share(units, there, height, width, xp),
+    }
     reason = "no pair of rows with a direction is that far apart"
     undefined = {name: reason for name, value in numbers.items() if value is None}
     if "translation_invariance" in undefined and pairs:
@@ -672,10 +658,8 @@ def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.boo
     ), known
 
 
-#: Matrix, side of its cells, sums, squares by displacement, and the numbers that need every pair.
-_Cosines: TypeAlias = tuple[
-    NDArray[np.float64], int, OffsetSums, NDArray[np.float64], dict[str, float | None]
-]
+#: Matrix, side of its cells, squares by displacement, and the smallest cosine.
+_Cosines: TypeAlias = tuple[Floats, int, Floats, float]
 
 
 def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
@@ -684,35 +668,22 @@ def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) 
     cosines[cosines > 1.0] = 1.0
     cosines[cosines < -1.0] = -1.0
     squares = by_displacement(cosines**2, height, width, xp)
-    sums = sums_of_cosines(cosines, there, height, width, xp)
     matrix = to_numpy(cosines).astype(np.float64, copy=False)  # nothing else needs it any more
     missing = to_numpy(~there)
     matrix[missing, :] = np.nan
     matrix[:, missing] = np.nan
-    return (
-        matrix,
-        1,
-        sums,
-        squares,
-        {
-            # No cosine with itself is smaller than one with another row.
-            "minimum": float(np.fmin.reduce(matrix, axis=None, initial=1.0)),
-            "monotone_fraction": monotone_fraction(matrix, height, width),
-        },
-    )
+    # No cosine with itself is smaller than one with another row.
+    return matrix, 1, squares, float(np.fmin.reduce(matrix, axis=None, initial=1.0))
 
 
 def _tiled(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
     matrix, pooled = pooled_cosines(units, there, xp)
-    sums = sums_of_rows(units, there, height, width, xp)
-    falling = falling_share(units, there, height, width, xp)
     single = xp.astype(units, xp.float32)
     minimum, squares = minimum_and_squares(single, there, height, width, xp)
-    clipped = min(max(minimum, -1.0), 1.0)
-    return matrix, pooled, sums, squares, {"minimum": clipped, "monotone_fraction": falling}
+    return matrix, pooled, squares, min(max(minimum, -1.0), 1.0)
 
 
-def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
+def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> Floats:
     """Sum matrices ``[..., n, n]`` over the pairs at each displacement.
 
     Returns
@@ -726,21 +697,3 @@ def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> N
 
 def _ratio(total: float, count: float) -> float | None:
     return float(total / count) if count else None
-
-
-def monotone_fraction(matrix: NDArray[Any], height: int, width: int) -> float | None:
-    """Return the share of falling steps, to the right and, on a grid, downwards."""
-    cells = matrix.reshape(height, width, height, width)
-    falling, steps = 0, 0
-    for axis, extent in ((1, width), (0, height)):
-        window = min(WINDOW, extent // 2)
-        if window < 1 or extent < 2:
-            continue
-        lines = np.diagonal(cells, axis1=1 - axis, axis2=3 - axis)  # [i, j, line]
-        begin = np.arange(extent - window)
-        profiles = np.stack([lines[begin, begin + m] for m in range(window + 1)])
-        change = np.diff(profiles, axis=0)
-        # Rounding can order equal cosines either way; a fall must exceed it.
-        falling += int(np.count_nonzero(change < -1e-12))
-        steps += int(np.count_nonzero(~np.isnan(change)))
-    return falling / steps if steps else None

@@ -13,15 +13,15 @@ of it. Only a comparison with such nulls says more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import EPS, HIDDEN, As, Result, centring_error
-from posprobe.analyses.tables.closeness import Closeness, Cloud, closeness, cloud, unbiased
+from posprobe.analyses.tables.closeness import Cloud, closeness, cloud, unbiased
 from posprobe.analyses.tables.pca import PCA
 from posprobe.analyses.tables.sinusoids import Sinusoids, choose_sinusoids
 from posprobe.arrays import Array, Floats, Positions, positions
@@ -515,55 +515,41 @@ def against_sinusoid(
         why = f"fewer than {MIN_LENGTH} positions"
     elif points.total == 0:
         why = "all rows are equal"
+    bare = SinusoidFit(layout=given.layout, points=None, width=d, missing={})
     if why:
         undefined = dict.fromkeys((*_DISTANCES, *_LADDER, *_LINES, *_BASE), why)
-        return SinusoidFit(layout=given.layout, points=None, width=d, missing=undefined)
+        return replace(bare, missing=undefined)
     if isinstance(given.layout, Grid):
-        return _on_grid(points, given.layout, d)
-    return _on_line(points, given.layout, d)
+        return _on_grid(bare, given.layout, points)
+    return _on_line(replace(bare, points=points), points)
 
 
-def _on_line(points: Cloud, layout: Layout, d: int) -> SinusoidFit:
-    n = len(points)
+def _on_line(bare: SinusoidFit, points: Cloud) -> SinusoidFit:
+    n, d = len(points), bare.width
     if d % 2:
         why = f"the sinusoid has no table of odd width {d}"
-        missing = dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why)
-        return SinusoidFit(layout=layout, points=points, width=d, missing=missing)
+        return replace(bare, missing=dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why))
     rungs = ladder(n, d)
-    near = closeness(points, rungs.cloud)
-    missing = _undefined_distances(near)
-    if rungs.spans_all:
-        missing["ladder_share"] = "the ladder spans every table of this length"
-    return SinusoidFit(
-        layout=layout,
-        points=points,
-        width=d,
-        missing=missing,
-        reference=f"sinusoidal:{n}x{d}",
-        **_distances(near, n),
+    why = "the ladder spans every table of this length"
+    missing = {"ladder_share": why} if rungs.spans_all else {}
+    fit = _compared(replace(bare, missing=missing), points, rungs.cloud, f"sinusoidal:{n}x{d}")
+    return replace(
+        fit,
         ladder_share=None if rungs.spans_all else rungs.share(points),
         ladder_rank=rungs.rank,
         ladder_white_share=rungs.white_share,
     )
 
 
-def _on_grid(points: Cloud, layout: Grid, d: int) -> SinusoidFit:
-    missing = dict.fromkeys(
-        (*_LADDER, *_LINES, *_BASE), "one ladder of frequencies does not describe a grid"
-    )
+def _on_grid(bare: SinusoidFit, grid: Grid, points: Cloud) -> SinusoidFit:
+    h, w, d = grid.height, grid.width, bare.width
+    why = "one ladder of frequencies does not describe a grid"
+    missing = dict.fromkeys((*_LADDER, *_LINES, *_BASE), why)
     if d % 4:
         why = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
-        missing |= dict.fromkeys(_DISTANCES, why)
-        return SinusoidFit(layout=layout, points=None, width=d, missing=missing)
-    near = closeness(points, _grid_cloud(layout.height, layout.width, d))
-    return SinusoidFit(
-        layout=layout,
-        points=None,
-        width=d,
-        missing=missing | _undefined_distances(near),
-        reference=f"sincos2d:{layout.height}x{layout.width}x{d}",
-        **_distances(near, layout.size),
-    )
+        return replace(bare, missing=missing | dict.fromkeys(_DISTANCES, why))
+    fit = replace(bare, missing=missing)
+    return _compared(fit, points, _grid_cloud(h, w, d), f"sincos2d:{h}x{w}x{d}")
 
 
 @lru_cache(maxsize=4)
@@ -578,20 +564,20 @@ def _best_share(points: Cloud, count: int) -> Floats:
     return np.asarray(np.minimum(share[last], 1.0))
 
 
-def _distances(near: Closeness, n: int) -> dict[str, Any]:
-    rank = near.subspace_rank or None
-    return {
-        "cka": near.cka,
-        "cka_biased": near.cka_biased,
-        "procrustes": near.procrustes,
-        "subspace_overlap": near.subspace_overlap,
-        "subspace_rank": rank,
-        "subspace_chance": rank and rank / (n - 1),
-    }
-
-
-def _undefined_distances(near: Closeness) -> dict[str, str]:
-    undefined = dict(near.undefined)
-    if "subspace_overlap" in undefined:
-        undefined["subspace_rank"] = undefined["subspace_chance"] = undefined["subspace_overlap"]
-    return undefined
+def _compared(bare: SinusoidFit, points: Cloud, formula: Cloud, name: str) -> SinusoidFit:
+    """Return a fit with the distances of a table to a formula."""
+    near = closeness(points, formula)
+    rank, undefined = near.subspace_rank or None, dict(near.undefined)
+    if why := undefined.get("subspace_overlap"):
+        undefined |= dict.fromkeys(("subspace_rank", "subspace_chance"), why)
+    return replace(
+        bare,
+        missing={**bare.missing, **undefined},
+        reference=name,
+        cka=near.cka,
+        cka_biased=near.cka_biased,
+        procrustes=near.procrustes,
+        subspace_overlap=near.subspace_overlap,
+        subspace_rank=rank,
+        subspace_chance=rank and rank / (len(points) - 1),
+    )
