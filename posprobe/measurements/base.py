@@ -83,7 +83,10 @@ class Drawing:
 
     def lacks(self, result: Result) -> str:
         """Return why it cannot be drawn of a result; empty where it can."""
-        return LACKS[self.name](result) if self.name in LACKS else ""
+        if self.name in LACKS:
+            return LACKS[self.name](result)
+        undefined = getattr(result, "undefined", "")
+        return undefined if isinstance(undefined, str) else ""  # else of single numbers
 
 
 @dataclass(frozen=True)

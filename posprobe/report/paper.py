@@ -21,7 +21,7 @@ from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.export import file_path, written
 from posprobe.report.files import folder_there, read_regular, recover, there
 from posprobe.report.narrator import captions
-from posprobe.report.narrator.captions import CAPTIONS, caption
+from posprobe.report.narrator.captions import caption
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import smaller_images
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
@@ -192,7 +192,7 @@ def of_tables(
     build = comparison_figure if kind == "comparison" else builder(first, kind)
     figure = build(sheet, printable(shown), references)
     asked = {"centred": centred} if drawing.centring else {}
-    text = CAPTIONS[kind](shown if drawing.several else first, **asked)
+    text = captions.reading(kind, drawing.draws, shown if drawing.several else first, **asked)
     return figure, (text, captions.provenance(names, tables))
 
 

@@ -78,7 +78,8 @@ def test_every_figure_that_is_named_is_made_and_those_for_papers_have_a_caption(
         for drawing in TABLE[name].drawings:
             assert callable(builder(result, drawing.name))
             if drawing.name in kinds() and not drawing.lacks(result):
-                assert CAPTIONS[drawing.name]({"made": result}).endswith(".")
+                shown = {"made": result} if drawing.several else result
+                assert CAPTIONS[drawing.name](shown).endswith(".")
             # Components that wind are drawn in space by themselves.
             replaced = drawing.name == "trajectory" and "winding" in made
             assert (drawing.name in made) == (not drawing.lacks(result) and not replaced)
@@ -129,7 +130,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(plot=plot, toy_bar_figure=drawn)
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     monkeypatch.setitem(TABLE, "toy", TOY)
-    monkeypatch.setitem(CAPTIONS, "toy_bar", lambda _: "A loud bar.")
 
 
 @pytest.mark.usefixtures("registered")
@@ -153,7 +153,7 @@ def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
     assert "| `toy.loudness` | loudness of the toy |" in measurement_docs.document()
     assert kinds()["toy_bar"] == "one bar"
     figure = pp.paper_figure("toy_bar", table)
-    assert figure.caption.startswith("A loud bar.")
+    assert figure.caption.startswith("One bar.")
     assert TOY.compute(TableInputs(table, None, 0, None, {})).plot().patches  # type: ignore[arg-type]
     plt.close("all")
 

@@ -32,7 +32,7 @@ from posprobe.analyses.tables.similarity import WINDOW
 from posprobe.data import read_data
 from posprobe.layouts import Grid
 from posprobe.report.narrator.models import no_heads
-from posprobe.report.narrator.words import Words, either, listed, percent, some
+from posprobe.report.narrator.words import Words, capital, either, listed, percent, some
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -284,15 +284,6 @@ def _no_positions(found: SubstitutionEffect) -> str:
     return "" if found.by_position is not None else "the outputs have no positions"
 
 
-def _undefined(result: Any) -> str:
-    return str(result.undefined)
-
-
-#: Figures that show all of a result, and nothing where that is undefined.
-_SHOWS_ALL = (
-    "axis_codes", "budget", "clock", "components", "probes", "seams", "spectrogram", "spectrum",
-    "variance",
-)  # fmt: skip
 #: From a result, or from results by label where a figure shows several, how to read it in a paper.
 CAPTIONS: Mapping[str, Callable[..., str]] = {
     "axis_codes": _axis_codes_caption,
@@ -313,9 +304,9 @@ CAPTIONS: Mapping[str, Callable[..., str]] = {
     "variance": _variance_caption,
     "winding": _winding_caption,
 }
-#: From a result, why a figure cannot be drawn; empty where it can.
+#: From a result, why a figure cannot be drawn; empty where it can. Of others, why all of the result
+#: is undefined, if it is.
 LACKS: Mapping[str, Callable[[Any], str]] = {
-    **dict.fromkeys(_SHOWS_ALL, _undefined),
     "bridging": lambda result: "" if result.axes else result.undefined,
     "rotary_curves": no_heads,
     "rotary_usage": no_heads,
@@ -331,6 +322,11 @@ LACKS: Mapping[str, Callable[[Any], str]] = {
     "trajectory": _no_path,
     "winding": _no_pair,
 }
+
+
+def reading(kind: str, draws: str, results: Any, **asked: Any) -> str:
+    """Say how to read a figure in a paper; where nothing is written of it, what it ``draws``."""
+    return CAPTIONS[kind](results, **asked) if kind in CAPTIONS else f"{capital(draws)}."
 
 
 #: Letters of a checksum or commit that identify it.
