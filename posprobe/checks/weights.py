@@ -105,21 +105,16 @@ def _layers(a: Side, b: Side, *, all_layers: bool) -> Iterator[tuple[int, str | 
         layers = sorted({layers[0], layers[len(layers) // 2], layers[-1]})
     for number in layers:
         with stage(f"Comparing queries and keys of layer {number}"):
-            one, other = (
-                _Layer(a.weights, a.rotary[0], number),
-                _Layer(b.weights, b.rotary[0], number),
-            )
+            one = _Layer(a.weights, a.rotary[0], number)
+            other = _Layer(b.weights, b.rotary[0], number)
             large = max(math.prod(each.info.shape) for each in (one, other)) > WHOLE
             if not all_layers and (large or one.remote or other.remote):
                 order, found = relate_projections(one.read(FIRST), other.read(FIRST))
                 found = replace(found, more={**found.more, "read": "first head"})
             else:
                 order, found = _whole(one, other, PART if large else WHOLE)
-            yield (
-                number,
-                order,
-                as_declared(found, [stored_type(each.info) for each in (one, other)]),
-            )
+            kinds = [stored_type(each.info) for each in (one, other)]
+            yield number, order, as_declared(found, kinds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +136,8 @@ class _Layer:
         """Whether it lies on the Hub."""
         return self.weights.checkpoint.revision is not None
 
-    def read(self, heads: Heads | None = None) -> Projections:
-        """Read them, all or of some heads."""
+    def read(self, heads: Heads) -> Projections:
+        """Read those of some heads."""
         found = self.weights.read(self.number, heads)
         query, key = (
             each.reshape(-1, each.shape[-1]).astype(np.float64) for each in (found.query, found.key)
