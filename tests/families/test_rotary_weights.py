@@ -237,7 +237,7 @@ def test_every_family_is_split_as_its_model_does(family: str, tmp_path: Path) ->
     found = weights.read(0)
     np.testing.assert_array_equal(found.query, query.astype(np.float32))
     np.testing.assert_array_equal(found.key, key.astype(np.float32))
-    first = weights.read(0, first=True)
+    first = weights.read(0, (range(1), range(1)))
     np.testing.assert_array_equal(first.query, query[:1].astype(np.float32))
     np.testing.assert_array_equal(first.key, key[:1].astype(np.float32))
     assert weights.bytes == 4 * (query.size + key.size)

@@ -323,7 +323,7 @@ def held(name: str) -> float:
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux counts it")
 def test_many_heads_take_no_more_memory_at_a_time_than_few() -> None:
-    turning = Turning(0.5 ** np.arange(4), "halves", "all", 0.0, np.arange(512), 1.0)
+    turning = Turning(0.5 ** np.arange(4.0), "halves", "all", 0.0, np.arange(512), 1.0)
     query, key = torch.randn(2, 1, 64, 1024, 8)
     looked = Looked(turning, 512, 1024)
     window_sums(Handed(query[:, :4], key[:, :4], None, 1.0, None), looked)  # loads libraries
