@@ -28,7 +28,7 @@ _HINTS = {
     "float8": "A float of 8 bits is a quantised number, and its scale is stored apart: pass "
     "x.astype(numpy.float32), or x.float() of torch, times that scale.",
 }
-_OTHER = "Where all of it is numbers, pass x.astype(float)."
+_OTHER = "Where text or objects are numbers throughout, pass x.astype(float)."
 
 
 def real_numbers(values: Any, name: str) -> Any:
@@ -102,7 +102,7 @@ def refuse_reference(values: object) -> None:
     """
     if isinstance(values, str | PathLike):
         text = str(values)
-        raise UsageError(f"{text!r} is a reference: read the table with posprobe.load({text!r}).")
+        raise UsageError(f"{text!r} is a reference, not a table: posprobe.load({text!r}) reads it.")
 
 
 #: Positions of the largest product of two axes.

@@ -281,7 +281,7 @@ def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
             )
     if not found and everything:
         raise NoPositionTable(
-            f"{parsed.text}: it has a position table alone. Read it with posprobe.load."
+            f"{parsed.text}: it has a position table and no other encoding: use posprobe.load."
         )
     if not found:
         raise NoPositionTable(what_instead(checkpoint, everything))

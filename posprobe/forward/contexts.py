@@ -576,8 +576,8 @@ def check_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None:
     vocabulary = getattr(config, "vocab_size", None)
     if vocabulary and (int(batch.min()) < 0 or int(batch.max()) >= vocabulary):
         raise UsageError(
-            f"{type(model).__name__}: token ids run from {int(batch.min())} to {int(batch.max())}, "
-            f"and {vocabulary} are known. Those are of the tokenizer of another model."
+            f"{type(model).__name__}: token ids run from {int(batch.min())} to {int(batch.max())} "
+            f"and the model knows {vocabulary}: they are of the tokenizer of another model."
         )
     longest = context_length(model)
     if longest and batch.shape[1] > longest:
