@@ -86,7 +86,9 @@ def _watched(model: Any, look: Callable[[int, Handed], None], title: str) -> Ite
             look(numbers[module], Handed(query, key, mask, size, cap))
         # Fused attention has no cap and no sinks.
         if fused and named.get("softcap") is None and named.get("s_aux") is None:
-            return interface()["sdpa"](module, query, key, value, mask, *more, **named)
+            # As the model itself has it: a mask that hides later keys alone need not be added.
+            given = None if getattr(module, "is_causal", False) and _hides_later(mask) else mask
+            return interface()["sdpa"](module, query, key, value, given, *more, **named)
         own = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         if own is None:
             raise UsageError(
@@ -104,6 +106,15 @@ def _watched(model: Any, look: Callable[[int, Handed], None], title: str) -> Ite
     finally:
         interface._global_mapping.pop(NAME, None)  # there is no public way back
         mask_interface._global_mapping.pop(NAME, None)
+
+
+def _hides_later(mask: torch.Tensor | None) -> bool:
+    """Tell whether an additive mask ``[b, 1, t, t]`` hides later keys and no others."""
+    if mask is None or mask.shape[-1] != mask.shape[-2]:
+        return False
+    pt = required("torch")
+    earlier = pt.ones(mask.shape[-2:], dtype=pt.bool, device=mask.device).tril()
+    return bool(((mask == 0) == earlier).all())
 
 
 def runs_fused(model: Any) -> bool:
