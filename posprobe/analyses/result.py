@@ -113,11 +113,6 @@ def nothing() -> NDArray[Any]:
     return np.zeros(0)
 
 
-def no_counts() -> NDArray[np.int64]:
-    """Return the same of whole numbers."""
-    return np.zeros(0, dtype=np.int64)
-
-
 @cache
 def members(kind: Any) -> Mapping[str, Any]:
     """Return the types of a record's fields and properties, with what ``Annotated`` adds."""

@@ -17,7 +17,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.linear import slow_cosines
+from posprobe.analyses.linear import offset_sums, slow_cosines
 from posprobe.analyses.tables.outliers import (
     MIN_SIDE,
     WINDOW,
@@ -239,9 +239,7 @@ def _change_of_pace(logs: Floats) -> tuple[int, float] | None:
 
 def _memory(rest: Floats) -> int:
     """Return after how many values a series has forgotten itself: below a correlation of 0.2."""
-    n = len(rest)
-    power = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
-    kept = np.fft.irfft(power)[:n] / max(float(rest @ rest), np.finfo(np.float64).tiny)
+    kept = offset_sums(rest[:, None]) / max(float(rest @ rest), np.finfo(np.float64).tiny)
     return int(np.argmax(kept < 0.2))
 
 

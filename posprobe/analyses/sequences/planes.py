@@ -330,22 +330,17 @@ def _apportioned(
     return told, families, kept
 
 
-def _bins_of(found: Waves, members: Sequence[int]) -> Floats:
-    """Return the share of each bin that waves hold: ``[n - 1]``."""
-    own = np.isin(found.member, members)
-    part = found.fit.components.power[:, own] @ found.fit.weights[own]
-    return np.asarray(part / found.fit.mean)
-
-
-def _rows_of(power: Power, found: Waves, members: Sequence[int]) -> Floats:
-    held = _bins_of(found, members)
+def _rows_of(power: Power, found: Waves, wave: int) -> Floats:
+    """Return the bins of the transform that a wave holds much of, by its share: ``[k, d]``."""
+    own = found.member == wave
+    held = found.fit.components.power[:, own] @ found.fit.weights[own] / found.fit.mean
     bins = np.flatnonzero(held > OWN)
     return np.asarray(power.waves[bins] * np.sqrt(held[bins])[:, None])
 
 
 def _groups(power: Power, found: Waves, shares: Floats) -> list[list[int]]:
     """Pool waves of like period whose planes agree."""
-    rows = [_rows_of(power, found, [k]) for k in range(len(found.waves))]
+    rows = [_rows_of(power, found, k) for k in range(len(found.waves))]
     groups: list[list[int]] = []
     for k in np.argsort(-shares).tolist():
         for group in groups:

@@ -7,6 +7,7 @@ Spectra of learned tables were published by Yamamoto & Matsuzaki (EMNLP 2023) an
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -192,26 +193,21 @@ def spectrum(
         raise ValueError(f"no such treatment: detrend={detrend!r}, window={window!r}")
     given = positions(table, squares=True)
     values, layout, xp = given.values, given.layout, given.xp
+    n, length, rest = len(values), layout.size, None
     if isinstance(layout, Grid):
         detrend, window = "constant", "none"
-        if max(layout.height, layout.width) < MIN_LENGTH:
-            return _none(values, layout, detrend, window)
-        frequency, by_dim = _radial(values, layout, xp)
-        return _spectrum(frequency, by_dim, None, layout, detrend, window)
-    n = values.shape[0]
-    if n < MIN_LENGTH:
-        return _none(values, layout, detrend, window)
-    rest = detrended(values, xp, linear=detrend == "linear")
-    taper = np.hanning(n) if window == "hann" else np.ones(n)
-    power = line_power(rest, taper, xp).astype(np.float64) / (n * (taper**2).sum())
-    return _spectrum(
-        np.arange(len(power), dtype=np.float64) / n,
-        power,
-        to_numpy(rest).astype(np.float64),
-        layout,
-        detrend,
-        window,
-    )
+        length = max(layout.height, layout.width)
+    made = partial(Spectrum, detrend=detrend, window=window, layout=layout)
+    if length < MIN_LENGTH:
+        return _none(values, made)
+    if isinstance(layout, Grid):
+        power = ring_power(grid_power(detrended(values, xp, linear=False), layout, xp), layout)
+    else:
+        rest = detrended(values, xp, linear=detrend == "linear")
+        taper = np.hanning(n) if window == "hann" else np.ones(n)
+        power = line_power(rest, taper, xp).astype(np.float64) / (n * (taper**2).sum())
+        rest = to_numpy(rest).astype(np.float64)
+    return _spectrum(power, rest, length, made)
 
 
 def detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
@@ -266,19 +262,14 @@ def spectrum_numbers(power: Floats, length: int) -> dict[str, float | None]:
 
 
 def _spectrum(
-    frequency: Floats,
-    by_dim: Floats,
-    rest: Floats | None,
-    layout: Layout,
-    detrend: Detrend,
-    window: Window,
+    by_dim: Floats, rest: Floats | None, length: int, made: partial[Spectrum]
 ) -> Spectrum:
+    frequency = np.arange(len(by_dim), dtype=np.float64) / length
     power = by_dim.sum(axis=1)
-    length = max(layout.height, layout.width) if isinstance(layout, Grid) else layout.size
     numbers = spectrum_numbers(power, length)
     if numbers["entropy"] is None:
         why = "nothing is left after detrending: every dimension is constant or a straight line"
-        return _none(by_dim, layout, detrend, window, why)
+        return _none(by_dim, made, why)
     background = threshold = None
     lines: tuple[Line, ...] = ()
     strongest = np.argmax(by_dim[1:], axis=0) + 1
@@ -290,7 +281,7 @@ def _spectrum(
         columns = np.arange(by_dim.shape[1])
         _, levels = red_noise(rest, frequency, by_dim, pooled=False)
         significant = (by_dim > levels)[strongest, columns] & (strongest >= MIN_PERIODS)
-    return Spectrum(
+    return made(
         frequency=frequency,
         power=power,
         power_by_dim=by_dim,
@@ -302,9 +293,6 @@ def _spectrum(
         dominant_frequency=np.where(by_dim.sum(axis=0) > 0, frequency[strongest], np.nan),
         dominant_share=_share_around(by_dim, strongest),
         dominant_significant=significant,
-        detrend=detrend,
-        window=window,
-        layout=layout,
     )
 
 
@@ -363,11 +351,6 @@ def _lines(
     return tuple(sorted(found, key=lambda line: -line.ratio))
 
 
-def _radial(values: Array, layout: Grid, xp: ModuleType) -> tuple[Floats, Floats]:
-    by_ring = ring_power(grid_power(detrended(values, xp, linear=False), layout, xp), layout)
-    return np.arange(len(by_ring)) / max(layout.height, layout.width), by_ring
-
-
 def ring_power(power: NDArray[np.floating[Any]], layout: Grid) -> Floats:
     """Sum two-dimensional power ``[h * w, ...]`` over rings of equal radial frequency."""
     radius = np.hypot(np.fft.fftfreq(layout.height)[:, None], np.fft.fftfreq(layout.width)[None, :])
@@ -387,11 +370,9 @@ def grid_power(centered: Array, layout: Grid, xp: ModuleType) -> NDArray[np.floa
     return np.asarray(power.reshape(layout.size, -1) / layout.size**2)
 
 
-def _none(
-    values: Array, layout: Layout, detrend: Detrend, window: Window, why: str = ""
-) -> Spectrum:
+def _none(values: Array, made: partial[Spectrum], why: str = "") -> Spectrum:
     nothing = np.full(values.shape[1], np.nan)
-    return Spectrum(
+    return made(
         frequency=np.zeros(0),
         power=np.zeros(0),
         power_by_dim=np.zeros((0, values.shape[1])),
@@ -403,8 +384,5 @@ def _none(
         dominant_frequency=nothing,
         dominant_share=nothing,
         dominant_significant=np.zeros(values.shape[1], dtype=bool),
-        detrend=detrend,
-        window=window,
-        layout=layout,
         undefined=why or f"fewer than {MIN_LENGTH} positions in a row",
     )

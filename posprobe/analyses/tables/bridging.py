@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import HIDDEN, As, Result, no_counts
+from posprobe.analyses.result import HIDDEN, As, Result, nothing
 from posprobe.analyses.sequences.mixture import cosine_power
 from posprobe.analyses.sequences.waves import FEWEST, Waves, covariance, find_waves, together
 from posprobe.analyses.tables.pca import PCA, components_of, pca as principal_components
@@ -220,7 +220,7 @@ class Bridging(Result):
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    gaps: Annotated[NDArray[np.int64], ""] = field(default_factory=no_counts)
+    gaps: Annotated[NDArray[np.int64], ""] = field(default_factory=nothing)
     r2: Annotated[dict[str, Floats], As(dict[str, list[float | None]])] = field(
         default_factory=dict
     )
@@ -313,20 +313,25 @@ def bridging(
         model = None  # of other rows than the middle ones
     smooth, waves = _processes(curve, model)
     gaps, folds = _folds(len(curve))
-    scored = _Scores(len(gaps) + len(ENDS))
+    groups = len(gaps) + len(ENDS)
+    errors = {rule: np.zeros(groups) for rule in ("mean", *RULES)}
     for fold in folds:
         missing = fold >= 0
-        scored.add(curve, fold, missing, {
+        predicted = {
+            "mean": curve[~missing].mean(axis=0),
             "linear": linear(curve, missing),
             "smooth": smooth.predict(curve, missing),
             "waves": waves.predict(curve, missing),
             "shift": shift(curve, missing),
-        })  # fmt: skip
-    r2, beyond = scored.r2(len(gaps))
+        }
+        for rule, rows in predicted.items():
+            squares = np.square(curve[missing] - rows).sum(axis=1)
+            errors[rule] += np.bincount(fold[missing], squares, groups)
+    r2 = _r2(errors, len(gaps))
     return Bridging(
         gaps=np.array(gaps, dtype=np.int64),
-        r2=r2,
-        beyond=beyond,
+        r2={rule: values[: len(gaps)] for rule, values in r2.items()},
+        beyond={rule: values[len(gaps) :] for rule, values in r2.items()},
         components=kept,
         variance=float(share[kept - 1]),
         first=first,
@@ -352,43 +357,12 @@ def _processes(curve: Floats, model: Waves | None) -> tuple[Process, Process]:
     return smooth, Process.of(covariance(model, waves=True), curve)
 
 
-class _Scores:
-    """Squared errors of each rule, and of the known rows' mean, by gap."""
-
-    def __init__(self, groups: int) -> None:
-        self.groups = groups
-        self.mean = np.zeros(groups)
-        self.errors: dict[str, Floats] = {}
-
-    def add(
-        self, curve: Floats, fold: NDArray[np.int64], missing: Mask, predicted: dict[str, Floats]
-    ) -> None:
-        there, group = curve[missing], fold[missing]
-
-        def by_group(rest: Floats) -> Floats:
-            sums = np.bincount(group, np.square(rest).sum(axis=1), self.groups)
-            return sums.astype(np.float64)
-
-        self.mean += by_group(there - curve[~missing].mean(axis=0))
-        for name, rows in predicted.items():
-            self.errors[name] = self.errors.get(name, 0.0) + by_group(there - rows)
-
-    def r2(self, gaps: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
-        """Return R² by gap, and beyond the ends."""
-
-        def beside(errors: Floats) -> Floats:
-            part = np.append(errors, errors[gaps:].sum())
-            whole = np.append(self.mean, self.mean[gaps:].sum())
-            share = np.full(len(whole), np.nan)
-            np.divide(part, whole, out=share, where=whole > 0)
-            return 1 - share
-
-        every = {name: beside(errors) for name, errors in self.errors.items()}
-        ordered = {rule: every[rule] for rule in RULES}
-        return (
-            {rule: values[:gaps] for rule, values in ordered.items()},
-            {rule: values[gaps:] for rule, values in ordered.items()},
-        )
+def _r2(errors: dict[str, Floats], gaps: int) -> dict[str, Floats]:
+    """Return R² of each rule, beside the known rows' mean: by gap, and beyond each end and both."""
+    sums = {rule: np.append(each, each[gaps:].sum()) for rule, each in errors.items()}
+    whole = sums.pop("mean")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {rule: np.where(whole > 0, 1 - part / whole, np.nan) for rule, part in sums.items()}
 
 
 def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from threading import local
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,15 +238,11 @@ def minimum_and_squares(
     blocks = [slice(i * width, (i + rows) * width) for i in range(0, height, rows)]
     whole = [bool(xp.all(there[block])) for block in blocks]
 
-    own = local()
-
     def tile(pair: tuple[int, int]) -> tuple[float, Floats]:
         one, other = (blocks[k] for k in pair)
         known = None
         if not all(whole[k] for k in pair):
             known = there[one][:, None] & there[other][None, :]
-        if width == 1 and xp is np:
-            return _line_tile(units[one], units[other], known, own)
         cosine = xp.matmul(units[one], units[other].T)
         heights = cosine.shape[0] // width, cosine.shape[1] // width
         squares = displacement_sums(cosine * cosine, heights, width, xp)
@@ -265,40 +260,6 @@ def minimum_and_squares(
         if j > i:  # the tile below the diagonal is this one, mirrored
             squares[::-1, ::-1][first : first + len(sums)] += sums
     return low, squares
-
-
-def _line_tile(
-    rows: NDArray[np.floating[Any]],
-    others: NDArray[np.floating[Any]],
-    known: NDArray[np.bool_] | None,
-    own: local,
-) -> tuple[float, Floats]:
-    """Return a tile's least known cosine, and sums of squares along diagonals: ``[m + n - 1, 1]``.
-
-    As `_diagonal_sums` does it, but the product is written where its diagonals stand upright, into
-    space that each thread keeps: most of the time would go into copies and fresh memory.
-    """
-    m, n = len(rows), len(others)
-    blocks = -(-m // BLOCK)
-    missing = blocks * BLOCK - m  # rows of zeros, which add nothing to sums of squares
-    padded = np.concatenate([rows, np.zeros((missing, rows.shape[1]), rows.dtype)])
-    upside_down = padded.reshape(blocks, BLOCK, -1)[:, ::-1].reshape(padded.shape)
-    if not hasattr(own, "space") or len(own.space) < len(padded) * (n + BLOCK):
-        own.space = np.empty(len(padded) * (n + BLOCK), rows.dtype)
-    space = own.space[: len(padded) * (n + BLOCK)].reshape(len(padded), n + BLOCK)
-    cosine = np.matmul(upside_down, others.T, out=space[:, :n])
-    space[:, n:] = 0
-    if known is None and not missing:
-        low = cosine.min()
-    else:
-        upright = cosine.reshape(blocks, BLOCK, n)[:, ::-1].reshape(-1, n)[:m]
-        low = upright.min(initial=np.inf, where=True if known is None else known)
-    sheared = space.reshape(blocks, -1)[:, :-BLOCK].reshape(blocks, BLOCK, n + BLOCK - 1)
-    sums = np.zeros(len(padded) + n - 1)
-    for block, line in enumerate(np.einsum("bij,bij->bj", sheared, sheared)):
-        first = len(padded) - (block + 1) * BLOCK
-        sums[first : first + len(line)] += line
-    return float(low), sums[missing:, None]
 
 
 def _transposed(array: Array, height: int, width: int, xp: ModuleType) -> Array:
@@ -578,8 +539,10 @@ class OffsetSums:
         if np.count_nonzero(off) > 2:
             spread = self.sum_of_squares - total[off].sum() ** 2 / count[off].sum()
             within = self.sum_of_squares - (total[off] ** 2 / count[off]).sum()
-            # Equal cosines differ by rounding only, and then nothing is there to explain.
-            if spread > centring_error(self.sum_of_squares, height * width, self.eps):
+            # Equal cosines differ by rounding only, and then nothing is there to explain. What is
+            # rounded are sums with the cosines of rows with themselves.
+            largest = self.sum_of_squares + float(count[height - 1, width - 1])
+            if spread > centring_error(largest, height * width, self.eps):
                 invariance = float(1 - max(within, 0.0) / spread)
         return {
             "neighbour_mean": _ratio(total[neighbours].sum(), count[neighbours].sum()),
