@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,12 +17,18 @@ from posprobe.text import plain
 if TYPE_CHECKING:
     from rich.progress import Progress, Task
 
+#: When work of this context has to end, of `time.monotonic`: no stage begins after it.
+deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 #: Stages are begun by several threads.
 _lock = threading.RLock()
 _wanted = False
 #: What shows stages while any is under way, and how many are.
 _display: Progress | None = None
 _under_way = 0
+
+
+class TimeLimit(Exception):
+    """Work took longer than it may."""
 
 
 @contextmanager
@@ -57,7 +66,14 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
     ------
     Callable
         Takes how many more of them are done.
+
+    Raises
+    ------
+    TimeLimit
+        If the `deadline` has passed. Raised between stages alone, where nothing is half done.
     """
+    if time.monotonic() > deadline.get():
+        raise TimeLimit
     display = _begin()
     if display is None:
         yield lambda _: None

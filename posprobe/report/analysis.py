@@ -378,7 +378,9 @@ def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
             names = frozenset(inputs.chosen) & compared
             formula_numbers(inputs.table.layout, inputs.table.dim, names)
 
-    inputs.result("pca")  # which both sides take
+    components = inputs.result("pca")  # which both sides take
+    if ask and isinstance(components, PCA):
+        components.scores  # noqa: B018 - values found with vectors differ in the last digit
     with beside(measure_whole, small=small):
         measure(whole=False)
         if not ask:

@@ -11,7 +11,6 @@ where it is known: who dies alone has failed.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import logging
@@ -37,6 +36,7 @@ from posprobe.checkpoint_analysis import analyze_any, load_any
 from posprobe.checkpoints.hub_local import Shared, bytes_read, sharing
 from posprobe.errors import OUT_OF_MEMORY, AmbiguousTable, PosprobeError, Unreachable, UsageError
 from posprobe.families import inspect
+from posprobe.progress import TimeLimit, deadline
 from posprobe.reference import Reference, parse_reference
 from posprobe.report import Analysis, SchemeAnalysis, bundle_name
 from posprobe.report.runs import run_document
@@ -96,7 +96,7 @@ class Task:
     offline
         Use local files and caches only.
     time_limit
-        Seconds after which it is given up.
+        Seconds after which no further stage of it begins.
     """
 
     reference: str
@@ -106,10 +106,6 @@ class Task:
     requests: tuple[Path, int]
     offline: bool
     time_limit: float
-
-
-class TimeLimit(Exception):
-    """A task took longer than it may."""
 
 
 def run(task: Task) -> dict[str, Any]:
@@ -127,10 +123,11 @@ def run(task: Task) -> dict[str, Any]:
     """
     sharing.set(Shared(*task.requests))
     cores.set(1)
+    deadline.set(time.monotonic() + task.time_limit)
     record: dict[str, Any] = {"reference": task.reference, "state": "", "rows": [], "failures": []}
     laps = _Laps()
     try:
-        with _limited(task.time_limit), _recorded(record, task.reference, "resolve"):
+        with _recorded(record, task.reference, "resolve"):
             parsed = parse_reference(task.reference)
             record["state"], pinned = resolved(parsed, task.options.revision, offline=task.offline)
             if record["state"] == task.known:
@@ -220,29 +217,6 @@ def _save(
     with _DRAWING:
         analysis.save(folder / name)
     return f"{folder.name}/{name}"
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimit` in this thread after so many seconds, at the next step of Python."""
-    thread, lock, done = threading.get_ident(), threading.Lock(), False
-
-    def stop() -> None:
-        with lock:
-            if not done:
-                raised = ctypes.py_object(TimeLimit)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
-
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        with lock:
-            done = True
-        time.sleep(0)  # what was raised just before arrives here
 
 
 def failure(reference: str, stage: str, exit_code: int, message: str) -> dict[str, Any]:

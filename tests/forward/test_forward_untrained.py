@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,7 +49,7 @@ def test_what_an_untrained_llama_adds_is_noise_and_no_share(
     assert kept.facts.last.noise == pytest.approx(noise)
 
 
-def test_offsets_that_heads_of_an_untrained_bert_prefer_stand_beside_chance(tmp_path: Path) -> None:
+def test_of_offsets_that_heads_of_an_untrained_bert_prefer_nothing_is_made(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = transformers.BertConfig(**SIZES, max_position_embeddings=24)
     made = run(transformers.BertModel(config), tmp_path / "bert", 8, "attention", "heads")
@@ -58,6 +57,4 @@ def test_offsets_that_heads_of_an_untrained_bert_prefer_stand_beside_chance(tmp_
     document = made.to_dict()
     assert not any("prefer" in finding["text"] for finding in document["findings"])
     for name in ("attention", "heads"):
-        told = [label for label, _ in MODEL[name].rows(document) if "prefer" in label]
-        # Four heads, and 25 offsets or one less that half of 24 positions have.
-        assert re.search(r"an even choice: 0\.1[67]\)", told[0])
+        assert any("prefer" in label for label, _ in MODEL[name].rows(document))

@@ -19,7 +19,6 @@ from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
-from posprobe.report.kernels import compare_kernels
 
 import posprobe
 import posprobe as pp
@@ -28,6 +27,7 @@ from posprobe.errors import OutputError, UnknownReference
 from posprobe.layouts import Grid, Sequence
 from posprobe.report import read_bundle, to_json
 from posprobe.report.bundle import write_index
+from posprobe.report.comparison import compare_kernels
 from posprobe.report.page import render
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import inline

@@ -188,9 +188,8 @@ def test_a_saved_run_of_a_rotary_model_has_a_row_of_its_heads(tmp_path: Path) ->
     assert failure["exit_code"] == 2
     assert "did not measure what rotary heads do" in failure["message"]
     numbers = ["rotary_use.summary.yes"]
-    table = pp.research_table([str(tmp_path / "runs" / "made")], numbers=numbers, format="csv")
-    (told,) = csv.DictReader(table.splitlines())
-    assert told[numbers[0]] == str(found["yes"])
+    table = pp.research_table([str(tmp_path / "runs" / "made")], numbers=numbers)
+    assert table.splitlines()[2].endswith(f"| {found['yes']} |")
 
 
 def test_query_and_key_weights_of_a_rotary_model_have_columns(tmp_path: Path) -> None:
@@ -492,15 +491,12 @@ def test_two_sweeps_into_one_folder_do_not_damage_it(tmp_path: Path) -> None:
     assert not list((tmp_path / "s").rglob(".*"))
 
 
-# The limit strikes at any step, also where a library has opened a file that it cannot close then.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_task_over_its_time_is_given_up(tmp_path: Path) -> None:
     reference = save(tmp_path / "c", rows=600)
     swept = pp.sweep([reference], out=tmp_path / "s", engine="threads", time_limit=0.005)
     (failure,) = swept.failures()
     assert (failure["stage"], failure["exit_code"]) == ("measure", 1)
     assert "more than 0.005 seconds" in failure["message"]
-    gc.collect()  # what was left open is reported now, rather than in another test
 
 
 def test_bundles_are_written_on_request(tmp_path: Path) -> None:

@@ -203,10 +203,9 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
 
 HANGS = """
 import time
-from pathlib import Path
 from posprobe.sweeps.workers import Engine, _workers
 
-with _workers(Engine("threads", 1), 1.0, Path()) as pool:
+with _workers(Engine("threads", 1), 1.0) as pool:
     hung = pool.executor().submit(time.sleep, 300)
     behind = pool.executor().submit(int, "6")
     pool.abandon()
