@@ -232,9 +232,10 @@ def _draws(
         for at in range(first, stop, TOGETHER):
             count = min(TOGETHER, stop - at)
             white = rng.standard_normal((count, *rows.shape))
-            fitted, smooth = (factor @ white * columns for factor in factors)
-            drawn[0, at : at + count] = _unequal(fitted)[0]
-            drawn[1, at : at + count, 1:3] = _slow_lengths(smooth)
+            drawn[0, at : at + count] = _unequal(factors[0] @ white * columns)[0]
+            if counts[1:3].any():
+                slow = _slow_lengths(factors[1] @ white * columns)
+                drawn[1, at : at + count, 1:3] = slow
         reached = (drawn[:, :stop] >= found - 1e-9 * np.abs(found)).sum(axis=1).max(axis=0)
         if 4 * (1 + reached[counts].min()) > LEVEL * (1 + ALL_DRAWS):
             break
