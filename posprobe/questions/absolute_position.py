@@ -128,11 +128,6 @@ class AbsolutePosition:
         return self.path == "equally_far"
 
     @property
-    def wanders(self) -> bool:
-        """Whether random signs of its steps take it as far."""
-        return self.path == "wanders"
-
-    @property
     def value(self) -> dict[str, float]:
         """The variance and the misfit, with the p-values of both tests."""
         names = ("variance_ratio", "misfit", "p_walk", "p_shift")
