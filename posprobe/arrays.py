@@ -204,14 +204,10 @@ def beside(work: Callable[[], object], *, small: bool) -> Iterator[None]:
         return
     from threadpoolctl import threadpool_limits
 
-    alone = cores.set(1)
-    try:
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(1) as pool:
-            started = pool.submit(copy_context().run, work)
-            yield
-            started.result()
-    finally:
-        cores.reset(alone)
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(1) as pool:
+        started = pool.submit(copy_context().run, work)
+        yield
+        started.result()
 
 
 def _choose(shape: tuple[int, int], device: Device) -> Device:
