@@ -232,6 +232,7 @@ _EVERY: tuple[TableMeasurement, ...] = (
         title="Scale of positions and tokens",
         compute=_scale,
         record=Scale,
+        whole=True,
         drawings=(Drawing("scale"),),
         needs=_needs_tokens,
     ),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.linear import half_length, leading, root, toeplitz
+from posprobe.analyses.linear import leading, root, toeplitz
 from posprobe.analyses.tables.cached import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 from posprobe.analyses.tables.copies import Copies
 from posprobe.analyses.tables.processes import HALF
@@ -186,7 +186,7 @@ def _strongest(seen: View) -> tuple[Place, float, Test]:
     found, mirrored = _unequal(rows)
     # Norms or speeds that hardly change leave the distance in charge; and those of a curve with few
     # bends change slowly by themselves.
-    bends = len(seen) >= STRETCHES * half_length(seen.points)
+    bends = len(seen) >= STRETCHES * seen.half_length
     slow = (bends and variation(each) > SLIGHT for each in _lengths(rows))
     counts = np.array([True, *slow, True])
     drawn = _draws(seen, rows, every, found, counts)
@@ -217,7 +217,7 @@ def _draws(
     where the first leave a p-value of `LEVEL` possible.
     """
     n = len(seen)
-    length = max(half_length(seen.points), 0.5) / HALF
+    length = max(seen.half_length, 0.5) / HALF
     smoothest = np.exp(-0.5 * np.square(np.arange(0, n, every) / length))
     factors = [root(toeplitz(each)) for each in (seen.kernel.by_offset[::every], smoothest)]
     columns = np.sqrt(np.square(rows).sum(axis=0))

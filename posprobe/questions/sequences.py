@@ -232,7 +232,7 @@ def ask_smooth(seen: View) -> Answer:
     highest = score.max(axis=0)
     p = rank(highest[0], highest[1:])
     cosine = float(cosines[best, 0])
-    facts = Smooth(n, cosine, strides[best], half_length(seen.points))
+    facts = Smooth(n, cosine, strides[best], seen.half_length)
     answer = verdict_of(p, enough=n >= 16)
     reason = {"yes": "curve", "no": "not_smooth", "cannot tell": "open"}[answer]
     if answer == "yes" and cosine < GRADUAL:
@@ -388,7 +388,7 @@ def ask_low_dimensional(seen: View) -> Answer:
     )  # fmt: skip
     if d < 3:
         return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS)
-    if half_length(seen.points) > n / STRETCHES:
+    if seen.half_length > n / STRETCHES:
         # Few independent stretches: any slow curve has few directions.
         return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
     # Of each draw, beside what its own kernel gives: so the tables' unit is that of the table.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.grids.grid_model import GridModel, fit_grid
-from posprobe.analyses.linear import leading
+from posprobe.analyses.linear import half_length, leading
 from posprobe.analyses.sequences.planes import Turning, find_rotations
 from posprobe.analyses.sequences.seams import Seams
 from posprobe.analyses.sequences.winding import Winding, winding
@@ -88,6 +88,11 @@ class View:
     def coordinates(self) -> Floats:
         """``[n, r]``: along the leading directions."""
         return leading(self.points)
+
+    @cached_property
+    def half_length(self) -> float:
+        """Distance at which the mean inner product of rows halves."""
+        return half_length(self.points)
 
     @cached_property
     def steps(self) -> Floats:
