@@ -65,8 +65,14 @@ class Run:
 
     @property
     def contexts(self) -> int:
-        """How many contexts were run at most; 0 where weights were enough."""
-        return max((getattr(found, "contexts", 0) for found in self.results.values()), default=0)
+        """How many of the given contexts were run at most; 0 where weights were enough.
+
+        Contexts that were sampled from the model are those of one result alone.
+        """
+        given = [
+            found for found in self.results.values() if getattr(found, "source", "") != "sampled"
+        ]
+        return max((getattr(found, "contexts", 0) for found in given), default=0)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from made_forward import (
     forward_analysis,
     heads_of,
     results_of,
+    rotary_of,
     states_of,
     table_of,
 )
@@ -148,6 +149,14 @@ def test_random_contexts_are_called_what_they_are(kind: str, random: str) -> Non
     # What is random is a field, and no word.
     named = replace(made, contexts={**made.contexts, "random": False})
     assert "Measured on random" not in page_of(named)
+
+
+def test_contexts_that_nothing_was_measured_on_are_not_spoken_of() -> None:
+    made = forward_analysis(results={"rotary_use": rotary_of()})
+    assert made.to_dict()["contexts"]["used"] == 0
+    page = page_of(made)
+    assert "12 contexts of 32 tokens sampled from the model" in page
+    assert "random tokens" not in page
 
 
 def test_a_planted_share_of_variance_is_stated() -> None:

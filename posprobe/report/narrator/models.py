@@ -360,7 +360,7 @@ def notes(document: Block) -> Iterator[str]:
         if names := document["model"].get(key):
             yield f"{said}: {listed(names)}."
     contexts = document["contexts"]
-    if contexts.get("random"):
+    if contexts.get("random") and contexts["used"]:
         given, real, option = "tokens", "text", "--text FILE"
         if "shape" in contexts:
             given, real, option = "pixels", "pictures", "--images DIR"
