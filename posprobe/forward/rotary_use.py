@@ -163,7 +163,7 @@ def window_sums(handed: Handed, layer: Looked) -> RotarySums:
             for some in np.array_split(heads, -(-len(heads) // HEADS))
         ]
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        by_context = {name: joined.pop(name)[None] for name in RotarySums.BY_CONTEXT}
+        by_context = {name: joined.pop(name)[None] for name in RotarySums.axes}
         queries = layer.stop - layer.first
         found.append(
             RotarySums(**by_context, **joined, queries=queries, keys=queries + last - first)
@@ -203,7 +203,7 @@ def _sums_of_heads(
         )
         parts.append(tuple(map(total, _of_logits(logits, other, cap))))
     means = [sum(each) / (stop - first) for each in zip(*parts, strict=True)]
-    found = dict(zip(RotarySums.BY_CONTEXT, means, strict=True))
+    found = dict(zip(RotarySums.axes, means, strict=True))
     # The farthest key comes first in memory.
     found["curves"] = found["curves"][:, ::-1]
     for name, (pair, rest) in zip(("query", "key"), pairs, strict=True):

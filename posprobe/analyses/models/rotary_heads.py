@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from posprobe.analyses.models.rotary_use import (
     Reason,
     RotaryUse,
 )
+from posprobe.arrays import Sums
 
 #: Draws of random signs: the least p is 0.001.
 DRAWS = 999
@@ -80,7 +81,7 @@ class Turning:
 
 
 @dataclass(frozen=True, eq=False)
-class RotarySums:
+class RotarySums(Sums):
     """Sums over contexts of one layer's window; ``+`` joins those of different contexts.
 
     Parameters
@@ -100,8 +101,7 @@ class RotarySums:
         How many vectors these sums are over.
     """
 
-    #: What each context has of its own.
-    BY_CONTEXT: ClassVar = ("curves", "within", "moved", "capped")
+    axes: ClassVar = {"curves": 0, "within": 0, "moved": 0, "capped": 0}
 
     curves: NDArray[np.float64]
     within: NDArray[np.float64]
@@ -120,20 +120,6 @@ class RotarySums:
     def contexts(self) -> int:
         """How many were added up."""
         return len(self.curves)
-
-    def __add__(self, other: RotarySums) -> RotarySums:
-        joined: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)])
-            for name in self.BY_CONTEXT
-        }
-        summed: dict[str, Any] = {
-            name: getattr(self, name) + getattr(other, name)
-            for name in (
-                "query", "key", "rest_query", "rest_key", "query_power", "key_power", "queries",
-                "keys",
-            )
-        }  # fmt: skip
-        return RotarySums(**joined, **summed)
 
 
 def rotary_heads(layer: int, sums: RotarySums, turning: Turning, *, length: int) -> list[HeadUse]:
