@@ -363,26 +363,33 @@ def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
     """Measure what was chosen, and ask the questions, side by side where both are small."""
     small = inputs.positions.xp is np and inputs.table.values.size < SMALL
 
-    def measure(*, whole: bool) -> dict[str, Result]:
+    def measure(names: Iterable[str]) -> dict[str, Result]:
         found = {}
-        for name, measurement in inputs.chosen.items():
-            if measurement.whole == whole:
-                with stage(f"{inputs.table.name}: {measurement.title}"):
-                    found[name] = inputs.result(name)
+        for name in names:
+            with stage(f"{inputs.table.name}: {inputs.chosen[name].title}"):
+                found[name] = inputs.result(name)
         return found
 
+    def measure_first() -> None:
+        """Measure what the questions take as well, as far as they take it."""
+        for name, part in (("pca", "scores"), ("sinusoid", "base")):
+            for found in measure(each for each in inputs.chosen if each == name).values():
+                if ask:  # singular values found with vectors differ in the last digit
+                    getattr(found, part)
+
     def measure_whole() -> None:
-        _summaries(measure(whole=True))  # some numbers are computed on first use
+        whole = (name for name, each in inputs.chosen.items() if each.whole)
+        _summaries(measure(whole))  # some numbers are computed on first use
         if small:  # of a large table they wait until its own values are let go
             compared = {key.partition(".")[0] for key in compared_numbers()}
             names = frozenset(inputs.chosen) & compared
             formula_numbers(inputs.table.layout, inputs.table.dim, names)
 
-    components = inputs.result("pca")  # which both sides take
-    if ask and isinstance(components, PCA):
-        components.scores  # noqa: B018 - values found with vectors differ in the last digit
+    with beside(measure_first, small=small):
+        if ask and "budget" in inputs.chosen:
+            measure(("budget",))
     with beside(measure_whole, small=small):
-        measure(whole=False)
+        measure(name for name, each in inputs.chosen.items() if not each.whole)
         if not ask:
             return None
         with stage(f"{inputs.table.name}: questions and answers"):

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import dct
 
 from posprobe.arrays import Floats
 from posprobe.figures.common import pooled
@@ -455,6 +454,8 @@ def _code_shapes(codes: dict[str, Floats]) -> str:
 
 
 def _code_spectra(codes: dict[str, Floats]) -> str:
+    from scipy.fft import dct
+
     others = [len(code) for code in codes.values()][::-1]
     total = sum(
         float(np.square(code).sum()) * other

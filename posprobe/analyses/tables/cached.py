@@ -18,7 +18,7 @@ from posprobe.analyses.sequences.winding import Winding, winding
 from posprobe.analyses.tables.bridging import Bridging, bridging
 from posprobe.analyses.tables.closeness import cloud
 from posprobe.analyses.tables.processes import Kernel, fit_kernel
-from posprobe.analyses.tables.sinusoid import BaseFit, fit_base
+from posprobe.analyses.tables.sinusoid import BaseFit, SinusoidFit, fit_base
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence
 
@@ -112,6 +112,10 @@ class View:
     @cached_property
     def base(self) -> BaseFit | None:
         """The sinusoid that resembles the table most; None of fewer than two columns."""
+        known: SinusoidFit | None = self.measured.get("sinusoid")
+        points = known.points if known else None
+        if known and points and len(points) == len(self) and known.base and not self.replaced:
+            return known.base
         width = self.points.shape[1] // 2 * 2
         return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
 
