@@ -15,7 +15,7 @@ import numpy as np
 
 from posprobe.analyses.decide import Correction
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.sequences.same_planes import same_planes
+from posprobe.analyses.sequences.clock import same_planes
 from posprobe.analyses.tables.cached import View
 from posprobe.analyses.tables.copies import Copies, copies, returns
 from posprobe.analyses.tables.stretch import long_runs, stretch

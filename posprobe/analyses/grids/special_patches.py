@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from posprobe.analyses.tables.special_rows import Found, Series, zero_rows
+from posprobe.analyses.tables.outliers import Found, Series, zero_rows
 from posprobe.arrays import Array, Floats
 from posprobe.layouts import Grid
 

@@ -21,10 +21,8 @@ from posprobe.analyses.linear import offset_sums, slow_cosines
 from posprobe.analyses.tables.outliers import (
     MIN_SIDE,
     WINDOW,
-    level_of,
-)
-from posprobe.analyses.tables.special_rows import (
     Series,
+    level_of,
 )
 from posprobe.arrays import Floats
 

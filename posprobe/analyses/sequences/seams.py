@@ -27,25 +27,23 @@ from posprobe.analyses.sequences.changes import by_level, by_norm, pace_changes
 from posprobe.analyses.sequences.untrained import untrained_from
 from posprobe.analyses.tables.copies import equal_rows, find_beside
 from posprobe.analyses.tables.outliers import (
+    AWAY,
     EXCESS,
     FALSE_ALARM,
     MIN_SIDE,
+    NORM_RATIO,
     TAIL_ALARM,
     WINDOW,
+    Found,
+    Series,
     beyond_tail,
     deviations,
     level_of,
+    odd_directions,
+    odd_norms,
     sides,
     stands_out,
     usual_values,
-)
-from posprobe.analyses.tables.special_rows import (
-    AWAY,
-    NORM_RATIO,
-    Found,
-    Series,
-    odd_directions,
-    odd_norms,
     zero_rows,
 )
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
