@@ -154,7 +154,7 @@ def list_names(
             from posprobe.measurements import TABLE
 
             found = [
-                {"name": f"{name}.{key}", "title": number.label}
+                {"name": f"{name}.{key}", "title": f"{number.label}: {number.meaning}"}
                 for name, measurement in TABLE.items()
                 for key, number in measurement.numbers.items()
             ]
