@@ -161,3 +161,6 @@ SPECIAL_ROWS = Question(
     parts=False,
 )
 SEAMS = Question("seams", ask_seams, ("found", "none", "few", "undefined"), parts=False)
+
+#: In the order of the page.
+QUESTIONS = (SPECIAL_ROWS, SEAMS)

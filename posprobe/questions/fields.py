@@ -467,3 +467,6 @@ LOW_DIMENSIONAL = Question(
         "patch_narrow", "patch_large",
     ),
 )  # fmt: skip
+
+#: In the order of the page.
+QUESTIONS = (SMOOTH, ABSOLUTE_POSITION, LOW_DIMENSIONAL)

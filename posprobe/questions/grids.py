@@ -231,3 +231,6 @@ ROWS_AND_COLUMNS = Question(
     ask_rows_and_columns,
     ("codes", "lone", "none", "small", "few_patches", "open", "narrow", "large"),
 )
+
+#: In the order of the page.
+QUESTIONS = (ORDER, ROWS_AND_COLUMNS)

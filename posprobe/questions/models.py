@@ -574,3 +574,6 @@ DISTANCE = RunQuestion(
     "distance", distance, ("some", "open", "no_head", "few_contexts", "even"),
     applies=measured("rotary_use"),
 )  # fmt: skip
+
+#: In the order of the page.
+QUESTIONS = (KEPT, INPUT_ORDER, ORDER_WITHOUT, ABSOLUTE, APART, HEADS, FIRST, BLANK, DISTANCE)

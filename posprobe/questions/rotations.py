@@ -615,3 +615,6 @@ LADDER = Question(
     ask_ladder,
     ("base", "even", "none", "few", "dense", "uneven", "random", "between", "open"),
 )
+
+#: In the order of the page.
+QUESTIONS = (ROTATIONS, WINDING, LADDER)

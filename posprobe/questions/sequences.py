@@ -492,3 +492,6 @@ LOW_DIMENSIONAL = Question(
     ask_low_dimensional,
     ("fewer", "small", "not_fewer", "open", "slow", "few_columns"),
 )
+
+#: In the order of the page.
+QUESTIONS = (ORDER, SMOOTH, LOW_DIMENSIONAL)

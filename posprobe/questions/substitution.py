@@ -212,6 +212,8 @@ NEEDED = RunQuestion(
 )  # fmt: skip
 FEW_COMPONENTS = _enough("few", _components)
 RANDOM = _enough("random", _random)
+#: In the order of the page.
+QUESTIONS = (NEEDED, FEW_COMPONENTS, RANDOM)
 
 
 def where_needed(answers: Mapping[str, Answer]) -> dict[str, Answer]:
