@@ -73,6 +73,7 @@ def _ladder(
             f"{never.sum()} of {never.size} pairs\nnever complete a turn",
             (0.98, 0.03), xycoords="axes fraction", ha="right", va="bottom",
         )  # fmt: skip
+    ax.locator_params(axis="x", integer=True)
     ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions per turn)")
     ax.set_xlim(-0.5, len(pair) - 0.5)
     plain(ax.yaxis)

@@ -71,6 +71,15 @@ def test_a_page_stays_small(name: str, bundles: Path, show: Callable[..., Page])
     assert (bundles / name / "report.html").stat().st_size <= 400_000
 
 
+def test_a_no_beside_a_small_p_is_explained(analyses: dict[str, Any]) -> None:
+    document = analyses["all-minilm-l6-v2"].to_dict()
+    said = "Few dimensions: significant but small."
+    assert said not in " ".join(text(document, 80).split())
+    (found,) = (a for a in document["verdict"]["answers"] if a["question"] == "low_dimensional")
+    found |= {"answer": "no", "reason": "small"}
+    assert said in " ".join(text(document, 80).split())
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_terminal_shows_a_table_on_one_screen(name: str, analyses: dict[str, Any]) -> None:
     said = text(analyses[name].to_dict(), 80).split("\n")

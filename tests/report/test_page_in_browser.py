@@ -181,6 +181,13 @@ def test_every_page_has_the_same_four_sections_and_few_words(
     box: Any = page.locator("main > section").first.bounding_box()
     assert box["y"] + box["height"] <= 800
     questions = page.locator(".answers a, .shared a").all()
+    # Two pictures side by side have letters of one size.
+    scales = page.evaluate(
+        "[...document.querySelectorAll('.pics figure > svg')]"
+        ".map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)"
+    )
+    if len(scales) == 2:
+        assert scales[0] == pytest.approx(scales[1], rel=0.02)
     assert len(questions) > 1
     for link in questions:
         assert page.locator(link.get_attribute("href") or "").count() == 1

@@ -10,7 +10,7 @@ from typing import Any
 from posprobe.analyses.sequences.budget import LABELS
 from posprobe.page import NONE, Line
 from posprobe.report.narrator import ASKS, NULLS
-from posprobe.report.narrator.words import capital, hundredths, percent, some, two_figures
+from posprobe.report.narrator.words import capital, hundredths, listed, percent, some, two_figures
 from posprobe.text import Block, minus, period_of
 
 #: How numbers of one measure are written.
@@ -284,9 +284,15 @@ def budget_sums(parts: tuple[Part, ...]) -> list[tuple[float, str]]:
 def key(document: Block) -> str:
     """Say which rows the answers about a table are about, and what they are held against."""
     told, table = document["verdict"], document["table"]
+    small = [
+        ASKS[each["question"]].rstrip("?")
+        for each in told["answers"]
+        if each.get("reason") == "small" and each["answer"] == "no"
+    ]
+    text = f"{KEY} {listed(small)}: significant but small." if small else KEY
     if told.get("rows") and told["rows"] != table["rows"]:
-        return f"Answers: positions {told['rows'][0]}–{told['rows'][1] - 1}. {KEY}"
-    return capital(KEY)
+        return f"Answers: positions {told['rows'][0]}–{told['rows'][1] - 1}. {text}"
+    return capital(text)
 
 
 def size(table: Block) -> str:
