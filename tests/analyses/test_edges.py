@@ -40,6 +40,25 @@ def test_a_measurement_of_numbers_at_the_edge_is_refused_by_name(
         measure(pp.table(table / np.abs(table).max() * reach, grid=(4, 4)))
 
 
+@pytest.mark.parametrize("exponent", [-460, 460])
+def test_what_has_no_units_is_the_same_up_to_the_edge(exponent: int) -> None:
+    # By a power of two, which changes no digit.
+    table = np.cos(np.arange(96)[:, None] * 1e4 ** -(np.arange(16) / 16))
+    one, other = (
+        (pp.spectrum(part), pp.spectrogram(part), pp.winding(part))
+        for part in (table, np.ldexp(table, exponent))
+    )
+    noise, scaled = (np.asarray(each[0].threshold) / each[0].power for each in (one, other))
+    np.testing.assert_allclose(noise, scaled)
+    np.testing.assert_allclose(one[1].strongest, other[1].strongest)
+    assert one[2].radius_cv == pytest.approx(other[2].radius_cv)
+
+
+def test_radii_whose_squares_leave_the_range_vary_as_others_do() -> None:
+    circle = np.stack([np.cos(0.3 * np.arange(64)), 2 * np.sin(0.3 * np.arange(64))], axis=1)
+    assert pp.winding(circle).radius_cv == pytest.approx(pp.winding(circle * 1e200).radius_cv)
+
+
 def test_a_table_of_a_million_rows_is_refused_before_its_numbers_are_widened(
     tmp_path: Path,
 ) -> None:
