@@ -82,6 +82,14 @@ def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> 
     assert "out of memory" in done.err
 
 
+@pytest.mark.parametrize("files", [5, 6, 7])
+def test_out_of_file_descriptors_nothing_is_left(files: int, tmp_path: Path) -> None:
+    words = ("analyze", "sinusoidal:16x4", "--only", "norms", "--nulls", "0", "--out", "b")
+    done = posprobe(*words, "--quiet", cwd=tmp_path, limits=Limits(files=files))
+    left = [path.name for path in tmp_path.iterdir()]
+    assert left == (["b"] if done.code == 0 else [])
+
+
 @pytest.mark.parametrize("words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"])
 def test_a_working_directory_that_was_deleted_is_no_bug(
     words: str, cli: Cli, tmp_path: Path
