@@ -395,3 +395,9 @@ def test_more_tensors_than_any_model_has_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 100_001, 0) + bytes(3_000_000))
     with pytest.raises(InvalidCheckpoint, match=r"100001 tensors are announced"):
         open_local(path)
+
+
+def test_more_texts_than_a_file_holds_are_not_stepped_over_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(header(KEY + struct.pack("<IIQ", 9, 8, 2**40), 1) + bytes(2**16))
+    assert f"{2**40} texts are announced" in refused(path)
