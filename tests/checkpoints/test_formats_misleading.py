@@ -84,7 +84,8 @@ def test_hdf5_groups_without_end(tmp_path: Path) -> None:
         file["wpe/again"] = file["/"]
         file["other"] = file["wpe"]
     assert len(open_local(tmp_path / "circle.h5").tensors) == 1
-    for levels, said in ((64, nullcontext()), (65, pytest.raises(InvalidCheckpoint, match="64 lev"))):
+    too_deep = pytest.raises(InvalidCheckpoint, match="more than 64 levels")
+    for levels, said in ((64, nullcontext()), (65, too_deep)):
         with h5py.File(tmp_path / "deep.h5", "w") as file:
             file["/".join("g" * levels)] = numbers((2, 2), 0)
         with said:
