@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from made_cli import Cli, assert_one_clear_error, cli
 
 import posprobe as pp
 from posprobe.errors import OUT_OF_MEMORY, InvalidTable, UsageError
+from posprobe.schemes import RelativeBias
 
 __all__ = ["cli"]
 
@@ -52,6 +54,14 @@ def test_what_has_no_units_is_the_same_up_to_the_edge(exponent: int) -> None:
     np.testing.assert_allclose(noise, scaled)
     np.testing.assert_allclose(one[1].strongest, other[1].strongest)
     assert one[2].radius_cv == pytest.approx(other[2].radius_cv)
+
+
+@pytest.mark.parametrize("reach", [1e150, 1e-170])
+def test_biases_at_the_edge_are_refused_by_name(reach: float) -> None:
+    (bias,) = pp.load_schemes("t5:32x8")
+    assert isinstance(bias, RelativeBias)
+    with pytest.raises(InvalidTable, match=r"t5:32x8.* reach .* Scale them"):
+        replace(bias, values=bias.values / np.abs(bias.values).max() * reach)
 
 
 def test_radii_whose_squares_leave_the_range_vary_as_others_do() -> None:
