@@ -85,7 +85,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
         matches = re.search(schema.get("pattern", ""), value)
         return len(value) >= schema.get("minLength", 0) and matches is not None
     if isinstance(value, list):
-        return schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf)
+        return bool(schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", math.inf))
     if isinstance(value, int | float):
         low, high = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
         above = value > schema.get("exclusiveMinimum", -math.inf)
