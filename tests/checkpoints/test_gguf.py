@@ -213,6 +213,13 @@ def test_other_divisors_divide_the_frequencies(tmp_path: Path) -> None:
     assert found.attention_factor() == 1.0
 
 
+def test_divisors_without_end_are_refused(tmp_path: Path) -> None:
+    tensors = {"rope_freqs.weight": np.array([1.0] * 31 + [np.inf], np.float32), "x": TABLE}
+    path = write(tmp_path / "model.gguf", "llama", tensors, llama)
+    with pytest.raises(InvalidCheckpoint, match="a mapping of finite numbers is expected"):
+        rotary(path)
+
+
 def test_factors_of_longrope_are_read_from_their_tensors(tmp_path: Path) -> None:
     def phi(writer: gguf.GGUFWriter) -> None:
         llama(writer)
