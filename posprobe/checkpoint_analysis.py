@@ -178,7 +178,7 @@ def weight_use(
     options: dict[str, Any] = {
         "ladder": ladder,
         "scale": found.scale * record.attention_factor(text) ** 2,
-        "distances": min(text or CURVE, CURVE) // 2,
+        "distances": max(min(text or CURVE, CURVE) // 2, 1),
         "positions": text,
         "normed": found.normed,
     }

@@ -119,7 +119,7 @@ def explained(
     advice
         What to do next.
     expected
-        Errors that mean this; without any all that are not ours.
+        Errors that mean this; without any all that are not ours, those of Rust included.
 
     Raises
     ------
@@ -131,5 +131,12 @@ def explained(
         yield
     except PosprobeError:
         raise
-    except kinds as error:
-        raise kind(f"{what} ({first_line(error)}). {advice}".rstrip()) from error
+    except BaseException as error:
+        if isinstance(error, kinds) or (is_panic(error) and not expected):
+            raise kind(f"{what} ({first_line(error)}). {advice}".rstrip()) from error
+        raise
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether a library written in Rust broke off, which is no `Exception` in Python."""
+    return type(error).__module__ == "pyo3_runtime"

@@ -30,6 +30,8 @@ POSITIONS = "positions"
 AXES = ("time", "rows", "columns")
 #: Keys of a rotary rule that state the ladder itself and stretch nothing.
 _UNSCALED = ("rope_theta", "partial_rotary_factor")
+#: Values whose largest is smaller, or above one over it, have squares out of range.
+_LEAST = 1e-140
 #: Largest kernel that is formed, in rows: 4096 rows take 128 MiB per head.
 MAX_KERNEL = 4096
 
@@ -102,7 +104,8 @@ class RelativeBias(_Encoding):
     Raises
     ------
     InvalidTable
-        If the values are not finite, or do not fit the layout.
+        If the values are not finite, do not fit the layout, or their squares leave the range of the
+        arithmetic.
 
     Examples
     --------
@@ -146,6 +149,12 @@ class RelativeBias(_Encoding):
         if not np.isfinite(values).all():
             raise InvalidTable(
                 f"{where}: contains NaN or infinity. The checkpoint is damaged: use a sound copy."
+            )
+        largest = float(np.abs(values).max())
+        if largest and not _LEAST < largest < 1 / _LEAST:
+            raise InvalidTable(
+                f"{where}: its numbers reach {largest:.1e}, and sums of their squares leave the "
+                "range of the arithmetic. Scale them first."
             )
         fixed = values.view()
         fixed.flags.writeable = False

@@ -109,7 +109,9 @@ def small_gram(points: Floats) -> Floats:
 def participation(points: Floats) -> float:
     """Return the participation ratio of centred points ``[n, d]``."""
     gram = small_gram(points)
-    return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
+    trace = np.trace(gram)
+    # Not squared as it is: that would leave the range of the numbers long before the table does.
+    return float(1 / np.square(gram / trace).sum()) if trace > 0 else 0.0
 
 
 def grid_distances(height: int, width: int) -> Floats:

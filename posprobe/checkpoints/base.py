@@ -166,7 +166,10 @@ Dequantise: TypeAlias = Callable[
 
 
 def _not_quantised(info: TensorInfo, _: bytes | memoryview[int]) -> Any:
-    raise AssertionError(f"{info.name} is not quantised")
+    raise InvalidCheckpoint(
+        f"{info.where}, is quantised, and its reader does not say how (it gives no `dequantise`). "
+        "Tell those who made the reader, or use the model before it was quantised."
+    )
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,8 @@ class Checkpoint:
     revision
         Commit of a Hub repository.
     dequantise
-        For formats with quantised tensors, what turns their stored bytes into values.
+        For formats with quantised tensors, what turns their stored bytes into values; a reader of
+        another package that leaves it out can list such tensors alone.
     format
         Of its files, as `posprobe.readers` names it.
     uses

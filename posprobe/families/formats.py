@@ -163,7 +163,7 @@ def _divided(
     """
     base = stated.get("rope.freq_base", 10_000.0)
     pairs, factor = len(divisors), divisors[-1]
-    if factor > 1 and isinstance(base, int | float) and base > 1:
+    if 1 < factor < math.inf and isinstance(base, int | float) and base > 1:
         for original in (8192, 4096, 2048, 16384, 32768):
             expected = []
             for pair in range(pairs):

@@ -308,8 +308,10 @@ def text_windows(
         If it is shorter than one window.
     """
     found: list[NDArray[np.int64]] = []
+    what, advice = f"{path}: its tokenizer breaks off", "Leave out --text, or cut other text."
     for piece in _pieces(path):
-        named = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
+        with explained(InvalidCheckpoint, what, advice):
+            named = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
         found.append(np.array(named, np.int64))
         if count and sum(map(len, found)) >= count * length:
             break

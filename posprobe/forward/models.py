@@ -24,9 +24,11 @@ from posprobe.errors import (
     UsageError,
     explained,
     first_line,
+    is_panic,
     need,
 )
 from posprobe.families.read import model_source
+from posprobe.forward import tokenizers
 from posprobe.forward.running import (
     PARTS,
     image_shape,
@@ -536,11 +538,14 @@ def load_tokenizer(
     """
     why = "it knows no words"
     try:
-        with stage("Reading the tokenizer"):
+        with stage("Reading the tokenizer"), tokenizers.looking_first():
             found = _beside(
                 "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
             )
-    except Exception as error:  # noqa: BLE001 - of a damaged file the reader raises nothing narrower
+    except BaseException as error:
+        # Of a damaged file the reader raises nothing narrower.
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         found, why = None, first_line(error)
     # Where its files are missing, transformers makes one to which every word is unknown.
     if found is None or len(found) <= len(found.all_special_tokens):

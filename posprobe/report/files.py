@@ -74,10 +74,21 @@ def scratch(target: Path) -> Iterator[Path]:
         yield place
     finally:
         with uninterrupted():
-            if place:
-                shutil.rmtree(place, ignore_errors=True)
+            # Descriptors may have run out: this gives back the one that the removal needs.
             if lock >= 0:
                 os.close(lock)
+            if place:
+                _remove(place)
+
+
+def _remove(place: Path) -> None:
+    """Remove a folder that nobody else writes to, with one descriptor at a time."""
+    for parent, folders, files in os.walk(place, topdown=False):
+        for path in (Path(parent, name) for name in (*files, *folders)):
+            with suppress(OSError):
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    with suppress(OSError):
+        place.rmdir()
 
 
 def recover(target: Path) -> None:

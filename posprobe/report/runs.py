@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.models.rotary_match import Place
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.layouts import Sequence
+from posprobe.report.held import fault
 from posprobe.report.stored import FORWARD, read_bundle, stored_arrays
 from posprobe.schemes import RelativeBias
 from posprobe.sources import Source
@@ -40,12 +41,25 @@ class MeasuredHeads(RelativeBias):
 
 
 def run_document(reference: str) -> dict[str, Any] | None:
-    """Return the document of a run that a folder holds; None of anything else."""
+    """Return the document of a run that a folder holds; None of anything else.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is not as runs are written.
+    """
     try:
         document = read_bundle(Path(reference))
     except (UnknownReference, InvalidCheckpoint, OSError, ValueError):
         return None
-    return document if document["schema"] == FORWARD else None
+    if document["schema"] != FORWARD:
+        return None
+    if found := fault(document):
+        raise InvalidCheckpoint(
+            f"{Path(reference) / 'analysis.json'}: {found}, as in no run. It was changed, or is of "
+            f"another version. {_AGAIN}"
+        )
+    return document
 
 
 def measured_heads(reference: str) -> MeasuredHeads | None:
@@ -94,12 +108,16 @@ def _by_offset(
     Where no layer sees later keys they are as earlier ones.
     """
     rows = {layer["layer"]: row for row, layer in enumerate(layers)}
+    if len(rows) < len(layers) or len(set(places)) < len(places):
+        raise ValueError("a layer or head stands there twice")
     window = min(layer["window"] for layer in layers if layer["window"])
     found = []
     for layer, head in places:
         row = rows[layer]
-        both = layers[row]["both_sides"]
-        curve = curves[row, head, layers[row]["window"] - 1 if both else 0 :][:window]
-        before = curves[row, head, : layers[row]["window"]][::-1][:window] if both else curve
+        both, own = layers[row]["both_sides"], layers[row]["window"]
+        if curves.ndim != 3 or not 0 < own + (own - 1) * both <= curves.shape[2]:
+            raise ValueError(f"layer {layer} has no curves over {own} distances")
+        curve = curves[row, head, own - 1 if both else 0 :][:window]
+        before = curves[row, head, :own][::-1][:window] if both else curve
         found.append(np.concatenate([curve[:0:-1], before]))
     return np.stack(found)

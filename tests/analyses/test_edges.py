@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from made_cli import Cli, assert_one_clear_error, cli
 
 import posprobe as pp
 from posprobe.errors import OUT_OF_MEMORY, InvalidTable, UsageError
+from posprobe.schemes import RelativeBias
 
 __all__ = ["cli"]
 
@@ -40,6 +42,33 @@ def test_a_measurement_of_numbers_at_the_edge_is_refused_by_name(
         measure(pp.table(table / np.abs(table).max() * reach, grid=(4, 4)))
 
 
+@pytest.mark.parametrize("exponent", [-460, 460])
+def test_what_has_no_units_is_the_same_up_to_the_edge(exponent: int) -> None:
+    # By a power of two, which changes no digit.
+    table = np.cos(np.arange(96)[:, None] * 1e4 ** -(np.arange(16) / 16))
+    one, other = (
+        (pp.spectrum(part), pp.spectrogram(part), pp.winding(part))
+        for part in (table, np.ldexp(table, exponent))
+    )
+    noise, scaled = (np.asarray(each[0].threshold) / each[0].power for each in (one, other))
+    np.testing.assert_allclose(noise, scaled)
+    np.testing.assert_allclose(one[1].strongest, other[1].strongest)
+    assert one[2].radius_cv == pytest.approx(other[2].radius_cv)
+
+
+@pytest.mark.parametrize("reach", [1e150, 1e-170])
+def test_biases_at_the_edge_are_refused_by_name(reach: float) -> None:
+    (bias,) = pp.load_schemes("t5:32x8")
+    assert isinstance(bias, RelativeBias)
+    with pytest.raises(InvalidTable, match=r"t5:32x8.* reach .* Scale them"):
+        replace(bias, values=bias.values / np.abs(bias.values).max() * reach)
+
+
+def test_radii_whose_squares_leave_the_range_vary_as_others_do() -> None:
+    circle = np.stack([np.cos(0.3 * np.arange(64)), 2 * np.sin(0.3 * np.arange(64))], axis=1)
+    assert pp.winding(circle).radius_cv == pytest.approx(pp.winding(circle * 1e200).radius_cv)
+
+
 def test_a_table_of_a_million_rows_is_refused_before_its_numbers_are_widened(
     tmp_path: Path,
 ) -> None:
@@ -61,6 +90,14 @@ def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> 
     )  # fmt: skip
     assert_one_clear_error(done, OUT_OF_MEMORY)
     assert "out of memory" in done.err
+
+
+@pytest.mark.parametrize("files", [5, 6, 7])
+def test_out_of_file_descriptors_nothing_is_left(files: int, tmp_path: Path) -> None:
+    words = ("analyze", "sinusoidal:16x4", "--only", "norms", "--nulls", "0", "--out", "b")
+    done = posprobe(*words, "--quiet", cwd=tmp_path, limits=Limits(files=files))
+    left = [path.name for path in tmp_path.iterdir()]
+    assert left == (["b"] if done.code == 0 else [])
 
 
 @pytest.mark.parametrize("words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"])

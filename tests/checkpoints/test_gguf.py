@@ -213,6 +213,13 @@ def test_other_divisors_divide_the_frequencies(tmp_path: Path) -> None:
     assert found.attention_factor() == 1.0
 
 
+def test_divisors_without_end_are_refused(tmp_path: Path) -> None:
+    tensors = {"rope_freqs.weight": np.array([1.0] * 31 + [np.inf], np.float32), "x": TABLE}
+    path = write(tmp_path / "model.gguf", "llama", tensors, llama)
+    with pytest.raises(InvalidCheckpoint, match="a mapping of finite numbers is expected"):
+        rotary(path)
+
+
 def test_factors_of_longrope_are_read_from_their_tensors(tmp_path: Path) -> None:
     def phi(writer: gguf.GGUFWriter) -> None:
         llama(writer)
@@ -395,3 +402,9 @@ def test_more_tensors_than_any_model_has_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 100_001, 0) + bytes(3_000_000))
     with pytest.raises(InvalidCheckpoint, match=r"100001 tensors are announced"):
         open_local(path)
+
+
+def test_more_texts_than_a_file_holds_are_not_stepped_over_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(header(KEY + struct.pack("<IIQ", 9, 8, 2**40), 1) + bytes(2**16))
+    assert f"{2**40} texts are announced" in refused(path)

@@ -195,6 +195,13 @@ def test_a_quantised_tensor_says_how_it_was_stored() -> None:
     np.testing.assert_array_equal(checkpoint.read_rows("wpe.weight", [1, 3]), codes[[1, 3]] * 0.5)
 
 
+def test_a_reader_that_does_not_say_how_to_dequantise_is_named() -> None:
+    info = TensorInfo("wpe.weight", (8, 4), "F32", "x.q8", quantisation=Quantisation("8 bits"))
+    checkpoint = Checkpoint("x", {"wpe.weight": info}, lambda _: bytes(32))
+    with pytest.raises(InvalidCheckpoint, match=r"x\.q8: tensor wpe.weight.* no `dequantise`"):
+        checkpoint.read("wpe.weight")
+
+
 def test_components_below_the_steps_of_a_quantised_table_are_counted() -> None:
     """Three strong directions, rounded to steps: what lies below is what rounding made."""
     rng = np.random.default_rng(0)

@@ -124,6 +124,7 @@ def test_a_table_made_by_hand_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
+        (table([HEADER])[:-1] + b"\0", "end as such a table does"),
         (table([HEADER], handles=50), "overlap"),
         (table([HEADER], compressed=1), "compressed"),
         (table([HEADER, (0, b"a", entry((2**31, 2**31), 24))]), "does not fit"),

@@ -302,6 +302,12 @@ def test_a_page_shows_weights_and_its_document_follows_the_schema(tmp_path: Path
     assert analysis.arrays()["0_weights_usage"].shape == (2, HEADS, WIDTH // 2)
 
 
+def test_a_text_of_one_token_has_a_curve_of_one_distance(tmp_path: Path) -> None:
+    path = llama(tmp_path, max_position_embeddings=1)
+    assert [layer.self_match.shape for layer in use(path).layers] == [(HEADS, 1)] * 2
+    assert "weights_curves" in analyze_any(load_any(path)).figures()
+
+
 def told(path: str) -> str:
     found = page_of(analyze_any(load_any(path)).to_dict()).evidence
     return next(

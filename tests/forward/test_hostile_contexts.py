@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import os
 import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, PngImagePlugin
 
 from posprobe.errors import InvalidCheckpoint, PosprobeError, UnknownReference, UsageError
-from posprobe.forward import contexts, file_tokens, image_files, text_windows
+from posprobe.forward import contexts, file_tokens, image_files, load_tokenizer, text_windows
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n%%EOF\n"
 
@@ -204,6 +207,46 @@ def test_a_text_of_one_letter_is_cut_too(letter: str, tmp_path: Path) -> None:
     pieces = list(contexts._pieces(tmp_path / "a.txt"))
     assert "".join(pieces) == letter * 10**6
     assert max(map(len, pieces)) <= 2 * contexts.PIECE
+
+
+def regex(pattern: str, content: str = "b") -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def table(announced: int, length: int) -> dict[str, Any]:
+    content = base64.b64encode(struct.pack("<I", announced) + bytes(length)).decode()
+    return {"type": "Precompiled", "precompiled_charsmap": content}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("normalizer", "said"),
+    [
+        (regex("(a|aa)+$"), "breaks off .*retry-limit"),
+        (regex("a", "a" * 1000), "64 times as long"),
+        ({"type": "Sequence", "normalizers": 3 * [regex("a", "aaaaa")]}, "64 times as long"),
+        ({"type": "Prepend", "prepend": "a" * 10**6}, "64 times as long"),
+        (table(2**32 - 1, 0), "says that 4294967295 of them"),
+        (table(0, 2), "says that 0 of them"),
+        (table(2**31, 64), "says that 2147483648 of them"),
+        (regex("("), "parenthesis"),
+        (regex("a"), None),
+    ],
+)
+def test_a_tokenizer_that_would_take_all_memory_or_break_off_is_refused(
+    normalizer: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    words = {"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "b": 1}}
+    told = {"version": "1.0", "added_tokens": [], "normalizer": normalizer, "model": words}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(told))
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(kind))
+    (tmp_path / "a.txt").write_text("a" * 60 + "!")
+    refused = pytest.raises((UsageError, InvalidCheckpoint), match=said)
+    with refused if said else nullcontext():
+        tokenizer = load_tokenizer(str(tmp_path))
+        assert next(text_windows(tmp_path / "a.txt", tokenizer, 1)).tolist() == [[0]]
 
 
 def test_a_text_that_is_none_is_refused(tmp_path: Path) -> None:

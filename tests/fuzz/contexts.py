@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
+import json
 import random
 import struct
 import zlib
@@ -164,6 +166,21 @@ def _gpt2() -> dict[str, bytes]:
     }  # fmt: skip
 
 
+def _normaliser(rng: random.Random) -> dict[str, Any]:
+    """A step that makes a text long, tries without end, or has a table that is no table."""
+    pattern = rng.choice(({"String": "a"}, {"String": ""}, {"Regex": "(a|aa)+$"}, {"Regex": "("}))
+    content = rng.choice(("", "a", "a" * 60, "a" * 100_000))
+    announced = struct.pack("<I", rng.choice((0, 3, 8, 2**31, 2**32 - 1))) + bytes(12)
+    step: dict[str, Any] = rng.choice(
+        (
+            {"type": "Replace", "pattern": pattern, "content": content},
+            {"type": "Prepend", "prepend": content},
+            {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(announced).decode()},
+        )
+    )
+    return {"type": "Sequence", "normalizers": [step] * rng.choice((1, 1, 2, 5))}
+
+
 def _text(rng: random.Random) -> Case:
     files = _gpt2()
     sound = " ".join(rng.choices(_WORDS, k=200)).encode()
@@ -176,11 +193,19 @@ def _text(rng: random.Random) -> Case:
             ("long", rng.choice((b"a", b" ", b"\n", b"a ", "字".encode())) * 2**20),
             ("special", b""),
             ("tokenizer", sound),
+            ("mutated", sound),
+            ("mutated", sound),
         )
     )
     if kind == "tokenizer":
         place = rng.choice(("m/tokenizer.json", "m/tokenizer_config.json"))
         files[place] = build.damage(rng, files[place])[1]
+    elif kind == "mutated":
+        place = rng.choice(("m/tokenizer.json", "m/tokenizer.json", "m/tokenizer_config.json"))
+        changed = build.altered(rng, json.loads(files[place]), (1, 2))
+        if place == "m/tokenizer.json" and rng.random() < 0.6:
+            changed["normalizer"] = _normaliser(rng)
+        files[place] = build.dumps(changed)
     special = {"text.txt": rng.choice(build.SPECIAL)} if kind == "special" else {}
     return _case(f"a text: {kind}", {**files, "text.txt": content}, "--text", "text.txt", special)
 

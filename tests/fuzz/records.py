@@ -1,8 +1,9 @@
-"""Stores of sweeps, fingerprints, dumps of `check`; TensorFlow's indexes and links of HDF5."""
+"""Stores of sweeps, fingerprints, saved runs, dumps; TensorFlow's indexes and links of HDF5."""
 
 from __future__ import annotations
 
 import functools
+import io
 import json
 import random
 import struct
@@ -82,6 +83,59 @@ def _prints(rng: random.Random) -> Case:
         special[place] = rng.choice(build.SPECIAL)
     argv = ("nearest", "sinusoidal:16x4", "--in", "s")
     return Case(f"fingerprints: {kind}", argv, {} if special else {place: content}, special)
+
+
+# --- saved runs of rotary models ---------------------------------------------------------------
+
+
+@functools.cache
+def _run() -> dict[str, bytes]:
+    """The data of a run, made once of random numbers."""
+    from made_forward import rotary_of, saved_run
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = saved_run(Path(name, "a"), {"rotary_use": rotary_of()})
+        return {f"a/{path.name}": path.read_bytes() for path in folder.iterdir()}
+
+
+def _edited(rng: random.Random) -> Case:
+    """Edit a run, and compare it with a sound one, or make a row of a table of it."""
+    files = dict(_run()) | {name.replace("a/", "b/"): file for name, file in _run().items()}
+    document, arrays = json.loads(files["a/analysis.json"]), "a/arrays.npz"
+    use = document["rotary_use"]
+    part = rng.choice((use, use, rng.choice(use["heads"]), rng.choice(use["layers"]), document))
+    kind = rng.choice(("sound", "mutated", "mutated", "number", "damaged", "curves"))
+    if kind == "mutated":
+        changed = build.mutated(rng, part)
+        part.clear()
+        part.update(changed if isinstance(changed, dict) else {"x": changed})
+    elif kind == "number":
+        key = rng.choice([key for key, value in part.items() if isinstance(value, int)] or ["x"])
+        part[key] = rng.choice((-1, 0, 1, 7, 10**9, 2**70, 10**400, 1.5, float("nan"), True, "1"))
+    elif kind == "damaged":
+        files[arrays] = build.damage(rng, files[arrays])[1]
+    elif kind == "curves":
+        with np.load(io.BytesIO(files[arrays])) as archive:
+            held = {name: archive[name] for name in archive}
+        curves = held["rotary_measured"]
+        odd = np.where(curves == curves[0, 0, 3], rng.choice((np.nan, np.inf)), curves)
+        held["rotary_measured"] = rng.choice(
+            (odd, curves * 1e200, curves * 0, curves[0], curves[..., :5], curves[:, :0],
+             curves.astype(rng.choice(("c16", "i8", "f4", ">f8", "f2"))))
+        )  # fmt: skip
+        members = ((f"{name}.npy", saved(values)) for name, values in held.items())
+        files[arrays] = build.archive(*members)
+    files["a/analysis.json"] = build.dumps(document)
+    words: tuple[str, ...] = rng.choice(
+        (
+            ("compare", "a", "b", "--out", "o"),
+            ("compare", "a", "rotary:64x16", "--out", "o"),
+            ("sweep", "a", "b", "--engine", "threads", "--jobs", "1", "--out", "o"),
+            ("table", "a"),
+        )
+    )
+    expected: Any = "accepted" if kind == "sound" else "any"
+    return Case(f"a run: {kind}", words, files, outputs=("o",), expected=expected)
 
 
 # --- dumps of engines --------------------------------------------------------------------------
@@ -181,11 +235,15 @@ def _links(rng: random.Random) -> Case:
     return build.extract(f"links of HDF5: {kind}", found, table, look=look, read=None)
 
 
-make = build.one_of((5, _store), (4, _prints), (5, _dump), (4, _index), (4, _links))
-WARM = (("check", "rotary:8x4", "rotary:8x4"),)
+make = build.one_of((5, _store), (4, _prints), (5, _edited), (5, _dump), (4, _index), (4, _links))
+WARM = (
+    ("check", "rotary:8x4", "rotary:8x4"),
+    ("compare", "rotary:8x4", "rotary:8x8", "--out", "compared"),
+)
 NEEDS = ("h5py", "pyarrow.parquet", "posprobe.sweeps.many")
 
 
 def prepare() -> None:
-    """Make the sweep."""
+    """Make the sweep and the run."""
     _sweep()
+    _run()

@@ -139,3 +139,31 @@ def test_what_holds_no_curves_is_refused(tmp_path: Path) -> None:
     (run / "analysis.json").write_text(json.dumps(document))
     with pytest.raises(InvalidCheckpoint, match="it lacks what the run measured"):
         measured_heads(str(run))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("name",), 7, "name is 7"),
+        (("rotary_use", "contexts"), "many", r"contexts is 'many'"),
+        (("rotary_use", "summary", "share"), [1], r"summary.share is \[1\]"),
+        (("rotary_use", "summary", "least"), -float("inf"), "summary.least is -inf"),
+        (("rotary_use", "heads", 0, "head"), -1, r"heads\[0\].head is -1"),
+        (("rotary_use", "heads", 1, "head"), 0, "twice"),
+        (("rotary_use", "layers", 1, "layer"), 0, "twice"),
+        (("rotary_use", "layers", 0, "window"), 10**9, "no curves over 1000000000 distances"),
+        (("verdict", "answers"), {}, r"verdict.answers is \{\}"),
+    ],
+)
+def test_a_run_that_was_edited_is_refused_by_the_place(
+    place: tuple[Any, ...], value: Any, said: str, tmp_path: Path
+) -> None:
+    run = saved(with_curves(waves()), tmp_path / "run")
+    document = json.loads((run / "analysis.json").read_text())
+    within = document
+    for key in place[:-1]:
+        within = within[key]
+    within[place[-1]] = value
+    (run / "analysis.json").write_text(json.dumps(document))
+    with pytest.raises(InvalidCheckpoint, match=said):
+        measured_heads(str(run))

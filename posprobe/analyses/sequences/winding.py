@@ -99,7 +99,7 @@ class WindingPair:
     @property
     def radius_cv(self) -> Annotated[float, ""]:
         """Standard deviation of the radius over its mean; 0 for a circle."""
-        return float(self.radius.std() / self.radius.mean())
+        return float((self.radius / self.radius.mean()).std())
 
     @property
     def local_period(self) -> WithGaps:
