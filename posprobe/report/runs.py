@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.models.rotary_match import Place
+from posprobe.analyses.models.rotary_use import Origin
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.layouts import Sequence
-from posprobe.report.held import fault
 from posprobe.report.stored import FORWARD, read_bundle, stored_arrays
 from posprobe.schemes import RelativeBias
 from posprobe.sources import Source
@@ -41,25 +41,12 @@ class MeasuredHeads(RelativeBias):
 
 
 def run_document(reference: str) -> dict[str, Any] | None:
-    """Return the document of a run that a folder holds; None of anything else.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If it is not as runs are written.
-    """
+    """Return the document of a run that a folder holds; None of anything else."""
     try:
         document = read_bundle(Path(reference))
     except (UnknownReference, InvalidCheckpoint, OSError, ValueError):
         return None
-    if document["schema"] != FORWARD:
-        return None
-    if found := fault(document):
-        raise InvalidCheckpoint(
-            f"{Path(reference) / 'analysis.json'}: {found}, as in no run. It was changed, or is of "
-            f"another version. {_AGAIN}"
-        )
-    return document
+    return document if document["schema"] == FORWARD else None
 
 
 def measured_heads(reference: str) -> MeasuredHeads | None:
@@ -83,21 +70,31 @@ def measured_heads(reference: str) -> MeasuredHeads | None:
         if not use or not use["heads"]:
             raise UsageError(f"{reference}: this run did not measure what heads do. {_AGAIN}")
         curves = stored_arrays(folder / "arrays.npz", _AGAIN, (name,))[name]
-        places = tuple((head["layer"], head["head"]) for head in use["heads"])
+        places = tuple((_whole(head["layer"]), _whole(head["head"])) for head in use["heads"])
+        share = use["summary"]["share"]
+        if use["source"] not in get_args(Origin) or not (share is None or 0 <= share <= 1):
+            raise ValueError(f"source {use['source']!r:.40}, median share {share!r:.40}")
         return MeasuredHeads(
             values=_by_offset(curves, use["layers"], places),
             layout=Sequence(min(layer["window"] for layer in use["layers"] if layer["window"])),
-            name=document["name"],
+            name=str(document["name"]),
             source=Source(reference, str(folder.resolve())),
             causal=not any(layer["both_sides"] for layer in use["layers"]),
             places=places,
-            run={key: use[key] for key in ("contexts", "length", "source")}
-            | {"share": use["summary"]["share"]},
+            run={key: _whole(use[key]) for key in ("contexts", "length")}
+            | {"source": use["source"], "share": share},
         )
     except (LookupError, TypeError, ValueError) as error:
         raise InvalidCheckpoint(
             f"{folder}: it lacks what the run measured ({type(error).__name__}: {error}). {_AGAIN}"
         ) from error
+
+
+def _whole(value: Any) -> int:
+    """Return a number that counts, which somebody may have edited."""
+    if type(value) is not int or not 0 <= value < 2**31:
+        raise ValueError(f"{value!r:.40} is no such number")
+    return value
 
 
 def _by_offset(
@@ -107,10 +104,10 @@ def _by_offset(
 
     Where no layer sees later keys they are as earlier ones.
     """
-    rows = {layer["layer"]: row for row, layer in enumerate(layers)}
+    rows = {_whole(layer["layer"]): row for row, layer in enumerate(layers)}
     if len(rows) < len(layers) or len(set(places)) < len(places):
         raise ValueError("a layer or head stands there twice")
-    window = min(layer["window"] for layer in layers if layer["window"])
+    window = min(_whole(layer["window"]) for layer in layers if layer["window"])
     found = []
     for layer, head in places:
         row = rows[layer]

@@ -27,7 +27,7 @@ from posprobe import questions
 from posprobe.analyses.models.rotary_use import Summary
 from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
-from posprobe.errors import UsageError
+from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.measurements import TABLE
 from posprobe.report.schemes import SchemeAnalysis
 from posprobe.text import Block, lookup
@@ -165,12 +165,35 @@ def run_row(document: Block) -> dict[str, Any]:
     ------
     UsageError
         If the run did not measure what heads do.
+    InvalidCheckpoint
+        If somebody changed what it measured.
     """
     if not document.get("rotary_use"):
         raise UsageError(f"{document['name']}: this run did not measure what rotary heads do.")
     row = {key: lookup(document, key) for key in columns() if key.startswith(_OF_RUN)}
-    about = {"name": document["name"], "scheme": "rotary", "dtype": document["model"]["dtype"]}
-    return _kept(row | about | _told(document))
+    try:
+        about = {"name": document["name"], "scheme": "rotary", "dtype": document["model"]["dtype"]}
+        found = _kept(row | about | _told(document))
+    except (LookupError, TypeError) as error:
+        raise InvalidCheckpoint(f"analysis.json: it lacks {error}. Run the model again.") from error
+    for key, value in found.items():
+        if not _holds(columns()[key], value):
+            raise InvalidCheckpoint(
+                f"analysis.json: {key} is {value!r:.40}, as in no run. Run the model again."
+            )
+    return found
+
+
+def _holds(kind: Kind, value: Any) -> bool:
+    """Tell whether a column of a kind holds a value."""
+    match kind, value:
+        case "int64" | "double", int():
+            return abs(value) < 2**63
+        case "double", float():
+            return math.isfinite(value)
+        case "strings", list():
+            return all(isinstance(each, str) for each in value)
+    return kind == "string" and isinstance(value, str)
 
 
 def _about(record: Block) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from posprobe.analyses.models.rotary_match import match_heads
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.report.runs import measured_heads
+from posprobe.sweeps.columns import run_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,15 +145,14 @@ def test_what_holds_no_curves_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
-        (("name",), 7, "name is 7"),
-        (("rotary_use", "contexts"), "many", r"contexts is 'many'"),
-        (("rotary_use", "summary", "share"), [1], r"summary.share is \[1\]"),
-        (("rotary_use", "summary", "least"), -float("inf"), "summary.least is -inf"),
-        (("rotary_use", "heads", 0, "head"), -1, r"heads\[0\].head is -1"),
+        (("rotary_use", "contexts"), "many", "'many' is no such number"),
+        (("rotary_use", "source"), "dreams", "source 'dreams'"),
+        (("rotary_use", "summary", "share"), [1], "TypeError"),
+        (("rotary_use", "summary", "share"), float("nan"), "share nan"),
+        (("rotary_use", "heads", 0, "head"), -1, "-1 is no such number"),
         (("rotary_use", "heads", 1, "head"), 0, "twice"),
         (("rotary_use", "layers", 1, "layer"), 0, "twice"),
         (("rotary_use", "layers", 0, "window"), 10**9, "no curves over 1000000000 distances"),
-        (("verdict", "answers"), {}, r"verdict.answers is \{\}"),
     ],
 )
 def test_a_run_that_was_edited_is_refused_by_the_place(
@@ -167,3 +167,27 @@ def test_a_run_that_was_edited_is_refused_by_the_place(
     (run / "analysis.json").write_text(json.dumps(document))
     with pytest.raises(InvalidCheckpoint, match=said):
         measured_heads(str(run))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("name",), 7, "name is 7"),
+        (("rotary_use", "summary", "least"), -float("inf"), "summary.least is -inf"),
+        (("rotary_use", "summary", "yes"), 2**70, "summary.yes is"),
+        (("verdict", "answers"), [1], "it lacks"),
+        (("model",), {}, "it lacks 'dtype'"),
+    ],
+)
+def test_no_row_is_made_of_a_run_that_was_edited(
+    place: tuple[Any, ...], value: Any, said: str, tmp_path: Path
+) -> None:
+    run = saved(with_curves(waves()), tmp_path / "run")
+    document = json.loads((run / "analysis.json").read_text())
+    assert run_row(document)["scheme"] == "rotary"
+    within = document
+    for key in place[:-1]:
+        within = within[key]
+    within[place[-1]] = value
+    with pytest.raises(InvalidCheckpoint, match=said):
+        run_row(document)
