@@ -125,6 +125,32 @@ def _kind(hint: Any) -> Kind | None:
     return _KINDS.get(kind)
 
 
+def is_row(row: Mapping[str, Any]) -> bool:
+    """Tell whether a recorded row has a reference, and values of the kinds of their columns."""
+    known = columns()
+    return row.get("reference") is not None and all(
+        value is None or name not in known or _is_of(value, known[name])
+        for name, value in row.items()
+    )
+
+
+def _is_of(value: Any, kind: Kind) -> bool:
+    match kind:
+        case "strings":
+            return isinstance(value, list) and all(isinstance(each, str) for each in value)
+        case "rows":
+            return isinstance(value, list) and all(_is_of(each, "int64") for each in value)
+        case "double":
+            whole = type(value) is int and abs(value) <= 2**53  # as a float has it too
+            return whole or (type(value) is float and math.isfinite(value))
+        case "int64":
+            return type(value) is int and abs(value) < 2**63
+        case "bool":
+            return isinstance(value, bool)
+        case "string":
+            return isinstance(value, str)
+
+
 _OF_NUMBERS: Mapping[type, Kind] = {bool: "bool", int: "int64", float: "double"}
 _KINDS: Mapping[Any, Kind] = {str: "string", **_OF_NUMBERS}
 

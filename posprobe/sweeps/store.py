@@ -37,6 +37,7 @@ from posprobe.sweeps.columns import (
     Kind,
     columns,
     headline_columns,
+    is_row,
     number_in,
     own_kind,
     own_value,
@@ -415,7 +416,8 @@ def _read_part(path: Path) -> dict[str, Any] | None:
         case {"reference": str(), "state": str(), "own": dict(), "rows": [*rows],
               "failures": [*failures]}:  # fmt: skip
             whole = all(isinstance(each, dict) for each in (*rows, *failures))
-            return part if whole and all(set(FAILURE) <= set(one) for one in failures) else None
+            sound = whole and all(map(is_row, rows))
+            return part if sound and all(set(FAILURE) <= set(one) for one in failures) else None
     return None
 
 

@@ -44,8 +44,14 @@ def _store(rng: random.Random) -> Case:
     """Change a file of a sweep, and go on with it or make a table of it."""
     files, special = dict(_sweep()), {}
     place = rng.choice(sorted(files))
-    kind = rng.choice(("damaged", "mutated", "special", "gone"))
-    if kind == "mutated" and place.endswith(".json"):
+    kind = rng.choice(("damaged", "mutated", "value", "special", "gone"))
+    if kind == "value":
+        place = rng.choice([name for name in sorted(files) if "/parts/" in name])
+        part = json.loads(files[place])
+        row = part["rows"][0]
+        row[rng.choice(sorted(row))] = rng.choice((*build.WRONG, rng.choice(build.HOSTILE)))
+        files[place] = build.dumps(part)
+    elif kind == "mutated" and place.endswith(".json"):
         files[place] = build.dumps(build.mutated(rng, json.loads(files[place])))
     elif kind == "special":
         del files[place]
