@@ -9,7 +9,7 @@ import math
 import pickle
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -28,7 +28,6 @@ from posprobe.errors import (
     need,
 )
 from posprobe.families.read import model_source
-from posprobe.forward import tokenizers
 from posprobe.forward.running import (
     PARTS,
     image_shape,
@@ -36,8 +35,9 @@ from posprobe.forward.running import (
     is_timm,
     parts_of,
 )
+from posprobe.forward.tokenizers import refuse_costly
 from posprobe.progress import aside, importing, stage
-from posprobe.reference import parse_reference
+from posprobe.reference import Reference, parse_reference
 from posprobe.settings import MOST_LAYERS
 
 if TYPE_CHECKING:
@@ -538,7 +538,8 @@ def load_tokenizer(
     """
     why = "it knows no words"
     try:
-        with stage("Reading the tokenizer"), tokenizers.looking_first():
+        with stage("Reading the tokenizer"):
+            _look_at_tokenizer(parse_reference(reference), revision, offline=offline)
             found = _beside(
                 "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
             )
@@ -554,6 +555,18 @@ def load_tokenizer(
             "on random tokens."
         )
     return found
+
+
+def _look_at_tokenizer(parsed: Reference, revision: str | None, *, offline: bool) -> None:
+    """Refuse a tokenizer that would take memory beyond its size, before the library reads it."""
+    with unattended(), suppress(OSError):  # it may have none, of which the library tells
+        path = required("transformers").utils.cached_file(
+            model_source(parsed),
+            "tokenizer.json",
+            revision=revision or parsed.revision or "main",
+            local_files_only=offline,
+        )
+        refuse_costly(Path(path).read_text("utf-8", "replace"))
 
 
 def load_preparation(

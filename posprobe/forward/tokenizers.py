@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from posprobe.errors import InvalidCheckpoint
@@ -18,37 +16,10 @@ _GROWTH, _BEFORE = 64, 1000
 _SIZE = 4
 
 
-@contextmanager
-def looking_first() -> Iterator[None]:
-    """Have the tokenizers library look at what a tokenizer would cost, whoever calls it.
+def refuse_costly(text: str) -> None:
+    """Refuse a ``tokenizer.json`` that makes texts far longer, or has a table that is no table.
 
     A table of replacements that is announced longer than it is would be allocated as announced.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If one would take memory beyond its size, out of the library's call.
-    """
-    kind = importlib.import_module("tokenizers").Tokenizer
-    from_file, from_str = kind.from_file, kind.from_str
-
-    def look_at_file(path: Any) -> Any:
-        _refuse_costly(Path(path).read_text("utf-8", "replace"))
-        return from_file(path)
-
-    def look_at_text(text: str) -> Any:
-        _refuse_costly(text)
-        return from_str(text)
-
-    kind.from_file, kind.from_str = staticmethod(look_at_file), staticmethod(look_at_text)
-    try:
-        yield
-    finally:
-        kind.from_file, kind.from_str = staticmethod(from_file), staticmethod(from_str)
-
-
-def _refuse_costly(text: str) -> None:
-    """Refuse a tokenizer that makes texts far longer, or has a table that is no table.
 
     Raises
     ------

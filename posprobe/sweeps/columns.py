@@ -203,23 +203,11 @@ def run_row(document: Block) -> dict[str, Any]:
     except (LookupError, TypeError) as error:
         raise InvalidCheckpoint(f"analysis.json: it lacks {error}. Run the model again.") from error
     for key, value in found.items():
-        if not _holds(columns()[key], value):
+        if not _is_of(value, columns()[key]):
             raise InvalidCheckpoint(
                 f"analysis.json: {key} is {value!r:.40}, as in no run. Run the model again."
             )
     return found
-
-
-def _holds(kind: Kind, value: Any) -> bool:
-    """Tell whether a column of a kind holds a value."""
-    match kind, value:
-        case "int64" | "double", int():
-            return abs(value) < 2**63
-        case "double", float():
-            return math.isfinite(value)
-        case "strings", list():
-            return all(isinstance(each, str) for each in value)
-    return kind == "string" and isinstance(value, str)
 
 
 def _about(record: Block) -> dict[str, Any]:
