@@ -19,8 +19,9 @@ _RUNS = ((2, 16), (3, 16), (4, 32), (5, 32), (6, 16))
 #: Numbers that share a step in each of these types, and how many such runs are looked at where a
 #: share is asked for.
 RUN, _SOME = 16, 2**12
-#: Runs that are looked at before all are: others of as many evenly spaced numbers are not met.
+#: Blocks and runs, and rows, that are looked at before all are: most copies are told from them.
 _FIRST = 64
+_PARTS = (slice(1), slice(None))
 #: A stored scale is rounded to float16; steps are whole to so much of full scale.
 _WHOLE = 1e-4
 
@@ -45,7 +46,7 @@ def stored_again(a: Floats, b: Floats, what: str) -> Finding | None:
         return Finding(what, "identical", value=0.0)
     for name in ("float32", "float16", "bfloat16"):
         for one, other, whose in ((a, b, "b"), (b, a, "a")):
-            if np.array_equal(to_type(one, name), other):
+            if all(np.array_equal(to_type(one[part], name), other[part]) for part in _PARTS):
                 return Finding(
                     what, "rounded", value=distance(a, b), more={"type": name, "side": whose}
                 )
@@ -91,22 +92,24 @@ def nearer_elsewhere(a: Floats, b: Floats) -> float:
 
 def _bits(b: Floats) -> int | None:
     """Return to how many bits ``b`` is rounded in blocks that share a step."""
-    if b.shape[-1] % BLOCK:
+    if b.shape[-1] % BLOCK or not b.any():
         return None
     blocks = b.reshape(-1, BLOCK)
-    largest = np.abs(blocks).max(axis=1, keepdims=True)
-    if not largest.any():
-        return None
     for bits, levels in _LEVELS.items():
-        fits = np.zeros(len(blocks), dtype=bool)
-        for level in levels:
-            tried = largest / level
-            number = np.divide(blocks, tried, out=np.zeros_like(blocks), where=tried > 0)
-            whole = np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * level
-            fits |= whole
-        if fits.all():
+        if _fit(blocks[:_FIRST], levels) and _fit(blocks, levels):
             return bits
     return None
+
+
+def _fit(blocks: Floats, levels: tuple[int, ...]) -> bool:
+    """Tell whether numbers of each block are whole steps, its largest over one of the levels."""
+    largest = np.abs(blocks).max(axis=1, keepdims=True)
+    fits = np.zeros(len(blocks), dtype=bool)
+    for level in levels:
+        step = largest / level
+        number = np.divide(blocks, step, out=np.zeros_like(blocks), where=step > 0)
+        fits |= np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * level
+    return bool(fits.all())
 
 
 def _run_bits(b: Floats) -> int | None:
