@@ -13,6 +13,7 @@ import numpy as np
 
 from posprobe.checkpoint_analysis import load_any
 from posprobe.checkpoints import Checkpoint, open_local
+from posprobe.checkpoints.base import FLOATS
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UnknownReference
 from posprobe.families import find_encodings, open_reference, read_table
 from posprobe.families.find import called
@@ -111,8 +112,12 @@ def _read_dump(archive: Checkpoint) -> Dump:
         if info.dtype in _WHOLE:
             whole = np.frombuffer(archive.fetch(info), _WHOLE[info.dtype])
             arrays[name] = whole.astype(np.float64).reshape(info.shape)
-        else:
+        elif info.dtype in FLOATS:
             arrays[name] = archive.read(name).values.astype(np.float64)
+        else:
+            raise InvalidCheckpoint(
+                f"{info.file}: {name} is stored as {info.dtype}. Write it as float32."
+            )
     return read_dump(arrays, archive.location)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.arrays import Floats
@@ -20,6 +21,7 @@ from posprobe.errors import InvalidTable, PosprobeError
 from posprobe.families.projections import Heads, RotaryWeights
 from posprobe.progress import stage
 from posprobe.relations import (
+    RULES,
     Finding,
     NotCompared,
     Projections,
@@ -35,10 +37,15 @@ WHOLE = 2**20
 #: Most numbers of the queries that are read at once of larger ones: a head of a model of 7B. What
 #: is made of them while they are compared takes 20 times their memory.
 PART = 2**19
+#: Most numbers of the queries that are asked of the Hub at once: 8 MB in half precision.
+TOGETHER = 2**22
 #: What is read where one head is enough.
 FIRST: Heads = (range(1), range(1))
 #: Random inputs of whole layers.
 INPUTS = 8
+#: How types of ggml begin that round each number to the nearest of its block. Others keep several
+#: numbers as one code; those of ONNX may have a step for each column.
+TO_NEAREST = ("Q", "IQ4", "MXFP4")
 #: The order of rows, None where none is recognised; and the finding on the values.
 _Related: TypeAlias = tuple[str | None, Finding]
 
@@ -51,13 +58,18 @@ def stored_type(stored: Source | TensorInfo) -> str | None:
 def as_declared(found: Finding, kinds: Sequence[str | None]) -> Finding:
     """Name the type in which a file says that it keeps numbers.
 
-    Grids of larger blocks are not looked for: there its word is all that tells rounding.
+    What was moved further than by rounding stays moved, where the type rounds to the nearest;
+    elsewhere the file's word is all that tells.
     """
     side = found.more["side"] if found.cause == "quantised" else "b" if kinds[1] else "a"
     kind = kinds[side == "b"]
     if kind is None or found.cause not in ("quantised", "moved"):
         return found
-    return replace(found, cause="quantised", more={**found.more, "type": kind, "side": side})
+    more = {**found.more, "type": kind, "side": side}
+    beyond = more.pop("beyond", {}).get(side, 0.0)
+    if kind.startswith(TO_NEAREST) and beyond >= RULES["quantised"].tolerance:
+        return replace(found, more=more)
+    return replace(found, cause="quantised", more=more)
 
 
 def relate_weights(
@@ -109,7 +121,8 @@ def _layers(a: Side, b: Side, *, all_layers: bool) -> Iterator[tuple[int, str | 
             other = _Layer(b.weights, b.rotary[0], number)
             large = max(math.prod(each.info.shape) for each in (one, other)) > WHOLE
             if not all_layers and (large or one.remote or other.remote):
-                order, found = relate_projections(one.read(FIRST), other.read(FIRST))
+                first = [next(each.read([FIRST])) for each in (one, other)]
+                order, found = relate_projections(*first)
                 found = replace(found, more={**found.more, "read": "first head"})
             else:
                 order, found = _whole(one, other, PART if large else WHOLE)
@@ -136,12 +149,21 @@ class _Layer:
         """Whether it lies on the Hub."""
         return self.weights.checkpoint.revision is not None
 
-    def read(self, heads: Heads) -> Projections:
-        """Read those of some heads."""
-        found = self.weights.read(self.number, heads)
-        query, key = (
-            each.reshape(-1, each.shape[-1]).astype(np.float64) for each in (found.query, found.key)
-        )
+    def read(self, blocks: Sequence[Heads]) -> Iterator[Projections]:
+        """Read blocks of heads, in their order; those of the Hub that lie together in one go."""
+        each = len(blocks[0][0]) * self.record.head_dim * self.info.shape[1]
+        count = max(TOGETHER // each, 1) if self.remote else 1
+        for begin in range(0, len(blocks), count):
+            some = blocks[begin : begin + count]
+            queries, keys = (range(some[0][k].start, some[-1][k].stop) for k in (0, 1))
+            found = self.weights.read(self.number, (queries, keys))
+            for mine, theirs in some:
+                query = found.query[mine.start - queries.start : mine.stop - queries.start]
+                key = found.key[theirs.start - keys.start : theirs.stop - keys.start]
+                yield self._checked(query, key)
+
+    def _checked(self, *heads: NDArray[Any]) -> Projections:
+        query, key = (each.reshape(-1, each.shape[-1]).astype(np.float64) for each in heads)
         if not (np.isfinite(query).all() and np.isfinite(key).all()):
             raise InvalidTable(
                 f"{self.info.where}: contains NaN or infinity, or its keys do. The checkpoint is "
@@ -157,8 +179,7 @@ class _Layer:
         query: dict[int, Floats] = {}
         key: dict[int, Floats] = {}
         turned: Floats | None = None
-        for heads in blocks:
-            found = self.read(heads)
+        for heads, found in zip(blocks, self.read(blocks), strict=True):
             width = found.query.shape[1]
             inputs = np.random.default_rng(0).normal(size=(width, INPUTS))
             # Keys of a group come with each block of its queries.
@@ -176,7 +197,7 @@ def _whole(a: _Layer, b: _Layer, most: int) -> _Related:
     blocks, others = ([*each.weights.blocks(each.number, most)] for each in (a, b))
     if blocks != others:
         return None, Finding("weights", "other_weights")
-    found = [relate_projections(a.read(heads), b.read(heads)) for heads in blocks]
+    found = [*map(relate_projections, a.read(blocks), b.read(blocks))]
     if len(found) > 1 and all(each.cause == "other_weights" for _, each in found):
         one, turned = a.made(blocks)
         return relate_sketches(one, b.made(blocks)[0], turned)

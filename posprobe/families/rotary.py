@@ -324,6 +324,8 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     sections = settings.wholes(
         stated, "mrope_section", most=head_dim, longest=4, path="rope_parameters"
     )
+    if part.model_type in _KEYS["rows_first"]:
+        sections = None
     spec = RotarySpec(
         head_dim=head_dim,
         base=base,

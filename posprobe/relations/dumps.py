@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +14,11 @@ from posprobe.relations.rules import RULES, Finding
 
 #: Names of the arrays, with what they hold.
 NAMES: Mapping[str, str] = {
-    "inv_freq": "[pairs]", "cos": "[positions, pairs]", "sin": "[positions, pairs]",
+    "inv_freq": "[pairs] in rad per position",
+    "cos": "[positions, pairs]", "sin": "[positions, pairs]",
     "q": "[..., head_dim] before rotation", "q_rotated": "the same after it",
-    "position": "of that query", "sections": "[axes], pairs that turn along each",
-    "interleaved": "whether axes take their pairs in turn",
+    "position": "of that query, one number", "sections": "[axes], pairs that turn along each",
+    "interleaved": "0 or 1, whether axes take their pairs in turn",
 }  # fmt: skip
 #: Widest head and longest table that are looked at, which bounds time and memory.
 WIDEST, LONGEST = 2**12, 2**15
@@ -27,6 +28,7 @@ MOST_AXES = 4
 SLOWEST, FASTEST = 1e-12, 100.0
 #: Largest difference of cos² + sin² between positions and pairs of one table, in bfloat16.
 _ROUND = 2**-6
+_LAYOUTS = ("halves", "neighbours")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +41,6 @@ class Dump:
         Of its frequencies; a factor and the arrays only where cosines and sines are given.
     q, q_rotated
         ``[n, head_dim]``, or None.
-    position
-        At which they stand; None where that is not said.
     sections
         Pairs that turn along each axis; None where that is not said.
     in_turn
@@ -50,7 +50,6 @@ class Dump:
     ladder: Ladder
     q: Floats | None = None
     q_rotated: Floats | None = None
-    position: float | None = None
     sections: list[int] | None = None
     in_turn: bool | None = None
 
@@ -84,12 +83,12 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         raise InvalidCheckpoint(f"{file}: of q and q_rotated it has one. Write both, or neither.")
     if q is not None and rotated is not None:
         if q.shape != rotated.shape or not q.ndim or q.shape[-1] % 2 or not 0 < q.size < 2**26:
-            raise _wrong(file, "q and q_rotated", f"{list(q.shape)} and {list(rotated.shape)}")
+            raise _wrong(file, ("q", "q_rotated"), f"{list(q.shape)} and {list(rotated.shape)}")
         q, rotated = (each.reshape(-1, each.shape[-1]) for each in (q, rotated))
     single = {name: given[name] for name in ("position", "interleaved") if name in given}
     for name, values in single.items():
         if values.size != 1:
-            raise _wrong(file, name, str(list(values.shape)))
+            raise _wrong(file, (name,), str(list(values.shape)))
     where = float(single["position"].item()) if "position" in single else None
     in_turn = bool(single["interleaved"].item()) if "interleaved" in single else None
     if "cos" in given and "sin" in given:
@@ -99,20 +98,30 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
         if not 0 < omega.size <= WIDEST or (omega < SLOWEST).any() or (omega > FASTEST).any():
             ends = f" and {omega.min():.3g} to {omega.max():.3g} rad" if omega.size else ""
             shape = f"{list(given['inv_freq'].shape)}{ends}"
-            raise _wrong(file, "inv_freq", shape)
+            raise _wrong(file, ("inv_freq",), shape)
         ladder = Ladder(omega)
     sections = given.get("sections")
     if sections is not None:
         whole = (sections == np.round(sections)).all() and (sections >= 0).all()
         if sections.ndim != 1 or not 0 < sections.size <= MOST_AXES or not whole:
-            raise _wrong(file, "sections", f"{list(sections.shape)}, or with such numbers,")
+            raise _wrong(file, ("sections",), f"{list(sections.shape)}, or with such numbers,")
     sizes = None if sections is None else [int(size) for size in sections]
-    return Dump(ladder, q, rotated, where, sizes, in_turn)
+    dump = Dump(ladder, q, rotated, sizes, in_turn)
+    if where is not None and q is not None:
+        turn = np.exp(1j * where * ladder.omega)
+        rests = [_rest(ladder, dump, layout, turn) for layout in _LAYOUTS]
+        if min(rests) >= RULES["pairs_wrong"].tolerance:
+            raise InvalidCheckpoint(
+                f"{file}: q_rotated is not q turned by the dump's frequencies at position "
+                f"{where:g}. Write the frequencies that the engine uses, and the query's position."
+            )
+    return dump
 
 
-def _wrong(file: str, name: str, shape: str) -> InvalidCheckpoint:
-    wanted = "; ".join(f"{name} {shape}" for name, shape in NAMES.items())
-    return InvalidCheckpoint(f"{file}: {name} of shape {shape} cannot be. Expected are {wanted}.")
+def _wrong(file: str, names: Sequence[str], shape: str) -> InvalidCheckpoint:
+    wanted = " and ".join(f"{name} {NAMES[name]}" for name in names)
+    told = f"{file}: {' and '.join(names)} of shape {shape} cannot be."
+    return InvalidCheckpoint(f"{told} Write {wanted}.")
 
 
 def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
@@ -120,7 +129,7 @@ def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     if cos.size and sin.size:
         cos, sin = (each.reshape(-1, each.shape[-1]) if each.ndim else each for each in (cos, sin))
     if cos.shape != sin.shape or cos.ndim != 2 or len(cos) < 2 or not 0 < cos.shape[1] <= WIDEST:
-        raise _wrong(file, "cos and sin", f"{list(cos.shape)} and {list(sin.shape)}")
+        raise _wrong(file, ("cos", "sin"), f"{list(cos.shape)} and {list(sin.shape)}")
     cos, sin = cos[:LONGEST], sin[:LONGEST]
     half = cos.shape[1] // 2
     if cos.shape[1] % 2 == 0 and np.array_equal(cos[:, :half], cos[:, half:]):
@@ -138,8 +147,8 @@ def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     cos, sin = cos / factor, sin / factor
     if np.abs(sin[0]).max() > _ROUND:
         raise InvalidCheckpoint(
-            f"{file}: the first row of cos and sin is not that of position 0. Write the rows of "
-            "positions 0, 1, 2 and so on."
+            f"{file}: the first row of cos and sin is not that of position 0. Write them as "
+            "[positions, pairs], from position 0 on."
         )
     omega = np.arctan2(sin[1], cos[1])
     at = 1
@@ -175,7 +184,7 @@ def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding
     """
     if dump.q is None or dump.q_rotated is None or neighbours is None:
         return None
-    rests = {name: _rest(ladder, dump, name) for name in ("halves", "neighbours")}
+    rests = {name: _rest(ladder, dump, name) for name in _LAYOUTS}
     limit = RULES["pairs_wrong"].tolerance
     fits = [name for name, rest in rests.items() if rest < limit]
     if len(fits) != 1:
@@ -185,15 +194,19 @@ def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding
     return Finding("pairs", cause, declared, fits[0], rests[fits[0]])
 
 
-def _rest(ladder: Ladder, dump: Dump, layout: str) -> float:
-    """Return what of the rotated query a pairing leaves unexplained, over its length."""
+def _rest(ladder: Ladder, dump: Dump, layout: str, turn: np.ndarray | None = None) -> float:
+    """Return what of the rotated query a pairing leaves unexplained, over its length.
+
+    Without ``turn`` ``[pairs]`` each pair may turn by any angle.
+    """
     assert dump.q is not None and dump.q_rotated is not None  # noqa: S101, PT018 - the caller asked
     pairs = min(len(ladder.omega), dump.q.shape[1] // 2)
     before, after = (_complex(each, layout, pairs) for each in (dump.q, dump.q_rotated))
     # One angle and one factor for all queries of a pair; least squares of one complex number.
-    turn = (after * before.conj()).sum(axis=0)
-    turn /= np.maximum((np.abs(before) ** 2).sum(axis=0), 1e-300)
-    factor = ladder.factor or dump.ladder.factor or float(np.median(np.abs(turn)))
+    found = (after * before.conj()).sum(axis=0)
+    found /= np.maximum((np.abs(before) ** 2).sum(axis=0), 1e-300)
+    factor = ladder.factor or dump.ladder.factor or float(np.median(np.abs(found)))
+    turn = found if turn is None else turn[:pairs]
     turn = factor * turn / np.maximum(np.abs(turn), 1e-300)  # a rotation changes no length
     return float(np.linalg.norm(after - turn * before) / (np.linalg.norm(after) or 1.0))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.relations.rules import RULES, Finding
-from posprobe.relations.values import distance, stored_again
+from posprobe.relations.values import distance, moved, stored_again
 
 #: Rows by which a table is tried to be shifted: reserved rows are one to four.
 LAGS = 4
@@ -115,7 +115,7 @@ def _values(a: Floats, b: Floats) -> Finding:
         more = {"first": int(away[0]), "last": int(away[-1]), "count": len(away)}
         if same or _is_moved(a[kept], b[kept]):
             return Finding("values", "retrained", value=float(errors[away].max()), more=more)
-    return Finding("values", "moved" if _is_moved(a, b) else "unrelated", value=apart)
+    return moved(a, b, "values") if _is_moved(a, b) else Finding("values", "unrelated", value=apart)
 
 
 def _is_moved(a: Floats, b: Floats) -> bool:

@@ -10,13 +10,18 @@ from posprobe.relations.rules import RULES, Finding
 
 #: Numbers of a block that share a step: of GGUF's smaller types and of most others.
 BLOCK = 32
-#: Largest whole number of a block's scale, by bits: symmetric, or with one more below zero.
-_LEVELS = {8: (127, 128), 5: (15, 16), 4: (7, 8)}
+#: Largest whole number of a block's scale, by bits: symmetric, or with one more below zero. Steps
+#: of few bits are whole ones of many.
+_LEVELS = {4: (7, 8), 5: (15, 16), 8: (127, 128)}
 #: Evenly spaced numbers between the ends of a block, as K-quants of ggml have them: bits, and the
 #: width of the runs that share a step.
 _RUNS = ((2, 16), (3, 16), (4, 32), (5, 32), (6, 16))
-#: Runs that are looked at before all are: others of as many evenly spaced numbers are not met.
+#: Numbers that share a step in each of these types, and how many such runs are looked at where a
+#: share is asked for.
+RUN, _SOME = 16, 2**12
+#: Blocks and runs, and rows, that are looked at before all are: most copies are told from them.
 _FIRST = 64
+_PARTS = (slice(1), slice(None))
 #: A stored scale is rounded to float16; steps are whole to so much of full scale.
 _WHOLE = 1e-4
 
@@ -41,58 +46,83 @@ def stored_again(a: Floats, b: Floats, what: str) -> Finding | None:
         return Finding(what, "identical", value=0.0)
     for name in ("float32", "float16", "bfloat16"):
         for one, other, whose in ((a, b, "b"), (b, a, "a")):
-            if np.array_equal(to_type(one, name), other):
+            if all(np.array_equal(to_type(one[part], name), other[part]) for part in _PARTS):
                 return Finding(
                     what, "rounded", value=distance(a, b), more={"type": name, "side": whose}
                 )
     for one, other, whose in ((a, b, "b"), (b, a, "a")):
-        if bits := _bits(one, other) or _run_bits(one, other):
+        bits = _bits(other) or _run_bits(other)
+        if bits and nearer_elsewhere(one, other) < RULES["quantised"].tolerance:
             return Finding(
                 what, "quantised", value=distance(a, b), more={"bits": bits, "side": whose}
             )
     return None
 
 
-def _bits(a: Floats, b: Floats) -> int | None:
-    """Return to how many bits ``b`` is ``a`` rounded in blocks."""
-    if b.shape[-1] % BLOCK:
+def moved(a: Floats, b: Floats, what: str) -> Finding:
+    """Say how far values were moved, and whether rounding alone could have moved them so.
+
+    Parameters
+    ----------
+    a, b
+        Of one shape.
+    what
+        As in `Finding`.
+    """
+    beyond = {"a": nearer_elsewhere(b, a), "b": nearer_elsewhere(a, b)}
+    return Finding(what, "moved", value=distance(a, b), more={"beyond": beyond})
+
+
+def nearer_elsewhere(a: Floats, b: Floats) -> float:
+    """Return the share of numbers to which another of their run in ``b`` is nearer than their own.
+
+    Rounding to the nearest leaves none, whatever the grid, but for what rounds its scale. Some
+    runs of `RUN` numbers are looked at; 0 where rows are no whole number of them.
+    """
+    if not b.size or b.shape[-1] % RUN:
+        return 0.0
+    some = np.linspace(0, b.size // RUN - 1, min(b.size // RUN, _SOME)).astype(np.intp)
+    exact, runs = (each.reshape(-1, RUN)[some] for each in (a, b))
+    own = np.abs(exact - runs) * (1 - 1e-6)
+    nearer = np.zeros(runs.shape, dtype=bool)
+    for step in range(1, RUN):
+        nearer |= np.abs(exact - np.roll(runs, step, axis=1)) < own
+    return float(nearer.mean())
+
+
+def _bits(b: Floats) -> int | None:
+    """Return to how many bits ``b`` is rounded in blocks that share a step."""
+    if b.shape[-1] % BLOCK or not b.any():
         return None
-    exact, blocks = a.reshape(-1, BLOCK), b.reshape(-1, BLOCK)
-    largest = np.abs(blocks).max(axis=1, keepdims=True)
-    there = largest[:, 0] > 0
-    if not there.any():
-        return None
+    blocks = b.reshape(-1, BLOCK)
     for bits, levels in _LEVELS.items():
-        fits = np.zeros(len(blocks), dtype=bool)
-        step = np.zeros_like(largest)
-        for level in levels:
-            tried = largest / level
-            number = np.divide(blocks, tried, out=np.zeros_like(blocks), where=tried > 0)
-            whole = np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * level
-            step[whole & ~fits] = tried[whole & ~fits]
-            fits |= whole
-        if fits.all():
-            near = np.abs(exact - blocks) <= RULES["quantised"].tolerance * step
-            if near[there].mean() >= 0.99:
-                return bits
+        if _fit(blocks[:_FIRST], levels) and _fit(blocks, levels):
+            return bits
     return None
 
 
-def _run_bits(a: Floats, b: Floats) -> int | None:
-    """Return to how many bits ``b`` is ``a`` rounded in runs with a step and a start of their own.
+def _fit(blocks: Floats, levels: tuple[int, ...]) -> bool:
+    """Tell whether numbers of each block are whole steps, its largest over one of the levels."""
+    largest = np.abs(blocks).max(axis=1, keepdims=True)
+    fits = np.zeros(len(blocks), dtype=bool)
+    for level in levels:
+        step = largest / level
+        number = np.divide(blocks, step, out=np.zeros_like(blocks), where=step > 0)
+        fits |= np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * level
+    return bool(fits.all())
 
-    K-quants search for the step, so that ends may be cut and a number need not be the nearest.
-    """
+
+def _run_bits(b: Floats) -> int | None:
+    """Return to how many bits ``b`` is rounded in runs with a step and a start of their own."""
     for bits, width in _RUNS:
         if b.shape[-1] % width:
             continue
-        exact, runs = a.reshape(-1, width), b.reshape(-1, width)
+        runs = b.reshape(-1, width)
         if np.isnan(_steps(runs[:_FIRST], bits)).any():
             continue
         step = _steps(runs, bits)
-        near = np.abs(exact - runs) <= step[:, None]
         # A run of one number shows no step.
-        if not np.isnan(step).any() and (step > 0).mean() > 0.5 and near[step > 0].mean() >= 0.99:
+        if not np.isnan(step).any() and (step > 0).mean() > 0.5:
             return bits
     return None
 

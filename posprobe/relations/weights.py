@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
 from posprobe.relations.rules import RULES, Finding
-from posprobe.relations.values import distance, stored_again
+from posprobe.relations.values import distance, moved, stored_again
 
 #: How rows of a head can stand: as in A; pairs that were half a head apart now neighbours, or back;
 #: and what a converter makes that is run twice.
@@ -85,9 +85,9 @@ def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Find
     if apart[best] < RULES["same_pairs"].tolerance:
         one = reordered(both_a, best, a.head_dim, a.rotated)
         exact = stored_again(one, both_b, "weights")
-        moved = distance(one, both_b)
-        cause = "moved" if moved < RULES["moved"].tolerance else "other_weights"
-        rest = Finding("weights", cause, value=moved)
+        rest = moved(one, both_b, "weights")
+        if (rest.value or 0.0) >= RULES["moved"].tolerance:
+            rest = Finding("weights", "other_weights", value=rest.value)
         return best, exact or next(_changes(a, b, [(best, one)]), rest)
     orders = ((name, reordered(both_a, name, a.head_dim, a.rotated)) for name in names)
     found = next(_changes(a, b, orders), None)
@@ -113,8 +113,8 @@ def relate_sketches(
     if turned is not None and distance(turned, b.query) < RULES["weights_transposed"].tolerance:
         return None, Finding("weights", "weights_transposed")
     for name in ORDERS:
-        if moved := _heads_order(reordered(one, name, a.head_dim, a.rotated), other, a):
-            return name, Finding("weights", "heads_order", value=moved, more={"order": name})
+        if count := _heads_order(reordered(one, name, a.head_dim, a.rotated), other, a):
+            return name, Finding("weights", "heads_order", value=count, more={"order": name})
     return None, Finding("weights", "other_weights", value=distance(one, other))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -45,7 +46,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbe
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.encodings.precision import to_type
-from posprobe.errors import NoPositionTable
+from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.relations import relate_ladders
 from posprobe.relations.dumps import read_dump
 from posprobe.relations.weights import reordered
@@ -55,7 +56,8 @@ __all__ = ["server", "waits"]
 LLAMA3 = made._LLAMA3
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
 HEADS, KEYS, WIDTH, HIDDEN = 4, 2, 32, 64
-#: Angles of positions 5 to 9.
+#: Angles of four pairs, and of positions 5 to 9.
+TURNS = np.outer(np.arange(9.0), [1.0, 0.1, 0.01, 0.001])
 LATE = np.arange(5.0, 10.0)[:, None]
 
 
@@ -194,6 +196,21 @@ def test_what_gguf_quantised_is_named_by_its_type(kind: str, tmp_path: Path) -> 
     (told,) = (each for each in found.compared if each.what == "weights")
     assert (told.cause, told.more["type"], told.more["side"]) == ("quantised", kind, "b")
     assert f"rounded to {kind} in B" in str(found)
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q5_1", "Q4_0"])
+def test_a_copy_that_was_trained_on_and_then_quantised_is_both(kind: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    a = {k: v + 0.03 * v.std() * draw.normal(size=v.shape) for k, v in projections().items()}
+    quant = gguf.GGMLQuantizationType[kind]
+    b = converted(tmp_path / "b.gguf", kind=quant)
+    moved = llama(tmp_path / "a", {name: values.astype("f4") for name, values in a.items()})
+    found = pp.check(moved, b)
+    (told,) = (each for each in found.compared if each.what == "weights")
+    assert (told.cause, told.more["type"], told.more["side"]) == ("moved", kind, "b")
+    assert f"fine-tuned or merged, rounded to {kind} in B" in str(found)
+    assert causes(pp.check(moved, b, same_weights=True)) == ["moved"]
+    assert causes(pp.check(llama(tmp_path / "c"), b, same_weights=True)) == []
 
 
 def test_a_conversion_without_rope_freqs_lost_the_scaling_by_parts(tmp_path: Path) -> None:
@@ -554,12 +571,41 @@ def test_a_gguf_that_does_not_state_the_scale_of_logits_says_so(tmp_path: Path) 
     assert "does not state" in str(found)
 
 
-@pytest.mark.parametrize("name", ["Llama", "Glm"])
+@pytest.mark.parametrize(
+    ("model_type", "module", "turn"),
+    [
+        ("blt_local_encoder", "blt", "rotate_half"), ("cohere2_moe", "cohere2_moe", "rotate_half"),
+        ("deepseek_v4", "deepseek_v4", "rotate_half"), ("moonshine", "moonshine", "rotate_half"),
+        ("ernie4_5_vl_moe_text", "ernie4_5_vl_moe", "rotate_half_text"),
+        ("glm4v_text", "glm4v", "rotate_half_llm"), ("glm_ocr_text", "glm_ocr", "rotate_half_llm"),
+        ("hy_v4_vl_text", "hy_v4_vl", "rotate_half"),
+    ],
+)  # fmt: skip
+def test_an_architecture_whose_pairs_are_neighbours(
+    model_type: str, module: str, turn: str, tmp_path: Path
+) -> None:
+    theirs = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    assert getattr(theirs, turn)(torch.tensor([1.0, 2, 3, 4])).tolist() == [-2, 1, -4, 3]
+    a = llama(tmp_path / "a", model_type=model_type)
+    found = pp.check(a, engine(tmp_path / "b.npz", configured(), neighbours=True))
+    assert {each.cause for each in found.compared} >= {"same_pairs"}, str(found)
+
+
+def test_sections_of_rows_and_columns_before_time_are_not_told_as_others(tmp_path: Path) -> None:
+    axes = {}
+    for model_type in ("qwen2_vl_text", "ernie4_5_vl_moe_text"):
+        a = llama(tmp_path / model_type, model_type=model_type, rope={"mrope_section": [6, 6, 4]})
+        (rotary,) = pp.load_schemes(a)
+        axes[model_type] = [len(each) for each in rotary.along_axes().values()]
+    assert axes == {"qwen2_vl_text": [6, 6, 4], "ernie4_5_vl_moe_text": []}
+
+
+@pytest.mark.parametrize("name", ["Llama", "Glm", "Ernie4_5_Moe"])
 def test_the_recipe_for_transformers_writes_what_the_model_computes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "check.md").read_text()
-    recipe = text.split("\ntransformers")[1].split("```py\n")[1].split("```")[0]
+    recipe = text.split("\ntransformers (")[1].split("```py\n")[1].split("```")[0]
     sizes: dict[str, Any] = {
         "hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "head_dim": 32,
         "num_key_value_heads": 2, "num_hidden_layers": 1, "vocab_size": 16, "pad_token_id": 0,
@@ -635,6 +681,19 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
     assert pp.check(a, str(tmp_path / "c.npz")).alike is None
 
 
+def test_frequencies_that_do_not_turn_the_query_of_their_dump_are_refused(tmp_path: Path) -> None:
+    a, position = llama(tmp_path / "a"), 200
+    omega, other = (pp.encodings.rotary_frequencies(WIDTH, base=base)[0] for base in (5e5, 1e4))
+    q = np.random.default_rng(0).normal(size=(1, WIDTH))
+    pairs = (q[:, : WIDTH // 2] + 1j * q[:, WIDTH // 2 :]) * np.exp(1j * position * other)
+    arrays = {"q": q, "q_rotated": np.concatenate([pairs.real, pairs.imag], axis=1)}
+    np.savez(tmp_path / "b.npz", inv_freq=omega, position=position, **arrays)
+    with pytest.raises(InvalidCheckpoint, match="frequencies that the engine uses"):
+        pp.check(a, tmp_path / "b.npz")
+    np.savez(tmp_path / "b.npz", inv_freq=other, position=position, **arrays)
+    assert causes(pp.check(a, tmp_path / "b.npz")) == ["base"]
+
+
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
@@ -651,6 +710,8 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
         ({"inv_freq": np.ones(2), "q": np.ones((1, 4))}, "Write both"),
         ({"inv_freq": np.ones(2), "q": np.ones(4), "q_rotated": np.ones(6)}, "q and q_rotated"),
         ({"inv_freq": np.array([{}], dtype=object)}, "stored as object"),
+        ({"inv_freq": np.ones(4) + 1j}, "stored as complex128. Write it as float32"),
+        ({"cos": np.cos(TURNS).T, "sin": np.sin(TURNS).T}, r"\[positions, pairs\], from position"),
     ],
 )  # fmt: skip
 def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
@@ -660,6 +721,8 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
     with pytest.raises(pp.PosprobeError, match=words) as refused:
         pp.check("rotary:4096x8", str(tmp_path / "b.npz"))
     assert refused.value.exit_code == 4
+    told = str(refused.value).removeprefix(str(tmp_path))
+    assert ("sections" in told) == ("sections" in arrays)  # no list of all that there can be
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,22 @@ def test_a_pair_of_7b_on_the_hub_costs_16_mb(server: Hub) -> None:
     assert server.sent() < 16e6
 
 
+def test_heads_that_lie_together_on_the_hub_are_asked_for_together(
+    server: Hub, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(0)
+    for name in "ab":
+        query, key = (draw.normal(size=(OF_64 * 64, WIDE)) for _ in "qk")
+        folder = Path(wide(tmp_path / name, query, key))
+        server.add(f"meta/{name}", {each.name: each.read_bytes() for each in folder.iterdir()})
+    # None of 17 heads is another's, so that the layer is gone through a second time.
+    found = pp.check("meta/a", "meta/b", all_layers=True)
+    assert weights(found)[0] == "other_weights"
+    asked = [each.path for each in server.requests if each.server == "hub"]
+    # Of each file its header, the queries and the keys.
+    assert sum(path.endswith("m.safetensors") for path in asked) == 2 * 3
+
+
 def test_a_quantised_copy_of_7b_is_compared_in_200_mib(tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     a = saved(tmp_path / "a", llama_2_7b())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,6 +163,22 @@ def test_numbers_of_ggmls_types_are_called_rounded_to_their_bits(kind: str) -> N
     (found,) = relate_tables(exact, stored)
     assert (found.cause, found.more) == ("quantised", {"bits": int(kind[1]), "side": "b"})
     (found,) = relate_tables(exact, stored + 1e-3 * draw.normal(size=stored.shape))
+    assert found.cause == "moved"
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q8_0"])
+def test_values_that_moved_before_they_were_rounded_are_not_called_rounded(kind: str) -> None:
+    gguf = pytest.importorskip("gguf")
+    draw, quant = np.random.default_rng(0), gguf.GGMLQuantizationType[kind]
+
+    def stored(values: Any) -> Any:
+        blocks = gguf.quants.quantize(values.astype(np.float32), quant)
+        return gguf.quants.dequantize(blocks, quant).astype(np.float64)
+
+    exact = draw.normal(size=(64, 256))
+    (found,) = relate_tables(exact, stored(exact))
+    assert (found.cause, found.more["bits"]) == ("quantised", int(kind[1]))
+    (found,) = relate_tables(exact, stored(exact + 0.01 * draw.normal(size=exact.shape)))
     assert found.cause == "moved"
 
 

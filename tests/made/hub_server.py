@@ -6,6 +6,7 @@ Two servers stand for one Hub: large files are redirected to a second port, as t
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -42,7 +43,7 @@ class Sparse:
                 out[low - start : high - start] = piece[low - offset : high - offset]
         return bytes(out)
 
-    @property
+    @functools.cached_property
     def etag(self) -> str:
         """What names the content, and nothing else."""
         parts = [self.size, *sorted(self.pieces.items())]

@@ -52,6 +52,9 @@ def _angles(f: Finding) -> str:
 
 #: Parts of lines that must choose.
 PARTS: Mapping[str, Template] = {
+    "again": lambda f: (
+        f", rounded to {f.more['type']} in {f.more['side'].upper()}" if "type" in f.more else ""
+    ),
     "angles": _angles,
     "apart": lambda f: number(max(f.more["last"], 1 / f.more["last"])),
     "base": lambda f: f"base {number(f.a)} in both" if f.a else "equal",
