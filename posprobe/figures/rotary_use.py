@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Sheet, of_one, spread
+from posprobe.figures.common import Beside, Sheet, of_one, panels, spread, styled
 from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from posprobe.analyses.models.rotary_match import MatchedHead, Place
     from posprobe.analyses.models.rotary_use import HeadUse, RotaryUse
     from posprobe.analyses.models.rotary_weights import WeightUse
 
@@ -102,10 +103,11 @@ def _one_head(ax: Axes, found: RotaryUse, head: HeadUse) -> None:
         alpha=0.5 if grey else 1,
     )  # fmt: skip
     if head.share is not None:
-        ax.text(
-            0.96, 0.94, f"{100 * max(head.share, 0.0):.0f}%", transform=ax.transAxes, ha="right",
-            va="top", fontsize=6, color=MUTED if grey else INK,
-        )  # fmt: skip
+        _corner(ax, f"{100 * max(head.share, 0.0):.0f}%", MUTED if grey else INK)
+
+
+def _corner(ax: Axes, text: str, color: str = INK) -> None:
+    ax.text(0.96, 0.94, text, transform=ax.transAxes, ha="right", va="top", fontsize=6, color=color)
 
 
 def distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -118,6 +120,28 @@ def distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.float64]
     ax.tick_params(labelsize=6, pad=1, length=2)
     found: NDArray[np.float64] = np.sign(distances) * np.log2(np.abs(distances) + 1)
     return found
+
+
+def matched_heads_figure(
+    sheet: Sheet, results: Mapping[str, Mapping[Place, NDArray[np.float64]]], beside: Beside
+) -> Figure:
+    """Draw the best of the ``matched`` heads of two runs, by the ``distances`` of their curves."""
+    matched: list[MatchedHead] = sorted(beside["matched"], key=lambda each: -each.correlation)
+    best = matched[:MAX_HEADS]
+    figure = sheet.figure(1.1 * -(-len(best) // 4) + 0.7)
+    grid = panels(figure, len(best), 4)
+    for ax, each in zip(grid.flat, best, strict=False):
+        places, at = (each.first, each.second), distance_axis(ax, beside["distances"])
+        for place, (_, heads, look) in zip(places, styled(results), strict=True):
+            curve = heads[place] - heads[place].mean()
+            ax.plot(at, curve / (curve.std() or 1.0), **look)
+        ax.set_title(" · ".join(f"L{layer}H{head}" for layer, head in places), fontsize=7, pad=2)
+        _corner(ax, f"{each.correlation:.2f}")
+    for ax in grid[:, 0]:
+        ax.set_ylabel("standard deviations", fontsize=7)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.supxlabel("distance (tokens)", fontsize="medium")
+    return figure
 
 
 @of_one
