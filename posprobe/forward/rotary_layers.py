@@ -56,6 +56,12 @@ def is_rotary(model: Any) -> bool:
     return not is_timm(model) and any(map(_is_ladder, getattr(model, "modules", list)()))
 
 
+def turns_images(model: Any) -> bool:
+    """Tell whether a model turns queries and keys along rows and columns of an image."""
+    names = [type(module).__name__ for module in model.modules()]
+    return any("Rope" in name or "Rotary" in name for name in names)
+
+
 def _is_ladder(module: Any) -> bool:
     return type(module).__name__.endswith("RotaryEmbedding")
 

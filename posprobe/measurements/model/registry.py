@@ -221,8 +221,9 @@ MEDIANS = {
 
 
 def _needs(given: ModelInputs) -> str:
-    text = not given.takes_images and forward.is_rotary(given.model)
-    return "" if text else models.NEEDS_ROTARY
+    # Along rows and columns of images nothing is measured, and the attempt says so.
+    turns = forward.turns_images if given.takes_images else forward.is_rotary
+    return "" if turns(given.model) else models.NEEDS_ROTARY
 
 
 def _contexts(given: ModelInputs) -> tuple[Iterator[Array], Origin]:

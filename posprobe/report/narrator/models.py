@@ -67,10 +67,7 @@ def no_heads(found: RotaryUse) -> str:
 
 
 #: What a measurement needs that a model lacks.
-NEEDS_ROTARY = (
-    "a text model of transformers with rotary embeddings; heads that turn along rows and columns "
-    "of an image are not measured"
-)
+NEEDS_ROTARY = "a text model of transformers with rotary embeddings"
 NEEDS_ADDED = "positions that are added to the input; this model rotates queries and keys"
 
 
