@@ -400,7 +400,8 @@ def test_a_rotation_that_no_ladder_explains_is_not_measured() -> None:
         ("Llama", 31, "contexts of 31 tokens are too short"),
         ("Llama", 129, "longer than the 128 positions"),
         ("Falcon", LENGTH, "do not use the attention interface"),
-        ("GPT2", LENGTH, "has no rotary embedding"),
+        ("RoFormer", LENGTH, r"by their place in a text\.$"),
+        ("GPT2", LENGTH, r"by their place in a text\.$"),
         ("DINOv3ViT", LENGTH, "Along rows and columns of images they are not measured"),
     ],
 )
