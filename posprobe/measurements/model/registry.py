@@ -24,7 +24,7 @@ from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import has_table
 from posprobe.forward.rotary_layers import stated_context
-from posprobe.forward.running import body_of
+from posprobe.forward.running import body_of, is_sound
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
@@ -231,7 +231,7 @@ def _contexts(given: ModelInputs) -> tuple[Iterator[Array], Origin]:
     asked = given.contexts
     if not asked.is_random:
         return given.batches("rotary use"), "text" if asked.text else "tokens"
-    if asked.tokens == "random" or not forward.generates(given.model):
+    if asked.tokens == "random" or not (forward.generates(given.model) and is_sound(given.model)):
         return given.batches("rotary use"), "random"
     length = asked.length or min(LENGTH, stated_context(given.model) or LENGTH)
     sampled = forward.sampled_tokens(
