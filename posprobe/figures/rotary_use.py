@@ -147,7 +147,7 @@ def matched_heads_figure(
 @of_one
 def rotary_usage_figure(sheet: Sheet, found: RotaryUse) -> Figure:
     """Draw which pairs hold each head's strength, and which its curve: fastest pair on top."""
-    titles = ("share of the head's usage", "share of its curve")
+    titles = ("share of the head's strength", "share of its curve")
     across = len(titles) if not sheet.narrow else 1
     figure = sheet.figure(2.6 * (len(titles) // across))
     axes = figure.subplots(len(titles) // across, across, squeeze=False, sharey=True).ravel()
@@ -208,7 +208,7 @@ def heat_map(
     shown = spread(list(range(len(firsts))), 8)
     ax.set_xticks([middles[k] for k in shown], [str(numbers[firsts[k]]) for k in shown])
     ax.set_xlabel("layer")
-    names = ["never" if not turn else f"{2 * np.pi / turn:,.4g}" for turn in ladder]
+    names = ["never" if not turn else f"{float(f'{2 * np.pi / turn:.3g}'):,g}" for turn in ladder]
     named = spread(list(range(len(names))), 8)
     ax.set_yticks(named, [names[k] for k in named])
     for number, count in enumerate(turning):
