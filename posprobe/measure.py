@@ -21,7 +21,7 @@ from posprobe.reference import parse_reference
 from posprobe.report.analysis import environment
 from posprobe.report.files import folder_there, there
 from posprobe.report.forward import ForwardAnalysis
-from posprobe.report.narrator.models import INTERRUPTED, interrupted
+from posprobe.report.narrator.models import INTERRUPTED, interrupted, left_out
 
 if TYPE_CHECKING:
     from posprobe.forward.models import Precision
@@ -142,7 +142,8 @@ def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
     """Return the remarks of all results, each once."""
     said: list[str] = []
     for name, result in results.items():
-        said += [*interrupted(MODEL[name].title, result), *getattr(result, "notes", ())]
+        said += [*interrupted(MODEL[name].title, result), *left_out(result)]
+        said += getattr(result, "notes", ())
     return tuple(dict.fromkeys(said))
 
 

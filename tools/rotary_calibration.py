@@ -7,14 +7,16 @@ counted is the answer of `posprobe forward`. docs/calibration.md tells what this
 
     OPENBLAS_NUM_THREADS=1 uv run --group test python tools/rotary_calibration.py
 
-``--heads 40`` draws fewer, ``--without-models`` runs none.
+``--heads 40`` draws fewer, ``--without-models`` runs none. ``--large`` runs one model of 1.0
+billion parameters alone, in float32 (5 GB of memory, some minutes).
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,12 +25,13 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from posprobe.analyses.models.rotary_heads import RotarySums, Turning, judged, rotary_heads
-from posprobe.analyses.models.rotary_use import HeadUse
+from posprobe.analyses.models.rotary_use import HeadUse, RotaryUse
 
 Floats: TypeAlias = NDArray[np.float64]
 
 #: Layers, heads, heads of keys and width of the models.
 SHAPES = ((2, 4, 4, 32), (4, 8, 4, 64), (2, 12, 12, 192), (4, 16, 4, 256))
+LARGE = (28, 32, 8, 2048)
 SEEDS, CONTEXTS, LENGTH = 3, 16, 256
 #: Distances of a window, which are also its queries; heads that are judged together.
 WINDOW, TOGETHER = LENGTH // 2, 40
@@ -87,28 +90,28 @@ def answers(own: float, spread: float, share: float, heads: int) -> Counter[str]
     return found
 
 
-def untrained() -> Iterator[HeadUse]:
-    """Yield the heads of models with random weights."""
+def untrained(shapes: Sequence[tuple[int, ...]], seeds: int) -> Iterator[RotaryUse]:
+    """Run models with random weights on random tokens, and on what they sample themselves."""
     import torch
     import transformers
 
     from posprobe.forward import random_tokens, rotary_use, sampled_tokens
 
     made: Any = transformers.LlamaForCausalLM
-    for layers, heads, keys, width in SHAPES:
+    for layers, heads, keys, width in shapes:
         config = transformers.LlamaConfig(
             hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
             num_attention_heads=heads, num_key_value_heads=keys, vocab_size=512,
             max_position_embeddings=2 * LENGTH,
         )  # fmt: skip
-        for seed in range(SEEDS):
+        for seed in range(seeds):
             torch.manual_seed(seed)
             model = made(config).eval()
             for contexts in (
                 random_tokens(config, LENGTH, CONTEXTS, seed=seed),
                 sampled_tokens(model, LENGTH, CONTEXTS, seed=seed),
             ):
-                yield from rotary_use(model, contexts).heads
+                yield rotary_use(model, contexts)
 
 
 def tables(heads: int) -> Iterator[str]:
@@ -125,22 +128,44 @@ def tables(heads: int) -> Iterator[str]:
             yield f"| {spread:g} | " + " | ".join(cells) + " |"
 
 
+def of_models(runs: Sequence[RotaryUse]) -> Iterator[str]:
+    """Yield lines on the heads of models with random weights."""
+    made = [head for run in runs for head in run.heads]
+    yes = sum(head.answer == "yes" for head in made)
+    sure = sum(head.p is not None and head.p < 0.01 for head in made)
+    left = max(layer.shift_check or 0 for run in runs for layer in run.layers)
+    yield f"at initialisation: yes in {rate(yes, len(made), least=False)}; p < 0.01 in {sure}"
+    largest = {
+        "spread (nats)": max(head.spread or 0 for head in made),
+        "share": max(head.share or 0 for head in made),
+        "lower end of its interval": max(head.interval[0] for head in made if head.interval),
+        "moved attention": max(head.moved for head in made),
+        "residual of the shift check": left,
+    }
+    yield f"at most: {', '.join(f'{name} {value:.2g}' for name, value in largest.items())}"
+
+
 def main() -> None:
     """Read the options, count and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--heads", type=int, default=400, help="of each cell")
     parser.add_argument("--without-models", action="store_true", help="planted heads alone")
+    parser.add_argument("--large", action="store_true", help="one large model alone")
     options = parser.parse_args()
+    if options.large:
+        import resource  # which Windows lacks
+
+        for run in untrained([LARGE], 1):
+            for line in of_models([run]):
+                print(line, flush=True)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
+        print(f"{time.process_time():.0f} s of processor time, {peak:.1f} GiB at most")
+        return
     for line in tables(options.heads):
         print(line, flush=True)
     if not options.without_models:
-        made = list(untrained())
-        yes = sum(head.answer == "yes" for head in made)
-        sure = sum(head.p is not None and head.p < 0.01 for head in made)
-        print(f"at initialisation: yes in {rate(yes, len(made), least=False)}; p < 0.01 in {sure}")
-        print(f"largest spread {max(head.spread or 0 for head in made):.3f} nats, share "
-              f"{max(head.share or 0 for head in made):.2f}, moved attention "
-              f"{max(head.moved for head in made):.3f}")  # fmt: skip
+        for line in of_models(list(untrained(SHAPES, SEEDS))):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ class Projections:
         ``[heads, head_dim, width]``; queries of a group share a key.
     query_bias, key_bias
         ``[heads, head_dim]``, None without.
-    gain
-        ``[width]``: what the norm before attention multiplies with, None without one.
+    gain, shift
+        ``[width]``: what the norm before attention multiplies with and adds, None without one.
     """
 
     layer: int
@@ -90,6 +90,7 @@ class Projections:
     query_bias: NDArray[np.floating[Any]] | None = field(repr=False, default=None)
     key_bias: NDArray[np.floating[Any]] | None = field(repr=False, default=None)
     gain: NDArray[np.floating[Any]] | None = field(repr=False, default=None)
+    shift: NDArray[np.floating[Any]] | None = field(repr=False, default=None)
 
     def with_gain(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return both weights with the gain multiplied in, in float64."""
@@ -98,10 +99,18 @@ class Projections:
 
     @property
     def biases(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-        """Biases of queries and keys in float64, None where either has none."""
-        if self.query_bias is None or self.key_bias is None:
-            return None
-        return self.query_bias.astype(np.float64), self.key_bias.astype(np.float64)
+        """``[heads, head_dim]``: what every query and every key holds, whatever the token.
+
+        Their biases, and what the weights make of what the norm adds; None without either.
+        """
+        made = []
+        for weight, bias in ((self.query, self.query_bias), (self.key, self.key_bias)):
+            if bias is None and self.shift is None:
+                return None
+            shift = 0.0 if self.shift is None else self.shift.astype(np.float64)
+            own = 0.0 if bias is None else bias.astype(np.float64)
+            made.append((weight.astype(np.float64) * shift).sum(axis=2) + own)
+        return made[0], made[1]
 
     @property
     def row_sizes(self) -> NDArray[np.float64]:
@@ -230,21 +239,25 @@ class RotaryWeights:
             key=key.reshape(-1, self.head_dim, key.shape[1]),
             query_bias=query_bias,
             key_bias=key_bias,
-            gain=self._gain(stored),
+            gain=self._of_norm(stored, "weight"),
+            shift=self._of_norm(stored, "bias") if some is None else None,
         )
 
-    def _gain(self, stored: Stored) -> NDArray[np.floating[Any]] | None:
+    def _of_norm(
+        self, stored: Stored, what: Literal["weight", "bias"]
+    ) -> NDArray[np.floating[Any]] | None:
+        """Read what the norm before attention multiplies with or adds; None without."""
         if self.config.get("prenorm") is False:
             return None
-        names = (f"{stored.before}{norm}.weight" for norm in _NAMES["norms"])
+        names = (f"{stored.before}{norm}.{what}" for norm in _NAMES["norms"])
         name = next((name for name in names if name in self.checkpoint.tensors), None)
         if name is None:
             return None
-        gain = self.checkpoint.read(name).values
+        values = self.checkpoint.read(name).values
         more = (
             self.config.get("model_type") in _NAMES["one_more"] and self.checkpoint.format != "GGUF"
         )
-        return gain + 1 if more else gain
+        return values + 1 if more and what == "weight" else values
 
 
 def stored_projections(checkpoint: Checkpoint) -> dict[int, list[Stored]]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Sheet, of_one, spread
+from posprobe.figures.common import Beside, Sheet, of_one, panels, spread, styled
 from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from posprobe.analyses.models.rotary_match import MatchedHead, Place
     from posprobe.analyses.models.rotary_use import HeadUse, RotaryUse
     from posprobe.analyses.models.rotary_weights import WeightUse
 
@@ -102,10 +103,11 @@ def _one_head(ax: Axes, found: RotaryUse, head: HeadUse) -> None:
         alpha=0.5 if grey else 1,
     )  # fmt: skip
     if head.share is not None:
-        ax.text(
-            0.96, 0.94, f"{100 * max(head.share, 0.0):.0f}%", transform=ax.transAxes, ha="right",
-            va="top", fontsize=6, color=MUTED if grey else INK,
-        )  # fmt: skip
+        _corner(ax, f"{100 * max(head.share, 0.0):.0f}%", MUTED if grey else INK)
+
+
+def _corner(ax: Axes, text: str, color: str = INK) -> None:
+    ax.text(0.96, 0.94, text, transform=ax.transAxes, ha="right", va="top", fontsize=6, color=color)
 
 
 def distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -120,10 +122,32 @@ def distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.float64]
     return found
 
 
+def matched_heads_figure(
+    sheet: Sheet, results: Mapping[str, Mapping[Place, NDArray[np.float64]]], beside: Beside
+) -> Figure:
+    """Draw the best of the ``matched`` heads of two runs, by the ``distances`` of their curves."""
+    matched: list[MatchedHead] = sorted(beside["matched"], key=lambda each: -each.correlation)
+    best = matched[:MAX_HEADS]
+    figure = sheet.figure(1.1 * -(-len(best) // 4) + 0.7)
+    grid = panels(figure, len(best), 4)
+    for ax, each in zip(grid.flat, best, strict=False):
+        places, at = (each.first, each.second), distance_axis(ax, beside["distances"])
+        for place, (_, heads, look) in zip(places, styled(results), strict=True):
+            curve = heads[place] - heads[place].mean()
+            ax.plot(at, curve / (curve.std() or 1.0), **look)
+        ax.set_title(" · ".join(f"L{layer}H{head}" for layer, head in places), fontsize=7, pad=2)
+        _corner(ax, f"{each.correlation:.2f}")
+    for ax in grid[:, 0]:
+        ax.set_ylabel("standard deviations", fontsize=7)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.supxlabel("distance (tokens)", fontsize="medium")
+    return figure
+
+
 @of_one
 def rotary_usage_figure(sheet: Sheet, found: RotaryUse) -> Figure:
     """Draw which pairs hold each head's strength, and which its curve: fastest pair on top."""
-    titles = ("share of the head's usage", "share of its curve")
+    titles = ("share of the head's strength", "share of its curve")
     across = len(titles) if not sheet.narrow else 1
     figure = sheet.figure(2.6 * (len(titles) // across))
     axes = figure.subplots(len(titles) // across, across, squeeze=False, sharey=True).ravel()
@@ -184,7 +208,7 @@ def heat_map(
     shown = spread(list(range(len(firsts))), 8)
     ax.set_xticks([middles[k] for k in shown], [str(numbers[firsts[k]]) for k in shown])
     ax.set_xlabel("layer")
-    names = ["never" if not turn else f"{2 * np.pi / turn:,.4g}" for turn in ladder]
+    names = ["never" if not turn else f"{float(f'{2 * np.pi / turn:.3g}'):,g}" for turn in ladder]
     named = spread(list(range(len(names))), 8)
     ax.set_yticks(named, [names[k] for k in named])
     for number, count in enumerate(turning):

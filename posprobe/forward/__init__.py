@@ -29,6 +29,6 @@ from posprobe.forward.models import (
     load_tokenizer as load_tokenizer,
 )
 from posprobe.forward.replacements import explanations as explanations
-from posprobe.forward.rotary_layers import is_rotary as is_rotary
+from posprobe.forward.rotary_layers import is_rotary as is_rotary, turns_images as turns_images
 from posprobe.forward.rotary_use import rotary_use as rotary_use
 from posprobe.forward.substitute import substitution_effect as substitution_effect

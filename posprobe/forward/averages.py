@@ -28,7 +28,7 @@ from posprobe.arrays import Array, Floats
 from posprobe.errors import InvalidTable, UsageError, explained
 from posprobe.families.layers import Reading, TableInModel, open_model, read_heads
 from posprobe.forward.contexts import stream
-from posprobe.forward.models import required
+from posprobe.forward.models import quietly, required
 from posprobe.forward.running import (
     HookPoint,
     find_hook_points,
@@ -269,7 +269,9 @@ def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
         for config in configs.values():
             if hasattr(config, key):
                 after.callback(setattr, config, key, getattr(config, key))
-        with explained(UsageError, f"{title}: it cannot show its attention", "", ValueError):
+        what = f"{title}: it cannot show its attention"
+        # What it warns of where layers ignore the setting is said once it is seen.
+        with explained(UsageError, what, "", ValueError), quietly(required("transformers")):
             model.set_attn_implementation(way)
         yield
 

@@ -443,7 +443,7 @@ def _ordinary(config: Any) -> NDArray[np.int64]:
     if not isinstance(getattr(config, "vocab_size", None), int):
         raise UsageError(
             f"{type(config).__name__}: its configuration has no vocab_size. If the model has "
-            "several parts, choose one: REF#text or REF#vision."
+            "several parts, choose one: REF#text, REF#vision or REF#decoder."
         )
     named = [value for key, value in config.to_dict().items() if key.endswith("_token_id")]
     special = {

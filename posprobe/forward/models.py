@@ -448,7 +448,7 @@ def _building(reference: str, source: str, place: str) -> Iterator[None]:
 
 
 @contextmanager
-def _quietly(transformers: Any) -> Iterator[None]:
+def quietly(transformers: Any) -> Iterator[None]:
     """Keep transformers from logging and from drawing bars of its own."""
     logs = transformers.utils.logging
     level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
@@ -616,7 +616,7 @@ def built_anew(model: Any, config: Any) -> Any:
         If transformers refuses the configuration.
     """
     what = f"{type(model).__name__}: transformers does not build it from the changed configuration"
-    with explained(UsageError, what), _quietly(required("transformers")):
+    with explained(UsageError, what), quietly(required("transformers")):
         made = type(model).from_pretrained(
             None, config=config, state_dict=model.state_dict(), dtype=model.dtype
         )
@@ -687,7 +687,7 @@ def _transformers(
     **options: Any,
 ) -> tuple[Any, dict[str, list[str]]]:
     transformers = required("transformers")
-    with _quietly(transformers):
+    with quietly(transformers):
         with stage("Reading the configuration"):
             where = {key: value for key, value in options.items() if key != "trust_remote_code"}
             stated, _ = transformers.PreTrainedConfig.get_config_dict(source, **where)

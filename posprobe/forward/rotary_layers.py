@@ -56,6 +56,12 @@ def is_rotary(model: Any) -> bool:
     return not is_timm(model) and any(map(_is_ladder, getattr(model, "modules", list)()))
 
 
+def turns_images(model: Any) -> bool:
+    """Tell whether a model turns queries and keys along rows and columns of an image."""
+    names = [type(module).__name__ for module in getattr(model, "modules", list)()]
+    return any("Rope" in name or "Rotary" in name for name in names)
+
+
 def _is_ladder(module: Any) -> bool:
     return type(module).__name__.endswith("RotaryEmbedding")
 
@@ -212,7 +218,8 @@ def _ladder(output: Any, pt: Any) -> NDArray[np.float64] | None:
     size = turned.abs()
     if not pt.allclose(size, size[:1].expand_as(size), rtol=1e-3):
         return None
-    step: NDArray[np.float64] = (turned[1] * turned[0].conj()).angle().cpu().numpy()
+    # GPT-J hands over sines first, which turns the other way.
+    step: NDArray[np.float64] = (turned[1] * turned[0].conj()).angle().abs().cpu().numpy()
     half = len(step) // 2
     for one, other in ((step[:half], step[half:]), (step[0::2], step[1::2])):
         # Cosines of both members of a pair, side by side or one half after the other.

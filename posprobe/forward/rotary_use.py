@@ -23,6 +23,7 @@ from posprobe.forward.rotary_layers import (
     prepared,
     run_watched,
     stated_context,
+    turns_images,
     unmeasured_layer,
     unrotated,
     widened,
@@ -100,10 +101,10 @@ def rotary_use(
     """
     title = name or type(model).__name__
     if not is_rotary(model):
+        axes = " Along rows and columns of images they are not measured."
         raise UsageError(
             f"{title}: {type(model).__name__} has no rotary embedding of transformers that turns "
-            "queries and keys by their place in a text. Along rows and columns of images they are "
-            "not measured."
+            f"queries and keys by their place in a text.{axes if turns_images(model) else ''}"
         )
     found: list[tuple[dict[int, Looked], dict[int, LayerUse]]] = []
     lengths: list[int] = []

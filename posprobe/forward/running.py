@@ -73,14 +73,19 @@ def overflowed(model: Any, what: str, title: str, context: int) -> InvalidTable:
     context
         The first of them, from 0.
     """
-    parameters = [part for part in model.parameters() if part.device.type != "meta"]
-    if not all(bool(part.isfinite().all()) for part in parameters):
+    if not is_sound(model):
         why = "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
-    elif parameters[0].element_size() < 4:
+    elif next(model.parameters()).element_size() < 4:
         why = "It overflowed. Run it in float32: --dtype float32."
     else:
         why = "It overflowed, in float32 or wider. Use other contexts, or a sound copy."
     return InvalidTable(f"{title}: {what} hold NaN or infinity in context {context + 1}. {why}")
+
+
+def is_sound(model: Any) -> bool:
+    """Tell whether all weights of a model that are in memory are finite."""
+    parameters = [part for part in model.parameters() if part.device.type != "meta"]
+    return all(bool(part.isfinite().all()) for part in parameters)
 
 
 @contextmanager

@@ -569,12 +569,9 @@ class KernelComparison(Saved):
         }
 
     def _heads(self, first: Record, second: Record) -> dict[str, Any]:
-        """Match the heads of two runs, at the earlier keys where either sees no others."""
         if not (isinstance(first, MeasuredHeads) and isinstance(second, MeasuredHeads)):
             return {}
-        n = self.layout.size
-        seen = n if first.causal or second.causal else None
-        curves = first.curves(n)[:, :seen], second.curves(n)[:, :seen]
+        curves = _curves_of_both(first, second, self.layout.size)
         return {"heads": plain(match_heads(curves, (first.places, second.places)))}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -602,13 +599,42 @@ class KernelComparison(Saved):
             "distances": {name: getattr(self, name) for name in ALIKE},
         }
         results = printable(dict(zip(self.labels, curves, strict=True)))
-        return {
+        found: dict[str, Callable[[], Figure]] = {
             name: partial(build, REPORT, results, references)
             for name, build in KERNEL_FIGURES.items()
         }
+        match self.records:
+            case (MeasuredHeads() as first, MeasuredHeads() as second):
+                found["heads"] = self._drawn_heads(first, second)
+        return found
+
+    def _drawn_heads(self, first: MeasuredHeads, second: MeasuredHeads) -> Callable[[], Figure]:
+        """Return how to draw the heads of two runs that match best."""
+        from posprobe.figures.common import REPORT
+        from posprobe.figures.rotary_use import matched_heads_figure
+        from posprobe.figures.styles import printable
+
+        n, places = self.layout.size, (first.places, second.places)
+        curves = _curves_of_both(first, second, n)
+        by_distance = [
+            dict(zip(heads, found[:, ::-1], strict=True))
+            for heads, found in zip(places, curves, strict=True)
+        ]
+        results = printable(dict(zip(self.labels, by_distance, strict=True)))
+        distances = np.arange(n - curves[0].shape[1], n)
+        beside = {"matched": match_heads(curves, places).matched, "distances": distances}
+        return partial(matched_heads_figure, REPORT, results, beside)
 
     def _of(self) -> str:
         return " and ".join(map(repr, self.labels))
+
+
+def _curves_of_both(
+    first: MeasuredHeads, second: MeasuredHeads, n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the heads' curves of two runs, at the earlier keys where either sees no others."""
+    seen = n if first.causal or second.causal else None
+    return first.curves(n)[:, :seen], second.curves(n)[:, :seen]
 
 
 def compare_kernels(
@@ -874,7 +900,7 @@ def kernel_page(document: Block) -> Page:
                 document,
                 partial(narrator.pair_line, walk=walk),
                 partial(narrator.pair_sentences, walk=walk),
-                pictures("kernels", ("distances",)),
+                pictures("kernels", ("heads", "distances")),
             ),
             *_kernel_answers(document),
         ),

@@ -268,7 +268,7 @@ def use(path: str, **options: Any) -> WeightUse:
 def test_the_gain_of_the_norm_before_is_multiplied_in(tmp_path: Path) -> None:
     gain = {"model.layers.0.input_layernorm": np.r_[np.full(HIDDEN - 1, 1e-6), 1.0]}
     path = llama(tmp_path / "a", 1, tensors=gain)
-    query, key, _ = projections(HEADS, KEYS)
+    query, key, value = projections(HEADS, KEYS)
     last = np.zeros(HIDDEN)
     last[-1] = 1
     alone = of_layer(query * last, key * last)
@@ -276,6 +276,49 @@ def test_the_gain_of_the_norm_before_is_multiplied_in(tmp_path: Path) -> None:
     gemma = llama(tmp_path / "b", 1, tensors={"model.layers.0.input_layernorm": -1 + last},
                   model_type="gemma")  # fmt: skip
     np.testing.assert_allclose(use(gemma).layers[0].heads, alone.heads, rtol=1e-5)
+    more, _, join = STORED["falcon"]
+    norm = {"transformer.h.0.ln_attn": last}
+    falcon = saved(tmp_path / "c", join(query, key, value) | norm, model_type="falcon", **more)
+    np.testing.assert_allclose(use(falcon).layers[0].heads, alone.heads, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("GPTNeoX", {"rotary_pct": 0.5}),
+        ("Phi", {"partial_rotary_factor": 0.5}),
+        ("StableLm", {"partial_rotary_factor": 0.5}),  # whose queries and keys have no biases
+        ("StableLm", {"partial_rotary_factor": 0.5, "use_qkv_bias": True}),
+        ("Starcoder2", {"use_bias": True}),
+        ("Nemotron", {"partial_rotary_factor": 0.5}),  # whose norms multiply by one more
+    ],
+)
+def test_with_no_gain_all_logits_of_a_run_are_what_biases_make_them(
+    family: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=40, hidden_size=HIDDEN, intermediate_size=HIDDEN, num_hidden_layers=1,
+        num_attention_heads=HEADS, num_key_value_heads=HEADS, max_position_embeddings=64,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, **settings,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            values.normal_(std=0.4)
+            if name.endswith("input_layernorm.weight"):
+                values.fill_(-1 if family == "Nemotron" else 0)
+    model.save_pretrained(tmp_path)
+    run = pp.rotary_use(model, [np.random.default_rng(0).integers(3, 40, (4, 64))])
+    (found,) = use(str(tmp_path)).layers
+    assert found.bias_curve is not None
+    for head, curve in zip(run.heads, found.bias_curve, strict=True):
+        moved = curve - curve.mean()
+        assert np.ptp(moved) > 0.1
+        np.testing.assert_allclose(head.measured - head.measured.mean(), moved, atol=1e-5)
 
 
 def test_layers_that_do_not_rotate_are_not_read(tmp_path: Path) -> None:

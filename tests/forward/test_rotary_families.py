@@ -12,6 +12,7 @@ import torch
 import transformers
 
 from posprobe.forward import rotary_use
+from posprobe.forward.rotary_layers import run_watched
 
 torch.set_num_threads(1)
 LENGTH, VOCABULARY = 40, 64
@@ -32,6 +33,16 @@ FAMILIES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "Mistral": ({"sliding_window": 16}, [HALVES] * 2),
     "Qwen2": ({}, [HALVES] * 2),
     "Qwen3": ({"head_dim": 8}, [HALVES] * 2),
+    "Qwen3Moe": (
+        {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+        [HALVES] * 2,
+    ),
+    "Qwen2VLText": (
+        {"rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]
+        }},
+        [HALVES] * 2,
+    ),
     "Gemma2": ({"head_dim": 8, "sliding_window": 16}, [HALVES] * 2),
     "Gemma3Text": (
         {"head_dim": 8, "sliding_window": 16,
@@ -40,6 +51,10 @@ FAMILIES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     ),
     "Phi3": ({}, [HALVES] * 2),
     "GPTNeoX": ({"rotary_pct": 0.5}, [("halves", "first")] * 2),
+    "GPTJ": (
+        {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128, "rotary_dim": 4},
+        [("neighbours", "first")] * 2,
+    ),
     "Glm": ({"head_dim": 8, "partial_rotary_factor": 0.5}, [("neighbours", "first")] * 2),
     "DeepseekV3": (LATENT, [("halves", "last")] * 2),
     "SmolLM3": (
@@ -81,6 +96,7 @@ def test_what_turns_is_found_and_looking_changes_nothing(family: str) -> None:
     way = model.config._attn_implementation
     with torch.no_grad():
         before = model(input_ids=given).last_hidden_state
+    assert torch.equal(run_watched(model, given, lambda *_: None, family), before)
     found = rotary_use(model, [tokens()])
     assert [(layer.pairs, layer.columns) for layer in found.layers] == expected
     assert all((layer.shift_check or 0.0) < 1e-5 for layer in found.layers)
@@ -91,3 +107,17 @@ def test_what_turns_is_found_and_looking_changes_nothing(family: str) -> None:
     assert all("posprobe_rotary" not in interface() for interface in interfaces)
     with torch.no_grad():
         assert torch.equal(model(input_ids=given).last_hidden_state, before)
+
+
+@pytest.mark.parametrize(("length", "factors"), [(100, [1, 1.1, 1.2, 1.3]), (130, [1, 2, 3, 4])])
+def test_long_factors_are_those_of_the_run_s_length(length: int, factors: list[float]) -> None:
+    rope = {
+        "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.1, 1.2, 1.3],
+        "long_factor": [1.0, 2.0, 3.0, 4.0],
+    }  # fmt: skip
+    stated = {"original_max_position_embeddings": 128, "max_position_embeddings": 512}
+    model = built("Phi3", **stated, rope_parameters=rope)
+    for layer in rotary_use(model, [tokens(2, length)]).layers:
+        expected = 1e4 ** (-np.arange(4) / 4) / factors
+        np.testing.assert_allclose(layer.ladder, expected, rtol=1e-6)
+        assert (layer.shift_check or 0) < 1e-5

@@ -15,6 +15,7 @@ from timm.models import save_for_hf
 
 import posprobe as pp
 from posprobe.encodings.rotary import along_axis, first_negative, rotary_kernel
+from posprobe.errors import UsageError
 from posprobe.figures.schemes import decay
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import Rotary
@@ -149,7 +150,46 @@ def test_half_of_the_pairs_at_rest_keep_the_mean_from_falling_below_zero() -> No
     assert first_negative(along_axis(omega, 2), 10) is None
 
 
-# What cannot be read
+# What cannot be measured, or read
+
+
+def qwen2_vl() -> Any:
+    from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
+
+    made: Any = Qwen2VisionTransformerPretrainedModel
+    config: Any = Qwen2VLVisionConfig(
+        depth=1, embed_dim=32, hidden_size=32, num_heads=4, patch_size=4, mlp_ratio=2
+    )
+    return made(config)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: timm.create_model("eva02_tiny_patch14_224", depth=1, num_classes=0),
+         "Along rows and columns of images they are not measured."),
+        (lambda: library.DINOv3ViTModel(library.DINOv3ViTConfig(**SIZES, image_size=64)),
+         "Along rows and columns of images they are not measured."),
+        (qwen2_vl, "rotations are measured on text, not on images."),
+    ],
+    ids=["EVA-02", "DINOv3", "Qwen2-VL"],
+)  # fmt: skip
+def test_heads_that_turn_along_rows_and_columns_are_said_not_to_be_measured(
+    make: Any, text: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = make().eval()
+    with pytest.raises(UsageError, match=text):
+        pp.rotary_use(model, [np.zeros((1, 3, 64, 64), np.float32)])
+    if isinstance(model, library.PreTrainedModel):
+        model.save_pretrained(tmp_path)
+    else:
+        save_for_hf(model, str(tmp_path), safe_serialization=True)
+    if text.startswith("Along"):  # of what takes pixels by itself, a run says the same
+        given = pp.Contexts(count=2)
+        missing = pp.analyze_model(str(tmp_path), given, nulls=0, device="cpu").missing
+        assert missing["rotary_use"].endswith(text)
 
 
 def test_a_table_beside_rotations_that_cannot_be_read_says_so(tmp_path: Path) -> None:

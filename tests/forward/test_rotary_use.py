@@ -11,12 +11,14 @@ import pytest
 
 pytest.importorskip("transformers")
 import torch
+import transformers
 from made_schemas import problems, schema
-from test_rotary_families import FAMILIES, LENGTH, VOCABULARY, built, tokens
+from test_rotary_families import COMMON, FAMILIES, LENGTH, VOCABULARY, built, tokens
 
 import posprobe as pp
 from posprobe.analyses.models.rotary_heads import Turning, ignores_position, judged, rotary_heads
 from posprobe.analyses.models.rotary_use import HeadUse, LayerUse
+from posprobe.cli import main
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
 from posprobe.forward.rotary_layers import Handed, Looked
@@ -400,7 +402,8 @@ def test_a_rotation_that_no_ladder_explains_is_not_measured() -> None:
         ("Llama", 31, "contexts of 31 tokens are too short"),
         ("Llama", 129, "longer than the 128 positions"),
         ("Falcon", LENGTH, "do not use the attention interface"),
-        ("GPT2", LENGTH, "has no rotary embedding"),
+        ("RoFormer", LENGTH, r"by their place in a text\.$"),
+        ("GPT2", LENGTH, r"by their place in a text\.$"),
         ("DINOv3ViT", LENGTH, "Along rows and columns of images they are not measured"),
     ],
 )
@@ -421,9 +424,6 @@ def test_contexts_that_fill_the_positions_leave_room_for_the_shift_check() -> No
 
 
 def language_model() -> Any:
-    import transformers
-    from test_rotary_families import COMMON
-
     torch.manual_seed(0)
     made: Any = transformers.LlamaForCausalLM
     model = made(transformers.LlamaConfig(**COMMON)).eval()
@@ -495,6 +495,59 @@ def test_a_run_samples_contexts_and_follows_the_schema(saved: Path, tmp_path: Pa
     assert {"rotary_curves.svg", "rotary_usage.svg"} <= {
         path.name for path in (folder / "figures").iterdir()
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "text"),
+    [
+        (["--length", "200"], 2, "contexts of 200 tokens are longer than the 128 positions"),
+        (["--length", "16"], 2, "contexts of 16 tokens are too short"),
+        (["--contexts", "5"], 0, "5 contexts of 128 tokens are too few to test a head: take 12"),
+        (["--contexts", "12"], 0, "0 of 8 heads prefer a distance"),
+        ("falcon", 2, "do not use the attention interface of transformers"),
+        ("nan", 0, "Not measured: rotary use of layer 1 (NaN or infinity)"),
+        ("config", 4, "no file named model.safetensors"),
+        ("shards", 4, "No such file or directory"),
+        ("quantised", 4, "requires"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_said_in_one_sentence_and_the_rest_is_measured(
+    options: Any, status: int, text: str, saved: Path, tmp_path: Path, capfd: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    path = saved if isinstance(options, list) else tmp_path / "model"
+    if path != saved:
+        damaged(path, options)
+        capfd.readouterr()  # the bars of saving
+    given = ["forward", str(path), "--only", "rotary_use", "--out", str(tmp_path / "run"),
+             "--quiet", *(options if path == saved else [])]  # fmt: skip
+    monkeypatch.setattr("sys.argv", ["posprobe", *given])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capfd.readouterr()
+    assert int(ended.value.code or 0) == status
+    assert text in " ".join((said.err if status else said.out).split())
+    if status:
+        assert len(said.err.splitlines()) == 1
+    assert "Traceback" not in said.err
+
+
+def damaged(folder: Path, how: str) -> None:
+    """Save a model of which something cannot be measured, or read."""
+    model = language_model()
+    if how == "falcon":
+        model = transformers.FalconForCausalLM(transformers.FalconConfig(**COMMON))
+    if how == "nan":
+        model.model.layers[1].self_attn.q_proj.weight.data[0, 0] = float("nan")
+    model.save_pretrained(folder, **({"max_shard_size": "20KB"} if how == "shards" else {}))
+    weights = sorted(folder.glob("*.safetensors"))
+    if how in ("config", "shards"):
+        weights[-1].unlink()
+    if how == "quantised":
+        config = json.loads((folder / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+        (folder / "config.json").write_text(json.dumps(config))
 
 
 def test_a_default_run_measures_rotary_use_and_asks_no_weights_for_logits(saved: Path) -> None:

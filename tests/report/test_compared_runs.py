@@ -115,6 +115,34 @@ def test_a_run_s_curves_are_by_offset_of_the_key(tmp_path: Path, both_sides: boo
         np.testing.assert_array_equal(found[:, -1], curves[:, 0])
 
 
+@pytest.mark.parametrize("both_sides", [False, True])
+def test_the_heads_that_match_best_are_drawn_over_each_other(
+    tmp_path: Path, both_sides: bool
+) -> None:
+    curves, rng = waves(15), np.random.default_rng(0)
+    noise = np.arange(6)[:, None] * rng.normal(size=curves.shape) / 40
+    # Of layers and heads as above; the more noise, the later it is drawn.
+    other = 5 * (curves + noise)[list(MOVED)]
+    runs = [
+        measured_heads(str(saved(with_curves(each, both_sides=both_sides), tmp_path / name)))
+        for name, each in (("one", curves), ("other", other))
+    ]
+    found = pp.compare_kernels(*filter(None, runs))
+    axes = [ax for ax in found.figures()["heads"]().axes if ax.lines]
+    assert len(axes) == 6
+    distances = np.arange(-7 if both_sides else 0, 8 if both_sides else 15)
+    pairs = found.to_dict()["pairs"][0]["heads"]["matched"]
+    for ax, pair in zip(axes, sorted(pairs, key=lambda each: -each["correlation"]), strict=True):
+        (a, b), (c, d) = pair["first"], pair["second"]
+        assert ax.get_title() == f"L{a}H{b} · L{c}H{d}"
+        for line, curve in zip(ax.lines, (curves[3 * a + b], other[3 * c + d]), strict=True):
+            at, drawn = line.get_data()
+            np.testing.assert_allclose(np.sign(at) * (2 ** np.abs(at) - 1), distances, atol=1e-9)
+            np.testing.assert_allclose(drawn, (curve - curve.mean()) / curve.std())
+    (alibi,) = pp.load_schemes("alibi:24x4")
+    assert "heads" not in pp.compare_kernels(*filter(None, runs), alibi, length=8).figures()
+
+
 def test_a_run_stands_beside_an_encoding(tmp_path: Path) -> None:
     falls = -np.arange(24.0) * np.ones((6, 1))
     record = measured_heads(str(saved(with_curves(falls), tmp_path / "run")))

@@ -26,6 +26,7 @@ from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.figures import report_figures, style
 from posprobe.figures.common import spread
 from posprobe.figures.relative import MAX_STRIPES
+from posprobe.figures.rotary_use import heat_map
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 
@@ -63,6 +64,15 @@ def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
     figures = MODEL["states"].figures({"a model": flat})
     assert set(figures) == {"layers"}
     figures["layers"]()
+
+
+def test_wavelengths_of_pairs_are_written_out() -> None:
+    ladder = 1e4 ** (-np.arange(8) / 8)
+    ax = Figure().add_subplot()
+    heat_map(ax, np.zeros((9, 2)), [0, 1], np.append(ladder, 0), [4, 4])
+    named = [label.get_text() for label in ax.get_yticklabels()]
+    assert named[0] == "6.28"
+    assert named[-2:] == ["19,900", "never"]
 
 
 @pytest.mark.parametrize("causal", [False, True])

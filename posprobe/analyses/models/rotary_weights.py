@@ -199,8 +199,8 @@ class LayerWeights:
     never
         Share of it in pairs that make no full turn within the stated context.
     bias_spread
-        Standard deviation over distance of what biases alone add to every logit, nats: the largest
-        of the heads. None without biases of both.
+        Standard deviation over distance of what biases alone, the norm's with them, add to every
+        logit, nats: the largest of the heads. None without biases of both.
     heads
         ``[heads, frequencies]``: the usage of each head.
     self_match
@@ -346,7 +346,7 @@ def layer_weights(
         ``[heads, head_dim, width]``: weights times the gain of the norm before them. Queries of a
         group share a key.
     biases
-        ``[heads, head_dim]`` of queries and of keys, None where either has none.
+        ``[heads, head_dim]``: what every query and every key holds, None where either has nothing.
     ladder
         ``[pairs]``: radians per position; rows beyond these pairs do not turn.
     reading

@@ -24,7 +24,7 @@ from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import has_table
 from posprobe.forward.rotary_layers import stated_context
-from posprobe.forward.running import body_of
+from posprobe.forward.running import body_of, is_sound
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
@@ -221,8 +221,9 @@ MEDIANS = {
 
 
 def _needs(given: ModelInputs) -> str:
-    text = not given.takes_images and forward.is_rotary(given.model)
-    return "" if text else models.NEEDS_ROTARY
+    # Along rows and columns of images nothing is measured, and the attempt says so.
+    turns = forward.turns_images if given.takes_images else forward.is_rotary
+    return "" if turns(given.model) else models.NEEDS_ROTARY
 
 
 def _contexts(given: ModelInputs) -> tuple[Iterator[Array], Origin]:
@@ -230,7 +231,7 @@ def _contexts(given: ModelInputs) -> tuple[Iterator[Array], Origin]:
     asked = given.contexts
     if not asked.is_random:
         return given.batches("rotary use"), "text" if asked.text else "tokens"
-    if asked.tokens == "random" or not forward.generates(given.model):
+    if asked.tokens == "random" or not (forward.generates(given.model) and is_sound(given.model)):
         return given.batches("rotary use"), "random"
     length = asked.length or min(LENGTH, stated_context(given.model) or LENGTH)
     sampled = forward.sampled_tokens(

@@ -12,7 +12,7 @@ from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, RotaryUse
 from posprobe.page import NONE, Line
 from posprobe.questions.models import Heads, Kept, Layer, Preferring, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
-from posprobe.report.narrator import ASKS, TEXTS
+from posprobe.report.narrator import ASKS, TEXTS, sentence
 from posprobe.report.narrator.lines import Form, held_against
 from posprobe.report.narrator.words import Template, capital, listed, percent, some
 from posprobe.text import Block, fine_percent, minus, percent_with_error, show, with_error
@@ -44,9 +44,13 @@ def _range(least: float, most: float) -> str:
     return high if low == high else f"{low.removesuffix(' %')} to {high}"
 
 
-def clause(f: Preferring) -> str:
+def _of_distance(answer: Answer, _: Mapping[str, Answer], __: Run) -> str:
     """Say in the summary of a run how many heads prefer a distance."""
-    return f"{f.yes} of {some(f.heads, 'head')} prefer a distance ({on(f)})."
+    if answer.reason in ("few_contexts", "even"):
+        return sentence(answer)
+    f: Preferring = answer.facts
+    open_ = f", {f.open} can't be told" if f.open and not f.yes else ""
+    return f"{f.yes} of {some(f.heads, 'head')} prefer a distance{open_} ({on(f)})."
 
 
 def peaks(heads: Sequence[Block]) -> str:
@@ -67,10 +71,7 @@ def no_heads(found: RotaryUse) -> str:
 
 
 #: What a measurement needs that a model lacks.
-NEEDS_ROTARY = (
-    "a text model of transformers with rotary embeddings; heads that turn along rows and columns "
-    "of an image are not measured"
-)
+NEEDS_ROTARY = "a text model of transformers with rotary embeddings"
 NEEDS_ADDED = "positions that are added to the input; this model rotates queries and keys"
 
 
@@ -209,6 +210,21 @@ def interrupted(title: str, result: Any) -> tuple[str, ...]:
     return (f"{title}: {INTERRUPTED} after {some(result.contexts, 'context')}",)
 
 
+def left_out(result: Any) -> tuple[str, ...]:
+    """Say which layers of rotary use were not measured, and why; nothing of others."""
+    if not isinstance(result, RotaryUse):
+        return ()
+    found: dict[str, list[str]] = {}
+    for layer in result.layers:
+        if layer.ignores is None:
+            found.setdefault(REASONS[layer.reason], []).append(str(layer.layer))
+    return tuple(
+        f"Not measured: rotary use of {'layer' if len(numbers) == 1 else 'layers'} "
+        f"{listed(numbers)} ({reason.removeprefix('not measured: ')})"
+        for reason, numbers in found.items()
+    )
+
+
 Clause = Callable[[Answer, Mapping[str, Answer], Run], str]
 
 
@@ -265,7 +281,7 @@ def _of_need(answer: Answer, answers: Mapping[str, Answer], _: Run) -> str:
 
 
 _CLAUSES: Mapping[str, Clause] = {
-    "distance": lambda answer, _, __: clause(answer.facts) if answer.yes else "",
+    "distance": _of_distance,
     "kept": _of_states,
     "order": _of_order,
     "absolute": _of_shifts,

@@ -79,7 +79,7 @@ def sentences(block: Block) -> Iterator[str]:
     spreads = [each["bias_spread"] for each in block["layers"] if each["bias_spread"] is not None]
     if spreads:
         yield (
-            "Biases of queries and keys alone move every logit by up to "
+            "Biases alone, of queries, keys and the norm before them, move every logit by up to "
             f"{two_figures(max(spreads))} nats (standard deviation over distance)."
         )
     if block["layout"] is not None:

@@ -1,0 +1,143 @@
+"""Rotary use of a whole trained model, against values computed apart from this package."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posprobe as pp
+from posprobe.analyses.models.rotary_use import HeadUse, RotaryUse
+
+pytestmark = pytest.mark.real
+REAL = Path(os.environ.get("POSPROBE_REAL", "")) / "stories260K"
+CONTEXTS, LENGTH = 16, 256
+#: Layer and head: distance share, spread, variance of a query's logits, range, distance of the
+#: largest logit, correlation and R2 with the predicted curve, moved attention; by pair strength,
+#: mean part and curve share. On random tokens, and on what the model samples.
+RANDOM: dict[tuple[int, int], tuple[Any, ...]] = {
+    (0, 0): (
+        0.00285, 0.25835, 23.3852, 1.2362, 28, 0.93685, 0.87757, 0.58637,
+        (0.60229, 2.92489, 5.07816, 19.62019), (0.26293, 0.08584, 0.09369, 0.01317),
+        (0.14613, 0.46409, 0.26275, 0.01496),
+    ),
+    (1, 3): (
+        0.60494, 27.98651, 1294.756, 125.932, 1, 0.99902, 0.99780, 0.96647,
+        (13.0456, 35.6524, 37.6452, 206.801), (0.85631, 0.90159, 0.90560, 0.92655),
+        (0.08573, 0.55824, 0.21245, 0.12607),
+    ),
+    (2, 6): (
+        0.22479, 0.74050, 2.43939, 2.8174, 0, 0.99785, 0.99525, 0.37041,
+        (0.25078, 0.98414, 4.6391, 6.7215), (0.25157, 0.84092, 0.84767, 0.74771),
+        (0.00441, 0.54325, 0.28120, 0.14570),
+    ),
+    (3, 4): (
+        0.85734, 28.96528, 978.592, 98.1943, 2, 0.99995, 0.99990, 0.99153,
+        (1.56486, 40.3801, 12.4043, 109.398), (0.64944, 0.95926, 0.93055, 0.97021),
+        (0.00074, 0.91826, 0.04264, 0.03642),
+    ),
+}  # fmt: skip
+SAMPLED: dict[tuple[int, int], tuple[Any, ...]] = {
+    (0, 5): (
+        0.57745, 10.18287, 179.568, 41.4888, 1, 0.99997, 0.99981, 0.97100,
+        (1.62328, 13.2371, 14.7608, 72.2219), (0.63112, 0.86488, 0.90051, 0.92329),
+        (0.00686, 0.58781, 0.27756, 0.13925),
+    ),
+    (2, 6): (
+        0.06868, 0.47288, 3.25573, 2.3379, 0, 0.96918, 0.93510, 0.27500,
+        (0.25506, 0.40087, 3.67713, 5.23336), (0.15554, 0.40683, 0.77299, 0.35509),
+        (0.00513, 0.06759, 0.80732, 0.12205),
+    ),
+    (4, 0): (
+        0.14450, 0.83627, 4.83982, 3.2980, 0, 0.99161, 0.97614, 0.41030,
+        (0.22678, 0.69271, 5.12527, 4.36298), (0.08152, 0.40898, 0.71271, 0.36320),
+        (0.00026, 0.11840, 0.88121, 0.06727),
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    transformers = pytest.importorskip("transformers")
+    return transformers.AutoModelForCausalLM.from_pretrained(REAL).eval()
+
+
+@pytest.fixture(scope="module")
+def sampled(model: Any) -> tuple[RotaryUse, float]:
+    """The run, and the tolerance: rounding may flip a token of those that are drawn."""
+    contexts = np.concatenate(list(pp.sampled_tokens(model, LENGTH, CONTEXTS, seed=0)))
+    assert contexts[0, :8].tolist() == [1, 403, 407, 261, 378, 432, 383, 286]
+    same = hashlib.sha256(contexts.astype("<i8").tobytes()).hexdigest()[:16] == "f9b4adc3a3f2b939"
+    return pp.rotary_use(model, [contexts], source="sampled"), 1e-4 if same else 2e-2
+
+
+def assert_alike(head: HeadUse, expected: tuple[Any, ...], rel: float) -> None:
+    share, spread, variance, span, peak, r, r2, moved, usage, mean_part, curve_share = expected
+    # The digits that are given end before the tolerance does.
+    assert head.share == pytest.approx(share, rel=rel, abs=5e-6)
+    assert head.spread == pytest.approx(spread, rel=rel)
+    assert head.variance == pytest.approx(variance, rel=rel)
+    assert head.range == pytest.approx(span, rel=rel)
+    assert head.measured.argmax() == peak
+    assert head.peak == (peak if head.answer == "yes" else None)
+    assert (head.r, head.r2) == pytest.approx((r, r2), rel=rel)
+    assert head.moved == pytest.approx(moved, rel=rel)
+    strength = np.array(usage) / sum(usage)
+    np.testing.assert_allclose(head.usage, strength, rtol=rel)
+    np.testing.assert_allclose(head.mean_part, mean_part, rtol=rel, atol=1e-5)
+    np.testing.assert_allclose(head.curve_share, curve_share, rtol=rel, atol=1e-5)
+    scale = 8**-0.5
+    np.testing.assert_allclose(scale * head.query_norm * head.key_norm, usage, rtol=rel)
+
+
+def test_heads_on_random_tokens_have_the_values_computed_apart(model: Any) -> None:
+    contexts = np.random.default_rng(0).integers(3, 512, (CONTEXTS, LENGTH))
+    contexts[:, 0] = 1
+    assert contexts[0, :8].tolist() == [1, 327, 263, 140, 159, 23, 41, 11]
+    run = pp.rotary_use(model, [contexts])
+    heads = {(head.layer, head.head): head for head in run.heads}
+    for place, expected in RANDOM.items():
+        assert_alike(heads[place], expected, 1e-4)
+    near = [heads[1, 3].measured[distance] for distance in (0, 1, 2, 8, 64)]
+    assert near == pytest.approx([-1.9652, 3.1387, -2.2710, -19.3401, -29.8949], abs=5e-4)
+
+
+def test_heads_on_what_it_samples_have_the_values_computed_apart(
+    sampled: tuple[RotaryUse, float],
+) -> None:
+    run, rel = sampled
+    heads = {(head.layer, head.head): head for head in run.heads}
+    for place, expected in SAMPLED.items():
+        assert_alike(heads[place], expected, rel)
+    head = heads[0, 5]
+    for curve, values in (
+        (head.measured, [0.0483, 0.5677, -0.1658, -5.4655, -11.7015]),
+        (head.predicted, [0.3422, 0.5792, -0.1996, -5.4555, -11.6755]),
+    ):
+        found = [curve[distance] for distance in (0, 1, 2, 8, 64)]
+        assert found == pytest.approx(values, abs=5e-4 if rel < 1e-3 else 0.3)
+
+
+def test_all_heads_together_have_the_values_computed_apart(
+    sampled: tuple[RotaryUse, float],
+) -> None:
+    run, _ = sampled
+    told = run.summary
+    assert (told.yes, told.no, told.open) == (39, 0, 1)
+    assert (told.least, told.share, told.most) == pytest.approx((0.069, 0.519, 0.697), abs=0.001)
+    assert told.never == pytest.approx(0.876, abs=0.001)
+    assert told.moved == pytest.approx(0.826, abs=0.001)
+    usage = np.mean([head.usage for head in run.heads], axis=0)
+    np.testing.assert_allclose(usage, [0.026, 0.098, 0.206, 0.670], atol=0.001)
+    curve = np.mean([head.curve_share for head in run.heads], axis=0)
+    np.testing.assert_allclose(curve, [0.022, 0.312, 0.490, 0.185], atol=0.001)
+    offsets = [head.offset for head in run.heads if head.offset is not None]
+    assert len(offsets) == 30
+    assert {offset.pair for offset in offsets} == {3}
+    angles = np.degrees([abs(offset.angle) for offset in offsets])
+    assert 92.5 < angles.min() < angles.max() < 111.5
+    assert all((layer.shift_check or 0) < 8e-7 for layer in run.layers)
