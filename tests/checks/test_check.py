@@ -50,6 +50,7 @@ from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.relations import relate_ladders
 from posprobe.relations.dumps import read_dump
 from posprobe.relations.weights import reordered
+from posprobe.schemes import Rotary
 
 __all__ = ["server", "waits"]
 
@@ -596,6 +597,7 @@ def test_sections_of_rows_and_columns_before_time_are_not_told_as_others(tmp_pat
     for model_type in ("qwen2_vl_text", "ernie4_5_vl_moe_text"):
         a = llama(tmp_path / model_type, model_type=model_type, rope={"mrope_section": [6, 6, 4]})
         (rotary,) = pp.load_schemes(a)
+        assert isinstance(rotary, Rotary)
         axes[model_type] = [len(each) for each in rotary.along_axes().values()]
     assert axes == {"qwen2_vl_text": [6, 6, 4], "ernie4_5_vl_moe_text": []}
 
@@ -686,11 +688,11 @@ def test_frequencies_that_do_not_turn_the_query_of_their_dump_are_refused(tmp_pa
     omega, other = (pp.encodings.rotary_frequencies(WIDTH, base=base)[0] for base in (5e5, 1e4))
     q = np.random.default_rng(0).normal(size=(1, WIDTH))
     pairs = (q[:, : WIDTH // 2] + 1j * q[:, WIDTH // 2 :]) * np.exp(1j * position * other)
-    arrays = {"q": q, "q_rotated": np.concatenate([pairs.real, pairs.imag], axis=1)}
-    np.savez(tmp_path / "b.npz", inv_freq=omega, position=position, **arrays)
+    turned = np.concatenate([pairs.real, pairs.imag], axis=1)
+    np.savez(tmp_path / "b.npz", inv_freq=omega, position=position, q=q, q_rotated=turned)
     with pytest.raises(InvalidCheckpoint, match="frequencies that the engine uses"):
         pp.check(a, tmp_path / "b.npz")
-    np.savez(tmp_path / "b.npz", inv_freq=other, position=position, **arrays)
+    np.savez(tmp_path / "b.npz", inv_freq=other, position=position, q=q, q_rotated=turned)
     assert causes(pp.check(a, tmp_path / "b.npz")) == ["base"]
 
 

@@ -136,7 +136,7 @@ def test_the_heads_that_match_best_are_drawn_over_each_other(
         (a, b), (c, d) = pair["first"], pair["second"]
         assert ax.get_title() == f"L{a}H{b} · L{c}H{d}"
         for line, curve in zip(ax.lines, (curves[3 * a + b], other[3 * c + d]), strict=True):
-            at, drawn = line.get_data()
+            at, drawn = map(np.asarray, line.get_data())
             np.testing.assert_allclose(np.sign(at) * (2 ** np.abs(at) - 1), distances, atol=1e-9)
             np.testing.assert_allclose(drawn, (curve - curve.mean()) / curve.std())
     (alibi,) = pp.load_schemes("alibi:24x4")
