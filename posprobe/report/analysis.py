@@ -90,11 +90,12 @@ class Saved:
         return page
 
     def _repr_html_(self: Bundled) -> str:
+        from posprobe.report.overview import drawings
         from posprobe.report.page import of_table, render
 
         document = self.to_dict()
-        # Figures take their time: in a notebook each is drawn where it is asked for.
-        page = render(document, {}, self.arrays() if of_table(document) else {})
+        # Other figures take their time: in a notebook each is drawn where it is asked for.
+        page = render(document, drawings(document, self.arrays()) if of_table(document) else {})
         # It has a style of its own, which must not become that of the notebook.
         return (
             f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '

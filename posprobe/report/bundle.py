@@ -207,11 +207,12 @@ def render_bundle(folder: Path) -> Path:
     files = _files(folder)
     # The page of a table is drawn from its arrays; of two copies there may be nothing to draw.
     few = document["schema"] == CHECK
-    shown = {} if of_table(document) else stored_drawings(folder / "figures", again, least=not few)
+    table = of_table(document)
+    stored = {} if table else stored_drawings(folder / "figures", again, least=not few)
     arrays = stored_arrays(folder / "arrays.npz", again)
     try:
         with stage("Writing the page"):
-            page = render(document, shown, arrays)
+            page = render(document, drawings(document, arrays) if table else stored)
     except (
         LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
         TemplateError,
@@ -277,14 +278,16 @@ def _fill(content: Bundled, folder: Path, *, every: bool, formats: Collection[st
         arrays = content.arrays()
         np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
     if of_table(document):
-        for name, drawn in drawings(document, arrays).items():
+        made = drawings(document, arrays)
+        for name, drawn in made.items():
             place = figures / f"overview-{name}.svg"
             place.write_text(standalone(drawn), encoding="utf-8")
-        made = _drawn(content, figures, text, formats) if every else {}
+        if every:
+            _drawn(content, figures, text, formats)
     else:
         made = _drawn(content, figures, text, {"svg", *formats})
     with stage("Writing the page"):
-        page = seal(render(document, made, arrays), files_in(folder))
+        page = seal(render(document, made), files_in(folder))
     (folder / PAGE).write_text(page, encoding="utf-8")
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from types import MappingProxyType
-from typing import Any
-
-from numpy.typing import NDArray
 
 from posprobe.page import Page
 from posprobe.report import overview
@@ -48,11 +44,7 @@ def page_of(document: Block) -> Page:
     return page
 
 
-def render(
-    document: Block,
-    drawings: Mapping[str, str],
-    arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
-) -> str:
+def render(document: Block, drawings: Mapping[str, str]) -> str:
     """Render a bundle's page.
 
     Parameters
@@ -60,9 +52,7 @@ def render(
     document
         The content of ``analysis.json``.
     drawings
-        SVG text of its figures by name.
-    arrays
-        Of a table, the content of ``arrays.npz``, of which its page is drawn.
+        SVG text of its figures by name; of a table those of `posprobe.report.overview.drawings`.
 
     Returns
     -------
@@ -76,10 +66,8 @@ def render(
     """
     page, version = page_of(document), document["environment"]["posprobe"]
     if of_table(document):
-        drawn = overview.drawings(document, arrays)
-        if "budget" in drawn:
-            drawn["budget"] += overview.legend(document)
-        return html(page, version, drawn)
+        legend = {each: overview.legend(document) for each in ("budget",) if each in drawings}
+        return html(page, version, {k: drawn + legend.get(k, "") for k, drawn in drawings.items()})
     shown = {
         each.name: inline(drawings[each.name], each.name, plain(each.alt))
         for each in page.drawn

@@ -180,7 +180,7 @@ def test_what_a_document_lacks_is_left_out(analyses: dict[str, Any]) -> None:
     document, arrays = analyses["digits-vit"].to_dict(), analyses["digits-vit"].arrays()
     del document["budget"], arrays["pca_scores"]
     assert drawings(document, arrays).keys() == {"similarity"}
-    assert "Variance budget" not in render(document, {}, arrays)
+    assert "Variance budget" not in render(document, drawings(document, arrays))
 
 
 def test_undefined_cosines_are_holes() -> None:

@@ -138,12 +138,7 @@ def falling_share(
         lines += [(cells[:, column], known[:, column]) for column in range(width)]
 
     def count(part: tuple[int, int]) -> tuple[int, int]:
-        profiles = _profiles(*lines[part[0]], part[1], xp)
-        change = profiles[:, 1:] - profiles[:, :-1]
-        # Rounding can order equal cosines either way; a fall must exceed it.
-        chosen = change < -1e-12, ~xp.isnan(change)
-        falling, steps = (int(xp.sum(xp.astype(which, xp.int64))) for which in chosen)
-        return falling, steps
+        return _falling(_profiles(*lines[part[0]], part[1], xp), xp)
 
     parts = [
         (number, first)
@@ -151,8 +146,28 @@ def falling_share(
         for first in range(0, len(line) - _window(line) if _window(line) else 0, _LINE)
     ]
     counts = list(in_parallel(count, parts, xp))
-    falling, steps = (sum(each[which] for each in counts) for which in (0, 1))
-    return falling / steps if steps else None
+    return _ratio(*(sum(each[which] for each in counts) for which in (0, 1)))
+
+
+def _falling(profiles: Array, xp: ModuleType) -> tuple[int, int]:
+    """Count the falling steps of profiles ``[k, window + 1]``, and all that are defined."""
+    # Rounding must not order cosines that are equal to 1.
+    edge = 1 - 32 * float(xp.finfo(profiles.dtype).eps)
+    profiles = xp.clip(profiles, -edge, edge)
+    change = profiles[:, 1:] - profiles[:, :-1]
+    # Rounding can order equal cosines either way; a fall must exceed it.
+    chosen = change < -1e-12, ~xp.isnan(change)
+    falling, steps = (int(xp.sum(xp.astype(which, xp.int64))) for which in chosen)
+    return falling, steps
+
+
+def _falling_share_of(cosines: Floats) -> float | None:
+    """Return `falling_share` of a sequence whose cosines ``[n, n]`` are known."""
+    window, (row, column) = _window(cosines), cosines.strides
+    shape = (len(cosines) - window if window else 0, window + 1)
+    # Each row is read from its own position on.
+    profiles = np.lib.stride_tricks.as_strided(cosines, shape, (row + column, column))
+    return _ratio(*_falling(profiles, np))
 
 
 def _window(line: Array) -> int:
@@ -168,9 +183,7 @@ def _profiles(line: Array, defined: Array, first: int, xp: ModuleType) -> Array:
     count = min(_LINE, len(line) - window - first)
     near = slice(first, first + count + window)
     rows = xp.where(defined[near][:, None], line[near], xp.nan)
-    # Rounding must not order cosines that are equal to 1.
-    edge = 1 - 32 * float(xp.finfo(rows.dtype).eps)
-    product = xp.clip(xp.matmul(rows[:count], rows.T), -edge, edge)
+    product = xp.matmul(rows[:count], rows.T)
     # Read with rows one element longer, each begins at its own position.
     empty = xp.zeros((count,), dtype=product.dtype, device=product.device)
     flat = xp.concat([xp.reshape(product, (-1,)), empty])
@@ -595,9 +608,12 @@ def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.boo
         variance = np.where(count > 0, np.maximum(squares / count - mean**2, 0.0), np.nan)
     known = to_numpy(there)
     pairs = np.count_nonzero(known) > 1
+    on_line = pooled == 1 and isinstance(layout, Sequence)
     numbers = sums.numbers() | {
         "minimum": minimum if pairs else None,
-        "monotone_fraction": falling_share(units, there, height, width, xp),
+        "monotone_fraction": _falling_share_of(matrix)
+        if on_line
+        else falling_share(units, there, height, width, xp),
     }
     reason = "no pair of rows with a direction is that far apart"
     undefined = {name: reason for name, value in numbers.items() if value is None}
