@@ -148,6 +148,8 @@ def open_weights(
             found[number] = "axes"
         elif each.layers:
             found[number] = each.only(layers)
+        elif not each.checkpoint.tensors:
+            found[number] = "no_weights"
         else:
             found[number] = "latent" if each.config.get("kv_lora_rank") else "no_names"
     return found

@@ -10,7 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from posprobe.checkpoints.base import INDEX, Checkpoint, gathered, joined, listed_models
+from posprobe.checkpoints.base import (
+    INDEX,
+    Checkpoint,
+    TensorInfo,
+    gathered,
+    joined,
+    listed_models,
+)
 from posprobe.checkpoints.files import LocalFiles, refuse_link_out
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explained, first_line
 from posprobe.opening import open_regular
@@ -93,6 +100,9 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
             if not any(map(is_weights, files)):
                 _refuse_strange(path)
                 _refuse_shelf(path)
+                if config := _config(path / "config.json"):
+                    # Rotary and linear positions are there: their tensors are none.
+                    return Checkpoint(str(path.resolve()), {}, _nothing, config)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
     except OSError as error:
@@ -104,6 +114,10 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
         else:
             raise InvalidCheckpoint(f"{where}: it cannot be read ({first_line(error)}).") from error
         raise UnknownReference(f"{where}: {why}") from error
+
+
+def _nothing(info: TensorInfo) -> bytes:
+    raise KeyError(info.name)
 
 
 def _open_models(path: Path, part: str | None) -> Checkpoint:

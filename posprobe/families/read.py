@@ -12,6 +12,7 @@ import numpy as np
 from posprobe import encodings, samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.checkpoints.files import refuse_link_out
+from posprobe.checkpoints.local import known_formats
 from posprobe.encodings import fixed_formula
 from posprobe.errors import (
     AmbiguousTable,
@@ -378,7 +379,13 @@ def open_reference(
     if revision and (reference.is_path or ":" in source):
         raise UsageError(f"{source}: only Hub repositories have revisions. Leave out --revision.")
     if reference.is_path:
-        return translated(open_local(reference.path, reference.table))
+        opened = translated(open_local(reference.path, reference.table))
+        if not opened.tensors and not find_encodings(opened):
+            raise InvalidCheckpoint(
+                f"{reference.path}: contains no weights in a known format, and config.json alone "
+                f"states no positions. Known are {known_formats()}."
+            )
+        return opened
     kind, colon, name = source.partition(":")
     if colon and kind == "sample":
         # Where the package is installed says nothing: a sample is its name.

@@ -21,7 +21,7 @@ from posprobe.analyses.models.rotary_weights import WeightUse, layer_weights, pa
 from posprobe.checkpoint_analysis import analyze_any, load_any, open_weights
 from posprobe.cli import main
 from posprobe.encodings.precision import precision_horizon
-from posprobe.errors import UsageError
+from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.projections import open_rotary_weights
 from posprobe.report.narrator import weights
 from posprobe.report.page import page_of
@@ -617,3 +617,27 @@ def test_curves_are_drawn_for_a_paper(
         main()
     assert ended.value.code
     assert "a formula is not a model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "scheme"),
+    [
+        ({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 8}, "rotary"),
+        ({"model_type": "bloom", "hidden_size": 64, "n_head": 8}, "alibi"),
+        ({"model_type": "gpt2", "n_positions": 1024}, None),
+    ],
+)
+def test_a_configuration_without_weights_shows_what_it_states(
+    config: dict[str, Any], scheme: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if scheme is None:
+        with pytest.raises(InvalidCheckpoint, match=r"contains no weights .* states no positions"):
+            load_any(str(tmp_path))
+        return
+    loaded = load_any(str(tmp_path))
+    assert isinstance(loaded, tuple)
+    assert [record.scheme for record in loaded] == [scheme]
+    told = analyze_any(loaded).to_dict()["schemes"][0]
+    found = told["weights"]["missing"] if scheme == "rotary" else None
+    assert found == ("no_weights" if scheme == "rotary" else None)

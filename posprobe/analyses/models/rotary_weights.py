@@ -181,7 +181,7 @@ def _fit(
 #: Why weights say nothing: none has a known name, queries and keys are products of two weights each
 #: (latent attention), pairs turn along several axes, they lie on the Hub and were not asked for, or
 #: they cannot be read.
-Missing: TypeAlias = Literal["no_names", "latent", "axes", "remote", "unreadable"]
+Missing: TypeAlias = Literal["no_weights", "no_names", "latent", "axes", "remote", "unreadable"]
 
 
 @dataclass(frozen=True, eq=False)

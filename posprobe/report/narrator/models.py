@@ -382,7 +382,7 @@ def notes(document: Block) -> Iterator[str]:
             given, real, option = "pixels", "pictures", "--images DIR"
         yield f"Measured on random {given}, not on {real}: run it with `{option}` to see those."
     for note in document["notes"]:
-        yield f"{note}."
+        yield f"{capital(note)}."
     missing = document["missing"]
     for why in dict.fromkeys(missing.values()):
         names = listed([name for name, reason in missing.items() if reason == why])
