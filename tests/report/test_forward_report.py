@@ -298,7 +298,7 @@ def test_the_terminal_says_answers_and_what_is_missing(layout: Layout) -> None:
     # Of a long headline the first sentences.
     assert f"{document['verdict']['summary'].partition('. ')[0]}." in joined
     assert all(ASKS[a["question"]][:12] in text for a in document["verdict"]["answers"])
-    for part in ("note: it was stopped", "Not measured: words (a reason)"):
+    for part in ("note: It was stopped", "Not measured: words (a reason)"):
         assert part in joined
     assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 80
