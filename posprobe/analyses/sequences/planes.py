@@ -15,17 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.sequences.clock_fit import Complexes, Fitted, fit_clock, rewound
-from posprobe.analyses.sequences.misfit import Misfit, misfit
 from posprobe.analyses.sequences.mixture import Fit, Power, cosine_power, floored
 from posprobe.analyses.sequences.wave_scores import APART, FIRST, LINE_LEVEL
 from posprobe.analyses.sequences.waves import (
     FEWEST,
     LEAST,
     TWO,
+    Misfit,
     Waves,
     component_shares,
     find_waves,
     lines_power,
+    misfit,
     needed,
     own_plane,
     wave_shares,

@@ -27,7 +27,6 @@ from posprobe.analyses.tables.probes_published import (
     check_seeds,
     checked,
     counted_failures,
-    generators,
     order_probe_published,
     spread,
     why_not_probed,
@@ -264,7 +263,7 @@ def order_probe(
     n = len(values)
     errors, blocked, chance = np.empty(seeds), np.empty(seeds), np.empty(seeds)
     failures = 0
-    for run, rng in enumerate(generators(seed, seeds)):
+    for run, rng in enumerate(np.random.default_rng(seed).spawn(seeds)):
         scattered = np.array_split(rng.permutation(n), FOLDS)
         errors[run], failed = _disjoint_order(values, scattered, rng)
         failures += failed

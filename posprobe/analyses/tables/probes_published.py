@@ -72,11 +72,6 @@ def check_seeds(seeds: int) -> None:
         raise ValueError(f"seeds={seeds}: at least one is needed")
 
 
-def generators(seed: int, seeds: int) -> list[np.random.Generator]:
-    """Return independent generators; the first ones are the same for any number of them."""
-    return np.random.default_rng(seed).spawn(seeds)
-
-
 @contextmanager
 def counted_failures() -> Iterator[list[str]]:
     """Collect the optimiser's convergence warnings, so that the result can state them."""
@@ -234,7 +229,7 @@ def absolute_probe_published(
     Wang & Chen 2020, table 1, and the released ``absolute.py``.
     """
     values = _single(table, rows, seeds)
-    runs = [_published_absolute(values, rng) for rng in generators(seed, seeds)]
+    runs = [_published_absolute(values, rng) for rng in np.random.default_rng(seed).spawn(seeds)]
     return PublishedAbsolute(
         errors=np.array([error for error, _ in runs]),
         chance=float(np.mean([chance for _, chance in runs])),
@@ -272,7 +267,7 @@ def order_probe_published(
     Wang & Chen 2020, table 2, and the released ``relative.py``.
     """
     values = _single(table, PUBLISHED_ROWS, seeds)
-    rngs = generators(seed, seeds)
+    rngs = np.random.default_rng(seed).spawn(seeds)
     runs = [_published_order(values, rng) for rng in rngs]
     chances = [
         _published_order(values[rng.permutation(len(values))], rng)[0]
