@@ -535,11 +535,13 @@ def load_tokenizer(
     ------
     UsageError
         If there is none.
+    InvalidCheckpoint
+        If it would take memory beyond its size.
     """
+    _look_at_tokenizer(parse_reference(reference), revision, offline=offline)
     why = "it knows no words"
     try:
         with stage("Reading the tokenizer"):
-            _look_at_tokenizer(parse_reference(reference), revision, offline=offline)
             found = _beside(
                 "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
             )
@@ -559,14 +561,16 @@ def load_tokenizer(
 
 def _look_at_tokenizer(parsed: Reference, revision: str | None, *, offline: bool) -> None:
     """Refuse a tokenizer that would take memory beyond its size, before the library reads it."""
-    with unattended(), suppress(OSError):  # it may have none, of which the library tells
+    path: str | None = None
+    with unattended(), suppress(Exception):  # it may have none, of which the library tells
         path = required("transformers").utils.cached_file(
             model_source(parsed),
             "tokenizer.json",
             revision=revision or parsed.revision or "main",
             local_files_only=offline,
         )
-        refuse_costly(Path(path).read_text("utf-8", "replace"))
+    if path is not None:
+        refuse_costly(Path(path).read_text("utf-8", "replace"), parsed.text)
 
 
 def load_preparation(

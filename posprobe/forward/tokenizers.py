@@ -16,10 +16,11 @@ _GROWTH, _BEFORE = 64, 1000
 _SIZE = 4
 
 
-def refuse_costly(text: str) -> None:
+def refuse_costly(text: str, where: str) -> None:
     """Refuse a ``tokenizer.json`` that makes texts far longer, or has a table that is no table.
 
     A table of replacements that is announced longer than it is would be allocated as announced.
+    ``where`` is what the error names.
 
     Raises
     ------
@@ -38,11 +39,11 @@ def refuse_costly(text: str) -> None:
                 growth = _GROWTH + 1
             case {"type": "Precompiled", "precompiled_charsmap": str(table)}:
                 with suppress(ValueError):
-                    _check_table(base64.b64decode(table))
+                    _check_table(base64.b64decode(table), where)
     if growth > _GROWTH:
         raise InvalidCheckpoint(
-            f"its tokenizer makes a text more than {_GROWTH} times as long, which could take all "
-            "memory"
+            f"{where}: its tokenizer makes a text more than {_GROWTH} times as long, which could "
+            "take all memory. Leave out --text, or use a sound copy."
         )
 
 
@@ -59,11 +60,11 @@ def _parts(described: Any) -> Iterator[Any]:
                 waiting += part[key] if isinstance(part.get(key), list) else []
 
 
-def _check_table(table: bytes) -> None:
+def _check_table(table: bytes, where: str) -> None:
     """Refuse a table of replacements whose first part is announced longer than the whole."""
     size = int.from_bytes(table[:_SIZE], "little")
     if table and (not _SIZE <= size <= len(table) - _SIZE or size % _SIZE):
         raise InvalidCheckpoint(
-            f"its tokenizer has a table of {len(table)} bytes and says that {size} of them come "
-            "first"
+            f"{where}: its tokenizer has a table of {len(table)} bytes and says that {size} of "
+            "them come first. Leave out --text, or use a sound copy."
         )

@@ -66,8 +66,10 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
     """
     page, version = page_of(document), document["environment"]["posprobe"]
     if of_table(document):
-        legend = {each: overview.legend(document) for each in ("budget",) if each in drawings}
-        return html(page, version, {k: drawn + legend.get(k, "") for k, drawn in drawings.items()})
+        drawn = dict(drawings)
+        if "budget" in drawn:
+            drawn["budget"] += overview.legend(document)
+        return html(page, version, drawn)
     shown = {
         each.name: inline(drawings[each.name], each.name, plain(each.alt))
         for each in page.drawn

@@ -10,7 +10,7 @@ from posprobe.text import Block
 
 #: Why weights say nothing.
 MISSING: Mapping[str, str] = {
-    "no_weights": "There are no weights, only a configuration.",
+    "no_weights": "There are no weights in a known format.",
     "no_names": (
         "No weights of queries and keys have a name that is known, as where they are quantised."
     ),
