@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from posprobe.analyses.models.rotary_match import HeadMatch
-from posprobe.analyses.models.rotary_use import Origin
+from posprobe.analyses.models.rotary_use import HeadMatch, Origin
 from posprobe.documents import (
     BandBlock,
     EnvironmentBlock,

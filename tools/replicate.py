@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 import posprobe as pp
-from posprobe.analyses.tables.probes import absolute_probe, order_probe
-from posprobe.analyses.tables.probes_published import (
+from posprobe.analyses.tables.probes import (
+    absolute_probe,
     absolute_probe_published,
+    order_probe,
     order_probe_published,
 )
 from posprobe.layouts import Sequence as Line

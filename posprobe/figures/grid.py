@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     from posprobe.analyses import Patches
-    from posprobe.analyses.grids.axis_codes import AxisCode, AxisCodes
+    from posprobe.analyses.grids.grid import AxisCode, AxisCodes
 
 
 #: Tiles per side of a mosaic; on larger grids every second, third … patch has one.

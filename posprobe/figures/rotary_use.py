@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.models.rotary_match import MatchedHead, Place
-    from posprobe.analyses.models.rotary_use import HeadUse, RotaryUse
+    from posprobe.analyses.models.rotary_use import HeadUse, MatchedHead, Place, RotaryUse
     from posprobe.analyses.models.rotary_weights import WeightUse
 
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import PCA, Similarity
-    from posprobe.analyses.models.effective import EffectiveTable
-    from posprobe.analyses.models.states import LayerMeans, MeanDecomposition
+    from posprobe.analyses.models.states import EffectiveTable, LayerMeans, MeanDecomposition
     from posprobe.analyses.models.subspaces import SubspaceOverlap
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.models.substitution import Substitute, SubstitutionEffect
+    from posprobe.analyses.models.experiments import Substitute, SubstitutionEffect
 
 
 #: Lowest share that is drawn: what is below stands at the edge, as an arrow.

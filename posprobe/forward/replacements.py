@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import nulls
-from posprobe.analyses.grids.special_patches import without
-from posprobe.analyses.models.substitution import Scheme
+from posprobe.analyses.models.experiments import Scheme
 from posprobe.analyses.result import centred
 from posprobe.analyses.sequences.seams import seams
 from posprobe.analyses.tables.bridging import linear
 from posprobe.analyses.tables.cached import view
 from posprobe.analyses.tables.closeness import cloud
+from posprobe.analyses.tables.outliers import without
 from posprobe.analyses.tables.processes import fit_process
 from posprobe.analyses.tables.sinusoid import fit_base
 from posprobe.analyses.tables.sinusoids import choose_sinusoids

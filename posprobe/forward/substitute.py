@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from posprobe.analyses.models.substitution import (
+from posprobe.analyses.models.experiments import (
     CERTAIN,
     MEASURES,
     Cost,

@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause, Number
 from posprobe.analyses.grids.grid_model import GridModel
-from posprobe.analyses.grids.special_patches import MOST, without
 from posprobe.analyses.result import Result, numbers_of
 from posprobe.analyses.sequences.planes import Turning
-from posprobe.analyses.sequences.seams import Seams, seams
+from posprobe.analyses.sequences.seams import Seams, Stretch, long_runs, seams, stretch
 from posprobe.analyses.tables.cached import View, view
+from posprobe.analyses.tables.outliers import MOST, without
 from posprobe.analyses.tables.pca import PCA, pca
-from posprobe.analyses.tables.stretch import Stretch, long_runs, stretch
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
 from posprobe.report.narrator.captions import LACKS

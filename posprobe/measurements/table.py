@@ -24,9 +24,8 @@ from posprobe.analyses import (
     Spectrum,
 )
 from posprobe.analyses.facts import Number
-from posprobe.analyses.grids.axis_codes import AxisCodes
-from posprobe.analyses.sequences.budget import Budget
-from posprobe.analyses.sequences.clock import Clock, clock_of
+from posprobe.analyses.grids.grid import AxisCodes
+from posprobe.analyses.sequences.budget import Budget, Clock, clock_of
 from posprobe.analyses.sequences.winding import Winding
 from posprobe.analyses.tables.bridging import Bridging
 from posprobe.layouts import Grid

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.grids.axis_codes import AxisCodes
+from posprobe.analyses.grids.grid import AxisCodes
 from posprobe.analyses.linear import root, toeplitz
 from posprobe.analyses.sequences.planes import Rotation, find_rotations
 from posprobe.analyses.sequences.wave_scores import LINE_LEVEL

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posprobe.analyses.facts import Answer, Cause, Verdict
-from posprobe.analyses.sequences.clock import SamePlanes
+from posprobe.analyses.sequences.budget import SamePlanes
 from posprobe.analyses.sequences.seams import LONG, Seams
 from posprobe.analyses.tables.cached import View
 from posprobe.analyses.tables.outliers import largest_ratio, usual_values

@@ -13,12 +13,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from posprobe.analyses.decide import Correction
-from posprobe.analyses.facts import Answer
-from posprobe.analyses.sequences.clock import same_planes
+from posprobe.analyses.facts import Answer, Correction
+from posprobe.analyses.sequences.budget import same_planes
+from posprobe.analyses.sequences.seams import long_runs, stretch
 from posprobe.analyses.tables.cached import View
 from posprobe.analyses.tables.copies import Copies, copies, returns
-from posprobe.analyses.tables.stretch import long_runs, stretch
 from posprobe.questions import axis_rotations, fields, rotations
 
 Answers: TypeAlias = Mapping[str, Answer]

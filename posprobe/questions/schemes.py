@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from posprobe.analyses.decide import Correction, decide
-from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.facts import Answer, Correction, Test, Verdict, decide
 from posprobe.analyses.models.head_biases import SIDED
 from posprobe.questions.base import Question, at_least, verdict_of
 from posprobe.schemes import POSITIONS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.models.substitution import (
+from posprobe.analyses.models.experiments import (
     Cost,
     Scheme,
     Substitute,

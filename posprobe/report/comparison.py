@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Similarity, Spectrum, similarity
 from posprobe.analyses.models.head_biases import Heads, heads
-from posprobe.analyses.models.rotary_match import match_heads
+from posprobe.analyses.models.rotary_use import match_heads
 from posprobe.analyses.result import as_block, plain
 from posprobe.analyses.tables.closeness import Closeness, cka, closeness, cloud
 from posprobe.analyses.tables.processes import fit_process

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from posprobe.analyses.decide import decide
-from posprobe.analyses.facts import Answer, Part, Shared, Verdict, Verdicts
+from posprobe.analyses.facts import Answer, Part, Shared, Verdict, Verdicts, decide
 from posprobe.analyses.result import as_block, plain
 from posprobe.analyses.tables.cached import View
 from posprobe.layouts import Grid

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from posprobe.analyses import Result
-from posprobe.analyses.decide import decide
-from posprobe.analyses.facts import Answer
+from posprobe.analyses.facts import Answer, decide
 from posprobe.analyses.models.rotary_use import RotaryUse
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.result import as_block, plain, stored

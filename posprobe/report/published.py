@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
-from posprobe.analyses.tables.probes_published import PUBLISHED_ROWS
+from posprobe.analyses.tables.probes import PUBLISHED_ROWS
 from posprobe.data import read_data
 from posprobe.tables import PositionTable
 from posprobe.text import lookup

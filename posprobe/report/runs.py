@@ -9,8 +9,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.models.rotary_match import Place
-from posprobe.analyses.models.rotary_use import Origin
+from posprobe.analyses.models.rotary_use import Origin, Place
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.layouts import Sequence
 from posprobe.report.stored import FORWARD, read_bundle, stored_arrays

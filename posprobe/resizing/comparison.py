@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.grids.axis_codes import axis_codes
+from posprobe.analyses.grids.grid import axis_codes
 from posprobe.analyses.result import HIDDEN, As, as_block
 from posprobe.analyses.sequences.seams import seams
 from posprobe.analyses.sequences.winding import Winding, winding

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe import forward
-from posprobe.analyses.models.substitution import costs
+from posprobe.analyses.models.experiments import costs
 from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import context_length

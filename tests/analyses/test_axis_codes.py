@@ -10,8 +10,7 @@ import pytest
 from made_tables import as_table, gaussian, patches, rotation, walk
 from matplotlib.figure import Figure
 
-from posprobe.analyses.grids.axis_codes import axis_codes
-from posprobe.analyses.grids.grid import grid
+from posprobe.analyses.grids.grid import axis_codes, grid
 from posprobe.analyses.result import as_block
 from posprobe.analyses.sequences.winding import winding
 from posprobe.families import load

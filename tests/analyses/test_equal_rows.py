@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.seams import seams
-from posprobe.analyses.tables.stretch import stretch
+from posprobe.analyses.sequences.seams import seams, stretch
 
 Floats = NDArray[np.float64]
 

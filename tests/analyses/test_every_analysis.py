@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.spectrogram import gram_dct
+from posprobe.analyses.sequences.spectrum import gram_dct
 from posprobe.analyses.tables.probes import probes
 from posprobe.analyses.tables.sinusoid import against_sinusoid
 from posprobe.errors import InvalidTable

@@ -18,18 +18,16 @@ import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.tables.probes import (
     ALPHA,
+    MIN_ROWS,
     AbsoluteProbe,
     Probes,
-    absolute_probe,
-    order_probe,
-    probes,
-)
-from posprobe.analyses.tables.probes_published import (
-    MIN_ROWS,
     PublishedProbe,
+    absolute_probe,
     absolute_probe_published,
     counted_failures,
+    order_probe,
     order_probe_published,
+    probes,
 )
 from posprobe.errors import InvalidTable
 from posprobe.figures.fits import plot_probes

@@ -22,7 +22,7 @@ from tiny_models import CASES, Case, Tiny
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.scale import Scale, scale
+from posprobe.analyses.tables.norms import Scale, scale
 from posprobe.arrays import positions
 from posprobe.checkpoints import open_local
 from posprobe.errors import InvalidTable, UsageError

@@ -13,9 +13,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.seams import Seams, seams
+from posprobe.analyses.sequences.seams import Seams, seams, stretch
 from posprobe.analyses.tables.outliers import MIN_SIDE
-from posprobe.analyses.tables.stretch import stretch
 from posprobe.encodings import sinusoidal
 from posprobe.families import load
 from posprobe.report.narrator import cause

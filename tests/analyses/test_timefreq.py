@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.spectrogram import CORNER, gram_dct, spectrogram
+from posprobe.analyses.sequences.spectrum import CORNER, gram_dct, spectrogram
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

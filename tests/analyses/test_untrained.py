@@ -11,7 +11,7 @@ from made_tables import fading, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.sequences.untrained import ROWS, untrained_from
+from posprobe.analyses.sequences.changes import ROWS, untrained_from
 from posprobe.report.narrator.summary import headline
 
 Floats = NDArray[np.float64]

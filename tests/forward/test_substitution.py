@@ -28,7 +28,7 @@ from made_models import (
 )
 
 import posprobe as pp
-from posprobe.analyses.models.substitution import costs, early
+from posprobe.analyses.models.experiments import costs, early
 from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures import builder
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from posprobe.analyses.facts import Answer
-    from posprobe.analyses.models.substitution import SubstitutionEffect
+    from posprobe.analyses.models.experiments import SubstitutionEffect
 
 
 def named(table: Any, **options: Any) -> dict[str, NDArray[np.float64]]:

@@ -9,7 +9,7 @@ import numpy as np
 from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.decide import decide
+from posprobe.analyses.facts import decide
 from posprobe.analyses.tables.cached import view
 from posprobe.arrays import positions
 from posprobe.layouts import Grid

@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses.models.attention import attention_by_offset, attention_sums
-from posprobe.analyses.models.effective import EffectiveTable
 from posprobe.analyses.models.experiments import (
     BlankImages,
     Change,
     Pattern,
     PermutationEffect,
     PhaseShift,
-)
-from posprobe.analyses.models.head_logits import HeadsByLayer, head_logits
-from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_result
-from posprobe.analyses.models.rotary_use import RotaryUse
-from posprobe.analyses.models.states import MeanDecomposition, mean_decomposition, moments
-from posprobe.analyses.models.subspaces import subspace_overlap
-from posprobe.analyses.models.substitution import (
     Substitute,
     SubstitutionEffect,
     by_position,
     costs,
     early,
 )
+from posprobe.analyses.models.head_logits import HeadsByLayer, head_logits
+from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_result
+from posprobe.analyses.models.rotary_use import RotaryUse
+from posprobe.analyses.models.states import (
+    EffectiveTable,
+    MeanDecomposition,
+    mean_decomposition,
+    moments,
+)
+from posprobe.analyses.models.subspaces import subspace_overlap
 from posprobe.forward.replacements import explained, explanations
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.baselines import numbers_of_table

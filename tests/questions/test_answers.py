@@ -19,8 +19,7 @@ from made_answers import (
 from made_tables import gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.decide import hold_rate
-from posprobe.analyses.facts import Answer, Test
+from posprobe.analyses.facts import Answer, Test, hold_rate
 from posprobe.analyses.linear import half_length
 from posprobe.analyses.tables.cached import units, view
 from posprobe.analyses.tables.copies import Copies, copies

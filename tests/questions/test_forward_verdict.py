@@ -12,10 +12,9 @@ from made_forward import WIDTH, forward_analysis, results_of, states_of, substit
 
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.models.experiments import Change, PermutationEffect, PhaseShift
+from posprobe.analyses.models.experiments import Change, Cost, PermutationEffect, PhaseShift
 from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
-from posprobe.analyses.models.substitution import Cost
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.questions import MODEL as QUESTIONS
 from posprobe.report.page import page_of

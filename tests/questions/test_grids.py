@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.grids.axis_codes import axis_codes
+from posprobe.analyses.grids.grid import axis_codes
 from posprobe.analyses.linear import grid_distances, root
 from posprobe.analyses.tables.cached import view
 from posprobe.layouts import Grid

@@ -12,7 +12,7 @@ from made_forward import rotary_of, saved_run
 from made_schemas import problems, schema
 
 import posprobe as pp
-from posprobe.analyses.models.rotary_match import match_heads
+from posprobe.analyses.models.rotary_use import match_heads
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.report.runs import measured_heads

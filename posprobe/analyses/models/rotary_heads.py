@@ -15,8 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.decide import discovery_bar
-from posprobe.analyses.facts import Verdict
+from posprobe.analyses.facts import Verdict, discovery_bar
 from posprobe.analyses.models.rotary_use import (
     MIN_CONTEXTS,
     MOVES,

@@ -9,6 +9,10 @@ alarm and neither does a general roughness.
 A seam says that two parts of the table differ, not that either is untrained: the rows that a model
 never saw in fine-tuning may be as regular as the rest. And a row with an odd norm stays odd in any
 order: null models that keep the table's row norms or step lengths keep such rows too.
+
+A few odd rows decide numbers that are about the rest: GPT-2's first row alone moves its first
+component's share by twenty points. What is measured of a table is therefore measured on its longest
+stretch without a seam and without a special row as well.
 """
 
 from __future__ import annotations
@@ -21,10 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause
-from posprobe.analyses.grids.special_patches import no_special_patches, special_patches
 from posprobe.analyses.result import HIDDEN, NEWER, As, Result, centred
-from posprobe.analyses.sequences.changes import by_level, by_norm, pace_changes
-from posprobe.analyses.sequences.untrained import untrained_from
+from posprobe.analyses.sequences.changes import by_level, by_norm, pace_changes, untrained_from
 from posprobe.analyses.tables.copies import equal_rows, find_beside
 from posprobe.analyses.tables.outliers import (
     AWAY,
@@ -39,9 +41,11 @@ from posprobe.analyses.tables.outliers import (
     beyond_tail,
     deviations,
     level_of,
+    no_special_patches,
     odd_directions,
     odd_norms,
     sides,
+    special_patches,
     stands_out,
     usual_values,
     zero_rows,
@@ -249,9 +253,9 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     - Or where the length of steps changes at once, however rough they are, and a smooth trend over
       the table does not describe it as well (`posprobe.analyses.sequences.changes`).
     - Or where rows begin that look as they were initialised, after rows that do not
-      (`posprobe.analyses.sequences.untrained`).
+      (`posprobe.analyses.sequences.changes`).
     - On a grid, where there are no seams, a patch is special that is far from those beside it
-      (`posprobe.analyses.grids.special_patches`), or zero.
+      (`posprobe.analyses.tables.outliers`), or zero.
 
     Parameters
     ----------
@@ -533,3 +537,115 @@ def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return first and last index of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
+
+
+#: Fewest rows of a stretch: of fewer, nothing can be told.
+LEAST = 8
+#: Fewest rows of another part that is looked at by itself, and most such parts.
+PART, MOST_PARTS = 32, 3
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The longest run of rows without a seam and without a special row.
+
+    Parameters
+    ----------
+    first, stop
+        Its rows, counted from the table's first; ``stop`` is one past the last.
+    whole
+        Whether these are all rows.
+    reasons
+        What ends it on either side (``seam`` and ``special``, which name positions), or why all
+        rows are taken.
+    """
+
+    first: int
+    stop: int
+    whole: bool
+    reasons: tuple[Cause, ...]
+
+    @property
+    def rows(self) -> slice:
+        """The rows as a slice of the table."""
+        return slice(self.first, self.stop)
+
+
+def runs(found: Seams) -> list[tuple[int, int]]:
+    """Return every run of rows without a seam and without a special row: its first, and the stop.
+
+    Parameters
+    ----------
+    found
+        The table's seams.
+    """
+    special = {row.row for row in found.special}
+    seams = {right for _, right in found.between}
+    starts = sorted({0, len(found.norms), *special, *(row + 1 for row in special), *seams})
+    return [(first, stop) for first, stop in pairwise(starts) if first not in special]
+
+
+def trained(found: Seams) -> list[tuple[int, int]]:
+    """Return the runs without those of rows that look untrained."""
+    end = len(found.norms) if found.untrained is None else found.untrained
+    return [run for run in runs(found) if run[0] < end]
+
+
+def all_equal(found: Seams, run: tuple[int, int]) -> bool:
+    """Whether a run, its first row and the stop, is a stretch of equal rows."""
+    return (run[0], run[1] - 1) in found.equal
+
+
+def stretch(found: Seams) -> Stretch:
+    """Return the longest run of rows without a seam and without a special row.
+
+    Parameters
+    ----------
+    found
+        The table's seams. Where they are undefined, on a grid or in a short table, and where no run
+        of `LEAST` rows is left, all rows are taken. Of runs of one length the first is.
+    """
+    n = len(found.norms)
+    if found.undefined:
+        return Stretch(0, n, True, (Cause("undefined", of=found.undefined),))
+    special = {row.row: row.causes for row in found.special}
+    seam = {right: cause for (_, right), cause in zip(found.between, found.reasons, strict=True)}
+    whole = trained(found)
+    if not whole:
+        return Stretch(0, n, True, (Cause("all_special"),))
+    first, stop = max(whole, key=lambda run: run[1] - run[0])
+    different = [run for run in whole if run[1] - run[0] >= LEAST and not all_equal(found, run)]
+    if different:
+        first, stop = max(different, key=lambda run: run[1] - run[0])
+    if stop - first < LEAST:
+        return Stretch(0, n, True, (Cause("no_run", (LEAST,)),))
+    if (first, stop) == (0, n):
+        return Stretch(0, n, True, (Cause("no_break"),))
+    reasons = [
+        Cause("seam", (found.start + row - 1, found.start + row), causes=(seam[row],))
+        for row in (first, stop)
+        if row in seam
+    ]
+    reasons += [
+        Cause("special", (found.start + row,), causes=special[row])
+        for row in (first - 1, stop)
+        if row in special
+    ]
+    return Stretch(first, stop, False, tuple(reasons))
+
+
+def long_runs(found: Seams) -> tuple[tuple[int, int], ...]:
+    """Return the runs that are looked at: the longest, and other long ones, in order.
+
+    Parameters
+    ----------
+    found
+        The table's seams.
+    """
+    longest = stretch(found)
+    if longest.whole:
+        return ((longest.first, longest.stop),)
+    own = (longest.first, longest.stop)
+    others = [run for run in trained(found) if run != own and run[1] - run[0] >= PART]
+    others = [run for run in others if not all_equal(found, run)]
+    return tuple(sorted([own, *sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]]))

@@ -1,18 +1,29 @@
-"""Row norms: how long each position's vector is, and which rows stand out."""
+"""How long each position's vector is, and how long beside the vectors that it is added to.
+
+A position must be small enough not to drown the word and large enough to be told from others (AI
+Coffee Break, "Positional embeddings in transformers explained", 2021). Both are lengths in the
+units of the token embeddings. Layer normalisation after the sum rescales positions and tokens
+alike: ratios stay, sizes do not.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import HIDDEN, Result, Stored
+from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
-from posprobe.layouts import Layout
-from posprobe.schema import Row
+from posprobe.errors import UsageError
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
 from posprobe.tables import PositionTable
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 #: Robust standard deviations from the median beyond which a row's norm stands out.
 OUTLIER = 6.0
@@ -125,3 +136,238 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
         layout=given.layout,
         start=given.start,
     )
+
+
+#: Percentiles of the tokens' norms that the band of the ratio goes between.
+BAND = (5, 95)
+#: A mean row shorter than this, in units of the mean norm of the rows, is rounding.
+ROUNDING = 1e-6
+#: Rows whose distances to all others are held at a time.
+_BLOCK = 512
+
+
+class TokenSampleBlock(TypedDict):
+    """Where the vectors come from that positions are added to."""
+
+    kind: Annotated[str, "What the vectors are: token, or white-noise patch."]
+    tensor: str
+    shape: list[Count]
+    dtype: str
+    sampled: Natural
+    blocks: Annotated[
+        list[Annotated[list[Count], TWO]], "Stored rows, as (first, one past the last)."
+    ]
+    seed: int
+    factor: Annotated[float, "What the model multiplies the stored rows with."]
+    standard_error: Annotated[Size, "Of the mean norm, relative to it."]
+    note: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scale(Result):
+    """Lengths of positions beside lengths of token embeddings.
+
+    Parameters
+    ----------
+    position_norms, token_norms
+        ``[n]`` and ``[k]``, Euclidean.
+    ratio
+        Mean position norm over mean token norm.
+    ratio_band
+        Mean position norm over the 95th and over the 5th percentile of the token norms: what a long
+        and a short token meets.
+    neighbour_distance
+        Mean distance of neighbouring positions (right and lower neighbours on a grid) over the mean
+        token norm.
+    smallest_distance, closest
+        Smallest distance of two positions over the mean token norm, and these two positions (the
+        first such pair).
+    mean_cosine
+        Cosine of the mean position and the mean token. Far from 0, part of what positions add is
+        a direction that tokens share already.
+    variance_share
+        ``var(p) / (var(p) + var(t))``, each the sum of the variances of the columns: the share of
+        position in the variance of ``t + p`` where every token is equally likely at every position.
+        A vector that all positions share does not count.
+    undefined
+        Reason for each number that is None.
+    sample
+        Where the tokens come from, in the words of `posprobe.load_tokens`.
+    """
+
+    figures: ClassVar[str] = "rows.plot_scale"
+
+    position_norms: Floats
+    token_norms: Floats
+    ratio: Annotated[
+        Size | None, Number("ratio of norms", "mean position norm over mean token norm")
+    ]
+    ratio_band: Annotated[
+        tuple[float, float] | None,
+        As(list[Size] | None),
+        "Mean position norm over the 95th and over the 5th percentile of the token norms.",
+        TWO,
+        Number("ratio for long and short tokens", "95th and 5th percentile of tokens", form=" to "),
+    ]
+    neighbour_distance: Annotated[
+        Size | None, Number("distance of neighbours", "mean, in mean token norms")
+    ]
+    smallest_distance: Annotated[
+        Size | None, Number("smallest distance", "of any two, in mean token norms")
+    ]
+    closest: Annotated[
+        tuple[int, int] | None,
+        As(list[Row] | None),
+        TWO,
+        Number("closest positions", "the two nearest positions", form=" and "),
+    ]
+    mean_cosine: Annotated[
+        Cosine | None, Number("cosine of the means", "mean position with mean token")
+    ]
+    variance_share: Annotated[
+        Share | None, Number("share of variance", "of position in token plus position")
+    ]
+    undefined: Reasons
+    sample: Annotated[Mapping[str, Any] | None, As(TokenSampleBlock)] = None
+
+    @property
+    def position_norm(
+        self,
+    ) -> Annotated[Size, Number("mean position norm", "in the table's units")]:
+        """Mean over the positions."""
+        return float(self.position_norms.mean())
+
+    @property
+    def token_norm(self) -> Annotated[Size, Number("mean token norm", "in the same units")]:
+        """Mean over the sampled tokens."""
+        return float(self.token_norms.mean())
+
+    @property
+    def tokens(self) -> Annotated[Natural, "Tokens in the sample."]:
+        """How many were sampled."""
+        return len(self.token_norms)
+
+
+def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
+    """Measure positions in units of the vectors that they are added to.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``.
+    tokens
+        ``[k, d]``: token embeddings, or a sample of them, as the model adds them to positions.
+
+    Raises
+    ------
+    InvalidTable
+        If either is not two-dimensional and finite, or the squares of its numbers are not.
+    UsageError
+        If their widths differ.
+
+    Examples
+    --------
+    Unit tokens, and positions twice as long:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> pp.analyses.scale(2 * np.eye(4), np.eye(4)).ratio
+    2.0
+    """
+    given = positions(table, squares=True)
+    beside = to_numpy(positions(tokens, squares=True).values).astype(np.float64)
+    values, xp = given.values, given.xp
+    if beside.shape[1] != values.shape[1]:
+        raise UsageError(
+            f"positions have width {values.shape[1]} and tokens {beside.shape[1]}, so they cannot "
+            "be added. Pass the embeddings at the width of the positions."
+        )
+    norms = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
+    token_norms = np.linalg.norm(beside, axis=1)
+    unit = float(token_norms.mean())
+    short, long = (float(norm) for norm in np.percentile(token_norms, BAND))
+    step = _neighbour_distance(values, given.layout, xp)
+    distance, pair = _closest(values, xp)
+    center = to_numpy(xp.mean(values, axis=0)).astype(np.float64)
+    spread = float(xp.sum(xp.var(values, axis=0)))
+    token_center = beside.mean(axis=0)
+    token_spread = float(beside.var(axis=0).sum())
+
+    undefined: dict[str, str] = {}
+    if not unit:
+        reason = "all tokens are zero"
+        undefined = dict.fromkeys(("ratio", "neighbour_distance", "smallest_distance"), reason)
+    if len(norms) < 2:
+        undefined["neighbour_distance"] = undefined["smallest_distance"] = "there is one position"
+    if not short:
+        undefined["ratio_band"] = f"the {BAND[0]}th percentile of the token norms is zero"
+    if min(_shared(center, norms), _shared(token_center, token_norms)) <= ROUNDING:
+        undefined["mean_cosine"] = "the mean position or the mean token is zero"
+    if len(beside) < 2:
+        undefined["variance_share"] = "one token has no variance"
+    elif not spread + token_spread:
+        undefined["variance_share"] = "neither positions nor tokens vary"
+
+    def defined(name: str, value: float, over: float) -> float | None:
+        return None if name in undefined else value / over
+
+    mean = float(norms.mean())
+    return Scale(
+        position_norms=norms,
+        token_norms=token_norms,
+        ratio=defined("ratio", mean, unit),
+        ratio_band=None if "ratio_band" in undefined else (mean / long, mean / short),
+        neighbour_distance=defined("neighbour_distance", step, unit),
+        smallest_distance=defined("smallest_distance", distance, unit),
+        closest=(pair[0] + given.start, pair[1] + given.start) if pair else None,
+        mean_cosine=None if "mean_cosine" in undefined else _cosine(center, token_center),
+        variance_share=defined("variance_share", spread, spread + token_spread),
+        undefined=undefined,
+    )
+
+
+def _cosine(a: Floats, b: Floats) -> float:
+    a, b = a / np.linalg.norm(a), b / np.linalg.norm(b)
+    return float(np.clip(a @ b, -1, 1))
+
+
+def _shared(center: Floats, norms: Floats) -> float:
+    """Return the length of the mean row in units of the mean norm."""
+    mean = float(norms.mean())
+    return float(np.linalg.norm(center)) / mean if mean else 0.0
+
+
+def _neighbour_distance(values: Array, layout: Layout, xp: ModuleType) -> float:
+    """Return the mean distance of neighbours, 0 where there are none."""
+    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.size)
+    cells = xp.reshape(values, (height, width, values.shape[1]))
+    steps = [cells[:, 1:] - cells[:, :-1], cells[1:] - cells[:-1]]
+    lengths = [to_numpy(xp.linalg.vector_norm(step, axis=-1)).reshape(-1) for step in steps]
+    together = np.concatenate(lengths)
+    return float(together.mean()) if together.size else 0.0
+
+
+def _closest(values: Array, xp: ModuleType) -> tuple[float, tuple[int, int] | None]:
+    """Find the first two rows of the smallest distance; of one row, none.
+
+    Pairs are compared by ``|a|² + |b|² - 2 a·b`` of the centred rows, whose rounding no shared
+    mean inflates; what is equal up to rounding counts as equal.
+    """
+    n = values.shape[0]
+    centered = values - xp.mean(values, axis=0)
+    squares = xp.sum(centered * centered, axis=1)
+    rounding = 8 * float(xp.finfo(values.dtype).eps) * float(xp.max(squares))
+    best, pair = np.inf, None
+    for begin in range(0, n - 1, _BLOCK):
+        rows, rest = centered[begin : begin + _BLOCK], centered[begin:]
+        squared = squares[begin : begin + _BLOCK, None] + squares[None, begin:]
+        squared = squared - 2 * (rows @ rest.T)
+        squared = squared + xp.tril(xp.full_like(squared, xp.inf))  # each pair once
+        smallest = float(xp.min(squared))
+        if smallest < best - rounding:
+            flat = xp.reshape(squared <= smallest + rounding, (-1,))
+            first, second = divmod(int(xp.argmax(xp.astype(flat, xp.int8))), n - begin)
+            best, pair = smallest, (first + begin, second + begin)
+    if pair is None:
+        return 0.0, None
+    return float(xp.linalg.vector_norm(values[pair[0]] - values[pair[1]])), pair

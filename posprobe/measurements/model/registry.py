@@ -13,13 +13,16 @@ import numpy as np
 from posprobe import analyses, families, forward
 from posprobe.analyses import Patches, Similarity
 from posprobe.analyses.models.attention import AttentionByOffset
-from posprobe.analyses.models.effective import EffectiveTable
-from posprobe.analyses.models.experiments import BlankImages, PermutationEffect, PhaseShift
+from posprobe.analyses.models.experiments import (
+    BlankImages,
+    PermutationEffect,
+    PhaseShift,
+    SubstitutionEffect,
+)
 from posprobe.analyses.models.head_logits import HeadsByLayer
 from posprobe.analyses.models.rotary_use import Origin, RotaryUse
-from posprobe.analyses.models.states import MeanDecomposition
+from posprobe.analyses.models.states import EffectiveTable, MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
-from posprobe.analyses.models.substitution import SubstitutionEffect
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import has_table

@@ -19,13 +19,12 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
-from posprobe.analyses.grids.axis_codes import AxisCodes
+from posprobe.analyses.grids.grid import AxisCodes
 from posprobe.analyses.models.attention import AttentionByOffset
+from posprobe.analyses.models.experiments import SubstitutionEffect
 from posprobe.analyses.models.head_logits import HeadsByLayer
 from posprobe.analyses.models.states import MeanDecomposition
-from posprobe.analyses.models.substitution import SubstitutionEffect
-from posprobe.analyses.sequences.budget import Budget
-from posprobe.analyses.sequences.clock import Clock
+from posprobe.analyses.sequences.budget import Budget, Clock
 from posprobe.analyses.sequences.winding import Winding
 from posprobe.analyses.tables.bridging import Bridging
 from posprobe.analyses.tables.similarity import WINDOW
