@@ -15,8 +15,7 @@ _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 #: Names that were at the top level, by the submodule that they belong to; version 0.3 drops them.
 _MOVED_TO = {
     "analyses": (
-        "against_sinusoid gram_dct head_logits heads probes rotation scale smoothness "
-        "subspace_overlap"
+        "against_sinusoid head_logits heads probes rotation scale smoothness subspace_overlap"
     ),
     "encodings": (
         "alibi_slopes binary continuous_binary counting normalised_counting rotary_frequencies "

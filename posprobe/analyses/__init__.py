@@ -30,11 +30,9 @@ from posprobe.analyses.sequences.budget import (
 from posprobe.analyses.sequences.seams import Seams as Seams, seams as seams
 from posprobe.analyses.sequences.shift import Shift as Shift, shift as shift
 from posprobe.analyses.sequences.spectrum import (
-    GramDCT as GramDCT,
     Line as Line,
     Spectrogram as Spectrogram,
     Spectrum as Spectrum,
-    gram_dct as gram_dct,
     spectrogram as spectrogram,
     spectrum as spectrum,
 )

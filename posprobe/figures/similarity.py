@@ -94,7 +94,7 @@ def profile(ax: Axes, result: Similarity, centred: bool | None = None) -> None:
         offset = np.arange(len(cosine.offset_mean))
         curve = extremes(offset, cosine.offset_mean)
         ax.plot(*curve, color=color, linestyle=dash, label=label)
-        if label == "centred" or centred is False:
+        if cosine.pooled == 1 and (label == "centred" or centred is False):
             low, high = (cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1))
             area(ax, (offset, low, high), color=color, alpha=0.15, label="± 1 sd")
     ax.axhline(0, color=MUTED, linewidth=0.5)

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from posprobe import analyses
 from posprobe.analyses import (
     PCA,
-    GramDCT,
     Norms,
     Patches,
     Probes,
@@ -55,12 +51,6 @@ def _scale(given: TableInputs) -> Scale:
     assert given.tokens is not None  # noqa: S101 - `needs` says so
     found = analyses.scale(given.positions, given.tokens.values)
     return replace(found, sample=given.tokens.summary())
-
-
-def _cosines(result: Similarity | None) -> NDArray[np.float64] | None:
-    if result is None or result.centered.pooled > 1 or np.isnan(result.centered.matrix).any():
-        return None
-    return result.centered.matrix
 
 
 TableMeasurement: TypeAlias = Measurement[TableInputs, Any]
@@ -183,15 +173,6 @@ _EVERY: tuple[TableMeasurement, ...] = (
         record=Spectrogram,
         whole=True,
         drawings=(Drawing("spectrogram", draws="power by position and frequency"),),
-    ),
-    Measurement[TableInputs, GramDCT](
-        name="dct",
-        title="Slow components of similarity",
-        compute=lambda given: analyses.gram_dct(
-            given.positions, cosines=_cosines(given.result("similarity"))
-        ),
-        record=GramDCT,
-        whole=True,
     ),
     Measurement[TableInputs, Shift](
         name="shift",

@@ -14,7 +14,7 @@ from posprobe.analyses.linear import leading, root, toeplitz
 from posprobe.analyses.tables.cached import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 from posprobe.analyses.tables.copies import Copies
 from posprobe.analyses.tables.processes import HALF
-from posprobe.analyses.tables.similarity import displacement_sums, sums_of_rows, unit_rows
+from posprobe.analyses.tables.similarity import by_displacement, sums_of_rows, unit_rows
 from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,
@@ -279,7 +279,8 @@ def _unequal(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     gram = points @ points.swapaxes(-1, -2)
     whole = np.maximum(np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny)
     apart, around = (
-        displacement_sums(each, (n, n), 1, np)[..., 0] for each in (gram, gram[..., ::-1])
+        by_displacement(each, n, 1, np)[..., 0].astype(gram.dtype)
+        for each in (gram, gram[..., ::-1])
     )
     count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
     misfit = 1 - (np.square(apart) / count).sum(axis=-1) / whole

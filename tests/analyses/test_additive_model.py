@@ -16,7 +16,7 @@ from posprobe.analyses.sequences.mixture import (
     Bands,
     cosine_power,
     dictionary,
-    draws_of,
+    drawn_powers,
     fit,
     floored,
     likelihood,
@@ -96,7 +96,7 @@ def test_draws_have_the_spectrum_of_the_fit() -> None:
     power = cosine_power(points)
     start = np.full(len(dictionary(96).family), 0.01)
     found = fit(power.share, power.columns, dictionary(96), Bands.of(95), start)
-    drawn = draws_of(found, power.columns).powers(400, np.random.default_rng(0))
+    drawn = drawn_powers(found, power.columns, 400, np.random.default_rng(0))
     assert drawn.sum(axis=1) == pytest.approx(1)
     mean = found.mean / found.mean.sum()
     np.testing.assert_allclose(drawn.mean(axis=0)[:20], mean[:20], rtol=0.1)

@@ -76,19 +76,6 @@ def test_pca_is_that_of_scikit_learn_on_real_tables(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", SAMPLES)
-def test_pca_gives_the_centred_table_back_with_orthonormal_components(name: str) -> None:
-    values, found = float64(sample(name)), sample_pca(name)
-    centered = values - values.mean(axis=0)
-    np.testing.assert_allclose(
-        found.scores @ found.components, centered, rtol=0, atol=1e-12 * np.abs(centered).max()
-    )
-    gram = found.components @ found.components.T
-    np.testing.assert_allclose(gram, np.eye(len(gram)), rtol=0, atol=1e-12)
-    for loadings in found.components:
-        assert loadings[np.argmax(np.abs(loadings))] > 0
-
-
 # Published values and those derived from the definition for this project.
 
 
@@ -100,13 +87,6 @@ def test_norms_of_the_sinusoid_are_the_root_of_half_its_width() -> None:
     assert found.zero_rows == ()
 
 
-def test_norms_of_minilm() -> None:
-    found = pp.norms(sample(MINILM))
-    anchors = {0: 2.362, 1: 0.491, 2: 0.447, 127: 0.689, 510: 0.857, 511: 0.970}
-    assert found.norms[list(anchors)] == pytest.approx(list(anchors.values()), abs=5e-4)
-    assert {0, 127, 510, 511} <= {each.row for each in found.outlier_rows}
-
-
 def test_offset_profile_of_kernes_figure() -> None:
     found = pp.similarity(pp.sinusoidal(256, 128)).raw.offset_mean
     published = {0: 1, 1: 0.9702, 8: 0.7144, 28: 0.5587, 64: 0.4769, 128: 0.3328}
@@ -114,20 +94,6 @@ def test_offset_profile_of_kernes_figure() -> None:
         naive = sum(math.cos(offset / 10_000 ** (i / 64)) for i in range(64)) / 64
         assert naive == pytest.approx(value, abs=5e-5)
         assert found[offset] == pytest.approx(naive, abs=1e-12)
-
-
-def test_offset_profile_of_minilm_is_not_monotone() -> None:
-    found = sample_similarity(MINILM).raw
-    anchors = {1: 0.851, 2: 0.592, 4: 0.504, 8: 0.294, 16: 0.432, 32: 0.220}
-    assert found.offset_mean[list(anchors)] == pytest.approx(list(anchors.values()), abs=5e-4)
-    assert found.neighbour_mean == pytest.approx(found.offset_mean[1])
-
-
-def test_centring_forces_the_mean_cosine_of_minilm_slightly_below_zero() -> None:
-    found = sample_similarity(MINILM)
-    off = ~np.eye(512, dtype=bool)
-    assert found.raw.matrix[off].mean() == pytest.approx(0.1219, abs=5e-5)
-    assert found.centered.matrix[off].mean() == pytest.approx(-0.0017, abs=5e-5)
 
 
 def test_translation_invariance_and_monotone_fraction_anchors() -> None:
@@ -173,15 +139,6 @@ def test_effective_dimensions_of_the_sinusoid() -> None:
         assert share[:count].sum() >= threshold > share[: count - 1].sum()
 
 
-def test_effective_dimensions_of_minilm() -> None:
-    found = sample_pca(MINILM)
-    anchors = [0.1235, 0.1217, 0.1001, 0.0881, 0.0828, 0.0812, 0.0780, 0.0717]
-    np.testing.assert_allclose(found.explained_variance_ratio[:8], anchors, atol=5e-5)
-    assert found.components_for(0.9) == 11
-    assert found.stable_rank == pytest.approx(8.10, abs=5e-3)
-    assert found.participation_ratio == pytest.approx(11.70, abs=5e-3)
-
-
 def test_first_component_of_a_random_walk_holds_six_over_pi_squared() -> None:
     found = [pp.pca(walk(256, 512, seed)) for seed in range(12)]
     mean = np.mean([result.explained_variance_ratio[:3] for result in found], axis=0)
@@ -189,24 +146,6 @@ def test_first_component_of_a_random_walk_holds_six_over_pi_squared() -> None:
     expected = [6 / (math.pi * k) ** 2 for k in (1, 2, 3)]
     np.testing.assert_allclose(mean, expected, atol=0.012)
     assert np.mean([result.stable_rank for result in found]) == pytest.approx(1.64, abs=0.04)
-
-
-def test_spectrum_of_minilm() -> None:
-    found = pp.spectrum(sample(MINILM), detrend="constant")
-    assert found.entropy == pytest.approx(0.604, abs=1e-3)
-    assert found.edge_frequency == pytest.approx(0.172, abs=5e-4)
-
-
-def test_most_wavelengths_of_the_sinusoid_are_longer_than_the_table() -> None:
-    wavelengths = [2 * math.pi * 10_000 ** (2 * i / 768) for i in range(384)]
-    np.testing.assert_allclose(2 * np.pi / frequencies(768), wavelengths, rtol=1e-12)
-    fitting = [sum(w <= length for w in wavelengths) for length in (512, 1024, 4096)]
-    assert fitting == [184, 213, 271]
-    found = pp.spectrum(pp.sinusoidal(512, 768), detrend="constant", window="none")
-    # Two columns for each of the 200 pairs fold into the lowest bins: any sinusoid looks red.
-    slow = found.dominant_frequency[2 * 184 :]
-    assert len(slow) == 400
-    assert slow.max() <= 1 / 512
 
 
 def test_resolved_wavelengths_of_the_sinusoid_are_found_to_half_a_bin() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_tables import as_table, gaussian, patches, walk, waves
+from made_tables import as_table, gaussian, patches, walk
 from naive_similarity import naive_monotone, naive_statistics
 
 import posprobe as pp
@@ -102,12 +102,6 @@ def test_short_and_narrow_tables_end_in_numbers_or_reasons(n: int, d: int, made:
     assert_reasons(as_block(grid))
 
 
-def test_rows_of_width_one_have_cosines_of_plus_and_minus_one() -> None:
-    found = pp.similarity(np.array([[1.0], [2.0], [-3.0], [4.0]])).raw
-    signs = np.array([1, 1, -1, 1])
-    np.testing.assert_array_equal(found.matrix, np.outer(signs, signs))
-
-
 def test_half_precision_is_analysed_as_the_numbers_it_holds() -> None:
     half = walk(40, 6, seed=2).astype(np.float16)
     wide = half.astype(np.float64)
@@ -117,16 +111,6 @@ def test_half_precision_is_analysed_as_the_numbers_it_holds() -> None:
     # In half precision itself the squares overflow.
     large = np.full((4, 3), 6e4, dtype=np.float16)
     assert pp.norms(large).norms == pytest.approx([6e4 * 3**0.5] * 4, rel=1e-3)
-
-
-def test_equal_rows_have_cosine_one_and_share_their_scores() -> None:
-    values = np.repeat(gaussian(6, 5), 3, axis=0)
-    found = pp.similarity(values)
-    for i in range(0, 18, 3):
-        block = found.centered.matrix[i : i + 3, i : i + 3]
-        np.testing.assert_allclose(block, 1, atol=1e-14)
-    scores = pp.pca(values).scores
-    np.testing.assert_allclose(scores[1::3], scores[::3], atol=1e-12)
 
 
 def test_a_constant_dimension_has_no_dominant_frequency() -> None:
@@ -139,21 +123,9 @@ def test_a_constant_dimension_has_no_dominant_frequency() -> None:
     assert np.isfinite(found.dominant_frequency[[0, 2]]).all()
 
 
-def test_a_straight_line_has_a_spectrum_only_as_long_as_its_trend_stays() -> None:
-    values = np.arange(32.0)[:, None] * np.array([1.0, -2.0])
-    assert pp.spectrum(values, detrend="linear").undefined
-    assert not pp.spectrum(values, detrend="constant").undefined
-
-
 def test_patches_need_a_grid() -> None:
     with pytest.raises(InvalidTable, match="grid"):
         pp.grid(as_table(gaussian(16, 4)))
-
-
-@pytest.mark.parametrize("treatment", [{"detrend": "cubic"}, {"window": "square"}], ids=str)
-def test_an_unknown_treatment_of_columns_is_refused(treatment: Any) -> None:
-    with pytest.raises(ValueError, match="no such treatment"):
-        pp.spectrum(gaussian(16, 4), **treatment)
 
 
 def test_results_are_frozen_and_describe_themselves() -> None:
@@ -183,12 +155,6 @@ def test_row_numbers_follow_a_cut_table() -> None:
     assert document["norms"]["zero_rows"] == [14]
     assert document["similarity"]["zero_rows"] == [14]
     assert document["table"]["rows"] == [10, 40]
-
-
-def test_components_needed_for_everything_are_all_that_vary() -> None:
-    found = pp.pca(waves(30, [5.0, 7.0]) @ gaussian(4, 9))
-    assert found.components_for(1.0) == 4
-    assert found.components_for(0.0) == 1
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.37])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import cmath
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from made_tables import as_table, patches, walk
 from naive_similarity import naive_statistics
 
 import posprobe as pp
-from posprobe.analyses.result import as_block
 from posprobe.layouts import Grid, Sequence
 
 
@@ -71,14 +69,6 @@ def test_monotone_fraction_on_a_grid_takes_steps_along_both_axes() -> None:
             line = [matrix[here, here + m * width] for m in range(height // 2 + 1)]
             falls += [after < before for before, after in itertools.pairwise(line)]
     assert pp.similarity(table).raw.monotone_fraction == pytest.approx(np.mean(falls), abs=1e-12)
-
-
-def test_a_grid_of_height_one_is_a_sequence() -> None:
-    values = walk(24, 5, seed=1)
-    line, flat = pp.similarity(values).raw, pp.similarity(as_table(values, Grid(1, 24))).raw
-    np.testing.assert_allclose(flat.offset_mean[0, 23:], line.offset_mean, atol=1e-14)
-    assert flat.translation_invariance == pytest.approx(line.translation_invariance, abs=1e-12)
-    assert flat.monotone_fraction == line.monotone_fraction
 
 
 def test_patches_against_walking_over_the_grid() -> None:
@@ -140,33 +130,14 @@ def test_two_way_decomposition_and_plane_spectrum_by_explicit_loops() -> None:
     assert found.axis_power_share == pytest.approx(on_axes / found.power.sum(), abs=1e-12)
 
 
-def test_patches_reuse_a_similarity_that_is_there_already() -> None:
-    table = patches(4, 4, 6)
-    cosines = pp.similarity(table)
-    given_, own = pp.grid(table, cosines=cosines), pp.grid(table)
-    np.testing.assert_array_equal(given_.mosaic, own.mosaic)
-    assert as_block(given_) == as_block(own)
-
-
 @pytest.mark.parametrize("n", [8, 9, 31])
-@pytest.mark.parametrize("detrend", ["constant", "linear"])
-@pytest.mark.parametrize("window", ["hann", "none"])
-def test_spectrum_is_the_transform_of_the_detrended_and_tapered_columns(
-    n: int, detrend: Any, window: Any
-) -> None:
+def test_spectrum_is_the_transform_of_the_detrended_and_tapered_columns(n: int) -> None:
     values = walk(n, 3, seed=n)
-    found = pp.spectrum(values, detrend=detrend, window=window)
+    found = pp.spectrum(values)
     time = np.arange(n)
-    rest = np.stack(
-        [
-            column - np.polyval(np.polyfit(time, column, 1 if detrend == "linear" else 0), time)
-            for column in values.T
-        ],
-        axis=1,
-    )
-    taper = [
-        0.5 - 0.5 * math.cos(2 * math.pi * t / (n - 1)) if window == "hann" else 1.0 for t in time
-    ]
+    lines = [np.polyval(np.polyfit(time, column, 1), time) for column in values.T]
+    rest = values - np.stack(lines, axis=1)
+    taper = [0.5 - 0.5 * math.cos(2 * math.pi * t / (n - 1)) for t in time]
     energy = n * sum(w * w for w in taper)
     for k, j in itertools.product(range(n // 2 + 1), range(3)):
         total = sum(rest[t, j] * taper[t] * cmath.exp(-2j * cmath.pi * k * t / n) for t in range(n))
@@ -175,7 +146,7 @@ def test_spectrum_is_the_transform_of_the_detrended_and_tapered_columns(
         assert found.power_by_dim[k, j] == pytest.approx(naive, rel=1e-9, abs=1e-12)
         assert found.frequency[k] == k / n
     np.testing.assert_allclose(found.power, found.power_by_dim.sum(axis=1), rtol=1e-12)
-    assert (found.detrend, found.window) == (detrend, window)
+    assert (found.detrend, found.window) == ("linear", "hann")
 
 
 def test_entropy_edge_and_dominant_share_by_their_definitions() -> None:

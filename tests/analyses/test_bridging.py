@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from posprobe.analyses.result import as_block
 from posprobe.analyses.sequences.mixture import cosine_power
 from posprobe.analyses.sequences.waves import covariance, find_waves
-from posprobe.analyses.tables.bridging import RULES, Process, bridging, linear, shift
+from posprobe.analyses.tables.bridging import RULES, bridging, linear, process, shift
 from posprobe.encodings import sinusoidal
 from posprobe.families import load
 from posprobe.figures.common import Sheet
@@ -102,7 +102,7 @@ def test_missing_rows_are_the_mean_of_a_gaussian_process() -> None:
     mean = curve[~missing].mean(axis=0)
     weights = np.linalg.solve(kernel[np.ix_(~missing, ~missing)], curve[~missing] - mean)
     expected = kernel[np.ix_(missing, ~missing)] @ weights + mean
-    found = Process.of(kernel, curve).predict(curve, missing)
+    found = process(kernel, curve)(missing)
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 

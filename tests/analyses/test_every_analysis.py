@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.spectrum import gram_dct
 from posprobe.analyses.tables.probes import probes
 from posprobe.analyses.tables.sinusoid import against_sinusoid
 from posprobe.errors import InvalidTable
@@ -89,11 +88,6 @@ UNDEFINED: list[tuple[Measure, list[tuple[Any, str]]]] = [
         (np.full((80, 3), 0.1), "straight line"),
         (np.outer(np.arange(80.0), [1, 2]), "straight line"), (SQUARE, "grid"),
     ]),
-    (gram_dct, [
-        (gaussian(19, 3), "fewer than 20 positions"), (gaussian(1, 3), "fewer than 20 positions"),
-        (EQUAL, "all rows are equal"), (ZERO, "all rows are equal"),
-        (np.arange(-15.0, 16.0)[:, None] * [1, 2], "mean row"), (SQUARE, "grid"),
-    ]),
     (probes, [
         (walk(9, 4), "fewer than"), (SQUARE, "grid"), (np.ones((64, 3)), "all rows are equal"),
         (1e3 + 1e-13 * gaussian(64, 3), "all rows are equal"),
@@ -144,7 +138,7 @@ POOR = {
     **{f"{h} x {w}": as_table(gaussian(h * w, 3), Grid(h, w)) for h, w in ((1, 8), (8, 1), (3, 7))},
 }
 OF_ALL: tuple[Measure, ...] = (
-    pp.axis_codes, pp.bridging, pp.winding, pp.shift, pp.seams, pp.spectrogram, gram_dct, pp.budget,
+    pp.axis_codes, pp.bridging, pp.winding, pp.shift, pp.seams, pp.spectrogram, pp.budget,
     pp.clock, against_sinusoid,
 )  # fmt: skip
 
@@ -172,7 +166,6 @@ UNITLESS: dict[Measure, tuple[Any, tuple[str, ...]]] = {
     pp.shift: (TURNING, ("periods", "moduli", "shares", "skill", "rank")),
     pp.seams: (SEAM, ("between",)),
     pp.spectrogram: (TURNING, ("length", "fastest_period_p10_p50_p90")),
-    gram_dct: (TURNING, ("share",)),
     against_sinusoid: (
         TURNING, ("cka", "cka_biased", "procrustes", "subspace_overlap", "ladder_share"),
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,17 +10,15 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from made_cli import Cli, cli
+from made_cli import cli
 from made_tables import as_table, gaussian, patches, walk
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.similarity import displacement_sums
+from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.arrays import Positions
 from posprobe.errors import InvalidTable
-from posprobe.figures.common import MAX_POINTS, area, extremes
 from posprobe.figures.grid import MAX_TILES, mosaic, tile_block
-from posprobe.figures.similarity import heat_map
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -59,7 +56,7 @@ NUMBERS = ("neighbour_mean", "far_mean", "translation_invariance", "monotone_fra
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables of a few dozen rows count as large, with tiles and blocks that fit nothing."""
-    sizes = {"MAX_ROWS": 10, "SIDE": 37, "TORCH_SIDE": 37, "POOLED_SIDE": 24, "_LINE": 19}
+    sizes = {"MAX_ROWS": 10, "POOLED_SIDE": 24, "_LINE": 19}
     for name, size in (sizes | {"_TRANSFORMED": 512}).items():
         monkeypatch.setattr(SIMILARITY, name, size)
 
@@ -98,14 +95,15 @@ def test_tiles_say_what_the_matrix_says(
         large = found[variant]
         for number in NUMBERS:
             agree(getattr(large, number), getattr(whole, number), 1e-11, number)
-        agree(large.minimum, whole.minimum, 1e-6, "minimum")
-        assert {k: v for k, v in large.undefined.items() if k != "offset_profile"} == {
-            k: v for k, v in whole.undefined.items() if k != "offset_profile"
-        }
+        assert large.minimum is None
+        assert "not every pair" in large.undefined["minimum"]
+        assert np.isnan(large.offset_std).all()
+        few = ("minimum", "offset_profile")
+        for name in set(large.undefined) - {*few}:
+            assert large.undefined[name] == whole.undefined[name]
+        assert set(whole.undefined) - {*few} == set(large.undefined) - {*few}
         np.testing.assert_array_equal(large.offset_count, whole.offset_count)
         np.testing.assert_allclose(large.offset_mean, whole.offset_mean, rtol=0, atol=1e-11)
-        # The root of a difference: its square is what single precision leaves.
-        np.testing.assert_allclose(large.offset_std**2, whole.offset_std**2, rtol=0, atol=5e-7)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -132,23 +130,16 @@ def test_a_pooled_matrix_is_the_mean_of_what_is_defined(
 
 
 @few
-@given(
-    heights=st.tuples(st.integers(1, 6), st.integers(1, 6)),
-    width=st.integers(1, 9),
-    seed=st.integers(0, 2**31),
-)
-def test_a_part_of_a_matrix_is_summed_pair_by_pair(
-    heights: tuple[int, int], width: int, seed: int
-) -> None:
-    p, q = heights
-    part = np.random.default_rng(seed).standard_normal((2, p * width, q * width))
-    expected = np.zeros((2, p + q - 1, 2 * width - 1))
-    for i in range(p * width):
-        for j in range(q * width):
+@given(height=st.integers(1, 7), width=st.integers(1, 9), seed=st.integers(0, 2**31))
+def test_a_matrix_is_summed_pair_by_pair(height: int, width: int, seed: int) -> None:
+    n = height * width
+    matrix = np.random.default_rng(seed).standard_normal((2, n, n))
+    expected = np.zeros((2, 2 * height - 1, 2 * width - 1))
+    for i in range(n):
+        for j in range(n):
             down, right = j // width - i // width, j % width - i % width
-            expected[:, down + p - 1, right + width - 1] += part[:, i, j]
-    found = displacement_sums(part, heights, width, np)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+            expected[:, down + height - 1, right + width - 1] += matrix[:, i, j]
+    np.testing.assert_allclose(by_displacement(matrix, height, width, np), expected, atol=1e-12)
 
 
 @few
@@ -160,7 +151,7 @@ def test_an_autocorrelation_is_the_sum_of_all_inner_products(
 ) -> None:
     rows = gaussian(height * width, d, seed)
     found = SIMILARITY.autocorrelation(rows, height, width, np)
-    expected = displacement_sums(rows @ rows.T, (height, height), width, np)
+    expected = by_displacement(rows @ rows.T, height, width, np)
     np.testing.assert_allclose(found, expected, atol=1e-11)
     assert SIMILARITY.sum_of_squares(rows) == pytest.approx(
         np.square(rows @ rows.T).sum(), rel=1e-12
@@ -176,8 +167,6 @@ def test_a_long_sinusoid_has_its_closed_form() -> None:
     closed = np.cos(np.outer(np.arange(n), frequencies)).mean(axis=1)
     np.testing.assert_allclose(found.raw.offset_mean, closed, rtol=0, atol=1e-9)
     assert found.raw.translation_invariance == pytest.approx(1, abs=1e-10)
-    assert found.raw.minimum == pytest.approx(closed.min(), abs=1e-6)
-    assert found.raw.offset_std.max() < 1e-3
     fall = np.diff(closed[:65]) < 0
     assert found.raw.monotone_fraction == pytest.approx(fall.mean(), abs=1e-12)
     block = found.raw.pooled
@@ -254,12 +243,6 @@ def test_randomised_components_are_the_leading_exact_ones(
 
 
 @pytest.mark.usefixtures("randomised")
-def test_randomised_components_are_repeatable() -> None:
-    values = gaussian(300, 40)
-    np.testing.assert_array_equal(pp.pca(values).scores, pp.pca(values).scores)
-
-
-@pytest.mark.usefixtures("randomised")
 def test_shares_that_the_leading_components_do_not_reach_are_undefined() -> None:
     found = pp.pca(gaussian(400, 100))
     numbers = as_block(found)
@@ -269,23 +252,6 @@ def test_shares_that_the_leading_components_do_not_reach_are_undefined() -> None
     assert numbers["top3"] == pytest.approx(found.explained_variance_ratio[:3].sum())
     nearly = pp.pca(gaussian(400, 3) @ gaussian(3, 100) + 1e-3 * gaussian(400, 100))
     assert nearly.components_for(0.99) == 3
-
-
-@pytest.mark.usefixtures("randomised")
-@pytest.mark.parametrize("unit", [1e-120, 1e120])
-def test_units_do_not_matter_to_randomised_components(unit: float) -> None:
-    values = walk(100, 40)
-    one, other = pp.pca(values), pp.pca(values * unit)
-    for number in ("stable_rank", "participation_ratio"):
-        assert getattr(other, number) == pytest.approx(getattr(one, number), rel=1e-9)
-
-
-@pytest.mark.usefixtures("randomised")
-def test_a_constant_table_has_no_randomised_components_either() -> None:
-    found = pp.pca(np.ones((64, 32)))
-    assert found.stable_rank is None
-    assert found.components_for(0.9) is None
-    assert "all rows are equal" in as_block(found)["undefined"]["stable_rank"]
 
 
 def test_comparisons_take_the_whole_table_where_components_are_the_leading_ones(
@@ -303,17 +269,6 @@ def test_comparisons_take_the_whole_table_where_components_are_the_leading_ones(
 
 
 # What is made of it.
-
-
-@pytest.mark.usefixtures("small_limits")
-def test_a_heat_map_of_a_pooled_matrix_has_its_axes_in_positions() -> None:
-    from matplotlib.figure import Figure
-
-    found = pp.similarity(as_table(walk(301, 7))).raw
-    ax = Figure().subplots()
-    image = heat_map(ax, found, start=7)
-    assert list(image.get_extent()) == [6.5, 307.5, 307.5, 6.5]
-    assert ax.get_xlabel() == "position (means of 13 x 13 pairs)"
 
 
 def test_a_mosaic_of_a_large_grid_shows_the_cosines_of_single_patches() -> None:
@@ -340,35 +295,6 @@ def test_a_mosaic_of_a_large_grid_shows_the_cosines_of_single_patches() -> None:
     assert MAX_TILES == 16
 
 
-def test_an_area_of_many_points_keeps_their_extremes() -> None:
-    from matplotlib.figure import Figure
-
-    n = 50_000
-    at = np.arange(1.0, n + 1)
-    low = -np.ones(n)
-    low[31_415] = -9
-    ax = Figure().subplots()
-    area(ax, (at, low, -low), label="band")
-    (path,) = ax.collections[0].get_paths()
-    corners = np.asarray(path.vertices)
-    assert len(corners) <= 2 * MAX_POINTS + 3
-    assert corners[:, 1].min() == -9
-    assert corners[:, 1].max() == 9
-
-
-@few
-@given(n=st.integers(1, 9000), seed=st.integers(0, 99), lacking=st.integers(0, 400))
-def test_a_thinned_curve_keeps_its_extremes_and_its_order(n: int, seed: int, lacking: int) -> None:
-    values = gaussian(n, 1, seed)[:, 0]
-    values[: min(lacking, n - 1)] = np.nan
-    at, kept = extremes(np.arange(n), values)
-    assert len(kept) <= MAX_POINTS + 9  # less than a block is left over
-    assert np.all(np.diff(at) > 0)
-    np.testing.assert_array_equal(kept, values[at])
-    assert np.nanmin(kept) == np.nanmin(values)
-    assert np.nanmax(kept) == np.nanmax(values)
-
-
 @pytest.mark.usefixtures("small_limits")
 def test_the_profile_of_a_large_table_is_in_the_arrays_and_not_in_the_json() -> None:
     analysis = pp.analyze(as_table(walk(301, 7)), only=["similarity"], nulls=0)
@@ -377,21 +303,3 @@ def test_the_profile_of_a_large_table_is_in_the_arrays_and_not_in_the_json() -> 
     assert "arrays.npz" in block["undefined"]["offset_profile"]
     assert analysis.arrays()["offset_profile"].shape == (301,)
     assert block["pooled"] == 13
-
-
-def test_a_large_table_becomes_a_whole_bundle(cli: Cli, tmp_path: Path) -> None:
-    out = tmp_path / "bundle"
-    assert cli("analyze", "sinusoidal:9000x16", "--nulls", "1", "--out", "bundle").code == 0
-    document = json.loads((out / "analysis.json").read_text(encoding="utf-8"))
-    n = document["table"]["positions"]
-    assert document["similarity"]["raw"]["pooled"] == -(-n // 1024)
-    invariance = document["similarity"]["raw"]["translation_invariance"]
-    assert invariance == pytest.approx(1, abs=1e-9)
-    numbers = document["nulls"]["numbers"]["similarity.raw.translation_invariance"]
-    assert numbers["sinusoid"] == pytest.approx(1, abs=1e-9)
-    assert numbers["permuted"]["p50"] < 0.5
-    with np.load(out / "arrays.npz") as arrays:
-        assert max(arrays["similarity"].shape) <= 1024
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Cosine similarity of positions" in page
-    assert len(page.encode()) < 2_000_000

@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from registry import package
 from safetensors.torch import save_file
 
-from posprobe.analyses.models.head_logits import position_logits
 from posprobe.analyses.result import as_block
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import UsageError
@@ -37,11 +36,13 @@ if TYPE_CHECKING:
 def logits_of(loaded: LayerHeads, head: int) -> NDArray[np.float64]:
     width = loaded.w_q.shape[1] // loaded.heads
     cut = slice(head * width, (head + 1) * width)
-    b_q, b_k = (None if b is None else b[cut] for b in (loaded.b_q, loaded.b_k))
-    found: NDArray[np.float64] = position_logits(
-        loaded.table, loaded.w_q[:, cut], loaded.w_k[:, cut], b_q, b_k, scale=loaded.scale
+    rows = np.asarray(loaded.table.values, dtype=np.float64)
+    q, k = (
+        rows @ weight[:, cut] + (0.0 if bias is None else bias[cut])
+        for weight, bias in ((loaded.w_q, loaded.b_q), (loaded.w_k, loaded.b_k))
     )
-    return found
+    scale = width**-0.5 if loaded.scale is None else loaded.scale
+    return np.asarray(scale * q @ k.T)
 
 
 def run(model: Any, content: NDArray[np.float64], part: str = "") -> Any:

@@ -58,8 +58,7 @@ def test_names_labels_and_figures_are_unique() -> None:
 def test_every_measurement_has_a_title_and_its_numbers_a_meaning(measurement: Any) -> None:
     assert measurement.title
     assert not measurement.title.endswith(".")
-    # Numbers without a figure are shown beside the rest.
-    assert measurement.drawings or measurement.name == "dct"
+    assert measurement.drawings
     for number in measurement.numbers.values():
         assert number.meaning
 

@@ -92,17 +92,11 @@ class Patches(Result):
     ]
     interaction_share: Annotated[
         float | None,
-        Number(
-            "interaction",
-            "share of the variance that neither row nor column explains",
-            compared=True,
-        ),
+        Number("interaction", "share of the variance that neither explains", compared=True),
     ]
     axis_power_share: Annotated[
         float | None,
-        Number(
-            "power on the axes", "share of the power in waves along one axis only", compared=True
-        ),
+        Number("power on the axes", "share in waves along one axis only", compared=True),
     ]
     undefined: Reasons
     every: Annotated[int, HIDDEN] = 1
@@ -166,7 +160,7 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
         "own_row": over((down == 0) & (right != 0)),
         "own_column": over((down != 0) & (right == 0)),
         "elsewhere": over((down != 0) & (right != 0)),
-    } | grid_numbers(to_numpy(centred(values, xp)[0]), power)
+    } | _shares(to_numpy(centred(values, xp)[0]), power)
     missing = [name for name, value in numbers.items() if value is None]
     every = 1
     if cosines.raw.pooled == 1:
@@ -195,21 +189,10 @@ def _maps(values: Array, layout: Grid, every: int, xp: ModuleType) -> Floats:
     return to_numpy(maps).astype(np.float64, copy=False).reshape(shape)
 
 
-def grid_numbers(centered: NDArray[np.floating[Any]], power: Floats) -> dict[str, float | None]:
-    """Reduce a table of patches to the shares of its variance and of its power.
+def _shares(centered: NDArray[np.floating[Any]], power: Floats) -> dict[str, float | None]:
+    """Return the shares of the variance of a centred table, and of its power, zero frequency first.
 
-    Parameters
-    ----------
-    centered
-        ``[h * w, d]``, of mean 0, float32 or float64.
-    power
-        ``[h, w]``: its two-dimensional spectrum in any units, zero frequency first.
-
-    Returns
-    -------
-    dict
-        ``row_share``, ``column_share``, ``interaction_share`` and ``axis_power_share``; None where
-        nothing varies.
+    None where nothing varies.
     """
     cells = centered.reshape(*power.shape, -1)
     by_row, by_column = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)

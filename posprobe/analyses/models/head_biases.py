@@ -164,24 +164,24 @@ def heads(
     layout: Layout = Sequence((spans[0] + 1) // 2)
     if len(spans) == 2:
         layout = Grid((spans[0] + 1) // 2, (spans[1] + 1) // 2)
-    size = len(values)
-    seen = values
-    if causal and len(spans) == 1:
-        seen = values[:, : layout.size]
-    flat = seen.reshape(size, -1)
+    seen = values[:, : layout.size] if causal and len(spans) == 1 else values
+    flat = seen.reshape(len(values), -1)
+    axes = (np.arange(s) - span // 2 for s, span in zip(seen.shape[1:], spans, strict=True))
+    offsets = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(spans))
+    curve = _by_distance(values, layout, causal=causal)
+    steps = np.diff(curve, axis=1)
+    unknown = np.full(len(values), np.nan)
     return Heads(
         curves=values,
         layout=layout,
         quantity=quantity,
         causal=causal,
-        window=_window(values, layout, causal=causal)
-        if quantity == "bias"
-        else np.full(size, np.nan),
-        half_width=_half_width(values, layout, causal=causal),
-        asymmetry=np.full(size, np.nan) if causal else _asymmetry(values),
-        peak=_peak(flat, seen.shape[1:], spans),
-        near=_near(flat, seen.shape[1:], spans, cosine=quantity == "cosine"),
-        monotone_fraction=_monotone(values, layout, causal=causal),
+        window=unknown if quantity == "cosine" else _window(values, layout, causal=causal),
+        half_width=_half_width(curve),
+        asymmetry=unknown if causal else _asymmetry(values),
+        peak=_peak(flat, offsets),
+        near=_near(flat, offsets, -(-(min(spans) + 1) // 8), cosine=quantity == "cosine"),
+        monotone_fraction=quotient((steps < 0).sum(axis=1), (steps != 0).sum(axis=1)),
         unit=unit,
     )
 
@@ -223,10 +223,7 @@ def _by_distance(
     return past if causal else (past + values[:, n - 1 :]) / 2
 
 
-def _half_width(
-    values: NDArray[np.float64], layout: Layout, *, causal: bool
-) -> NDArray[np.float64]:
-    curve = _by_distance(values, layout, causal=causal)
+def _half_width(curve: NDArray[np.float64]) -> NDArray[np.float64]:
     quarter = -(-curve.shape[1] // 4)
     found = np.full(len(curve), np.nan)
     if curve.shape[1] < 2:
@@ -254,21 +251,17 @@ def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return quotient((odd**2).sum(axis=1), spread, spread > error**2 * flat.shape[1])
 
 
-def _peak(
-    flat: NDArray[np.float64], seen: tuple[int, ...], spans: tuple[int, ...]
-) -> NDArray[np.int64]:
+def _peak(flat: NDArray[np.float64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Offset of the largest value; of equal ones, the nearest to distance 0."""
-    offsets = _offsets(seen, spans)
     nearest = np.argsort(np.abs(offsets).sum(axis=1), kind="stable")
     best = nearest[np.argmax(flat[:, nearest], axis=1)]
     return np.asarray(offsets[best], dtype=np.int64)
 
 
 def _near(
-    flat: NDArray[np.float64], seen: tuple[int, ...], spans: tuple[int, ...], *, cosine: bool
+    flat: NDArray[np.float64], offsets: NDArray[np.int64], quarter: int, *, cosine: bool
 ) -> NDArray[np.float64]:
-    distance = np.abs(_offsets(seen, spans)).max(axis=1)
-    quarter = -(-(min(spans) + 1) // 8)
+    distance = np.abs(offsets).max(axis=1)
     # With itself every vector has a cosine of 1.
     counted = distance > 0 if cosine else distance >= 0
     inside = counted & (distance < (max(quarter, 2) if cosine else quarter))
@@ -278,18 +271,6 @@ def _near(
             beyond = values[counted & ~inside].max(initial=-np.inf)
             found[head] = values[inside].max(initial=-np.inf) > beyond
     return found
-
-
-def _offsets(seen: tuple[int, ...], spans: tuple[int, ...]) -> NDArray[np.int64]:
-    """Offsets of the values that are seen, ``[values, axes]``."""
-    axes = (np.arange(s) - span // 2 for s, span in zip(seen, spans, strict=True))
-    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(spans))
-
-
-def _monotone(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
-    curve = _by_distance(values, layout, causal=causal)
-    steps = np.diff(curve, axis=1)
-    return quotient((steps < 0).sum(axis=1), (steps != 0).sum(axis=1))
 
 
 #: Permutations that the band is made of.

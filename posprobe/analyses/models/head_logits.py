@@ -257,93 +257,42 @@ def head_logits(
             f"Keep up to {MAX_POSITIONS} with --rows A:B."
         )
     columns = _columns(width, heads, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
-    measured = [
-        _measure(
-            position_logits(
-                given.values, *(_part(array, cut) for array in (w_q, w_k, b_q, b_k)), scale=scale
-            ),
-            given.layout,
-            causal=causal,
-        )
-        for cut in (slice(h * columns, (h + 1) * columns) for h in range(heads))
-    ]
-    curves, offset_share, key_share, peak, has_peak, attention, uniform = zip(
-        *measured, strict=True
-    )
-    return HeadLogits(
-        curves=np.stack(curves),
-        offset_share=np.array(offset_share),
-        key_share=np.array(key_share),
-        peak=np.stack(peak),
-        has_peak=np.array(has_peak),
-        attention=np.array(attention),
-        uniform=np.array(uniform),
-        layout=given.layout,
-        causal=causal,
-    )
-
-
-def position_logits(
-    rows: PositionTable | Positions | Array,
-    w_q: Array,
-    w_k: Array,
-    b_q: Array | None = None,
-    b_k: Array | None = None,
-    *,
-    scale: float | None = None,
-) -> Array:
-    """Return one head's logits between all pairs of rows: ``[n, n]``, queries first.
-
-    Parameters
-    ----------
-    rows
-        ``[n, d]``, as for `head_logits`.
-    w_q, w_k, b_q, b_k
-        ``[d, d_h]`` and ``[d_h]``: the head's own columns.
-    scale
-        ``1 / sqrt(d_h)`` where None.
-
-    Raises
-    ------
-    InvalidTable, UsageError
-        As for `head_logits`.
-    """
-    given = positions(rows)
-    values = given.values
-    columns = _columns(values.shape[1], 1, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
     factor = 1 / math.sqrt(columns) if scale is None else scale
     xp = given.xp
-    q = xp.matmul(values, _beside(w_q, values))
-    k = xp.matmul(values, _beside(w_k, values))
-    q = q if b_q is None else q + _beside(b_q, values)
-    k = k if b_k is None else k + _beside(b_k, values)
-    return factor * xp.matmul(q, k.T)
+    measured = []
+    for head in range(heads):
+        own = slice(head * columns, (head + 1) * columns)
+        q = xp.matmul(given.values, _beside(w_q[:, own], given.values))
+        k = xp.matmul(given.values, _beside(w_k[:, own], given.values))
+        q = q if b_q is None else q + _beside(b_q[own], given.values)
+        k = k if b_k is None else k + _beside(b_k[own], given.values)
+        measured.append(_measure(factor * xp.matmul(q, k.T), given.layout, causal=causal))
+    stacked = {name: np.array([each[name] for each in measured]) for name in measured[0]}
+    return HeadLogits(**stacked, layout=given.layout, causal=causal)
 
 
 def _columns(width: int, heads: int, **weights: Array | None) -> int:
     """Check weights against the rows and each other; return the width of a head."""
-    if heads < 1:
-        raise UsageError(f"{heads} heads: attention has one or more.")
     shapes = {name: tuple(w.shape) for name, w in weights.items() if w is not None}
-    told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
     columns = shapes["w_q"][-1] if shapes["w_q"] else 0
-    if shapes["w_q"] != (width, columns) or shapes["w_k"] != shapes["w_q"]:
+    needed = {
+        "w_q": (width, columns),
+        "w_k": (width, columns),
+        "b_q": (columns,),
+        "b_k": (columns,),
+    }
+    wrong = any(shape != needed[name] for name, shape in shapes.items())
+    if wrong or heads < 1 or columns < 1 or columns % heads:
+        told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise UsageError(
-            f"{told}: rows of width {width} need w_q and w_k of [{width}, heads * d_h]. A linear "
-            "layer stores the transpose; keys that several queries share must be repeated."
+            f"{told} and {heads} heads: rows of width {width} need w_q and w_k of [{width}, heads "
+            "* d_h] and biases of [heads * d_h]. A linear layer stores the transpose; keys that "
+            "several queries share must be repeated."
         )
-    if any(shapes.get(name, (columns,)) != (columns,) for name in ("b_q", "b_k")):
-        raise UsageError(f"{told}: biases are as long as the weights are wide.")
-    if columns == 0 or columns % heads:
-        raise UsageError(f"{told}: {columns} columns do not divide into {heads} heads.")
     for name, array in weights.items():
         if array is not None and not bool(namespace(array).all(namespace(array).isfinite(array))):
             raise UsageError(f"{name} holds NaN or infinity: the checkpoint is damaged.")
     return columns // heads
-
-
-def _part(array: Array | None, cut: slice) -> Array | None:
-    return None if array is None else array[..., cut]
 
 
 def _beside(array: Array, like: Array) -> Array:
@@ -354,10 +303,8 @@ def _beside(array: Array, like: Array) -> Array:
     return xp.astype(array, like.dtype)
 
 
-def _measure(
-    logits: Array, layout: Layout, *, causal: bool
-) -> tuple[NDArray[np.float64], float, float, NDArray[np.int64], bool, float, float]:
-    """Return one head's curve, shares, peak, attention there and what is uniform there."""
+def _measure(logits: Array, layout: Layout, *, causal: bool) -> dict[str, Any]:
+    """Return the fields of `HeadLogits` for one head's logits ``[n, n]``, queries first."""
     xp = namespace(logits)
     n = logits.shape[0]
     grid = isinstance(layout, Grid)
@@ -392,15 +339,16 @@ def _measure(
         else math.nan
         for part in (weights, flat)
     )
-    return (
-        mean if grid else mean[0],
-        float(explained / spread) if spread > tiny else math.nan,
-        alike / (alike + across) if alike + across > tiny else math.nan,
-        np.array([place[0] - height + 1, place[1] - width + 1])[0 if grid else 1 :] * has_peak,
-        has_peak,
-        paid,
-        even,
-    )
+    peak = np.array([place[0] - height + 1, place[1] - width + 1]) * has_peak
+    return {
+        "curves": mean if grid else mean[0],
+        "offset_share": float(explained / spread) if spread > tiny else math.nan,
+        "key_share": alike / (alike + across) if alike + across > tiny else math.nan,
+        "peak": peak if grid else peak[1:],
+        "has_peak": has_peak,
+        "attention": paid,
+        "uniform": even,
+    }
 
 
 def nearest_peak(mean: NDArray[np.float64], count: NDArray[np.float64], n: int) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from posprobe.analyses.models.rotary_use import (
     Reason,
     RotaryUse,
 )
-from posprobe.arrays import Sums
+from posprobe.arrays import Sums, quotient
 
 #: Draws of random signs: the least p is 0.001.
 DRAWS = 999
@@ -146,13 +146,14 @@ def rotary_heads(layer: int, sums: RotarySums, turning: Turning, *, length: int)
     parts = (product[:, :, None] * turned).real
     norms = [np.sqrt(sums.query_power / sums.queries), np.sqrt(sums.key_power / sums.keys)]
     strength = turning.scale * norms[0] * norms[1]
-    usage = _over(strength, strength.sum(axis=1, keepdims=True))
-    mean_part = _over(np.abs(product), strength)
+    usage = quotient(strength, strength.sum(axis=1, keepdims=True))
+    mean_part = quotient(np.abs(product), strength)
     centred = measured - measured.mean(axis=1, keepdims=True)
     still = parts - parts.mean(axis=2, keepdims=True)
     total = np.mean(centred**2, axis=1)
-    curve_share = _over(np.einsum("hin,hn->hi", still, centred) / count, total[:, None])
+    curve_share = quotient(np.einsum("hin,hn->hi", still, centred) / count, total[:, None])
     predicted = parts.sum(axis=1)
+    capped = sums.capped.mean(axis=0)
     made = []
     for head in range(heads):
         curves = sums.curves[:, head] - sums.curves[:, head].mean(axis=1, keepdims=True)
@@ -171,7 +172,7 @@ def rotary_heads(layer: int, sums: RotarySums, turning: Turning, *, length: int)
                 r=r,
                 r2=r2,
                 moved=float(sums.moved[:, head].mean()),
-                capped=_known(float(sums.capped[:, head].mean())),
+                capped=float(capped[head]) if np.isfinite(capped[head]) else None,
                 p=_p_of_signs(curves) if contexts >= MIN_CONTEXTS else None,
                 answer="cannot tell",
                 usage=usage[head],
@@ -186,19 +187,6 @@ def rotary_heads(layer: int, sums: RotarySums, turning: Turning, *, length: int)
             )
         )
     return made
-
-
-def _over(top: NDArray[np.float64], bottom: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide, NaN where there is nothing to divide by."""
-    bottom = np.broadcast_to(bottom, top.shape)
-    found: NDArray[np.float64] = np.divide(
-        top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0
-    )
-    return found
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _share(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,32 +121,30 @@ def pair_layout(sizes: NDArray[np.float64], *, seed: int = 0) -> PairLayout | No
     logs = logs - logs.mean(axis=1, keepdims=True)
     drawn = np.random.default_rng(seed).multinomial(heads, np.full(heads, 1 / heads), DRAWS)
     once = np.ones((1, heads))
-    found: dict[Reading, tuple[NDArray[np.float64], float, float]] = {}
+    found: list[tuple[ReadingScore, NDArray[np.float64]]] = []
     seen = set()
-    tried: tuple[Reading, ...] = ("halves", "neighbours", "halves_again", "neighbours_again")
-    for reading in tried:
+    for reading in get_args(Reading):
         pairs = pairs_of(reading, rotated)
         # Of 8 rows, reordering them once more or back again is the same.
         if (same := frozenset(map(frozenset, pairs.tolist()))) in seen:
             continue
         seen.add(same)
-        apart, correlation = _fit(logs[:, pairs], once)
+        (apart,), (correlation,) = _fit(logs[:, pairs], once)
+        score = (apart - 1) / 2 + heads * correlation / 2
         drawn_apart, drawn_correlation = _fit(logs[:, pairs], drawn)
         scores = (drawn_apart - 1) / 2 + heads * drawn_correlation / 2
-        found[reading] = scores, float(apart[0]), float(correlation[0])
-    table = [
-        ReadingScore(reading, apart, correlation, (apart - 1) / 2 + heads * correlation / 2)
-        for reading, (_, apart, correlation) in found.items()
-    ]
-    table.sort(key=lambda each: each.score)
-    margin = table[1].score - table[0].score
-    scores = np.stack([found[each.reading][0] for each in table])
-    wins = float(np.mean(scores.argmin(axis=0) == 0))
+        found.append(
+            (ReadingScore(reading, float(apart), float(correlation), float(score)), scores)
+        )
+    found.sort(key=lambda each: each[0].score)
+    readings = tuple(each for each, _ in found)
+    margin = readings[1].score - readings[0].score
+    wins = float(np.mean(np.argmin([scores for _, scores in found], axis=0) == 0))
     # Without pairs (chi2 - 1) / 2 has variance 1 / (2 P) and heads * correlation / 2 heads / (4 P);
     # a margin is a difference of two such scores.
     chance = math.sqrt((heads + 2) / rotated)
     sure = margin >= max(MARGIN, DEVIATIONS * chance) and wins >= WINS
-    return PairLayout(table[0].reading if sure else None, heads, margin, wins, tuple(table))
+    return PairLayout(readings[0].reading if sure else None, heads, margin, wins, readings)
 
 
 def _fit(

@@ -10,10 +10,11 @@ add up to 1 over the bins from 1 on, so that weights are shares of the variance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from posprobe.analyses.linear import toeplitz
@@ -104,11 +105,9 @@ def _columns(waves: Floats, squares: Floats) -> Floats:
 
 
 def local_median(values: Floats, width: int) -> Floats:
-    """Return the median of ``[..., k]`` over so many neighbours, fewer at the ends."""
-    half = width // 2
-    padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(half, half)], constant_values=np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1, axis=-1)
-    return np.asarray(np.nanmedian(windows, axis=-1))
+    """Return the median of ``[k]`` over so many neighbours, an odd number, fewer at the ends."""
+    padded = np.pad(values, width // 2, constant_values=np.nan)
+    return np.asarray(np.nanmedian(sliding_window_view(padded, width), axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,41 +414,12 @@ def likelihood(observed: Floats, free: Floats, mean: Floats) -> float:
     return float(-0.5 * (free * (np.log(mean) + observed / mean)).sum())
 
 
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """Draws of the power spectra of tables that a fit describes.
-
-    Parameters
-    ----------
-    mean
-        ``[n - 1]``: of the random part.
-    columns
-        ``[n - 1]``.
-    factor
-        ``[e, e]``: root of the correlation of the first bins; the others are independent.
-    """
-
-    mean: Floats
-    columns: Floats
-    factor: Floats = field(repr=False)
-
-    def powers(self, count: int, rng: np.random.Generator) -> Floats:
-        """Draw power spectra: ``[count, n - 1]``, each of which adds up to 1."""
-        bins, exact = len(self.mean), len(self.factor)
-        width = int(min(max(np.ceil(self.columns.max()), 1), MOST_COLUMNS))
-        sizes = column_sizes(self.columns, width)
-        found = np.empty((count, bins))
-        for k in range(count):
-            white = rng.standard_normal((bins, width), dtype=np.float32)
-            white[:exact] = self.factor @ white[:exact]
-            found[k] = (np.square(white) * sizes).sum(axis=1)
-        found *= self.mean
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
-
-
 #: Most columns of a draw, most bins whose correlation is exact, and the participation below which
 #: columns have geometric sizes rather than equal ones.
 MOST_COLUMNS, EXACT, UNEQUAL = 64, 384, 12.0
+#: Shares of noise that are added until a correlation has a root: rounding leaves small eigenvalues
+#: of smooth kernels below 0.
+JITTERS = (1e-6, 1e-4, 1e-2)
 
 
 def column_sizes(columns: Floats, width: int) -> NDArray[np.float32]:
@@ -462,8 +432,10 @@ def column_sizes(columns: Floats, width: int) -> NDArray[np.float32]:
     return np.asarray(sizes / sizes.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
-def draws_of(found: Fit, columns: Floats) -> Draws:
-    """Prepare draws of a fit.
+def drawn_powers(found: Fit, columns: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Draw the power spectra of tables that a fit describes: ``[count, n - 1]``, 1 in all.
+
+    The first bins are correlated as the fit's covariance has it, the others independent.
 
     Parameters
     ----------
@@ -471,7 +443,24 @@ def draws_of(found: Fit, columns: Floats) -> Draws:
         The random part.
     columns
         ``[n - 1]``: independent ones.
+    count, rng
+        How many, and where their randomness comes from.
     """
+    mean = found.mean
+    factor = _correlation_root(found)
+    width = int(min(max(np.ceil(columns.max()), 1), MOST_COLUMNS))
+    sizes = column_sizes(columns, width)
+    drawn = np.empty((count, len(mean)))
+    for k in range(count):
+        white = rng.standard_normal((len(mean), width), dtype=np.float32)
+        white[: len(factor)] = factor @ white[: len(factor)]
+        drawn[k] = (np.square(white) * sizes).sum(axis=1)
+    drawn *= mean
+    return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
+
+
+def _correlation_root(found: Fit) -> NDArray[np.float32]:
+    """Return a root of the correlation of the first bins of a fit: ``[e, e]``."""
     from scipy.fft import dct
 
     mean = found.mean
@@ -484,12 +473,11 @@ def draws_of(found: Fit, columns: Floats) -> Draws:
     covariance[np.diag_indices(exact)] += np.maximum(rest, 0.0)
     size = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
     correlation = covariance / np.outer(size, size)
-    factor = np.eye(exact)
-    for jitter in (1e-6, 1e-4, 1e-2):
+    eye = np.eye(exact)
+    for jitter in JITTERS:
         try:
-            eye = np.eye(exact)
             factor = np.linalg.cholesky((correlation + jitter * eye) / (1 + jitter))
-            break
         except np.linalg.LinAlgError:
             continue
-    return Draws(mean, columns, factor.astype(np.float32))
+        return factor.astype(np.float32)
+    return eye.astype(np.float32)

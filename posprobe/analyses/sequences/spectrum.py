@@ -9,24 +9,21 @@ position (Wennberg & Henter, ACL 2021, show RoBERTa's bent ridges).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.linear import participation, slow_cosines
-from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, centred, nothing
-from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
+from posprobe.analyses.linear import participation
+from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, nothing
+from posprobe.arrays import Array, Floats, Positions, positions, quotient, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Natural, Reasons, limits
 from posprobe.tables import PositionTable
-
-Detrend: TypeAlias = Literal["constant", "linear"]
-Window: TypeAlias = Literal["hann", "none"]
 
 #: Half a unit of float32 in the last place, with room to spare.
 ROUNDING = 2e-7
@@ -38,6 +35,12 @@ EDGE = 0.90
 MIN_LENGTH = 8
 #: A window of this many periods or fewer cannot tell a line from a trend.
 MIN_PERIODS = 3
+#: Shortest and longest segment of a spectrogram, in positions: ten of the shortest periods that are
+#: told, and few enough that a frequency hardly changes within one.
+SEGMENT = (32, 256)
+#: Lines weaker than this share of a segment's strongest are not followed: sidelobes of the Hann
+#: window, 31 dB down, stay well below.
+FAINT = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Line:
     ratio: Annotated[float, "Power over the background."]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Spectrum(Result):
     """One-sided power spectrum along positions; on a grid, over radial frequency.
 
@@ -86,8 +89,8 @@ class Spectrum(Result):
         it; NaN for a constant dimension.
     dominant_significant
         ``[d]``: whether that peak exceeds the dimension's own red noise.
-    detrend, window
-        Declared treatment of each dimension before the transform.
+    layout
+        Of the positions.
     undefined
         Reason why there is no spectrum, or empty.
     edge_share, false_alarm
@@ -97,38 +100,34 @@ class Spectrum(Result):
     figures: ClassVar[str] = "frequencies.plot_spectrum"
     why: ClassVar[str] = "no red noise is fitted on a grid"
 
-    frequency: Annotated[Floats, Stored("spectrum_frequency")]
-    power: Annotated[Floats, Stored("spectrum_power")]
-    power_by_dim: Annotated[Floats, Stored("spectrum_power_by_dim")]
-    background: Floats | None
-    threshold: Floats | None
+    layout: Annotated[Layout, HIDDEN]
+    frequency: Annotated[Floats, Stored("spectrum_frequency")] = field(default_factory=nothing)
+    power: Annotated[Floats, Stored("spectrum_power")] = field(default_factory=nothing)
+    power_by_dim: Annotated[Floats, Stored("spectrum_power_by_dim")] = field(
+        default_factory=lambda: np.zeros((0, 0))
+    )
+    background: Floats | None = None
+    threshold: Floats | None = None
     lines: Annotated[
         tuple[Line, ...],
         As(list[Line] | None, lambda found: None if found.threshold is None else found.lines),
         "Peaks that red noise does not explain, strongest first.",
-    ]
+    ] = ()
     entropy: Annotated[
         float | None,
-        Number(
-            "spectral entropy",
-            "entropy of the power over frequencies; 1 is white noise",
-            compared=True,
-        ),
-    ]
+        Number("spectral entropy", "over frequencies; 1 is white noise", compared=True),
+    ] = None
     edge_frequency: Annotated[
         float | None,
         Number(
             "edge frequency",
-            "cycles per position below which 90 % of the power lies",
+            "cycles per position: 90 % of the power is below",
             compared=True,
         ),
-    ]
-    dominant_frequency: Floats
-    dominant_share: Floats
-    dominant_significant: NDArray[np.bool_]
-    detrend: Detrend
-    window: Window
-    layout: Annotated[Layout, HIDDEN]
+    ] = None
+    dominant_frequency: Floats = field(default_factory=nothing)
+    dominant_share: Floats = field(default_factory=nothing)
+    dominant_significant: NDArray[np.bool_] = field(default_factory=nothing)
     undefined: Annotated[str, As(Reasons)] = ""
     edge_share: float = EDGE
     false_alarm: float = FALSE_ALARM
@@ -139,47 +138,43 @@ class Spectrum(Result):
         return "radial" if isinstance(self.layout, Grid) else "positions"
 
     @property
+    def detrend(self) -> Annotated[Literal["constant", "linear"], ""]:
+        """What is taken off each dimension: its least-squares line, on a grid its mean."""
+        return "constant" if isinstance(self.layout, Grid) else "linear"
+
+    @property
+    def window(self) -> Annotated[Literal["hann", "none"], ""]:
+        """Taper of each dimension."""
+        return "none" if isinstance(self.layout, Grid) else "hann"
+
+    @property
     def dimensions_with_line(
         self,
     ) -> Annotated[
         Count | None,
-        Number(
-            "dimensions with a line",
-            "dimensions whose strongest line is above their own red noise",
-            form="d",
-        ),
+        Number("dimensions with a line", "whose strongest is above their own red noise", form="d"),
     ]:
         """How many dimensions have a significant peak; None on a grid."""
         return None if self.threshold is None else int(self.dominant_significant.sum())
 
 
-def spectrum(
-    table: PositionTable | Positions | Array,
-    *,
-    detrend: Detrend = "linear",
-    window: Window = "hann",
-) -> Spectrum:
+def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
     """Compute the power spectrum of every dimension along positions.
 
-    On a grid the transform is two-dimensional and power is summed over rings of equal radial
-    frequency; only the mean is removed and no window applied, since 14 x 14 cells leave no room.
+    The least-squares line of each dimension is removed, as a trend leaks over all frequencies, and
+    a Hann window applied. On a grid the transform is two-dimensional and power is summed over rings
+    of equal radial frequency; only the mean is removed and no window applied, since 14 x 14 cells
+    leave no room.
 
     Parameters
     ----------
     table
         ``[n, d]``.
-    detrend
-        Remove each dimension's mean (``"constant"``) or least-squares line (``"linear"``). A
-        trend leaks over all frequencies.
-    window
-        Taper: Hann, or none.
 
     Raises
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite.
-    ValueError
-        If ``detrend`` or ``window`` is unknown.
 
     Examples
     --------
@@ -192,25 +187,49 @@ def spectrum(
     >>> spectrum.dominant_frequency.tolist()
     [0.125]
     """
-    if detrend not in ("constant", "linear") or window not in ("hann", "none"):
-        raise ValueError(f"no such treatment: detrend={detrend!r}, window={window!r}")
     given = positions(table, squares=True)
     values, layout, xp = given.values, given.layout, given.xp
-    n, length, rest = len(values), layout.size, None
-    if isinstance(layout, Grid):
-        detrend, window = "constant", "none"
-        length = max(layout.height, layout.width)
-    made = partial(Spectrum, detrend=detrend, window=window, layout=layout)
+    length = max(layout.height, layout.width) if isinstance(layout, Grid) else len(values)
     if length < MIN_LENGTH:
-        return _none(values, made)
+        return Spectrum(layout=layout, undefined=f"fewer than {MIN_LENGTH} positions in a row")
+    rest = detrended(values, xp, linear=not isinstance(layout, Grid))
     if isinstance(layout, Grid):
-        power = ring_power(grid_power(detrended(values, xp, linear=False), layout, xp), layout)
+        by_dim = ring_power(grid_power(rest, layout, xp), layout)
     else:
-        rest = detrended(values, xp, linear=detrend == "linear")
-        taper = np.hanning(n) if window == "hann" else np.ones(n)
-        power = line_power(rest, taper, xp).astype(np.float64) / (n * (taper**2).sum())
-        rest = to_numpy(rest).astype(np.float64)
-    return _spectrum(power, rest, length, made)
+        taper = np.hanning(length)
+        by_dim = line_power(rest, taper, xp).astype(np.float64) / (length * (taper**2).sum())
+    frequency = np.arange(len(by_dim), dtype=np.float64) / length
+    power = by_dim.sum(axis=1)
+    if not power.any():
+        why = "nothing is left after detrending: every dimension is constant or a straight line"
+        return Spectrum(layout=layout, undefined=why)
+    share = power / power.sum()
+    positive = share[share > 0]
+    strongest = np.argmax(by_dim[1:], axis=0) + 1
+    found = Spectrum(
+        layout=layout,
+        frequency=frequency,
+        power=power,
+        power_by_dim=by_dim,
+        entropy=float(-(positive * np.log(positive)).sum() / np.log(len(share))),
+        edge_frequency=float(np.searchsorted(np.cumsum(share), EDGE) / length),
+        dominant_frequency=np.where(by_dim.sum(axis=0) > 0, frequency[strongest], np.nan),
+        dominant_share=_share_around(by_dim, strongest),
+        dominant_significant=np.zeros(by_dim.shape[1], dtype=bool),
+    )
+    if isinstance(layout, Grid):
+        return found
+    rest = to_numpy(rest).astype(np.float64)
+    red, level = red_noise(rest, frequency, power[:, None], pooled=True)
+    _, levels = red_noise(rest, frequency, by_dim, pooled=False)
+    above = (by_dim > levels)[strongest, np.arange(by_dim.shape[1])]
+    return replace(
+        found,
+        background=red[:, 0],
+        threshold=level[:, 0],
+        lines=_lines(frequency, power, red[:, 0], level[:, 0]),
+        dominant_significant=above & (strongest >= MIN_PERIODS),
+    )
 
 
 def detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
@@ -239,73 +258,10 @@ def line_power(rest: Array, taper: Floats, xp: ModuleType) -> NDArray[np.floatin
     return power
 
 
-def spectrum_numbers(power: Floats, length: int) -> dict[str, float | None]:
-    """Reduce an aggregate spectrum to its headline numbers.
-
-    Parameters
-    ----------
-    power
-        ``[f]`` in any units, at the frequencies 0, 1/length, 2/length …
-    length
-        Positions, or the longer side of a grid.
-
-    Returns
-    -------
-    dict
-        ``entropy`` and ``edge_frequency``; None where there is no power.
-    """
-    if not power.any():
-        return {"entropy": None, "edge_frequency": None}
-    share = power / power.sum()
-    positive = share[share > 0]
-    return {
-        "entropy": float(-(positive * np.log(positive)).sum() / np.log(len(share))),
-        "edge_frequency": float(np.searchsorted(np.cumsum(share), EDGE) / length),
-    }
-
-
-def _spectrum(
-    by_dim: Floats, rest: Floats | None, length: int, made: partial[Spectrum]
-) -> Spectrum:
-    frequency = np.arange(len(by_dim), dtype=np.float64) / length
-    power = by_dim.sum(axis=1)
-    numbers = spectrum_numbers(power, length)
-    if numbers["entropy"] is None:
-        why = "nothing is left after detrending: every dimension is constant or a straight line"
-        return _none(by_dim, made, why)
-    background = threshold = None
-    lines: tuple[Line, ...] = ()
-    strongest = np.argmax(by_dim[1:], axis=0) + 1
-    significant = np.zeros(by_dim.shape[1], dtype=bool)
-    if rest is not None:
-        red, level = red_noise(rest, frequency, power[:, None], pooled=True)
-        background, threshold = red[:, 0], level[:, 0]
-        lines = _lines(frequency, power, background, threshold)
-        columns = np.arange(by_dim.shape[1])
-        _, levels = red_noise(rest, frequency, by_dim, pooled=False)
-        significant = (by_dim > levels)[strongest, columns] & (strongest >= MIN_PERIODS)
-    return made(
-        frequency=frequency,
-        power=power,
-        power_by_dim=by_dim,
-        background=background,
-        threshold=threshold,
-        lines=lines,
-        entropy=numbers["entropy"],
-        edge_frequency=numbers["edge_frequency"],
-        dominant_frequency=np.where(by_dim.sum(axis=0) > 0, frequency[strongest], np.nan),
-        dominant_share=_share_around(by_dim, strongest),
-        dominant_significant=significant,
-    )
-
-
 def _share_around(by_dim: Floats, peak: NDArray[np.intp]) -> Floats:
     bins = np.arange(len(by_dim))[:, None]
     near = np.where(np.abs(bins - peak) <= 1, by_dim, 0.0).sum(axis=0)
-    total = by_dim.sum(axis=0)
-    share: Floats = np.full(total.shape, np.nan)
-    np.divide(near, total, out=share, where=total > 0)
-    return share
+    return quotient(near, by_dim.sum(axis=0))
 
 
 def red_noise(
@@ -327,7 +283,7 @@ def red_noise(
     if pooled:
         degrees = 2 * participation(rest)
         lagged, total = lagged.sum(keepdims=True), total.sum(keepdims=True)
-    memory = np.divide(lagged, total, out=np.zeros_like(total), where=total > 0).clip(0.0, 0.999)
+    memory = quotient(lagged, total, otherwise=0.0).clip(0.0, 0.999)
     wave = np.cos(2 * np.pi * frequency)[:, None]
     shape = (1 - memory**2) / (1 + memory**2 - 2 * memory * wave)
     red = shape * (power.sum(axis=0) / shape.sum(axis=0))
@@ -373,34 +329,6 @@ def grid_power(centered: Array, layout: Grid, xp: ModuleType) -> NDArray[np.floa
     return np.asarray(power.reshape(layout.size, -1) / layout.size**2)
 
 
-def _none(values: Array, made: partial[Spectrum], why: str = "") -> Spectrum:
-    nothing = np.full(values.shape[1], np.nan)
-    return made(
-        frequency=np.zeros(0),
-        power=np.zeros(0),
-        power_by_dim=np.zeros((0, values.shape[1])),
-        background=None,
-        threshold=None,
-        lines=(),
-        entropy=None,
-        edge_frequency=None,
-        dominant_frequency=nothing,
-        dominant_share=nothing,
-        dominant_significant=np.zeros(values.shape[1], dtype=bool),
-        undefined=why or f"fewer than {MIN_LENGTH} positions in a row",
-    )
-
-
-#: Shortest and longest segment chosen by default, in positions.
-SEGMENT = (32, 256)
-#: Lines weaker than this share of a segment's strongest are not followed.
-FAINT = 0.1
-#: Side of the block of slow components whose energy is reported.
-COMPONENTS = 10
-#: Components of the transformed Gram matrix that are kept.
-CORNER = 32
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Spectrogram(Result):
     """Power by position and frequency, summed over dimensions.
@@ -428,8 +356,6 @@ class Spectrogram(Result):
         Of the positions.
     undefined
         Reason why there is no spectrogram, or empty.
-    partly
-        Reason for each number that is None.
     """
 
     figures: ClassVar[str] = "frequencies.plot_spectrogram"
@@ -449,7 +375,6 @@ class Spectrogram(Result):
         float | None, Number("drift", "of the fastest line: its 10 to 90 % range over its median")
     ] = None
     undefined: Annotated[str, As(Reasons)] = ""
-    partly: Annotated[dict[str, str], HIDDEN] = field(default_factory=dict)
     detrend: Literal["linear"] = "linear"
     window: Literal["hann"] = "hann"
 
@@ -476,32 +401,33 @@ class Spectrogram(Result):
         found = self.fastest[~np.isnan(self.fastest)]
         return (1 / np.percentile(found, [90, 50, 10])).tolist() if found.size else None
 
+    @property
+    def partly(self) -> dict[str, str]:
+        """Why numbers are None, and why there are gaps."""
+        shown = int(np.count_nonzero(~np.isnan(self.fastest)))
+        if self.undefined or shown == len(self.fastest) > 1:
+            return {}
+        why = f"{shown} of {len(self.fastest)} segments show a line above red noise"
+        gaps = ["strongest_period", "fastest_period"]
+        gaps += [] if shown else ["fastest_period_p10_p50_p90"]
+        return dict.fromkeys(gaps if self.drift else (*gaps, "drift"), why)
 
-def spectrogram(
-    table: PositionTable | Positions | Array,
-    *,
-    length: int | None = None,
-    step: int | None = None,
-) -> Spectrogram:
+
+def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
     """Compute the power spectrum of overlapping segments of the positions.
+
+    Segments of n / 8 positions, within `SEGMENT`, a quarter of their length apart. They count from
+    the first row; up to a quarter of a segment at the end is in none.
 
     Parameters
     ----------
     table
-        ``[n, d]``, a sequence. Segments count from the first row; up to ``step`` rows at the end
-        are in none.
-    length
-        Positions in a segment; by default n / 8, within `SEGMENT`.
-    step
-        Positions from one segment to the next; by default a quarter of the length.
+        ``[n, d]``, a sequence.
 
     Raises
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite.
-    ValueError
-        If a segment has fewer than 8 positions or more than the table, or the step is no positive
-        number.
 
     Examples
     --------
@@ -510,7 +436,7 @@ def spectrogram(
     >>> import posprobe as pp
     >>> import numpy as np
     >>> wave = np.cos(2 * np.pi * np.arange(64) / 8)
-    >>> spectrogram = pp.spectrogram(wave[:, None], length=32, step=8)
+    >>> spectrogram = pp.spectrogram(wave[:, None])
     >>> spectrogram.power.shape
     (5, 17)
     >>> spectrogram.strongest.round(2).tolist()
@@ -521,16 +447,10 @@ def spectrogram(
     n = given.values.shape[0]
     if isinstance(given.layout, Grid):
         return none(undefined="a grid has no single order of positions")
-    if length is None:
-        if n < 2 * SEGMENT[0]:
-            return none(undefined=f"fewer than {2 * SEGMENT[0]} positions")
-        length = 2 * (min(max(n // 8, SEGMENT[0]), SEGMENT[1]) // 2)
-    step = max(length // 4, 1) if step is None else step
-    if not 8 <= length <= n or step < 1:
-        raise ValueError(
-            f"segments of {length} positions, {step} apart: between 8 and {n} positions in a "
-            "segment and a positive step are needed."
-        )
+    if n < 2 * SEGMENT[0]:
+        return none(undefined=f"fewer than {2 * SEGMENT[0]} positions")
+    length = 2 * (min(max(n // 8, SEGMENT[0]), SEGMENT[1]) // 2)
+    step = length // 4
     values = to_numpy(given.values).astype(np.float64, copy=False)
     taper = np.hanning(length)
     frequency = np.arange(length // 2 + 1, dtype=np.float64) / length
@@ -545,108 +465,12 @@ def spectrogram(
             strongest[k], fastest[k] = _extremes(power[k], level[:, 0], length)
     if not power.any():
         return none(undefined="every dimension is constant or a straight line")
-    drift, why = _drift(fastest)
-    partly = {"drift": why} if why else {}
-    if np.isnan(fastest).all():
-        partly["fastest_period_p10_p50_p90"] = "no segment shows a line above red noise"
-    for name, line in (("strongest_period", strongest), ("fastest_period", fastest)):
-        if without := int(np.isnan(line).sum()):
-            partly[name] = f"null in {without} segments, which show no such line"
     center = given.start + begin + (length - 1) / 2
-    return Spectrogram(
-        layout=given.layout,
-        start=given.start,
-        frequency=frequency,
-        power=power,
-        center=center,
-        strongest=strongest,
-        fastest=fastest,
-        length=length,
-        step=step,
-        drift=drift,
-        partly=partly,
-    )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class GramDCT(Result):
-    """Cosine transform of the centred positions' cosine matrix.
-
-    Parameters
-    ----------
-    corner
-        ``[k, k]``: ``F' G F`` for the slowest k components, F the orthonormal DCT-II and G the
-        cosines of the centred rows. Component j has j half cycles in the table.
-    share
-        Share of the squared entries of ``F' G F`` within the slowest `COMPONENTS` components: how
-        slow the matrix is, with no wrap-around as in a Fourier transform. High for every smooth
-        table.
-    layout
-        Of the positions.
-    undefined
-        Reason why there is nothing, or empty.
-    """
-
-    corner: Floats
-    share: Annotated[
-        float | None,
-        Number("share of the slow corner", "of the squared energy of the matrix"),
-    ]
-    layout: Annotated[Layout, HIDDEN]
-    undefined: Annotated[str, As(Reasons)] = ""
-    components: Annotated[Natural, "Slowest components, along either side."] = COMPONENTS
-
-
-def gram_dct(table: PositionTable | Positions | Array, *, cosines: Floats | None = None) -> GramDCT:
-    """Transform the centred cosine matrix by cosines along both sides.
-
-    Parameters
-    ----------
-    table
-        ``[n, d]``, a sequence.
-    cosines
-        ``[n, n]`` cosine matrix of the centred rows, where it is known already.
-
-    Raises
-    ------
-    InvalidTable
-        If the table is not ``[n, d]`` and finite.
-
-    Examples
-    --------
-    Cosines that depend on the distance alone put their power on the diagonal:
-
-    >>> import posprobe as pp
-    >>> result = pp.analyses.gram_dct(pp.sinusoidal(64, 16))
-    >>> result.corner.shape
-    (32, 32)
-    >>> print(f"{result.share:.2f}")
-    0.72
-    """
-    given = positions(table)
-    n, layout = given.values.shape[0], given.layout
-    if isinstance(layout, Grid):
-        return GramDCT(np.zeros((0, 0)), None, layout, "a grid has no single order of positions")
-    if n < 2 * COMPONENTS:
-        return GramDCT(np.zeros((0, 0)), None, layout, f"fewer than {2 * COMPONENTS} positions")
-    values = to_numpy(given.values).astype(np.float64, copy=False)
-    values = values / (np.abs(values).max() or 1.0)
-    centered, error = centred(values)
-    size = np.linalg.norm(centered, axis=1)
-    nowhere = size <= error * values.shape[1] ** 0.5
-    if nowhere.any():
-        why = "all rows are equal" if nowhere.all() else "a row without direction: the mean row"
-        return GramDCT(np.zeros((0, 0)), None, layout, why)
-    units = centered / size[:, None]
-    kept = min(n, CORNER)
-    slow = slow_cosines(n, kept).T @ units
-    corner = slow @ slow.T
-    if cosines is not None:
-        total = float(np.vdot(cosines, cosines))
-    else:
-        total = float(np.square(units @ units.T if n < units.shape[1] else units.T @ units).sum())
-    share = float(np.square(corner[:COMPONENTS, :COMPONENTS]).sum() / total)
-    return GramDCT(corner, min(share, 1.0), layout)
+    drift, shown = None, fastest[~np.isnan(fastest)]
+    if 2 * shown.size >= fastest.size:
+        low, middle, high = np.percentile(shown, [10, 50, 90])
+        drift = float((high - low) / middle)
+    return none(frequency, power, center, strongest, fastest, length, step, drift)
 
 
 def _extremes(power: Floats, level: Floats, length: int) -> tuple[float, float]:
@@ -665,13 +489,3 @@ def _between(power: Floats, k: int) -> float:
     """Interpolate a peak between bins; a Hann window's peak is nearly a parabola in decibels."""
     low, middle, high = np.log(np.maximum(power[k - 1 : k + 2], 1e-300))
     return float(k + (low - high) / (2 * (low - 2 * middle + high)))
-
-
-def _drift(fastest: Floats) -> tuple[float | None, str]:
-    found = fastest[~np.isnan(fastest)]
-    if fastest.size < 2:
-        return None, "a single segment shows no drift"
-    if 2 * found.size < fastest.size or found.size < 2:
-        return None, f"{found.size} of {fastest.size} segments show a line above red noise"
-    low, middle, high = np.percentile(found, [10, 50, 90])
-    return float((high - low) / middle), ""

@@ -27,7 +27,7 @@ from posprobe.analyses.sequences.mixture import (
     Fit,
     Power,
     dictionary,
-    draws_of,
+    drawn_powers,
     fit,
     floored,
     joined,
@@ -307,7 +307,7 @@ def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, Bars]:
 
 
 def _bars(power: Power, found: Waves, rng: np.random.Generator) -> Bars:
-    spectra = draws_of(found.fit, power.columns).powers(DRAWS, rng)
+    spectra = drawn_powers(found.fit, power.columns, DRAWS, rng)
     means = _refitted(spectra, power.columns, found)
     scores, _ = line_scores(spectra, power.columns, means)
     humps = hump_scores(spectra, power.columns, means)

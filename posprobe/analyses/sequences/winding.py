@@ -20,7 +20,7 @@ from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import LONG, fast_length, line_through, transforms
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps
 from posprobe.analyses.tables.pca import PCA, components_of
-from posprobe.arrays import Array, Floats, Positions, positions
+from posprobe.arrays import Array, Floats, Positions, positions, quotient
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
@@ -104,9 +104,7 @@ class WindingPair:
     @property
     def local_period(self) -> WithGaps:
         """``[parts]``: positions per turn in each part; NaN where it stands still or turns back."""
-        period = np.full(len(self.frequency), np.nan)
-        np.divide(1.0, self.frequency, out=period, where=self.frequency > 1e-9)
-        return period
+        return quotient(np.ones(1), self.frequency, self.frequency > 1e-9)
 
 
 def rhythms(pair: WindingPair, periods: Sequence[float]) -> Floats:

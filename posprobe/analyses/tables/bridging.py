@@ -9,6 +9,7 @@ and smooth curves look like waves, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, TypeAlias
@@ -26,7 +27,7 @@ from posprobe.layouts import Grid, Layout
 from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
 
-Rows: TypeAlias = NDArray[np.intp]
+Rows: TypeAlias = NDArray[np.integer[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
 
 #: Smallest share of noise in a process: below, its matrix cannot be inverted in double precision.
@@ -55,42 +56,36 @@ def linear(curve: Floats, missing: Mask) -> Floats:
     return np.stack(columns, axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class Process:
-    """A Gaussian process over position, its covariance inverted once for all gaps.
+#: Predicts the rows that are missing, ``[m, r]``.
+Predict: TypeAlias = Callable[[Mask], Floats]
 
-    All columns share the covariance. Rows that are missing follow from blocks of the inverse
+
+def process(covariance: Floats, curve: Floats) -> Predict:
+    """Return the mean of missing rows given the others, by a Gaussian process over position.
+
+    All columns share the covariance. Rows that are missing follow from blocks of its inverse
     (Rasmussen & Williams 2006, section 5.4.2, for single rows): no gap needs a factorisation of its
     own.
 
     Parameters
     ----------
-    inverse
-        ``[n, n]`` of the covariance.
-    weights, level
-        ``[n, r]`` and ``[n]``: the inverse times the curve, and times 1.
+    covariance
+        ``[n, n]``.
+    curve
+        ``[n, r]``.
     """
+    least = LEAST_NOISE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
+    regular = covariance.copy()
+    np.fill_diagonal(regular, regular.diagonal() + least)
+    inverse = np.asarray(np.linalg.inv(regular), np.float64)
+    weights, level = inverse @ curve, inverse.sum(axis=1)
 
-    inverse: Floats
-    weights: Floats
-    level: Floats
-
-    @classmethod
-    def of(cls, covariance: Floats, curve: Floats) -> Process:
-        """Prepare a covariance ``[n, n]`` and a curve ``[n, r]``."""
-        least = LEAST_NOISE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
-        regular = covariance.copy()
-        np.fill_diagonal(regular, regular.diagonal() + least)
-        inverse = np.asarray(np.linalg.inv(regular), np.float64)
-        return cls(inverse, inverse @ curve, inverse.sum(axis=1))
-
-    def predict(self, curve: Floats, missing: Mask) -> Floats:
-        """Return the mean of the missing rows given the others: ``[m, r]``."""
+    def predict(missing: Mask) -> Floats:
         rows = np.flatnonzero(missing)
-        mean = curve[~missing].mean(axis=0)
-        weights = self.weights[rows] - self.level[rows, None] * mean
-        block = self.inverse[np.ix_(rows, rows)]
-        return np.asarray(curve[rows] - np.linalg.solve(block, weights))
+        off = weights[rows] - level[rows, None] * curve[~missing].mean(axis=0)
+        return np.asarray(curve[rows] - np.linalg.solve(inverse[np.ix_(rows, rows)], off))
+
+    return predict
 
 
 def shift(curve: Floats, missing: Mask) -> Floats:
@@ -122,39 +117,33 @@ def shift(curve: Floats, missing: Mask) -> Floats:
     left = np.flatnonzero(known[:-1] & known[1:])
     result = np.zeros_like(curve)
     if left.size:
-        onwards = _Map.fitted(leading[left], leading[left + 1])
-        back = _Map.fitted(leading[left + 1], leading[left])
+        onwards = _carrying(leading[left], leading[left + 1])
+        back = _carrying(leading[left + 1], leading[left])
         edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(int)))
         for first, stop in edges.reshape(-1, 2):
             steps = np.arange(1, stop - first + 1)
             weight = (1 - steps / (stop - first + 1))[:, None]
             if first == 0:
-                result[:stop, :rank] = back.carried(leading[stop], steps[::-1])
+                result[:stop, :rank] = back(leading[stop], steps[::-1])
             elif stop == n:
-                result[first:, :rank] = onwards.carried(leading[first - 1], steps)
+                result[first:, :rank] = onwards(leading[first - 1], steps)
             else:
-                result[first:stop, :rank] = weight * onwards.carried(leading[first - 1], steps)
-                result[first:stop, :rank] += (1 - weight) * back.carried(leading[stop], steps[::-1])
+                result[first:stop, :rank] = weight * onwards(leading[first - 1], steps)
+                result[first:stop, :rank] += (1 - weight) * back(leading[stop], steps[::-1])
     return np.asarray(result[missing] + mean)
 
 
-@dataclass(frozen=True, eq=False)
-class _Map:
-    eigenvalues: NDArray[np.complex128]
-    vectors: NDArray[np.complex128]
-    inverse: NDArray[np.complex128]
+def _carrying(before: Floats, after: Floats) -> Callable[[Floats, Rows], Floats]:
+    """Fit the map from rows to rows; return what applies it so many times: ``[steps, r]``."""
+    operator = np.linalg.lstsq(before, after, rcond=1e-6)[0]
+    values, vectors = np.linalg.eig(operator)
+    bounded = (values / np.maximum(np.abs(values), 1.0)).astype(complex)
+    inverse = np.linalg.pinv(vectors, rcond=1e-12)
 
-    @classmethod
-    def fitted(cls, before: Floats, after: Floats) -> _Map:
-        operator = np.linalg.lstsq(before, after, rcond=1e-6)[0]
-        values, vectors = np.linalg.eig(operator)
-        bounded = values / np.maximum(np.abs(values), 1.0)
-        return cls(bounded.astype(complex), vectors, np.linalg.pinv(vectors, rcond=1e-12))
+    def carried(row: Floats, steps: Rows) -> Floats:
+        return np.asarray(((bounded ** steps[:, None] * (row @ vectors)) @ inverse).real)
 
-    def carried(self, row: Floats, steps: NDArray[np.integer[Any]]) -> Floats:
-        """Apply the map so many times to a row: ``[steps, r]``."""
-        modes = row @ self.vectors
-        return np.asarray(((self.eigenvalues ** steps[:, None] * modes) @ self.inverse).real)
+    return carried
 
 
 #: Fewest positions of which a quarter can be left out.
@@ -320,8 +309,8 @@ def bridging(
         predicted = {
             "mean": curve[~missing].mean(axis=0),
             "linear": linear(curve, missing),
-            "smooth": smooth.predict(curve, missing),
-            "waves": waves.predict(curve, missing),
+            "smooth": smooth(missing),
+            "waves": waves(missing),
             "shift": shift(curve, missing),
         }
         for rule, rows in predicted.items():
@@ -341,7 +330,7 @@ def bridging(
     )
 
 
-def _processes(curve: Floats, model: Waves | None) -> tuple[Process, Process]:
+def _processes(curve: Floats, model: Waves | None) -> tuple[Predict, Predict]:
     """Return the processes of the additive model, without waves and with them.
 
     One and the same where it has none.
@@ -351,10 +340,10 @@ def _processes(curve: Floats, model: Waves | None) -> tuple[Process, Process]:
     if model is None and len(curve) >= FEWEST:
         model = find_waves(points, power, 0)[0]
     bare = together(power, points, ()) if model is None or model.waves else model
-    smooth = Process.of(covariance(bare, waves=False), curve)
+    smooth = process(covariance(bare, waves=False), curve)
     if model is None or model is bare:
         return smooth, smooth
-    return smooth, Process.of(covariance(model, waves=True), curve)
+    return smooth, process(covariance(model, waves=True), curve)
 
 
 def _r2(errors: dict[str, Floats], gaps: int) -> dict[str, Floats]:

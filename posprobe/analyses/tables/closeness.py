@@ -154,52 +154,32 @@ def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
     return value
 
 
-def procrustes(x: Comparable, y: Comparable) -> float:
-    """Compute the Procrustes distance of two tables of equal length.
+def _procrustes(a: Cloud, b: Cloud) -> float:
+    """Return the Procrustes distance: ``sqrt(2 - 2 ||Xc' Yc||_*)`` of unit Frobenius norm.
 
-    ``sqrt(2 - 2 ||Xc' Yc||_*)`` with both centred and of unit Frobenius norm: how far apart they
-    remain under the best rotation, from 0 to sqrt(2). A metric on shapes, also between widths (the
-    narrower one gains zero columns, which change nothing). Below 1e-7 it is rounding.
-
-    Parameters
-    ----------
-    x, y
-        ``[n, d1]`` and ``[n, d2]``.
-
-    Raises
-    ------
-    InvalidTable
-        If the lengths differ, a table is not ``[n, d]`` and finite, or is constant.
+    How far apart two tables remain under the best rotation, from 0 to sqrt(2). A metric on shapes,
+    also between widths (the narrower one gains zero columns, which change nothing). Below 1e-7 it
+    is rounding.
     """
-    a, b = _pair(x, y)
-    if a.total == 0 or b.total == 0:
-        raise InvalidTable("the Procrustes distance is undefined: all rows of a table are equal.")
     cross = _compact(a).T @ _compact(b)
     nuclear = np.linalg.svd(cross, compute_uv=False).sum() / np.sqrt(a.total * b.total)
     return float(np.sqrt(max(2 - 2 * nuclear, 0.0)))
 
 
-def subspace_overlap(x: Comparable, y: Comparable, rank: int) -> float:
-    """Compute how much of their leading directions in position space two tables share.
-
-    ``||U' V||² / rank``, the mean squared cosine of the principal angles: 1 for the same span, and
-    about ``rank / (n - 1)`` for unrelated directions. The leading directions of any two smooth
-    tables are slow waves and overlap.
-
-    Raises
-    ------
-    InvalidTable
-        If the lengths differ, a table is not ``[n, d]`` and finite, or one of the tables has no
-        subspace of that rank: fewer components, or a tie between this one and the next.
-    """
-    a, b = _pair(x, y)
-    return float(np.square(_subspace(a, rank).T @ _subspace(b, rank)).sum() / rank)
-
-
-def shared_rank(x: Cloud, y: Cloud) -> int:
+def _shared_rank(x: Cloud, y: Cloud) -> int:
     """Return the largest rank up to `SUBSPACE_RANK` at which both have a leading subspace; or 0."""
     ranks = range(min(SUBSPACE_RANK, len(x.principal[1]), len(y.principal[1])), 0, -1)
     return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
+
+
+def _overlap(x: Cloud, y: Cloud, rank: int) -> float:
+    """Return the mean squared cosine of the principal angles: ``||U' V||² / rank``.
+
+    1 for the same span, and about ``rank / (n - 1)`` for unrelated directions. The leading
+    directions of any two smooth tables are slow waves and overlap.
+    """
+    u, v = (scores[:, :rank] / sizes[:rank] for scores, sizes in (x.principal, y.principal))
+    return float(np.square(u.T @ v).sum() / rank)
 
 
 @dataclass(frozen=True)
@@ -250,14 +230,14 @@ def closeness(x: Comparable, y: Comparable) -> Closeness:
     if biased is None:
         undefined["cka_biased"] = undefined["procrustes"] = undefined["subspace_overlap"] = why
         return Closeness(None, None, None, None, 0, undefined)
-    shared = shared_rank(a, b)
+    shared = _shared_rank(a, b)
     if not shared:
         undefined["subspace_overlap"] = "no leading directions stand apart from the next"
     return Closeness(
         cka=debiased,
         cka_biased=biased,
-        procrustes=procrustes(a, b),
-        subspace_overlap=subspace_overlap(a, b, shared) if shared else None,
+        procrustes=_procrustes(a, b),
+        subspace_overlap=_overlap(a, b, shared) if shared else None,
         subspace_rank=shared,
         undefined=undefined,
     )
@@ -354,13 +334,3 @@ def _splits(x: Cloud, rank: int) -> bool:
     """Whether the first ``rank`` directions are set apart from the rest of the table."""
     singular = np.append(x.principal[1], 0.0)
     return bool(singular[rank - 1] - singular[rank] > ROUNDING * singular[0] > 0)
-
-
-def _subspace(x: Cloud, rank: int) -> Floats:
-    scores, singular = x.principal
-    if not 1 <= rank <= len(singular) or not _splits(x, rank):
-        raise InvalidTable(
-            f"a table of {x.points.shape[0]} x {x.points.shape[1]} has no leading subspace of rank "
-            f"{rank}: it varies in fewer directions, or that direction ties with the next."
-        )
-    return scores[:, :rank] / singular[:rank]

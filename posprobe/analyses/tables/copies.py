@@ -234,8 +234,9 @@ def find_beside(
 
 
 def _part(series: Series, first: int, stop: int) -> Series:
-    by_row = {
-        name: getattr(series, name)[first:stop] for name in ("norms", "likeness", "units", "rows")
-    }
-    between = {name: getattr(series, name)[first : stop - 1] for name in ("steps", "chords")}
-    return Series(**by_row, **between)
+    steps = first, stop - 1
+    return Series(
+        series.norms[first:stop], series.likeness[first:stop],
+        series.steps[slice(*steps)], series.chords[slice(*steps)],
+        series.units[first:stop], series.rows[first:stop],
+    )  # fmt: skip

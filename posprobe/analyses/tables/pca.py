@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, centred
@@ -123,22 +122,19 @@ class PCA(Result):
         Number("stable rank", "sum of squared singular values over the largest", compared=True),
     ]:
         """Sum of squared singular values over the largest."""
-        return self._numbers["stable_rank"]
+        power, whole, _ = self._powers
+        return None if self.undefined else whole / float(power[0])
 
     @property
     def participation_ratio(
         self,
     ) -> Annotated[
         float | None,
-        Number(
-            "participation ratio",
-            "effective number of components: squared sum of the eigenvalues over the sum of "
-            "their squares",
-            compared=True,
-        ),
+        Number("participation ratio", "effective number of components", compared=True),
     ]:
         """Squared sum of the eigenvalues over the sum of their squares."""
-        return self._numbers["participation_ratio"]
+        _, whole, squares = self._powers
+        return None if self.undefined else whole**2 / squares
 
     @property
     def effective_rank(
@@ -235,10 +231,6 @@ class PCA(Result):
         whole = float(xp.sum(xp.linalg.vector_norm(scaled, axis=1) ** 2))
         return power, whole, sum_of_squares(scaled)
 
-    @property
-    def _numbers(self) -> dict[str, float | None]:
-        return eigenvalue_numbers(*self._powers)
-
 
 def pca(table: PositionTable | Positions | Array, *, leading: int | None = None) -> PCA:
     """Compute the principal components of a table, positions being the samples.
@@ -288,32 +280,6 @@ def pca(table: PositionTable | Positions | Array, *, leading: int | None = None)
         decompose=decompose,
         undefined="" if varies else "all rows are equal: there is no variance",
     )
-
-
-def eigenvalue_numbers(
-    eigenvalues: NDArray[np.floating[Any]], total: float, squares: float
-) -> dict[str, float | None]:
-    """Reduce the eigenvalues of a table's Gram matrix to its headline numbers.
-
-    Parameters
-    ----------
-    eigenvalues
-        ``[k]``, falling, the first three at least where there are as many.
-    total, squares
-        Sums of all eigenvalues, and of their squares; any precision.
-
-    Returns
-    -------
-    dict
-        ``top3``, ``stable_rank`` and ``participation_ratio``, None where nothing varies.
-    """
-    if not total > 0:
-        return dict.fromkeys(("top3", "stable_rank", "participation_ratio"))
-    return {
-        "top3": float(eigenvalues[:3].sum()) / total,
-        "stable_rank": total / float(eigenvalues[0]),
-        "participation_ratio": total**2 / squares,
-    }
 
 
 def components_of(given: Positions, known: PCA | None) -> PCA:

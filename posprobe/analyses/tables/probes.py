@@ -334,8 +334,6 @@ INVERSE_PENALTY = 10.0
 #: Training pairs that the sound order probe draws per fold where there are more.
 PAIRS = 2048
 
-Standardize: TypeAlias = Literal["table", "columns"]
-
 _Rows: TypeAlias = NDArray[np.intp]
 
 
@@ -362,7 +360,7 @@ class AbsoluteProbe(Result):
     chance, chance_interpolation, chance_extrapolation, chance_shuffled
         What always answering the mean training position gives on the same folds.
     standardize
-        How rows were scaled, see `absolute_probe`.
+        How rows were scaled: all columns by one number.
     start
         Position of the first row.
     """
@@ -383,7 +381,7 @@ class AbsoluteProbe(Result):
     chance_interpolation: Size
     chance_extrapolation: Size
     chance_shuffled: Size
-    standardize: Standardize
+    standardize: Literal["table"] = "table"
     start: Annotated[int, HIDDEN] = 0
     folds: str = f"{FOLDS} contiguous blocks"
     alpha: float = ALPHA
@@ -415,7 +413,7 @@ class OrderProbe(Result):
         Fits out of ``5 * seeds`` each that the optimiser ended before it converged; those on rows
         in random order do not count.
     standardize
-        How rows were scaled, see `absolute_probe`.
+        How rows were scaled: all columns by one number.
     """
 
     why: ClassVar[str] = "a single seed"
@@ -434,7 +432,7 @@ class OrderProbe(Result):
     rows: Natural
     training_pairs: Annotated[Natural, "Per fold."]
     not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."]
-    standardize: Standardize
+    standardize: Literal["table"] = "table"
     folds: str = f"{FOLDS} sets of positions"
     inverse_penalty: float = INVERSE_PENALTY
     undefined: Annotated[str, As(Reasons)] = ""
@@ -467,12 +465,7 @@ class OrderProbe(Result):
         return len(self.errors)
 
 
-def absolute_probe(
-    table: PositionTable | Positions | Array,
-    *,
-    standardize: Standardize = "table",
-    seed: int = 0,
-) -> AbsoluteProbe:
+def absolute_probe(table: PositionTable | Positions | Array, *, seed: int = 0) -> AbsoluteProbe:
     """Regress position on rows with whole blocks of positions held out.
 
     Ridge regression with the declared penalty `ALPHA`, five contiguous blocks. The inner blocks
@@ -484,11 +477,6 @@ def absolute_probe(
     ----------
     table
         ``[n, d]``, all rows.
-    standardize
-        ``"table"`` subtracts the mean training row and divides all columns by one number, so that
-        training rows have mean square norm 1: the result does not change when the table is
-        rotated, scaled or widened with empty columns. ``"columns"`` divides each column by its own
-        deviation, which amplifies columns that barely move and changes under rotation.
     seed
         Of the random folds that are shown for comparison.
 
@@ -496,15 +484,13 @@ def absolute_probe(
     ------
     InvalidTable
         As in `absolute_probe_published`.
-    ValueError
-        If ``standardize`` is unknown.
     """
-    values, start = _double(table, standardize)
+    values, start = _double(table)
     n = len(values)
     blocks = np.array_split(np.arange(n), FOLDS)
     scattered = np.array_split(np.random.default_rng(seed).permutation(n), FOLDS)
-    predicted, mean = _ridge(values, blocks, standardize)
-    shuffled, mean_shuffled = _ridge(values, scattered, standardize)
+    predicted, mean = _ridge(values, blocks)
+    shuffled, mean_shuffled = _ridge(values, scattered)
     inner, outer = np.concatenate(blocks[1:-1]), np.concatenate([blocks[0], blocks[-1]])
     return AbsoluteProbe(
         predicted=predicted,
@@ -517,7 +503,6 @@ def absolute_probe(
         chance_interpolation=_distance(mean, inner),
         chance_extrapolation=_distance(mean, outer),
         chance_shuffled=_distance(mean_shuffled),
-        standardize=standardize,
         start=start,
     )
 
@@ -551,7 +536,7 @@ def order_probe(
         As in `absolute_probe`, and if ``seeds`` is not positive.
     """
     check_seeds(seeds)
-    values, _ = _double(table, "table")
+    values, _ = _double(table)
     n = len(values)
     errors, blocked, chance = np.empty(seeds), np.empty(seeds), np.empty(seeds)
     failures = 0
@@ -566,28 +551,22 @@ def order_probe(
         chance[run], _ = _disjoint_order(mixed, scattered, rng)
     fewest = n - -(-n // FOLDS)
     pairs = min(PAIRS, fewest * (fewest - 1) // 2)
-    return OrderProbe(errors, blocked, chance, n, pairs, failures, "table")
+    return OrderProbe(errors, blocked, chance, n, pairs, failures)
 
 
-def _double(
-    table: PositionTable | Positions | Array, standardize: Standardize
-) -> tuple[Floats, int]:
-    if standardize not in ("table", "columns"):
-        raise ValueError(f"no such scaling: standardize={standardize!r}")
+def _double(table: PositionTable | Positions | Array) -> tuple[Floats, int]:
     given = checked(table)
     return to_numpy(given.values).astype(np.float64), given.start
 
 
-def _ridge(
-    values: Floats, folds: Sequence[_Rows], standardize: Standardize
-) -> tuple[Floats, Floats]:
+def _ridge(values: Floats, folds: Sequence[_Rows]) -> tuple[Floats, Floats]:
     """Predict every position from the other folds: by ridge regression, and by their mean."""
     from sklearn.linear_model import Ridge
 
     n = len(values)
     predicted, mean = np.empty(n), np.empty(n)
     for held, train in _splits(n, folds):
-        rows = _standardized(values, train, standardize)
+        rows = _standardized(values, train)
         model = Ridge(alpha=ALPHA).fit(rows[train], train)
         predicted[held] = model.predict(rows[held])
         mean[held] = train.mean()
@@ -603,7 +582,7 @@ def _disjoint_order(
     with counted_failures() as failures:
         for held, train in _splits(len(values), folds):
             # Single precision halves the cost and is far finer than the optimiser's tolerance.
-            rows = _standardized(values, train, "table").astype(np.float32)
+            rows = _standardized(values, train).astype(np.float32)
             first, second = _training_pairs(train, rng)
             model = LogisticRegression(
                 C=INVERSE_PENALTY, fit_intercept=False, max_iter=MAX_ITERATIONS
@@ -619,15 +598,14 @@ def _splits(n: int, folds: Iterable[_Rows]) -> Iterator[tuple[_Rows, _Rows]]:
         yield np.sort(fold), np.setdiff1d(np.arange(n), fold)
 
 
-def _standardized(values: Floats, train: _Rows, standardize: Standardize) -> Floats:
-    """Centre on the training rows and scale so that their mean square norm is 1."""
+def _standardized(values: Floats, train: _Rows) -> Floats:
+    """Centre on the training rows and scale so that their mean square norm is 1.
+
+    All columns by one number: numbers do not change when a table is rotated, scaled or widened with
+    empty columns.
+    """
     scaled: Floats = values / np.abs(values).max()
     scaled -= scaled[train].mean(axis=0)
-    if standardize == "columns":
-        deviation = np.sqrt((scaled[train] ** 2).mean(axis=0))
-        # A column that is constant in training but for rounding says nothing about test rows.
-        moves = deviation > 1e-12
-        scaled = np.where(moves, scaled / np.where(moves, deviation, 1.0), 0.0)
     norm = np.sqrt((scaled[train] ** 2).sum(axis=1).mean())
     return scaled / norm if norm > 1e-12 else np.zeros_like(scaled)
 

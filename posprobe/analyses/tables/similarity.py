@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import fast_length, total_power, transforms
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, centred, centring_error
-from posprobe.arrays import Array, Floats, Positions, in_parallel, positions, to_numpy
+from posprobe.arrays import Array, Floats, Positions, in_parallel, positions, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout, Sequence
 from posprobe.schema import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
@@ -120,18 +120,17 @@ def sum_of_squares(rows: Array) -> float:
     return float(np.vdot(gram, gram))
 
 
-def falling_share(
-    units: Array, there: Array, height: int, width: int, xp: ModuleType
-) -> float | None:
+def falling_share(units: Array, there: Array, layout: Layout, xp: ModuleType) -> float | None:
     """Return the share of falling steps of the cosine, to the right and, on a grid, downwards.
 
     Parameters
     ----------
     units, there
         As `unit_rows` gives them.
-    height, width
-        Of the grid; a sequence has height 1.
+    layout
+        Of the positions.
     """
+    height, width = layout.height, layout.width
     cells, known = xp.reshape(units, (height, width, -1)), xp.reshape(there, (height, width))
     lines = [(cells[row], known[row]) for row in range(height)]
     if height > 1:
@@ -159,15 +158,6 @@ def _falling(profiles: Array, xp: ModuleType) -> tuple[int, int]:
     chosen = change < -1e-12, ~xp.isnan(change)
     falling, steps = (int(xp.sum(xp.astype(which, xp.int64))) for which in chosen)
     return falling, steps
-
-
-def _falling_share_of(cosines: Floats) -> float | None:
-    """Return `falling_share` of a sequence whose cosines ``[n, n]`` are known."""
-    window, (row, column) = _window(cosines), cosines.strides
-    shape = (len(cosines) - window if window else 0, window + 1)
-    # Each row is read from its own position on.
-    profiles = np.lib.stride_tricks.as_strided(cosines, shape, (row + column, column))
-    return _ratio(*_falling(profiles, np))
 
 
 def _window(line: Array) -> int:
@@ -210,104 +200,11 @@ def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[Floats, 
     sums = xp.stack([xp.sum(units[first : first + block], axis=0) for first in begins])
     count = np.add.reduceat(to_numpy(there).astype(np.float64), list(begins))
     pairs = np.outer(count, count)
-    matrix = np.full(pairs.shape, np.nan)
-    np.divide(to_numpy(sums @ sums.T), pairs, out=matrix, where=pairs > 0)
-    return np.clip(matrix, -1.0, 1.0), block
+    return np.clip(quotient(to_numpy(sums @ sums.T), pairs), -1.0, 1.0), block
 
 
-#: Rows of a matrix whose diagonals are summed at a time.
+#: Rows of a matrix whose diagonals are summed at a time: the padding stays small.
 BLOCK = 64
-#: Rows of a tile: on NumPy it stays in a core's cache, on torch it must fill the whole device.
-SIDE, TORCH_SIDE = 1024, 4096
-
-
-def minimum_and_squares(
-    units: Array, there: Array, height: int, width: int, xp: ModuleType
-) -> tuple[float, Floats]:
-    """Return the smallest cosine, and the sum of squared cosines at each displacement.
-
-    On NumPy the tiles are shared out among threads, as element-wise operations use one each; the
-    order in which their sums are added is fixed, so that two runs give the same bits.
-
-    Parameters
-    ----------
-    units
-        ``[n, d]``: rows of length 1, or of zeros; their precision is that of the products.
-    there
-        ``[n]``: which rows have a direction. Pairs with another count in neither number.
-    height, width
-        Of the grid; a sequence has height 1.
-
-    Returns
-    -------
-    tuple
-        The minimum, a row with itself included, and ``[2h - 1, 2w - 1]``.
-    """
-    if width > height:  # narrow grid rows make small tiles
-        turned = [_transposed(array, height, width, xp) for array in (units, there)]
-        low, squares = minimum_and_squares(turned[0], turned[1], width, height, xp)
-        return low, squares.T
-    rows = max(1, (SIDE if xp is np else TORCH_SIDE) // width)
-    blocks = [slice(i * width, (i + rows) * width) for i in range(0, height, rows)]
-    whole = [bool(xp.all(there[block])) for block in blocks]
-
-    def tile(pair: tuple[int, int]) -> tuple[float, Floats]:
-        one, other = (blocks[k] for k in pair)
-        known = None
-        if not all(whole[k] for k in pair):
-            known = there[one][:, None] & there[other][None, :]
-        cosine = xp.matmul(units[one], units[other].T)
-        heights = cosine.shape[0] // width, cosine.shape[1] // width
-        squares = displacement_sums(cosine * cosine, heights, width, xp)
-        if known is not None:
-            cosine = xp.where(known, cosine, xp.inf)
-        return float(xp.min(cosine)), to_numpy(squares).astype(np.float64)
-
-    pairs = [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
-    low, squares = np.inf, np.zeros((2 * height - 1, 2 * width - 1))
-    for (i, j), (lowest, sums) in zip(pairs, in_parallel(tile, pairs, xp), strict=True):
-        low = min(low, lowest)
-        tall = min(rows, height - i * rows)
-        first = height + (j - i) * rows - tall
-        squares[first : first + len(sums)] += sums
-        if j > i:  # the tile below the diagonal is this one, mirrored
-            squares[::-1, ::-1][first : first + len(sums)] += sums
-    return low, squares
-
-
-def _transposed(array: Array, height: int, width: int, xp: ModuleType) -> Array:
-    cells = xp.reshape(array, (height, width, -1))
-    return xp.reshape(xp.permute_dims(cells, (1, 0, 2)), array.shape)
-
-
-def displacement_sums(
-    matrices: Array, heights: tuple[int, int], width: int, xp: ModuleType
-) -> Array:
-    """Sum matrices over the pairs of cells at each displacement.
-
-    Parameters
-    ----------
-    matrices
-        ``[..., p * w, q * w]``: cells of p grid rows beside cells of q grid rows.
-    heights, width
-        p and q, and w; a sequence has height 1, and a part of one width 1.
-
-    Returns
-    -------
-    Array
-        ``[..., p + q - 1, 2w - 1]``; where p = q, no displacement is in the middle.
-    """
-    batch, (p, q) = matrices.shape[:-2], heights
-    cells = xp.reshape(matrices, (-1, p, width, q, width))
-    # The longer side first: it leaves least to the second pass.
-    if width > max(p, q):
-        along = _diagonal_sums(xp.permute_dims(cells, (0, 1, 3, 2, 4)), xp)
-        sums = _diagonal_sums(xp.permute_dims(along, (0, 3, 1, 2)), xp)
-        sums = xp.permute_dims(sums, (0, 2, 1))
-    else:
-        down = _diagonal_sums(xp.permute_dims(cells, (0, 2, 4, 1, 3)), xp)
-        sums = _diagonal_sums(xp.permute_dims(down, (0, 3, 1, 2)), xp)
-    return xp.reshape(sums, (*batch, p + q - 1, 2 * width - 1))
 
 
 def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
@@ -348,13 +245,13 @@ class Cosine:
     offset_mean, offset_std, offset_count
         Mean, standard deviation and number of pairs by displacement: ``[n]`` for the offsets 0 to
         n - 1 of a sequence, ``[2h - 1, 2w - 1]`` for a grid, no displacement in the middle. NaN
-        where no pair is defined. Where the matrix is pooled, deviations below 1e-3 are rounding.
+        where no pair is defined; deviations also where the matrix is pooled.
     neighbour_mean
         Mean over neighbouring positions (right and lower neighbours on a grid).
     far_mean
         Mean over pairs more than a quarter of the table (of the grid's diagonal) apart.
     minimum
-        Smallest cosine.
+        Smallest cosine; None where the matrix is pooled.
     translation_invariance
         Share of the variance of the off-diagonal cosines that their offset explains (Toeplitz
         R², block Toeplitz on a grid). Smoothness alone scores high: a random walk reaches 0.9.
@@ -470,9 +367,9 @@ class Similarity(Result):
 def similarity(table: PositionTable | Positions | Array) -> Similarity:
     """Compute the cosine similarity of every pair of positions.
 
-    Up to `MAX_ROWS` rows the matrices are formed. Above, one product of tiles in single precision
-    gives the minimum and the standard deviations, and all other numbers follow from the rows in
-    double precision, as exactly as for a small table.
+    Up to `MAX_ROWS` rows the matrices are formed. Above, the smallest cosine and the standard
+    deviations are not known; all other numbers follow from the rows, as exactly as for a small
+    table.
 
     Parameters
     ----------
@@ -596,52 +493,45 @@ def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.boo
     """Return the cosines of one variant, and which rows have a direction."""
     layout, xp = given.layout, given.xp
     units, there = unit_rows(given.values, xp, centered=centered)
-    height, width = (
-        (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
-    )
+    height, width = layout.height, layout.width
     sums = sums_of_rows(units, there, height, width, xp)
-    measured = _whole if len(units) <= MAX_ROWS else _tiled
-    matrix, pooled, squares, minimum = measured(units, there, height, width, xp)
     total, count = sums.total, sums.count
+    known = to_numpy(there)
+    numbers = sums.numbers() | {"monotone_fraction": falling_share(units, there, layout, xp)}
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
-        variance = np.where(count > 0, np.maximum(squares / count - mean**2, 0.0), np.nan)
-    known = to_numpy(there)
-    pairs = np.count_nonzero(known) > 1
-    on_line = pooled == 1 and isinstance(layout, Sequence)
-    numbers = sums.numbers() | {
-        "minimum": minimum if pairs else None,
-        "monotone_fraction": _falling_share_of(matrix)
-        if on_line
-        else falling_share(units, there, height, width, xp),
-    }
+    spread, smallest, pooled = np.full_like(mean, np.nan), None, 1
+    if len(units) > MAX_ROWS:
+        matrix, pooled = pooled_cosines(units, there, xp)
+    else:
+        matrix, squares = _whole(units, there, height, width, xp)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            variance = np.maximum(squares / count - mean**2, 0.0)
+            spread = np.where(count > 0, np.sqrt(variance), np.nan)
+        if np.count_nonzero(known) > 1:
+            # No cosine with itself is smaller than one with another row.
+            smallest = float(np.fmin.reduce(matrix, axis=None, initial=1.0))
+    numbers["minimum"] = smallest
     reason = "no pair of rows with a direction is that far apart"
     undefined = {name: reason for name, value in numbers.items() if value is None}
-    if "translation_invariance" in undefined and pairs:
+    if "translation_invariance" in undefined and np.count_nonzero(known) > 1:
         undefined["translation_invariance"] = "the cosines do not vary"
     if isinstance(layout, Sequence):
-        mean, variance, count = (a[0, width - 1 :] for a in (mean, variance, count))
+        mean, spread, count = (each[0, width - 1 :] for each in (mean, spread, count))
     if pooled > 1:
-        shape = " x ".join(map(str, mean.shape))
-        undefined["offset_profile"] = f"too long for this file: arrays.npz has all {shape} numbers"
+        undefined["minimum"] = f"of more than {MAX_ROWS} positions not every pair is looked at"
+        undefined["offset_profile"] = "too long for this file: arrays.npz has all numbers"
     elif not sums.count.all():
         undefined["offset_profile"] = reason
-    return Cosine(
-        matrix,
-        mean,
-        np.sqrt(variance),
-        np.rint(count).astype(np.int64),
-        **numbers,
-        undefined=undefined,
-        pooled=pooled,
-    ), known
+    counts = np.rint(count).astype(np.int64)
+    made = Cosine(matrix, mean, spread, counts, **numbers, undefined=undefined, pooled=pooled)
+    return made, known
 
 
-#: Matrix, side of its cells, squares by displacement, and the smallest cosine.
-_Cosines: TypeAlias = tuple[Floats, int, Floats, float]
-
-
-def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
+def _whole(
+    units: Array, there: Array, height: int, width: int, xp: ModuleType
+) -> tuple[Floats, Floats]:
+    """Return all cosines ``[n, n]``, and the sums of their squares at each displacement."""
     cosines = xp.matmul(units, units.T)
     # Rounding must not leave the domain of the arc cosine; in place, without another matrix.
     cosines[cosines > 1.0] = 1.0
@@ -651,27 +541,35 @@ def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) 
     missing = to_numpy(~there)
     matrix[missing, :] = np.nan
     matrix[:, missing] = np.nan
-    # No cosine with itself is smaller than one with another row.
-    return matrix, 1, squares, float(np.fmin.reduce(matrix, axis=None, initial=1.0))
+    return matrix, squares
 
 
-def _tiled(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
-    matrix, pooled = pooled_cosines(units, there, xp)
-    single = xp.astype(units, xp.float32)
-    minimum, squares = minimum_and_squares(single, there, height, width, xp)
-    return matrix, pooled, squares, min(max(minimum, -1.0), 1.0)
+def by_displacement(matrices: Array, height: int, width: int, xp: ModuleType) -> Floats:
+    """Sum matrices over the pairs of positions at each displacement.
 
-
-def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> Floats:
-    """Sum matrices ``[..., n, n]`` over the pairs at each displacement.
+    Parameters
+    ----------
+    matrices
+        ``[..., n, n]``.
+    height, width
+        Of the grid; a sequence has height 1.
 
     Returns
     -------
     NDArray
-        ``[..., 2h - 1, 2w - 1]``, no displacement in the middle; a sequence has height 1.
+        ``[..., 2h - 1, 2w - 1]``, no displacement in the middle.
     """
-    sums = displacement_sums(matrix, (height, height), width, xp)
-    return to_numpy(sums).astype(np.float64)
+    cells = xp.reshape(matrices, (-1, height, width, height, width))
+    # The longer side first: it leaves least to the second pass.
+    if width > height:
+        along = _diagonal_sums(xp.permute_dims(cells, (0, 1, 3, 2, 4)), xp)
+        sums = _diagonal_sums(xp.permute_dims(along, (0, 3, 1, 2)), xp)
+        sums = xp.permute_dims(sums, (0, 2, 1))
+    else:
+        down = _diagonal_sums(xp.permute_dims(cells, (0, 2, 4, 1, 3)), xp)
+        sums = _diagonal_sums(xp.permute_dims(down, (0, 3, 1, 2)), xp)
+    shape = (*matrices.shape[:-2], 2 * height - 1, 2 * width - 1)
+    return to_numpy(xp.reshape(sums, shape)).astype(np.float64)
 
 
 def _ratio(total: float, count: float) -> float | None:
