@@ -1,8 +1,6 @@
-"""Tables of up to 131,072 rows: speed and memory beside the machine's own rate and a plain script.
+"""Tables of up to 131,072 rows: speed and memory beside a plain script.
 
-All ratios are of one run. A rate is that of one large float32 matrix product, measured before and
-after what is set beside it; where others use the machine as well, the share by processor time is
-the steadier one. Peak memory is that of a process of its own. Run with
+All ratios are of one run. Peak memory is that of a process of its own. Run with
 
     uv run --group test python benchmarks/large_tables.py
 """
@@ -19,7 +17,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 #: Positions and width of the table that must not take more than 2 GiB.
 LARGE = 65_536, 1024
@@ -27,8 +24,6 @@ LARGE = 65_536, 1024
 MEDIUM = 16_384, 256
 #: Of one of which all components can be had.
 DECOMPOSED = 16_384, 1024
-#: Rows of the product that measures a machine's rate.
-PRODUCT = 8192
 
 
 def table(n: int, d: int) -> Any:
@@ -43,44 +38,12 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def times(work: Callable[[], object]) -> NDArray[np.float64]:
-    """Time one call by the clock and by the processors."""
-    begin = np.array([time.perf_counter(), time.process_time()])
-    work()
-    return np.asarray([time.perf_counter(), time.process_time()] - begin)
-
-
-def tiled_products(n: int, d: int) -> int:
-    """Count the multiply-adds that the tiles of both variants take, the diagonal tiles whole."""
-    from posprobe.analyses.tables.similarity import SIDE
-
-    blocks = [min(SIDE, n - first) for first in range(0, n, SIDE)]
-    pairs = sum(one * sum(blocks[k:]) for k, one in enumerate(blocks))
-    return 2 * pairs * d
-
-
 def similarity(n: int, d: int) -> dict[str, float]:
-    """Measure our similarity, both variants, and the rate of the machine around it."""
+    """Measure our similarity, both variants."""
     import posprobe as pp
 
     values = table(n, d)
-    block = values[:PRODUCT]
-    block @ block[: PRODUCT - 1].T  # one row less: a product with itself would be half the work
-
-    def product() -> NDArray[np.float64]:
-        return times(lambda: block @ block[: PRODUCT - 1].T)
-
-    before = product()
-    taken = times(lambda: pp.similarity(values))
-    each = 2 * len(block) * (PRODUCT - 1) * d / ((before + product()) / 2)
-    rate = 2 * tiled_products(n, d) / taken
-    return {
-        "seconds": taken[0],
-        "rate": rate[0],
-        "own": each[0],
-        "share": rate[0] / each[0],
-        "processor_share": rate[1] / each[1],
-    }
+    return {"seconds": seconds(lambda: pp.similarity(values))}
 
 
 def plain(n: int, d: int) -> dict[str, float]:
@@ -162,11 +125,7 @@ def main() -> None:
     n, d = LARGE
     ours, memory = run("similarity", n, d)
     print(
-        f"similarity {n} x {d}: {ours['seconds']:.1f} s, {memory:.2f} GiB in all; "
-        f"{2 * tiled_products(n, d):.3g} operations in products of tiles, "
-        f"{ours['rate'] / 1e9:.0f} GFLOP/s of {ours['own'] / 1e9:.0f}: "
-        f"{ours['share']:.0%} of the machine's rate, "
-        f"{ours['processor_share']:.0%} by processor time",
+        f"similarity {n} x {d}: {ours['seconds']:.1f} s, {memory:.2f} GiB in all",
         flush=True,
     )
     n, d = MEDIUM

@@ -15,7 +15,7 @@ from made_answers import PLANTED, SAMPLES, answers_of, planted, smooth, turning,
 from made_tables import gaussian, rotation, waves
 
 from posprobe import questions
-from posprobe.analyses import decide
+from posprobe.analyses import facts as settled
 from posprobe.analyses.facts import Answer, Part, TooFew
 from posprobe.analyses.tables.copies import Copies
 from posprobe.data import read_data
@@ -451,14 +451,14 @@ def test_findings_are_the_sentences_of_what_is_answered_yes() -> None:
 
 def test_p_values_are_ranked_once_for_each_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     ranked: list[dict[str, float | None]] = []
-    real = decide.hold_rate
+    real = settled.hold_rate
 
     def counted(own: Any) -> list[Answer]:
         answers = list(own)
         ranked.append({answer.question: answer.p for answer in answers})
         return real(answers)
 
-    monkeypatch.setattr(decide, "hold_rate", counted)
+    monkeypatch.setattr(settled, "hold_rate", counted)
     values = PLANTED["two halves"][0]()
     found = verdicts_of(values)
     assert len(ranked) == 1 + len(found.parts) == 2
@@ -478,5 +478,5 @@ def test_a_yes_can_stand_alone_among_the_questions(asked: Any) -> None:
     assert len(tested) == (6 if grid else 7)
     for answer in answers:
         if answer.yes and answer.test:
-            assert 0 < answer.test.least <= decide.RATE / len(tested), answer.question
+            assert 0 < answer.test.least <= settled.RATE / len(tested), answer.question
     assert tested == {answer.question for answer in answers if answer.yes and answer.test}
