@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -17,16 +16,10 @@ from markupsafe import Markup
 
 from posprobe.page import Line, Listing, Page
 from posprobe.report.overview import strip
-from posprobe.text import plain, plain_json
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-
-def json_text(document: Mapping[str, Any]) -> str:
-    """Serialise a document for a ``<script>``: no ``<`` that could end it or open a comment."""
-    text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return plain_json(text).replace("<", "\\u003c")
 
 
 @cache
@@ -66,7 +59,8 @@ def listing(
     version: str,
     drawings: Mapping[str, str] = MappingProxyType({}),
     thumbnail: Callable[[str], str] = lambda _: "",
-    atlas: Mapping[str, Any] | None = None,
+    *,
+    sortable: bool = False,
 ) -> Iterator[str]:
     """Render a page of sections, piece by piece: one of many rows is never in memory as a whole.
 
@@ -81,21 +75,20 @@ def listing(
     thumbnail
         Gives the small picture of a cell by its name, made by posprobe itself, when the page comes
         to it; empty for none.
-    atlas
-        Numbers that the script of an atlas draws; other pages have no script.
+    sortable
+        Whether a script sorts and filters its tables.
 
     Yields
     ------
     str
         HTML that refers to nothing outside itself but the files beside it.
     """
-    # Neither JSON of ours nor the script holds a `<` that HTML would read.
     pieces = _template("listing.html").generate(
         page=page,
         thumbnail=lambda name: Markup(thumbnail(name)),  # noqa: S704
         shown=SHOWN,
-        data=Markup(json_text(atlas)) if atlas else None,  # noqa: S704
-        **_shared("atlas.js", version, drawings),
+        sortable=sortable,
+        **_shared("listing.js", version, drawings),
     )
     return (piece.encode("utf-8", "backslashreplace").decode() for piece in pieces)
 

@@ -5,6 +5,8 @@ from .fingerprints import (
 )
 from .many import (
     Sweep as Sweep,
+    read_sweep as read_sweep,
+    series as series,
     sweep as sweep,
 )
 from .research import (
@@ -14,8 +16,4 @@ from .search import (
     Match as Match,
     Nearest as Nearest,
     nearest as nearest,
-)
-from .store import (
-    read_sweep as read_sweep,
-    series as series,
 )

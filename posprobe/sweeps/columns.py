@@ -8,7 +8,7 @@ meet none of ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -29,7 +29,7 @@ from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.measurements import TABLE
-from posprobe.report.schemes import SchemeAnalysis
+from posprobe.report import Analysis, SchemeAnalysis
 from posprobe.text import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.
@@ -151,8 +151,9 @@ def _is_of(value: Any, kind: Kind) -> bool:
             return isinstance(value, str)
 
 
-_OF_NUMBERS: Mapping[type, Kind] = {bool: "bool", int: "int64", float: "double"}
-_KINDS: Mapping[Any, Kind] = {str: "string", **_OF_NUMBERS}
+_NUMBERS = (bool, int, float)
+_KINDS: Mapping[Any, Kind] = {bool: "bool", int: "int64", float: "double", str: "string"}
+_TYPES: Mapping[Kind, type] = {kind: known for known, kind in _KINDS.items()}
 
 
 def table_row(document: Block) -> dict[str, Any]:
@@ -173,8 +174,18 @@ def _seams(document: Block) -> list[int] | None:
     return None if pairs is None else [after for _, after in pairs]
 
 
-def scheme_rows(analysis: SchemeAnalysis) -> Iterator[dict[str, Any]]:
-    """Yield the row of each encoding without a table."""
+def rows_of(analysis: Analysis | SchemeAnalysis, reference: str) -> list[dict[str, Any]]:
+    """Reduce an analysis to its row, or a row of each encoding without a table."""
+    if isinstance(analysis, Analysis):
+        return [table_row(analysis.to_dict()) | {"reference": reference}]
+    several = len(analysis.records) > 1
+    return [
+        row | {"reference": f"{reference}#{row['name']}" if several else reference}
+        for row in _scheme_rows(analysis)
+    ]
+
+
+def _scheme_rows(analysis: SchemeAnalysis) -> Iterator[dict[str, Any]]:
     for record, results in zip(analysis.records, analysis.results, strict=True):
         document = SchemeAnalysis((record,), (results,), analysis.environment).to_dict()
         (scheme,) = document["schemes"]
@@ -239,21 +250,29 @@ def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key in known and value is not None}
 
 
-def own_kind(value: Any, known: Kind | None = None) -> Kind:
-    """Return the narrowest kind of column that holds a value of the user's and what is ``known``.
+def typed_own(rows: Sequence[dict[str, Any]]) -> dict[str, Kind]:
+    """Convert the user's columns, in place, to the narrowest kinds that hold all their values.
 
     Text that reads as numbers throughout, as all of a CSV is, becomes numbers.
     """
-    kind = _kind_of(value)
-    if known in (None, kind):
-        return kind
-    return "double" if {kind, known} == {"int64", "double"} else "string"
+    found: dict[str, set[Kind]] = {}
+    for row in rows:
+        for name in row:
+            if name.startswith(OWN):
+                found.setdefault(name, set()).add(_kind_of(row[name]))
+    kinds: dict[str, Kind] = {}
+    for name, several in found.items():
+        mixed: Kind = "double" if several == {"int64", "double"} else "string"
+        kinds[name] = several.pop() if len(several) == 1 else mixed
+    for row in rows:
+        row |= {name: _TYPES[kind](row[name]) for name, kind in kinds.items() if name in row}
+    return kinds
 
 
 def _kind_of(value: Any) -> Kind:
     if not isinstance(value, str):
         # Truth values are whole numbers, too; NumPy's numbers are floats.
-        return next(kind for known, kind in _OF_NUMBERS.items() if isinstance(value, known))
+        return next((_KINDS[known] for known in _NUMBERS if isinstance(value, known)), "string")
     text = value.strip()
     number = number_in(text)
     if isinstance(number, int) and (number or text == "0"):
@@ -275,8 +294,3 @@ def number_in(text: str) -> int | float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
-
-
-def own_value(value: Any, kind: Kind) -> Any:
-    """Convert a value of the user's to the kind of its column."""
-    return {"int64": int, "double": float, "string": str, "bool": bool}[kind](value)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
-from posprobe.relations.sketches import CHANCE, relate_sketches
+from posprobe.relations.sketches import relate_sketches
 from posprobe.relations.tables import row_lag
 from posprobe.tables import PositionTable
 
@@ -255,21 +255,6 @@ def _judged(one: Fingerprint, other: Fingerprint, lag: int, pair: _Pair) -> Like
     )  # fmt: skip
 
 
-def related_distance(one: Fingerprint, other: Fingerprint) -> float | None:
-    """Return the distance where `likeness` says that one comes from the other; else None.
-
-    Most tables that do not are told by a chance that costs little: the other one cannot make it
-    smaller.
-    """
-    if one.dim != other.dim:
-        return None
-    pairs = [pair for pair in (_common_rows(one, other), _common_parts(one, other)) if pair]
-    if one.sha256 != other.sha256 and not any(_may_be_related(pair) for pair in pairs):
-        return None
-    found = likeness(one, other)
-    return found.distance if found.related else None
-
-
 class _Pair(NamedTuple):
     """What of two tables is compared: weighted rows ``[m, k]``, for so many positions."""
 
@@ -353,13 +338,6 @@ def _turned(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float:
     trace = float(np.trace(product))
     chance = _chance(trace / float(np.linalg.norm(singular)), len(product))
     return max(chance, _bound(trace, singular))
-
-
-def _may_be_related(pair: _Pair) -> bool:
-    """Tell whether the chance of a single direction, up to rounding, leaves it open."""
-    product = pair.mine.T @ pair.theirs
-    size = float(np.linalg.norm(product))  # that of the singular values
-    return not size or _chance(float(np.trace(product)) / size, len(product)) <= 2 * CHANCE
 
 
 def _chance(share: float, numbers: int) -> float:

@@ -1,37 +1,430 @@
-"""A sweep as a whole: what was asked for, what is recorded, what is left to do."""
+"""A sweep as a whole: what is recorded, what is left to do, and the tables made of it.
+
+Each reference that was finished leaves one file in ``parts/``, written beside its place and moved
+there, whose name is a digest of the reference, the options and posprobe's version; it says the
+state of what was read. Nothing else decides what is computed again, so that a sweep can be killed,
+repeated, extended and run twice at a time. ``sweep.parquet`` and the rest are made of the parts and
+can be made again.
+"""
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import json
 import os
 import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posprobe.errors import MissingExtra, PosprobeError, UsageError
-from posprobe.measurements import TABLE
+from posprobe.errors import (
+    InvalidCheckpoint,
+    MissingExtra,
+    OutputError,
+    PosprobeError,
+    UnknownReference,
+    UsageError,
+    need,
+)
+from posprobe.measurements import TABLE as MEASUREMENTS
+from posprobe.opening import open_regular
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import check_request, environment
-from posprobe.report.files import expanded
-from posprobe.sweeps import store
+from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files, write_page
+from posprobe.report.series import Series
+from posprobe.sweeps.atlas import atlas
+from posprobe.sweeps.columns import (
+    OWN,
+    Kind,
+    columns,
+    headline_columns,
+    is_row,
+    number_in,
+    typed_own,
+)
+from posprobe.sweeps.fingerprints import read_fingerprint
 from posprobe.sweeps.references import Entry, gather, once
-from posprobe.sweeps.store import Store, read_sweep
+from posprobe.sweeps.search import FINGERPRINTS, Lineages, runs_of
 from posprobe.sweeps.workers import Engine, Options, Task, checked, outcomes, state_of
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
 
+#: Names the format of ``sweep.json``.
+SWEEP = "posprobe.sweep/1"
+TABLE, CSV, FAILURES, ABOUT = "sweep.parquet", "sweep.csv", "failures.csv", "sweep.json"
+ATLAS = "atlas.html"
+#: What people open, and may have changed: ``sweep.json`` says what was written.
+OPENED = (CSV, FAILURES, ATLAS)
+#: Longest part and description that are read, in bytes.
+LONGEST = 2**26
+#: What begins a formula in a spreadsheet.
+_FORMULA = ("=", "+", "-", "@")
+#: Columns of ``failures.csv``.
+FAILURE = ("reference", "exit_code", "message")
 #: Requests to a hub at once, by all workers together.
 REQUESTS = 8
 #: Seconds after which a reference is given up.
 TIME_LIMIT = 1800.0
+
+
+@dataclass(frozen=True)
+class Store:
+    """The folder of one sweep, with the options of this run.
+
+    Parameters
+    ----------
+    folder
+        Where everything lies.
+    options
+        What decides the numbers: parts of other options are another sweep's.
+    all_columns
+        Whether ``sweep.csv`` has every column.
+    """
+
+    folder: Path
+    options: Options
+    all_columns: bool = False
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        """Make the folder, or take it over where it is a sweep's.
+
+        Raises
+        ------
+        OutputError
+            If it holds anything else, or cannot be written.
+        """
+        try:
+            if there(self.folder) and not self.folder.is_dir():
+                raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
+            names = sorted(each.name for each in self.folder.glob("*"))
+            if not _is_sweep(self.folder, names):
+                raise OutputError(
+                    f"{self.folder}: not a sweep's folder: it holds {', '.join(names[:4])}. "
+                    "Choose another --out."
+                )
+            (self.folder / "parts").mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                recover(self.folder / TABLE)
+                self._check_unchanged()
+                if not (self.folder / ABOUT).exists():
+                    write_page(self.folder / ABOUT, _json(about))
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other sweep writes tables into the folder, and keep others waiting."""
+        import fcntl
+
+        opened = os.open(self.folder / "parts", os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a disk without locks
+                fcntl.flock(opened, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(opened)
+
+    def _check_unchanged(self) -> None:
+        """Refuse to write over what somebody changed."""
+        written = read_about(self.folder).get("written", {})
+        for name in OPENED:
+            path = self.folder / name
+            if there(path) and _checksum(path) != written.get(name):
+                raise OutputError(
+                    f"{path}: changed since the sweep wrote it, and would be lost. Move it away, "
+                    "then run the same command: nothing is computed twice."
+                )
+
+    # --- parts --------------------------------------------------------------------------------
+
+    @cached_property
+    def _decisive(self) -> list[Any]:
+        # Bundles are in the options: a part without one cannot stand for it.
+        return [asdict(self.options), version("posprobe")]
+
+    def _path(self, reference: str) -> Path:
+        text = json.dumps([reference, *self._decisive])
+        key = hashlib.sha256(text.encode()).hexdigest()[:32]
+        return self.folder / "parts" / key[:2] / f"{key}.json"
+
+    def recorded(self, reference: str) -> dict[str, Any] | None:
+        """Return what was recorded of a reference."""
+        path = self._path(reference)
+        # Killed when the part was in place, which is then not written again.
+        recover(path)
+        return _read_part(path)
+
+    def put(self, record: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Record what came of a reference; whole or not at all.
+
+        Raises
+        ------
+        OutputError
+            If it cannot be written.
+        """
+        path = self._path(record["reference"])
+        try:
+            path.parent.mkdir(exist_ok=True)
+            with whole_files(path) as place:
+                content = json.dumps({**record, "own": dict(own)})
+                (place / path.name).write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
+
+    def records(self, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
+        """Give every record of these options: of this run in its order, then of others.
+
+        What the user's list says now stands for what it said when the record was made.
+        """
+        mine = {self._path(entry.reference): entry for entry in entries}
+        for path, entry in mine.items():
+            if part := _read_part(path):
+                yield part | {"own": dict(entry.columns)}
+        for path in sorted((self.folder / "parts").glob("??/*.json")):
+            part = None if path in mine else _read_part(path)
+            if part and self._path(part["reference"]) == path:
+                yield part
+
+    # --- tables -------------------------------------------------------------------------------
+
+    def consolidate(self, entries: Sequence[Entry], about: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the tables, the fingerprints, the atlas and ``sweep.json``.
+
+        Returns
+        -------
+        dict
+            The content of ``sweep.json``: with ``counts`` of ``rows``, ``failures`` and
+            ``references`` that the files hold, and ``written``, the checksums of some of them.
+
+        Raises
+        ------
+        OutputError
+            If they cannot be written, or somebody changed one of them.
+        """
+        names = (TABLE, FINGERPRINTS, *OPENED, ABOUT)
+        try:
+            with self._alone(), whole_files(*(self.folder / name for name in names)) as place:
+                self._check_unchanged()
+                rows, failures, references = self._collected(entries, place / FINGERPRINTS)
+                counts = {"references": references, "rows": len(rows), "failures": len(failures)}
+                own = typed_own(rows)
+                kinds = {**columns(), **own}
+                _write_table(place / TABLE, rows, kinds)
+                chosen = kinds if self.all_columns else headline_columns(own)
+                _write_csv(place / CSV, [name for name in kinds if name in chosen], rows)
+                _write_csv(place / FAILURES, FAILURE, failures)
+                with (place / ATLAS).open("w", encoding="utf-8") as file:
+                    file.writelines(atlas(rows, own, about, counts, runs_of(rows, place)))
+                written = {name: _checksum(place / name) for name in OPENED}
+                whole = {**about, "counts": counts, "written": written}
+                (place / ABOUT).write_text(_json(whole), encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(self.folder, error) from error
+        return whole
+
+    def _collected(
+        self, entries: Sequence[Entry], prints: Path
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+        """Write the fingerprints; return all rows, all failures, and the number of references."""
+        rows: list[dict[str, Any]] = []
+        failures: list[dict[str, Any]] = []
+        references = 0
+        with prints.open("wb") as file:
+            lineages = Lineages(file)
+            for record in self.records(entries):
+                references += 1
+                failures += record["failures"]
+                own = {f"{OWN}{name}": value for name, value in record["own"].items()}
+                for row in record["rows"]:
+                    found = read_fingerprint(row.pop("fingerprint", None))
+                    reference, name = row["reference"], row.get("name")
+                    lineage = lineages.place(reference, name, found) if found else reference
+                    rows.append(row | own | {"lineage": lineage})
+        return rows, failures, references
+
+
+def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    lists = {"strings": pa.list_(pa.string()), "rows": pa.list_(pa.int64())}
+    schema = pa.schema(
+        [(name, lists.get(kind) or pa.type_for_alias(kind)) for name, kind in kinds.items()]
+    )
+    sound = [{name: _text(value) for name, value in row.items()} for row in rows]
+    # In memory first: a writer that cannot close its file would try again when it is forgotten.
+    made = pa.BufferOutputStream()
+    parquet.write_table(pa.Table.from_pylist(sound, schema), made, compression="zstd")
+    path.write_bytes(made.getvalue())
+
+
+def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        cells = csv.writer(file)
+        cells.writerow(map(csv_cell, names))
+        cells.writerows([csv_cell(row.get(name)) for name in names] for row in rows)
+
+
+def csv_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula, and no terminal for a command.
+
+    Numbers, and text that is one, stay what they are.
+    """
+    if isinstance(value, list):
+        value = " ".join(map(str, value))
+    if not isinstance(value, str):
+        return value
+    text = _text(plain(value))
+    return f"'{text}" if text[:1] in _FORMULA and number_in(text) is None else text
+
+
+def _text(value: Any) -> Any:
+    """Return what UTF-8 can hold: not half a character, out of a name that is not text."""
+    if isinstance(value, list):
+        return [_text(each) for each in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
+    """Read the table of a sweep: one row per position table and encoding.
+
+    Parameters
+    ----------
+    folder
+        Folder of the sweep, as given to ``--out``.
+
+    Raises
+    ------
+    UnknownReference
+        If there is no such folder, or no finished sweep in it.
+    InvalidCheckpoint
+        If its table is damaged.
+    MissingExtra
+        If pyarrow is not installed.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> sweep = pp.sweep(["rotary:64x16", "alibi:64x4"], engine="threads").run()
+    >>> pp.read_sweep(sweep.folder)["scheme"].to_pylist()
+    ['rotary', 'alibi']
+    """
+    need("pyarrow", "sweep", "a sweep")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    path = expanded(Path(folder)) / TABLE
+    try:
+        with open_regular(path) as file:
+            return parquet.ParquetFile(file).read()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UnknownReference(
+            f"{folder}: contains no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
+        ) from error
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidCheckpoint(
+            f"{path}: it is damaged ({str(error)[:80]}). Run the same sweep again to rebuild it."
+        ) from error
+
+
+def _is_sweep(folder: Path, names: Sequence[str]) -> bool:
+    # Killed before anything was said: a folder of parts and nothing else.
+    visible = [name for name in names if not SCRATCH.fullmatch(name)]
+    return visible in ([], ["parts"]) or read_about(folder).get("schema") == SWEEP
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """Read ``sweep.json``; empty where it is none."""
+    return _read(folder / ABOUT)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read an object of JSON; empty where there is none."""
+    try:
+        with open_regular(path) as file:
+            content = json.loads(file.read(LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _read_part(path: Path) -> dict[str, Any] | None:
+    """Read a part; one that is damaged or another's is not there."""
+    match part := _read(path):
+        case {"reference": str(), "state": str(), "own": dict(), "rows": [*rows],
+              "failures": [*failures]}:  # fmt: skip
+            whole = all(isinstance(each, dict) for each in (*rows, *failures))
+            sound = whole and all(map(is_row, rows))
+            return part if sound and all(set(FAILURE) <= set(one) for one in failures) else None
+    return None
+
+
+def _checksum(path: Path) -> str | None:
+    """Return the SHA-256 of a file; None of anything else."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _unwritable(folder: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{folder}: it cannot be written ({error.strerror or error}). Make room, mend its "
+        "permissions, or choose another --out; what is recorded there stays."
+    )
+
+
+def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
+    """Find the training runs in a sweep.
+
+    Rows are steps of one run where their references lie in one folder or repository (or the column
+    ``run`` of the user's list says so), and the tensor and its size are the same. The step is that
+    of the column ``step``, or of the reference's last part, such as ``checkpoint-400``. Of several
+    rows with one step the first counts. Fewer than three steps are no run.
+
+    Parameters
+    ----------
+    folder
+        Folder of the sweep.
+
+    Returns
+    -------
+    tuple
+        Of `Series`, in the order of the sweep; empty where there is none.
+
+    Raises
+    ------
+    PosprobeError
+        As `posprobe.read_sweep`.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> sweep = pp.sweep(["sinusoidal:32x8", "sinusoidal:64x8"], nulls=0, engine="threads").run()
+    >>> pp.series(sweep.folder)
+    ()
+    """
+    return runs_of(read_sweep(folder).to_pylist(), Path(folder))
+
+
+# --- the sweep --------------------------------------------------------------------------------
 
 
 @dataclass
@@ -128,7 +521,7 @@ class Sweep:
 
     def _about(self) -> dict[str, Any]:
         return {
-            "schema": store.SWEEP,
+            "schema": SWEEP,
             "finished": False,
             "options": asdict(self.store.options),
             "engine": asdict(self.engine) | {"requests": self.requests},
@@ -249,7 +642,7 @@ def sweep(
     requests
         Largest number of simultaneous requests to the Hub.
     time_limit
-        Seconds after which a reference is tried once more and then recorded as failed.
+        Seconds after which no further stage of a reference begins: it is recorded as failed.
     command
         Command line to record.
 
@@ -295,7 +688,7 @@ def _options(
     chosen = None if names is None else tuple(dict.fromkeys(names))
     check_request(chosen, nulls, "cpu")
     if chosen == ():
-        raise UsageError(f"no analysis is chosen. Choose from {', '.join(TABLE)}.")
+        raise UsageError(f"no analysis is chosen. Choose from {', '.join(MEASUREMENTS)}.")
     if rows is not None and rows.step not in (None, 1):
         raise UsageError("rows must be neighbours: a slice without a step.")
     bounds = None if rows is None else (rows.start, rows.stop)

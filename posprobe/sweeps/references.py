@@ -96,15 +96,16 @@ def read_list(content: bytes, name: str) -> list[Entry]:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UsageError(f"{name}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
-    suffix = Path(name).suffix.lower()
-    first = next((line for line in text.splitlines() if line.strip()), "")
-    if suffix in (".csv", ".tsv") or REFERENCE in _fields(first):
-        found = list(_csv(text, name, "\t" if suffix == ".tsv" else ","))
+    lines = [line.strip() for line in text.splitlines()]
+    first = next(filter(None, lines), "")
+    if name.lower().endswith(".csv") or REFERENCE in (
+        part.strip(' "') for part in first.split(",")
+    ):
+        found = list(_csv(text, name))
     else:
-        lines = enumerate(map(str.strip, text.splitlines()), 1)
         found = [
             Entry(line, where=f"{name}, line {number}")
-            for number, line in lines
+            for number, line in enumerate(lines, 1)
             if line and not line.startswith("#")
         ]
     if not found:
@@ -112,28 +113,15 @@ def read_list(content: bytes, name: str) -> list[Entry]:
     return [below_one for entry in found for below_one in below(entry)]
 
 
-def _fields(line: str) -> list[str]:
-    try:
-        return [field.strip() for field in next(csv.reader([line]), [])]
-    except csv.Error:
-        return []
-
-
-def _csv(text: str, name: str, delimiter: str) -> Iterator[Entry]:
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+def _csv(text: str, name: str) -> Iterator[Entry]:
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [part.strip() for part in next(rows, [])]
-        if REFERENCE not in header:
+        if REFERENCE not in header or len({*header, ""}) <= len(header):
+            names = ", ".join(map(repr, header[:8])) or "nothing"
             raise UsageError(
-                f"{name}: its first line names no column {REFERENCE!r}; it has "
-                f"{', '.join(map(repr, header[:8])) or 'nothing'}. Name the column of references, "
-                f"and separate columns by {'tabs' if delimiter == chr(9) else 'commas'}."
-            )
-        repeated = {part for part in header if header.count(part) > 1 or not part}
-        if repeated:
-            raise UsageError(
-                f"{name}: its first line names {', '.join(map(repr, sorted(repeated)))} twice or "
-                "leaves it empty. Give every column a name of its own."
+                f"{name}: its first line names {names}. Name each column once, and one of them "
+                f"{REFERENCE!r}, with commas between them."
             )
         for row in rows:
             if not any(part.strip() for part in row):
@@ -157,13 +145,12 @@ def _entry(record: Mapping[str, Any], where: str) -> Entry:
     for name, value in record.items():
         if name == REFERENCE or value is None or value != value:  # NaN says nothing, too
             continue
-        if not isinstance(name, str) or not isinstance(value, str | int | float):
+        number = isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
+        if not isinstance(name, str) or not (number or isinstance(value, str)):
             raise UsageError(
-                f"{where}: {name!r} holds a {type(value).__name__}. A column holds text or "
-                "numbers: write it as one of them, or leave it out."
+                f"{where}: {name!r} is {value!r:.40}. A column holds text, or numbers of at most "
+                "18 digits: write it as one of them, or leave it out."
             )
-        if isinstance(value, int) and abs(value) >= 2**63:
-            raise UsageError(f"{where}: {name!r} has more digits than a column of numbers holds.")
         columns[name] = value
     return Entry(reference.strip(), columns, where)
 
@@ -215,15 +202,10 @@ def _states_model(folder: Path) -> bool:
         return False
 
 
-def _natural(path: Path) -> list[list[tuple[int, str]]]:
+def _natural(path: Path) -> list[tuple[int, str]]:
     """Order by numbers in names: checkpoint-500 before checkpoint-1000."""
-    return [
-        [
-            (int(part), "") if part.isdecimal() else (-1, part)
-            for part in re.split(r"(\d{1,15})", name)
-        ]
-        for name in path.parts
-    ]
+    parts = re.split(r"(\d{1,15}|/)", path.as_posix())
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
 # --- revisions --------------------------------------------------------------------------------

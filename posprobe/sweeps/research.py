@@ -21,15 +21,15 @@ from posprobe.checkpoint_analysis import analyze_any, load_any
 from posprobe.errors import UsageError
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
-from posprobe.report import SchemeAnalysis
+from posprobe.report import Analysis
 from posprobe.report.analysis import check_request
 from posprobe.report.files import expanded, there
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.captions import DIGITS
 from posprobe.report.runs import run_document
 from posprobe.report.series import HEADLINE
-from posprobe.sweeps import store
-from posprobe.sweeps.columns import OWN, columns, run_row, scheme_rows, table_row
+from posprobe.sweeps import many
+from posprobe.sweeps.columns import OWN, columns, rows_of, run_row
 from posprobe.tables import PositionTable
 from posprobe.text import cell, plain
 
@@ -151,18 +151,18 @@ def _sweep_in(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
         raise UsageError(
             "there is nothing to make a table of. Name references, or a sweep's folder."
         )
-    folders = [path for each in sources if there((path := expanded(Path(each))) / store.ABOUT)]
+    folders = [path for each in sources if there((path := expanded(Path(each))) / many.ABOUT)]
     if folders and len(sources) > 1:
         raise UsageError(f"{folders[0]}: a sweep stands alone. Name one sweep, or references.")
     return folders[0] if folders else None
 
 
 def _read(folder: Path) -> tuple[list[Row], _Made]:
-    found = store.read_sweep(folder).to_pylist()
+    found = many.read_sweep(folder).to_pylist()
     if not found:
         raise UsageError(f"{folder}: the sweep has no rows. Its failures.csv says why.")
     # Where it does not say with which rows, the numbers are there all the same.
-    options = store.read_about(folder).get("options")
+    options = many.read_about(folder).get("options")
     return found, _Made(rows=options.get("rows") if isinstance(options, dict) else None)
 
 
@@ -189,9 +189,8 @@ def _analyzed(
     reference: str, keys: Sequence[str], rows: slice | None, nulls: int, seed: int, *, offline: bool
 ) -> list[Row]:
     """Measure what the numbers need, and no more."""
-    whose = {"reference": reference}
-    if (run := run_document(reference)) is not None:
-        return [run_row(run) | whose]
+    if (saved := run_document(reference)) is not None:
+        return [run_row(saved) | {"reference": reference}]
     loaded = load_any(reference, rows=rows, offline=offline)
     only = None if isinstance(loaded, tuple) else _needed(keys, loaded, seed)
     # Those of queries and keys take long to read.
@@ -200,16 +199,12 @@ def _analyzed(
         loaded, only=only, nulls=nulls, rows=rows, device="cpu", seed=seed, offline=offline,
         weights=weights,
     )  # fmt: skip
-    if isinstance(analysis, SchemeAnalysis):
-        return [row | whose for row in scheme_rows(analysis)]
-    document = analysis.to_dict()
-    bands = {
-        f"{key}.{model}.{part}": number
-        for key, entry in document["nulls"]["numbers"].items()
-        for model in NULLS
-        for part, number in (entry.get(model) or {}).items()
-    }
-    return [table_row(document) | bands | whose]
+    found: list[Any] = rows_of(analysis, reference)
+    if isinstance(analysis, Analysis):
+        for key, entry in analysis.to_dict()["nulls"]["numbers"].items():
+            for model in NULLS.keys() & entry.keys():
+                found[0][f"{key}.{model}"] = entry[model]
+    return found
 
 
 def _needed(keys: Sequence[str], table: PositionTable, seed: int) -> tuple[str, ...] | None:
@@ -244,8 +239,8 @@ def _number(key: str, value: Any) -> str:
 
 
 def _ends(row: Row, key: str, band: str | None) -> str:
-    ends = [row.get(f"{key}.{band}.{part}") for part in ("p5", "p95")]
-    return "" if None in ends else " to ".join(_number(key, end) for end in ends)
+    ends = row.get(f"{key}.{band}")
+    return f"{_number(key, ends['p5'])} to {_number(key, ends['p95'])}" if ends else ""
 
 
 def _name(row: Row) -> str:

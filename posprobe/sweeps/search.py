@@ -1,33 +1,37 @@
-"""Which tables come from one another: the nearest to one, and the groups of a sweep."""
+"""Which tables come from one another: the nearest to one, lineages, and training runs."""
 
 from __future__ import annotations
 
 import heapq
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe import questions
 from posprobe.drawable import line
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
+from posprobe.measurements import compared_numbers
 from posprobe.opening import open_regular
 from posprobe.report.files import expanded
 from posprobe.report.narrator import relations
+from posprobe.report.series import PATH, Series
+from posprobe.sweeps.columns import OWN, SEAMS
 from posprobe.sweeps.fingerprints import (
     Fingerprint,
     Likeness,
     fingerprint,
     likeness,
     read_fingerprint as read,
-    related_distance,
 )
+from posprobe.sweeps.references import counted_step
 from posprobe.tables import PositionTable, table
 
 #: The file of a sweep with a line for each table.
@@ -41,6 +45,9 @@ MOST = 1000
 #: Cosine of two tables below which they are not looked at: those of a distance above 1.2 are not
 #: one lineage, whatever they share. Every fourth of the kept rows tells as much.
 ALIKE, THINNED = 0.25, 4
+
+#: Every few of the kept rows of a table and its mean rows, as unit vectors.
+_Vectors: TypeAlias = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -243,8 +250,8 @@ class Lineages:
         self._file = file
         #: The lineage of a table with these values, by their width and checksum.
         self._heads: dict[tuple[int, str], str] = {}
-        #: Of each width the first and the last table of each lineage.
-        self._ends: dict[int, dict[str, list[_Kept]]] = {}
+        #: Of each width the first and the last table of each lineage, with its unit vectors.
+        self._ends: dict[int, dict[str, list[tuple[Fingerprint, _Vectors]]]] = {}
 
     def place(self, reference: str, name: str | None, mine: Fingerprint) -> str:
         """Keep a table; return the reference of the first of its lineage, which may be itself."""
@@ -253,40 +260,141 @@ class Lineages:
         values = mine.dim, mine.sha256
         if values in self._heads:
             return self._heads[values]
-        kept, lineages = _Kept.of(mine), self._ends.setdefault(mine.dim, {})
+        vectors = _unit(mine.rows[::THINNED]), _unit(mine.blocks)
+        lineages = self._ends.setdefault(mine.dim, {})
         near = [
-            (distance, head)
+            (found.distance, head)
             for head, ends in lineages.items()
-            for end in ends
-            if kept.alike(end) and (distance := related_distance(mine, end.whole)) is not None
+            for end, theirs in ends
+            if _alike(vectors, theirs) and (found := likeness(mine, end)).related
         ]
         if not near and len(lineages) >= MOST:
             return reference
         head = min(near)[1] if near else reference
         self._heads[values] = head
-        lineages[head] = [*lineages.get(head, ())[:1], kept]
+        lineages[head] = [*lineages.get(head, ())[:1], (mine, vectors)]
         return head
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """What later tables are held against: a fingerprint, and unit vectors to pass it over by."""
-
-    whole: Fingerprint
-    rows: NDArray[np.float32]
-    blocks: NDArray[np.float32]
-
-    @staticmethod
-    def of(whole: Fingerprint) -> _Kept:
-        return _Kept(whole, _unit(whole.rows[::THINNED]), _unit(whole.blocks))
-
-    def alike(self, other: _Kept) -> bool:
-        """Tell whether more of the tables has one direction than of most that are unrelated."""
-        common = min(len(self.rows), len(other.rows))
-        rows = float(self.rows[:common] @ other.rows[:common])
-        return max(rows, float(self.blocks @ other.blocks)) >= ALIKE
+def _alike(mine: _Vectors, theirs: _Vectors) -> bool:
+    """Tell whether more of two tables has one direction than of most that are unrelated."""
+    common = min(len(mine[0]), len(theirs[0]))
+    rows = float(mine[0][:common] @ theirs[0][:common])
+    return max(rows, float(mine[1] @ theirs[1])) >= ALIKE
 
 
 def _unit(values: NDArray[np.float16]) -> NDArray[np.float32]:
     flat = values.astype(np.float32).ravel()
     return flat / (float(np.linalg.norm(flat)) or 1.0)
+
+
+# --- training runs ----------------------------------------------------------------------------
+
+#: Steps of a run: fewer make no series.
+FEWEST = 3
+#: Where a run lies or what it is called, whether the list calls it so, its tensor and size.
+_Key: TypeAlias = tuple[str, bool, str | None, int | None, int | None]
+
+
+def runs_of(rows: Iterable[dict[str, Any]], folder: Path) -> tuple[Series, ...]:
+    """Find the training runs among the rows of the sweep in ``folder``, as `series` says."""
+    runs: dict[_Key, dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        step = _step(row)
+        if step is not None and row.get("scheme") in ("learned", "fixed"):
+            where, name = _parts(row)
+            # The tensor of a file that holds nothing else is called after the file.
+            tensor = None if row.get("tensor") == Path(name).stem else row.get("tensor")
+            given = row.get(f"{OWN}run")
+            key = (
+                str(given or where),
+                given is not None,
+                tensor,
+                row.get("positions"),
+                row.get("dim"),
+            )
+            runs.setdefault(key, {}).setdefault(step, row)
+    found = {
+        key: dict(sorted(steps.items())) for key, steps in runs.items() if len(steps) >= FEWEST
+    }
+    if not found:
+        return ()
+    apart = _from_ends(folder, [[*steps.values()] for steps in found.values()])
+    return tuple(
+        _series(_called(key, list(found)), [*steps], [*steps.values()], apart)
+        for key, steps in found.items()
+    )
+
+
+def _step(row: Mapping[str, Any]) -> int | None:
+    step = row.get(f"{OWN}step")
+    if step is None:
+        return counted_step(_parts(row)[1])
+    try:
+        return int(step) if int(step) == float(step) else None
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _parts(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Split a reference into what it lies in, and its own name."""
+    if row.get("commit"):
+        name = row["reference"].partition("#")[0].partition("@")[2]
+        return str(row.get("resolved")), name
+    path = Path(row.get("resolved") or row["reference"])
+    return str(path.parent), path.name
+
+
+def _called(key: _Key, keys: Sequence[_Key]) -> str:
+    """Name a run: as the list does, or the last part of its folder; more where that is several."""
+    where, _, tensor, positions, dim = key
+    short = {other: other if own else Path(other).name or other for other, own, *_ in keys}
+    name = short[where] if list(short.values()).count(short[where]) == 1 else where
+    if [other for other, *_ in keys].count(where) == 1:
+        return name
+    return f"{name}, {tensor or 'table'}, {positions} x {dim}"
+
+
+def _from_ends(
+    folder: Path, runs: Sequence[Sequence[Mapping[str, Any]]]
+) -> dict[str, tuple[float | None, ...]]:
+    """Return the distances of each table of some runs from the first and the last of its run."""
+    ends = {
+        row["reference"]: (run[0]["reference"], run[-1]["reference"]) for run in runs for row in run
+    }
+    found = ((str(known.get("reference")), each) for known, each in read_fingerprints(folder))
+    kept = {reference: each for reference, each in found if reference in ends}
+    return {
+        reference: tuple(
+            likeness(each, kept[end]).distance if end in kept else None for end in ends[reference]
+        )
+        for reference, each in kept.items()
+    }
+
+
+def _series(
+    name: str,
+    steps: Sequence[int],
+    rows: Sequence[Mapping[str, Any]],
+    apart: Mapping[str, tuple[float | None, ...]],
+) -> Series:
+    def column(key: str) -> tuple[Any, ...]:
+        return tuple(row.get(key) for row in rows)
+
+    def there(keys: Iterable[str], before: str = "", after: str = "") -> dict[str, tuple[Any, ...]]:
+        found = {key: column(f"{before}{key}{after}") for key in keys}
+        return {key: values for key, values in found.items() if set(values) != {None}}
+
+    ends = [apart.get(reference, (None, None)) for reference in column("reference")]
+    first, last = zip(*ends, strict=True)
+    sinusoid = tuple(None if cka is None else 1 - cka for cka in column("sinusoid.cka"))
+    numbers = there(compared_numbers())
+    return Series(
+        name=name,
+        steps=tuple(steps),
+        numbers=numbers,
+        sinusoid=there(numbers, after=".sinusoid"),
+        answers=there(questions.TABLE, before="answers."),
+        seams=column(SEAMS),
+        path=dict(zip(PATH, (first, last, sinusoid), strict=True)),
+    )

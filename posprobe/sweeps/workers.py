@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -34,7 +34,14 @@ from posprobe.analyses import Similarity
 from posprobe.arrays import cores
 from posprobe.checkpoint_analysis import analyze_any, load_any
 from posprobe.checkpoints.hub_local import Shared, bytes_read, sharing
-from posprobe.errors import OUT_OF_MEMORY, AmbiguousTable, PosprobeError, Unreachable, UsageError
+from posprobe.errors import (
+    OUT_OF_MEMORY,
+    AmbiguousTable,
+    PosprobeError,
+    Unreachable,
+    UsageError,
+    need,
+)
 from posprobe.families import inspect
 from posprobe.progress import TimeLimit, deadline
 from posprobe.reference import Reference, parse_reference
@@ -42,9 +49,8 @@ from posprobe.report import Analysis, SchemeAnalysis, bundle_name
 from posprobe.report.runs import run_document
 from posprobe.schemes import Scheme
 from posprobe.sweeps.atlas import thumbnail
-from posprobe.sweeps.columns import run_row, scheme_rows, table_row
+from posprobe.sweeps.columns import rows_of, run_row
 from posprobe.sweeps.fingerprints import fingerprint
-from posprobe.sweeps.store import need_extra
 from posprobe.tables import PositionTable
 from posprobe.text import brief
 
@@ -117,85 +123,70 @@ def run(task: Task) -> dict[str, Any]:
     -------
     dict
         ``reference``; ``state``, what it led to: a commit, or a digest of local files; ``rows`` and
-        ``failures`` (``reference``, ``stage``, ``exit_code``, ``message``); ``unchanged`` where
-        that state was known, and nothing was done; ``retry`` where another attempt may end
-        otherwise.
+        ``failures`` (``reference``, ``exit_code``, ``message``); ``unchanged`` where that state was
+        known, and nothing was done.
     """
     sharing.set(Shared(*task.requests))
     cores.set(1)
     deadline.set(time.monotonic() + task.time_limit)
     record: dict[str, Any] = {"reference": task.reference, "state": "", "rows": [], "failures": []}
-    laps = _Laps()
-    try:
-        with _recorded(record, task.reference, "resolve"):
-            parsed = parse_reference(task.reference)
-            record["state"], pinned = resolved(parsed, task.options.revision, offline=task.offline)
-            if record["state"] == task.known:
-                return record | {"unchanged": True}
-            _analyze(task, record, laps, task.reference, pinned, parsed.table is None)
-    except TimeLimit:
-        message = f"it took more than {task.time_limit:g} seconds and was given up"
-        record["failures"].append(failure(task.reference, "measure", 1, message))
-        record["retry"] = True
+    with _recorded(record, task.reference):
+        parsed = parse_reference(task.reference)
+        record["state"], pinned = resolved(parsed, task.options.revision, offline=task.offline)
+        if record["state"] == task.known:
+            return record | {"unchanged": True}
+        _analyze(task, record, task.reference, pinned)
     return record
 
 
-class _Laps:
-    """Seconds that passed and bytes that were read since one last asked."""
-
-    def __init__(self) -> None:
-        self.since = time.perf_counter()
-        bytes_read.set(0)
-
-    def __call__(self) -> dict[str, Any]:
-        began, self.since = self.since, time.perf_counter()
-        count = bytes_read.get()
-        bytes_read.set(0)
-        return {"seconds": round(self.since - began, 4), "bytes_read": count}
-
-
-def _analyze(
-    task: Task, record: dict[str, Any], laps: _Laps, typed: str, pinned: Reference, several: bool
-) -> None:
-    """Analyse one reference; ``several`` says whether it may stand for all tables."""
-    options = task.options
-    rows = slice(*options.rows) if options.rows else None
+def _analyze(task: Task, record: dict[str, Any], typed: str, pinned: Reference) -> None:
+    """Add the rows of a reference to a record, or of each table that it may stand for."""
+    began = time.perf_counter()
+    bytes_read.set(0)
+    rows = slice(*task.options.rows) if task.options.rows else None
     # A pinned commit is in the reference itself.
-    revision = None if pinned.text != task.reference else options.revision
-    with _recorded(record, typed, "read"):
-        if (run := run_document(pinned.text)) is not None:
-            record["rows"].append(run_row(run) | {"reference": typed} | laps())
-            return
-        try:
-            loaded = load_any(pinned.text, rows=rows, revision=revision, offline=task.offline)
-        except AmbiguousTable:
-            if not several:
-                raise
-            for name in _names(pinned.text, revision, offline=task.offline):
-                one = replace(pinned, text=f"{pinned.text}#{name}", table=name)
-                _analyze(task, record, laps, f"{typed}#{name}", one, False)
-            return
-        with _recorded(record, typed, "measure"):
-            # An encoding without a table is measured by what it has, whatever is chosen of tables.
-            only = options.only if isinstance(loaded, PositionTable) else None
-            analysis = analyze_any(
-                loaded, only=only, nulls=options.nulls, rows=rows, device="cpu",
-                offline=task.offline, command=f"posprobe sweep {typed}",
-            )  # fmt: skip
-            row: dict[str, Any] = {"reference": typed}
-            if options.bundles:
-                row["bundle"] = _save(analysis, loaded, task.bundles, typed)
-            if isinstance(analysis, Analysis):
-                row = table_row(analysis.to_dict()) | row
-                # Beside the columns: for `posprobe nearest` and lineages, not for the table.
-                row["fingerprint"] = fingerprint(analysis.table).to_dict()
-                if isinstance(seen := analysis.results.get("similarity"), Similarity):
-                    row["thumbnail"] = thumbnail(seen.centered.matrix)
-                record["rows"].append(row | laps())
+    revision = None if pinned.text != task.reference else task.options.revision
+    with _recorded(record, typed):
+        if (saved := run_document(pinned.text)) is not None:
+            found = [run_row(saved) | {"reference": typed}]
+        else:
+            try:
+                loaded = load_any(pinned.text, rows=rows, revision=revision, offline=task.offline)
+            except AmbiguousTable:
+                if pinned.table is not None:
+                    raise
+                for name in _names(pinned.text, revision, offline=task.offline):
+                    one = replace(pinned, text=f"{pinned.text}#{name}", table=name)
+                    _analyze(task, record, f"{typed}#{name}", one)
                 return
-            for scheme, found in zip(analysis.records, scheme_rows(analysis), strict=True):
-                whose = {"reference": f"{typed}#{scheme.name}"} if len(analysis.records) > 1 else {}
-                record["rows"].append(found | row | whose | laps())
+            found = _measured(task, typed, loaded, rows)
+        took = {
+            "seconds": round(time.perf_counter() - began, 4),
+            "bytes_read": bytes_read.get(),
+        }
+        record["rows"] += [row | took for row in found]
+
+
+def _measured(
+    task: Task, typed: str, loaded: PositionTable | tuple[Scheme, ...], rows: slice | None
+) -> list[dict[str, Any]]:
+    """Analyse what was loaded, and return its rows."""
+    options = task.options
+    # An encoding without a table is measured by what it has, whatever is chosen of tables.
+    only = options.only if isinstance(loaded, PositionTable) else None
+    analysis = analyze_any(
+        loaded, only=only, nulls=options.nulls, rows=rows, device="cpu",
+        offline=task.offline, command=f"posprobe sweep {typed}",
+    )  # fmt: skip
+    more: dict[str, Any] = {}
+    if options.bundles:
+        more["bundle"] = _save(analysis, loaded, task.bundles, typed)
+    if isinstance(analysis, Analysis):
+        # Beside the columns: for `posprobe nearest` and lineages, not for the table.
+        more["fingerprint"] = fingerprint(analysis.table).to_dict()
+        if isinstance(seen := analysis.results.get("similarity"), Similarity):
+            more["thumbnail"] = thumbnail(seen.centered.matrix)
+    return [row | more for row in rows_of(analysis, typed)]
 
 
 def _names(reference: str, revision: str | None, *, offline: bool) -> list[str]:
@@ -219,14 +210,9 @@ def _save(
     return f"{folder.name}/{name}"
 
 
-def failure(reference: str, stage: str, exit_code: int, message: str) -> dict[str, Any]:
+def failure(reference: str, exit_code: int, message: str) -> dict[str, Any]:
     """Return a failure as it is recorded."""
-    return {
-        "reference": reference,
-        "stage": stage,
-        "exit_code": exit_code,
-        "message": brief(message),
-    }
+    return {"reference": reference, "exit_code": exit_code, "message": brief(message)}
 
 
 def state_of(parsed: Reference) -> str | None:
@@ -270,27 +256,29 @@ def resolved(parsed: Reference, revision: str | None, *, offline: bool) -> tuple
 
 
 @contextmanager
-def _recorded(record: dict[str, Any], reference: str, stage: str) -> Iterator[None]:
+def _recorded(record: dict[str, Any], reference: str) -> Iterator[None]:
     """Turn whatever fails into a failure with the exit code that the command would have."""
     try:
         yield
     except PosprobeError as error:
-        record["failures"].append(failure(reference, stage, error.exit_code, str(error)))
+        code, message = error.exit_code, str(error)
     except MemoryError as error:
+        code = OUT_OF_MEMORY
         message = f"out of memory ({error}). Analyse fewer positions with --rows A:B."
-        record["failures"].append(failure(reference, stage, OUT_OF_MEMORY, message))
-        record["retry"] = True
     except TimeLimit:
-        raise
+        code, message = 1, "it took longer than the time limit and was given up."
     except Exception as error:  # noqa: BLE001 - a bug in one task must not end the others
+        code = 1
         message = f"a bug: {type(error).__name__}: {error}. `posprobe analyze --debug` traces it."
-        record["failures"].append(failure(reference, stage, 1, message))
+    else:
+        return
+    record["failures"].append(failure(reference, code, message))
 
 
 Name = Literal["processes", "threads", "dask"]
 #: Seconds in which a scheduler must answer, and in which a first worker must be there.
 CONNECT, WORKERS = 10, 60
-#: Seconds beyond its time limit after which a worker that says nothing counts as dead.
+#: Seconds beyond the time limit after which processes that say nothing count as dead.
 GRACE = 30.0
 #: How often a task is offered to workers that do not start.
 STARTS = 3
@@ -327,7 +315,8 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
     MissingExtra
         If its packages are not installed.
     """
-    need_extra("joblib", "pyarrow", *(("dask", "distributed") if scheduler else ()))
+    for package in ("joblib", "pyarrow", *(("distributed",) if scheduler else ())):
+        need(package, "sweep", "a sweep")
     engine: Name = "dask" if scheduler else "threads" if name == "threads" else "processes"
     if not scheduler and name != engine:
         raise UsageError(f"--engine {name}: choose processes or threads, or name a --scheduler.")
@@ -349,12 +338,11 @@ class _Pool:
     work: Callable[[Task], dict[str, Any]]
     #: Tasks that are handed over ahead of their results.
     ahead: int
-    #: Seconds without any result after which all workers count as dead.
-    patience: float
-    #: Leaves workers that say nothing to themselves, or ends them.
-    abandon: Callable[[], object]
     #: Raises where no worker will come any more.
     check: Callable[[BaseException], object] = lambda _: None
+    #: Ends workers that say nothing for so many seconds; None where they are waited for.
+    end: Callable[[], object] | None = None
+    patience: float | None = None
 
     def submit(self, task: Task) -> Future[dict[str, Any]]:
         """Hand a task over; where no worker starts, one error says so."""
@@ -370,6 +358,13 @@ class _Pool:
                         "recorded stays; --engine threads needs no other processes."
                     ) from error
         raise AssertionError
+
+    def wait(self, futures: set[Future[dict[str, Any]]]) -> set[Future[dict[str, Any]]]:
+        """Wait until some are done; those of workers that were ended for their silence are, too."""
+        done = wait(futures, self.patience, FIRST_COMPLETED).done
+        if not done and self.end is not None:
+            self.end()
+        return done or futures
 
     def result(self, future: Future[dict[str, Any]]) -> dict[str, Any] | str:
         """Return a record, or the name of what ended its worker."""
@@ -400,56 +395,41 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
     if first is None:
         return
     flying: dict[Future[dict[str, Any]], Task] = {}
-    again: list[Task] = []
     with _workers(engine, time_limit + GRACE) as pool:
         try:
             for task in chain((first,), tasks):
                 flying[pool.submit(task)] = task
                 if len(flying) >= pool.ahead:
-                    yield from _landed(flying, pool, again)
+                    yield from _landed(flying, pool)
             while flying:
-                yield from _landed(flying, pool, again)
-            for task in again:
-                yield _alone(task, 1, pool)
+                yield from _landed(flying, pool)
         finally:
             for future in flying:
                 future.cancel()
 
 
-def _landed(
-    flying: dict[Future[dict[str, Any]], Task], pool: _Pool, again: list[Task]
-) -> Iterator[dict[str, Any]]:
+def _landed(flying: dict[Future[dict[str, Any]], Task], pool: _Pool) -> Iterator[dict[str, Any]]:
     """Wait for tasks and yield what came of them; after a death, of all that were under way."""
     lost: list[Task] = []
     while flying:
-        done = wait(flying, pool.patience, FIRST_COMPLETED).done
-        if not done:
-            pool.abandon()
-        for future in done or set(flying):
+        for future in pool.wait(set(flying)):
             task, record = flying.pop(future), pool.result(future)
             if isinstance(record, str):
                 lost.append(task)
-            elif record.pop("retry", False):
-                again.append(task)
             else:
                 yield record
         if not lost:
             return
     for task in lost:
-        # Of several, it is not known whose fault it was: none has used up its retry.
-        yield _alone(task, 1 if len(lost) == 1 else 2, pool)
+        yield _alone(task, pool)
 
 
-def _alone(task: Task, tries: int, pool: _Pool) -> dict[str, Any]:
+def _alone(task: Task, pool: _Pool) -> dict[str, Any]:
     """Run a task while no other runs, so that it is known what ends its worker."""
-    for _ in range(tries):
-        future = pool.submit(task)
-        if wait([future], pool.patience).not_done:
-            pool.abandon()
-        record = pool.result(future)
-        if not isinstance(record, str):
-            record.pop("retry", None)
-            return record
+    (future,) = pool.wait({pool.submit(task)})
+    record = pool.result(future)
+    if not isinstance(record, str):
+        return record
     message = (
         f"its worker ended twice ({record}): it ran out of memory, or over its time limit, or was "
         "killed. Analyse fewer positions with --rows A:B."
@@ -457,12 +437,8 @@ def _alone(task: Task, tries: int, pool: _Pool) -> dict[str, Any]:
     state = None
     with suppress(PosprobeError):
         state = state_of(parse_reference(task.reference))
-    return {
-        "reference": task.reference,
-        "state": state or "",
-        "rows": [],
-        "failures": [failure(task.reference, "worker", 1, message)],
-    }
+    failed = [failure(task.reference, 1, message)]
+    return {"reference": task.reference, "state": state or "", "rows": [], "failures": failed}
 
 
 # --- executors --------------------------------------------------------------------------------
@@ -477,45 +453,19 @@ def _workers(engine: Engine, patience: float) -> Iterator[_Pool]:
         if engine.name == "threads":
             from threadpoolctl import threadpool_limits
 
-            threads = cache(partial(_Threads, engine.jobs))
+            threads = ThreadPoolExecutor(engine.jobs)
             with threadpool_limits(1):
-                yield _Pool(threads, run, 2 * engine.jobs, patience, threads.cache_clear)
+                try:
+                    yield _Pool(lambda: threads, run, 2 * engine.jobs)
+                finally:
+                    threads.shutdown(wait=False, cancel_futures=True)
         elif engine.name == "processes":
             yield _processes(engine.jobs, patience)
         else:
             with _client(engine.scheduler) as client:
                 executor = cache(partial(client.get_executor, pure=False))
                 check = partial(_connected, client, engine.scheduler)
-                yield _Pool(executor, _on_one_thread, AHEAD, patience, executor.cache_clear, check)
-
-
-class _Threads(Executor):
-    """Threads for which no process waits when it ends, so that one that hangs holds nothing up.
-
-    Parameters
-    ----------
-    jobs
-        How many work at a time; others wait.
-    """
-
-    def __init__(self, jobs: int) -> None:
-        self._room = threading.Semaphore(jobs)
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """Run a function in a thread of its own."""
-        future: Future[Any] = Future()
-
-        def work() -> None:
-            with self._room:
-                if not future.set_running_or_notify_cancel():
-                    return
-                try:
-                    future.set_result(fn(*args, **options))
-                except BaseException as error:  # noqa: BLE001 - as executors do
-                    future.set_exception(error)
-
-        threading.Thread(target=work, daemon=True).start()
-        return future
+                yield _Pool(executor, _on_one_thread, AHEAD, check)
 
 
 def _processes(jobs: int, patience: float) -> _Pool:
@@ -526,10 +476,10 @@ def _processes(jobs: int, patience: float) -> _Pool:
     # Who never got a task ends by being idle.
     executor = partial(get_reusable_executor, jobs, timeout=60, initializer=_settle)
 
-    def abandon() -> None:
+    def end() -> None:
         executor().shutdown(wait=False, kill_workers=True)
 
-    return _Pool(executor, _on_one_thread, 2 * jobs, patience, abandon)
+    return _Pool(executor, _on_one_thread, 2 * jobs, end=end, patience=patience)
 
 
 @contextmanager
@@ -574,7 +524,7 @@ def _start_trackers() -> None:
 
 @contextmanager
 def _client(scheduler: str | None) -> Iterator[Any]:
-    """Connect to a Dask scheduler."""
+    """Connect to a Dask scheduler whose workers have our version: rows of two would not compare."""
     from distributed import Client
 
     # They log what our own messages say.
@@ -589,7 +539,22 @@ def _client(scheduler: str | None) -> Iterator[Any]:
             "An address reads tcp://HOST:8786; `dask scheduler` prints it when it starts."
         ) from error
     with client:
-        _check_workers(client, scheduler)
+        try:
+            client.wait_for_workers(1, timeout=WORKERS)
+        except TimeoutError as error:
+            raise Unreachable(
+                f"{scheduler}: no worker is there after {WORKERS} seconds. Start one with "
+                f"`dask worker {scheduler}`."
+            ) from error
+        mine = version("posprobe")
+        versions: Any = client.get_versions(packages=["posprobe"])
+        workers = versions["workers"].values()
+        others = {str(each["packages"].get("posprobe")) for each in workers} - {mine}
+        if others:
+            raise UsageError(
+                f"{scheduler}: its workers have posprobe {others.pop()}, this is {mine}. Install "
+                "the same version there."
+            )
         yield client
 
 
@@ -599,25 +564,6 @@ def _connected(client: Any, scheduler: str | None, error: BaseException) -> None
             f"{scheduler}: the scheduler was lost. What is recorded stays: the same command goes "
             "on from there."
         ) from error
-
-
-def _check_workers(client: Any, scheduler: str | None) -> None:
-    """Hold the workers' version against ours: rows of two versions would not compare."""
-    try:
-        client.wait_for_workers(1, timeout=WORKERS)
-        found = client.submit(version, "posprobe", pure=False).result(timeout=WORKERS)
-    except TimeoutError as error:
-        raise Unreachable(
-            f"{scheduler}: no worker is there after {WORKERS} seconds. Start one with "
-            f"`dask worker {scheduler}`."
-        ) from error
-    except Exception as error:  # noqa: BLE001 - whatever asking for our version ends in
-        found = f"none ({type(error).__name__})"
-    if found != version("posprobe"):
-        raise UsageError(
-            f"{scheduler}: its workers have posprobe {found}, this is {version('posprobe')}. "
-            "Install the same version there."
-        )
 
 
 def _on_one_thread(task: Task) -> dict[str, Any]:

@@ -275,21 +275,15 @@ def test_names_in_the_list_are_text(tmp_path: Path, show: Callable[..., Page]) -
 # The atlas of a sweep.
 
 
-def test_the_atlas_shows_a_training_run_and_its_lineage(
-    bundles: Path, show: Callable[..., Page]
-) -> None:
+def test_the_atlas_shows_a_training_run(bundles: Path, show: Callable[..., Page]) -> None:
     page = show(address(bundles, "training run"))
     title = page.get_by_role("heading", name="Training run").inner_text()
     assert title == f"Training run: mine {plain(HOSTILE[0])}"
     assert page.locator("figure svg").count() == 1
     assert "distance from the last" in page.locator("figure svg").inner_html()
-    page.get_by_label("Colour by").select_option("lineage")
-    assert page.locator(".legend").first.inner_text() == "step-0.npy (4)"
 
 
-def test_the_atlas_is_filtered_sorted_and_read_by_keys(
-    bundles: Path, show: Callable[..., Page]
-) -> None:
+def test_the_atlas_is_sorted_and_filtered(bundles: Path, show: Callable[..., Page]) -> None:
     page = show(address(bundles, "atlas"))
     known = pp.read_sweep(bundles / "sweep").to_pylist()
     names = [row["name"] for row in known]
@@ -299,30 +293,11 @@ def test_the_atlas_is_filtered_sorted_and_read_by_keys(
         return [text.split("\n")[0] for text in body.all_inner_texts()]
 
     assert seen() == names
-    # Names and groups of strangers are text, in every list that the script makes of them.
-    assert page.locator("main b:not(header b)").count() == 0
-    assert page.locator(".legend").first.inner_text().count(plain(HOSTILE[0])) == 1
+    assert page.locator("main b:not(header b)").count() == 0  # names of strangers are text
     sort = page.get_by_role("button", name="participation ratio").first
     sort.press("Enter")
     by_ratio = sorted(known, key=lambda row: row["pca.participation_ratio"])
     assert seen() == [row["name"] for row in by_ratio]
     page.get_by_label("Filter").press_sequentially("sinus")
     assert seen() == ["sinusoidal:30x8"]
-    assert "1 of 6 rows" in page.locator(".bar output").inner_text()
-    assert page.locator(".points [class^=c]").count() == 2  # on the map and on the scatter
-    for _ in range(5):
-        page.keyboard.press("Backspace")
-    page.get_by_label("Show only").select_option("group")
-    page.get_by_label("where it is").select_option(plain(HOSTILE[0]))
-    assert set(seen()) == set(names[1:])
-    # From point to point, and to the row.
-    scatter = page.locator(".map").last
-    page.get_by_label("Across").select_option("positions")
-    scatter.focus()
-    assert scatter.evaluate("e => getComputedStyle(e).outlineStyle") != "none"
-    for count in range(1, SWEPT):
-        scatter.press("ArrowRight")
-        assert f"positions {20 + count}" in page.locator(".map + p output").last.inner_text()
-    scatter.press("Enter")
-    focused = page.evaluate("document.activeElement.textContent")
-    assert focused.startswith("5 <b>.npy")
+    assert "1 of 6 rows" in page.locator(".tools output").inner_text()

@@ -13,7 +13,7 @@ from made_cli import Cli, Done, cli
 import posprobe as pp
 from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
 from posprobe.report.series import Series
-from posprobe.sweeps import store
+from posprobe.sweeps import search
 from posprobe.sweeps.fingerprints import FAR, fingerprint, likeness
 
 __all__ = ["cli"]
@@ -97,7 +97,7 @@ def test_steps_and_runs_are_read_off_references(
     reference: str, commit: str | None, resolved: str, expected: tuple[str, int | None]
 ) -> None:
     row = {"reference": reference, "commit": commit, "resolved": resolved}
-    assert (store._parts(row)[0], store._step(row)) == expected
+    assert (search._parts(row)[0], search._step(row)) == expected
 
 
 def test_a_change_is_told_with_the_steps_between_which_it_happened() -> None:

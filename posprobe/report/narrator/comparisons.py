@@ -9,7 +9,7 @@ from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
 from posprobe.page import Line
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.lines import size
-from posprobe.report.narrator.words import capital, listed, percent, similarity, some
+from posprobe.report.narrator.words import capital, listed, similarity, some
 from posprobe.text import Block, show
 
 #: Answers in the order in which they are told.
@@ -204,23 +204,6 @@ def answer(f: AnswerHistory) -> str:
     notes += [some(f.earlier, "earlier change")] if f.earlier else []
     after = f"{f.after} {_since(f.step, f.last)}"
     return f"{ASKS[f.question]} {f.before.capitalize()} at step {f.until}, {after}{_noted(notes)}."
-
-
-def similarity_map(share: float | None) -> str:
-    """Say what the map of a survey shows.
-
-    Parameters
-    ----------
-    share
-        Of the variance of the small cosine matrices in their first two components; None without a
-        map.
-    """
-    if share is None:
-        return "There is no map: it needs three different tables whose similarity was measured."
-    return (
-        f"PCA of the 24 × 24 similarity matrices ({percent(share)} of the variance). Nearby points "
-        "look alike."
-    )
 
 
 def _since(step: int, last: bool) -> str:
