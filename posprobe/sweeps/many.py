@@ -18,9 +18,8 @@ import tempfile
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +32,7 @@ from posprobe.errors import (
     PosprobeError,
     UnknownReference,
     UsageError,
+    explained,
     need,
 )
 from posprobe.measurements import TABLE as MEASUREMENTS
@@ -78,182 +78,7 @@ FAILURE = ("reference", "exit_code", "message")
 REQUESTS = 8
 #: Seconds after which a reference is given up.
 TIME_LIMIT = 1800.0
-
-
-@dataclass(frozen=True)
-class Store:
-    """The folder of one sweep, with the options of this run.
-
-    Parameters
-    ----------
-    folder
-        Where everything lies.
-    options
-        What decides the numbers: parts of other options are another sweep's.
-    all_columns
-        Whether ``sweep.csv`` has every column.
-    """
-
-    folder: Path
-    options: Options
-    all_columns: bool = False
-
-    def begin(self, about: Mapping[str, Any]) -> None:
-        """Make the folder, or take it over where it is a sweep's.
-
-        Raises
-        ------
-        OutputError
-            If it holds anything else, or cannot be written.
-        """
-        try:
-            if there(self.folder) and not self.folder.is_dir():
-                raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
-            names = sorted(each.name for each in self.folder.glob("*"))
-            if not _is_sweep(self.folder, names):
-                raise OutputError(
-                    f"{self.folder}: not a sweep's folder: it holds {', '.join(names[:4])}. "
-                    "Choose another --out."
-                )
-            (self.folder / "parts").mkdir(parents=True, exist_ok=True)
-            with self._alone():
-                recover(self.folder / TABLE)
-                self._check_unchanged()
-                if not (self.folder / ABOUT).exists():
-                    write_page(self.folder / ABOUT, _json(about))
-        except OSError as error:
-            raise _unwritable(self.folder, error) from error
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait until no other sweep writes tables into the folder, and keep others waiting."""
-        import fcntl
-
-        opened = os.open(self.folder / "parts", os.O_RDONLY)
-        try:
-            with suppress(OSError):  # a disk without locks
-                fcntl.flock(opened, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(opened)
-
-    def _check_unchanged(self) -> None:
-        """Refuse to write over what somebody changed."""
-        written = read_about(self.folder).get("written", {})
-        for name in OPENED:
-            path = self.folder / name
-            if there(path) and _checksum(path) != written.get(name):
-                raise OutputError(
-                    f"{path}: changed since the sweep wrote it, and would be lost. Move it away, "
-                    "then run the same command: nothing is computed twice."
-                )
-
-    # --- parts --------------------------------------------------------------------------------
-
-    @cached_property
-    def _decisive(self) -> list[Any]:
-        # Bundles are in the options: a part without one cannot stand for it.
-        return [asdict(self.options), version("posprobe")]
-
-    def _path(self, reference: str) -> Path:
-        text = json.dumps([reference, *self._decisive])
-        key = hashlib.sha256(text.encode()).hexdigest()[:32]
-        return self.folder / "parts" / key[:2] / f"{key}.json"
-
-    def recorded(self, reference: str) -> dict[str, Any] | None:
-        """Return what was recorded of a reference."""
-        path = self._path(reference)
-        # Killed when the part was in place, which is then not written again.
-        recover(path)
-        return _read_part(path)
-
-    def put(self, record: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        """Record what came of a reference; whole or not at all.
-
-        Raises
-        ------
-        OutputError
-            If it cannot be written.
-        """
-        path = self._path(record["reference"])
-        try:
-            path.parent.mkdir(exist_ok=True)
-            with whole_files(path) as place:
-                content = json.dumps({**record, "own": dict(own)})
-                (place / path.name).write_text(content, encoding="utf-8")
-        except OSError as error:
-            raise _unwritable(self.folder, error) from error
-
-    def records(self, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-        """Give every record of these options: of this run in its order, then of others.
-
-        What the user's list says now stands for what it said when the record was made.
-        """
-        mine = {self._path(entry.reference): entry for entry in entries}
-        for path, entry in mine.items():
-            if part := _read_part(path):
-                yield part | {"own": dict(entry.columns)}
-        for path in sorted((self.folder / "parts").glob("??/*.json")):
-            part = None if path in mine else _read_part(path)
-            if part and self._path(part["reference"]) == path:
-                yield part
-
-    # --- tables -------------------------------------------------------------------------------
-
-    def consolidate(self, entries: Sequence[Entry], about: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the tables, the fingerprints, the atlas and ``sweep.json``.
-
-        Returns
-        -------
-        dict
-            The content of ``sweep.json``: with ``counts`` of ``rows``, ``failures`` and
-            ``references`` that the files hold, and ``written``, the checksums of some of them.
-
-        Raises
-        ------
-        OutputError
-            If they cannot be written, or somebody changed one of them.
-        """
-        names = (TABLE, FINGERPRINTS, *OPENED, ABOUT)
-        try:
-            with self._alone(), whole_files(*(self.folder / name for name in names)) as place:
-                self._check_unchanged()
-                rows, failures, references = self._collected(entries, place / FINGERPRINTS)
-                counts = {"references": references, "rows": len(rows), "failures": len(failures)}
-                own = typed_own(rows)
-                kinds = {**columns(), **own}
-                _write_table(place / TABLE, rows, kinds)
-                chosen = kinds if self.all_columns else headline_columns(own)
-                _write_csv(place / CSV, [name for name in kinds if name in chosen], rows)
-                _write_csv(place / FAILURES, FAILURE, failures)
-                with (place / ATLAS).open("w", encoding="utf-8") as file:
-                    file.writelines(atlas(rows, own, about, counts, runs_of(rows, place)))
-                written = {name: _checksum(place / name) for name in OPENED}
-                whole = {**about, "counts": counts, "written": written}
-                (place / ABOUT).write_text(_json(whole), encoding="utf-8")
-        except OSError as error:
-            raise _unwritable(self.folder, error) from error
-        return whole
-
-    def _collected(
-        self, entries: Sequence[Entry], prints: Path
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
-        """Write the fingerprints; return all rows, all failures, and the number of references."""
-        rows: list[dict[str, Any]] = []
-        failures: list[dict[str, Any]] = []
-        references = 0
-        with prints.open("wb") as file:
-            lineages = Lineages(file)
-            for record in self.records(entries):
-                references += 1
-                failures += record["failures"]
-                own = {f"{OWN}{name}": value for name, value in record["own"].items()}
-                for row in record["rows"]:
-                    found = read_fingerprint(row.pop("fingerprint", None))
-                    reference, name = row["reference"], row.get("name")
-                    lineage = lineages.place(reference, name, found) if found else reference
-                    rows.append(row | own | {"lineage": lineage})
-        return rows, failures, references
+VERSION = version("posprobe")
 
 
 def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> None:
@@ -327,17 +152,15 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
     from pyarrow import parquet
 
     path = expanded(Path(folder)) / TABLE
-    try:
-        with open_regular(path) as file:
-            return parquet.ParquetFile(file).read()
-    except (FileNotFoundError, NotADirectoryError) as error:
+    if not path.is_file():
         raise UnknownReference(
             f"{folder}: contains no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
-        ) from error
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidCheckpoint(
-            f"{path}: it is damaged ({str(error)[:80]}). Run the same sweep again to rebuild it."
-        ) from error
+        )
+    advice = "Run the same sweep again to rebuild it."
+    wrong = OSError, pa.ArrowException
+    damaged = explained(InvalidCheckpoint, f"{path}: it is damaged", advice, *wrong)
+    with damaged, open_regular(path) as file:
+        return parquet.ParquetFile(file).read()
 
 
 def _is_sweep(folder: Path, names: Sequence[str]) -> bool:
@@ -382,13 +205,6 @@ def _checksum(path: Path) -> str | None:
 
 def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2) + "\n"
-
-
-def _unwritable(folder: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"{folder}: it cannot be written ({error.strerror or error}). Make room, mend its "
-        "permissions, or choose another --out; what is recorded there stays."
-    )
 
 
 def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
@@ -437,10 +253,14 @@ class Sweep:
     ----------
     entries
         The references, each once, with the user's own columns.
-    store
-        Where results are recorded.
+    folder
+        Where everything lies.
+    options
+        What decides the numbers: what is recorded of other options is another sweep's.
     engine
         Where they are computed.
+    all_columns
+        Whether ``sweep.csv`` has every column.
     repeated
         References that were named more than once, and are analysed once.
     retry_failed, offline, requests, time_limit, command
@@ -457,8 +277,10 @@ class Sweep:
     """
 
     entries: tuple[Entry, ...]
-    store: Store
+    folder: Path
+    options: Options
     engine: Engine
+    all_columns: bool = False
     repeated: int = 0
     retry_failed: bool = False
     offline: bool = False
@@ -466,11 +288,6 @@ class Sweep:
     time_limit: float = TIME_LIMIT
     command: str | None = None
     about: dict[str, Any] | None = None
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the sweep."""
-        return self.store.folder
 
     def run(self, more: Callable[[int], None] = lambda _: None) -> Sweep:
         """Compute what is not recorded yet, and write the tables.
@@ -487,7 +304,7 @@ class Sweep:
             reference is recorded, and raises nothing.
         """
         about = self._about()
-        self.store.begin(about)
+        self._begin(about)
         began, counts = time.monotonic(), {"computed": 0, "failed": 0, "recorded": 0}
         own = {entry.reference: entry.columns for entry in self.entries}
 
@@ -505,7 +322,7 @@ class Sweep:
             if record.get("unchanged"):
                 counts["recorded"] += 1
             else:
-                self.store.put(record, own[reference])
+                self._put(record, own[reference])
                 counts["computed"] += 1
                 counts["failed"] += bool(record["failures"])
             more(1)
@@ -516,21 +333,21 @@ class Sweep:
         }
         run["seconds"] = round(time.monotonic() - began, 3)
         about |= {"finished": True, "run": run}
-        self.about = self.store.consolidate(self.entries, about)
+        self.about = self._consolidate(about)
         return self
 
     def _about(self) -> dict[str, Any]:
         return {
             "schema": SWEEP,
             "finished": False,
-            "options": asdict(self.store.options),
+            "options": asdict(self.options),
             "engine": asdict(self.engine) | {"requests": self.requests},
             "environment": dict(environment("cpu", 0, self.command)),
         }
 
     def _task(self, entry: Entry, counts: dict[str, int]) -> Task | None:
         """Return what is left to do for a reference; None where all is recorded."""
-        record = self.store.recorded(entry.reference)
+        record = self._recorded(entry.reference)
         if record and record["failures"] and self.retry_failed:
             record = None
         known = record["state"] if record else None
@@ -543,17 +360,17 @@ class Sweep:
             counts["failed"] += bool(record["failures"])
             return None
         return Task(
-            entry.reference, self.store.options, known, self.folder / "bundles",
+            entry.reference, self.options, known, self.folder / "bundles",
             (self.folder / "requests", self.requests), self.offline, self.time_limit,
         )  # fmt: skip
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return what failed of these references: reference, stage, exit code and message."""
+        """Return what failed of these references: reference, exit code and message."""
         self._done()
         return [
             failure
             for entry in self.entries
-            for failure in (self.store.recorded(entry.reference) or {"failures": ()})["failures"]
+            for failure in (self._recorded(entry.reference) or {"failures": ()})["failures"]
         ]
 
     def to_arrow(self) -> pa.Table:
@@ -572,6 +389,138 @@ class Sweep:
         if find_spec("pandas") is None:
             raise MissingExtra("a data frame of pandas needs it: pip install pandas.")
         return self.to_arrow().to_pandas()
+
+    def _begin(self, about: Mapping[str, Any]) -> None:
+        """Make the folder, or take it over where it is a sweep's and nothing else is in it."""
+        with self._writing():
+            if there(self.folder) and not self.folder.is_dir():
+                raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
+            names = sorted(each.name for each in self.folder.glob("*"))
+            if not _is_sweep(self.folder, names):
+                raise OutputError(
+                    f"{self.folder}: not a sweep's folder: it holds {', '.join(names[:4])}. "
+                    "Choose another --out."
+                )
+            (self.folder / "parts").mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                recover(self.folder / TABLE)
+                self._check_unchanged()
+                if not (self.folder / ABOUT).exists():
+                    write_page(self.folder / ABOUT, _json(about))
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return explained(
+            OutputError,
+            f"{self.folder}: it cannot be written",
+            "Make room, mend its permissions, or choose another --out; what is recorded there "
+            "stays.",
+            OSError,
+        )
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other sweep writes tables into the folder, and keep others waiting."""
+        import fcntl
+
+        opened = os.open(self.folder / "parts", os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a disk without locks
+                fcntl.flock(opened, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(opened)
+
+    def _check_unchanged(self) -> None:
+        """Refuse to write over what somebody changed."""
+        written = read_about(self.folder).get("written", {})
+        for name in OPENED:
+            path = self.folder / name
+            if there(path) and _checksum(path) != written.get(name):
+                raise OutputError(
+                    f"{path}: changed since the sweep wrote it, and would be lost. Move it away, "
+                    "then run the same command: nothing is computed twice."
+                )
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def _path(self, reference: str) -> Path:
+        text = json.dumps([reference, asdict(self.options), VERSION])
+        key = hashlib.sha256(text.encode()).hexdigest()[:32]
+        return self.folder / "parts" / key[:2] / f"{key}.json"
+
+    def _recorded(self, reference: str) -> dict[str, Any] | None:
+        """Return what was recorded of a reference."""
+        path = self._path(reference)
+        # Killed when the part was in place, which is then not written again.
+        recover(path)
+        return _read_part(path)
+
+    def _put(self, record: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Record what came of a reference; whole or not at all."""
+        path = self._path(record["reference"])
+        with self._writing():
+            path.parent.mkdir(exist_ok=True)
+            with whole_files(path) as place:
+                content = json.dumps({**record, "own": dict(own)})
+                (place / path.name).write_text(content, encoding="utf-8")
+
+    def _records(self) -> Iterator[dict[str, Any]]:
+        """Give every record of these options: of this run in its order, then of others.
+
+        What the user's list says now stands for what it said when the record was made.
+        """
+        mine = {self._path(entry.reference): entry for entry in self.entries}
+        for path, entry in mine.items():
+            if part := _read_part(path):
+                yield part | {"own": dict(entry.columns)}
+        for path in sorted((self.folder / "parts").glob("??/*.json")):
+            part = None if path in mine else _read_part(path)
+            if part and self._path(part["reference"]) == path:
+                yield part
+
+    # --- tables -------------------------------------------------------------------------------
+
+    def _consolidate(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the tables, the fingerprints, the atlas and ``sweep.json``, which is returned."""
+        names = (TABLE, FINGERPRINTS, *OPENED, ABOUT)
+        with (
+            self._writing(),
+            self._alone(),
+            whole_files(*(self.folder / name for name in names)) as place,
+        ):
+            self._check_unchanged()
+            rows, failures, references = self._collected(place / FINGERPRINTS)
+            counts = {"references": references, "rows": len(rows), "failures": len(failures)}
+            own = typed_own(rows)
+            kinds = {**columns(), **own}
+            _write_table(place / TABLE, rows, kinds)
+            chosen = kinds if self.all_columns else headline_columns(own)
+            _write_csv(place / CSV, [name for name in kinds if name in chosen], rows)
+            _write_csv(place / FAILURES, FAILURE, failures)
+            with (place / ATLAS).open("w", encoding="utf-8") as file:
+                file.writelines(atlas(rows, own, about, counts, runs_of(rows, place)))
+            written = {name: _checksum(place / name) for name in OPENED}
+            whole = {**about, "counts": counts, "written": written}
+            (place / ABOUT).write_text(_json(whole), encoding="utf-8")
+        return whole
+
+    def _collected(self, prints: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+        """Write the fingerprints; return all rows, all failures, and the number of references."""
+        rows: list[dict[str, Any]] = []
+        failures: list[dict[str, Any]] = []
+        references = 0
+        with prints.open("wb") as file:
+            lineages = Lineages(file)
+            for record in self._records():
+                references += 1
+                failures += record["failures"]
+                own = {f"{OWN}{name}": value for name, value in record["own"].items()}
+                for row in record["rows"]:
+                    found = read_fingerprint(row.pop("fingerprint", None))
+                    reference, name = row["reference"], row.get("name")
+                    lineage = lineages.place(reference, name, found) if found else reference
+                    rows.append(row | own | {"lineage": lineage})
+        return rows, failures, references
 
     def _done(self) -> None:
         if self.about is None:
@@ -673,8 +622,8 @@ def sweep(
     repeated = len(found) - len(entries)
     place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
     made = Sweep(
-        tuple(entries), Store(expanded(place), options, all_columns), ready, repeated,
-        retry_failed, offline, requests, time_limit, command,
+        tuple(entries), expanded(place), options, ready, all_columns, repeated, retry_failed,
+        offline, requests, time_limit, command,
     )  # fmt: skip
     if out is None:
         weakref.finalize(made, shutil.rmtree, place, ignore_errors=True)

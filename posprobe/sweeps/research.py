@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -57,7 +57,6 @@ class _Made:
     nulls: int | None = None
     seed: int | None = None
     rows: Sequence[int | None] | None = None
-    left_out: int = 0
 
 
 def research_table(
@@ -66,7 +65,6 @@ def research_table(
     numbers: Iterable[str] | None = None,
     format: str = "markdown",  # noqa: A002 - as the option is called
     band: str | None = "walk",
-    unique: bool = False,
     rows: slice | None = None,
     nulls: int = 0,
     seed: int = 0,
@@ -86,9 +84,6 @@ def research_table(
     band
         Baseline whose 5 to 95 % range is shown with each number of a reference; None for none.
         A sweep keeps no baselines.
-    unique
-        Skip copies, fine-tunes and resized versions of earlier rows of a sweep; the caption says
-        how many.
     rows, nulls, seed, offline
         Of references, as for `posprobe.sweep`; a sweep has its own.
 
@@ -117,15 +112,7 @@ def research_table(
     folder = _sweep_in(sources)
     if folder is not None:
         found, made = _read(folder)
-        if unique:
-            first: dict[str, Row] = {}
-            for row in found:
-                first.setdefault(row.get("lineage") or row["reference"], row)
-            made = replace(made, left_out=len(found) - len(first))
-            found = list(first.values())
         keys = _among(found, asked, str(folder))
-    elif unique:
-        raise UsageError("--unique applies to sweeps. For single tables use `posprobe nearest`.")
     else:
         keys = NUMBERS if asked is None else asked
         _known(keys, columns())
@@ -260,10 +247,6 @@ def _caption(
         sentences.append(f"In small type: 5 to 95 % of {drawn}.")
     if any(text == "–" for _, cells in lines for text, _ in cells):
         sentences.append("– not measured.")
-    if made.left_out:
-        sentences.append(
-            f"One table of each lineage: {made.left_out} that come from one of these are left out."
-        )
     if made.rows:
         first, stop = made.rows
         last = "the end" if stop is None else f"{stop - 1}" if stop > 0 else f"{stop} from the end"

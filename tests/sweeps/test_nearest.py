@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.cli import main
-from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
+from posprobe.errors import InvalidCheckpoint, UnknownReference
 from posprobe.relations.sketches import CHANCE
 from posprobe.samples import tables
 from posprobe.sweeps.fingerprints import (
@@ -315,13 +315,6 @@ def test_the_command_searches_a_sweep(
     swept = pp.sweep(references, out=tmp_path / "s", only=["norms"], **options).run()
     lineages = swept.to_arrow()["lineage"].to_pylist()
     assert lineages == [*references[:3], references[0]]
-    said = pp.research_table(tmp_path / "s", numbers=["dim"], unique=True)
-    assert [line.split(" | ")[0] for line in said.splitlines()[2:5]] == [
-        f"| {Path(reference).name}" for reference in references[:3]
-    ]
-    assert "One table of each lineage: 1 that come from one of these are left out" in said
-    with pytest.raises(UsageError, match="--unique applies to sweeps"):
-        pp.research_table(references, unique=True)
     # An encoding without a table has nobody.
     assert pp.sweep("rotary:64x8", **options).to_arrow()["lineage"].to_pylist() == ["rotary:64x8"]
     asked = str(tmp_path / "tuned.npy")
