@@ -1,32 +1,63 @@
-"""What two copies of a model have, and what differs between them."""
+"""What two copies of a model have, and what differs between them.
+
+Queries and keys of large layers are read head by head, which bounds the memory.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe import settings
+from posprobe.analyses.models.rotary_weights import pair_layout
+from posprobe.arrays import Floats
+from posprobe.checkpoints import TensorInfo
 from posprobe.checks.sides import Record, Side
-from posprobe.checks.weights import as_declared, relate_weights, stored_type
-from posprobe.errors import InvalidCheckpoint, NoPositionTable
+from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, PosprobeError
 from posprobe.families.parts import parts_of
+from posprobe.families.projections import Heads, RotaryWeights
 from posprobe.families.rotary import logit_scale
+from posprobe.progress import stage
 from posprobe.relations import (
     RULES,
     Finding,
     Ladder,
     NotCompared,
+    Projections,
     relate_biases,
     relate_ladders,
+    relate_layouts,
+    relate_projections,
+    relate_sketches,
     relate_slopes,
     relate_tables,
 )
 from posprobe.relations.dumps import Dump, relate_query
 from posprobe.schemes import LinearBias, RelativeBias, Rotary
+from posprobe.sources import Source
 from posprobe.tables import PositionTable
+
+#: Most numbers of a projection that is read whole unless all are asked for, which bounds time.
+WHOLE = 2**20
+#: Most numbers of the queries that are read at once of larger ones: a head of a model of 7B. What
+#: is made of them while they are compared takes 20 times their memory.
+PART = 2**19
+#: Most numbers of the queries that are asked of the Hub at once: 8 MB in half precision.
+TOGETHER = 2**22
+#: What is read where one head is enough.
+FIRST: Heads = (range(1), range(1))
+#: Random inputs of whole layers.
+INPUTS = 8
+#: How types of ggml begin that round each number to the nearest of its block. Others keep several
+#: numbers as one code; those of ONNX may have a step for each column.
+TO_NEAREST = ("Q", "IQ4", "MXFP4")
+#: The order of rows, None where none is recognised; and the finding on the values.
+_Related: TypeAlias = tuple[str | None, Finding]
 
 
 def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[NotCompared]]:
@@ -201,3 +232,174 @@ def _stated(side: Side) -> tuple[float | None, float | None]:
         if part.config.get("attn_logit_softcapping"):
             cap = settings.number(part.config, "attn_logit_softcapping", path=part.path)
     return scale, cap
+
+
+# --- queries and keys
+
+
+def stored_type(stored: Source | TensorInfo) -> str | None:
+    """Return the quantised type in which numbers are stored; None where they are not."""
+    return stored.quantisation.name if stored.quantisation else None
+
+
+def as_declared(found: Finding, kinds: Sequence[str | None]) -> Finding:
+    """Name the type in which a file says that it keeps numbers.
+
+    What was moved further than by rounding stays moved, where the type rounds to the nearest;
+    elsewhere the file's word is all that tells.
+    """
+    side = found.more["side"] if found.cause == "quantised" else "b" if kinds[1] else "a"
+    kind = kinds[side == "b"]
+    if kind is None or found.cause not in ("quantised", "moved"):
+        return found
+    more = {**found.more, "type": kind, "side": side}
+    beyond = more.pop("beyond", {}).get(side, 0.0)
+    if kind.startswith(TO_NEAREST) and beyond >= RULES["quantised"].tolerance:
+        return replace(found, more=more)
+    return replace(found, cause="quantised", more=more)
+
+
+def relate_weights(
+    a: Side, b: Side, *, all_layers: bool
+) -> tuple[list[Finding], list[NotCompared]]:
+    """Compare pairs as declared, and the order of the rows that make queries and keys."""
+    stored = a.checkpoint is not None and b.checkpoint is not None
+    found: dict[tuple[str, str | None], list[tuple[int, Finding]]] = {}
+    missing = []
+    try:
+        for layer, order, finding in _layers(a, b, all_layers=all_layers) if stored else ():
+            found.setdefault((finding.cause, order), []).append((layer, finding))
+    except PosprobeError as error:
+        missing.append(NotCompared("weights", str(error)))
+        found = {}
+    declared = _neighbours(a), _neighbours(b)
+    findings = []
+    for each in found.values():
+        worst = _worst([finding for _, finding in each])
+        layers = [layer for layer, _ in each]
+        findings.append(replace(worst, more={**worst.more, "layers": layers}))
+    orders: list[str | None] = [*sorted({order for _, order in found if order})] or [None]
+    pairs = [relate_layouts(declared, order) for order in orders]
+    findings += {each.cause: each for each in pairs if each is not None}.values()
+    if not found and not missing:
+        reason = "no_projections" if stored else "no_weights"
+        missing.append(NotCompared("weights", reason, decides=False))
+    if None in pairs:
+        missing.append(NotCompared("pairs", "pairs_unknown"))
+    return findings, missing
+
+
+def _worst(found: Sequence[Finding]) -> Finding:
+    return max(found, key=lambda each: (each.cause == "other_weights", each.value or 0.0))
+
+
+def _layers(a: Side, b: Side, *, all_layers: bool) -> Iterator[tuple[int, str | None, Finding]]:
+    """Yield layers that both have with the order of rows and what became of them."""
+    if a.weights is None or b.weights is None or a.rotary[0].head_dim != b.rotary[0].head_dim:
+        return
+    layers = sorted(a.weights.layers)
+    if not layers or layers != sorted(b.weights.layers):
+        return
+    if not all_layers:
+        layers = sorted({layers[0], layers[len(layers) // 2], layers[-1]})
+    for number in layers:
+        with stage(f"Comparing queries and keys of layer {number}"):
+            one = _Layer(a.weights, a.rotary[0], number)
+            other = _Layer(b.weights, b.rotary[0], number)
+            large = max(math.prod(each.info.shape) for each in (one, other)) > WHOLE
+            if not all_layers and (large or one.remote or other.remote):
+                first = [next(each.read([FIRST])) for each in (one, other)]
+                order, found = relate_projections(*first)
+                found = replace(found, more={**found.more, "read": "first head"})
+            else:
+                order, found = _whole(one, other, PART if large else WHOLE)
+            kinds = [stored_type(each.info) for each in (one, other)]
+            yield number, order, as_declared(found, kinds)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """Queries and keys of one layer of one copy."""
+
+    weights: RotaryWeights
+    record: Rotary
+    number: int
+
+    @property
+    def info(self) -> TensorInfo:
+        """What makes its queries."""
+        stored = self.weights.layers[self.number]
+        return self.weights.checkpoint.tensors[f"{stored.query}.weight"]
+
+    @property
+    def remote(self) -> bool:
+        """Whether it lies on the Hub."""
+        return self.weights.checkpoint.revision is not None
+
+    def read(self, blocks: Sequence[Heads]) -> Iterator[Projections]:
+        """Read blocks of heads, in their order; those of the Hub that lie together in one go."""
+        each = len(blocks[0][0]) * self.record.head_dim * self.info.shape[1]
+        count = max(TOGETHER // each, 1) if self.remote else 1
+        for begin in range(0, len(blocks), count):
+            some = blocks[begin : begin + count]
+            queries, keys = (range(some[0][k].start, some[-1][k].stop) for k in (0, 1))
+            found = self.weights.read(self.number, (queries, keys))
+            for mine, theirs in some:
+                query = found.query[mine.start - queries.start : mine.stop - queries.start]
+                key = found.key[theirs.start - keys.start : theirs.stop - keys.start]
+                yield self._checked(query, key)
+
+    def _checked(self, *heads: NDArray[Any]) -> Projections:
+        query, key = (each.reshape(-1, each.shape[-1]).astype(np.float64) for each in heads)
+        if not (np.isfinite(query).all() and np.isfinite(key).all()):
+            raise InvalidTable(
+                f"{self.info.where}: contains NaN or infinity, or its keys do. The checkpoint is "
+                "damaged: use a sound copy"
+            )
+        return Projections(query, key, self.record.head_dim, self.record.rotated)
+
+    def made(self, blocks: Sequence[Heads]) -> tuple[Projections, Floats | None]:
+        """Return what the weights make of random inputs, and what they make of them transposed.
+
+        The latter, of queries, is None where they are not square.
+        """
+        query: dict[int, Floats] = {}
+        key: dict[int, Floats] = {}
+        turned: Floats | None = None
+        for heads, found in zip(blocks, self.read(blocks), strict=True):
+            width = found.query.shape[1]
+            inputs = np.random.default_rng(0).normal(size=(width, INPUTS))
+            # Keys of a group come with each block of its queries.
+            query[heads[0].start], key[heads[1].start] = found.query @ inputs, found.key @ inputs
+            rows = slice(*(found.head_dim * each for each in (heads[0].start, heads[0].stop)))
+            if blocks[-1][0].stop * found.head_dim == width:
+                share = found.query.T @ inputs[rows]
+                turned = share if turned is None else turned + share
+        queries, keys = (np.concatenate([*each.values()]) for each in (query, key))
+        return Projections(queries, keys, self.record.head_dim, self.record.rotated), turned
+
+
+def _whole(a: _Layer, b: _Layer, most: int) -> _Related:
+    """Relate a whole layer, block by block."""
+    blocks, others = ([*each.weights.blocks(each.number, most)] for each in (a, b))
+    if blocks != others:
+        return None, Finding("weights", "other_weights")
+    found = [*map(relate_projections, a.read(blocks), b.read(blocks))]
+    if len(found) > 1 and all(each.cause == "other_weights" for _, each in found):
+        one, turned = a.made(blocks)
+        return relate_sketches(one, b.made(blocks)[0], turned)
+    orders = {order for order, _ in found if order}
+    return orders.pop() if len(orders) == 1 else None, _worst([each for _, each in found])
+
+
+def _neighbours(side: Side) -> bool | None:
+    """Tell whether pairs are neighbours: as declared, else as all weights on disk tell, if so."""
+    record, weights = side.rotary[0], side.weights
+    if side.declared:
+        return record.interleaved
+    if weights is None or weights.checkpoint.revision is not None:
+        return None
+    sizes = [weights.row_sizes(layer, PART)[:, : record.rotated] for layer in weights.layers]
+    found = pair_layout(np.concatenate(sizes)) if sizes else None
+    answer = found.answer if found else None
+    return {"halves": False, "neighbours": True}.get(answer or "")

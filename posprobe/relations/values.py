@@ -1,6 +1,8 @@
-"""Numbers that were stored twice: equal, rounded to a type, or rounded in blocks."""
+"""Numbers that were stored twice: equal, rounded, or as biases and sketches are related."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -24,6 +26,13 @@ _FIRST = 64
 _PARTS = (slice(1), slice(None))
 #: A stored scale is rounded to float16; steps are whole to so much of full scale.
 _WHOLE = 1e-4
+#: Largest chance, were the columns of one table turned at random, at which two count as related.
+CHANCE = 1e-9
+#: Relative distance below which sketches tell nothing: both are rounded to half precision, each by
+#: at most 2**-11 / 3**0.5 (that of values just above a power of two).
+PRECISION = 4e-4
+#: Relative distance that rounding to a format makes at most, 2**-p / 3**0.5 of p significant bits.
+ROUNDING: Mapping[str | None, float] = {"F16": 3e-4, "BF16": 2.4e-3, "F32": 4e-8}
 
 
 def distance(a: Floats, b: Floats) -> float:
@@ -138,3 +147,105 @@ def _steps(runs: Floats, bits: int) -> Floats:
         whole = np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * count
         found = np.where(np.isnan(found) & whole, step[:, 0], found)
     return found
+
+
+# --- sketches of tables
+
+
+def relate_sketches_of_tables(
+    distance: float,
+    chance: float,
+    formats: tuple[str | None, str | None],
+    *,
+    rows: int,
+    whole: bool,
+) -> Finding:
+    """Name the relation of two tables from what their sketches tell.
+
+    What rounds to another format adds to the rounding of sketches. Tables in one format have the
+    same scale, so that what their sketches lose is the same.
+
+    Parameters
+    ----------
+    distance, chance
+        Relative distance, and the probability that a turn of the columns makes it as small.
+    formats
+        The coarsest that holds each table's values, by its name in safetensors.
+    rows
+        Positions that were compared; 0 for mean rows of equal parts.
+    whole
+        Whether these are all positions of both.
+    """
+    if chance > CHANCE:
+        return Finding("values", "unrelated", value=distance)
+    if not rows:
+        return Finding("rows", "resized", value=distance)
+    coarser = max(formats, key=lambda name: ROUNDING.get(name, 0.0))
+    same = len(set(formats)) == 1
+    if same and not whole and distance <= PRECISION:
+        return Finding("values", "identical", value=distance)
+    if distance <= ROUNDING.get(coarser, 0.0) + (0.0 if same else PRECISION):
+        return Finding("values", "rounded", value=distance, more={"type": coarser})
+    return Finding("values", "moved", value=distance)
+
+
+# --- biases
+
+
+def relate_slopes(a: Floats, b: Floats) -> tuple[Finding, ...]:
+    """Say what the slopes of one linear bias, ``[heads]``, are to those of another."""
+    if len(a) != len(b):
+        return (Finding("heads", "heads", len(a), len(b)),)
+    if (a <= 0).any() or (b <= 0).any():
+        equal = np.array_equal(a, b)
+        return (Finding("slopes", "same_slopes" if equal else "slopes", value=distance(a, b)),)
+    ratio = np.log(b / a)
+    if np.abs(ratio).max() < RULES["same_slopes"].tolerance:
+        return (Finding("slopes", "same_slopes", value=float(np.abs(ratio).max())),)
+    if np.ptp(ratio) < RULES["slopes_scaled"].tolerance:
+        return (Finding("slopes", "slopes_scaled", value=float(np.exp(ratio.mean()))),)
+    if np.allclose(np.sort(a), np.sort(b), RULES["same_slopes"].tolerance, 0):
+        return (Finding("slopes", "heads_order", len(a), len(b)),)
+    return (Finding("slopes", "slopes", float(a[0]), float(b[0]), distance(a, b)),)
+
+
+def relate_biases(a: Floats, b: Floats) -> tuple[Finding, ...]:
+    """Say what biases by distance are to others.
+
+    Parameters
+    ----------
+    a, b
+        ``[heads, 2 r + 1]`` by offset, or ``[heads, 2 h - 1, 2 w - 1]`` by displacement.
+    """
+    if len(a) != len(b):
+        return (Finding("heads", "heads", len(a), len(b)),)
+    if a.shape[1:] != b.shape[1:]:
+        if _same_numbers(a, b):
+            return (Finding("buckets", "buckets", list(a.shape[1:]), list(b.shape[1:])),)
+        return (Finding("buckets", "reach", list(a.shape[1:]), list(b.shape[1:])),)
+    if found := stored_again(a, b, "values"):
+        return (found,)
+    if a.ndim == 3 and a.shape[1] == a.shape[2] and np.array_equal(a.swapaxes(1, 2), b):
+        return (Finding("values", "exchanged", *a.shape[1:]),)
+    if np.array_equal(a.reshape(len(a), -1)[:, ::-1].reshape(a.shape), b):
+        return (Finding("values", "reversed", a.shape[1], b.shape[1]),)
+    rows_a, rows_b = ({row.tobytes() for row in each} for each in (a, b))
+    if rows_a == rows_b:
+        return (Finding("values", "heads_order", len(a), len(b)),)
+    if _same_numbers(a, b):
+        return (Finding("buckets", "buckets", list(a.shape[1:]), list(b.shape[1:])),)
+    apart = distance(a, b)
+    scale = float((a * b).sum() / ((a * a).sum() or 1.0))
+    rest = distance(b, scale * a)
+    if scale and rest < min(RULES["scaled"].tolerance, apart / 3):
+        return (Finding("values", "scaled", value=rest, more={"factor": scale}),)
+    cause = "moved" if apart < RULES["moved"].tolerance else "unrelated"
+    return (Finding("values", cause, value=apart),)
+
+
+def _same_numbers(a: Floats, b: Floats) -> bool:
+    """Tell whether every head has the same values, of buckets laid out over other distances."""
+    return all(
+        np.array_equal(np.unique(one), np.unique(other)) and len(np.unique(one)) > 2
+        for one, other in zip(a, b, strict=True)
+    )

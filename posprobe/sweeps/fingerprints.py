@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
-from posprobe.relations.sketches import relate_sketches
 from posprobe.relations.tables import row_lag
+from posprobe.relations.values import relate_sketches_of_tables
 from posprobe.tables import PositionTable
 
 #: Numbers to which a row is projected; a narrower one is kept as it is.
@@ -242,7 +242,7 @@ def _judged(one: Fingerprint, other: Fingerprint, lag: int, pair: _Pair) -> Like
     if apart is None:
         return None
     chance, sizes = _turned(one, other, pair), (one.layout, other.layout)
-    named = relate_sketches(
+    named = relate_sketches_of_tables(
         apart, chance, (one.dtype, other.dtype), rows=pair.positions,
         whole=all(pair.positions == each.size for each in sizes),
     )  # fmt: skip

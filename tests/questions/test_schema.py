@@ -108,7 +108,7 @@ def test_a_run_of_a_model_follows_the_schema(layout: Sequence | Grid) -> None:
 def test_a_sweep_follows_the_schema_begun_and_finished(tmp_path: Path) -> None:
     options: dict[str, Any] = {"engine": "threads", "nulls": 0, "rows": slice(0, 12)}
     sweep = pp.sweep(["sinusoidal:24x8", "./nowhere"], out=tmp_path, only=["norms"], **options)
-    sweep.store.begin(sweep._about())
+    sweep._begin(sweep._about())
     for keys in (set(), {"run", "counts"}):
         document = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
         assert keys == {"run", "counts"} & set(document)

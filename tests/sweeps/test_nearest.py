@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UnknownReference
-from posprobe.relations.sketches import CHANCE
+from posprobe.relations.values import CHANCE
 from posprobe.samples import tables
 from posprobe.sweeps.fingerprints import (
     NUMBERS,

@@ -10,7 +10,7 @@ from typing import Any
 from posprobe.data import read_data
 from posprobe.layouts import Grid
 from posprobe.relations.rules import Finding
-from posprobe.relations.sketches import CHANCE, PRECISION
+from posprobe.relations.values import CHANCE, PRECISION
 from posprobe.report.narrator.words import Template, Words, number, some, two_figures
 from posprobe.sweeps.fingerprints import BLOCKS, FAR, SIDE, Likeness
 
