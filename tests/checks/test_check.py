@@ -251,22 +251,6 @@ def test_rows_put_as_neighbours_under_an_architecture_of_halves(tmp_path: Path) 
     assert (found.alike, found.exit_code) == (None, 7)
 
 
-def test_native_scaling_overwritten_by_linear_with_the_base_dropped(tmp_path: Path) -> None:
-    a = llama(tmp_path / "a", rope=LLAMA3)
-    linear = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
-    found = pp.check(a, llama(tmp_path / "b", rope=linear))
-    assert causes(found) == ["parts_lost", "base", "positions_scaled"]
-    assert found.causes[1].b == pytest.approx(1e4)
-    assert found.causes[2].value == pytest.approx(4)
-
-
-def test_factor_8_for_32(tmp_path: Path) -> None:
-    a = llama(tmp_path / "a", rope={**LLAMA3, "factor": 32.0})
-    found = pp.check(a, llama(tmp_path / "b", rope=LLAMA3))
-    assert causes(found) == ["parts_factor"]
-    assert found.causes[0].more["last"] == pytest.approx(4)
-
-
 def test_a_table_of_roberta_shifted_on_conversion(tmp_path: Path) -> None:
     a = pp.load("sample:sapiens-roberta")
     values = np.asarray(a.values, dtype=np.float32)
@@ -310,37 +294,47 @@ def test_an_engine_that_does_what_the_checkpoint_says(cosines: bool, tmp_path: P
         assert found.alike is (None if rope is YARN and not cosines else True), str(found)
 
 
-def test_an_engine_that_fell_back_to_the_default_base(tmp_path: Path) -> None:
-    a = llama(tmp_path / "a")
-    for cosines in (True, False):
-        b = engine(tmp_path / "b.npz", configured(rope_theta=1e4), cosines=cosines)
-        found = pp.check(a, b)
-        assert causes(found) == ["base"]
-        assert found.causes[0].first_distance < 1  # type: ignore[operator]
+#: Rotary settings of a checkpoint, of its copy, how that is stored, and what is wrong with it: the
+#: first cause with the value that names it.
+LINEAR = {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}
+TRUNCATED = {**YARN, "rope_theta": 1.5e5}
 
 
-@pytest.mark.parametrize("rope", [LLAMA3, {**LLAMA3, "factor": 32.0}])
-def test_an_engine_that_drops_llama3s_scaling_or_takes_another_factor(
-    rope: dict[str, Any], tmp_path: Path
-) -> None:
-    a = llama(tmp_path / "a", rope=rope)
-    assert causes(pp.check(a, engine(tmp_path / "b.npz", configured()))) == ["parts_lost"]
-    other = configured(**{**rope, "factor": 16.0})
-    assert causes(pp.check(a, engine(tmp_path / "c.npz", other))) == ["parts_factor"]
-
-
-def test_an_engine_with_another_factor_on_cosines(tmp_path: Path) -> None:
-    a = llama(tmp_path / "a", rope={**YARN, "attention_factor": 1.0})
-    found = pp.check(a, engine(tmp_path / "b.npz", configured(**YARN, attention_factor=1.2773)))
-    assert causes(found) == ["factor"]
-    assert found.causes[0].b == pytest.approx(1.2773, abs=1e-5)
-
-
-def test_an_engine_that_rounds_the_ramp_of_yarn(tmp_path: Path) -> None:
-    rope = {**YARN, "rope_theta": 1.5e5}
-    a = llama(tmp_path / "a", rope={**rope, "truncate": False})
-    found = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=False))
-    assert causes(found) == ["ramp"]
+@pytest.mark.parametrize(
+    ("a", "b", "stored", "expected", "told"),
+    [
+        (LLAMA3, LINEAR, "files", ["parts_lost", "base", "positions_scaled"], {"last": 8}),
+        ({**LLAMA3, "factor": 32.0}, LLAMA3, "files", ["parts_factor"], {"last": 4}),
+        ({}, {"rope_theta": 1e4}, "dumps", ["base"], {"b": 1e4}),
+        (LLAMA3, {}, "cosines", ["parts_lost"], {"last": 8}),
+        (LLAMA3, {**LLAMA3, "factor": 16.0}, "cosines", ["parts_factor"], {}),
+        ({**YARN, "attention_factor": 1.0}, {**YARN, "attention_factor": 1.2773}, "cosines",
+         ["factor"], {"b": 1.2773}),
+        ({**TRUNCATED, "truncate": False}, TRUNCATED, "frequencies", ["ramp"], {}),
+    ],
+    ids=["linear for llama3", "factor 8 for 32", "default base", "scaling dropped", "factor 16",
+         "factor on cosines", "ramp rounded"],
+)  # fmt: skip
+def test_a_copy_that_turns_by_other_angles_is_told_why(
+    a: dict[str, Any], b: dict[str, Any], stored: str, expected: list[str],
+    told: dict[str, float], tmp_path: Path,
+) -> None:  # fmt: skip
+    copies = []
+    if stored == "files":
+        copies.append(llama(tmp_path / "b", rope=b))
+    if stored in ("cosines", "dumps"):
+        copies.append(engine(tmp_path / "b.npz", configured(**b)))
+    if stored in ("frequencies", "dumps"):
+        copies.append(engine(tmp_path / "c.npz", configured(**b), cosines=False))
+    for copy in copies:
+        found = pp.check(llama(tmp_path / "a", rope=a), copy)
+        assert causes(found) == expected
+        first = found.causes[0]
+        for name, value in told.items():
+            seen = first.b if name == "b" else first.more[name]
+            assert seen == pytest.approx(value, rel=1e-5)
+        if "base" in expected and stored != "files":
+            assert (first.first_distance or 1) < 1
 
 
 def test_linear_scaling_dropped_on_the_global_layers_of_gemma(tmp_path: Path) -> None:

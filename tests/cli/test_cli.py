@@ -15,6 +15,8 @@ from made_cli import Cli, Done, assert_one_clear_error, cli, left_in
 from safetensors.numpy import save_file
 
 import posprobe as pp
+from posprobe.cli.options import parse_grid, parse_rows
+from posprobe.errors import UsageError
 from posprobe.families.registry import registry
 from posprobe.report import read_bundle
 from posprobe.report.paper import OF_RUNS, kinds
@@ -121,36 +123,13 @@ def test_json_on_stdout_is_the_saved_document_and_nothing_else(cli: Cli, tmp_pat
     assert json.loads(done.out)["table"]["positions"] == 16
 
 
-def test_the_bundle_goes_to_reports_under_the_name_of_the_table(cli: Cli, tmp_path: Path) -> None:
-    assert cli("analyze", "sinusoidal:16x4", "--only", "norms", "--quiet").code == 0
-    assert cli("analyze", "sinusoidal:16x4", "--only", "norms", "--rows", "1:9").code == 0
-    found = {path.name for path in (tmp_path / "reports").iterdir()}
-    assert found == {"sinusoidal-16x4", "sinusoidal-16x4-rows-1-9"}
-
-
 def test_the_command_is_on_record_as_it_can_be_typed_again(cli: Cli, tmp_path: Path) -> None:
-    arguments = ["analyze", "sinusoidal:16x4", "--only", "norms", "--out", "a b", "--quiet"]
+    arguments = ["analyze", "sinusoidal:16x4", "--only", "norms,pca", "--rows", "1:9", "--quiet"]
     assert cli(*arguments).code == 0
-    command = read_bundle(tmp_path / "a b")["environment"]["command"]
-    assert shlex.split(command) == ["posprobe", *arguments]
-
-
-def test_compare_takes_the_first_ones_shape_for_a_formula(cli: Cli, tmp_path: Path) -> None:
-    some = ["--nulls", "0", "--out", "b"]
-    done = cli("compare", "sinusoidal:16x8", "sinusoidal", "--json", *some)
-    assert done.code == 0, done.err
-    document = json.loads(done.out)
-    assert document == json.loads((tmp_path / "b" / "analysis.json").read_text(encoding="utf-8"))
-    assert [entry["table"]["dim"] for entry in document["tables"]] == [8, 8]
-    assert done.err.splitlines()[-1].startswith("Report: b/report.html")
-    before = (tmp_path / "b" / "report.html").read_bytes()
-    assert cli("report", "b") == Done(0, "b/report.html\n", "")
-    assert (tmp_path / "b" / "report.html").read_bytes() == before
-
-
-def test_what_was_left_out_is_said(cli: Cli) -> None:
-    done = cli("analyze", "sample:sapiens-roberta", "--only", "norms", "--out", "b")
-    assert "embed_positions.weight · 2 rows left out" in " ".join(done.out.split())
+    # It goes to reports, under the name of the table.
+    (folder,) = (tmp_path / "reports").iterdir()
+    assert folder.name == "sinusoidal-16x4-rows-1-9"
+    assert shlex.split(read_bundle(folder)["environment"]["command"]) == ["posprobe", *arguments]
 
 
 def test_extract_writes_the_positions_and_prints_where(cli: Cli, tmp_path: Path) -> None:
@@ -161,31 +140,23 @@ def test_extract_writes_the_positions_and_prints_where(cli: Cli, tmp_path: Path)
     assert cli("extract", "sinusoidal:4x2", "--output", "t.csv", "--quiet").err == ""
 
 
-def test_samples_lists_what_can_be_analysed_without_a_download(cli: Cli) -> None:
-    done = cli("list", "samples")
-    assert (done.code, done.err) == (0, "")
-    assert cli("samples") == done  # its old name
-    names = re.findall(r"^(sample:\S+)", done.out, re.MULTILINE)
-    assert names == [f"sample:{sample.name}" for sample in samples()]
-    listed = json.loads(cli("list", "samples", "--json").out)["samples"]
-    assert [f"sample:{sample['name']}" for sample in listed] == names
-    for name, sample in zip(names, listed, strict=True):
-        if sample["tensor"]:
-            assert pp.load(name).source.sha256 == sample["tensor_sha256"]
+def test_samples_and_families_are_listed_also_by_their_old_names(cli: Cli) -> None:
+    shipped, known = samples(), registry().families
+    for what, names in (
+        ("samples", [sample.name for sample in shipped]), ("families", [one.name for one in known]),
+    ):  # fmt: skip
+        done = cli("list", what)
+        assert (done.code, done.err) == (0, "")
+        assert cli(what) == done
+        listed = json.loads(cli("list", what, "--json").out)[what]
+        assert [one["name"] for one in listed] == names
+        assert all(one["name"] in done.out and one["title"] in done.out for one in listed)
+    for sample in shipped:
+        name = f"sample:{sample.name}"
+        if sample.tensor:
+            assert pp.load(name).source.sha256 == sample.tensor_sha256
         else:
             assert pp.load_schemes(name)
-
-
-def test_families_lists_every_architecture(cli: Cli) -> None:
-    done = cli("list", "families")
-    assert (done.code, done.err) == (0, "")
-    assert cli("families") == done  # its old name
-    listed = json.loads(cli("list", "families", "--json").out)["families"]
-    assert [family["name"] for family in listed] == [family.name for family in registry().families]
-    assert len(listed) >= 15
-    for family in registry().families:
-        assert re.search(rf"^{re.escape(family.name)} ", done.out, re.MULTILINE)
-        assert family.title in done.out
 
 
 def test_figures_and_numbers_are_listed_as_other_commands_take_them(cli: Cli) -> None:
@@ -218,16 +189,6 @@ def test_inspect_says_what_is_there(cli: Cli) -> None:
     assert (fixed["scheme"], fixed["positions"]) == ("fixed", 12)
 
 
-@pytest.mark.parametrize("scheme", ["rotary", "alibi", "relative"])
-def test_inspect_names_the_scheme_of_a_checkpoint_without_a_table(
-    scheme: str, cli: Cli, tmp_path: Path
-) -> None:
-    PREPARE[scheme](tmp_path)
-    done = cli("inspect", "model", "--json")
-    assert done.code == 0
-    assert scheme in {record["scheme"] for record in json.loads(done.out)["encodings"]}
-
-
 def test_inspect_of_a_checkpoint_without_positions_is_an_empty_list(
     cli: Cli, tmp_path: Path
 ) -> None:
@@ -244,12 +205,63 @@ def test_a_checkpoint_without_a_table_is_analysed_by_its_scheme(
     config = tmp_path / "model" / "config.json"
     if scheme == "rotary":
         config.write_text(json.dumps(json.loads(config.read_text()) | {"head_dim": 8}))
+    seen = json.loads(cli("inspect", "model", "--json").out)["encodings"]
+    assert scheme in {record["scheme"] for record in seen}
     done = cli("analyze", "model", "--out", "bundle", "--json")
     assert done.code == 0
     (found,) = json.loads(done.out)["schemes"]
     assert found["scheme"] == scheme
     assert {"analysis.json", "arrays.npz", "report.html"} < left_in(tmp_path / "bundle")
     assert cli("extract", "model", "-o", "t.npy").code == 5
+
+
+# Several encodings.
+
+
+def test_compare_says_what_was_cut_and_what_was_found(cli: Cli, tmp_path: Path) -> None:
+    done = cli("compare", "sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "b")
+    assert done.code == 0, done.err
+    assert "Distances use the first 50" in " ".join(done.out.split())
+    assert re.search(r"\n +sinusoidal:80x16 +sinusoidal:50x16\n", done.out)
+    assert done.err.splitlines()[-1] == "Report: b/report.html"
+    before = (tmp_path / "b" / "report.html").read_bytes()
+    assert cli("report", "b") == Done(0, "b/report.html\n", "")
+    assert (tmp_path / "b" / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "layout"),
+    [
+        ("sample:rxnmapper-albert sinusoidal --rows 8:60", {"type": "sequence", "length": 52}),
+        ("sincos2d:4x5x12 sincos2d", {"type": "grid", "height": 4, "width": 5}),
+    ],
+)
+def test_a_formula_takes_the_shape_of_the_rows_that_are_kept(
+    words: str, layout: dict[str, object], cli: Cli
+) -> None:
+    done = cli("compare", *words.split(), "--only", "norms", "--json")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert [entry["table"]["layout"] for entry in document["tables"]] == [layout, layout]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("sincos2d:4x5x12 sinusoidal", "no table in the shape of"),
+        ("sinusoidal:40x12 sincos2d", "no table in the shape of"),
+        ("sinusoidal sinusoidal:40x12", "cannot be the first"),
+        ("sinusoidal:40x12", "at least two tables"),
+        ("t5:8x2 sinusoidal:14x4 --nulls -1", "--nulls -1"),
+    ],
+)
+def test_what_cannot_be_compared_is_wrong_usage(
+    words: str, message: str, cli: Cli, tmp_path: Path
+) -> None:
+    done = cli("compare", *words.split(), "--quiet")
+    assert_one_clear_error(done, 2)
+    assert message in done.err
+    assert left_in(tmp_path) == set()
 
 
 def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
@@ -265,30 +277,26 @@ def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "kept"),
     [
-        ("1:12", slice(1, 12)),
-        (":5", slice(5)),
-        ("5:", slice(5, None)),
-        (" 2:4 ", slice(2, 4)),
-        (":-3", slice(-3)),
-        ("4:999", slice(4, None)),
+        ("1:12", slice(1, 12)), (":5", slice(None, 5)), ("5:", slice(5, None)),
+        (" 2:4 ", slice(2, 4)), (":-3", slice(None, -3)), ("4:999", slice(4, 999)),
     ],
-)
-def test_rows_keeps_positions_like_a_slice(
-    rows: str, kept: slice, cli: Cli, tmp_path: Path
-) -> None:
-    assert cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", rows).code == 0
-    expected = pp.sinusoidal(20, 4).values[kept]
-    np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), expected)
-
-
-@pytest.mark.parametrize(
-    "rows",
-    ["9:3", "5:5", "20:30", "", "5", "1:2:3", "1.5:3", "-:", "0x1:3", "1:" + "9" * 5000],
 )  # fmt: skip
-def test_rows_that_mean_nothing_are_wrong_usage(rows: str, cli: Cli, tmp_path: Path) -> None:
-    done = cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", rows)
-    assert_one_clear_error(done, 2)
+def test_rows_are_a_slice(rows: str, kept: slice) -> None:
+    assert parse_rows(rows) == kept
+
+
+@pytest.mark.parametrize("rows", ["", "5", "1:2:3", "1.5:3", "-:", "0x1:3", "1:" + "9" * 5000])
+def test_rows_that_mean_nothing_are_wrong_usage(rows: str) -> None:
+    with pytest.raises(UsageError, match="expected A:B"):
+        parse_rows(rows)
+
+
+@pytest.mark.parametrize("rows", ["9:3", "5:5", "20:30"])
+def test_rows_that_leave_nothing_are_wrong_usage(rows: str, cli: Cli, tmp_path: Path) -> None:
+    assert_one_clear_error(cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", rows), 2)
     assert left_in(tmp_path) == set()
+    assert cli("extract", "sinusoidal:20x4", "-o", "t.npy", "--rows", "1:12").code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npy"), pp.sinusoidal(20, 4).values[1:12])
 
 
 def test_a_grid_can_be_stated(cli: Cli, tmp_path: Path) -> None:
@@ -305,7 +313,6 @@ def test_a_grid_can_be_stated(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("grid", ["3", "0x4", "3x4x5", "axb", ""])
-def test_a_grid_that_means_nothing_is_wrong_usage(grid: str, cli: Cli, tmp_path: Path) -> None:
-    np.save(tmp_path / "p.npy", np.ones((12, 8)))
-    done = cli("analyze", "p.npy", "--tensor", "p", "--grid", grid)
-    assert_one_clear_error(done, 2)
+def test_a_grid_that_means_nothing_is_wrong_usage(grid: str) -> None:
+    with pytest.raises(UsageError, match="ROWSxCOLUMNS"):
+        parse_grid(grid)
