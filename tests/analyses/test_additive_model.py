@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
 from made_answers import smooth
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
@@ -75,16 +74,6 @@ def test_lines_have_the_spectrum_of_the_waves_that_fit() -> None:
     np.testing.assert_allclose(power[:, 0], expected / expected.sum(), atol=1e-12)
 
 
-@given(st.integers(8, 300), st.lists(st.tuples(st.floats(0, 200), st.floats(0, 9)), max_size=3))
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
-def test_bands_take_every_bin_once(bins: int, apart: list[tuple[float, float]]) -> None:
-    bands = Bands.of(bins, apart)
-    assert bands.size.sum() == bins
-    assert (bands.size >= 1).all()
-    values = np.arange(float(bins))
-    assert (bands.mean(values) * bands.size).sum() == pytest.approx(values.sum())
-
-
 def test_columns_are_counted() -> None:
     for rank in (1, 4, 30):
         found = cosine_power(centred(gaussian(400, rank, 1) @ rotation(40)[:rank])).columns
@@ -146,17 +135,6 @@ def test_shares_are_those_planted_and_add_up(seed: int) -> None:
     components = found.fit.components
     assert shares[components.of("smooth", "slow")].sum() == pytest.approx(0.5, abs=0.05)
     assert shares[components.of("noise")].sum() == pytest.approx(0.3, abs=0.03)
-
-
-def test_a_circle_of_a_twentieth_in_noise_is_found() -> None:
-    found = 0
-    for seed in range(20):
-        period = 4 + 26 * seed / 19
-        circle = waves(128, [period]) @ rotation(64, seed)[:2]
-        noise = gaussian(128, 64, seed) * np.sqrt(0.95 / 0.05 / 64)
-        told = find_rotations(centred(circle + noise), seed).rotations
-        found += [each.period for each in told] == pytest.approx([period], rel=0.02)
-    assert found >= 19
 
 
 @pytest.mark.parametrize("columns", [2, 64])

@@ -14,7 +14,6 @@ from sklearn import decomposition
 from sklearn.metrics.pairwise import cosine_similarity
 
 import posprobe as pp
-from posprobe.encodings.tables import frequencies
 from posprobe.samples import tables
 from posprobe.tables import PositionTable
 
@@ -148,14 +147,6 @@ def test_first_component_of_a_random_walk_holds_six_over_pi_squared() -> None:
     assert np.mean([result.stable_rank for result in found]) == pytest.approx(1.64, abs=0.04)
 
 
-def test_resolved_wavelengths_of_the_sinusoid_are_found_to_half_a_bin() -> None:
-    found = pp.spectrum(pp.sinusoidal(512, 768))
-    expected = np.repeat(frequencies(768) / (2 * np.pi), 2)
-    resolved = expected > 5 / 512
-    error = np.abs(found.dominant_frequency - expected)[resolved]
-    assert error.max() <= 0.75 / 512
-
-
 def test_cosines_of_the_two_dimensional_sinusoid() -> None:
     table = pp.sincos2d(14, 14, 768)
     found = pp.grid(table)
@@ -167,16 +158,6 @@ def test_cosines_of_the_two_dimensional_sinusoid() -> None:
     # C(dx, dy) = C(dx, 0) + C(0, dy) - 1, for every displacement.
     both = here[:, 7][:, None] + here[6][None, :] - 1
     np.testing.assert_allclose(here, both, atol=1e-12)
-
-
-def test_the_two_dimensional_sinusoid_is_separable() -> None:
-    found = pp.grid(pp.sincos2d(14, 14, 768))
-    assert found.row_share == pytest.approx(0.5, abs=1e-12)
-    assert found.column_share == pytest.approx(0.5, abs=1e-12)
-    assert found.interaction_share == pytest.approx(0, abs=1e-12)
-    assert found.axis_power_share == pytest.approx(1, abs=1e-12)
-    cosine = pp.similarity(pp.sincos2d(14, 14, 768)).raw
-    assert cosine.translation_invariance == pytest.approx(1, abs=1e-10)
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1.0, 1e170])

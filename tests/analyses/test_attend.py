@@ -25,7 +25,6 @@ from made_models import (
     vit,
 )
 
-import posprobe as pp
 from posprobe.analyses.models.attention import (
     attention_by_offset,
     attention_sums,
@@ -41,7 +40,6 @@ from posprobe.families.layers import load_heads
 from posprobe.forward import (
     attend,
     load_model,
-    random_tokens,
     repeated_tokens,
 )
 from posprobe.layouts import Grid, Sequence
@@ -94,22 +92,6 @@ def test_attention_between_patches_is_measured_by_displacement(build: Any, devic
             np.testing.assert_allclose(layer.curves[:, 2, 2], below[number], atol=1e-6)
     else:
         assert all(block.attn.fused_attn for block in model.blocks)
-
-
-def test_a_head_that_looks_back_by_one_is_measured_where_its_weights_say() -> None:
-    config = transformers.GPT2Config(
-        n_embd=2 * LENGTH, n_layer=1, n_head=1, vocab_size=4, n_positions=LENGTH
-    )
-    model: Any = transformers.GPT2Model(config)
-    table, fused = model.wpe.weight.data, model.h[0].attn.c_attn.weight.data
-    table.zero_()
-    table[:, :LENGTH] = 10 * torch.eye(LENGTH)
-    fused.zero_()
-    fused[:LENGTH, :LENGTH] = 20 * torch.eye(LENGTH)
-    fused[:LENGTH, 2 * LENGTH : 3 * LENGTH] = torch.eye(LENGTH).roll(-1, 1).T
-    found = attend(model, random_tokens(config, LENGTH, 6)).layers[0]
-    assert found.peak.tolist() == [[-1]]
-    assert found.curves[0, LENGTH - 2] > 0.9
 
 
 MATRICES = {
@@ -184,22 +166,6 @@ def test_a_head_that_looks_at_no_offset_more_than_evenly_prefers_none(kind: str)
     assert "peak" in block["undefined"]
 
 
-@pytest.mark.parametrize("n", [2, 3, 9])
-def test_what_a_mask_hides_is_no_offset_that_heads_prefer(n: int) -> None:
-    logits = np.random.default_rng(n).normal(size=(40, n, n))
-    weights = np.where(np.tri(n, dtype=bool), np.exp(logits), 0)
-    weights /= weights.sum(axis=-1, keepdims=True)
-    sums = attention_sums(weights[None], Sequence(n))
-    layer = attention_by_offset({0: sums}, layout=Sequence(n)).layers[0]
-    assert (layer.peak <= 0).all()
-
-
-def test_a_tiny_asymmetry_is_tiny() -> None:
-    matrix = np.full((20, 20), 0.05)
-    matrix[:, 3] += 1e-6
-    assert symmetry(matrix) == pytest.approx(1, abs=1e-5)
-
-
 def test_a_repeated_word_leaves_the_first_layer_nothing_but_positions() -> None:
     model = bert()
     config = model.config
@@ -259,14 +225,6 @@ def test_layers_without_attention_keep_their_numbers() -> None:
         attend(model, [tokens(3)], layers=[0])
 
 
-def test_each_part_gets_back_the_attention_that_it_had() -> None:
-    model: Any = gpt2()
-    model.set_attn_implementation("sdpa")
-    attend(model, [tokens(2)])
-    assert model.config._attn_implementation == "sdpa"
-    assert model.base_model.config._attn_implementation == "sdpa"
-
-
 def test_models_that_show_no_attention_are_one_clear_error() -> None:
     with pytest.raises(UsageError, match="neither a model of transformers"):
         attend(torch.nn.Linear(4, 4), [tokens(2)])
@@ -288,14 +246,3 @@ def test_what_weights_say_of_the_first_layer_of_minilm_is_seen_when_it_runs() ->
     assert said.attention[head] > 0.7
     assert seen.curves[head, 62] > 0.7
     assert int(np.argmax(seen.curves[:, 62])) == head
-
-
-def test_measured_attention_draws_itself() -> None:
-    from matplotlib.figure import Figure
-
-    found = pp.attend(
-        pp.load_model("sample:digits-vit"), pp.random_images((1, 8, 8), 2, seed=0), name="digits"
-    )
-    axes = Figure().add_subplot()
-    assert found.plot(axes) is axes
-    assert axes.has_data()

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
-from made_tables import as_table, gaussian, patches, rotation, walk
+from made_tables import as_table, patches, rotation, walk
 from matplotlib.figure import Figure
 
 from posprobe.analyses.grids.grid import axis_codes, grid
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.winding import winding
-from posprobe.families import load
-from posprobe.figures.common import Sheet
-from posprobe.figures.grid import axis_codes_figure, plot_axis_codes
+from posprobe.figures.grid import plot_axis_codes
 from posprobe.layouts import Grid
-from posprobe.measurements import TABLE
 from posprobe.tables import PositionTable
 
 
@@ -63,22 +58,6 @@ def test_codes_are_means_and_shares_those_of_the_grid() -> None:
     assert total == pytest.approx(1, abs=1e-12)
 
 
-def test_a_code_winds_as_a_sequence_does() -> None:
-    table = patches(12, 8, 6)
-    cells = np.asarray(table).reshape(12, 8, 6)
-    expected = as_block(winding(cells.mean(axis=1)))
-    found: Any = as_block(axis_codes(table))["rows"]
-    assert found["winding"]["turns"] == pytest.approx(expected["turns"])
-    assert found["length"] == 12
-
-
-def test_the_digits_model_has_a_turning_code_on_both_axes() -> None:
-    found = axis_codes(load("sample:digits-vit"))
-    for code in found.axes.values():
-        assert code.winding.pairs[0].turns == pytest.approx(0.78, abs=0.03)
-        assert code.winding.pairs[0].share > 0.8
-
-
 # --- what is undefined ---
 
 
@@ -94,16 +73,6 @@ def test_a_code_that_is_not_there_has_no_components() -> None:
 
 
 # --- what is drawn ---
-
-
-def test_the_figure_draws_both_axes() -> None:
-    found = axis_codes(circles(8, 10, (1, 2)))
-    figure = axis_codes_figure(Sheet(3.3, 9.0), {"circles": found}, {})
-    labels = [ax.get_xlabel() for ax in figure.axes]
-    assert {"row of patches", "column of patches", "component 1"} <= set(labels)
-    (described,) = TABLE["axis_codes"].drawings
-    assert described.lacks(axis_codes(gaussian(9, 4)))
-    assert not described.lacks(found)
 
 
 def test_the_shares_are_drawn() -> None:

@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from made_answers import smooth
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
-from matplotlib.figure import Figure
 
 from posprobe.analyses.result import as_block
 from posprobe.analyses.sequences.mixture import cosine_power
 from posprobe.analyses.sequences.waves import covariance, find_waves
-from posprobe.analyses.tables.bridging import RULES, bridging, linear, process, shift
-from posprobe.encodings import sinusoidal
+from posprobe.analyses.tables.bridging import bridging, process
 from posprobe.families import load
 from posprobe.figures.common import Sheet
-from posprobe.figures.fits import NAMES, bridging_figure
+from posprobe.figures.fits import bridging_figure
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
 
@@ -34,23 +32,6 @@ def test_a_straight_line_is_bridged_by_linear_interpolation() -> None:
     ahead = np.arange(n - quarter, n)
     expected = 1 - ((ahead - known[-1]) ** 2).sum() / ((ahead - known.mean()) ** 2).sum()
     assert found.beyond["linear"][1] == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_sinusoid_is_bridged_by_its_waves() -> None:
-    found = bridging(sinusoidal(256, 64))
-    assert found.r2["waves"][:4].min() > 0.99
-    assert (found.r2["waves"] >= found.r2["smooth"] - 0.01).all()
-    assert found.r2["linear"][-1] < 0.5
-
-
-def test_three_rotations_are_bridged_and_carried_on_by_their_waves() -> None:
-    table = waves(300, [7.3, 19.0, 41.7]) @ rotation(6, 3)
-    found = bridging(table)
-    assert found.r2["waves"].min() > 0.999
-    assert found.beyond["waves"].min() > 0.999
-    assert found.r2["shift"].min() > 0.99
-    assert found.r2["linear"][-1] < 0.3
-    assert found.r2["smooth"][-1] < 0.3
 
 
 def test_rotations_are_bridged_in_noise_of_equal_variance() -> None:
@@ -80,13 +61,6 @@ def test_a_smooth_curve_is_bridged_to_about_its_length_and_no_further() -> None:
     by_gap = dict(zip(found.gaps.tolist(), found.r2["smooth"], strict=True))
     assert by_gap[16] > 0.95
     assert max(values[-1] for values in found.r2.values()) < 0.6
-
-
-def test_noise_is_bridged_by_nothing() -> None:
-    found = bridging(gaussian(300, 64))
-    for rule in RULES:
-        assert (found.r2[rule] < 0.03).all()
-    assert found.r2["linear"].mean() == pytest.approx(-0.5, abs=0.2)
 
 
 # --- second computations ---
@@ -130,16 +104,6 @@ def test_the_covariance_of_a_fit_has_its_spectrum() -> None:
             )
     spectrum = np.einsum("ks,st,kt->k", basis, whole, basis)
     np.testing.assert_allclose(spectrum, np.maximum(stationary, 0), atol=1e-9)
-
-
-def test_rules_do_not_see_the_missing_rows() -> None:
-    curve = np.asarray(waves(120, [9.0, 23.0], noise=0.1), dtype=np.float64)
-    missing = np.zeros(120, dtype=bool)
-    missing[40:60] = True
-    spoilt = curve.copy()
-    spoilt[missing] = 1e3
-    for rule in (linear, shift):
-        np.testing.assert_array_equal(rule(curve, missing), rule(spoilt, missing))
 
 
 # --- laws ---
@@ -214,13 +178,6 @@ def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # --- what is drawn ---
-
-
-def test_the_figure_has_a_curve_for_each_kind_of_rule() -> None:
-    found = bridging(walk(128, 8))
-    lines = {line.get_label(): line for line in found.plot(Figure().add_subplot()).lines}
-    np.testing.assert_array_equal(lines["straight line"].get_ydata(), found.r2["linear"])
-    assert set(NAMES.values()) <= set(lines)
 
 
 def test_grids_and_sequences_have_a_figure() -> None:

@@ -59,12 +59,6 @@ def test_shares_add_up_to_the_sum_of_squares(values: Floats) -> None:
     assert (found.mean or 0.0) == pytest.approx(mean, abs=1e-6)
 
 
-def test_neither_turning_nor_scaling_changes_the_shares() -> None:
-    values = smooth(150, 16, 9.0) + waves(150, [7.0]) @ rotation(16)[:2]
-    one, other = (shares(each) for each in (values, 1e-6 * values @ rotation(16, 5)))
-    assert one == pytest.approx(other, abs=1e-4)
-
-
 @pytest.mark.parametrize("scale", [1e-300, 1e300])
 def test_no_square_overflows_or_vanishes(scale: float) -> None:
     values = smooth(64, 4, 6.0)
@@ -120,15 +114,6 @@ def test_codes_beside_noise_and_surfaces_have_their_shares(
         found += abs(told.get("rows", 0.0) + told.get("columns", 0.0) - share) < 0.08
     # Beside a surface of half of the variance a code of a seventh may hide.
     assert found >= (3 if field else 5)
-
-
-@pytest.mark.parametrize("name", ["noise", "surface"])
-def test_other_grids_have_no_codes(name: str) -> None:
-    for seed in range(4):
-        values = gaussian(196, 64, seed) if name == "noise" else surface(14, 14, 64, seed)
-        told = shares(as_table(values, pp.layouts.Grid(14, 14)))
-        assert told.keys() <= {"noise", "smooth", "rough"}
-        assert told["smooth" if name == "surface" else "noise"] > 0.95
 
 
 # --- planted parts ---
@@ -201,13 +186,6 @@ def test_what_is_not_in_the_model_is_said_not_to_be_explained(
     assert all(part.error is None for each in found if not each.explained for part in each.parts)
 
 
-@pytest.mark.parametrize("name", PARTS)
-def test_a_table_of_one_part_is_that(name: str) -> None:
-    for seed, n in enumerate((128, 400)):
-        found = shares(PARTS[name](n, seed) + 1e-3 * gaussian(n, 64, seed + 9))
-        assert found[name] > 0.97, found
-
-
 # --- clocks ---
 
 
@@ -250,17 +228,6 @@ def test_a_shared_clock_is_found_and_told_from_clocks_of_their_own(
     assert sum(each.shared for each in apart) <= 1
 
 
-def test_two_rotations_of_a_short_table_tell_a_clock_that_varies_by_a_twentieth() -> None:
-    # One that knows how clocks bend, and by how much, tells 99 % where it is wrong in 2 %.
-    def told(*, own: bool) -> int:
-        periods = np.exp(np.random.default_rng(5).uniform(np.log(4), np.log(32), (100, 2))).tolist()
-        each = [fitted(two, 0.05, seed, own=own, n=128) for seed, two in enumerate(periods)]
-        return sum(found.shared for found in each)
-
-    assert told(own=False) >= 85
-    assert told(own=True) <= 3
-
-
 def test_a_clock_is_not_shared_that_one_of_three_rotations_does_not_read() -> None:
     shared = 0
     for seed in range(40):
@@ -283,13 +250,6 @@ def test_a_clock_is_read_off_the_phases() -> None:
     assert np.abs(found.speed / found.speed.mean() - expected).max() < 0.01
     assert found.one == pytest.approx(1, abs=1e-3)
     assert found.fixed < 0.9
-
-
-def test_even_clocks_are_not_said_to_be_shared() -> None:
-    z = np.exp(2j * np.pi * np.outer([1 / 5, 1 / 15, 1 / 45], np.arange(300)))
-    found = fit_clock(z)
-    assert found.fixed == pytest.approx(1, abs=0.01)
-    assert not found.shared
 
 
 def test_one_rotation_has_a_circle_and_no_clock() -> None:
@@ -347,10 +307,6 @@ def test_minilm_is_four_rotations_on_one_clock() -> None:
     assert clock.one == pytest.approx(0.991, abs=0.005)
     # Locks by the phases in planes that a band of the spectrum has, with NumPy alone.
     assert clock.lock[:2] == pytest.approx((0.991, 0.971), abs=0.02)
-
-
-def test_whispers_rotations_have_clocks_of_their_own() -> None:
-    assert not pp.clock(pp.load("sample:whisper-tiny-decoder")).shared
 
 
 def test_both_parts_of_minilm_rotate_in_the_same_planes() -> None:

@@ -17,7 +17,7 @@ from made_tables import as_table, gaussian, patches, walk, waves
 import posprobe as pp
 from posprobe import arrays
 from posprobe.arrays import GPU_PAYS, positions
-from posprobe.errors import InvalidTable, UsageError
+from posprobe.errors import UsageError
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -114,38 +114,6 @@ def assert_same_components(found: Any, expected: Any) -> None:
     apart = gaps > 1e-3 * scale
     assert_same(found.components[apart], expected.components[apart], "components")
     assert_same(found.scores[:, apart], expected.scores[:, apart], "scores")
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_tensor_is_analysed_where_it_lies(device: str) -> None:
-    values = torch.from_numpy(walk(32, 6)).to(device)
-    assert positions(values).values.device.type == device
-    found = pp.similarity(values)
-    assert isinstance(found.raw.matrix, np.ndarray)
-    np.testing.assert_allclose(found.raw.matrix, pp.similarity(walk(32, 6)).raw.matrix, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_a_narrow_tensor_is_computed_in_double_precision(dtype: torch.dtype) -> None:
-    values = torch.from_numpy(walk(32, 6)).to(dtype)
-    expected = pp.pca(values.to(torch.float64).numpy())
-    np.testing.assert_allclose(pp.pca(values).singular_values, expected.singular_values, rtol=1e-12)
-
-
-def test_a_tensor_that_takes_part_in_training_is_read_and_left_alone() -> None:
-    values = torch.from_numpy(walk(32, 6)).requires_grad_()
-    for analysis in (pp.norms, pp.similarity, pp.pca, pp.spectrum):
-        analysis(values)
-    assert values.grad is None
-    np.testing.assert_array_equal(values.detach().numpy(), walk(32, 6))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_tensor_with_undefined_numbers_is_refused(value: float) -> None:
-    values = torch.ones(4, 3)
-    values[2, 1] = value
-    with pytest.raises(InvalidTable, match="NaN or infinity"):
-        pp.norms(values)
 
 
 def test_auto_leaves_small_tables_on_the_processor() -> None:

@@ -52,13 +52,6 @@ def test_zeros_at_the_end_begin_at_a_seam() -> None:
         assert found.equal == ()
 
 
-def test_seven_equal_rows_are_no_stretch_and_few_rows_beside_one_are_special() -> None:
-    assert seams(with_equal(gaussian(64, 16), (30, 36))).equal == ()
-    found = seams(with_equal(gaussian(64, 16), (3, 40)))
-    assert [row.row for row in found.special] == [0, 1, 2]
-    assert found.between == ((40, 41),)
-
-
 @pytest.mark.parametrize(
     ("long", "special", "seam"),
     [
@@ -79,24 +72,6 @@ def test_a_few_levels_have_seams_and_few_rows_at_either_end_are_special(
     assert [last + 1 - first for first, last in found.equal] == [each for each in long if each > 3]
     causes = {cause for row in found.special for cause in row.causes} | set(found.reasons)
     assert {cause.kind for cause in causes} == {"equal_rows"}
-
-
-def test_every_stretch_of_equal_rows_is_known() -> None:
-    found = verdicts_of(np.repeat(gaussian(4, 16), [1, 60, 40, 27], axis=0))
-    assert (found.first, found.stop) == (1, 61)
-    assert found.equal == ((1, 60), (61, 100), (101, 127))
-    assert found.answers["special_rows"].value == [0]
-    assert found.answers["order"].reason == "all_equal"
-
-
-def test_rows_between_two_stretches() -> None:
-    values = with_equal(gaussian(100, 16), (20, 39), (42, 60))
-    found = seams(values)
-    assert found.equal == ((20, 39), (42, 60))
-    assert [row.row for row in found.special] == [40, 41]
-    assert found.between == ((19, 20), (40, 41), (60, 61))
-    values[42:61] = values[20]
-    assert seams(values).between == ((19, 20), (60, 61))
 
 
 @pytest.mark.parametrize(("blocks", "long"), [(10, 13), (20, 8)])

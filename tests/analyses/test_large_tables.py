@@ -18,7 +18,6 @@ from posprobe.analyses.result import as_block
 from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.arrays import Positions
 from posprobe.errors import InvalidTable
-from posprobe.figures.grid import MAX_TILES, mosaic, tile_block
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -272,7 +271,6 @@ def test_comparisons_take_the_whole_table_where_components_are_the_leading_ones(
 
 
 def test_a_mosaic_of_a_large_grid_shows_the_cosines_of_single_patches() -> None:
-    from matplotlib.figure import Figure
 
     table = pp.sincos2d(95, 90, 8)
     patches_found = pp.grid(table)
@@ -283,16 +281,6 @@ def test_a_mosaic_of_a_large_grid_shows_the_cosines_of_single_patches() -> None:
     np.testing.assert_allclose(
         patches_found.mosaic[2, 3], (rows @ anchor).reshape(95, 90), atol=1e-12
     )
-    assert tile_block(Grid(64, 37)) == 1
-    assert tile_block(Grid(95, 90)) == 3
-    ax = Figure().subplots()
-    drawn = np.asarray(mosaic(ax, patches_found).get_array())
-    assert drawn.shape == (16 * 33 - 1, 15 * 31 - 1)
-    tile, whole = drawn[2 * 33 : 2 * 33 + 32, 3 * 31 : 3 * 31 + 30], patches_found.mosaic[2, 3]
-    np.testing.assert_allclose(tile[:31], whole[:93].reshape(31, 3, 30, 3).mean(axis=(1, 3)))
-    np.testing.assert_allclose(tile[31], whole[93:].reshape(2, 30, 3).mean(axis=(0, 2)))
-    assert "means of 3 x 3" in ax.get_xlabel()
-    assert MAX_TILES == 16
 
 
 @pytest.mark.usefixtures("small_limits")

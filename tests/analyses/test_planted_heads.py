@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from made_heads import measured, saved
 from posprobe.analyses.models.head_logits import NO_PEAK, head_logits, peak_name
 from posprobe.analyses.result import as_block
 from posprobe.families.layers import load_heads
-from posprobe.forward import measure_heads
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -156,15 +154,6 @@ def test_a_planted_head_of_an_image_model_is_reported_at_its_displacement(
     assert found.peak[0].tolist() == displacement
 
 
-def test_the_sample_of_digits_is_read_in_its_own_layout() -> None:
-    loaded = load_heads("sample:digits-vit", 1)
-    assert (loaded.heads, loaded.layer, loaded.causal) == (4, 1, False)
-    found = measured(loaded)
-    assert found.curves.shape == (4, 15, 15)
-    summary = json.dumps(as_block(found), allow_nan=False)
-    assert json.loads(summary)["heads"] == 4
-
-
 @pytest.mark.parametrize(
     ("offset", "name"),
     [
@@ -179,11 +168,3 @@ def test_the_sample_of_digits_is_read_in_its_own_layout() -> None:
 )  # fmt: skip
 def test_an_offset_is_named_by_where_it_leads(offset: list[int], name: str) -> None:
     assert peak_name(offset) == name
-
-
-def test_a_planted_head_is_named_by_its_offset(tmp_path: Path) -> None:
-    found = measure_heads(saved(planted_bert(-1), tmp_path), content="none")
-    assert as_block(found.layers[0])["peak_name"][0] == "previous token"
-    picture = saved(planted_image_model("transformers", -4), tmp_path / "image")
-    found = measure_heads(picture, content="none")
-    assert as_block(found.layers[0])["peak_name"][0] == "one row up"

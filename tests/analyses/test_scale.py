@@ -23,11 +23,10 @@ from tiny_models import CASES, Case, Tiny
 import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.tables.norms import Scale, scale
-from posprobe.arrays import positions
 from posprobe.checkpoints import open_local
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families import load
-from posprobe.families.tokens import RUNS, SAMPLE, TokenSample, _blocks, sample_tokens
+from posprobe.families.tokens import RUNS, SAMPLE, TokenSample, sample_tokens
 from posprobe.layouts import Grid
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -80,15 +79,6 @@ def test_the_closest_pair_is_that_of_all_pairs(n: int, shared: float) -> None:
     assert found.smallest_distance == pytest.approx(distances.min(), rel=1e-12)
 
 
-def test_two_equal_positions_cannot_be_told_apart() -> None:
-    values = gaussian(700, 6)
-    values[650] = values[20]
-    table = PositionTable(values, pp.layouts.Sequence(700), "it", Source("it", "it"), start=3)
-    found = scale(table, np.eye(6))
-    assert found.smallest_distance == 0
-    assert found.closest == (23, 653)  # positions, not rows of the cut table
-
-
 def test_neighbours_on_a_grid_are_right_and_below() -> None:
     column, row = np.meshgrid(np.arange(5.0), 10 * np.arange(3.0))
     values = np.stack([row.ravel(), column.ravel()], axis=1)
@@ -103,15 +93,6 @@ def test_the_share_of_variance_is_that_of_all_sums() -> None:
     sums = np.array([p + t for p, t in itertools.product(values, tokens)])
     share = values.var(axis=0).sum() / sums.var(axis=0).sum()
     assert scale(values, tokens).variance_share == pytest.approx(share)
-
-
-def test_the_cosine_of_the_means() -> None:
-    values, tokens = gaussian(6, 3) + 9 * np.eye(3)[0], gaussian(8, 3, 1) + 9 * np.eye(3)[1]
-    a, b = values.mean(axis=0), tokens.mean(axis=0)
-    expected = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-    assert scale(values, tokens).mean_cosine == pytest.approx(expected)
-    assert scale(values, 5 * values).mean_cosine == pytest.approx(1)
-    assert scale(values, -values).mean_cosine == pytest.approx(-1)
 
 
 LENGTHS = ("ratio", "neighbour_distance", "smallest_distance")
@@ -181,16 +162,6 @@ def test_what_cannot_be_compared_is_one_clear_error(
 ) -> None:
     with pytest.raises(error, match=says):
         scale(values, tokens)
-
-
-def test_torch_and_numpy_agree() -> None:
-    values, tokens = gaussian(600, 5), gaussian(30, 5, 1) + 1
-    found = scale(torch.from_numpy(values), torch.from_numpy(tokens))
-    expected = scale(values, tokens)
-    assert found.closest == expected.closest
-    for name in (*LENGTHS, "ratio_band", *OTHERS):
-        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12)
-    assert as_block(scale(positions(values), tokens)) == as_block(expected)
 
 
 # --- which tensor, and with which factor ---
@@ -340,24 +311,6 @@ def test_fairseq_says_whether_it_scales(stated: dict[str, bool], tmp_path: Path)
     assert sample.factor == (3 if stated.get("no_scale_embedding") is False else 1)
 
 
-@torch.no_grad()
-def test_xlm_calls_its_tokens_embeddings(tmp_path: Path) -> None:
-    config = transformers.XLMConfig(
-        emb_dim=16, n_layers=1, n_heads=2, vocab_size=30, max_position_embeddings=12
-    )
-    model: Any = transformers.XLMModel(config)
-    model.eval()
-    layer = model.layer_norm_emb
-    table = model.position_embeddings.weight
-    tiny = Tiny(model, table, layer, lambda n: model(input_ids=torch.full((1, n), 7)))
-    model.save_pretrained(tmp_path)
-    (position,) = (
-        name for name in open_local(tmp_path).tensors if name.endswith("position_embeddings.weight")
-    )
-    sample = beside(tmp_path, position)
-    assert_added_with_the_factor(tiny, sample, str(tmp_path))
-
-
 def test_the_two_halves_of_the_first_clip_are_told_apart(tmp_path: Path) -> None:
     shapes = {
         "visual.positional_embedding": (5, 8), "visual.conv1.weight": (8, 3, 2, 2),
@@ -379,51 +332,6 @@ def test_a_projection_between_tokens_and_positions_is_a_reason(tmp_path: Path) -
     reason = lacking(tmp_path, str(load(str(tmp_path)).source.tensor))
     assert "shape [30, 8]" in reason
     assert "(16)" in reason
-
-
-def test_an_encoder_of_sound_has_no_tokens(tmp_path: Path) -> None:
-    tiny_models.hf_whisper("WhisperModel", "encoder").model.save_pretrained(tmp_path)
-    reason = lacking(tmp_path, str(load(f"{tmp_path}#encoder").source.tensor))
-    assert "no table of token embeddings" in reason
-
-
-def in_folder(folder: Path, **tensors: NDArray[Any]) -> str:
-    """Save tensors, and return the name of the one of positions."""
-    names = {key.replace("_", ".") + ".weight": value for key, value in tensors.items()}
-    safetensors.numpy.save_file(names, folder / "model.safetensors")
-    return next(name for name in names if "wpe" in name)
-
-
-def test_the_nearest_module_is_taken(tmp_path: Path) -> None:
-    position = in_folder(
-        tmp_path,
-        wte=gaussian(9, 4),
-        a_wte=gaussian(8, 4),
-        a_b_wpe=gaussian(6, 4),
-        a_c_wte=gaussian(7, 4),
-    )
-    assert (
-        beside(tmp_path, position).tensor.name == "a.wte.weight"
-    )  # a.c is another part of the model
-
-
-@pytest.mark.parametrize(
-    ("tokens", "says"),
-    [
-        (np.zeros((5, 4), np.int8), "wte.weight, shape [5, 4], is stored as I8"),
-        (np.full((5, 4), np.nan), "NaN, infinity"),
-        (np.full((5, 4), 0x7F800001, np.uint32).view(np.float32), "NaN, infinity"),  # signalling
-        (np.full((5, 4), np.inf, np.float16), "NaN, infinity"),
-        (np.full((5, 4), 1e200), "NaN, infinity"),
-        (np.zeros((0, 4)), "has no rows"),
-        (np.zeros(4), "not as wide"),
-        (np.zeros((5, 4, 1)), "not as wide"),
-    ],
-)
-def test_tokens_that_cannot_be_measured_are_a_reason(
-    tokens: NDArray[Any], says: str, tmp_path: Path
-) -> None:
-    assert says in lacking(tmp_path, in_folder(tmp_path, wpe=gaussian(6, 4), wte=tokens))
 
 
 # --- patches ---
@@ -479,69 +387,36 @@ def test_white_noise_patches_have_the_norm_that_the_weights_promise(tmp_path: Pa
     assert stated**2 == pytest.approx(squares[1], rel=0.05)
 
 
-@pytest.mark.parametrize("shape", [(8, 1024, 1, 1), (4, 3, 2, 2), (8, 12)])
-def test_a_projection_of_anything_but_pixels_is_a_reason(
-    shape: tuple[int, ...], tmp_path: Path
+#: Tensors beside positions of width 4, and what is said of them.
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"wte.weight": np.zeros((5, 4), np.int8)}, "wte.weight, shape [5, 4], is stored as I8"),
+    ({"wte.weight": np.full((5, 4), np.nan)}, "NaN, infinity"),
+    ({"wte.weight": np.full((5, 4), 0x7F800001, np.uint32).view(np.float32)}, "NaN, infinity"),
+    ({"wte.weight": np.full((5, 4), np.inf, np.float16)}, "NaN, infinity"),
+    ({"wte.weight": np.full((5, 4), 1e200)}, "NaN, infinity"),
+    ({"wte.weight": np.zeros((0, 4))}, "has no rows"),
+    ({"wte.weight": np.zeros(4)}, "not as wide"),
+    ({"wte.weight": np.zeros((5, 4, 1))}, "not as wide"),
+    ({"patch_embed.proj.weight": np.full((4, 3, 2, 2), np.nan)}, "NaN"),
+    ({"patch_embed.proj.weight": np.ones((4, 1024, 1, 1))}, "no projection of grey or colour"),
+    ({"patch_embed.proj.weight": np.ones((4, 3, 2, 2)),
+      "patch_embed.proj.bias": np.full(4, np.inf)}, "NaN"),
+    ({"patch_embed.proj.weight": np.ones((4, 3, 2, 2)),
+      "patch_embed.proj.bias": np.ones(1)}, "no bias"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("beside_it", "says"), UNFIT)
+def test_what_cannot_be_measured_beside_a_table_is_a_reason(
+    beside_it: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
-    state = {"patch_embed.proj.weight": np.ones(shape), "pos_embed": np.ones((1, 4, 8))}
+    position = "wpe.weight" if "wte.weight" in beside_it else "pos_embed"
+    state = {position: np.ones((1, 6, 4) if position == "pos_embed" else (6, 4)), **beside_it}
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    reason = lacking(tmp_path, "pos_embed")
-    assert "no projection of grey or colour patches to the positions' width of 8" in reason
-
-
-@pytest.mark.parametrize(
-    ("weight", "bias", "says"),
-    [(np.nan, np.ones(8), "NaN"), (1.0, np.full(8, np.inf), "NaN"), (1.0, np.ones(1), "no bias")],
-)
-def test_a_projection_that_cannot_be_measured_is_a_reason(
-    weight: float, bias: NDArray[Any], says: str, tmp_path: Path
-) -> None:
-    state = {
-        "patch_embed.proj.weight": np.full((8, 3, 2, 2), weight), "patch_embed.proj.bias": bias,
-        "pos_embed": np.ones((1, 4, 8)),
-    }  # fmt: skip
-    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    reason = lacking(tmp_path, "pos_embed")
-    assert says in reason
-
-
-def test_a_table_by_an_unknown_name_has_nothing_beside_it(tmp_path: Path) -> None:
-    state = {"patch_embed.proj.weight": np.ones((8, 3, 2, 2)), "decoder_pos_embed": np.ones((4, 8))}
-    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
-    # The decoder of a masked autoencoder adds its positions to something else.
-    assert lacking(tmp_path, "decoder_pos_embed")
+    assert says in lacking(tmp_path, position)
 
 
 # --- the sample ---
-
-
-@pytest.mark.parametrize("name", ["gpt2", "bert"])
-def test_a_small_vocabulary_gives_the_numbers_of_the_full_matrices(
-    name: str, tmp_path: Path
-) -> None:
-    sizes: dict[str, Any] = {
-        "n_embd": 16,
-        "n_layer": 1,
-        "n_head": 2,
-        "n_positions": 12,
-        "vocab_size": 90,
-    }
-    model: Any
-    if name == "gpt2":
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
-        table, words = model.transformer.wpe, model.transformer.wte
-    else:
-        config = tiny_models._SIZE | {"vocab_size": 90}
-        model = transformers.BertForMaskedLM(transformers.BertConfig(**config))
-        table, words = (
-            model.bert.embeddings.position_embeddings, model.bert.embeddings.word_embeddings
-        )  # fmt: skip
-    model.save_pretrained(tmp_path)
-    sample, positions_ = sample_of(str(tmp_path))
-    assert sample.blocks == ((0, 90),)
-    assert sample.error == 0
-    norms = [w.weight.detach().double().norm(dim=1).mean().item() for w in (table, words)]
-    assert scale(positions_, sample.values).ratio == pytest.approx(norms[0] / norms[1], rel=1e-9)
 
 
 def vocabulary(folder: Path, count: int, width: int) -> NDArray[np.float32]:
@@ -574,21 +449,6 @@ def test_a_sample_is_seeded_spread_out_and_of_stored_rows(tmp_path: Path) -> Non
         assert ratio != whole
         assert ratio == pytest.approx(whole, rel=0.02)
         assert 0 < sample.error < 0.05
-
-
-def test_every_row_is_as_likely_as_any_other(tmp_path: Path) -> None:
-    count, width, draws = 200, 2**12, 2000  # runs of 4 rows, 12.5 rows apart
-    vocabulary(tmp_path, count, width)
-    hits = np.zeros(count)
-    for seed in range(draws):
-        blocks = _blocks(count, width, seed)
-        chosen = np.concatenate([np.arange(*block) for block in blocks])
-        assert (np.diff(chosen) > 0).all()
-        assert len(chosen) == 4 * RUNS
-        assert len(blocks) <= RUNS + 1
-        hits[chosen] += 1
-    spread = np.sqrt(0.32 * 0.68 / draws)
-    assert np.abs(hits / draws - 4 * RUNS / count).max() < 4.5 * spread
 
 
 def test_the_standard_error_of_a_vocabulary_without_order_is_the_spread_of_its_means(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +11,10 @@ from made_tables import gaussian, hurried, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import as_block
 from posprobe.analyses.sequences.seams import Seams, seams, stretch
 from posprobe.analyses.tables.outliers import MIN_SIDE
 from posprobe.encodings import sinusoidal
 from posprobe.families import load
-from posprobe.report.narrator import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,22 +63,6 @@ def test_minilm_has_one_seam_and_four_special_rows() -> None:
     assert change.numbers == pytest.approx((0.415, 0.474), abs=5e-4)
     assert kinds(found) == ["far_from_next", "norm"]
     assert found.special[0].causes[1].numbers[0] == found.norms[0]
-
-
-def test_rows_of_a_slice_are_reported_as_positions() -> None:
-    found = seams(load("sample:all-minilm-l6-v2")[100:200])
-    assert found.between == ((27, 28),)
-    assert rows(found) == [27]
-    summary: Any = as_block(found)
-    assert summary["between"] == [[127, 128]]
-    assert [special["row"] for special in summary["special"]] == [127]
-
-
-@pytest.mark.parametrize(("first", "stop"), [(2, 126), (128, 509)])
-def test_within_its_blocks_minilm_is_even(first: int, stop: int) -> None:
-    found = seams(load("sample:all-minilm-l6-v2")[first:stop])
-    assert found.between == ()
-    assert rows(found) == []
 
 
 def test_whisper_has_its_seam_in_the_middle() -> None:
@@ -139,20 +120,6 @@ def test_two_blocks_have_a_seam(
         found = seams(make(n, d, edge, seed))
         assert found.between == ((edge - 1, edge),)
         assert rows(found) == []
-
-
-def test_every_seam_of_several_is_found() -> None:
-    table = np.concatenate([sinusoid(64, 32) @ rotation(32, seed) for seed in range(4)])
-    assert seams(table).between == ((63, 64), (127, 128), (191, 192))
-
-
-@pytest.mark.parametrize("backwards", [False, True])
-def test_where_structure_ends_there_is_a_seam(backwards: bool) -> None:
-    table = np.concatenate([sinusoid(200, 64), 0.7 * gaussian(200, 64)])
-    found = seams(table[::-1] if backwards else table)
-    assert len(found.between) == 1
-    assert abs(found.between[0][0] - 199) <= 1
-    assert found.reasons[0].kind == "level"
 
 
 @pytest.mark.parametrize("edge", [3, 5, 509])
@@ -307,16 +274,6 @@ def test_a_row_unlike_all_others_is_special_in_rough_tables(row: int) -> None:
 # --- the longest stretch ---
 
 
-@pytest.mark.parametrize("n", [64, 128])
-def test_long_rows_at_both_ends_of_a_short_table_are_special(n: int) -> None:
-    found = 0
-    for seed in range(20):
-        values = smooth(n, 32, n / 16, seed)
-        values[[0, -1]] = 4 * gaussian(2, 32, seed + 99)
-        found += [row.row for row in seams(values).special] == [0, n - 1]
-    assert found >= 19
-
-
 @pytest.mark.parametrize("memory", [0.0, 0.6, 0.98])
 def test_a_row_unlike_the_rest_is_special_however_large_the_steps(memory: float) -> None:
     """Rows share a direction, and one does not, as in a decoder's table."""
@@ -343,12 +300,6 @@ def test_the_stretch_lies_between_seams_and_special_rows() -> None:
     assert (last.kind, last.numbers) == ("special", (510,))
 
 
-def test_the_stretch_of_a_slice_names_positions_and_counts_rows() -> None:
-    found = stretch(seams(load("sample:all-minilm-l6-v2")[100:300]))
-    assert found.rows == slice(28, 200)
-    assert found.reasons[0].numbers == (127, 128)
-
-
 @pytest.mark.parametrize(
     ("table", "why"),
     [
@@ -362,31 +313,6 @@ def test_without_a_break_all_rows_are_the_stretch(table: Floats, why: str) -> No
     assert found.whole
     assert found.rows == slice(0, len(table))
     assert [cause.kind for cause in found.reasons] == [why]
-
-
-# --- laws ---
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_reading_backwards_mirrors_what_is_found(seed: int) -> None:
-    table = _two_walks(160, 32, 60, seed)
-    table[0] += 40 * gaussian(1, 32, seed)[0]
-    forward, backward = seams(table), seams(table[::-1])
-    assert forward.between == ((59, 60),)
-    assert backward.between == ((99, 100),)
-    assert rows(forward) == [0]
-    assert rows(backward) == [159]
-
-
-# --- what is undefined ---
-
-
-def test_a_row_equal_to_the_mean_has_no_cosine() -> None:
-    table = np.concatenate([gaussian(30, 4), np.zeros((1, 4))])
-    table[:30] -= table[:30].mean(axis=0)
-    found = seams(table)
-    assert np.isnan(found.cosines).tolist() == [False] * 29 + [True]
-    json.dumps(as_block(found, cause), allow_nan=False)
 
 
 # --- what is written and drawn ---

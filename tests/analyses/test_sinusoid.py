@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from hypothesis import given, settings, strategies as st
-from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from made_tables import as_table, gaussian, rotation, walk, waves
 from matplotlib.figure import Figure
 
 import posprobe as pp
@@ -24,8 +23,8 @@ from posprobe.analyses.tables.sinusoid import (
     fit_base,
     ladder,
 )
-from posprobe.analyses.tables.sinusoids import ENOUGH, choose_sinusoids
-from posprobe.figures.fits import plot_base, plot_sinusoid
+from posprobe.analyses.tables.sinusoids import choose_sinusoids
+from posprobe.figures.fits import plot_base
 from posprobe.layouts import Grid
 from posprobe.tables import PositionTable
 
@@ -270,29 +269,7 @@ def test_a_ladder_that_spans_everything_explains_nothing() -> None:
     assert "spans every table" in found.undefined["ladder_share"]
 
 
-def test_shares_below_the_threshold_are_said() -> None:
-    found: Any = against_sinusoid(gaussian(100, 30))
-    assert found.sinusoids.share[-1] < ENOUGH
-    assert "16 sinusoids explain 0." in found.undefined["sinusoids_for_90"]
-
-
 # --- figures ---
-
-
-@pytest.mark.parametrize("draw", [plot_sinusoid, plot_base])
-def test_undefined_results_say_so(draw: Callable[[Any, SinusoidFit], None]) -> None:
-    for table, why in ((np.ones((30, 4)), "all rows are equal"), (patches(5, 6, 8), "grid")):
-        draw(ax := Figure().add_subplot(), against_sinusoid(table))
-        assert why in ax.texts[0].get_text()
-
-
-def test_the_count_is_drawn_beside_its_bound() -> None:
-    result: Any = against_sinusoid(waves(128, [6, 30], noise=0.01))
-    ax = result.plot(Figure().add_subplot())
-    bound, share = ax.lines[:2]
-    np.testing.assert_array_equal(share.get_ydata(), result.sinusoids.share)
-    np.testing.assert_array_equal(bound.get_ydata(), result.best_share)
-    assert sorted(text.get_text() for text in ax.texts) == ["30", "6"]
 
 
 def test_the_base_is_marked_where_there_is_one() -> None:

@@ -46,12 +46,6 @@ def with_odd_patch(height: int, width: int, seed: int) -> tuple[Floats, int]:
     return values, row
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_planted_patch_is_found_wherever_it_is(seed: int) -> None:
-    values, row = with_odd_patch(9, 14, seed)
-    assert found_in(values, 9, 14) == [row]
-
-
 @quick
 @given(st.integers(0, 10_000), st.sampled_from([1e-5, 0.3, 1e6]))
 def test_scale_basis_and_the_side_from_which_a_grid_is_seen_change_nothing(
@@ -135,11 +129,6 @@ def test_too_few_patches_have_a_reason(height: int, width: int, why: str) -> Non
     assert why in as_block(found)["undefined"]["special"]
 
 
-def test_equal_patches_are_not_special() -> None:
-    found = seams(pp.table(np.ones((36, 8)), grid=(6, 6)))
-    assert "equal" in found.no_special
-
-
 def test_few_patches_among_equal_ones_are_special_and_many_tell_nothing() -> None:
     values = np.ones((36, 8))
     values[[0, 21]] = gaussian(2, 8)
@@ -148,13 +137,6 @@ def test_few_patches_among_equal_ones_are_special_and_many_tell_nothing() -> Non
     found = seams(pp.table(values, grid=(6, 6)))
     assert not found.special
     assert "many patches are copies" in found.no_special
-
-
-def test_half_a_grid_of_zeros_stays_as_it_is() -> None:
-    values = np.concatenate([surface(5, 10, 16), np.zeros((50, 16))])
-    found = verdicts_of(values, (10, 10))
-    assert found.answers["special_rows"].value == list(range(50, 100))
-    assert found.replaced == ()
 
 
 def test_one_odd_patch_decides_no_answer_about_the_others() -> None:

@@ -20,7 +20,6 @@ from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures.states import overlap_map, plot_subspaces
-from posprobe.figures.styles import style
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,16 +128,6 @@ def test_neither_a_rotation_of_both_nor_a_shift_of_either_matters(seed: int, shi
     assert other.bottom.value == pytest.approx(plain.bottom.value, abs=1e-8)
 
 
-@pytest.mark.parametrize("factor", [1e-200, 1e-30, 1e200])
-def test_sizes_do_not_matter(factor: float) -> None:
-    rows, tokens = noise(0, 9, 8), noise(1, 20, 8)
-    plain = as_block(subspace_overlap(rows, tokens))
-    other = as_block(subspace_overlap(factor * rows, tokens / factor))
-    for name in ("top", "bottom", "variance"):
-        assert other[name]["value"] == pytest.approx(plain[name]["value"])
-    assert other["mean_cosine"] == pytest.approx(plain["mean_cosine"])
-
-
 def test_loadings_count_the_coordinates_that_carry_a_direction() -> None:
     width = 16
     hadamard = scipy.linalg.hadamard(width) / math.sqrt(width)
@@ -173,21 +162,6 @@ def test_leaving_a_dimension_out_changes_the_mean_cosine_as_it_does_for_all_pair
     # A row without direction takes no part.
     again = subspace_overlap(np.vstack([rows, np.zeros(10)]), noise(1, 30, 10))
     np.testing.assert_allclose(again.cosine_change, found.cosine_change, atol=1e-12)
-
-
-def test_a_dimension_that_rows_lie_along_alone_cannot_be_left_out() -> None:
-    rows = noise(0, 6, 4)
-    rows[2] = [0, 5, 0, 0]
-    found = subspace_overlap(rows, noise(1, 9, 4))
-    assert np.isnan(found.cosine_change).tolist() == [False, True, False, False]
-    json.dumps(as_block(found), allow_nan=False)
-
-
-def test_blocks_of_rows_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, tokens = noise(0, 25, 6), noise(1, 30, 6)
-    whole = subspace_overlap(rows, tokens)
-    monkeypatch.setattr("posprobe.analyses.models.subspaces._BLOCK", 4)
-    np.testing.assert_allclose(subspace_overlap(rows, tokens).cosine_change, whole.cosine_change)
 
 
 def test_fewer_tokens_than_dimensions_have_no_least_used_directions() -> None:
@@ -232,15 +206,6 @@ def test_what_has_no_directions_is_said(
         assert reason in ax.texts[0].get_text()
 
 
-def test_a_position_subspace_that_is_the_whole_space_holds_everything() -> None:
-    found = subspace_overlap(noise(0, 9, 4), noise(1, 20, 4))
-    assert found.rank == 4
-    np.testing.assert_allclose(found.overlap, 1)
-    assert found.chance.expected == 1
-    assert found.chance.band == pytest.approx((1, 1))
-    assert found.top.band == pytest.approx((0.25, 0.25))
-
-
 def test_arguments_that_do_not_fit_are_one_clear_error() -> None:
     with pytest.raises(UsageError, match="width 4 and tokens 5"):
         subspace_overlap(noise(0, 9, 4), noise(1, 9, 5))
@@ -259,28 +224,6 @@ def test_torch_and_numpy_give_the_same_numbers() -> None:
     np.testing.assert_allclose(one.cosine_change, other.cosine_change, atol=1e-12)
     mixed = subspace_overlap(rows.astype(np.float32), torch.from_numpy(tokens), rank=4)
     np.testing.assert_allclose(one.overlap, mixed.overlap, atol=1e-5)
-
-
-def test_the_curve_shows_every_direction_and_means_of_neighbours() -> None:
-    found = subspace_overlap(noise(0, 100, 96), skewed(1, 500, 96))
-    with style():
-        ax = found.plot(Figure().add_subplot())
-    points, means = ax.lines[1], ax.lines[2]
-    np.testing.assert_allclose(np.asarray(points.get_ydata(), dtype=float), found.overlap)
-    expected = np.convolve(found.overlap, np.full(4, 0.25), mode="valid")
-    np.testing.assert_allclose(np.asarray(means.get_ydata(), dtype=float), expected)
-    assert np.asarray(means.get_xdata())[0] == 2.5  # of directions 1 to 4
-    assert {text.get_text() for text in ax.get_legend().get_texts()} >= {"mean of 4"}  # type: ignore[union-attr]
-
-
-def test_the_map_shows_how_many_times_a_random_share_lies_in_each_group() -> None:
-    found = subspace_overlap(noise(0, 100, 70), skewed(1, 500, 70), rank=5)
-    ax = Figure().add_subplot()
-    overlap_map(ax, found)
-    drawn = np.asarray(ax.images[0].get_array())
-    assert drawn.shape == (5, 35)
-    np.testing.assert_allclose(drawn[:, 3], found.matrix[:, 6:8].mean(axis=1) * 70)
-    np.testing.assert_allclose(drawn.mean(axis=1), 1)  # a direction lies somewhere
 
 
 # Samples of tokens that are large enough.
@@ -310,14 +253,6 @@ def test_as_many_tokens_are_sampled_as_are_asked_for(tmp_path: Path) -> None:
         pp.load_tokens(table, rows=0)
     found = subspace_overlap(table, pp.load_tokens(table, rows=4 * table.dim).values)
     assert found.tokens >= 1024
-
-
-def test_as_many_patches_are_drawn_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pp.load("sample:digits-vit")
-    assert len(pp.load_tokens(table).values) == 512
-    assert len(pp.load_tokens(table, rows=700).values) == 700
-    monkeypatch.setattr("posprobe.families.tokens.DRAWN", 600 * table.dim)
-    assert len(pp.load_tokens(table, rows=10**12).values) == 600
 
 
 # Real tables.

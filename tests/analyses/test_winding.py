@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from made_tables import Floats, gaussian, rotation, walk
-from matplotlib.figure import Figure
 
-from posprobe.analyses.result import as_block
 from posprobe.analyses.sequences.winding import COHERENT, winding
-from posprobe.families import load
 from posprobe.figures.common import Sheet
 from posprobe.figures.components import winding_figure
 from posprobe.measurements import TABLE
@@ -40,14 +35,6 @@ def test_an_exact_helix_has_its_turns_pitch_and_period() -> None:
     assert pair.axis == 2
     assert pair.axis_r2 > 0.98
     assert pair.pitch == pytest.approx(rise / turns, rel=0.03)
-
-
-@pytest.mark.parametrize("turns", [1.0, 2.5, 20.0])
-def test_turns_are_counted_whatever_the_order_and_the_sense(turns: float) -> None:
-    angle = np.linspace(0, 2 * np.pi * turns, 300)
-    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    for table in (circle, circle[::-1], circle[:, ::-1], -circle):
-        assert winding(table).pairs[0].turns == pytest.approx(turns, rel=0.02)
 
 
 def test_pairs_are_chosen_by_quadrature_and_not_by_order() -> None:
@@ -97,21 +84,6 @@ def test_a_walks_first_components_make_three_quarters_of_a_turn() -> None:
     assert np.mean(first) == pytest.approx(0.75, abs=0.02)
 
 
-def test_minilm_turns_once_in_six_positions() -> None:
-    pair = winding(load("sample:all-minilm-l6-v2")[128:510]).pairs[0]
-    assert pair.turns == pytest.approx(64.2, abs=0.1)
-    assert pair.phase_linearity > 0.999
-    assert pair.radius_cv == pytest.approx(0.08, abs=0.01)
-
-
-def test_noise_has_no_pairs() -> None:
-    assert winding(gaussian(200, 30)).pairs == ()
-    summary = as_block(winding(gaussian(200, 30)))
-    assert summary["pairs"] == []
-    assert summary["turns"] is None
-    assert "no two components" in summary["undefined"]["turns"]
-
-
 # --- laws ---
 
 
@@ -129,20 +101,7 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
         assert other.pitch == pytest.approx(scale * one.pitch, rel=1e-6)
 
 
-# --- what is undefined ---
-
-
 # --- what is drawn ---
-
-
-def test_the_plane_shows_the_path() -> None:
-    found = winding(helix(80, 2.3, 3.0))
-    ax: Any = found.plot(Figure().add_subplot())
-    segments = ax.collections[0].get_segments()
-    pair = found.pairs[0]
-    path = np.stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)], axis=1)
-    np.testing.assert_allclose([segment[0] for segment in segments], path[:-1])
-    assert "2.3" in ax.get_title(loc="left")
 
 
 @pytest.mark.parametrize("width", [3.3, 7.0])
