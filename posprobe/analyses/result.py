@@ -29,7 +29,7 @@ from posprobe.arrays import Array, Floats
 from posprobe.drawable import Drawable, line
 from posprobe.layouts import Grid, Sequence, describe_layout
 
-#: Longest list that is shown among single values.
+#: Longest list that is shown among single values: what fits on a line.
 SHORT = 8
 #: How many values stand on one line, and the letters of the widest of them.
 ON_A_LINE, WIDEST = 4, 40
@@ -282,7 +282,8 @@ def _show(value: object) -> str:
 
 #: Spacing of double precision numbers at 1.
 EPS = float(np.finfo(np.float64).eps)
-#: How many times the expected error still counts as rounding.
+#: How many times the expected error still counts as rounding: sums of n numbers err by less than n
+#: units in nearly all tables, and products of such sums by a few times that.
 UNITS = 16
 
 

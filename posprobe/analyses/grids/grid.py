@@ -28,7 +28,7 @@ from posprobe.layouts import Grid, Layout
 from posprobe.schema import Cosine, Natural, Reasons
 from posprobe.tables import PositionTable
 
-#: Most tiles along a side of a mosaic.
+#: Most tiles along a side of a mosaic: more are a few millimetres wide on a page.
 TILES = 16
 
 
@@ -211,7 +211,7 @@ def _power(values: NDArray[np.floating[Any]]) -> float:
     return float((values**2).sum(dtype=np.float64))
 
 
-#: Components whose variance is summed up.
+#: Components whose variance is summed up: two waves, each with a sine and a cosine.
 LEADING = 4
 
 

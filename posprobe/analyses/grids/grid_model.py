@@ -28,18 +28,23 @@ from posprobe.arrays import Floats
 
 #: Ratio of the lengths of neighbouring kernels: coarser, surfaces of two patches leave a rest.
 FINE = 1.25
-#: Steps of that between lengths of surfaces that are longer along one axis than along the other.
+#: Steps of that between lengths of surfaces that are longer along one axis than along the other:
+#: every pair of fine lengths would be four times as many components.
 COARSE = 2
 #: Patches on a side below which a surface that is long along one axis and a code look the same.
 SHORT_SIDE = 8
 #: Longest such surfaces, in sides of the grid: where there are enough patches they leave room for
 #: codes, which a surface of infinite length along one axis is.
 LONG, LONG_ON_FEW = 0.5, 4.0
-#: Shortest length, in patches, and below which a surface is as good as noise.
+#: Shortest length, in patches, and below which a surface is as good as noise: as of sequences
+#: (`mixture.NOISE_LENGTH`).
 SHORTEST, NOISE_LENGTH = 0.8, 0.9
-#: Bins on each side that stand alone, and the relative width of bands beyond.
+#: Bins on each side that stand alone, so that all of a side of 16 patches do, and the relative
+#: width of bands beyond, over which a power that falls with the square of the frequency changes by
+#: a third.
 ALONE, BAND = 16, 0.15
-#: Steps of the update by which the table, and tables drawn without codes, are fitted alike.
+#: Steps of the update by which the table, and tables drawn without codes, are fitted alike: their
+#: gains are compared, so that what is left to converge is left in both.
 UPDATES = 60
 #: Families in the order in which they may leave, with the log likelihood that each holds at least:
 #: of 168 surfaces and tables of noise of 14 x 14 patches, the most that a code which is not there

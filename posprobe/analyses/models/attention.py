@@ -18,7 +18,8 @@ from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Natural, Reasons, limits
 
-#: Mean attention to later tokens up to which they are hidden, but for rounding.
+#: Mean attention to later tokens up to which they are hidden: masks leave exactly 0, or the
+#: exponential of a large negative number.
 UNSEEN = 1e-9
 
 

@@ -226,7 +226,8 @@ Scheme: TypeAlias = Literal["table", "rotary", "relative"]
 CERTAIN = 3.0
 
 
-#: First positions whose part in the cost of removal is reported.
+#: First positions whose part in the cost of removal is reported: by then a model has seen a line of
+#: text.
 EARLY = 16
 
 

@@ -23,7 +23,7 @@ from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
 from posprobe.tables import PositionTable
 
-#: Largest number of positions whose n x n logits are formed, one head at a time.
+#: Largest number of positions whose n x n logits are formed, one head at a time: 2 GiB.
 MAX_POSITIONS = 16_384
 #: Name of the peak of a head that prefers no offset.
 NO_PEAK = "none"

@@ -21,16 +21,19 @@ from posprobe.encodings.rotary import (
 from posprobe.errors import InvalidTable
 from posprobe.schema import Count, Natural, Reasons, Share
 
-#: Distances beyond which the first negative kernel value is not looked for.
+#: Distances beyond which the first negative kernel value is not looked for: the longest contexts
+#: that are promised have a million positions.
 SEARCH = 2**20
-#: Wavelengths that differ by a smaller share are the same.
+#: Wavelengths that differ by a smaller share are the same: rules that change one change it by far
+#: more than the rounding of their own arithmetic.
 SAME = 1e-9
-#: Places along an axis where no configuration says how many, and the least angle in radians by
-#: which a pair has to turn over all of them.
+#: Places along an axis where no configuration says how many (pictures of 448 pixels in patches of
+#: 14 have 32), and the least angle in radians by which a pair has to turn over all of them: it
+#: moves a logit by a tenth of the pair's strength at most.
 EXTENT, DEAD = 32, 0.1
 #: Types of numbers of which the first wrong angle is looked for.
 TYPES = ("bfloat16", "float16", "float32")
-#: Points of the decay curves, spread evenly on a logarithmic axis.
+#: Points of the decay curves, spread evenly on a logarithmic axis: as many as a figure has pixels.
 POINTS = 512
 
 

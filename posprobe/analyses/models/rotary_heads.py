@@ -33,16 +33,20 @@ from posprobe.arrays import Sums, quotient
 
 #: Draws of random signs: the least p is 0.001.
 DRAWS = 999
-#: A head has a preferred distance where distance explains at least this share of its logits ...
+#: A head has a preferred distance where distance explains at least this share of its logits: random
+#: weights reach 0.033 at the lower end of the interval (`tools/rotary_calibration.py`) ...
 LEAST_SHARE = 0.05
 #: ... and moves them by so many nats, nearly three times what random weights of small models reach
 #: (0.036; with 1.0 billion of them 0.19, where the share is what they lack) ...
 LEAST_SPREAD = 0.1
-#: ... and random signs of contexts do so as rarely as this.
+#: ... and random signs of contexts do so as rarely as this: of a hundred heads without a preference
+#: one, before the rate over all heads is held.
 LEVEL = 0.01
-#: Variance of a query's logits below which attention is even, whatever the distance.
+#: Variance of a query's logits below which attention is even, whatever the distance: a tenth of a
+#: nat either way moves a weight by a tenth.
 FLAT = 0.01
-#: An offset pair holds at least twice an even share of the usage, with a mean part of 0.8.
+#: An offset pair holds at least twice an even share of the usage, with a mean part of 0.8: what
+#: Jonasson 2025 calls large, and nearly constant.
 TIMES, STEADY = 2.0, 0.8
 
 

@@ -31,7 +31,8 @@ from posprobe.analyses.tables.outliers import (
 )
 from posprobe.arrays import Floats
 
-#: Robust deviations between two levels of norms from which single rows tell their side.
+#: Robust deviations between two levels of norms from which single rows tell their side: half way
+#: between them a row is then on the wrong side once in six.
 APART = 2.0
 
 
@@ -138,41 +139,49 @@ def _nearest(values: Floats, crossing: int, left: int, before: _Level, after: _L
     return int(places[np.argmin(cost)])
 
 
-#: Fewest steps on either side of a change.
+#: Fewest steps on either side of a change: of so many a median is known to a third of their
+#: deviation.
 SIDE = 16
 
 
-#: Cosines that describe a smooth trend over the table, the constant among them.
+#: Cosines that describe a smooth trend over the table, the constant among them: two waves along it.
 TREND = 5
 
 
-#: Those that remain beside a change of level: the constant and the slowest.
+#: Those that remain beside a change of level, the constant and the slowest: with the change and its
+#: place both descriptions have four numbers or five.
 BESIDE = 2
 
 
-#: Resampled tables, and the share of them that may come as far.
+#: Resampled tables: the least p-value, 1 / 100, is below the level.
 DRAWS = 99
 
 
+#: Share of them that may come as far, as of every answer (`cached.LEVEL`).
 LEVEL = 0.02
 
 
-#: Least logarithm of the ratio of what a trend and what a change leave unexplained.
+#: Least logarithm of the ratio of what a trend and what a change leave unexplained: a tenth of the
+#: variance. Of 240 trends, walks and tables of noise none is called a change.
 GAIN = 0.1
 
 
-#: Least change, in robust standard deviations of the steps within a part, and as a factor.
+#: Least change, in robust standard deviations of the steps within a part: five of six single steps
+#: then tell their part ...
 DEVIATIONS = 2.0
 
 
+#: ... and as a factor: less is no other pace, however even the steps are.
 FACTOR = 1.2
 
 
-#: Share of a change that the nearest so many steps on either side must show.
+#: Share of a change that the nearest so many steps on either side must show: of a gradual one they
+#: show less than half.
 AT_ONCE, NEAR = 0.5, 5
 
 
-#: Distance from the median, in robust standard deviations, at which single steps are cut.
+#: Distance from the median, in robust standard deviations, at which single steps are cut: the usual
+#: bound of outliers (Iglewicz & Hoaglin 1993).
 CUT = 3.5
 
 
@@ -264,10 +273,12 @@ def _gain(logs: Floats, trend: Floats, beside: Floats) -> tuple[float, int]:
     return math.log(max(left_by_trend, tiny) / max(left_by_change, tiny)), at
 
 
-#: Fewest rows that can be told, and fewest columns.
+#: Fewest rows that can be told, and fewest columns: of 512 numbers or more a variance is known to a
+#: tenth.
 ROWS, COLUMNS = 32, 16
 #: Standard errors by which each of three numbers may differ from that of independent Gaussian rows,
-#: and by which neighbours of trained rows are more alike.
+#: so that bisection, which asks some ten times, goes wrong in two of a thousand tables, and by
+#: which neighbours of trained rows are more alike, which chance never makes.
 WITHIN, RELATED = 4.0, 6.0
 #: Share by which variances of squares may differ beyond that: of numbers cut at two deviations, as
 #: many initialisers do, they are lower by as much.
@@ -276,7 +287,7 @@ TRUNCATED = 0.5
 #: which it fades out there: in up to twice as many rows.
 AROUND = 64
 PACES = np.geomspace(1, 2 * AROUND, 15)
-#: Sizes of the trained part that are tried, and their spread from row to row.
+#: Sizes of the trained part that are tried, a fifth apart, and their spread from row to row.
 SIZES, SPREAD = 24, 0.5
 #: Log likelihood by which ends fall short of the best that are left out: of 497 planted ends, sharp
 #: and gradual, 487 are within.

@@ -23,18 +23,23 @@ from posprobe.arrays import Floats
 #: Length below which an exponential kernel is as good as noise, in positions: of its correlation
 #: with the next row, exp(-1 / .9), a tenth of the variance would show.
 NOISE_LENGTH = 0.9
-#: Steps of the multiplicative update, and most of Fisher scoring after it.
+#: Steps of the multiplicative update, and most of Fisher scoring after it, which ends by itself
+#: sooner.
 UPDATES, SCORINGS = 100, 8
 #: Log likelihood that a step of scoring gains at least: a hundredth of what any decision looks at.
 GAIN = 0.01
-#: Least mean power of a bin beside the mean of all, which keeps exact tables finite.
+#: Least mean power of a bin beside the mean of all, which keeps exact tables finite: beyond what
+#: float32 rounds to, 1e-14, and below any tail that matters.
 FLOOR = 1e-9
-#: Independent columns of a bin without power.
+#: Independent columns of a bin without power: so few that it weighs nothing in a fit, and none is
+#: divided by.
 EMPTY = 1e-6
-#: Bins that stand alone, and the relative width of the bands beyond.
+#: Bins that stand alone, 20 turns, and the relative width of the bands beyond, over which a power
+#: that falls with the square of the frequency changes by a tenth.
 ALONE, BAND = 40, 0.05
-#: Bins of which a local median is taken, and how far above it a row counts when columns are
-#: counted: one strong wave would otherwise hide all others.
+#: Bins of which a local median is taken, so that one line, three bins wide, does not move it, and
+#: how far above it a row counts when columns are counted: one strong wave would otherwise hide all
+#: others.
 NEAR, CUT = 9, 3.0
 #: Most that a weight grows to: beyond, a component fits nothing.
 MOST_WEIGHT = 1e6
@@ -414,8 +419,10 @@ def likelihood(observed: Floats, free: Floats, mean: Floats) -> float:
     return float(-0.5 * (free * (np.log(mean) + observed / mean)).sum())
 
 
-#: Most columns of a draw, most bins whose correlation is exact, and the participation below which
-#: columns have geometric sizes rather than equal ones.
+#: Most columns of a draw (a power of 64 is known to a fifth, more look alike), most bins whose
+#: correlation is exact (its root costs their cube; beyond, neighbours hardly hang together), and
+#: the participation below which columns have geometric sizes rather than equal ones: few columns
+#: are unequal in trained tables.
 MOST_COLUMNS, EXACT, UNEQUAL = 64, 384, 12.0
 #: Shares of noise that are added until a correlation has a root: rounding leaves small eigenvalues
 #: of smooth kernels below 0.

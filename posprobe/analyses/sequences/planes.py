@@ -39,20 +39,25 @@ from posprobe.arrays import Floats
 
 Pace: TypeAlias = Literal["fixed", "smooth", "uneven"]
 
-#: Circularity (1 for a circle, 0 for a line) from which a wave of fixed period goes round.
+#: Circularity (1 for a circle, 0 for a line) from which a wave of fixed period goes round: the
+#: short axis of its ellipse is then 0.58 of the long one.
 ROUND = 0.5
-#: Periods within this factor whose planes agree by so much are pieces of one rotation.
+#: Periods within this factor whose planes agree by so much, more than half, are pieces of one
+#: rotation: MiniLM's fastest is found as 5.7 and 6.4 positions in planes that agree by 0.99, and
+#: its next is three times as slow.
 NEAR, AGREE = 1.5, 0.5
-#: Share of a bin from which it tells of a wave's plane.
+#: Share of a bin from which it tells of a wave's plane: what the rest puts there is shared out
+#: among all directions.
 OWN = 0.2
 #: What a plane of rotation has: small radii of at least so much (their 2 % quantile over the
 #: median) or radii that vary by at most so much, and at least so many steps one way. From the
 #: planes of trained tables and of narrow-band noise (docs/calibration.md).
 LOW, EVEN, SAME = 0.5, 0.3, 0.95
-#: Share of the plane that a constant radius with a smooth phase explains: its degree, and where
-#: the pace is smooth.
+#: Share of the plane that a constant radius with a smooth phase explains: its degree, and where the
+#: pace is smooth. Planes of MiniLM have .97 to .996, Whisper's fastest .28.
 DEGREE, SMOOTH = 8, 0.9
-#: Share of the plane that a bent phase explains beyond a straight one where the pace is not fixed.
+#: Share of the plane that a bent phase explains beyond a straight one where the pace is not fixed:
+#: a tenth of its variance.
 BENT = 0.1
 #: Largest of the ratios of neighbouring periods over the smallest, of a series: as trained planes
 #: repeat theirs to a percent.
@@ -60,7 +65,7 @@ EQUAL = 1.05
 #: Draws of narrow-band noise for a plane: the least p-value, 1 / 600, stands alone among the
 #: questions of a table.
 DRAWS, LEVEL = 599, 0.02
-#: Draws that are transformed at once.
+#: Draws that are transformed at once: their numbers, 1.6 kilobytes a row, stay in the cache.
 AT_ONCE = 50
 
 

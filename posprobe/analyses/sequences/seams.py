@@ -59,7 +59,8 @@ from posprobe.tables import PositionTable
 #: decoders, and the ratio of their mean to what is usual. Of 972 tables of 54 processes without a
 #: break none has such a run.
 LONG, TIMES = 5, 1.5
-#: Ratio of two levels from which the two sides of a special row differ.
+#: Ratio of two levels from which the two sides of a special row differ: a tenth, beside the
+#: deviations that are asked for anyway.
 CHANGE = 1.1
 
 
@@ -539,9 +540,10 @@ def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
 
 
-#: Fewest rows of a stretch: of fewer, nothing can be told.
+#: Fewest rows of a stretch: as many as a level is told from (`outliers.MIN_SIDE`).
 LEAST = 8
-#: Fewest rows of another part that is looked at by itself, and most such parts.
+#: Fewest rows of another part that is looked at by itself, as of the smallest tables with a
+#: calibration, and most such parts, which a page can tell of.
 PART, MOST_PARTS = 32, 3
 
 

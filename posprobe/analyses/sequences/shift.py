@@ -27,23 +27,29 @@ from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Reasons
 from posprobe.tables import PositionTable
 
-#: Fewest rows of which one half can teach what the other half tests.
+#: Fewest rows of which one half can teach what the other half tests: eight rows teach two
+#: directions.
 MIN_ROWS = 16
-#: Shares of the variance left out by the candidate ranks.
+#: Shares of the variance left out by the candidate ranks: halves, then decades down to what double
+#: precision keeps of squares.
 LEFT_OUT = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-6, 1e-9, 1e-12)
-#: Largest drops from one component's variance to the next's that are candidates, too.
+#: Largest drops from one component's variance to the next's that are candidates, too: where a table
+#: ends its noise begins, and there are one or two such places.
 DROPS = 3
-#: Largest candidate rank; the numerical rank of a table that lacks full rank may be twice that.
+#: Largest candidate rank; the numerical rank of a table that lacks full rank may be twice that. The
+#: map costs its cube, a second at 512.
 MAX_RANK = 256
-#: How much held-out skill a larger rank may cost and still be preferred.
+#: How much held-out skill a larger rank may cost and still be preferred: a hundredth of what there
+#: is to explain.
 TOLERANCE = 0.01
-#: How much better than noise a larger rank's components must be explained.
+#: How much better than noise a larger rank's components must be explained: three times as well, as
+#: what so many regressors explain of noise is known to a fraction of itself.
 BEYOND_CHANCE = 3.0
 #: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
 FLOOR = 1e-6
 #: The same for a map that no other rows test: float64's, times the rows.
 EXACT = float(np.finfo(np.float64).eps)
-#: Rows of a block that is factorised at a time.
+#: Rows of a block that is factorised at a time: with 64 columns it stays in a core's cache.
 BLOCK = 4096
 
 #: Triangular factors of rows and of their changes, side by side.
@@ -237,7 +243,12 @@ SLIGHT = 1e-9
 
 @dataclass(frozen=True)
 class RotationRule:
-    """What a mode needs to count as a rotation; below ``min_share`` it is noise, and not listed."""
+    """What a mode needs to count as a rotation; below ``min_share`` it is noise, and not listed.
+
+    Half of the next row's change is to be predicted; walks and noise have skills below 0. Phases of
+    a walk are as straight as 0.99 over less than two turns. A radius that varies by 0.3 is that of
+    `posprobe.analyses.sequences.planes.EVEN`.
+    """
 
     min_share: float = 1e-4
     min_skill: float = 0.5

@@ -27,11 +27,12 @@ from posprobe.tables import PositionTable
 
 #: Half a unit of float32 in the last place, with room to spare.
 ROUNDING = 2e-7
-#: Chance that red noise alone shows any line in a spectrum.
+#: Chance that red noise alone shows any line in a spectrum: the usual level of one in a hundred.
 FALSE_ALARM = 0.01
-#: Share of the power below the edge frequency.
+#: Share of the power below the edge frequency, as documents state it.
 EDGE = 0.90
-#: Fewest positions (along the longer side of a grid) with a spectrum worth the name.
+#: Fewest positions (along the longer side of a grid) with a spectrum worth the name: five
+#: frequencies.
 MIN_LENGTH = 8
 #: A window of this many periods or fewer cannot tell a line from a trend.
 MIN_PERIODS = 3
@@ -84,9 +85,8 @@ class Spectrum(Result):
         Of the power over frequencies, as a share of its maximum: 1 is white, 0 a single line.
     edge_frequency
         Frequency below which `EDGE` of the power lies.
-    dominant_frequency, dominant_share
-        ``[d]``: each dimension's strongest frequency, and the share of its power within one bin of
-        it; NaN for a constant dimension.
+    dominant_frequency
+        ``[d]``: each dimension's strongest frequency; NaN for a constant dimension.
     dominant_significant
         ``[d]``: whether that peak exceeds the dimension's own red noise.
     layout
@@ -126,7 +126,6 @@ class Spectrum(Result):
         ),
     ] = None
     dominant_frequency: Floats = field(default_factory=nothing)
-    dominant_share: Floats = field(default_factory=nothing)
     dominant_significant: NDArray[np.bool_] = field(default_factory=nothing)
     undefined: Annotated[str, As(Reasons)] = ""
     edge_share: float = EDGE
@@ -214,7 +213,6 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
         entropy=float(-(positive * np.log(positive)).sum() / np.log(len(share))),
         edge_frequency=float(np.searchsorted(np.cumsum(share), EDGE) / length),
         dominant_frequency=np.where(by_dim.sum(axis=0) > 0, frequency[strongest], np.nan),
-        dominant_share=_share_around(by_dim, strongest),
         dominant_significant=np.zeros(by_dim.shape[1], dtype=bool),
     )
     if isinstance(layout, Grid):
@@ -256,12 +254,6 @@ def line_power(rest: Array, taper: Floats, xp: ModuleType) -> NDArray[np.floatin
     # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
     power[1 : (len(taper) + 1) // 2] *= 2
     return power
-
-
-def _share_around(by_dim: Floats, peak: NDArray[np.intp]) -> Floats:
-    bins = np.arange(len(by_dim))[:, None]
-    near = np.where(np.abs(bins - peak) <= 1, by_dim, 0.0).sum(axis=0)
-    return quotient(near, by_dim.sum(axis=0))
 
 
 def red_noise(

@@ -16,19 +16,23 @@ from posprobe.analyses.sequences.mixture import (
 )
 from posprobe.arrays import Floats
 
-#: Chance that a line of noise passes.
+#: Chance that a line of noise passes: of 40 smooth tables of few columns none has a line at this
+#: level, at 0.01 two of six had.
 LINE_LEVEL = 0.002
 
 
-#: Fewest turns of a line, the step of the search, and turns between two lines.
+#: Fewest turns of a line (a smooth curve bends once or twice), the step of the search, an eighth of
+#: a line's width of two turns, and turns between two lines, closer than which they are one.
 FIRST, STEP, APART = 1.75, 0.25, 0.6
 
 
-#: Bins on each side that a line's power is collected from.
+#: Bins on each side that a line's power is collected from: 95 % of it or more, wherever between
+#: bins it lies.
 SIDE = 8
 
 
-#: Bins of the median that guards a line against a bad fit around it.
+#: Bins of the median that guards a line against a bad fit around it: a line fills fewer than half
+#: of them.
 GUARD = 15
 
 
@@ -37,7 +41,8 @@ GUARD = 15
 TRIFLE = 0.005
 
 
-#: Shortest envelope of a hump, in positions.
+#: Shortest envelope of a hump, in positions: shorter ones fill the whole spectrum and are what
+#: kernels without a period are for.
 SHORTEST = 3.0
 
 

@@ -32,7 +32,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 #: Smallest share of noise in a process: below, its matrix cannot be inverted in double precision.
 LEAST_NOISE = 1e-8
-#: Share of the variance that the shift operator acts on, and its largest rank.
+#: Share of the variance that the shift operator acts on, and its largest rank: what lies beyond is
+#: noise in trained tables, and each direction costs eight known rows.
 SHIFT_SHARE, SHIFT_RANK = 0.98, 32
 
 
@@ -150,12 +151,15 @@ def _carrying(before: Floats, after: Floats) -> Callable[[Floats, Rows], Floats]
 MIN_ROWS = 8
 #: Most positions: of a longer table the middle is taken. A kernel's inverse costs their cube.
 MAX_ROWS = 1536
-#: Share of the variance that the leading components hold, and most of them.
+#: Share of the variance that the leading components hold, so that R² is that of the table to a
+#: thousandth, and most of them, which bounds the time.
 SHARE, MOST_COMPONENTS = 0.999, 128
-#: Times each small set of gaps, and fewest blocks of each wide one, where there is room.
+#: Times each small set of gaps, at places off the first, and fewest blocks of each wide one, where
+#: there is room: an R² of fewer rests on one or two places.
 ROUNDS, BLOCKS = 2, 4
 #: Ends of the table, in order.
 ENDS = ("start", "end")
+#: Steps of the golden section spread most evenly, however many there are (Weyl 1916).
 GOLDEN = (5**0.5 - 1) / 2
 
 #: Rules that predict missing rows, in the order in which they are shown.

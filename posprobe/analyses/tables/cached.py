@@ -22,18 +22,21 @@ from posprobe.analyses.tables.sinusoid import BaseFit, SinusoidFit, fit_base
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence
 
-#: A yes needs a p-value of at most this.
+#: A yes needs a p-value of at most this: with a false discovery rate of 0.05 over some seven
+#: questions a single yes may stand at 0.007, three at 0.02.
 LEVEL = 0.02
-#: Draws of each null.
+#: Draws of each null: the least p-value, 1 / 50, is the level.
 DRAWS = 49
 #: Draws of grids without codes: so many that the least p-value stands alone among the questions.
 GRID_DRAWS = 199
-#: Rows of the draws that need a factor of the kernel; longer tables are thinned.
+#: Rows of the draws that need a factor of the kernel, which costs their cube; longer tables are
+#: thinned.
 DRAWN_ROWS = 128
 #: Walks of the table's own steps, with the table itself: so many that the least p-value, 1 / 145,
 #: passes alone among the seven questions of a sequence that have one.
 WALKS = 145
-#: Longest table that is looked at whole; of longer ones, the first so many rows.
+#: Longest table that is looked at whole; of longer ones, the first so many rows: questions of all
+#: pairs of rows then take seconds.
 MAX_ROWS = 2048
 
 

@@ -23,9 +23,11 @@ from posprobe.errors import InvalidTable
 from posprobe.schema import Count, Reasons, Share, limits
 from posprobe.tables import PositionTable
 
-#: Principal directions whose span is compared, where both tables have as many.
+#: Principal directions whose span is compared, where both tables have as many: five planes, as
+#: trained tables have.
 SUBSPACE_RANK = 10
-#: Rounding of a singular value, as a share of the largest.
+#: Rounding of a singular value, as a share of the largest: that of double precision times a
+#: thousand rows, and a few times more.
 ROUNDING = 1e-10
 
 

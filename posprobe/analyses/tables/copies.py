@@ -17,15 +17,20 @@ from posprobe.analyses.linear import offset_sums
 from posprobe.analyses.tables.outliers import MIN_SIDE, Found, Series, zero_rows
 from posprobe.arrays import Array, Floats, to_numpy
 
-#: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so.
+#: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so:
+#: of 200 tables of noise, walks and smooth curves none is called periodic.
 AGAIN, BETWEEN = 0.5, 0.5
-#: Share of the greatest mean cosine from which a shorter period is the period.
+#: Share of the greatest mean cosine from which a shorter period is the period: its multiples have
+#: the same cosine but for noise.
 SHORTER = 0.9
-#: Mean cosine that rotations with so much of the variance leave to tell of.
+#: Mean cosine that rotations with so much of the variance leave to tell of: a rotation's own share
+#: is the cosine of rows a period apart.
 UNTOLD = 0.3
-#: Rows, from the first, in which a period is looked for; it is at most half of them.
+#: Rows, from the first, in which a period is looked for; it is at most half of them: longer than
+#: any context that tables were tiled from.
 PERIOD_ROWS = 4096
-#: Least share of rows that are copies of earlier ones of which anything is said.
+#: Least share of rows that are copies of earlier ones of which anything is said: fewer change no
+#: answer.
 MANY = 0.1
 
 

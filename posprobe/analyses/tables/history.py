@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-#: Positions by which a seam may lie elsewhere at the next step and be the same one.
+#: Positions by which a seam may lie elsewhere at the next step and be the same one: half of what
+#: two seams are apart at least (`outliers.MIN_SIDE`).
 NEAR = 4
 
 

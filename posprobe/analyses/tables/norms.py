@@ -25,7 +25,8 @@ from posprobe.tables import PositionTable
 if TYPE_CHECKING:
     from types import ModuleType
 
-#: Robust standard deviations from the median beyond which a row's norm stands out.
+#: Robust standard deviations from the median beyond which a row's norm stands out: Gaussian norms
+#: do in two of a billion rows.
 OUTLIER = 6.0
 
 
@@ -138,11 +139,13 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     )
 
 
-#: Percentiles of the tokens' norms that the band of the ratio goes between.
+#: Percentiles of the tokens' norms that the band of the ratio goes between, as everywhere in a
+#: report.
 BAND = (5, 95)
-#: A mean row shorter than this, in units of the mean norm of the rows, is rounding.
+#: A mean row shorter than this, in units of the mean norm of the rows, is rounding: that of
+#: float32, times ten.
 ROUNDING = 1e-6
-#: Rows whose distances to all others are held at a time.
+#: Rows whose distances to all others are held at a time: 256 MiB beside 65,536 rows.
 _BLOCK = 512
 
 

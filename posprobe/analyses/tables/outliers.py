@@ -21,30 +21,38 @@ from posprobe.analyses.facts import Cause
 from posprobe.arrays import Array, Floats
 from posprobe.layouts import Grid
 
-#: Values on each side that a step, cosine or norm is compared with.
+#: Values on each side that a step, cosine or norm is compared with: many enough for a deviation,
+#: and few beside the parts of a table.
 WINDOW = 32
-#: Fewest such values; nearer to an end, only the other side is compared. A power of two.
+#: Fewest such values; nearer to an end, only the other side is compared. Of fewer a median absolute
+#: deviation is off by half. A power of two.
 MIN_SIDE = 8
 #: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
 #: real series are heavier.
 FALSE_ALARM = 0.001
-#: The same for a tail as heavy as the table's own, the quantiles that set it, and of how many
-#: neighbouring values the largest is taken.
+#: The same for a tail as heavy as the table's own, lower as its heaviness is estimated ...
 TAIL_ALARM = 1e-4
+#: ... from these quantiles, between the middle, which is no tail, and the last tenth, which special
+#: rows may be ...
 TAIL = (0.6, 0.9)
+#: ... of the largest of so many neighbouring values: a special row is in two steps, and a few are
+#: neighbours.
 RUN = 4
 #: Fewest such runs beyond the upper quantile: those of a short table's two ends must not set it.
 BEYOND = 3
 #: Chance that a tail as heavy as the table's own leaves such a gap below its largest few values;
 #: how many are looked at, and fewest runs of which the tail is known well enough.
 GAP_ALARM, LARGEST, GAP_RUNS = 1e-3, 3, 24
-#: Ratio to the usual value from which a departure matters at all.
+#: Ratio to the usual value from which a departure matters at all: a quarter, which shows in a
+#: figure.
 EXCESS = 1.25
-#: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
+#: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians
+#: (Hampel 1974).
 EFFICIENCY = 0.37
 #: Ratio of the norms of neighbouring rows that matters: a random walk from 0 begins with 1.41.
 NORM_RATIO = 1.5
-#: Ratio to the usual of the distance, 1 - cosine, of a row from all others.
+#: Ratio to the usual of the distance, 1 - cosine, of a row from all others: half as far again, as
+#: of norms.
 AWAY = 1.5
 
 
@@ -348,18 +356,22 @@ def _off_the_path(rows: Floats) -> NDArray[np.bool_]:
     return off
 
 
-#: Fewest patches, and patches along a side, among which one can be told to be unlike the others.
+#: Fewest patches, and patches along a side, among which one can be told to be unlike the others:
+#: with a patch on either side, and a quarter of sixteen around each.
 MIN_PATCHES, MIN_PATCHES_ALONG = 16, 3
-#: Ratio of a patch's distance from its neighbours to what is usual around it from which it matters.
+#: Ratio of a patch's distance from its neighbours to what is usual around it from which it matters:
+#: of 240 tables of noise, heavy tails and smooth surfaces none has one, with the bounds that
+#: follow.
 FAR = 2.0
 #: The same ratio to the largest of all patches that are not special.
 APART = 1.5
-#: Patches on each side of one that say what is usual there.
+#: Patches on each side of one that say what is usual there: 48, most of a grid of 7 x 7.
 AROUND = 3
 #: Share of the largest distance below which patches are equal. Where most around one are copies of
 #: each other, as those of some resized tables are, no distance is usual.
 EQUAL = 1e-9
-#: Largest share of patches that are special: what more of them have is usual.
+#: Largest share of patches that are special: what more of them have is usual. A register of ViTs
+#: (Darcet et al. 2024) takes a few in a hundred.
 MOST = 1 / 12
 #: Chance that the tail of such ratios leaves so wide a gap, and the quantiles that set the tail.
 PATCH_ALARM, PATCH_TAIL = 1e-3, (0.5, 0.9)

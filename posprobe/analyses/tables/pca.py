@@ -26,9 +26,11 @@ from posprobe.tables import PositionTable
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
 #: cores for 65,536 x 1,024, and four times the table's memory, which both double with the rows.
 EXACT = 2**36
-#: Sides of a Gram matrix up to which few components are read off it.
+#: Sides of a Gram matrix up to which few components are read off it: its eigenvectors cost their
+#: cube, a few seconds here.
 DENSE = 2048
-#: Leading components that are computed of a larger table.
+#: Leading components that are computed of a larger table: more than any measurement of such a table
+#: shows.
 LEADING = 64
 #: Smallest eigenvalue over the largest, in roundings, of which roots are taken.
 DIGITS = 5e7

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.grids.grid_model import fit_surface
-from posprobe.analyses.linear import transforms
 from posprobe.analyses.sequences.mixture import (
     UPDATES,
     Bands,
@@ -34,7 +33,8 @@ from posprobe.layouts import Grid, Layout
 
 #: A squared exponential kernel halves at so many of its lengths: the root of 2 ln 2.
 HALF = 1.18
-#: Share of the variance in the weakest directions that draws of a process do without.
+#: Share of the variance in the weakest directions that draws of a process do without: half of the
+#: columns and of the time, for a thousandth.
 TAIL = 1e-3
 
 
@@ -147,6 +147,8 @@ class Process:
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Draw a table ``[n, r]`` in the table's principal directions, rather than its columns."""
+        from scipy.fft import ifftn
+
         shape, count = self.amplitude.shape, len(self.columns)
         axes = tuple(range(len(shape)))
         kept = tuple(slice(size // 2) for size in shape)
@@ -154,8 +156,7 @@ class Process:
         # independent columns, and stand side by side in memory.
         white = rng.standard_normal((*shape, count + count % 2), dtype=np.float32)
         waves = white.view(np.complex64) * self.amplitude.astype(np.float32)[..., None]
-        fft = transforms(self.amplitude.size)
-        rows = fft.ifftn(waves, axes=axes, norm="ortho")[kept].view(np.float32)
+        rows = ifftn(waves, axes=axes, norm="ortho")[kept].view(np.float32)
         rows = rows.reshape(-1, count + count % 2)[:, :count]
         drawn = (rows - rows.mean(axis=0)) * self.columns + self.mean
         return np.asarray(drawn, dtype=np.float32)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.linear import fast_length, total_power, transforms
+from posprobe.analyses.linear import total_power
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, centred, centring_error
 from posprobe.arrays import Array, Floats, Positions, in_parallel, positions, quotient, to_numpy
 from posprobe.errors import InvalidTable
@@ -24,17 +24,19 @@ from posprobe.layouts import Layout, Sequence
 from posprobe.schema import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
 from posprobe.tables import PositionTable
 
-#: Offsets looked at by the monotone fraction.
+#: Offsets looked at by the monotone fraction: a figure of the text has as many, and further away
+#: cosines of trained tables hardly fall.
 WINDOW = 64
-#: Side of a pooled matrix, in blocks.
+#: Side of a pooled matrix, in blocks: as many as a figure has pixels.
 POOLED_SIDE = 1024
-#: Positions of a line whose neighbourhoods are multiplied at a time.
+#: Positions of a line whose neighbourhoods are multiplied at a time: as many as there are offsets,
+#: twice, so that a third of the products is of use.
 _LINE = 128
-#: Columns of a line that are transformed at a time.
+#: Columns of a line that are transformed at a time, which keeps what is padded small.
 _TOGETHER = 16
-#: Numbers of a grid that are transformed at a time.
+#: Numbers of a grid that are transformed at a time: 2 MiB.
 _TRANSFORMED = 2**18
-#: Rows whose lengths are measured at a time.
+#: Rows whose lengths are measured at a time: no copy of a long table is made.
 _MEASURED = 4096
 
 
@@ -90,11 +92,13 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
     NDArray
         ``[2h - 1, 2w - 1]``, no displacement in the middle.
     """
+    import scipy.fft
+
     # Twice the size, so that nothing wraps around.
-    sizes = tuple(fast_length(2 * side - 1) for side in (height, width))
+    sizes = tuple(scipy.fft.next_fast_len(2 * side - 1, real=True) for side in (height, width))
     on_line = xp is np and min(height, width) == 1
     columns = _TOGETHER if on_line else max(1, _TRANSFORMED // len(rows))
-    fft = transforms(len(rows)) if xp is np else xp.fft
+    fft = scipy.fft if xp is np else xp.fft
 
     def power(first: int) -> Array:
         if on_line:
@@ -229,7 +233,7 @@ def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
 
 #: Largest table whose n x n matrices are formed: each of the two takes half a gigabyte.
 MAX_ROWS = 8192
-#: Largest table whose cosines are computed at all.
+#: Largest table whose cosines are computed at all: float64 rows of 1,024 columns take a gibibyte.
 LARGEST = 131_072
 
 
