@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.encodings.precision import to_type
+from posprobe.encodings.rotary import to_type
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.relations import Finding, Ladder, Projections, relate_ladders, relate_layouts
 from posprobe.relations.tables import relate_tables, resampling

@@ -3,14 +3,6 @@
 A formula with a table can stand wherever a checkpoint can, such as ``sinusoidal:512x768,halves``.
 """
 
-from posprobe.encodings.formulas import (
-    FORMULAS as FORMULAS,
-    Formula as Formula,
-    Option as Option,
-    from_reference as from_reference,
-    of_shape as of_shape,
-    parse_formula as parse_formula,
-)
 from posprobe.encodings.offsets import (
     alibi_slopes as alibi_slopes,
     continuous_bias as continuous_bias,
@@ -28,11 +20,15 @@ from posprobe.encodings.rotary import (
     yarn_correction_range as yarn_correction_range,
 )
 from posprobe.encodings.tables import (
+    FORMULAS as FORMULAS,
     binary as binary,
     continuous_binary as continuous_binary,
     counting as counting,
     frequencies as frequencies,
+    from_reference as from_reference,
     normalised_counting as normalised_counting,
+    of_shape as of_shape,
+    parse_formula as parse_formula,
     sincos2d as sincos2d,
     sine_ladder as sine_ladder,
     sinusoidal as sinusoidal,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posprobe.encodings.tables import check_sizes, whole
+from posprobe.encodings.tables import MOST_EXPONENT, check_sizes, whole
 from posprobe.errors import UsageError
 
 
@@ -197,8 +197,8 @@ def _log32(numbers: ArrayLike, unit: int) -> NDArray[np.float32]:
     return np.log(ratio).astype(np.float32)
 
 
-#: Most heads that slopes are computed for, and the greatest exponent: beyond 1,074 slopes are 0.
-MOST_HEADS, MOST_EXPONENT = 2**16, 1000
+#: Most heads that slopes are computed for: no model has a hundredth of them.
+MOST_HEADS = 2**16
 
 
 def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
@@ -237,13 +237,11 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     heads = whole("alibi: the number of heads", heads)
     exponent: object = bias_max
     is_number = isinstance(exponent, Real) and not isinstance(exponent, bool)
-    if not is_number or heads < 1 or not 0 < bias_max <= MOST_EXPONENT:
+    if not 1 <= heads <= MOST_HEADS or not is_number or not 0 < bias_max <= MOST_EXPONENT:
         raise UsageError(
-            f"alibi: {heads} heads, greatest exponent {bias_max!r}: both must be positive "
-            f"numbers, the exponent up to {MOST_EXPONENT}. The paper's is 8."
+            f"alibi: {heads} heads, greatest exponent {bias_max!r}: from 1 to {MOST_HEADS} "
+            f"heads, and a number above 0 and up to {MOST_EXPONENT}. The paper's is 8."
         )
-    if heads > MOST_HEADS:
-        raise UsageError(f"alibi: {heads} heads are more than {MOST_HEADS}. Choose fewer.")
     lower = 1 << (heads.bit_length() - 1)
     exact = np.arange(1, lower + 1) / lower
     between = np.arange(1, 2 * lower, 2) / (2 * lower)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
-from posprobe.encodings.tables import ORDERS, columns, frequencies, sinusoidal
+from posprobe.encodings.tables import ORDERS, columns, frequencies
 from posprobe.layouts import Grid, Layout
 
 #: Largest difference that computing in float32 and rounding to a format make, doubled.
@@ -133,10 +133,10 @@ def fixed_formula(
     """Name the formula that a stored table follows, or None for a learned one.
 
     Known are the sinusoid (interleaved or in halves, sines or cosines first, exponents over ``d/2``
-    or ``d/2 - 1``, beginning at position 0 to 4), the sinusoid as PatchTST and PatchTSMixer
-    standardise it, and 2-D sin-cos tables (MAE's, the same with the axes exchanged, timm's). The
-    tolerance is what computing the formula and storing it in the given format cost. A learned table
-    is refused by its first column, in every published variant a wave of frequency 1.
+    or ``d/2 - 1``, beginning at position 0 to 4), and 2-D sin-cos tables (MAE's, the same with the
+    axes exchanged, timm's). The tolerance is what computing the formula and storing it in the given
+    format cost. A learned table is refused by its first column, in every published variant a wave
+    of frequency 1.
 
     Parameters
     ----------
@@ -174,23 +174,6 @@ def fixed_formula(
                 omega = frequencies(pairs, endpoint=endpoint)[order.number]
                 if _equal(values, order, cells, omega, tolerance):
                     return order.called(endpoint=endpoint, start=start)
-    return None if begin else _standardised(values, first, tolerance)
-
-
-def _standardised(values: NDArray[np.floating[Any]], first: Floats, tolerance: float) -> str | None:
-    """PatchTST's table: the paper's sinusoid less its mean, over ten of its standard deviations."""
-    n, d = values.shape
-    for start in (0, 1):  # 1 where position 0 was given to a class token
-        wave = np.sin(np.arange(start, start + n))
-        ours, theirs = wave - wave.mean(), first - first.mean()
-        if not ours @ theirs > 0.999 * np.linalg.norm(ours) * np.linalg.norm(theirs):
-            continue
-        table = sinusoidal(n + start, d).values
-        scale = 0.1 / table.std(ddof=1)
-        if _close(values, (table[start:] - table.mean()) * scale, tolerance * scale):
-            return "sinusoid, interleaved, exponents over d/2, standardised" + (
-                f", from position {start}" if start else ""
-            )
     return None
 
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from posprobe import settings
 from posprobe.arrays import Floats
 from posprobe.errors import InvalidCheckpoint, UsageError
-
-#: What is divided by is no smaller: quotients stay in the range of the arithmetic.
-SMALLEST = 1e-100
 
 
 def yarn_correction_range(
@@ -60,13 +58,14 @@ def yarn_correction_range(
 
 @dataclass(frozen=True)
 class Head:
-    """What a rule starts from, checked."""
+    """What a rule starts from: the sizes of a head, and what a configuration states of the rule."""
 
     width: int
     partial: float
     base: float
     max_positions: int | None
     length: int | None
+    stated: Mapping[str, Any]
 
     @property
     def dim(self) -> int:
@@ -78,180 +77,134 @@ class Head:
         """Frequencies before scaling."""
         return _ladder(self.dim, self.base)
 
-
-@dataclass(frozen=True)
-class Keys:
-    """The mapping of a configuration, read with errors that name the rule and the key."""
-
-    rule: str
-    given: Mapping[str, Any]
-
-    def number(
-        self, key: str, default: float | None = None, *, least: float | None = None
-    ) -> float:
-        """Read a finite number, above 0 or not below ``least``; null counts as missing."""
-        value = self.given.get(key)
-        if value is None and default is not None:
-            return default
+    def number(self, key: str, default: float | None = None) -> float:
+        """Read a positive number; null counts as missing."""
+        value = settings.number(self.stated, key, path="rope_parameters")
+        value = default if value is None else value
         if value is None:
             raise InvalidCheckpoint(
-                f"rope_parameters: the rule {self.rule!r} needs {key}, which is missing. Add it to "
-                "the configuration."
+                f"rope_parameters: its rule needs {key}, which is missing. Add it to config.json."
             )
-        number = self._finite(key, value)
-        if number < (SMALLEST if least is None else least):
-            raise self._wrong(key, value, "a positive number" if least is None else f">= {least}")
-        return number
+        return value
 
-    def numbers(self, key: str, count: int) -> Floats:
+    def divisors(self, key: str) -> Floats:
         """Read as many positive numbers as there are pairs."""
-        values = self.given.get(key)
-        if not isinstance(values, list | tuple):
-            raise self._wrong(key, values, "a list of numbers")
-        if len(values) != count:
-            raise self._wrong(key, f"a list of {len(values)}", f"a list of {count}, one per pair")
-        array = np.array([self._finite(key, value) for value in values])
-        if not (array >= SMALLEST).all():
-            raise self._wrong(key, float(array.min()), "a list of positive numbers")
-        return array
+        count = self.omega.size
+        stated = self.stated.get(key)
+        if not isinstance(stated, list | tuple) or len(stated) != count:
+            wanted = f"a list of {count} numbers, one per pair,"
+            raise settings.wrong(key, stated, wanted, "rope_parameters")
+        numbers = [settings.number({key: each}, key, path="rope_parameters") for each in stated]
+        if None in numbers:
+            raise settings.wrong(key, None, "a positive number", "rope_parameters")
+        return np.array(numbers, dtype=np.float64)
 
-    def original_length(self, head: Head) -> float:
-        """Read the training length, or take the length that the model is configured for."""
-        return self.number("original_max_position_embeddings", head.max_positions)
+    @property
+    def original_length(self) -> float:
+        """The training length, or that which the model is configured for."""
+        return self.number("original_max_position_embeddings", self.max_positions)
 
-    def extension(self, head: Head) -> float:
-        """Read the factor, or the ratio of the lengths where it is null."""
-        if head.max_positions is None:
+    @property
+    def factor(self) -> float:
+        """The factor, or the ratio of the lengths where it is not stated."""
+        if self.max_positions is None:
             return self.number("factor")
-        return self.number("factor", head.max_positions / self.original_length(head))
-
-    def _finite(self, key: str, value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._wrong(key, value, "a number")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
-            raise self._wrong(key, value, "a finite number")
-        return number
-
-    def _wrong(self, key: str, value: object, wanted: str) -> InvalidCheckpoint:
-        shown = str(value)[:40]
-        return InvalidCheckpoint(
-            f"rope_parameters: {key} of the rule {self.rule!r} is {shown}; it must be {wanted}. "
-            "Correct the configuration."
-        )
+        return self.number("factor", self.max_positions / self.original_length)
 
 
 def _ladder(dim: int, base: float) -> Floats:
     return np.asarray(base ** -(np.arange(0, dim, 2) / dim))
 
 
-def _default(head: Head, keys: Keys) -> tuple[Floats, float]:  # noqa: ARG001 - one of the RULES
+def _default(head: Head) -> tuple[Floats, float]:
     return head.omega, 1.0
 
 
-def _linear(head: Head, keys: Keys) -> tuple[Floats, float]:
-    return head.omega / keys.number("factor"), 1.0
+def _linear(head: Head) -> tuple[Floats, float]:
+    return head.omega / head.number("factor"), 1.0
 
 
-def _dynamic(head: Head, keys: Keys) -> tuple[Floats, float]:
+def _dynamic(head: Head) -> tuple[Floats, float]:
     if head.dim < 3:
         raise UsageError(f"rotary: the rule 'dynamic' has no base for {head.dim} columns.")
-    if keys.given.get("alpha"):
-        stretch = keys.number("alpha")
+    if head.stated.get("alpha"):
+        stretch = head.number("alpha")
     elif head.max_positions is None:
         raise UsageError(
             "rotary: the rule 'dynamic' depends on max_position_embeddings. Pass max_positions."
         )
     else:
-        factor = keys.number("factor")
+        factor = head.number("factor")
         length = max(head.length or 0, head.max_positions)
         stretch = factor * length / head.max_positions - (factor - 1)
     return _ladder(head.dim, head.base * stretch ** (head.dim / (head.dim - 2))), 1.0
 
 
-def _yarn(head: Head, keys: Keys) -> tuple[Floats, float]:
-    if "factor" not in keys.given:
-        keys.number("factor")
-    factor, original = keys.extension(head), keys.original_length(head)
+def _yarn(head: Head) -> tuple[Floats, float]:
+    factor, original, stated = head.factor, head.original_length, head.stated
 
     def temperature(scale: float) -> float:
         return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
 
     attention = temperature(1)
-    if keys.given.get("mscale") and keys.given.get("mscale_all_dim"):
-        attention = temperature(keys.number("mscale")) / temperature(keys.number("mscale_all_dim"))
+    if stated.get("mscale") and stated.get("mscale_all_dim"):
+        attention = temperature(head.number("mscale")) / temperature(head.number("mscale_all_dim"))
     # The library takes a 0 for "not given", as for null.
-    fast, slow = (
-        keys.number(key) if keys.given.get(key) else usual
-        for key, usual in (("beta_fast", 32.0), ("beta_slow", 1.0))
-    )
+    fast = head.number("beta_fast") if stated.get("beta_fast") else 32.0
+    slow = head.number("beta_slow") if stated.get("beta_slow") else 1.0
     if fast < slow:
-        raise InvalidCheckpoint(
-            f"rope_parameters: beta_fast is {fast:g} and beta_slow {slow:g} for the rule 'yarn'; "
-            "beta_fast must not be the smaller one. Correct the configuration."
-        )
+        raise settings.wrong("beta_fast", fast, f"at least beta_slow = {slow:g}", "rope_parameters")
+    truncate = bool(stated.get("truncate", True))
     low, high = yarn_correction_range(
-        head.dim,
-        head.base,
-        original,
-        fast=fast,
-        slow=slow,
-        truncate=bool(keys.given.get("truncate", True)),
+        head.dim, head.base, original, fast=fast, slow=slow, truncate=truncate
     )
     ramp = (np.arange(head.omega.size) - low) / (high - low if high != low else 0.001)
     interpolated = np.clip(ramp, 0, 1)
     omega = head.omega * (interpolated / factor + 1 - interpolated)
-    return omega, keys.number("attention_factor", attention)
+    return omega, head.number("attention_factor", attention)
 
 
-def _longrope(head: Head, keys: Keys) -> tuple[Floats, float]:
-    original, factor = keys.original_length(head), keys.extension(head)
-    long, short = (keys.numbers(key, head.omega.size) for key in ("long_factor", "short_factor"))
+def _longrope(head: Head) -> tuple[Floats, float]:
+    original, factor = head.original_length, head.factor
+    long, short = head.divisors("long_factor"), head.divisors("short_factor")
     attention = 1.0
-    if factor > 1 and keys.given.get("attention_factor") is None:
-        if original <= 1:
-            raise InvalidCheckpoint(
-                "rope_parameters: original_max_position_embeddings is 1, and the rule 'longrope' "
-                "divides by its logarithm. Correct the configuration."
-            )
+    if factor > 1 and head.stated.get("attention_factor") is None:
+        key = "original_max_position_embeddings"
+        if original <= 1:  # its logarithm divides
+            raise settings.wrong(key, original, "a number above 1", "rope_parameters")
         attention = math.sqrt(1 + math.log(factor) / math.log(original))
     chosen = long if head.length and head.length > original else short
-    return head.omega / chosen, keys.number("attention_factor", attention)
+    return head.omega / chosen, head.number("attention_factor", attention)
 
 
-def _llama3(head: Head, keys: Keys) -> tuple[Floats, float]:
-    factor, original = keys.number("factor"), keys.original_length(head)
-    low, high = keys.number("low_freq_factor"), keys.number("high_freq_factor")
+def _llama3(head: Head) -> tuple[Floats, float]:
+    low, high = head.number("low_freq_factor"), head.number("high_freq_factor")
     if high <= low:
-        raise InvalidCheckpoint(
-            f"rope_parameters: high_freq_factor is {high:g} and low_freq_factor {low:g} for the "
-            "rule 'llama3'; it must be the larger one. Correct the configuration."
-        )
-    turns = original * head.omega / (2 * math.pi)
+        wanted = f"more than low_freq_factor = {low:g}"
+        raise settings.wrong("high_freq_factor", high, wanted, "rope_parameters")
+    turns = head.original_length * head.omega / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0, 1)
-    return head.omega * ((1 - kept) / factor + kept), 1.0
+    return head.omega * ((1 - kept) / head.number("factor") + kept), 1.0
 
 
-def proportional(head: Head, keys: Keys) -> tuple[Floats, float]:
+def _proportional(head: Head) -> tuple[Floats, float]:
     """Span the ladder over the whole head and let its slow pairs stand still (Gemma)."""
     omega = _ladder(head.width, head.base)
     rotated = np.arange(omega.size) < int(head.partial * head.width // 2)
-    return np.where(rotated, omega, 0.0) / keys.number("factor", 1.0), 1.0
+    return np.where(rotated, omega, 0.0) / head.number("factor", 1.0), 1.0
 
 
 #: Scaling rules by the name they have in a configuration.
-RULES: Mapping[str, Callable[[Head, Keys], tuple[Floats, float]]] = {
+RULES: Mapping[str, Callable[[Head], tuple[Floats, float]]] = {
     "default": _default,
     "linear": _linear,
     "dynamic": _dynamic,
     "yarn": _yarn,
     "longrope": _longrope,
     "llama3": _llama3,
-    "proportional": proportional,
+    "proportional": _proportional,
 }
+_OLDER_NAMES = {"su": "longrope", "mrope": "default"}
 
 
 #: Numbers held at a time where distances and pairs are combined: 32 MiB.
@@ -315,39 +268,40 @@ def rotary_frequencies(
     >>> frequencies.round(6).tolist(), factor
     ([1.0, 0.1, 0.01, 0.001], 1.0)
     """
-    given = dict(scaling or {})
-    nested = [key for key, value in given.items() if isinstance(value, Mapping)]
+    stated = scaling or {}
+    nested = [key for key, value in stated.items() if isinstance(value, Mapping)]
     if nested:
         raise InvalidCheckpoint(
             f"rope_parameters: it differs by kind of layer ({', '.join(nested)}). Pass the mapping "
             "of one kind."
         )
-    name = given.get("rope_type") or given.get("type") or "default"
-    rule = RULES.get({"su": "longrope", "mrope": "default"}.get(str(name), str(name)))
+    name = str(stated.get("rope_type") or stated.get("type") or "default")
+    rule = RULES.get(_OLDER_NAMES.get(name, name))
     if rule is None:
         raise InvalidCheckpoint(
             f"rope_parameters: no scaling rule is called {name!r}. Known are {', '.join(RULES)}."
         )
-    keys = Keys(str(name), given)
-    base = keys.number("rope_theta", base)
-    partial = keys.number("partial_rotary_factor", partial, least=0)
+    head = Head(head_dim, partial, base, max_positions, length, stated)
+    head = replace(
+        head,
+        base=head.number("rope_theta", base),
+        partial=head.number("partial_rotary_factor", partial),
+    )
     if (
         head_dim < 2
         or head_dim % 2
-        or not (math.isfinite(base) and base > 1)
-        or not 0 <= partial <= 1
+        or not (math.isfinite(head.base) and head.base > 1)
+        or not 0 <= head.partial <= 1
     ):
         raise UsageError(
-            f"rotary: head width {head_dim}, base {base}, rotated share {partial}: the width must "
-            "be positive and even, the base a number above 1, the share between 0 and 1."
+            f"rotary: head width {head_dim}, base {head.base}, rotated share {head.partial}: the "
+            "width must be positive and even, the base a number above 1, the share between 0 and 1."
         )
-    for what, value in (("max_positions", max_positions), ("length", length)):
-        if value is not None and value < 1:
-            raise UsageError(f"rotary: {what} is {value}; it counts positions, so at least 1.")
-    head = Head(head_dim, partial, base, max_positions, length)
-    if head.dim < 1 and rule is not proportional:
-        raise UsageError(f"rotary: a share of {partial} of {head_dim} columns rotates none.")
-    return rule(head, keys)
+    if any(count is not None and count < 1 for count in (max_positions, length)):
+        raise UsageError(f"rotary: {max_positions} positions, length {length}: at least 1 each.")
+    if head.dim < 1 and rule is not _proportional:
+        raise UsageError(f"rotary: a share of {head.partial} of {head_dim} columns rotates none.")
+    return rule(head)
 
 
 def wavelengths(inv_freq: ArrayLike) -> Floats:
@@ -462,3 +416,77 @@ def _over_distances(
         block = slice(begin, begin + step)
         done[block] = mean(np.outer(flat[block], omega))
     return done.reshape(distances.shape)
+
+
+#: Angle in radians by which a pair may be off: 0.1 moves its cosine by 0.1 at most.
+OFF = 0.1
+#: Positions beyond which no first wrong angle is looked for, and how many are looked at together.
+FARTHEST, _PLACES = 2**23, 2**16
+#: Largest share by which rounding position, frequency and product moves an angle: 3 halves of the
+#: step between numbers next to 1, and a little.
+_SHARE = {"bfloat16": 1.52 * 2**-7, "float16": 1.52 * 2**-10, "float32": 1.52 * 2**-23}
+
+
+def to_type(values: ArrayLike, name: str) -> Floats:
+    """Round to the nearest number of a type, a tie to the even one.
+
+    Parameters
+    ----------
+    values
+        Of any shape.
+    name
+        ``float32``, ``float16`` or ``bfloat16``.
+    """
+    single = np.asarray(values, dtype=np.float32)
+    if name == "float32":
+        return single.astype(np.float64)
+    if name == "float16":
+        with np.errstate(over="ignore"):
+            return np.asarray(values).astype(np.float16).astype(np.float64)
+    bits = single.view(np.uint32).astype(np.uint64)
+    kept = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32)
+    return kept.view(np.float32).astype(np.float64)
+
+
+def precision_horizon(inv_freq: ArrayLike, name: str, off: float = OFF) -> int | None:
+    """First position at which the angle of some pair is off, all arithmetic being of one type.
+
+    Positions, frequencies and their products are rounded, as where a model is cast as a whole.
+    Engines that keep angles in float32 and round cosines alone have no such position.
+
+    Parameters
+    ----------
+    inv_freq
+        ``[pairs]``, radians per position.
+    name
+        As for `to_type`.
+    off
+        By how many radians.
+
+    Returns
+    -------
+    int
+        None where there is none within 8 million positions.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> frequencies, _ = pp.encodings.rotary_frequencies(128)
+    >>> [precision_horizon(frequencies, name) for name in ("bfloat16", "float16")]
+    [40, 182]
+    """
+    omega = np.asarray(inv_freq, dtype=np.float64)
+    least = off / _SHARE[name]  # no smaller angle can be off by as much
+    omega = omega[omega * FARTHEST > least]
+    if not omega.size:
+        return None
+    for first in range(int(least / omega.max()), FARTHEST, _PLACES):
+        place = np.arange(first, first + _PLACES)
+        # Only pairs that turn far enough within the block.
+        turned = omega[omega * place[-1] > least]
+        exact = np.outer(place, turned)
+        angle = to_type(np.outer(to_type(place, name), to_type(turned, name)), name)
+        wrong = (np.abs(angle - exact) > off).any(axis=1)
+        if wrong.any():
+            return first + int(wrong.argmax())
+    return None

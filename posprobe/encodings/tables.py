@@ -1,4 +1,4 @@
-"""Tables that follow a formula: the sinusoid in its published variants, and what leads to it.
+"""Tables that follow a formula, and formulas by name: ``NAME:SIZES[,OPTION...]``.
 
 The ladder of guesses (Kernes 2021, Master Positional Encoding, I): `counting` is unbounded,
 `normalised_counting` means something else at every length, `binary` is bounded but jagged and comes
@@ -9,21 +9,28 @@ but has no linear shift. The `sinusoidal` table has all of it.
 from __future__ import annotations
 
 import math
+import re
 import reprlib
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from operator import index
-from typing import Any, Literal, SupportsIndex, TypeAlias
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.errors import UsageError
+from posprobe.errors import NoPositionTable, UnknownReference, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 #: Largest table that a formula builds, in numbers: 4 GiB of float64.
 MAX_SIZE = 2**29
+#: Greatest exponent of ALiBi's slopes: beyond 1,074 they are 0.
+MOST_EXPONENT = 1000
 
 
 def canonical(name: str, *sizes: int, **options: float | bool | None) -> str:
@@ -32,15 +39,15 @@ def canonical(name: str, *sizes: int, **options: float | bool | None) -> str:
     An option that is False or None stands at its default and is left out; one that is True is
     written bare. Underscores become dashes.
     """
-    words = [
-        key.replace("_", "-") + ("" if value is True else f"={_number(value)}")
-        for key, value in options.items()
-        if value is not None and value is not False
-    ]
-    return ",".join([f"{name}:{'x'.join(map(str, sizes))}", *words])
+    words = [f"{name}:{'x'.join(map(str, sizes))}"]
+    for key, value in options.items():
+        if value is not None and value is not False:
+            number = "" if value is True else f"={float(value)!r}".removesuffix(".0")
+            words.append(key.replace("_", "-") + number)
+    return ",".join(words)
 
 
-def whole(what: str, value: object) -> int:
+def whole(what: str, value: Any) -> int:
     """Return a whole number that a caller gave, also NumPy's; true and false are none.
 
     Raises
@@ -48,49 +55,35 @@ def whole(what: str, value: object) -> int:
     UsageError
         If it is anything else.
     """
-    if not isinstance(value, SupportsIndex) or isinstance(value, bool | np.bool_):
-        raise UsageError(f"{what}: {reprlib.repr(value)} is not a whole number. Pass an int.")
-    try:
-        return index(value)
-    except TypeError as error:  # an array of several numbers
-        raise UsageError(
-            f"{what}: {type(value).__name__} is not a whole number. Pass an int."
-        ) from error
+    if not isinstance(value, bool | np.bool_):
+        with suppress(TypeError):
+            return index(value)
+    raise UsageError(f"{what}: {reprlib.repr(value)} is not a whole number. Pass an int.")
 
 
-def check_sizes(reference: str, rows: int, dim: int, *, multiple: int = 1) -> None:
-    """Refuse sizes that no table can have.
+def check_sizes(
+    reference: str, rows: int, dim: int, *, multiple: int = 1, base: float = 10_000.0
+) -> None:
+    """Refuse sizes that no table can have, and a base that makes no ladder of falling frequencies.
 
     Raises
     ------
     UsageError
-        If a size is not positive, the width is not a multiple of ``multiple``, or the table would
-        hold more than `MAX_SIZE` numbers.
+        If a size is not positive, the width is not a multiple of ``multiple``, the table would hold
+        more than `MAX_SIZE` numbers, or the base is not a finite number above 1.
     """
     if rows < 1 or dim < 1 or dim % multiple:
         raise UsageError(
-            f"{reference}: sizes must be positive"
-            + (f" and the table's width a multiple of {multiple}." if multiple > 1 else ".")
+            f"{reference}: sizes must be positive, and the width a multiple of {multiple}."
         )
     if rows * dim > MAX_SIZE:
         raise UsageError(
             f"{reference}: {rows * dim} numbers are more than the {MAX_SIZE} that fit comfortably "
             "into memory. Choose fewer positions."
         )
-
-
-def check_base(reference: str, base: float) -> None:
-    """Refuse a base that makes no ladder of falling frequencies.
-
-    Raises
-    ------
-    UsageError
-        If the base is not a finite number above 1.
-    """
     if not (math.isfinite(base) and base > 1):
         raise UsageError(
-            f"{reference}: the base is {base}; frequencies fall from 1 to about 1 / base, so it "
-            "must be a finite number above 1. The published one is 10000."
+            f"{reference}: the base is {base}; it must be a finite number above 1, such as 10000."
         )
 
 
@@ -102,11 +95,6 @@ def formula_table(
     return PositionTable(
         values, layout, name=reference, source=source, kind="fixed", family="formula"
     )
-
-
-def _number(value: float) -> str:
-    whole = float(value).is_integer() and abs(value) < 1e15
-    return str(int(value)) if whole else repr(float(value))
 
 
 Order: TypeAlias = Literal["interleaved", "halves"]
@@ -198,8 +186,7 @@ def sinusoidal(
         cosine_first=cosine_first,
         base=None if base == 10_000 else base,
     )
-    check_sizes(reference, length, dim, multiple=2)
-    check_base(reference, base)
+    check_sizes(reference, length, dim, multiple=2, base=base)
     omega = frequencies(dim, base=base, endpoint=endpoint)
     sine, cosine = columns(dim, order, cosine_first=cosine_first)
     values = np.empty((length, dim))
@@ -254,8 +241,7 @@ def translation_matrix(
     True
     """
     reference = f"translation_matrix({dim}, {shift})"
-    check_sizes(reference, dim, dim, multiple=2)
-    check_base(reference, base)
+    check_sizes(reference, dim, dim, multiple=2, base=base)
     angles = frequencies(dim, base=base, endpoint=endpoint) * shift
     sine, cosine = columns(dim, order, cosine_first=cosine_first)
     matrix = np.zeros((dim, dim))
@@ -306,8 +292,7 @@ def sincos2d(
         base=None if base == 10_000 else base,
     )
     check_sizes(reference, height, width)
-    check_sizes(reference, height * width, dim, multiple=4)
-    check_base(reference, base)
+    check_sizes(reference, height * width, dim, multiple=4, base=base)
     omega = frequencies(dim // 2, base=base)
     y, x = (axis[:, None] * omega for axis in np.divmod(np.arange(height * width), width))
     if order == "mae":
@@ -496,7 +481,223 @@ def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTab
     True
     """
     reference = canonical("sine-ladder", length, dim, base=None if base == 10_000 else base)
-    check_sizes(reference, length, dim)
-    check_base(reference, base)
+    check_sizes(reference, length, dim, base=base)
     values = np.sin(np.arange(length)[:, None] * frequencies(2 * dim, base=base))
     return formula_table(reference, values, Sequence(length))
+
+
+class Option(NamedTuple):
+    """What a word after a comma sets.
+
+    Parameters
+    ----------
+    parameter
+        The keyword that it sets. Words that set the same one exclude each other.
+    value
+        What the bare word sets it to.
+    number
+        Instead, the type of the number that follows ``word=``; for ``scaling``, the factor of the
+        rotary rule that the word names.
+    above, most
+        Between which the number lies.
+    """
+
+    parameter: str
+    value: object = True
+    number: type[int] | type[float] | None = None
+    above: float = 0
+    most: float = sys.float_info.max
+
+
+class Formula(NamedTuple):
+    """What builds a formula (None: no table), what its sizes are called, and its options."""
+
+    build: Callable[..., PositionTable] | None
+    sizes: tuple[str, ...]
+    options: Mapping[str, Option] = MappingProxyType({})
+
+
+_LINE = ("positions", "width")
+_BASE = Option("base", number=float, above=1)
+# Of contexts that are longer by more nothing is left of the angles' digits.
+_SCALING = Option("scaling", number=float, above=1e-12, most=1e12)
+
+#: Formulas by the name they have in a reference.
+FORMULAS: Mapping[str, Formula] = {
+    "sinusoidal": Formula(
+        sinusoidal,
+        _LINE,
+        {
+            "halves": Option("order", "halves"),
+            "endpoint": Option("endpoint"),
+            "cosine-first": Option("cosine_first"),
+            "base": _BASE,
+        },
+    ),
+    "sincos2d": Formula(
+        sincos2d,
+        ("height", "width", "dimension"),
+        {"timm": Option("order", "timm"), "base": _BASE},
+    ),
+    "counting": Formula(counting, _LINE),
+    "normalised-counting": Formula(normalised_counting, _LINE),
+    "binary": Formula(binary, ("positions", "digits"), {"signed": Option("signed")}),
+    "continuous-binary": Formula(continuous_binary, _LINE),
+    "sine-ladder": Formula(sine_ladder, _LINE, {"base": _BASE}),
+    "rotary": Formula(
+        None,
+        ("length", "head-width"),
+        {
+            "base": _BASE,
+            "partial": Option("partial", number=float),
+            "interleaved": Option("interleaved"),
+            "linear": _SCALING,
+            "dynamic": _SCALING,
+            "yarn": _SCALING,
+        },
+    ),
+    "alibi": Formula(
+        None,
+        ("length", "heads"),
+        {"bias-max": Option("bias_max", number=float, most=MOST_EXPONENT)},
+    ),
+    "t5": Formula(
+        None,
+        ("length", "buckets"),
+        {
+            "causal": Option("bidirectional", value=False),
+            "max": Option("max_distance", number=int),
+        },
+    ),
+}
+
+#: Heads, buckets and widths beyond which nothing was ever built.
+_LIMITS = {"rotary": 2**16, "alibi": 2**12, "t5": 2**12}
+
+_PATTERNS = {
+    int: re.compile(r"[0-9]{1,12}"),
+    float: re.compile(r"[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,3})?"),
+}
+
+
+def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
+    """Read a formula reference such as ``rotary:4096x128,base=500000,yarn=8``.
+
+    Returns
+    -------
+    tuple
+        The formula's name, its sizes as `FORMULAS` lists them, and what its options set, by
+        keyword: here ``{"base": 500000.0, "scaling": {"rope_type": "yarn", "factor": 8.0}}``.
+
+    Raises
+    ------
+    UnknownReference
+        If there is no such formula.
+    UsageError
+        If sizes are missing or cannot be, or an option is unknown, repeated or no number.
+    """
+    name, _, rest = source.partition(":")
+    if name not in FORMULAS:
+        known = ", ".join(f"{key}:{_wanted(item)}" for key, item in FORMULAS.items())
+        raise UnknownReference(f"{source}: unknown formula {name!r}. Choose from {known}.")
+    formula = FORMULAS[name]
+    written, *words = rest.split(",")
+    texts = written.split("x")
+    sizes = tuple(int(text) for text in texts if _PATTERNS[int].fullmatch(text))
+    if not len(sizes) == len(texts) == len(formula.sizes) or 0 in sizes:
+        wanted = f"write {name}:{_wanted(formula)}, with positive whole numbers"
+        raise UsageError(f"{source}: its sizes are missing or cannot be: {wanted}.")
+    limit = _LIMITS.get(name)
+    if limit is not None and sizes[1] > limit:
+        raise UsageError(f"{source}: {formula.sizes[1]} go up to {limit}.")
+    options: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        option = formula.options.get(key)
+        if option is None or bool(equals) != bool(option.number):
+            raise UsageError(f"{source}: there is no option {word!r}. {_allowed(name)}")
+        if option.parameter in options:
+            raise UsageError(
+                f"{source}: {word!r} sets again what an option before it has set. Keep one of them."
+            )
+        options[option.parameter] = _value(source, key, option, value)
+    return name, sizes, options
+
+
+def from_reference(source: str) -> PositionTable:
+    """Build the table that a formula reference such as ``sinusoidal:512x768,halves`` names.
+
+    Raises
+    ------
+    UnknownReference
+        If there is no such formula.
+    UsageError
+        If its sizes or options cannot be.
+    NoPositionTable
+        If the formula is not a table of positions, as for ``rotary``.
+    """
+    name, sizes, options = parse_formula(source)
+    return _builder(name)(*sizes, **options)
+
+
+def of_shape(name: str, table: PositionTable) -> PositionTable | None:
+    """Build a formula in the shape of a table; None if the name is not a bare formula.
+
+    Parameters
+    ----------
+    name
+        A formula without sizes, with or without options: ``sinusoidal`` or ``sinusoidal,halves``.
+    table
+        Gives the layout and the width.
+
+    Raises
+    ------
+    UsageError
+        If the formula has no table of that shape, or an option cannot be.
+    NoPositionTable
+        If the formula is not a table of positions.
+    """
+    formula, comma, options = name.partition(",")
+    if formula not in FORMULAS:
+        return None
+    _builder(formula)
+    layout = table.layout
+    sizes = (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)
+    if len(sizes) + 1 != len(FORMULAS[formula].sizes):
+        raise UsageError(f"{formula}: it has no table in the shape of {table.name}, a {layout}.")
+    shape = "x".join(map(str, (*sizes, table.dim)))
+    return from_reference(f"{formula}:{shape}{comma}{options}")
+
+
+def _builder(name: str) -> Callable[..., PositionTable]:
+    build = FORMULAS[name].build
+    if build is None:
+        tables = ", ".join(key for key, item in FORMULAS.items() if item.build)
+        raise NoPositionTable(
+            f"{name}: it acts within attention and has no table of positions. "
+            f"Formulas with a table are {tables}."
+        )
+    return build
+
+
+def _value(source: str, key: str, option: Option, text: str) -> object:
+    if option.number is None:
+        return option.value
+    number = option.number(text) if _PATTERNS[option.number].fullmatch(text) else None
+    if number is None or not option.above < number <= option.most:
+        kind = "a whole number" if option.number is int else "a number"
+        raise UsageError(
+            f"{source}: {key} is {text!r}; it must be {kind} above {option.above:g} and up to "
+            f"{option.most:g}."
+        )
+    return {"rope_type": key, "factor": number} if option.parameter == "scaling" else number
+
+
+def _wanted(formula: Formula) -> str:
+    return "x".join(formula.sizes).upper()
+
+
+def _allowed(name: str) -> str:
+    options = FORMULAS[name].options
+    words = [f"{key}=NUMBER" if option.number else key for key, option in options.items()]
+    return f"Options of {name}: {', '.join(words) or 'none'}."

@@ -11,7 +11,7 @@ import numpy as np
 
 from posprobe.arrays import Floats
 from posprobe.encodings import rotary_kernel
-from posprobe.encodings.precision import OFF, to_type
+from posprobe.encodings.rotary import OFF, to_type
 from posprobe.relations.rules import RULES, Finding
 
 #: Longest distance at which mean rotations are compared, which bounds the time.

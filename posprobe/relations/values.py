@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from posprobe.arrays import Floats
-from posprobe.encodings.precision import to_type
+from posprobe.encodings.rotary import to_type
 from posprobe.relations.rules import RULES, Finding
 
 #: Numbers of a block that share a step: of GGUF's smaller types and of most others.

@@ -45,7 +45,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbe
 
 import posprobe as pp
 from posprobe.cli import main
-from posprobe.encodings.precision import to_type
+from posprobe.encodings.rotary import to_type
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.relations import relate_ladders
 from posprobe.relations.dumps import read_dump

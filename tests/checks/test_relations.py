@@ -11,7 +11,7 @@ import relations as made
 
 import posprobe as pp
 from posprobe.data import read_data
-from posprobe.encodings.precision import to_type
+from posprobe.encodings.rotary import to_type
 from posprobe.relations import RULES, Ladder, Projections, relate_ladders, relate_tables
 from posprobe.relations.ladders import harm
 from posprobe.relations.tables import resampling

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from made_formulas import distilbert, mae, marian, musicgen, timm, videomae, whisper
-from transformers.models.aimv2.modeling_aimv2 import build_2d_sinusoidal_position_embedding
+from made_formulas import distilbert, mae, marian, musicgen, timm, whisper
 from transformers.models.florence2.modeling_florence2 import (
     Florence2VisionPositionalEmbeddingCosine1D,
 )
-from transformers.models.pegasus.modeling_pegasus import PegasusSinusoidalPositionalEmbedding
-from transformers.models.videoprism.modeling_videoprism import create_sinusoidal_positions
 
 from posprobe.encodings import frequencies, sincos2d, sine_ladder, sinusoidal, translation_matrix
 from posprobe.encodings.tables import Order
@@ -75,15 +72,6 @@ def test_the_paper_interleaves_and_tensor2tensor_does_not() -> None:
     np.testing.assert_array_equal(halves, interleaved[:, [0, 2, 4, 6, 1, 3, 5, 7]])
 
 
-def test_cosine_first_exchanges_the_columns_of_each_frequency() -> None:
-    sine = sinusoidal(9, 8).values
-    cosine = sinusoidal(9, 8, cosine_first=True).values
-    np.testing.assert_array_equal(cosine, sine[:, [1, 0, 3, 2, 5, 4, 7, 6]])
-    sine = sinusoidal(9, 8, order="halves").values
-    cosine = sinusoidal(9, 8, order="halves", cosine_first=True).values
-    np.testing.assert_array_equal(cosine, np.roll(sine, 4, axis=1))
-
-
 @quick
 @given(
     sizes, orders, st.booleans(), st.booleans(), st.floats(-500, 500), st.sampled_from([20.0, 1e4])
@@ -113,21 +101,6 @@ def test_the_translation_matrix_moves_every_row(
     assert (half != 0).sum() <= 2 * d  # a rotation of each plane by itself
 
 
-def test_slowest_periods_of_the_two_ladders_at_width_512() -> None:
-    assert 2 * math.pi / frequencies(512)[-1] == pytest.approx(60_611, abs=0.5)
-    assert 2 * math.pi / frequencies(512, endpoint=True)[-1] == pytest.approx(62_832, abs=0.5)
-    assert frequencies(512)[0] == frequencies(512, endpoint=True)[0] == 1
-
-
-def pegasus(n: int, d: int) -> Floats:
-    module: Any = PegasusSinusoidalPositionalEmbedding(n, d)
-    return np.asarray(module.create_weight())
-
-
-def videoprism(n: int, d: int) -> Floats:
-    return np.asarray(create_sinusoidal_positions(n, d))
-
-
 def florence2(n: int, d: int) -> Floats:
     sine, cosine = Florence2VisionPositionalEmbeddingCosine1D.get_sinusoid_embeddings(n, d)
     return np.stack([np.asarray(sine), np.asarray(cosine)], axis=2).reshape(n, d)
@@ -138,15 +111,12 @@ def florence2(n: int, d: int) -> Floats:
     [
         (whisper, {"order": "halves", "endpoint": True}),
         (distilbert, {}),
-        (videomae, {}),
         (florence2, {}),
         (marian, {"order": "halves"}),
-        (pegasus, {"order": "halves"}),
-        (videoprism, {"order": "halves"}),
         (musicgen, {"order": "halves", "endpoint": True, "cosine_first": True}),
     ],
 )
-@pytest.mark.parametrize(("n", "d"), [(1500, 384), (64, 16), (5, 4)])
+@pytest.mark.parametrize(("n", "d"), [(1500, 384), (5, 4)])
 def test_each_variant_is_that_of_a_library(
     library: Any, options: dict[str, Any], n: int, d: int
 ) -> None:
@@ -163,17 +133,6 @@ def test_a_base_that_makes_no_ladder_is_wrong_usage(base: float) -> None:
         lambda: translation_matrix(4, 1, base=base),
     ):
         with pytest.raises(UsageError, match="base"):
-            build()
-
-
-def test_an_unknown_order_is_wrong_usage() -> None:
-    unknown: Any = "rows"
-    for build in (
-        lambda: sinusoidal(4, 4, order=unknown),
-        lambda: translation_matrix(4, 1, order=unknown),
-        lambda: sincos2d(2, 2, 4, order=unknown),
-    ):
-        with pytest.raises(UsageError, match="rows"):
             build()
 
 
@@ -212,16 +171,6 @@ def test_the_grid_in_timms_order_is_that_of_timm(height: int, width: int) -> Non
         ours = sincos2d(height, width, 24, order="timm", base=base)
         theirs = timm(height, width, 24, temperature=base)
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
-
-
-def test_the_orders_of_a_grid_hold_the_same_columns() -> None:
-    mae_order = sincos2d(3, 5, 16).values.reshape(15, 4, 4)  # sin x, cos x, sin y, cos y
-    timm_order = sincos2d(3, 5, 16, order="timm").values.reshape(15, 4, 4)
-    np.testing.assert_array_equal(timm_order, mae_order[:, [2, 0, 3, 1]])
-    by_axis = timm(3, 5, interleave_sin_cos=True).reshape(15, 4, 4)
-    np.testing.assert_allclose(by_axis, mae_order[:, [2, 3, 0, 1]], atol=1e-6)
-    aimv2 = build_2d_sinusoidal_position_embedding(3, 5, 16).numpy().reshape(15, 4, 4)
-    np.testing.assert_allclose(aimv2, mae_order[:, [2, 3, 0, 1]], atol=1e-6)
 
 
 def test_the_grid_is_that_of_masked_autoencoders() -> None:

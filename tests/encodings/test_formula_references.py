@@ -20,30 +20,18 @@ from posprobe.encodings import (
 from posprobe.encodings.tables import MAX_SIZE
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
 from posprobe.families import load
-from posprobe.layouts import Grid
 
 quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
-def test_a_formula_is_loaded_like_a_checkpoint() -> None:
-    table = load("sinusoidal:12x8")
-    np.testing.assert_array_equal(table.values, sinusoidal(12, 8).values)
-    assert table.source.reference == table.name == "sinusoidal:12x8"
-    assert table.source.tensor is None
-    grid = load("sincos2d:3x4x8")
-    np.testing.assert_array_equal(grid.values, sincos2d(3, 4, 8).values)
-    assert grid.layout == Grid(3, 4)
-
-
 @pytest.mark.parametrize(
     "reference",
-    ["sinusoidal:", "sinusoidal:512", "sinusoidal:512x", "sinusoidal:512x768x3", "sinusoidal:axb",
-     "sinusoidal:-5x8", "sinusoidal:5.0x8", "sinusoidal:0x8", "sinusoidal:8x0", "sinusoidal:8x7",
+    ["sinusoidal:", "sinusoidal", "sinusoidal:512", "sinusoidal:512x", "sinusoidal:512x768x3",
+     "sinusoidal:axb", "sinusoidal:-5x8", "sinusoidal:5.0x8", "sinusoidal:0x8", "sinusoidal:8x7",
      "sinusoidal:٣x8", "sincos2d:14x14", "sincos2d:0x14x8", "sincos2d:14x14x6",
-     f"sinusoidal:{MAX_SIZE}x2", "sincos2d:100000x100000x4", f"counting:{'9' * 5000}x2",
-     f"binary:{MAX_SIZE}x2", "binary:0x4", "continuous-binary:4", "sine-ladder:4x0",
-     "normalised-counting:0x1", "counting:1e3x2", "rotary:4096", "rotary:0x128", "alibi:64x0",
-     "t5:512x32x2", "t5:512"],
+     f"sinusoidal:{MAX_SIZE // 2 + 1}x2", "sincos2d:100000x100000x4", f"counting:{'9' * 5000}x2",
+     "rotary:4096", "alibi:64x0", "t5:512x32x2", "alibi:512x100000", "rotary:512x99999998",
+     "t5:4x100000"],
 )  # fmt: skip
 def test_sizes_that_cannot_be_are_wrong_usage(reference: str) -> None:
     with pytest.raises(UsageError, match=reference.partition(":")[0]) as caught:
@@ -57,13 +45,10 @@ WITH_OPTIONS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "sinusoidal:12x8,halves,endpoint,cosine-first,base=1000": (
         (12, 8), {"order": "halves", "endpoint": True, "cosine_first": True, "base": 1000.0},
     ),
-    "sinusoidal:12x8,base=1.5": ((12, 8), {"base": 1.5}),
     "sinusoidal:12x8,base=2e6": ((12, 8), {"base": 2e6}),
-    "sincos2d:3x4x8,timm": ((3, 4, 8), {"order": "timm"}),
     "sincos2d:3x4x8,timm,base=100": ((3, 4, 8), {"order": "timm", "base": 100.0}),
     "binary:256x16,signed": ((256, 16), {"signed": True}),
     "sine-ladder:9x4,base=50": ((9, 4), {"base": 50.0}),
-    "rotary:4096x128": ((4096, 128), {}),
     "rotary:4096x128,base=500000,partial=0.5,interleaved,linear=2": (
         (4096, 128),
         {"base": 5e5, "partial": 0.5, "interleaved": True,
@@ -71,7 +56,6 @@ WITH_OPTIONS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     ),
     "rotary:64x8,yarn=8": ((64, 8), {"scaling": {"rope_type": "yarn", "factor": 8.0}}),
     "rotary:64x8,dynamic=1.5": ((64, 8), {"scaling": {"rope_type": "dynamic", "factor": 1.5}}),
-    "alibi:64x8": ((64, 8), {}),
     "alibi:64x8,bias-max=16": ((64, 8), {"bias_max": 16.0}),
     "t5:512x32,causal,max=128": ((512, 32), {"bidirectional": False, "max_distance": 128}),
 }  # fmt: skip
@@ -94,14 +78,12 @@ def test_options_of_a_reference_are_keywords(reference: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "canonical"),
     [
-        ("sinusoidal:12x8", "sinusoidal:12x8"),
         ("sinusoidal:012x8,base=10000", "sinusoidal:12x8"),
         ("sinusoidal:12x8,base=1000,endpoint,halves", "sinusoidal:12x8,halves,endpoint,base=1000"),
         ("sinusoidal:12x8,base=1e3", "sinusoidal:12x8,base=1000"),
         ("sinusoidal:12x8,base=1234.5,cosine-first", "sinusoidal:12x8,cosine-first,base=1234.5"),
         ("sincos2d:3x4x8,base=100,timm", "sincos2d:3x4x8,timm,base=100"),
         ("binary:8x3,signed", "binary:8x3,signed"),
-        ("binary:8x3", "binary:8x3"),
         ("sine-ladder:8x3,base=7", "sine-ladder:8x3,base=7"),
         ("counting:8x3", "counting:8x3"),
         ("normalised-counting:8x3", "normalised-counting:8x3"),
@@ -129,15 +111,11 @@ def test_every_base_survives_its_reference(base: float, endpoint: bool) -> None:
     ("reference", "message"),
     [
         ("sinusoidal:8x8,", "halves, endpoint, cosine-first, base=NUMBER"),
-        ("sinusoidal:8x8,half", "no option 'half'"),
         ("sinusoidal:8x8,halves,halves", "'halves' sets again"),
         ("sinusoidal:8x8,base", "no option 'base'"),
-        ("counting:8x8,signed", "counting has no options"),
-        ("sinusoidal:8x8,base=ten", "base is 'ten'"),
+        ("counting:8x8,signed", "Options of counting: none"),
         ("sinusoidal:8x8,base=1", "above 1"),
-        ("sinusoidal:8x8,base=nan", "base is 'nan'"),
         ("sinusoidal:8x8,base=1e999", "base is '1e999'"),
-        ("sinusoidal:8x8,base=1_000", "base is '1_000'"),
         ("sinusoidal:8x8,base=٣٠", "base is"),
         ("rotary:8x8,linear=2,yarn=4", "'yarn=4' sets again"),
         ("rotary:8x8,linear=0", "above 1e-12"),
@@ -145,7 +123,6 @@ def test_every_base_survives_its_reference(base: float, endpoint: bool) -> None:
         ("alibi:8x8,bias-max=1e300", "up to 1000"),
         ("rotary:8x8,ntk=2", "base=NUMBER, partial=NUMBER, interleaved, linear=NUMBER"),
         ("t5:8x8,max=1.5", "whole number"),
-        ("t5:8x8,max=0", "above 0"),
     ],
 )
 def test_options_that_cannot_be_are_wrong_usage(reference: str, message: str) -> None:
@@ -187,13 +164,6 @@ def test_a_formula_without_such_a_table_has_no_shape() -> None:
         assert caught.value.exit_code == 5
 
 
-def test_the_largest_size_is_within_the_limit() -> None:
-    with pytest.raises(UsageError):
-        sinusoidal(MAX_SIZE // 2 + 1, 2)
-    with pytest.raises(UsageError):
-        sinusoidal(1, MAX_SIZE + 2)
-
-
 def test_an_unknown_formula_lists_the_known_ones() -> None:
     with pytest.raises(UnknownReference) as caught:
         from_reference("fourier:3x4")
@@ -204,27 +174,14 @@ def test_an_unknown_formula_lists_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"tensor": "x"}, {"grid": (2, 6)}, {"revision": "main"}],
+    [{"tensor": "x"}, {"grid": (2, 6)}, {"revision": "main"}, {"name": "#encoder"}],
     ids=lambda o: next(iter(o)),
 )
-def test_a_formula_has_no_tensor_grid_or_revision(options: dict[str, Any]) -> None:
+def test_a_formula_has_no_tensor_grid_revision_or_name(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="formula"):
-        load("sinusoidal:12x8", **options)
-
-
-def test_a_formula_has_no_table_name() -> None:
-    with pytest.raises(UsageError, match="formula"):
-        load("sinusoidal:12x8#encoder")
+        load("sinusoidal:12x8" + options.pop("name", ""), **options)
 
 
 def test_too_few_digits_are_noted() -> None:
     assert any("rows repeat" in note for note in binary(256, 2).notes)
     assert binary(256, 8).notes == ()
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_the_example_that_a_message_suggests_can_be_read(name: str) -> None:
-    sizes = FORMULAS[name].example
-    assert parse_formula(f"{name}:{sizes}")[0] == name
-    with pytest.raises(UsageError, match=f"write {name}:{sizes}, for example"):
-        parse_formula(f"{name}:12")

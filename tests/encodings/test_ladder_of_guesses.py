@@ -80,12 +80,6 @@ def test_each_dial_turns_half_as_fast_as_the_one_before() -> None:
         assert (spectrum > 1e-9).sum() == 1  # a single line: a pure sine
 
 
-def test_the_sine_ladder_has_one_frequency_per_column() -> None:
-    values = sine_ladder(50, 6, base=1000).values
-    omega = 1000 ** (-np.arange(6) / 6)
-    np.testing.assert_allclose(values, np.sin(np.outer(np.arange(50), omega)), atol=1e-12)
-
-
 def shift_error(values: Floats, shift: int) -> float:
     """Relative error of the best linear map from every row to the one that is `shift` later."""
     before, after = values[:-shift], values[shift:]

@@ -9,12 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from made_formulas import distilbert, mae, marian, musicgen, timm, videomae, whisper
-from transformers import PatchTSTConfig
 from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
-from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
-from transformers.models.patchtst.modeling_patchtst import PatchTSTPositionalEncoding
 
-from posprobe.encodings import fixed_formula, sincos2d, sinusoidal
+from posprobe.encodings import fixed_formula, sinusoidal
 from posprobe.layouts import Grid, Layout, Sequence
 
 if TYPE_CHECKING:
@@ -52,20 +49,9 @@ def stored(values: object, precision: str) -> Floats:
     return np.asarray((tensor.float() if precision == "BF16" else tensor).numpy())
 
 
-def patchtst(n: int, d: int, *, cls: bool = False) -> Floats:
-    config = PatchTSTConfig(d_model=d, positional_encoding_type="sincos", use_cls_token=cls)
-    module: Any = PatchTSTPositionalEncoding(config, n)
-    return np.asarray(module.position_enc.detach())[cls:]
-
-
 def fairseq(n: int, d: int, padding: int) -> Floats:
     module: Any = SinusoidalPositionalEmbedding
     return np.asarray(module.get_embedding(n + padding + 1, d, padding))[padding + 1 :]
-
-
-def m2m_100(n: int, d: int) -> Floats:
-    module: Any = M2M100SinusoidalPositionalEmbedding(n, d, padding_idx=1)
-    return np.asarray(module.weights)[2 : n + 2]
 
 
 def in_a_row(values: Floats, formula: str) -> tuple[Floats, Layout, str]:
@@ -82,7 +68,6 @@ def known_tables() -> dict[str, tuple[Floats, Layout, str]]:
         "distilbert": in_a_row(distilbert(512, 64), "sinusoid, interleaved, exponents over d/2"),
         "marian": in_a_row(marian(512, 64), "sinusoid, halves, exponents over d/2"),
         "mae": (mae(4, 4), Grid(4, 4), "2-D sin-cos, columns first"),
-        "oblong": (np.array(sincos2d(3, 5, 32)), Grid(3, 5), "2-D sin-cos, columns first"),
         "rows first": (rows_first(3, 5), Grid(3, 5), "2-D sin-cos, rows first"),
         "on a grid": (np.array(sinusoidal(15, 32)), Grid(3, 5), next(iter(ONE_D))),
         "musicgen": in_a_row(
@@ -91,22 +76,12 @@ def known_tables() -> dict[str, tuple[Floats, Layout, str]]:
         "fsmt": in_a_row(
             fairseq(300, 64, 1), "sinusoid, halves, exponents over d/2 - 1, from position 2"
         ),
-        "m2m_100": in_a_row(
-            m2m_100(300, 64), "sinusoid, halves, exponents over d/2 - 1, from position 2"
-        ),
         "padding at 3": in_a_row(
             fairseq(300, 64, 3), "sinusoid, halves, exponents over d/2 - 1, from position 4"
         ),
         "t2t-vit": (  # its class token has position 0
             videomae(197, 64)[1:], Grid(14, 14),
             "sinusoid, interleaved, exponents over d/2, from position 1",
-        ),
-        "patchtst": in_a_row(
-            patchtst(42, 64), "sinusoid, interleaved, exponents over d/2, standardised"
-        ),
-        "patchtst after its class token": in_a_row(
-            patchtst(42, 64, cls=True),
-            "sinusoid, interleaved, exponents over d/2, standardised, from position 1",
         ),
         "timm": (
             timm(3, 5), Grid(3, 5), "2-D sin-cos, rows first, sines before cosines",
@@ -130,7 +105,7 @@ def test_every_published_variant_is_recognised(name: str, precision: str) -> Non
     assert fixed_formula(stored(values, precision), layout, precision) == formula
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", ["F32", "BF16"])
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_table_that_moved_away_from_its_formula_is_learned(name: str, precision: str) -> None:
     values, layout, _ = KNOWN[name]
@@ -140,19 +115,12 @@ def test_a_table_that_moved_away_from_its_formula_is_learned(name: str, precisio
     one[tuple(chance.integers(0, size) for size in values.shape)] += 0.02
     last = values.copy()
     last[-1, -1] += 0.02
-    stretched = 1.02 * values + (0 if "patchtst" not in name else 0.02)
+    stretched = 1.02 * values
     for table in (
         moved, one, last, stretched, values[::-1], np.roll(values, 1, axis=0), -values,
         values[:, ::-1], np.roll(values, 1, axis=1),
     ):  # fmt: skip
         assert fixed_formula(stored(table, precision), layout, precision) is None
-
-
-@pytest.mark.parametrize("shape", [(16, 8), (16, 7), (1, 6), (4, 1), (16, 2)])
-def test_a_random_table_is_learned(shape: tuple[int, int]) -> None:
-    values = np.random.default_rng(0).standard_normal(shape)
-    for layout in (Sequence(shape[0]), Grid(shape[0], 1)):
-        assert fixed_formula(values, layout, "F64") is None
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, 1.0, 1e30])
@@ -162,14 +130,6 @@ def test_a_constant_table_is_no_formula(value: float, precision: Any) -> None:
         values = np.full((9, 8), value).astype(precision)
     for layout in (Sequence(9), Grid(3, 3)):
         assert fixed_formula(values, layout, "F32") is None
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("cell", [(0, 0), (7, 3), (-1, -1)])
-def test_a_formula_with_one_bad_number_is_none(value: float, cell: tuple[int, int]) -> None:
-    values = sinusoidal(40, 8).values.copy()
-    values[cell] = value
-    assert fixed_formula(values, Sequence(40), "F32") is None
 
 
 @quick

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, NEWER, As, Result, Stored
-from posprobe.encodings.precision import precision_horizon
 from posprobe.encodings.rotary import (
     along_axis,
     first_negative,
+    precision_horizon,
     rotary_bound,
     rotary_kernel,
     wavelengths,
