@@ -19,7 +19,7 @@ from posprobe.arrays import Floats
 from posprobe.checkpoints import TensorInfo
 from posprobe.checks.sides import Record, Side
 from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, PosprobeError
-from posprobe.families.parts import parts_of
+from posprobe.families.configurations import parts_of
 from posprobe.families.projections import Heads, RotaryWeights
 from posprobe.families.rotary import logit_scale
 from posprobe.progress import stage

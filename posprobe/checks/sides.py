@@ -14,9 +14,9 @@ import numpy as np
 from posprobe.checkpoint_analysis import load_any
 from posprobe.checkpoints import Checkpoint, open_local
 from posprobe.checkpoints.base import FLOATS
-from posprobe.errors import InvalidCheckpoint, NoPositionTable, UnknownReference
+from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.families import find_encodings, open_reference, read_table
-from posprobe.families.find import called
+from posprobe.families.find import picked
 from posprobe.families.projections import RotaryWeights, rotary_weights
 from posprobe.families.read import build_scheme, is_formula
 from posprobe.progress import stage
@@ -72,14 +72,7 @@ def open_side(given: str | PathLike[str] | Record, *, offline: bool) -> Side:
 
 
 def _of_checkpoint(parsed: Reference, checkpoint: Checkpoint) -> Side:
-    found = find_encodings(checkpoint)
-    if parsed.table and parsed.table not in checkpoint.models:
-        found = called(checkpoint, found, parsed.table)
-        if not found:
-            raise UnknownReference(
-                f"{parsed.text}: it has no encoding of that name. `posprobe inspect "
-                f"{parsed.source}` lists those that it has."
-            )
+    found = picked(checkpoint, find_encodings(checkpoint), parsed)
     records: dict[str, dict[str, Record]] = {}
     weights = None
     unread = []

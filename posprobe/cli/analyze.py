@@ -174,7 +174,7 @@ def families(as_json: bool = False) -> None:
     """List the architectures whose tables are known by name."""
     from dataclasses import asdict
 
-    from posprobe.families.registry import added_families, registry
+    from posprobe.families.rows import added_families, registry
 
     known = (*registry().families, *added_families())
     _print("families", [asdict(family) for family in known], as_json)

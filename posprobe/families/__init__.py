@@ -16,7 +16,7 @@ from posprobe.families.read import (
     open_reference as open_reference,
     read_table as read_table,
 )
-from posprobe.families.registry import (
+from posprobe.families.rows import (
     Family as Family,
     TableRule as TableRule,
     added_families as added_families,

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from itertools import takewhile
+from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
-from posprobe.errors import InvalidCheckpoint
-from posprobe.families.parts import Part, dotted, part_for, parts_of
-from posprobe.families.registry import Family, TableRule, added_families, registry
+from posprobe.errors import InvalidCheckpoint, UnknownReference
+from posprobe.families.configurations import Part, dotted, part_for, parts_of
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
@@ -24,14 +24,27 @@ from posprobe.families.rotary import (
     says_rotary,
     says_timm,
 )
-from posprobe.families.rows import Rows, count_rows, like_reserved, resolve_rows, stored_layout
+from posprobe.families.rows import (
+    Family,
+    Rows,
+    TableRule,
+    added_families,
+    count_rows,
+    like_reserved,
+    registry,
+    resolve_rows,
+    stored_layout,
+)
 from posprobe.layouts import Sequence
+from posprobe.reference import Reference
 from posprobe.schemes import RotarySpec
 
 #: Names that are looked at, in characters: no library writes longer ones, and looking for words in
 #: them takes time that grows faster than they do.
 LONGEST_NAME = 300
 SchemeName: TypeAlias = Literal["learned", "fixed", "rotary", "relative", "alibi"]
+#: Rules with a name of each and its family, by the last two parts of that name.
+_Known: TypeAlias = dict[str, list[tuple[str, Family, TableRule]]]
 
 
 @dataclass(frozen=True)
@@ -83,9 +96,9 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     Only names, shapes and the configuration are looked at. A table is read by the rule of the
     configured family; without one, by its name, if all families that use the name read it alike;
     else by the number of rows that the configuration promises; and at last by the generic rule,
-    which takes every row and says so. Families that other packages add are asked where none of
-    ours is found. Of several models in one folder each is looked at by itself, and what it has is
-    called after its folder.
+    which takes every row and says so. Families that other packages add are asked where the
+    configuration names none of ours. Of several models in one folder each is looked at by itself,
+    and what it has is called after its folder.
     """
     if checkpoint.models:
         return tuple(
@@ -94,42 +107,24 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
             for found in [find_encodings(model)]
             for encoding in found
         )
-    found = _find(checkpoint, registry().families)
-    if _is_known(checkpoint, found) or not (more := added_families()):
-        return found
-    return _find(checkpoint, (*registry().families, *more))
-
-
-def called(checkpoint: Checkpoint, found: tuple[Encoding, ...], name: str) -> tuple[Encoding, ...]:
-    """Pick what is called so; the name of a folder with one of several models, all of that one."""
-    inside = (f"{name}-",) if name in checkpoint.models else ()
-    return tuple(e for e in found if e.name == name or e.name.startswith(inside))
-
-
-def _is_known(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> bool:
-    """Tell whether one of our families was found, and none by its tensors' names alone."""
-    if not any(encoding.family for encoding in found):
-        return False
-    types = {part.model_type for part in parts_of(checkpoint.config)} - {None}
-    by_name = any(encoding.rule for encoding in found)
-    return not (by_name and types) or bool(types & _Known(registry().families).model_types)
-
-
-def _find(checkpoint: Checkpoint, families: tuple[Family, ...]) -> tuple[Encoding, ...]:
     parts = parts_of(checkpoint.config)
-    known = _Known(families)
+    families = registry().families
+    ours = {kind for family in families for kind in family.model_types}
+    if not ours.intersection(part.model_type for part in parts):
+        families = (*families, *added_families())
+    known = _by_ending(families)
     # Looking a tensor up can cost a request for its shard's header: names go first.
     names = [
         name
         for name in checkpoint.tensors
-        if len(name) <= LONGEST_NAME and (known.rules(name) or is_named_position(name))
+        if len(name) <= LONGEST_NAME and (_rules_for(name, known) or is_named_position(name))
     ]
     tables = [
         table
         for name in names
         for table in _tables(checkpoint, checkpoint.tensors[name], parts, known)
     ]
-    relative = list(_relative(checkpoint))
+    relative = list(_relative(checkpoint, parts))
     # Rows of relative positions are gathered by counted numbers, too.
     names += [info.name for encoding in relative for info in encoding.tensors]
     tables += [
@@ -153,6 +148,29 @@ def _find(checkpoint: Checkpoint, families: tuple[Family, ...]) -> tuple[Encodin
     )
 
 
+def picked(
+    checkpoint: Checkpoint, found: tuple[Encoding, ...], reference: Reference
+) -> tuple[Encoding, ...]:
+    """Pick what ``#NAME`` names; a folder with one of several models, all that this one has.
+
+    Raises
+    ------
+    UnknownReference
+        If nothing is called so.
+    """
+    name = reference.table
+    if name is None:
+        return found
+    inside = (f"{name}-",) if name in checkpoint.models else ()
+    some = tuple(e for e in found if e.name == name or e.name.startswith(inside))
+    if not some and name not in checkpoint.models:
+        raise UnknownReference(
+            f"{reference.text}: it has no encoding called {name!r}. `posprobe inspect "
+            f"{reference.source}` lists those that it has."
+        )
+    return some
+
+
 def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
     """Take the array of a ``.npy`` file, or what ``posprobe extract`` wrote: it is the table."""
     bare = [
@@ -164,27 +182,23 @@ def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
     return [table for table in tables if table is not None]
 
 
-class _Known:
-    """Families, and their rules by the last two parts of the names that they match."""
+def _by_ending(families: tuple[Family, ...]) -> _Known:
+    """Sort rules by the last two parts of the names that they match."""
+    known: _Known = {}
+    for family in families:
+        for rule in family.tables:
+            for tensor in rule.tensors:
+                ending = ".".join(tensor.split(".")[-2:])
+                known.setdefault(ending, []).append((tensor, family, rule))
+    return known
 
-    def __init__(self, families: tuple[Family, ...]) -> None:
-        self.model_types = {kind for family in families for kind in family.model_types}
-        self._by_ending: dict[str, list[tuple[str, Family, TableRule]]] = {}
-        for family in families:
-            for rule in family.tables:
-                for tensor in rule.tensors:
-                    ending = ".".join(tensor.split(".")[-2:])
-                    self._by_ending.setdefault(ending, []).append((tensor, family, rule))
 
-    def rules(self, name: str) -> list[tuple[Family, TableRule]]:
-        """Return the rules whose tensor a name may be."""
-        name = dotted(name)
-        parts = name.split(".")
-        candidates = [
-            *self._by_ending.get(".".join(parts[-2:]), ()),
-            *self._by_ending.get(parts[-1], ()),
-        ]
-        return [(f, rule) for tensor, f, rule in candidates if f".{name}".endswith(f".{tensor}")]
+def _rules_for(name: str, known: _Known) -> list[tuple[Family, TableRule]]:
+    """Return the rules whose tensor a name may be."""
+    name = dotted(name)
+    words = name.split(".")
+    rules = [*known.get(".".join(words[-2:]), ()), *known.get(words[-1], ())]
+    return [(family, rule) for tensor, family, rule in rules if f".{name}".endswith(f".{tensor}")]
 
 
 def _tables(
@@ -211,26 +225,20 @@ def _table(
     scheme = part.config.get("position_embedding_type", "absolute")
     if scheme == "absolute":
         return _read_as(checkpoint, info, parts, part, known)
-    # BERT-like models keep an unused table when they use relative or rotary positions.
+    # BERT-like models keep an unused table when they use relative or rotary positions; where there
+    # are no vectors of distances, transformers 5 ignores what is said and adds this table.
     if scheme not in ("relative_key", "relative_key_query") or any(
         "distance_embedding" in name and part_for(name, parts) == part
         for name in checkpoint.tensors
     ):
         return None
-    found = _read_as(checkpoint, info, parts, part, known)
-    if found is None or found.rows is None:
-        return found
-    note = (
-        f"the configuration says position_embedding_type = {scheme}, and there is no "
-        "distance_embedding: transformers 5 ignores the setting and adds this table"
-    )
-    return replace(found, rows=found.rows.noted(note))
+    return _read_as(checkpoint, info, parts, part, known)
 
 
 def _read_as(
     checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...], part: Part, known: _Known
 ) -> Encoding | None:
-    rules = known.rules(info.name)
+    rules = _rules_for(info.name, known)
     if part.is_vision:
         rules = [pair for pair in rules if pair[1].grid] or rules
     types = [kind for kind in (parts[0].model_type, part.model_type) if kind]
@@ -242,7 +250,8 @@ def _read_as(
         if configured:
             why = f"{configured[0][0].title}: model_type is {model_type}"
             return _by_rules(checkpoint, info, configured, why)
-    if known.model_types.intersection(types):
+    of_families = (family for rules in known.values() for _, family, _ in rules)
+    if any(set(family.model_types).intersection(types) for family in of_families):
         rules = []  # it is not the family's table, whatever others call theirs
     modules = dotted(info.name).split(".")
     prefixed = [pair for pair in rules if set(pair[0].prefixes) & set(modules)]
@@ -272,7 +281,8 @@ def _used(checkpoint: Checkpoint, name: str, use: str, parts: tuple[Part, ...]) 
     words = re.split(r"[._/]", place)
     note = f"the name {info.name} says nothing: it is read as positions because {use}"
     name = next((part for part in _PARTS if part in words), "")
-    return replace(found, name=name, rows=found.rows and found.rows.noted(note))
+    noted = found.rows and replace(found.rows, notes=(note, *found.rows.notes))
+    return replace(found, name=name, rows=noted)
 
 
 def _by_rules(
@@ -386,49 +396,42 @@ def _named(found: list[Encoding], alone: str = "") -> Iterator[Encoding]:
     if len(found) == 1 and not (alone and found[0].name):
         yield replace(found[0], name=alone)
         return
-    names = [_possible_names(encoding) for encoding in found]
+    short = _places([dotted(e.tensor.name) if e.tensor else e.scheme for e in found])
+    names = [[*_stated(e), place] for e, place in zip(found, short, strict=True)]
     count = Counter(name for possible in names for name in set(possible))
     for encoding, possible in zip(found, names, strict=True):
-        yield replace(encoding, name=next((n for n in possible if count[n] == 1), possible[-1]))
+        last = encoding.tensor.name if encoding.tensor else possible[0]
+        yield replace(encoding, name=next((n for n in possible if count[n] == 1), last))
 
 
-def _possible_names(encoding: Encoding) -> list[str]:
-    stated = [encoding.name] if encoding.name else []
-    if encoding.tensor is None:
-        return stated or [encoding.scheme]
-    words = re.split(r"[._/]", encoding.tensor.name)
-    parts = stated or [part for part in _PARTS if part in words]
-    if encoding.relative:
-        return [*parts, *_layer(encoding.relative.prefix), encoding.tensor.name]
-    return [*parts, *_short_names(encoding.tensor.name), encoding.tensor.name]
+def _stated(encoding: Encoding) -> list[str]:
+    """Name the part of the model that an encoding states, or that its tensor's name does."""
+    if encoding.name:
+        return [encoding.name]
+    words = re.split(r"[._/]", encoding.tensor.name) if encoding.tensor else ()
+    return [part for part in _PARTS if part in words]
 
 
-def _layer(module: str) -> list[str]:
-    """Shorten ``encoder.layers.0.attention.self`` to ``layers.0``, where it can."""
-    if not module:
-        return []
-    words = module.split(".")
-    numbers = [place for place, word in enumerate(words) if word.isdigit()]
-    if not numbers or numbers[0] == 0:
-        return [module]
-    return [".".join(words[numbers[0] - 1 : numbers[-1] + 1]), module]
+def _places(names: list[str]) -> list[str]:
+    """Shorten paths of modules to what tells them apart, such as ``layers.0``."""
+    words = [name.split(".") for name in names]
+    begin, end = _shared(words), _shared([path[::-1] for path in words])
+    if any(path[begin : begin + 1] and path[begin].isdigit() for path in words):
+        begin = max(begin - 1, 0)  # a number says little without what it counts
+    short = (".".join(path[begin : len(path) - end]) for path in words)
+    return [place or name for place, name in zip(short, names, strict=True)]
 
 
-def _short_names(tensor: str) -> list[str]:
-    """Shorten ``embeddings.x_position_embeddings.weight`` to ``x``, and a path to its layers."""
-    if "/" in tensor:
-        layers = re.sub(r"/(?:vars/0|embeddings?(?::0)?|weight:0)$", "", tensor).split("/")
-        return [layer for layer in reversed(layers) if is_named_position(layer)]
-    last = re.sub(r"(?:\.weights?)+(?:\.\d+)?$", "", dotted(tensor)).rpartition(".")[2]
-    short = re.sub(r"_?(?:pos\w*?)?_?emb(?:ed\w*)?$", "", last)
-    return [short] if short and short != last else []
+def _shared(paths: list[list[str]]) -> int:
+    """Count the words that all paths begin with."""
+    alike = (len(set(words)) == 1 for words in zip(*paths, strict=False))
+    return sum(1 for _ in takewhile(bool, alike))
 
 
 _PARTS = ("encoder", "decoder", "text", "vision")
 
 
-def _relative(checkpoint: Checkpoint) -> Iterator[Encoding]:
-    parts = parts_of(checkpoint.config)
+def _relative(checkpoint: Checkpoint, parts: tuple[Part, ...]) -> Iterator[Encoding]:
     for found in find_relative(checkpoint):
         tensor = found.tensors[0]
         family = part_for(tensor.name, parts).model_type
@@ -488,56 +491,29 @@ def _stored_rotary(checkpoint: Checkpoint) -> Iterator[Encoding]:
 
 #: How wav2vec 2.0 and its kin, PVT v2 and XCiT name what stands in for positions.
 _CONVOLUTION = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
-#: What the networks of diffusers call the layer that takes the sinusoid of the time step.
-_TIME_STEP = re.compile(
-    r"(?:^|[._])(?:time_embedding|timestep_embedder|time_embedder)\.linear_1\.weight$"
-)
-#: Tensors of a small file that are named, since one of them is the one to name.
+#: Tensors that are named where none is a table, since one of them may be the one to name.
 _FEW = 5
-#: Keys under which the networks of diffusers state the widths of rotations over several axes.
-_AXES = ("axes_dims_rope", "axes_dim", "rope_axes_dim")
 
 
 def what_instead(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> str:
     """Say that there is no table, and what was found in its place."""
     others = {encoding.scheme: encoding for encoding in reversed(found)}
-    if not others and checkpoint.models:
-        told = (_in_model(folder, model) for folder, model in checkpoint.models.items())
-        return f"{checkpoint.location}: it has no table of positions. {' '.join(told)}"
-    model = checkpoint.config.get("model_type")
-    if not others:
-        count = len(checkpoint.tensors)
-        names = f" ({', '.join(name[:80] for name in checkpoint.tensors)})" if count <= _FEW else ""
-        seen = f"among its {count} tensor{'s' if count != 1 else ''}{names}" + (
-            f" (model_type {model})" if model else ""
-        )
-        conv = next((name for name in checkpoint.tensors if _CONVOLUTION.search(name)), None)
-        instead = f" A convolution tells places apart: {conv}." if conv else ""
+    if others:
+        instead = "; ".join(f"{name} positions ({other.why})" for name, other in others.items())
         return (
-            f"{checkpoint.location}: no position table was found {seen}, nor another scheme in the "
-            f"configuration.{instead} If a tensor holds positions, name it with --tensor NAME."
+            f"{checkpoint.location}: it has no table of positions. It has {instead}. "
+            "`posprobe inspect` lists what the checkpoint says about position."
         )
-    instead = "; ".join(f"{scheme} positions ({other.why})" for scheme, other in others.items())
+    tensors = [name for model in checkpoint.models.values() for name in model.tensors]
+    tensors = tensors or list(checkpoint.tensors)
+    some = ", ".join(name[:80] for name in tensors[:_FEW])
+    model = checkpoint.config.get("model_type")
+    conv = next((name for name in tensors if _CONVOLUTION.search(name)), None)
     return (
-        f"{checkpoint.location}: it has no table of positions. It has {instead}. "
-        "`posprobe inspect` lists what the checkpoint says about position."
+        f"{checkpoint.location}: no position table was found among its tensors ({len(tensors)}: "
+        f"{some}{', ...' if len(tensors) > _FEW else ''})"
+        + (f" of a {model}" if isinstance(model, str) else "")
+        + ", nor another scheme in the configuration."
+        + (f" A convolution tells places apart: {conv}." if conv else "")
+        + " If a tensor holds positions, name it with --tensor NAME."
     )
-
-
-def _in_model(folder: str, model: Checkpoint) -> str:
-    """Say in a sentence what one of several models has."""
-    kind = model.config.get("_class_name") or model.config.get("model_type")
-    what = f"{folder} ({kind})" if isinstance(kind, str) else folder
-    step = next((name for name in model.tensors if _TIME_STEP.search(name)), None)
-    parts = [_rotations(model.config)] if any(key in model.config for key in _AXES) else []
-    if step is not None:
-        parts.append(
-            "a sinusoid of the time step, computed at run time and handed to "
-            f"{step.removeprefix(f'{folder}.')}: it numbers the steps of denoising, not positions"
-        )
-    return f"{what} has {'; and '.join(parts) or 'none among its tensors'}."
-
-
-def _rotations(config: Mapping[str, Any]) -> str:
-    key = next(key for key in _AXES if key in config)
-    return f"rotary positions over several axes ({key}), whose base stands in the code of diffusers"

@@ -20,7 +20,7 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.parts import layer_norm, part_for, parts_of
+from posprobe.families.configurations import layer_norm, part_for, parts_of
 from posprobe.families.projections import Stored, read_pair
 from posprobe.families.read import load, open_reference
 from posprobe.families.tokens import sample_tokens
@@ -83,22 +83,12 @@ def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) 
     if len(found) == 1:
         _refuse_variants(checkpoint, config)
         return found[0]
-    why = f"how its heads read {position} is not known" + (f" (model_type {kind})" if kind else "")
-    known = (r for r in rules() if kind in r.model_types and f".{position}".endswith(f".{r.table}"))
-    if not found and (meant := next(known, None)):
-        module = position.removesuffix(meant.table)
-        names = (f"{module}{name.format(0)}.weight" for name in (meant.query, meant.norm) if name)
-        raise UsageError(
-            f"{checkpoint.location}: the weights that {position} meets are not in it: "
-            f"{next(name for name in names if name not in checkpoint.tensors)} is missing."
-        )
-    if found:
-        why = (
-            f"several architectures have these names beside {position}, and no model_type in "
-            "config.json says which this is"
-        )
     kinds = ", ".join(sorted({kind for rule in rules() for kind in rule.model_types}))
-    raise UsageError(f"{checkpoint.location}: {why}. Known are {kinds} and timm's ViT.")
+    why = "is not known" if not found else "differs between architectures of these names"
+    raise UsageError(
+        f"{checkpoint.location}: how its heads read {position} {why} (model_type {kind}), or their "
+        f"weights are missing. Known are {kinds} and timm's ViT."
+    )
 
 
 def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
@@ -330,8 +320,6 @@ def _content(
     if content == "none":
         return np.zeros(dim), ("positions are alone: nothing is added to them",)
     sample = sample_tokens(checkpoint, checkpoint.tensors[position])
-    if isinstance(sample, str):
-        raise UsageError(f"{checkpoint.location}: {sample}. Use content='none'.")
     if sample.kind == "token":
         added = sample.values.astype(np.float64).mean(axis=0)
         note = f"the mean of {len(sample.values)} rows of {sample.tensor.name} is added to each"

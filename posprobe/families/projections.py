@@ -18,11 +18,11 @@ from posprobe.checkpoints import Checkpoint
 from posprobe.checkpoints.base import FLOATS
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.find import Encoding, called, find_encodings
-from posprobe.families.parts import Part, part_for, parts_of
+from posprobe.families.configurations import Part, part_for, parts_of
+from posprobe.families.find import Encoding, find_encodings, picked
 from posprobe.families.read import open_reference
 from posprobe.families.rotary import head_count, logit_scale, rotary_specs, rotating_layers
-from posprobe.reference import named_in_errors, parse_reference
+from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.schemes import RotarySpec
 from posprobe.settings import contradicted
 
@@ -341,15 +341,13 @@ def open_rotary_weights(
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
         return [
             rotary_weights(model, encoding.spec)
-            for model, encoding in _encodings(checkpoint, parsed.table)
+            for model, encoding in _encodings(checkpoint, parsed)
             if isinstance(encoding.spec, RotarySpec)
         ]
 
 
-def _encodings(checkpoint: Checkpoint, name: str | None) -> Iterator[tuple[Checkpoint, Encoding]]:
-    found = find_encodings(checkpoint)
-    if name and name not in checkpoint.models:
-        found = called(checkpoint, found, name)
+def _encodings(checkpoint: Checkpoint, parsed: Reference) -> Iterator[tuple[Checkpoint, Encoding]]:
+    found = picked(checkpoint, find_encodings(checkpoint), parsed)
     for encoding in found:
         folder = next(
             (folder for folder in checkpoint.models if encoding.name.startswith(folder)), None

@@ -22,16 +22,14 @@ from posprobe.errors import (
     UnknownReference,
     UsageError,
 )
-from posprobe.families.find import LONGEST_NAME, Encoding, called, find_encodings, what_instead
-from posprobe.families.formats import translated
-from posprobe.families.parts import parts_of
-from posprobe.families.registry import TableRule
+from posprobe.families.configurations import parts_of, translated
+from posprobe.families.find import Encoding, find_encodings, picked, what_instead
 from posprobe.families.relative import read_relative
 from posprobe.families.rotary import LinearSpec
 from posprobe.families.rows import (
     Rows,
+    TableRule,
     is_long,
-    order_note,
     read_some,
     resolve_rows,
     rows_of,
@@ -39,7 +37,6 @@ from posprobe.families.rows import (
 )
 from posprobe.layouts import Grid, Sequence, cut, describe_layout, grid_of, split_note
 from posprobe.reference import Reference, named_in_errors, parse_reference
-from posprobe.samples import sample_path
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
 from posprobe.settings import contradicted
 from posprobe.sources import Source
@@ -126,7 +123,9 @@ def scheme_of_formula(source: str) -> Scheme:
     NoPositionTable
         If the formula is a table, which `load` builds.
     """
-    name, (length, width), options = _sizes(source)
+    name, (length, width, *_), options = encodings.parse_formula(source)
+    if encodings.FORMULAS[name].build:
+        raise NoPositionTable(f"{source}: it is a table of positions and no other encoding.")
     origin = Source(reference=source, resolved=source)
     match name:
         case "rotary":
@@ -148,13 +147,6 @@ def scheme_of_formula(source: str) -> Scheme:
         -rank[None].astype(np.float64), Sequence(length), source, origin, family="formula",
         causal=not bidirectional, computed=True,
     )  # fmt: skip
-
-
-def _sizes(source: str) -> tuple[str, tuple[int, int], dict[str, Any]]:
-    name, sizes, options = encodings.parse_formula(source)
-    if name not in ("rotary", "alibi", "t5"):
-        raise NoPositionTable(f"{source}: it is a table of positions and no other encoding.")
-    return name, (sizes[0], sizes[1]), options
 
 
 def load(
@@ -273,17 +265,11 @@ def load_schemes(
 def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
     everything = find_encodings(checkpoint)
     found = tuple(encoding for encoding in everything if encoding.rule is None)
-    if parsed.table and found and parsed.table not in checkpoint.models:
-        names = ", ".join(f"#{encoding.name}" for encoding in found if encoding.name)
-        found = called(checkpoint, found, parsed.table)
-        if not found:
-            raise UnknownReference(
-                f"{parsed.text}: it has no encoding of that name. It has {names}."
-            )
-    if not found and everything:
+    if everything and not found:
         raise NoPositionTable(
             f"{parsed.text}: it has a position table and no other encoding: use posprobe.load."
         )
+    found = picked(checkpoint, found, parsed) if found else ()
     if not found:
         raise NoPositionTable(what_instead(checkpoint, everything))
     records, problems = [], []
@@ -323,13 +309,7 @@ def inspect(
         with named_in_errors(parsed.source):
             checkpoint = open_reference(parsed, revision=revision, offline=offline)
             found, form = find_encodings(checkpoint), checkpoint.format or None
-        if parsed.table:
-            found = called(checkpoint, found, parsed.table)
-            if not found and parsed.table not in checkpoint.models:
-                raise UnknownReference(
-                    f"{reference}: it has no encoding called {parsed.table!r}. `posprobe inspect "
-                    f"{parsed.source}` lists those that it has."
-                )
+        found = picked(checkpoint, found, parsed)
     return [_record(encoding) | {"format": form} for encoding in found]
 
 
@@ -426,9 +406,7 @@ def read_table(
         positions, prefix = read_some(checkpoint, info, rows, begin, end)
         whole = rows.layout if isinstance(rows.layout, Grid) else layout
         formula = fixed_formula(positions, whole, info.dtype, begin=begin)
-        more: tuple[str, ...] = (
-            "only these rows of a long table were read, and its digest was not taken",
-        )
+        notes = (*notes, "only these rows of a long table were read, its digest was not taken")
     else:
         stored = checkpoint.read(info.name)
         info = stored.info
@@ -437,12 +415,11 @@ def read_table(
         step = info.quantisation.step if info.quantisation else None
         formula = fixed_formula(positions, rows.layout, info.dtype, step or 0.0)
         positions, prefix = positions[begin:end], values[[row.row for row in rows.prefix]]
-        more = order_note(values, rows.skip)
     if formula:
         notes = (*notes, f"the values follow a formula: {formula}")
     elif encoding.scheme == "fixed":
         notes = (*notes, "the architecture fills this table from a formula; its values differ")
-    notes = (*notes, *more, *split_note(rows.layout, layout))
+    notes = (*notes, *split_note(rows.layout, layout))
     return PositionTable(
         positions,
         layout,
@@ -473,23 +450,12 @@ def _title(reference: Reference, encoding: Encoding) -> str:
 
 def _also(found: tuple[Encoding, ...], source: str) -> tuple[str, ...]:
     """Say what else a checkpoint does about position, by scheme, and what could not be read."""
-    others: dict[str, list[str]] = {}
-    unread = {}
-    for encoding in found:
-        if encoding.rule is None and not encoding.problem:
-            others.setdefault(encoding.scheme, []).append(encoding.name)
-        elif encoding.rule is None:
-            unread[encoding.scheme] = encoding.problem
-    return (
-        *(
-            f"the checkpoint has {scheme} positions too: `posprobe analyze {source}#{names[0]}`"
-            + (f" (and {len(names) - 1} more, which `posprobe inspect` lists)" if names[1:] else "")
-            for scheme, names in others.items()
-        ),
-        *(
-            f"the checkpoint has {scheme} positions too, which could not be read: {problem}"
-            for scheme, problem in unread.items()
-        ),
+    others = {encoding.scheme: encoding for encoding in reversed(found) if encoding.rule is None}
+    return tuple(
+        f"the checkpoint has {scheme} positions too"
+        + (f", which could not be read: {other.problem}" if other.problem else "")
+        + f". `posprobe inspect {source}` lists them"
+        for scheme, other in others.items()
     )
 
 
@@ -558,14 +524,9 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Enc
         )
     info = checkpoint.tensors.get(tensor)
     if info is None:
-        import difflib
-
-        known = [name for name in checkpoint.tensors if len(name) <= LONGEST_NAME][:10_000]
-        close = difflib.get_close_matches(tensor[:LONGEST_NAME], known, n=3, cutoff=0.4)
-        hint = f" Close to it are {', '.join(close)}." if close else ""
         raise UnknownReference(
-            f"{checkpoint.location}: it has no tensor {tensor}.{hint} "
-            "`posprobe inspect` lists the position tables."
+            f"{checkpoint.location}: it has no tensor {tensor}. `posprobe inspect` lists the "
+            "position tables."
         )
     if len(info.shape) < 2:
         raise InvalidTable(
@@ -581,18 +542,13 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Enc
 
 
 def _listing(found: tuple[Encoding, ...], source: str) -> str:
-    tables = [encoding for encoding in found if encoding.rule is not None]
-    named = [
-        f"{source}{f'#{table.name}' if table.name else ''} ({_shape(table.tensor)})"
-        for table in tables
+    tables = [
+        f"{source}{f'#{each.name}' if each.name else ''} ({info.name}, "
+        f"{' x '.join(map(str, info.shape))}, {info.dtype})"
+        for each in found
+        if each.rule is not None and (info := each.tensor)
     ]
-    if not named:
-        return "It has no position table at all."
-    return f"It has {', '.join(named)}; --tensor NAME reads any tensor as a table."
-
-
-def _shape(info: TensorInfo | None) -> str:
-    return f"{info.name}, {' x '.join(map(str, info.shape))}, {info.dtype}" if info else "no tensor"
+    return f"It has {', '.join(tables) or 'none'}; --tensor NAME reads any tensor as a table."
 
 
 def model_source(reference: Reference) -> str:
@@ -608,34 +564,27 @@ def model_source(reference: Reference) -> str:
         If something in the folder is neither a file nor a folder, which no library expects, or a
         link that leads out of it.
     """
-    if reference.is_path:
-        path = reference.path
-        config = path / "config.json"
-        try:
-            if not config.is_file():
-                why = (
-                    "it has no config.json"
-                    if path.is_dir()
-                    else "a model is a folder with a config"
-                )
-                raise UnknownReference(
-                    f"{reference.text}: {why}, so no model can be built from it."
-                )
-            for entry in path.iterdir():
-                refuse_link_out(entry, path)
-                if entry.exists() and not entry.is_dir() and not entry.is_file():
-                    raise InvalidCheckpoint(
-                        f"{entry}: not a regular file but a pipe or device. Put the file there."
-                    )
-            config.open("rb").close()
-        except PermissionError as error:
+    if not reference.is_path:
+        kind, colon, name = reference.source.partition(":")
+        if colon and kind != "sample":
+            raise UsageError(f"{reference.text}: a formula is not a model that can be run.")
+        return str(samples.sample_path(name)) if colon else reference.source
+    path = reference.path
+    try:
+        if not (path / "config.json").is_file():
             raise UnknownReference(
-                f"{error.filename or path}: permission denied. Check that you may read it."
-            ) from error
-        return str(path)
-    kind, colon, name = reference.source.partition(":")
-    if colon and kind == "sample":
-        return str(sample_path(name))
-    if colon:
-        raise UsageError(f"{reference.text}: a formula is not a model that can be run.")
-    return reference.source
+                f"{reference.text}: it is no folder, or has no config.json, so no model can be "
+                "built from it."
+            )
+        for entry in path.iterdir():
+            refuse_link_out(entry, path)
+            if entry.exists() and not entry.is_dir() and not entry.is_file():
+                raise InvalidCheckpoint(
+                    f"{entry}: not a regular file but a pipe or device. Put the file there."
+                )
+        (path / "config.json").open("rb").close()
+    except PermissionError as error:
+        raise UnknownReference(
+            f"{error.filename or path}: permission denied. Check that you may read it."
+        ) from error
+    return str(path)

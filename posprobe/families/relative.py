@@ -21,14 +21,14 @@ from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
-from posprobe.families.parts import Part, dotted, layer_norm, part_for, parts_of
+from posprobe.families.configurations import Part, dotted, layer_norm, part_for, parts_of
 from posprobe.families.rows import source_of
 from posprobe.layouts import Grid, Sequence
-from posprobe.schemes import RelativeBias
+from posprobe.schemes import POSITIONS, RelativeBias
 
 Kind: TypeAlias = Literal[
-    "buckets", "window", "log window", "mirrored window", "two axes", "displacements", "distances",
-    "log buckets", "prompt buckets", "projected",
+    "buckets", "window", "log window", "mirrored window", "two axes", "distances", "log buckets",
+    "prompt buckets", "projected",
 ]  # fmt: skip
 
 
@@ -51,8 +51,8 @@ class RelativeRule:
         these are where it says nothing; 0 buckets for as many as the table has.
     heads_first
         Of buckets: whether the table is stored as ``[heads, buckets]``.
-    side, parts
-        Of buckets of places on a page: which side of it distances are along, and in how many parts.
+    unit, parts
+        Of buckets of places on a page: what distances count, and how many of these a page has.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ class RelativeRule:
     )  # fmt: skip
     sizes: tuple[int, int] = (0, 128)
     heads_first: bool = False
-    side: str = ""
+    unit: str = ""
     parts: int = 0
 
 
@@ -121,8 +121,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 #: Largest distance, and widest window, that is laid out.
 _MOST, _WIDEST = 2**20, 64
-#: Kinds of UDOP's biases, in the order of its default configuration.
-UDOP = ("1d", "horizontal", "vertical")
+#: The biases that UDOP's configuration lists, unless it is told otherwise.
+UDOP = [{"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"}]
 FloatArray: TypeAlias = NDArray[np.float64]
 #: Makes a record of values and layout; name and source are filled in.
 Make: TypeAlias = Callable[..., RelativeBias]
@@ -138,13 +138,13 @@ def read_relative(
     InvalidCheckpoint
         If the sizes do not fit what the architecture does with them.
     NoPositionTable
-        If the distance enters through a sinusoid and projections, so that nothing is stored for a
-        distance itself.
+        If the distance enters through a sinusoid and projections, or through coordinates that are
+        not stated, so that nothing is stored for a distance itself.
     """
     if found.rule.kind == "projected":
         raise NoPositionTable(
-            f"{checkpoint.location}: {found.prefix} projects a sinusoid of the distance (as in "
-            "Transformer-XL) and stores no numbers per distance. See sinusoidal:NxD."
+            f"{checkpoint.location}: {found.prefix} holds {found.rule.what} per distance. See "
+            "sinusoidal:NxD."
         )
     main = found.tensors[0]
     part = part_for(main.name, parts_of(checkpoint.config))
@@ -189,8 +189,6 @@ def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray])
             return _mirrored(make, arrays[0], where)
         case "two axes":
             return _two_axes(make, arrays, where, flip=flip)
-        case "displacements":
-            return _displacements(make, arrays[0], where)
         case "log buckets":
             return _log_buckets(make, arrays[0], part, where)
     return _distances(make, arrays[0], part, where, flip=flip)
@@ -202,19 +200,16 @@ def _expect(what: str, where: str, *, fits: bool) -> None:
 
 
 def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> RelativeBias:
-    rule, config, stated = found.rule, part.config, part.config
-    keys, sizes, side, parts = rule.size_keys, rule.sizes, rule.side, rule.parts
-    if listed := _listed_bias(found, config):
-        # A share of the page in the place of tokens: which side of it, and how many parts it has.
-        side = {"horizontal": "width", "vertical": "height"}.get(str(listed["type"]), "")
-        parts = _whole(listed, "scaling_factor", 100)
-        stated, keys, sizes = listed, (keys[0], "max_distance"), (32, 100 if side else 128)
-    where = found.tensors[0].where
+    rule, config, keys = found.rule, part.config, found.rule.size_keys
+    where, name = found.tensors[0].where, found.tensors[0].name
+    listed = config.get("relative_bias_args")
+    if "relative_bias.biases." in name and listed not in (None, UDOP):
+        raise settings.wrong("relative_bias_args", listed, str(UDOP), part.path)
     _expect("[buckets, heads]", where, fits=table.ndim == 2)
     if rule.heads_first:
         table = table.T
-    buckets = _whole(stated, keys[0], sizes[0] or len(table))
-    reach = _whole(stated, keys[1], sizes[1])
+    buckets = _whole(config, keys[0], rule.sizes[0] or len(table))
+    reach = _whole(config, keys[1], rule.sizes[1])
     if rule.kind == "prompt buckets":
         table = table[:buckets]  # half of the rows are for text, the others for other prompts
     if len(table) != buckets:
@@ -222,7 +217,7 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
         raise settings.contradicted(where, f"{heads} heads")
-    words = re.split(r"[._]", found.tensors[0].name)
+    words = re.split(r"[._]", name)
     causal = bool({"decoder", "dec"} & set(words)) or bool(config.get("is_decoder"))
     offsets = np.arange(-reach, reach + 1)
     try:
@@ -232,32 +227,17 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     longest = _whole(config, "max_position_embeddings", _whole(config, "n_positions", 4 * reach))
     # Their absolute tables, which the number counts, begin with two rows that no position selects.
     reserved = 2 if part.model_type in ("mpnet", "layoutlmv3") else 0
-    length = parts + 1 if side else max(longest - reserved, 1)
-    notes: tuple[str, ...] = (f"{buckets} buckets, laid out for a largest distance of {reach}",)
-    unit = "positions"
-    if side:
-        share = {100: "hundredths", 1000: "thousandths"}.get(parts, f"1/{parts}")
-        unit = f"{share} of the page's {side}"
-        notes = (*notes, f"distances are between places on the page, in {unit}, not tokens")
+    length = rule.parts + 1 if rule.parts else max(longest - reserved, 1)
+    notes = [f"{buckets} buckets, laid out for a largest distance of {reach}"]
+    if rule.unit:
+        notes.append(f"distances are between places on the page, in {rule.unit}, not tokens")
     return make(
-        values=table[index].T, layout=Sequence(length), causal=causal, unit=unit, notes=notes
+        values=table[index].T,
+        layout=Sequence(length),
+        causal=causal,
+        unit=rule.unit or POSITIONS,
+        notes=tuple(notes),
     )
-
-
-def _listed_bias(found: Relative, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what UDOP's configuration says of a bias that stands in a list; else nothing."""
-    place = re.search(r"relative_bias\.biases\.([0-9]{1,2})\.", found.tensors[0].name)
-    if place is None:
-        return {}
-    stated = config.get("relative_bias_args")
-    every = stated if isinstance(stated, list) else [{"type": kind} for kind in UDOP]
-    one = every[int(place[1])] if int(place[1]) < len(every) else None
-    if not isinstance(one, dict) or one.get("type") not in UDOP:
-        raise InvalidCheckpoint(
-            f"{found.tensors[0].file}: tensor {found.tensors[0].name}: relative_bias_args in "
-            f"config.json does not say what bias {place[1]} is: one of {', '.join(UDOP)}. Fix it."
-        )
-    return one
 
 
 def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
@@ -314,11 +294,6 @@ def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) ->
     fits = second.ndim == 2 and first.shape == (second.shape[1], 2)
     what = f"a network from two coordinates to heads, its second layer not {list(second.shape)},"
     _expect(what, where, fits=fits and bias.shape == first.shape[:1])
-    if "meta_mlp" in where or "rel_pos.mlp" in where:
-        raise NoPositionTable(
-            f"{where}: the bias is a network of the displacement in timm's own variants, whose "
-            "coordinates the checkpoint does not state."
-        )
     window, pretrained = _log_window_size(part, where)
     offsets = log_spaced_offsets(window, window, pretrained=pretrained)
     by_displacement = continuous_bias(offsets, first, bias, second)[:, ::-1, ::-1]
@@ -333,14 +308,10 @@ def _log_window_size(part: Part, where: str) -> tuple[int, tuple[int, int] | Non
     size = settings.pair(config, "window_size", most=_MOST)
     named = re.search(r"window([0-9]{1,6})", str(config.get("architecture", "")))
     window = size[0] if size else int(named[1]) if named else 0
-    if window < 1:
+    if not 1 <= window <= _WIDEST:
         raise InvalidCheckpoint(
-            f"{where}: the network can be asked for any window, and the configuration names none. "
-            'Add "window_size" to config.json.'
-        )
-    if window > _WIDEST:
-        raise InvalidCheckpoint(
-            f"{where}: a window of {window} x {window} is wider than {_WIDEST}."
+            f"{where}: the network can be asked for any window, and the configuration names "
+            f'{window or "none"}. State a "window_size" up to {_WIDEST} in config.json.'
         )
     stage = re.search(r"layers[._]([0-9]{1,2})\.", where)
     image = settings.pair(config, "image_size", most=_MOST)
@@ -375,19 +346,6 @@ def _two_axes(make: Make, arrays: list[FloatArray], where: str, *, flip: bool) -
     grid = Grid((len(down) + 1) // 2, (len(right) + 1) // 2)
     note = "mean of the cosines along rows and along columns, with the vector of distance 0"
     return make(values=values[None], layout=grid, quantity="cosine", notes=(note,))
-
-
-def _displacements(make: Make, table: FloatArray, where: str) -> RelativeBias:
-    height, width = (side // 2 + 1 for side in table.shape[:2])
-    fits = table.ndim == 3 and table.shape[:2] == (2 * height - 1, 2 * width - 1)
-    _expect("[2h - 1, 2w - 1, width of a head]", where, fits=fits)
-    cosines = _cosines(table.reshape(-1, table.shape[2])).reshape(table.shape[:2])
-    return make(
-        values=cosines[None],
-        layout=Grid(height, width),
-        quantity="cosine",
-        notes=("cosines with the vector of displacement 0",),
-    )
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from posprobe import settings
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.parts import Part
+from posprobe.families.configurations import Part
 from posprobe.schemes import RotarySpec as RotarySpec
 
 _LAYERS = read_data("families/configurations.toml")["layers"]
@@ -82,12 +82,11 @@ def _kinds(part: Part) -> Iterator[LayerKind | None]:
     types = _types(part, flags)
     windowed = _window(part, part.config, _SLIDING[0])[0] is not None
     of_layers = _of_layers(part.config)
-    dense = _dense(part.config)
     for number, name in enumerate(types):
         own = of_layers.get(number, part.config)
         rotates = flags[number] if len(flags) == len(types) else True
         if part.model_type in _WINDOWED_ROTATE and windowed:
-            rotates = name in _SLIDING or number in dense
+            rotates = name in _SLIDING
         yield None if name in _WITHOUT_ATTENTION else _kind(part, name, own, rotates=rotates)
 
 
@@ -141,14 +140,6 @@ def _of_layers(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
         for number, found in stated.items()
         if isinstance(found, Mapping) and re.fullmatch(r"[0-9]{1,5}", str(number))
     }
-
-
-def _dense(config: Mapping[str, Any]) -> set[int]:
-    """Return the layers of Cohere 2's mixture that rotate though they see everything."""
-    types, pattern = config.get("mlp_layer_types"), "prefix_dense_sliding_window_pattern"
-    if not isinstance(types, list) or config.get(pattern) != 1:
-        return set()
-    return {number for number, name in enumerate(types) if name == "dense"}
 
 
 def _window(part: Part, own: Mapping[str, Any], name: str) -> tuple[int | None, str]:
@@ -344,8 +335,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
         layers=layers,
         notes=(
             *_layer_notes(part, layers, kind if window else None),
-            *_section_notes(sections),
-            *_scaling_notes(part, stated, scaling),
+            *_scaling_notes(stated, scaling),
             *_standing_notes(part, head_dim, partial),
             *grid_notes,
         ),
@@ -369,31 +359,9 @@ def _layer_notes(part: Part, layers: str, windowed: LayerKind | None) -> Iterato
         yield f"{still} of {sum(kind.layers for kind in kinds)} layers {verb} not rotate"
 
 
-def _section_notes(sections: Sequence[int] | None) -> Iterator[str]:
-    if sections:
-        told = f"the pairs turn with time, row and column in sections of {sections}"
-        yield f"{told}; text moves along all three"
-
-
-def _scaling_notes(
-    part: Part, stated: Mapping[str, Any], scaling: Mapping[str, Any]
-) -> Iterator[str]:
-    """Say what a rule of scaling does besides changing wavelengths, or that none is named."""
+def _scaling_notes(stated: Mapping[str, Any], scaling: Mapping[str, Any]) -> Iterator[str]:
     if not scaling and stated.get("factor") not in (None, 1):
         yield "no rule of scaling is named, so that the factor has no effect"
-    if (logits := _stretched_logits(part, scaling)) != 1.0:
-        yield f"all logits are multiplied by {logits:.3g} besides (mscale_all_dim)"
-
-
-def _stretched_logits(part: Part, scaling: Mapping[str, Any]) -> float:
-    """Return by what DeepSeek's code multiplies logits, beside the factor on cosines and sines."""
-    if not _latent(part) or not scaling.get("mscale_all_dim"):
-        return 1.0
-    rope = Part("rope_parameters", scaling)
-    share, factor = rope.number("mscale_all_dim"), rope.number("factor")
-    if not share or not factor or factor <= 1:
-        return 1.0
-    return float((0.1 * share * math.log(factor) + 1) ** 2)
 
 
 def logit_scale(part: Part, head_dim: int) -> float | None:
@@ -412,8 +380,12 @@ def logit_scale(part: Part, head_dim: int) -> float | None:
     if factor := part.number("attention_multiplier"):
         return factor * math.sqrt(head_dim)
     scaling = part.config.get("rope_parameters") or part.config.get("rope_scaling")
-    stretched = _stretched_logits(part, scaling) if isinstance(scaling, Mapping) else 1.0
-    return None if stretched == 1.0 else stretched
+    if not _latent(part) or not isinstance(scaling, Mapping) or not scaling.get("mscale_all_dim"):
+        return None
+    rope = Part("rope_parameters", scaling)
+    share, factor = rope.number("mscale_all_dim") or 0.0, rope.number("factor") or 1.0
+    # DeepSeek's code has it beside the factor on cosines and sines.
+    return (0.1 * share * math.log(factor) + 1) ** 2 if factor > 1 else None
 
 
 def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
@@ -442,12 +414,7 @@ def _step(
     if part.model_type == "pixtral":
         image, patch = (part.whole(key, most=WIDEST) or 0 for key in ("image_size", "patch_size"))
         extent = image // patch if image >= patch > 0 else None
-        slower = base ** (2 / head_dim)
-        note = (
-            "rows and columns take the pairs of a head in turn: what is shown are those of the "
-            f"rows, and wavelengths along columns are {slower:.3g} times as long"
-        )
-        return 1.0, 1 / slower, extent, (note,)
+        return 1.0, base ** (-2 / head_dim), extent, ()  # rows and columns take pairs in turn
     if part.model_type not in ("dinov3_vit", "eomt_dinov3"):
         return 1.0, 1.0, None, ()
     sizes = settings.pair(part.config, "image_size", most=WIDEST)
@@ -462,8 +429,6 @@ def _step(
         f"coordinates run from -1 to 1 over the image: wavelengths are those of {rows} patches "
         f"along an axis (image_size {sizes[0]}), and grow with their number"
     )
-    if rows != columns:
-        note += f"; those of its {columns} columns are {columns / rows:.3g} times as long"
     return 4 * math.pi / rows, rows / columns, rows, (note,)
 
 
@@ -490,16 +455,11 @@ def _head_dim(part: Part) -> int:
         return stated
     hidden = part.whole(*_KEYS["hidden"], most=WIDEST * _MOST_HEADS)
     heads = head_count(part)
-    if not hidden or not heads:
+    if not hidden or not heads or hidden < heads:
         where = f"{part.path}: " if part.path else ""
         raise InvalidCheckpoint(
-            f"{where}it rotates queries and keys, but the configuration does not give the width "
-            'of a head. Add "head_dim", or "hidden_size" and "num_attention_heads", to config.json.'
-        )
-    if hidden < heads:
-        raise InvalidCheckpoint(
-            f"the configuration has hidden_size {hidden} for {heads} heads. Fix hidden_size or "
-            "num_attention_heads in config.json."
+            f"{where}it rotates queries and keys, but the configuration does not give the width of "
+            'a head. State "hidden_size" and "num_attention_heads", or "head_dim", in config.json.'
         )
     return hidden // heads
 

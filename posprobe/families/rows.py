@@ -1,6 +1,8 @@
-"""Which stored rows are positions: reserved rows, special tokens, patches; and their values.
+"""The families, and which stored rows are positions: reserved rows, special tokens, patches.
 
-Also how a configuration states another number of them.
+Families are listed in ``families.toml``. To add one, add an entry there: `posprobe list families`
+and detection follow from it, and the tests ask for a tiny model of it. Also how a configuration
+states another number of rows.
 """
 
 from __future__ import annotations
@@ -10,24 +12,146 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import settings
-from posprobe.arrays import quotient
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.parts import Part, dotted, part_for, parts_of
-from posprobe.families.registry import TableRule
+from posprobe.families.configurations import Part, dotted, part_for, parts_of
 from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.readers import added
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PrefixRow
 
+#: Entry points of other packages that name a `Family`.
+GROUP = "posprobe.families"
+
+#: Rows at the start of a table that no position selects:
+#: ``none``; ``two``: the model adds 2 to every position; ``padding``: positions start at
+#: ``padding_idx + 1``, with padding_idx read from the configuration; ``beyond``: as many as the
+#: table has rows beyond the configured number of positions.
+Reserved: TypeAlias = Literal["none", "two", "padding", "beyond"]
+
+#: Special tokens whose rows come before the patches. ``stored`` asks the checkpoint: the tokens
+#: for which it has an embedding, all of them or (timm's ``no_embed_class``) none.
+Tokens: TypeAlias = tuple[str, ...] | Literal["stored"]
+
+
+@dataclass(frozen=True)
+class TableRule:
+    """Where a family keeps one table, and how its rows are to be read.
+
+    Parameters
+    ----------
+    tensors
+        Names, matched after any prefix that ends in a dot (``bert.``, ``model.decoder.``).
+    name
+        What ``#TABLE`` calls it, where a family has several.
+    reserved
+        The rule for rows that are not positions.
+    grid
+        Whether positions are patches of an image.
+    tokens
+        For a grid, the special tokens that have rows before the patches.
+    tokens_last
+        Whether the rows of special tokens come after the patches.
+    fixed
+        Whether the model fills it from a formula; reading the values puts this to the test.
+    """
+
+    tensors: tuple[str, ...]
+    name: str = ""
+    reserved: Reserved = "none"
+    grid: bool = False
+    tokens: Tokens = ()
+    tokens_last: bool = False
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """An architecture and the tables it learns.
+
+    Parameters
+    ----------
+    name
+        Short name, as printed by `posprobe list families`.
+    title
+        What people call the models.
+    model_types
+        Values of ``model_type`` in a transformers configuration.
+    tables
+        The tables it learns or stores.
+    prefixes
+        Module names that identify the family where there is no configuration.
+    note
+        What its rows are, in a sentence.
+    """
+
+    name: str
+    title: str
+    model_types: tuple[str, ...]
+    tables: tuple[TableRule, ...]
+    prefixes: tuple[str, ...] = ()
+    note: str = "every row is a position"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """What ``families.toml`` says.
+
+    Parameters
+    ----------
+    families
+        The families, in the order of the file.
+    unused
+        Tensors named like tables of positions that an architecture stores and never reads, by
+        ``model_type``.
+    computed, computed_layers
+        What architectures (by ``model_type``) and layers of Keras compute at run time, so that no
+        file holds it.
+    """
+
+    families: tuple[Family, ...]
+    unused: Mapping[str, tuple[str, ...]]
+    computed: Mapping[str, str]
+    computed_layers: Mapping[str, str]
+
+
+@cache
+def registry() -> Registry:
+    """Read ``families.toml``, once.
+
+    Raises
+    ------
+    TypeError
+        If an entry has a key that is not a field of its record, or lacks one without a default.
+    """
+    data = read_data("families/families.toml")
+    families = tuple(_family(name, **entry) for name, entry in data["families"].items())
+    computed = {name: what for what, names in data["computed"].items() for name in names}
+    return Registry(families, data["unused"], computed, data["computed_layers"])
+
+
+def _family(name: str, *, tables: tuple[Mapping[str, Any], ...], **entry: Any) -> Family:
+    return Family(name, tables=tuple(TableRule(**table) for table in tables), **entry)
+
+
+@cache
+def added_families() -> tuple[Family, ...]:
+    """Load the families that other installed packages add, which takes a look at all packages."""
+    return tuple(added(GROUP, Family))
+
+
 _KEYS = read_data("families/configurations.toml")["rows"]
 _TOKENS = _KEYS["tokens"]
+#: Special tokens in the order in which models put them before the patches.
+_ORDER = ("CLS", "distillation", "register")
 LENGTHS = _KEYS["lengths"]
 _PROMISES = _KEYS["promises"]
 
@@ -46,10 +170,6 @@ class Rows:
     notes: tuple[str, ...] = ()
     channels_first: bool = False
     axis: int | None = None
-
-    def noted(self, note: str) -> Rows:
-        """Return the same with one more note before the others."""
-        return replace(self, notes=(note, *self.notes))
 
     @property
     def special(self) -> list[int]:
@@ -93,14 +213,14 @@ def resolve_rows(
         return _patches(checkpoint, info, rule, rows, grid, config)
     if rule.tensors:
         _check_promise(config, info, rows, more=2 if rule.reserved == "two" else 0)
-    reserved, reason, notes = _reserved(config, info, rule, rows)
+    reserved, reason = _reserved(config, info, rule, rows)
     if reserved >= rows:
         raise InvalidCheckpoint(
             f"{info.where}: {reserved} rows are not positions ({reason}) and it has {rows}. "
             "The configuration belongs to another checkpoint."
         )
     dropped = tuple(DroppedRow(row, reason) for row in range(reserved))
-    return Rows(Sequence(rows - reserved), dropped=dropped, notes=notes)
+    return Rows(Sequence(rows - reserved), dropped=dropped)
 
 
 def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | None) -> None:
@@ -109,17 +229,13 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
         raise InvalidCheckpoint(
             f"{info.where}: contains {stored.size} rows, and a {stated} has {stated.size}."
         )
-    if stated is None and rule.tensors and not rule.grid:
-        raise InvalidCheckpoint(
-            f"{info.where}: this architecture has one row per position, [n, d]. Of a grid of "
-            f"patches state --grid {stored.height}x{stored.width}."
-        )
-    # A tensor's name tells what it is; an array alone says nothing.
+    # A tensor's name tells what it is; an array alone may also be a stack of tables.
     stacked = len(info.shape) == 3 and stored.height != stored.width
-    if stated is None and stacked and info.file.endswith(".npy"):
+    unknown = stacked and info.file.endswith(".npy")
+    if stated is None and (unknown or (rule.tensors and not rule.grid)):
         raise InvalidCheckpoint(
-            f"{info.where}: a grid of patches, or {stored.height} tables of {stored.width} rows. "
-            f"Use --grid {stored.height}x{stored.width}, or save one table alone."
+            f"{info.where}: one row per position, [n, d], is expected. Of a grid of patches state "
+            f"--grid {stored.height}x{stored.width}."
         )
 
 
@@ -258,12 +374,12 @@ def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more:
 
 def _reserved(
     config: Mapping[str, Any], info: TensorInfo, rule: TableRule, rows: int
-) -> tuple[int, str, tuple[str, ...]]:
+) -> tuple[int, str]:
     match rule.reserved:
         case "none":
-            return 0, "", ()
+            return 0, ""
         case "two":
-            return 2, "the model adds 2 to every position", ()
+            return 2, "the model adds 2 to every position"
         case "padding":
             key = "padding_idx" if "padding_idx" in config else "pad_token_id"
             padding = config.get(key)
@@ -273,7 +389,7 @@ def _reserved(
                     f'gives {key} as {padding!r}. Add "pad_token_id" to config.json, or take '
                     f"every row as it stands with --tensor {info.name}."
                 )
-            return padding + 1, f"positions start at padding_idx + 1 = {padding + 1}", ()
+            return padding + 1, f"positions start at padding_idx + 1 = {padding + 1}"
         case "beyond":
             positions = config.get("max_positions")
             if type(positions) is not int or not 0 < positions <= rows:
@@ -281,7 +397,7 @@ def _reserved(
                     f"{info.where}: rows beyond max_positions are left out, which is given as "
                     f"{positions!r}. Read all rows with --tensor {info.name}."
                 )
-            return rows - positions, f"{rows} rows for max_positions = {positions}", ()
+            return rows - positions, f"{rows} rows for max_positions = {positions}"
 
 
 def _patches(
@@ -299,10 +415,14 @@ def _patches(
         # timm states an input size but not the stride of every patch embedding.
         stated = None
         fits = [tokens for tokens in options if _grid(rows - len(tokens), None) is not None]
-    if len(fits) != 1:
-        raise InvalidCheckpoint(_misfit(info, rows, options, stated))
-    layout = _grid(rows - len(fits[0]), stated)
-    assert layout is not None  # noqa: S101 - it is what made the option fit
+    layout = _grid(rows - len(fits[0]), stated) if len(fits) == 1 else None
+    if layout is None:
+        counts = " or ".join(str(len(option)) for option in options)
+        raise InvalidCheckpoint(
+            f"{info.where}: {rows} rows do not fit a {stated or 'square grid'} of patches with "
+            f"{counts} special tokens. State the grid with --grid HEIGHTxWIDTH, or take every row "
+            f"as a sequence with --tensor {info.name}."
+        )
     start = layout.size if rule.tokens_last else 0
     prefix = tuple(PrefixRow(start + row, token) for row, token in enumerate(fits[0]))
     notes = () if stated else (f"no grid size is configured: {layout.size} patches read as square",)
@@ -325,16 +445,12 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
         return [(), ("CLS",), ("CLS", "distillation")]
     stored = tuple(
         token if count == 1 else f"{token} {index}"
-        for token, count in sorted(counts.items(), key=lambda item: _order(item[0]))
+        for token, count in sorted(counts.items(), key=lambda item: _ORDER.index(item[0]))
         for index in range(count)
     )
     # timm gives registers rows where CLS has one, DINOv2's own release does not.
     bare = tuple(token for token in stored if not token.startswith("register"))
     return [*dict.fromkeys((stored, bare, ()))]
-
-
-def _order(token: str) -> int:
-    return ("CLS", "distillation", "register").index(token)
 
 
 def _grid(patches: int, stated: Grid | None) -> Grid | None:
@@ -389,23 +505,6 @@ def _named_patch(config: Mapping[str, Any]) -> tuple[int, int] | None:
     return (int(found[1]), int(found[1])) if found else None
 
 
-def _misfit(
-    info: TensorInfo, rows: int, options: list[tuple[str, ...]], stated: Grid | None
-) -> str:
-    tokens = " or ".join(str(len(option)) for option in options)
-    expected = f"a {stated}" if stated else "a square grid"
-    return (
-        f"{info.where}: {rows} rows do not fit {expected} of patches with {tokens} special tokens"
-        + ("" if stated else ", and no image and patch size is configured")
-        + f". {'Correct' if stated else 'State'} the grid with --grid HEIGHTxWIDTH, or take every "
-        f"row as a sequence with --tensor {info.name}."
-    )
-
-
-#: No image is larger, in pixels along a side.
-_LARGEST = 2**20
-
-
 def with_size(
     config: Mapping[str, Any], info: TensorInfo, rows: Rows, layout: Layout
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -454,7 +553,7 @@ def _images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:
     """Change the sizes of images: a number, two of them, or named, as they stand."""
     found = []
     for key in IMAGE_SIZES:
-        image = settings.pair(config, key, most=_LARGEST)
+        image = settings.pair(config, key, most=_MOST)
         if image is not None:
             config[key] = _like(config[key], _image(image, old, new))
             found.append(key)
@@ -482,14 +581,8 @@ def _like(stated: object, size: tuple[int, int]) -> object:
 
 
 #: Numbers of a table up to which it is read whole where only some rows are asked for, which tells
-#: its digest and whether it was written from a transposed array: 16 MB in F32.
+#: its digest: 16 MB in F32.
 WHOLE = 2**22
-#: Numbers of a table up to which it is read column by column as well.
-BY_COLUMNS = 2**26
-#: Fewest rows whose neighbours tell in which order a file was written.
-FEW = 16
-#: Rows whose neighbours are looked at at a time, to hold no second table in double precision.
-_BLOCK = 4096
 
 
 def source_of(
@@ -535,36 +628,3 @@ def rows_of(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floatin
     if rows.channels_first:
         values = np.moveaxis(values, 1, -1)
     return values.reshape(-1, values.shape[-1])
-
-
-def order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
-    """Say so where the bytes look like positions only when read column by column.
-
-    Writing the buffer of a transposed array is a known way to spoil a checkpoint: shape and size
-    are right, every number is there, and all rows are mixtures.
-    """
-    rows, dim = values.shape
-    if rows - skip < FEW or values.size > BY_COLUMNS or not np.isfinite(values).all():
-        return ()
-    as_stored = _neighbour_cosine(values[skip:])
-    by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])
-    # Rows that alternate are ordered, too; not where numbers are too large to tell.
-    if not by_columns >= abs(as_stored) + 0.5:
-        return ()
-    note = (
-        "the file looks as if it was written from a transposed array: read row by row, as its "
-        f"format says, neighbouring rows have centred cosine {as_stored:.2f}; read column by "
-        f"column they have {by_columns:.2f}. These results follow the format; check the file"
-    )
-    return (note,)
-
-
-def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
-    mean, total = rows.mean(axis=0, dtype=np.float64), 0.0
-    for first in range(0, len(rows) - 1, _BLOCK):
-        centered = rows[first : first + _BLOCK + 1] - mean
-        length = np.linalg.norm(centered, axis=1)
-        scale = length[1:] * length[:-1]
-        product = np.einsum("ij,ij->i", centered[1:], centered[:-1])
-        total += quotient(product, scale, otherwise=0.0).sum()
-    return float(total / (len(rows) - 1))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import PosprobeError, UsageError
-from posprobe.families.parts import part_for, parts_of
+from posprobe.families.configurations import part_for, parts_of
 from posprobe.families.read import open_reference
 from posprobe.reference import parse_reference
 from posprobe.tables import PositionTable
@@ -129,15 +129,15 @@ def load_tokens(
         raise UsageError(f"rows={rows}: it must be at least 1.")
     parsed = parse_reference(source.reference)
     checkpoint = open_reference(replace(parsed, revision=source.revision), offline=offline)
-    sample = sample_tokens(checkpoint, checkpoint.tensors[source.tensor], seed, rows=rows)
-    if isinstance(sample, str):
-        raise UsageError(f"{table.name}: {sample}")
-    return sample
+    try:  # positions are analysed also where these cannot be had
+        return sample_tokens(checkpoint, checkpoint.tensors[source.tensor], seed, rows=rows)
+    except PosprobeError as error:
+        raise UsageError(f"{table.name}: {error}") from error
 
 
 def sample_tokens(
     checkpoint: Checkpoint, position: TensorInfo, seed: int = 0, *, rows: int | None = None
-) -> TokenSample | str:
+) -> TokenSample:
     """Sample what a checkpoint adds a table of positions to.
 
     Token embeddings are read in `RUNS` runs of consecutive rows, equally spaced from a random first
@@ -163,24 +163,21 @@ def sample_tokens(
     rows
         At least so many vectors, or all that there are.
 
-    Returns
-    -------
-    TokenSample or str
-        The sample, or the reason why there is none.
+    Raises
+    ------
+    UsageError
+        If the checkpoint holds no such embeddings, or of another form.
+    PosprobeError
+        If they cannot be read.
     """
-    try:
-        found = _beside(checkpoint, position.name)
-        if found is None:
-            return (
-                f"beside {position.name} stands no table of token embeddings and no projection of "
-                "patches by a name that is known"
-            )
-        info = checkpoint.tensors[found]
-        if found.endswith(_PROJECTIONS):
-            return _patches(checkpoint, position, info, seed, rows or 0)
-        return _tokens(checkpoint, position, info, seed, rows or 0)
-    except PosprobeError as error:  # positions are analysed also where these cannot be had
-        return str(error)
+    found = _beside(checkpoint, position.name)
+    if found is None:
+        raise UsageError(
+            f"beside {position.name} stands no table of token embeddings and no projection of "
+            "patches by a name that is known"
+        )
+    read = _patches if found.endswith(_PROJECTIONS) else _tokens
+    return read(checkpoint, position, checkpoint.tensors[found], seed, rows or 0)
 
 
 def _beside(checkpoint: Checkpoint, position: str) -> str | None:
@@ -204,20 +201,20 @@ def _modules(inner: str) -> Iterator[str]:
 
 def _tokens(
     checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, least: int
-) -> TokenSample | str:
+) -> TokenSample:
     width = position.shape[-1]
     if len(info.shape) != 2 or info.shape[1] != width:
-        return (
+        raise UsageError(
             f"{info.name}, shape {list(info.shape)}, is not as wide as the positions ({width}): "
             "a projection lies between them"
         )
     blocks = _blocks(*info.shape, seed, least)
     if not blocks:
-        return f"{info.name}, shape {list(info.shape)}, has no rows"
+        raise UsageError(f"{info.name}, shape {list(info.shape)}, has no rows")
     rows = np.concatenate([np.arange(*block) for block in blocks])
     stored = _doubles(checkpoint.read_rows(info.name, rows))
     if stored is None:
-        return f"{info.name}: rows among the {len(rows)} sampled hold {_UNUSABLE}"
+        raise UsageError(f"{info.name}: rows among the {len(rows)} sampled hold {_UNUSABLE}")
     factor, note = _factor(checkpoint, position, width)
     norms = np.linalg.norm(stored, axis=1)
     ends = np.cumsum([stop - start for start, stop in blocks])[:-1]
@@ -266,10 +263,10 @@ def _factor(checkpoint: Checkpoint, position: TensorInfo, width: int) -> tuple[f
 
 def _patches(
     checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, least: int
-) -> TokenSample | str:
+) -> TokenSample:
     width = position.shape[-1]
     if len(info.shape) != 4 or info.shape[1] not in (1, 3) or info.shape[0] != width:
-        return (
+        raise UsageError(
             f"{info.name}, shape {list(info.shape)}: no projection of grey or colour patches to "
             f"the positions' width of {width}"
         )
@@ -277,9 +274,11 @@ def _patches(
     weight = _doubles(checkpoint.read(info.name).values)
     bias = _doubles(checkpoint.read(name).values if name in checkpoint.tensors else np.zeros(width))
     if weight is None or bias is None:
-        return f"{info.name}: it or its bias holds {_UNUSABLE}"
+        raise UsageError(f"{info.name}: it or its bias holds {_UNUSABLE}")
     if bias.shape != (width,):
-        return f"{name}, shape {list(bias.shape)}: no bias of a projection to width {width}"
+        raise UsageError(
+            f"{name}, shape {list(bias.shape)}: no bias of a projection to width {width}"
+        )
     flat = weight.reshape(width, -1)
     count = max(PATCHES, min(least, DRAWN // max(flat.shape)))
     pixels = np.random.default_rng(seed).standard_normal((count, flat.shape[1]))

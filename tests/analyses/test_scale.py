@@ -175,17 +175,15 @@ def sample_of(reference: str, seed: int = 0) -> tuple[TokenSample, PositionTable
 def beside(folder: Path, position: str, seed: int = 0) -> TokenSample:
     """Sample the tokens that stand beside a tensor of positions."""
     checkpoint = open_local(folder)
-    sample = sample_tokens(checkpoint, checkpoint.tensors[position], seed)
-    assert isinstance(sample, TokenSample), sample
-    return sample
+    return sample_tokens(checkpoint, checkpoint.tensors[position], seed)
 
 
 def lacking(folder: Path, position: str) -> str:
     """Return the reason why there are no tokens beside a tensor of positions."""
     checkpoint = open_local(folder)
-    reason = sample_tokens(checkpoint, checkpoint.tensors[position])
-    assert isinstance(reason, str)
-    return reason
+    with pytest.raises(UsageError) as caught:
+        sample_tokens(checkpoint, checkpoint.tensors[position])
+    return str(caught.value)
 
 
 def the_parameter(model: Any, values: NDArray[np.floating[Any]]) -> Tensor:

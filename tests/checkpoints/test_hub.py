@@ -20,7 +20,7 @@ import posprobe as pp
 from posprobe.checkpoints import hub
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
-from posprobe.families.tokens import RUNS, TokenSample, sample_tokens
+from posprobe.families.tokens import RUNS, sample_tokens
 from posprobe.resizing.checkpoint import write_checkpoint
 
 if TYPE_CHECKING:
@@ -173,25 +173,22 @@ def test_a_sample_of_gpt2_tokens_is_a_megabyte_in_few_requests(server: Hub) -> N
     assert tokens.stop - tokens.start > 150e6
     server.forget()
     sample = sample_tokens(checkpoint, checkpoint.tensors[WPE])
-    assert isinstance(sample, TokenSample)
     assert len(server.paths("/cdn/")) == len(sample.blocks) == RUNS == 16
     assert sample.tensor == tokens
     assert server.sent() < 1_100_000
     assert len(sample.values) * 3072 < server.sent()
     server.forget()
     again = sample_tokens(open_hub("gpt2", None, offline=True), checkpoint.tensors[WPE])
-    assert isinstance(again, TokenSample)
     np.testing.assert_array_equal(again.values, sample.values)
     assert server.requests == []
 
 
-def test_tokens_that_cannot_be_had_are_a_reason_and_no_failure(server: Hub) -> None:
+def test_tokens_that_cannot_be_had_are_one_clear_error(server: Hub) -> None:
     gpt2(server)
     open_hub("gpt2", None, offline=False)
     checkpoint = open_hub("gpt2", None, offline=True)
-    reason = sample_tokens(checkpoint, checkpoint.tensors[WPE])
-    assert isinstance(reason, str)
-    assert "gpt2/model.safetensors: not in the local cache" in reason
+    with pytest.raises(Unreachable, match=r"gpt2/model\.safetensors: not in the local cache"):
+        sample_tokens(checkpoint, checkpoint.tensors[WPE])
 
 
 # --- shards ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.cli.options import parse_grid, parse_rows
 from posprobe.errors import UsageError
-from posprobe.families.registry import registry
+from posprobe.families.rows import registry
 from posprobe.report import read_bundle
 from posprobe.report.paper import OF_RUNS, kinds
 from posprobe.samples import samples

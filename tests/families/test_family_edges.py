@@ -1,27 +1,214 @@
-"""What is no table of positions is never taken for one; odd values are named or kept."""
+"""Checkpoints that name no known family, hold no table, or odd values: what is found and told."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from made_checkpoints import model_folder
 from made_family_checks import assert_as_the_model, assert_same_bits, bert_of
 from safetensors.torch import load_file, save_file
-from tiny_models import CASES, roberta, save_pretrained
+from tiny_models import (
+    CASES,
+    Tiny,
+    find,
+    hf_mae,
+    hf_whisper,
+    roberta,
+    save_fairseq,
+    save_pretrained,
+)
 
-from posprobe.errors import InvalidTable, NoPositionTable
+from posprobe.errors import (
+    AmbiguousTable,
+    InvalidCheckpoint,
+    InvalidTable,
+    NoPositionTable,
+    UnknownReference,
+)
 from posprobe.families import find_encodings, load
+from posprobe.families.find import is_named_position
 from posprobe.families.read import open_reference
+from posprobe.families.rows import registry
+from posprobe.layouts import Grid, Sequence
 from posprobe.reference import parse_reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+
+def without_config(tiny: Tiny, folder: Path, keep: tuple[str, ...] = ()) -> str:
+    save_pretrained(tiny, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").unlink()
+    if keep:
+        (folder / "config.json").write_text(json.dumps({key: config[key] for key in keep}))
+    return str(folder)
+
+
+PREFIXED = {
+    "bert": "BertForMaskedLM", "distilbert": "DistilBertForMaskedLM",
+    "electra": "ElectraForPreTraining", "albert": "AlbertForMaskedLM",
+    "roberta": "RobertaForMaskedLM", "longformer": "LongformerForMaskedLM",
+    "data2vec_text": "Data2VecTextForMaskedLM", "mpnet": "MPNetForMaskedLM",
+    "vit": "ViTForImageClassification", "deit": "DeiTForImageClassificationWithTeacher",
+    "dinov2": "Dinov2ForImageClassification",
+    "dinov2_with_registers": "Dinov2WithRegistersForImageClassification",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", [p for family in registry().families for p in family.prefixes])
+def test_the_modules_name_identifies_the_family(prefix: str, tmp_path: Path) -> None:
+    (family,) = (family for family in registry().families if prefix in family.prefixes)
+    (case,) = (case for case in CASES if case.id == PREFIXED[prefix])
+    tiny = case.build()
+    tables, padding = family.tables, getattr(tiny.model.config, "pad_token_id", None)
+    keep = ("image_size", "patch_size") if tables[0].grid else ()
+    reference = without_config(tiny, tmp_path / "model", keep)
+    if tables[0].reserved == "padding":
+        with pytest.raises(InvalidCheckpoint, match=r"padding_idx.*pad_token_id.*--tensor"):
+            load(reference)
+        (tmp_path / "model/config.json").write_text(json.dumps({"pad_token_id": padding}))
+    table = load(reference)
+    assert table.family == case.family
+    assert_as_the_model(table, tiny)
+
+
+def test_an_anonymous_bert_named_table_may_have_padding_rows(tmp_path: Path) -> None:
+    reference = without_config(bert_of(514), tmp_path / "model")
+    with pytest.raises(InvalidCheckpoint) as caught:
+        load(reference)
+    for part in ("[514, 8]", "bert", "roberta", "mpnet", "model_type", "--tensor"):
+        assert part in str(caught.value)
+    tiny = bert_of(512)
+    table = load(without_config(tiny, tmp_path / "round"))
+    assert_same_bits(table.values, tiny.rows)
+    assert table.dropped == ()
+
+
+@pytest.mark.parametrize(
+    ("padding", "says"),
+    [(11, "12 rows are not positions"),
+     *((padding, "gives pad_token_id as") for padding in (None, "1", -1, True, 1.0))],
+)  # fmt: skip
+def test_a_padding_row_that_cannot_be_is_refused(
+    padding: object, says: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    save_pretrained(roberta(1)(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": padding}))
+    with pytest.raises(InvalidCheckpoint, match=says):
+        load(str(folder))
+
+
+def test_a_fairseq_checkpoint_without_its_options_is_refused(tmp_path: Path) -> None:
+    path = save_fairseq(roberta(1)(), tmp_path / "model")
+    content = torch.load(path, weights_only=False)
+    torch.save({"model": content["model"]}, path)
+    with pytest.raises(InvalidCheckpoint, match=r"max_positions.*--tensor"):
+        load(path)
+
+
+# --- unknown architectures ---
+
+
+def save_tensors(folder: Path, config: Mapping[str, Any] | None = None, **shapes: Any) -> str:
+    draw = np.random.default_rng(0)
+    tensors = {name.replace("__", "."): draw.normal(size=shape) for name, shape in shapes.items()}
+    return model_folder(folder, tensors, **config or {})
+
+
+NAMED = [
+    "model.pos_embedding.weight", "positional_embedding", "encoder.pos_encoder.pe", "pos_emb",
+    "embed_positions.weight", "pos_table", "emb_pos.weight", "position_embedding_table.weight",
+    "transformer.position_embeddings.weight", "visual.positional_embedding",
+]  # fmt: skip
+OTHERWISE = [
+    "attn.relative_position_bias_table", "position_embeddings_norm.weight", "rotary_pos_emb",
+    "positionwise.weight", "pos_embed_proj.weight", "composer.weight",
+]  # fmt: skip
+
+
+def test_names_of_tables_are_told_from_others() -> None:
+    assert [name for name in (*NAMED, *OTHERWISE) if is_named_position(name)] == NAMED
+
+
+def test_an_unknown_architecture_gives_a_candidate_and_the_reason(tmp_path: Path) -> None:
+    config = {"model_type": "mine"}
+    table = load(save_tensors(tmp_path, config, head__weight=(8, 8), pos_emb=(9, 8)))
+    assert (table.source.tensor, table.layout, table.family) == ("pos_emb", Sequence(9), None)
+    assert any("unknown architecture" in note for note in table.notes)
+    (encoding,) = find_encodings(open_reference(parse_reference(str(tmp_path))))
+    assert "generic rule" in encoding.why
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [((9, 8), Sequence(9)), ((1, 9, 8), Sequence(9)),
+     ((1, 4, 6, 8), Grid(4, 6)), ((4, 6, 8), Grid(4, 6))],
+)  # fmt: skip
+def test_the_stored_shape_gives_the_layout(
+    shape: tuple[int, ...], layout: Sequence | Grid, tmp_path: Path
+) -> None:
+    table = load(save_tensors(tmp_path, my_pos_embedding=shape))
+    assert table.layout == layout
+    state = load_file(tmp_path / "model.safetensors")
+    assert_same_bits(table.values, state["my_pos_embedding"].reshape(-1, 8))
+
+
+@pytest.mark.parametrize("shape", [(9,), (1, 8), (9, 1), (2, 2, 3, 4)])
+def test_what_is_not_shaped_like_a_table_is_no_candidate(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    with pytest.raises(NoPositionTable):
+        load(save_tensors(tmp_path, None, pos_emb=shape))
+
+
+def test_several_candidates_are_named_after_their_part_of_the_model(tmp_path: Path) -> None:
+    rows = {"encoder__pos_emb": 9, "decoder__pos_emb": 7, "a__pos_emb": 5, "b__pos_emb": 3}
+    reference = save_tensors(tmp_path, None, **{name: (n, 8) for name, n in rows.items()})
+    with pytest.raises(AmbiguousTable, match="4 position tables"):
+        load(reference)
+    for name, count in rows.items():
+        assert len(load(f"{reference}#{name.split('__')[0]}")) == count
+    reference = save_tensors(tmp_path, encoder__a__pos_emb=(9, 8), encoder__b__pos_emb=(7, 8))
+    with pytest.raises(UnknownReference):
+        load(f"{reference}#encoder")
+    assert len(load(f"{reference}#b")) == len(load(f"{reference}#encoder.b.pos_emb")) == 7
+
+
+def test_a_square_number_of_patches_is_a_grid_and_said_to_be(tmp_path: Path) -> None:
+    config = {"model_type": "mine", "image_size": 64}
+    table = load(save_tensors(tmp_path, config, pos_emb=(17, 8)))
+    assert table.layout == Grid(4, 4)
+    assert [row.token for row in table.prefix_rows] == ["CLS"]
+    assert any("16 patches read as square" in note for note in table.notes)
+
+
+def test_a_learned_table_in_a_fixed_place_is_called_learned(tmp_path: Path) -> None:
+    tiny = hf_whisper("WhisperModel", "encoder")
+    tiny.rows.add_(torch.randn(tiny.rows.shape))
+    table = load(save_pretrained(tiny, tmp_path / "model") + "#encoder")
+    assert table.kind == "learned"
+    assert any("its values differ" in note for note in table.notes)
+
+
+def test_mae_keeps_its_fixed_grid_apart_from_its_zero_row(tmp_path: Path) -> None:
+    model = hf_mae()
+    model.save_pretrained(tmp_path / "model")
+    table = load(str(tmp_path / "model"))
+    stored = find(model, "embeddings.position_embeddings").data[0]
+    assert table.kind == "fixed"
+    assert table.layout == Grid(4, 4)
+    assert_same_bits(table.values, stored[1:])
+    assert table.prefix is not None
+    assert not table.prefix.any()
 
 
 # --- what is no table ---
@@ -67,7 +254,6 @@ SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
         ),
         ("alibi", lambda: hf_lm("BloomForCausalLM", hidden_size=16, n_layer=1, n_head=2)),
         ("alibi", lambda: hf_lm("FalconForCausalLM", alibi=True, **SMALL)),
-        ("alibi", lambda: hf_lm("MptForCausalLM", d_model=16, n_heads=2, n_layers=1)),
         (
             "relative",
             lambda: hf_lm("T5ForConditionalGeneration", d_model=16, d_kv=8, num_layers=1,
@@ -93,23 +279,6 @@ def test_a_table_beside_another_scheme_is_found_and_both_are_listed(tmp_path: Pa
     assert [encoding.scheme for encoding in found] == ["learned", "relative"]
 
 
-def test_a_checkpoint_without_any_positions_says_so(tmp_path: Path) -> None:
-    save_file({"linear.weight": torch.ones(4, 4)}, tmp_path / "model.safetensors")
-    with pytest.raises(NoPositionTable, match=r"its 1 tensor \(linear\.weight\), ") as caught:
-        load(str(tmp_path))
-    assert caught.value.exit_code == 5
-
-
-def test_a_table_that_the_model_ignores_is_not_offered(tmp_path: Path) -> None:
-    # ESM-2 models store a table that their rotary forward pass never reads.
-    state = {"esm.embeddings.position_embeddings.weight": torch.randn(16, 8)}
-    save_file(state, tmp_path / "model.safetensors")
-    config = {"model_type": "esm", "position_embedding_type": "rotary", "pad_token_id": 1}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(NoPositionTable, match="rotary"):
-        load(str(tmp_path))
-
-
 @pytest.mark.parametrize("scheme", ["relative_key", "relative_key_query"])
 def test_a_table_is_read_where_the_library_ignores_that_positions_should_be_relative(
     scheme: str, tmp_path: Path
@@ -123,7 +292,6 @@ def test_a_table_is_read_where_the_library_ignores_that_positions_should_be_rela
     rows = model.embeddings.position_embeddings.weight
     table = load(str(tmp_path))
     np.testing.assert_array_equal(table.values, rows.detach().numpy())
-    assert any(scheme in note and "ignores" in note for note in table.notes)
     ids = torch.arange(8)[None]
     with torch.no_grad():
         before = model(ids).last_hidden_state
@@ -136,6 +304,21 @@ def test_a_table_is_read_where_the_library_ignores_that_positions_should_be_rela
     save_file(state, tmp_path / "model.safetensors")
     with pytest.raises(NoPositionTable, match="relative"):
         load(str(tmp_path))
+
+
+def test_a_table_that_the_model_ignores_is_not_offered(tmp_path: Path) -> None:
+    # ESM-2 models store a table that their rotary forward pass never reads.
+    config = {"model_type": "esm", "position_embedding_type": "rotary", "pad_token_id": 1}
+    names = {"esm__embeddings__position_embeddings__weight": (16, 8)}
+    with pytest.raises(NoPositionTable, match="rotary"):
+        load(save_tensors(tmp_path, config, **names))
+
+
+def test_a_checkpoint_without_any_positions_says_what_was_seen(tmp_path: Path) -> None:
+    reference = save_tensors(tmp_path, encoder__pos_conv_embed__conv__weight_g=(1, 1, 8))
+    with pytest.raises(NoPositionTable, match=r"\(1: encoder\.pos_c.* places apart: enc") as caught:
+        load(reference)
+    assert caught.value.exit_code == 5
 
 
 # --- damaged values ---
@@ -156,15 +339,3 @@ def test_a_row_that_is_no_position_may_hold_anything(tmp_path: Path) -> None:
     tiny = roberta(1)()
     tiny.rows[0] = float("nan")
     assert len(load(save_pretrained(tiny, tmp_path / "model"))) == len(tiny.rows) - 2
-
-
-def test_nothing_but_the_table_is_needed(tmp_path: Path) -> None:
-    tiny = roberta(3)()
-    folder = tmp_path / "model"
-    save_pretrained(tiny, folder)
-    (tmp_path / "cut").mkdir()
-    shutil.copy(folder / "config.json", tmp_path / "cut")
-    state = load_file(folder / "model.safetensors")
-    name = "embeddings.position_embeddings.weight"
-    save_file({name: state[name]}, tmp_path / "cut/model.safetensors")
-    assert_as_the_model(load(str(tmp_path / "cut")), tiny)

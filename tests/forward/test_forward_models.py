@@ -317,7 +317,7 @@ def test_an_encoder_that_was_saved_alone_is_run(name: str, tmp_path: Path) -> No
         ("sample:digits-vit#text", UsageError, "no such part"),
         ("./nowhere", UnknownReference, "Check the path"),
         (str(Path(__file__).parent), UnknownReference, "no config.json"),
-        (__file__, UnknownReference, "a folder with a config"),
+        (__file__, UnknownReference, "it is no folder"),
         ("posprobe-tests/no-such-model", UnknownReference, "cannot be built"),
         ("timm/no-such-model", UnknownReference, "cannot be built"),
     ],

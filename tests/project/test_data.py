@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 
 from posprobe.data import read_data
-from posprobe.families import TableRule, layers, registry, relative
+from posprobe.families import TableRule, layers, relative, rows
 from posprobe.figures.styles import venues
 from posprobe.report import published
 
@@ -33,7 +33,7 @@ def fits(value: object, hint: Any) -> bool:
 
 
 RECORDS: Mapping[str, Iterable[Any]] = {
-    "families": registry.registry().families,
+    "families": rows.registry().families,
     "published values": published.published(),
     "models of published values": published._models().values(),
     "relative positions": relative.rules(),
@@ -69,9 +69,9 @@ def test_a_key_that_is_no_field_is_an_error(
 ) -> None:
     data = read_data("families/families.toml")
     data["families"]["bert"] |= wrong
-    monkeypatch.setattr(registry, "read_data", lambda _: data)
+    monkeypatch.setattr(rows, "read_data", lambda _: data)
     with pytest.raises(TypeError, match=r"unexpected keyword argument '(grid|tensor)'"):
-        registry.registry.__wrapped__()
+        rows.registry.__wrapped__()
 
 
 def test_names_are_patterns_as_they_were_written() -> None:
