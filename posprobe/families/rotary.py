@@ -48,8 +48,6 @@ class LayerKind:
         How many there are.
     window
         Positions that a query sees on one side, itself included; None for all.
-    sees
-        The same in words; empty for all.
     head_dim
         Width of a head where it is that of this kind of layers alone.
     rotates
@@ -59,7 +57,6 @@ class LayerKind:
     name: str
     layers: int = 1
     window: int | None = None
-    sees: str = ""
     head_dim: int | None = None
     rotates: bool = True
 
@@ -80,7 +77,7 @@ def _kinds(part: Part) -> Iterator[LayerKind | None]:
     """Yield the kind of every layer, or of one period of them; None where nothing attends."""
     flags = _flags(part)
     types = _types(part, flags)
-    windowed = _window(part, part.config, _SLIDING[0])[0] is not None
+    windowed = _window(part, part.config, _SLIDING[0]) is not None
     of_layers = _of_layers(part.config)
     for number, name in enumerate(types):
         own = of_layers.get(number, part.config)
@@ -121,13 +118,12 @@ def kind_called(part: Part, name: str) -> LayerKind:
 
 
 def _kind(part: Part, name: str, own: Mapping[str, Any], *, rotates: bool) -> LayerKind:
-    window, sees = _window(part, own, name)
-    head_dim = None
+    window, head_dim = _window(part, own, name), None
     if "per_layer_config" in part.config:
         head_dim = settings.whole(own, "head_dim", most=WIDEST, path=part.path)
     elif "full" in name:
         head_dim = settings.whole(own, "global_head_dim", most=WIDEST, path=part.path)
-    return LayerKind(name, 1, window, sees, head_dim, rotates)
+    return LayerKind(name, 1, window, head_dim, rotates)
 
 
 def _of_layers(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
@@ -142,24 +138,22 @@ def _of_layers(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
     }
 
 
-def _window(part: Part, own: Mapping[str, Any], name: str) -> tuple[int | None, str]:
-    """Read how far layers see, -1 and false standing for no window, and say it."""
-    if "chunk" in name:
-        size = settings.whole(own, "attention_chunk_size", most=LONGEST, path=part.path)
-        return size, f"chunks of {size:,} positions, each by itself" if size else ""
+def _window(part: Part, own: Mapping[str, Any], name: str) -> int | None:
+    """Read how far layers see, -1 and false standing for no window."""
+    if "chunk" in name:  # each chunk by itself
+        return settings.whole(own, "attention_chunk_size", most=LONGEST, path=part.path)
     if name not in _SLIDING or own.get("use_sliding_window") is False:
-        return None, ""
+        return None
     keys = ("sliding_window", "local_attention", "attention_window_size")
     key = next((key for key in keys if own.get(key) not in (None, -1, False)), None)
     if key is None:
-        return None, ""
+        return None
     size = settings.whole(own, key, most=LONGEST, path=part.path) or 0
     if part.model_type in _RADIUS:
-        return size + 1, f"{size:,} positions to either side"
+        return size + 1
     # Gemma 3's code halves the window where attention looks both ways.
-    if key == "local_attention" or own.get("use_bidirectional_attention") in (True, "all"):
-        return size // 2 + 1, f"{size // 2:,} positions to either side"
-    return size, f"{size:,} positions"
+    both_ways = own.get("use_bidirectional_attention") in (True, "all")
+    return size // 2 + 1 if key == "local_attention" or both_ways else size
 
 
 def _flags(part: Part) -> list[bool]:
@@ -185,7 +179,7 @@ def _types(part: Part, flags: list[bool]) -> list[str]:
     if config.get("attention_chunk_size") and flags:
         return ["chunked_attention" if rotates else "full_attention" for rotates in flags]
     full, sliding = "full_attention", _SLIDING[0]
-    if _window(part, config, sliding)[0] is None:
+    if _window(part, config, sliding) is None:
         return [full] * (len(flags) or 1)
     if config.get("use_sliding_window") and "max_window_layers" in config:
         first = part.whole("max_window_layers", most=settings.MOST_LAYERS, least=0)
@@ -334,7 +328,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
         interleaved=part.model_type in _INTERLEAVED or bool(config.get("rope_interleave")),
         layers=layers,
         notes=(
-            *_layer_notes(part, layers, kind if window else None),
+            *_layer_notes(part),
             *_scaling_notes(stated, scaling),
             *_standing_notes(part, head_dim, partial),
             *grid_notes,
@@ -347,14 +341,10 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     return spec
 
 
-def _layer_notes(part: Part, layers: str, windowed: LayerKind | None) -> Iterator[str]:
-    """Say how far the layers see, and how many do not rotate."""
+def _layer_notes(part: Part) -> Iterator[str]:
+    """Say how many layers do not rotate."""
     kinds = layer_kinds(part)
-    still = sum(kind.layers for kind in kinds if not kind.rotates)
-    if windowed:
-        who = "the layers that rotate see" if still else "every layer of attention sees"
-        yield f"{'these layers see' if layers else who} {windowed.sees}"
-    if still:
+    if still := sum(kind.layers for kind in kinds if not kind.rotates):
         verb = "does" if still == 1 else "do"
         yield f"{still} of {sum(kind.layers for kind in kinds)} layers {verb} not rotate"
 
