@@ -1,13 +1,7 @@
 """A checkpoint becomes tables of positions: which tensors, which rows, what layout."""
 
 from posprobe.families.find import Encoding as Encoding, find_encodings as find_encodings
-from posprobe.families.layers import (
-    LayerHeads as LayerHeads,
-    effective_table as effective_table,
-    load_heads as load_heads,
-    open_model as open_model,
-    read_heads as read_heads,
-)
+from posprobe.families.layers import effective_table as effective_table, load_heads as load_heads
 from posprobe.families.read import (
     choose_table as choose_table,
     inspect as inspect,
@@ -16,13 +10,5 @@ from posprobe.families.read import (
     open_reference as open_reference,
     read_table as read_table,
 )
-from posprobe.families.rows import (
-    Family as Family,
-    TableRule as TableRule,
-    added_families as added_families,
-)
-from posprobe.families.tokens import (
-    TokenSample as TokenSample,
-    load_tokens as load_tokens,
-    sample_tokens as sample_tokens,
-)
+from posprobe.families.rows import Family as Family, TableRule as TableRule
+from posprobe.families.tokens import TokenSample as TokenSample, load_tokens as load_tokens
