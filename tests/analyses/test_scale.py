@@ -24,7 +24,7 @@ import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.tables.norms import Scale, scale
 from posprobe.checkpoints import open_local
-from posprobe.errors import InvalidTable, UsageError
+from posprobe.errors import InvalidTable, PosprobeError, UsageError
 from posprobe.families import load
 from posprobe.families.tokens import RUNS, SAMPLE, TokenSample, sample_tokens
 from posprobe.layouts import Grid
@@ -181,7 +181,7 @@ def beside(folder: Path, position: str, seed: int = 0) -> TokenSample:
 def lacking(folder: Path, position: str) -> str:
     """Return the reason why there are no tokens beside a tensor of positions."""
     checkpoint = open_local(folder)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(PosprobeError) as caught:
         sample_tokens(checkpoint, checkpoint.tensors[position])
     return str(caught.value)
 
