@@ -15,8 +15,8 @@ from posprobe.checks.sides import Record, open_side
 from posprobe.documents import EnvironmentBlock
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.analysis import Saved, environment
+from posprobe.report.files import CHECK
 from posprobe.report.narrator import relations
-from posprobe.report.stored import CHECK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,8 @@ from posprobe.progress import stage
 from posprobe.text import plain
 
 if TYPE_CHECKING:
-    from posprobe.report.comparison import Comparison, KernelComparison
+    from posprobe.report.comparison import Comparison
+    from posprobe.report.kernels import KernelComparison
     from posprobe.sweeps.search import Match, Nearest
 
 

@@ -26,15 +26,9 @@ def extract(ref: str, output: Path, rows: str | None = None, *, where: options.W
 
 
 def report(folder: Path) -> None:
-    """Render a saved report again, without the model.
-
-    For a folder that contains several reports, write an index.html that lists them.
-    """
+    """Render a saved report again, without the model."""
     with stage("Rendering"):
         from posprobe.report import render_bundle
-        from posprobe.report.bundle import write_index
-        from posprobe.report.files import expanded, there
 
-        is_bundle = there(expanded(folder) / "analysis.json")
-        page = render_bundle(folder) if is_bundle else write_index(folder)
+        page = render_bundle(folder)
     print_path(page)

@@ -142,7 +142,7 @@ def load_records(
     """
     from posprobe.encodings import FORMULAS, of_shape
     from posprobe.report.files import there
-    from posprobe.report.runs import measured_heads
+    from posprobe.report.kernels import measured_heads
     from posprobe.tables import PositionTable
 
     called = _called(refs, labels or ())

@@ -27,7 +27,7 @@ def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
     """Describe what was read, with everything a user must know of it."""
     if not isinstance(loaded, tuple):
         return _table(loaded)
-    from posprobe.report.runs import MeasuredHeads
+    from posprobe.report.kernels import MeasuredHeads
     from posprobe.schemes import LinearBias, RelativeBias, Rotary
 
     lines = []

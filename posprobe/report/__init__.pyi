@@ -13,27 +13,28 @@ from .bundle import (
     forward_name as forward_name,
     render_bundle as render_bundle,
     sources_of as sources_of,
+    table_path as table_path,
     to_json as to_json,
     write_bundle as write_bundle,
+    write_table as write_table,
 )
 from .comparison import (
     Comparison as Comparison,
     compare as compare,
-    compare_kernels as compare_kernels,
 )
-from .export import (
-    table_path as table_path,
-    write_table as write_table,
+from .files import (
+    read_bundle as read_bundle,
 )
 from .forward import (
     ForwardAnalysis as ForwardAnalysis,
 )
+from .kernels import (
+    compare_kernels as compare_kernels,
+    measured_heads as measured_heads,
+)
 from .paper import (
     PaperFigure as PaperFigure,
     paper_figure as paper_figure,
-)
-from .runs import (
-    measured_heads as measured_heads,
 )
 from .schemes import (
     SchemeAnalysis as SchemeAnalysis,
@@ -41,7 +42,4 @@ from .schemes import (
 )
 from .series import (
     Series as Series,
-)
-from .stored import (
-    read_bundle as read_bundle,
 )

@@ -23,7 +23,7 @@ from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
 from posprobe.analyses.tables.similarity import within_reach
 from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
-from posprobe.drawable import line, to_frame
+from posprobe.drawable import line
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import describe_layout
 from posprobe.measurements import TABLE, TableInputs, TableMeasurement, Tokens, compared_numbers
@@ -31,8 +31,8 @@ from posprobe.measurements.baselines import SMALL, bands, formula_numbers
 from posprobe.nulls import MAX_DRAWS, NULLS
 from posprobe.progress import stage
 from posprobe.report.document import Finding, findings_of, verdict_block, verdicts
+from posprobe.report.files import ANALYSIS
 from posprobe.report.narrator import cause
-from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
@@ -225,28 +225,6 @@ class Analysis(Plotted):
     def _drawable(self) -> Mapping[str, Result]:
         return self.results
 
-    def to_frame(self) -> Any:
-        """Return the headline numbers as a data frame of pandas, or of polars.
-
-        Its columns are ``number``, the ``key`` in ``analysis.json``, ``table``, ``sinusoid`` and,
-        by null model, ``MODEL_p5``, ``MODEL_p50``, ``MODEL_p95``; None is undefined.
-
-        Raises
-        ------
-        MissingExtra
-            If neither pandas nor polars is installed.
-        """
-        known = compared_numbers()
-        rows = []
-        for key, entry in self.nulls["numbers"].items():
-            row = {"number": known[key].label, "key": key, "table": entry["value"]}
-            row["sinusoid"] = entry["sinusoid"]
-            for model in self.nulls["models"]:
-                band = entry.get(model) or {}
-                row |= {f"{model}_{part}": band.get(part) for part in ("p5", "p50", "p95")}
-            rows.append(row)
-        return to_frame({name: [row[name] for row in rows] for name in (rows[0] if rows else ())})
-
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What can be said of the table: sentences with the keys of the numbers they rest on."""
@@ -405,17 +383,11 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
     values = components.singular_values
     floor = quantisation_floor(quantised.step, *table.shape)
     above = int((values > floor).sum())
-    text = (
+    return (
         f"the numbers were dequantised from {quantised.name}, in steps of {quantised.step:.3g}: "
         f"rounding to them makes singular values up to {floor:.3g}, and {above} of {len(values)} "
         "principal components lie above that"
     )
-    needed = {share: components.components_for(share) or 0 for share in (0.9, 0.95, 0.99)}
-    shares = [share for share, count in needed.items() if count > above]
-    if shares:
-        listed = " and ".join(f"{100 * share:.0f} %" for share in shares)
-        text += f"; the components for {listed} of the variance count some that may be rounding"
-    return text
 
 
 def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> tuple[str, ...] | None:
@@ -449,15 +421,11 @@ def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
     """Pick out of a document the numbers that stand beside the null models, by key path."""
-    return {key: lookup(document, key) for key in compared_numbers() if _has(document, key)}
-
-
-def _has(document: Any, key: str) -> bool:
-    for part in key.split("."):
-        if not isinstance(document, Mapping) or part not in document:
-            return False
-        document = document[part]
-    return True
+    return {
+        key: lookup(document, key)
+        for key in compared_numbers()
+        if key.partition(".")[0] in document
+    }
 
 
 def _chosen(given: TableInputs, wanted: tuple[str, ...] | None) -> dict[str, TableMeasurement]:

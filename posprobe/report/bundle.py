@@ -1,4 +1,4 @@
-"""The bundle: a folder with data, figures and a page, whole or not at all; a page of bundles."""
+"""What is written: a bundle, which is data, figures and a page, or a table alone."""
 
 from __future__ import annotations
 
@@ -9,45 +9,39 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
-from posprobe.measurements import TABLE
-from posprobe.page import Cell, Listing, Row, Section, Table, columns
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
+from posprobe.report.analysis import describe
 from posprobe.report.files import (
-    PAGE,
-    Written,
-    expanded,
-    files_in,
-    foreign_in,
-    put_in_place,
-    read_regular,
-    recover,
-    scratch,
-    seal,
-    there,
-    unsealed,
-    write_page,
-)
-from posprobe.report.html import listing
-from posprobe.report.overview import NAMES, drawings, standalone
-from posprobe.report.page import of_table, page_of, render
-from posprobe.report.stored import (
     AGAIN,
     CHECK,
     FORWARD,
+    PAGE,
+    expanded,
+    file_path,
+    files_in,
+    foreign_in,
+    own_files,
+    put_in_place,
     read_bundle,
+    recover,
+    scratch,
+    seal,
     stored_arrays,
     stored_drawings,
+    there,
+    write_page,
+    written,
 )
+from posprobe.report.overview import drawings, standalone
+from posprobe.report.page import of_table, render
 from posprobe.report.svg import svg_of
 from posprobe.tables import PositionTable
 from posprobe.text import plain_json
@@ -58,8 +52,10 @@ if TYPE_CHECKING:
     from posprobe.schemes import Scheme
 
 
-#: How often a folder is looked into that other processes replace meanwhile.
+#: How often a folder is looked into that other processes may replace meanwhile.
 _LOOKS = 5
+#: What a table is written as.
+SUFFIXES = (".npy", ".npz", ".safetensors", ".csv")
 
 
 def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
@@ -195,7 +191,7 @@ def render_bundle(folder: Path) -> Path:
     UnknownReference, InvalidCheckpoint
         If the folder is no sound bundle.
     OutputError
-        If the page cannot be written.
+        If the page is not as posprobe wrote it, or cannot be written.
     """
     from jinja2 import TemplateError
 
@@ -204,15 +200,25 @@ def render_bundle(folder: Path) -> Path:
     recover(target)
     document = read_bundle(folder)
     again = "Run the model again." if document["schema"] == FORWARD else AGAIN
-    files = _files(folder)
-    # The page of a table is drawn from its arrays; of two copies there may be nothing to draw.
-    few = document["schema"] == CHECK
-    table = of_table(document)
-    stored = {} if table else stored_drawings(folder / "figures", again, least=not few)
+    files = own_files(folder) if there(target) else files_in(folder)
+    if files is None:
+        raise OutputError(
+            f"{target}: posprobe did not write it, or it changed since, and would be lost. Move it "
+            "away first."
+        )
     arrays = stored_arrays(folder / "arrays.npz", again)
     try:
+        # The page of a table is drawn from its arrays.
+        if of_table(document):
+            made = drawings(document, arrays)
+        else:
+            made = stored_drawings(folder / "figures", again)
+            if not made and document["schema"] != CHECK:
+                raise InvalidCheckpoint(
+                    f"{folder}: the bundle has lost its figures, which the page shows. {again}"
+                )
         with stage("Writing the page"):
-            page = render(document, drawings(document, arrays) if table else stored)
+            page = render(document, made)
     except (
         LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
         TemplateError,
@@ -221,44 +227,8 @@ def render_bundle(folder: Path) -> Path:
             f"{folder / 'analysis.json'}: it lacks what the report shows "
             f"({type(error).__name__}: {error}). {again}"
         ) from error
-    if files is None:
-        names = _figures_of(document)
-        files = {
-            name: entry
-            for name, entry in files_in(folder).items()
-            if not name.startswith("figures/") or Path(name).stem in names
-        }
     write_page(target, seal(page, files))
     return target
-
-
-def _figures_of(document: Mapping[str, Any]) -> set[str]:
-    """Name the figures that a bundle of such a document has."""
-    if of_table(document):
-        drawn = {each.name for found in TABLE.values() for each in found.drawings}
-        return {"table", *drawn, *(f"overview-{name}" for name in NAMES)}
-    return {picture.name for picture in page_of(document).drawn}
-
-
-def _files(folder: Path) -> dict[str, Written] | None:
-    """Return what a bundle's page lists; None where it has no page.
-
-    Raises
-    ------
-    OutputError
-        If the page is not as posprobe wrote it.
-    """
-    target = folder / PAGE
-    try:
-        own, files = unsealed(read_regular(target).decode("utf-8", "surrogateescape"))
-    except FileNotFoundError:
-        return None
-    if not own:
-        raise OutputError(
-            f"{target}: posprobe did not write it, or it changed since, and would be lost. Move it "
-            "away first."
-        )
-    return files
 
 
 def to_json(document: Mapping[str, Any]) -> str:
@@ -335,72 +305,53 @@ def check_place(folder: Path) -> None:
     folder = expanded(folder)
     recover(folder)
     _refuse_foreign(folder)
+    if why := _unfit(folder):
+        raise OutputError(f"{folder}: {why}. Choose another place with --out DIR.")
+
+
+def _unfit(folder: Path) -> str:
+    """Say why no folder can be made or replaced there; empty where one can."""
     if folder.name in ("", ".."):  # no other folder can be moved to a place without a name
-        raise OutputError(
-            f"{folder}: the working directory and its parents cannot be replaced. Choose a new "
-            "folder, such as --out bundle."
-        )
+        return "the working directory and its parents cannot be replaced"
     try:
-        mounted = folder.is_mount()
+        if folder.is_mount():
+            return "it is a mount point, which cannot be replaced, but a folder in it can"
     except OSError as error:  # too long a name, or below what may not be looked into
-        raise OutputError(
-            f"{folder}: no folder can be made there ({error.strerror}). Choose another place with "
-            "--out DIR."
-        ) from error
-    if mounted:
-        raise OutputError(
-            f"{folder}: it is a mount point, which cannot be replaced. Choose a folder in it, such "
-            f"as --out {folder / 'bundle'}."
-        )
+        return f"no folder can be made there ({error.strerror})"
     nearest = next((parent for parent in folder.absolute().parents if there(parent)), Path("/"))
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        why = "cannot be written to" if nearest.is_dir() else "is not a folder"
-        raise OutputError(f"{folder}: {nearest} {why}. Choose another place with --out DIR.")
+    if not nearest.is_dir():
+        return f"{nearest} is not a folder"
+    return "" if os.access(nearest, os.W_OK) else f"{nearest} cannot be written to"
 
 
 def _refuse_foreign(folder: Path, called: Path | None = None) -> None:
     """Refuse a folder with anything that would be lost; ``called`` is what the user calls it."""
-    for left in reversed(range(_LOOKS)):
-        seen = _standing(folder)
-        if seen is None:
+    why = ""
+    # Another process may put its bundle there meanwhile; what is foreign is so at every look.
+    for _ in range(_LOOKS):
+        if not (why := _lost(folder)):
             return
-        try:
-            _refuse_standing(folder, called or folder)
-        except OutputError:
-            # Another process may have put its bundle there meanwhile: then it was neither.
-            if not left or _standing(folder) == seen:
-                raise
-        else:
-            return
+    raise OutputError(f"{called or folder}: {why}. Choose a folder of its own with --out DIR.")
 
 
-def _standing(folder: Path) -> tuple[int, int] | None:
-    """Identify what stands at a path; None where nothing does."""
-    try:
-        found = folder.lstat()
-    except (OSError, ValueError):
-        return None
-    return found.st_ino, found.st_ctime_ns
-
-
-def _refuse_standing(folder: Path, name: Path) -> None:
+def _lost(folder: Path) -> str:
+    """Say what would be lost if a bundle took this place; empty for nothing."""
+    if not there(folder):
+        return ""
     if folder.is_symlink() or not folder.is_dir():
-        raise OutputError(f"{name}: not a folder. Choose another place with --out DIR.")
+        return "it is not a folder"
     try:
         foreign = foreign_in(folder)
     except OSError as error:
-        raise OutputError(
-            f"{name}: it cannot be looked into ({error.strerror}). Choose another --out DIR."
-        ) from error
-    if foreign:
-        hint = f", or run `posprobe report {name}` first, if it is a bundle of an earlier release"
-        were = "were" if len(foreign) > 1 else "was"
-        raise OutputError(
-            f"{name}: it holds {', '.join(foreign[:6])}{' and more' if len(foreign) > 6 else ''}, "
-            f"which {were} not written by posprobe, or {were} changed since, and would be lost. "
-            "Choose a folder of its own with --out DIR"
-            f"{hint if {'analysis.json', PAGE} & set(foreign) else ''}."
-        )
+        return f"it cannot be looked into ({error.strerror})"
+    if not foreign:
+        return ""
+    listed = f"{', '.join(foreign[:6])}{' and more' if len(foreign) > 6 else ''}"
+    hint = ". `posprobe report DIR` takes over a bundle that has lost its page"
+    return (
+        f"it holds {listed}, which posprobe did not write or which changed since, and would be lost"
+        f"{hint if 'analysis.json' in foreign else ''}"
+    )
 
 
 def _remove_empty(folders: list[Path]) -> None:
@@ -410,67 +361,43 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-_NAME = "index.html"
+def table_path(path: Path) -> Path:
+    """Return where a table goes; errors are those of `posprobe.report.files.file_path`."""
+    return file_path(path, SUFFIXES)
 
 
-def write_index(folder: Path) -> Path:
-    """Write ``index.html``, which lists the bundles in a folder, and return its path.
+def write_table(table: PositionTable, path: Path) -> None:
+    """Write a table's positions as ``.npy``, ``.npz``, ``.safetensors`` or ``.csv``.
+
+    ``.npz`` also holds the rows of special tokens (``prefix``), ``.safetensors`` the provenance, as
+    JSON under ``posprobe.table`` in its metadata.
 
     Raises
     ------
-    UnknownReference
-        If no folder in it is a bundle.
+    UsageError
+        If the suffix is none of these.
     OutputError
-        If the page cannot be written, or another's ``index.html`` stands there.
+        If the file cannot be written; an older one is then left as it was.
     """
-    folder = expanded(folder)
-    target = folder / _NAME
-    recover(target)
-    bundles, damaged = _bundles(folder)
-    with suppress(FileNotFoundError):
-        if not unsealed(read_regular(target).decode("utf-8", "surrogateescape"))[0]:
-            raise OutputError(
-                f"{target}: not a page of posprobe, or it changed since, and would be lost. "
-                "Move it away first."
-            )
-    caption = "What each says of itself; the name leads to its page."
-    table = Table(caption, columns("name", "what it says", "data"), tuple(bundles))
-    page = Listing(
-        title=folder.resolve().name or "bundles",
-        subject=f"{len(bundles)} bundles",
-        lead=f"{len(bundles)} bundles in this folder.",
-        notes=tuple(f"{name} is left out: {reason}" for name, reason in damaged),
-        sections=(Section("bundles", "Bundles", tables=(table,)),),
-    )
-    write_page(target, seal("".join(listing(page, version("posprobe")))))
-    return target
+    path = table_path(path)
+    with written(path) as place:
+        _write(table, place / path.name)
 
 
-def _bundles(folder: Path) -> tuple[list[Row], list[tuple[str, str]]]:
-    bundles, damaged, inside = [], [], []
-    with suppress(OSError):
-        inside = sorted(path.parent for path in folder.glob("*/analysis.json"))
-    for path in inside:
-        try:
-            bundles.append(_entry(path, read_bundle(path)))
-        except (InvalidCheckpoint, LookupError, TypeError, AttributeError) as error:
-            reason = str(error) if isinstance(error, InvalidCheckpoint) else "it lacks its blocks."
-            damaged.append((path.name, reason))
-    if not bundles:
-        raise UnknownReference(
-            f"{folder}: not a report: it has no analysis.json, and no folder in it is one. "
-            "`posprobe analyze REF --out DIR` makes one."
-        )
-    return bundles, damaged
+def _write(table: PositionTable, path: Path) -> None:
+    values = np.ascontiguousarray(table.values)
+    match path.suffix:
+        case ".npy":
+            np.save(path, values)
+        case ".npz":
+            prefix = table.prefix if table.prefix is not None else values[:0]
+            np.savez(path, values=values, prefix=prefix)
+        case ".safetensors":
+            from safetensors.numpy import save
 
-
-def _entry(path: Path, document: Mapping[str, Any]) -> Row:
-    """Return what a bundle says of itself, with links to its page and its data."""
-    page, href = page_of(document), quote(path.name.encode(errors="surrogateescape"))
-    there = (path / "report.html").is_file()
-    made = f"{path.name}, made {str(document['environment']['created'])[:10]}"
-    return (
-        Cell(page.title, note=page.lead, href=f"{href}/report.html" if there else ""),
-        page.headline.replace("`", "") or "–",
-        Cell("JSON", note=made, href=f"{href}/analysis.json"),
-    )
+            # The package's own writer maps the file, which a full disk turns into a signal.
+            content = save({"values": values}, {"posprobe.table": json.dumps(describe(table))})
+            path.write_bytes(content)
+        case _:
+            digits = 17 if values.dtype == np.float64 else 9
+            np.savetxt(path, values.astype(np.float64), delimiter=",", fmt=f"%.{digits}g")

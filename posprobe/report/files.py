@@ -1,4 +1,4 @@
-"""Files and folders that are written whole: made beside their place, moved there when complete.
+"""Files of bundles: written whole or not at all, and read back as what others may have made.
 
 What is made lies in a hidden folder beside its place, named after a digest of its name and locked
 while its process lives. A process that was killed holds no lock: whoever writes to the same place
@@ -17,12 +17,17 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, Final, TypeAlias
 
-from posprobe.errors import InvalidCheckpoint, OutputError
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference, UsageError
 from posprobe.interrupts import uninterrupted
 from posprobe.opening import open_regular
 
@@ -197,18 +202,52 @@ def expanded(path: Path) -> Path:
 
 def there(path: Path) -> bool:
     """Tell whether a path names anything, be it a broken link; an impossible name does not."""
-    try:
-        return path.is_symlink() or path.exists()
-    except (OSError, ValueError):
-        return False
+    return os.path.lexists(path)
 
 
 def folder_there(path: Path) -> bool:
     """Tell whether a path names a folder; an impossible name does not."""
+    return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir` raises at such a name
+
+
+def file_path(path: Path, suffixes: Sequence[str], *, any_case: bool = False) -> Path:
+    """Return where a file goes.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is none of these.
+    OutputError
+        If there is no such folder, or a folder of that name.
+    """
+    path = expanded(path)
+    if (path.suffix.lower() if any_case else path.suffix) not in suffixes:
+        *others, last = suffixes
+        raise UsageError(f"{path}: the suffix must be {', '.join(others)} or {last}.")
+    if not folder_there(path.parent):
+        raise OutputError(f"{path}: no folder {path.parent}. Create it first.")
+    if folder_there(path):
+        raise OutputError(f"{path}: it is a folder. Choose another name.")
+    return path
+
+
+@contextmanager
+def written(*targets: Path) -> Iterator[Path]:
+    """Give a folder to write files in that go to ``targets``, all of them or none.
+
+    Raises
+    ------
+    OutputError
+        If one cannot be written.
+    """
     try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
+        with whole_files(*targets) as place:
+            yield place
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"{targets[0]}: it cannot be written ({getattr(error, 'strerror', None) or error}). "
+            "Choose another place."
+        ) from error
 
 
 def _prefix(target: Path) -> str:
@@ -253,57 +292,37 @@ PAGE = "report.html"
 #: Bytes at the end of a file that its checksum is of: all of a drawing, and of arrays the directory
 #: of the archive, which holds a checksum of each.
 TAIL = 2**20
-#: Bytes that a page or a document may have to be read, and a drawing.
+#: Bytes that a page or a document may have to be read, and all drawings together.
 LARGEST = 2**26
+#: Bytes that an array may have.
+_LARGEST_ARRAY = 2**30
 
 _BEGIN = "<!-- posprobe wrote "
 _LIST = re.compile(rf"{_BEGIN}(\{{[^<>]*\}}) -->\n\Z", re.ASCII)
 _NAME = re.compile(r"analysis\.json|arrays\.npz|figures/[\w-]+\.(?:pdf|png|svg)", re.ASCII)
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+#: Of a file that posprobe wrote, its size and checksum.
+Written: TypeAlias = dict[str, int | str]
 
 
-class Written(TypedDict):
-    """A file that posprobe wrote."""
-
-    bytes: int
-    sha256: str
-
-
-def seal(page: str, files: Mapping[str, Written] | None = None) -> str:
+def seal(page: str, files: Mapping[str, Written]) -> str:
     """End a page with the list of the files that were written with it."""
     content = page.encode()
-    listed = dict(sorted((files or {}).items())) | {PAGE: _written(content)}
+    listed = dict(sorted(files.items())) | {PAGE: _written(content)}
     return f"{page}{_BEGIN}{json.dumps(listed, separators=(',', ':'))} -->\n"
 
 
-def unsealed(page: str) -> tuple[bool, dict[str, Written]]:
-    """Tell whether a page is one that posprobe wrote, unchanged, and what it lists.
-
-    Returns
-    -------
-    bool
-        False as well where the page was changed since.
-    dict
-        By name; empty where it is not.
-    """
+def _listed(page: str) -> dict[str, Any] | None:
+    """Return what a page lists; None where posprobe did not write it, or it changed since."""
     found = _LIST.search(page, max(page.rfind(_BEGIN), 0))
     if not found:
-        return False, {}
+        return None
     try:
-        listed = json.loads(found[1])
-        own = listed.pop(PAGE) == _written(page[: found.start()].encode("utf-8", "surrogatepass"))
-    except (ValueError, LookupError, RecursionError):
-        return False, {}
-    # A bundle may come from elsewhere: nothing but names, sizes and checksums is taken over.
-    return own, {
-        name: {"bytes": entry["bytes"], "sha256": entry["sha256"]}
-        for name, entry in listed.items()
-        if _NAME.fullmatch(name)
-        and isinstance(entry, dict)
-        and type(entry.get("bytes")) is int
-        and isinstance(entry.get("sha256"), str)
-        and _DIGEST.fullmatch(entry["sha256"])
-    }
+        listed: dict[str, Any] = json.loads(found[1])
+        content = page[: found.start()].encode("utf-8", "surrogateescape")
+    except (ValueError, RecursionError):
+        return None
+    return listed if listed.pop(PAGE, None) == _written(content) else None
 
 
 def write_page(target: Path, page: str) -> None:
@@ -314,14 +333,8 @@ def write_page(target: Path, page: str) -> None:
     OutputError
         If it cannot be written; an older one is then left as it was.
     """
-    try:
-        with whole_files(target) as place:
-            (place / target.name).write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(
-            f"{target}: it cannot be written ({error.strerror or error}). Make room or fix the "
-            "folder's permissions."
-        ) from error
+    with written(target) as place:
+        (place / target.name).write_text(page, encoding="utf-8")
 
 
 def files_in(folder: Path) -> dict[str, Written]:
@@ -333,6 +346,23 @@ def files_in(folder: Path) -> dict[str, Written]:
     }
 
 
+def own_files(folder: Path) -> dict[str, Written] | None:
+    """Return the files of a bundle that are as its page lists them; None if it is not posprobe's.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no page.
+    InvalidCheckpoint
+        If it is no file.
+    """
+    page = read_regular(folder / PAGE).decode("utf-8", "surrogateescape")
+    if (folder / PAGE).is_symlink() or (listed := _listed(page)) is None:
+        return None
+    # The list may come from elsewhere: nothing of it but names of sound files is taken over.
+    return {name: entry for name, entry in files_in(folder).items() if listed.get(name) == entry}
+
+
 def foreign_in(folder: Path) -> list[str]:
     """Name what in a folder posprobe did not write there, or what was changed since.
 
@@ -341,20 +371,11 @@ def foreign_in(folder: Path) -> list[str]:
     OSError
         If the folder cannot be looked into.
     """
-    try:
-        page = read_regular(folder / PAGE).decode("utf-8")
-        own, known = unsealed(page)
-    except (FileNotFoundError, InvalidCheckpoint, ValueError):
-        own, known = False, {}
-    return sorted(
-        name
-        for name, path in _entries(folder)
-        if not (
-            (own and not path.is_symlink())
-            if name == PAGE
-            else name in known and _stored(path) == known[name]
-        )
-    )
+    own = None
+    with suppress(FileNotFoundError, InvalidCheckpoint):
+        own = own_files(folder)
+    known = () if own is None else (PAGE, *own)
+    return sorted(name for name, _ in _entries(folder) if name not in known)
 
 
 def read_regular(path: Path, most: int = LARGEST) -> bytes:
@@ -401,3 +422,125 @@ def _stored(path: Path) -> Written | None:
 
 def _written(content: bytes) -> Written:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+#: Of the six kinds of bundle.
+ANALYSIS: Final = "posprobe.analysis/2"
+COMPARISON: Final = "posprobe.comparison/2"
+KERNELS: Final = "posprobe.kernels/2"
+FORWARD: Final = "posprobe.forward/2"
+RESIZING: Final = "posprobe.resizing/1"
+CHECK: Final = "posprobe.check/1"
+SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD, RESIZING, CHECK)
+#: Of version 1, which still become pages.
+EARLIER = (
+    "posprobe.analysis/1",
+    "posprobe.comparison/1",
+    "posprobe.kernels/1",
+    "posprobe.forward/1",
+)
+#: What helps where a bundle is damaged.
+AGAIN = "Analyse the table again."
+#: Arrays of which the page of a table is drawn.
+_SHOWN = (
+    "similarity_centered", "norms", "pca_scores", "rotation_paths", "budget_spectrum",
+)  # fmt: skip
+
+
+def read_bundle(folder: Path) -> dict[str, Any]:
+    """Read a bundle's ``analysis.json``.
+
+    Raises
+    ------
+    UnknownReference
+        If the folder is not a bundle.
+    InvalidCheckpoint
+        If the file is damaged or of another version.
+    """
+    path = expanded(folder) / "analysis.json"
+    with _sound(path, AGAIN):
+        try:
+            document = json.loads(read_regular(path))
+        except FileNotFoundError as error:
+            raise UnknownReference(
+                f"{folder}: not a report: it has no analysis.json. "
+                "`posprobe analyze REF --out DIR` makes one."
+            ) from error
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found not in (*SCHEMAS, *EARLIER):
+        raise InvalidCheckpoint(
+            f"{path}: its schema is {found!r:.80} and one of {', '.join(SCHEMAS)} is needed. "
+            f"{AGAIN}"
+        )
+    return dict(document)
+
+
+def stored_drawings(folder: Path, again: str) -> dict[str, str]:
+    """Read a bundle's drawings, by name.
+
+    Parameters
+    ----------
+    folder
+        ``figures`` of a bundle.
+    again
+        What helps where it is damaged.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If one is not a drawing, or if together they are too large.
+    """
+    drawings: dict[str, str] = {}
+    room = LARGEST
+    for path in sorted(folder.glob("*.svg")):
+        with _sound(path, again):
+            drawings[path.stem] = read_regular(path, room).decode("utf-8")
+            room -= len(drawings[path.stem])
+            if "<svg" not in drawings[path.stem]:
+                raise InvalidCheckpoint(f"{path}: not a drawing.")
+    return drawings
+
+
+@contextmanager
+def _sound(path: Path, again: str) -> Iterator[None]:
+    """Say of what is damaged what helps."""
+    try:
+        yield
+    except (InvalidCheckpoint, FileNotFoundError) as error:
+        raise InvalidCheckpoint(f"{error} {again}") from error
+    except (
+        OSError, EOFError, ValueError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
+        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
+
+
+def stored_arrays(path: Path, again: str, names: Sequence[str] = _SHOWN) -> dict[str, NDArray[Any]]:
+    """Read arrays of a bundle, those of which the page of a table is drawn where none are named.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the archive is gone or damaged, or holds something else under their names.
+    """
+    arrays = {}
+    with _sound(path, again):
+        if not path.is_file():
+            what = "it is not a file" if path.exists() else "the bundle has lost its arrays"
+            raise InvalidCheckpoint(f"{path}: {what}.")
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename: info for info in archive.infolist()}
+            for name in names:
+                if member := members.get(f"{name}.npy"):
+                    arrays[name] = _floats(archive, member)
+    return arrays
+
+
+def _floats(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read an array of floats; what is packed may be much longer."""
+    if member.file_size > _LARGEST_ARRAY:
+        raise ValueError(f"{member.filename} has {member.file_size} bytes")
+    with archive.open(member) as stream:
+        array: NDArray[Any] = npy.read_array(stream, allow_pickle=False)
+    if array.dtype.kind != "f":
+        raise ValueError(f"{member.filename} is not an array of numbers")
+    return array

@@ -22,11 +22,11 @@ from posprobe.questions.models import Run
 from posprobe.questions.substitution import where_needed
 from posprobe.report.analysis import Saved
 from posprobe.report.document import Finding, answer_block, findings_of
+from posprobe.report.files import FORWARD
 from posprobe.report.narrator import PICTURES, claim, models, models as narrator, pictures
 from posprobe.report.narrator.captions import caption
 from posprobe.report.narrator.models import run_of, summary
-from posprobe.report.stored import FORWARD
-from posprobe.report.table_page import versions
+from posprobe.report.page import versions
 from posprobe.text import Block, lookup, show
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +18,7 @@ from posprobe.arrays import Floats
 from posprobe.figures.common import pooled
 from posprobe.page import Line
 from posprobe.report.narrator.lines import budget_note, budget_parts, budget_sums
-from posprobe.report.svg import color_bar, curve, dots, map_of, path, rect, svg, text, ticks
+from posprobe.report.svg import color_bar, curve, dots, map_of, path, rect, style, svg, text, ticks
 from posprobe.text import Block, fine_percent, minus, period_of
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -30,8 +29,6 @@ NAMES = ("budget", "similarity", "shape", "spectrum")
 CELLS, MOSAIC, COLORS, CIRCLES = 256, 400, 16, 6
 #: Least distance of points with a number; outlier rows that are marked.
 APART, MARKS = 15, 40
-#: Most runs of outlier rows that are named beside their marks: more names would lie on each other.
-MOST_NAMED = 3
 #: Left, top and side of a map; the same of a spectrum.
 X, Y, SIDE = 34, 24, 290
 LEFT, TOP, BOX = 40, 26, 352
@@ -61,8 +58,7 @@ def drawings(document: Block, arrays: Arrays) -> dict[str, str]:
     n = document["table"]["positions"]
     cosines = arrays.get("similarity_centered")
     # Those of a long sequence are means over blocks.
-    whole = cosines is not None and (shape is None or cosines.shape == (n, n))
-    if cosines is not None and whole and cosines.ndim == 2:
+    if cosines is not None and cosines.shape == ((n, n) if shape else cosines.shape[:1] * 2):
         found["similarity"] = _similarity(document, cosines, arrays.get("norms"), shape)
     scores = arrays.get("pca_scores")
     if scores is not None and scores.ndim == 2 and len(scores) == n and np.isfinite(scores).all():
@@ -90,29 +86,26 @@ def _budget(document: Block) -> str:
     parts = budget_parts(document)
     if not parts:
         return ""
-    drawn, left = [], 0.0
+    drawn, small, left = [], [], 0.0
     for part in parts:
-        width = part.share
+        width, middle = part.share, f"{100 * (left + part.share / 2):.2f}%"
         drawn.append(
             f'<rect class="seg {part.look}" x="{100 * left:.3f}%" y="28" '
             f'width="{100 * width:.3f}%" height="44"><title>{part.name}: {part.value}'
             "</title></rect>"
         )
-        middle, value = f"{100 * (left + width / 2):.2f}%", part.value
-        fits = [words for words in (part.label, part.short) if width > LETTER * len(words)]
-        if fits:
-            narrow = " xl" if width < NARROW else ""
-            drawn.append(_in_bar(middle, 47, fits[0], f"in {part.look}t wide{narrow}"))
-            drawn.append(_in_bar(middle, 64, value, f"in {part.look}t pc{narrow}"))
+        if width > LETTER * len(part.label):
+            look = f"in {part.look}t{' xl' if width < NARROW else ''}"
+            drawn.append(_in_bar(middle, 47, part.label, f"{look} wide"))
+            drawn.append(_in_bar(middle, 64, part.value, f"{look} pc"))
+        else:
+            small.append(f"{part.label} {part.value}")
         left += width
+    note = ", ".join(filter(None, ["variance around the mean row", budget_note(document)]))
+    drawn.append(f'<text class="lab note" x="100%" y="16" text-anchor="end">{note}</text>')
     drawn.append(
-        '<text class="lab note" x="100%" y="16" text-anchor="end">'
-        f"{', '.join(filter(None, ['variance around the mean row', budget_note(document)]))}</text>"
+        f'<text class="lab wide" x="100%" y="88" text-anchor="end">{", ".join(small)}</text>'
     )
-    small = [p for p in parts if p.share <= LETTER * len(p.short)]
-    if small:
-        listed = ", ".join(f"{part.label} {part.value}" for part in small)
-        drawn.append(f'<text class="lab wide" x="100%" y="88" text-anchor="end">{listed}</text>')
     for share, words in budget_sums(parts):
         drawn.append(f'<line class="br" x1="0%" x2="{100 * share:.2f}%" y1="23" y2="23"/>')
         drawn.append(f'<text class="lab brt" x="0%" y="16">{words}</text>')
@@ -145,6 +138,7 @@ def _similarity(
     found = document.get("seams", {})
     special = [each["row"] - start for each in found.get("special") or ()]
     breaks = [second - start for _, second in found.get("between") or ()]
+    drawn, data = [], ""
     if shape:
         title, words, half, first = (
             "Cosine similarity: a tile per patch",
@@ -153,14 +147,14 @@ def _similarity(
             0,
         )
         (down, across), image, small = shape, _mosaic(cosines, *shape), cosines
-        data = f' data-h="{down}" data-w="{across}"' if n <= CELLS else ""
-        drawn = []
+        if n <= CELLS:
+            data = f' data-h="{down}" data-w="{across}"'
     else:
-        title, half, first = "Cosine similarity of positions", 0.0, start
+        title, words, half, first = "Cosine similarity of positions", "position", 0.0, start
         down = across = n
         image = small = pooled(np.asarray(cosines, dtype=np.float64), CELLS)[0]
         data = f' data-n="{n}" data-first="{start}"'
-        drawn = [rect("null", X, Y, SIDE, SIDE)]
+        drawn.append(rect("null", X, Y, SIDE, SIDE))
     drawn += [text(0, 13, title, "h"), map_of(image, X, Y, SIDE), color_bar(338, 64, 210)]
     for tick in ticks(across, first):
         at = X + SIDE * (tick - first + half) / across
@@ -172,20 +166,16 @@ def _similarity(
         at = SIDE * row / n
         cross = f"M{X + at:.1f},{Y}v{SIDE}M{X},{Y + at:.1f}h{SIDE}"
         drawn += [path("halo", cross), path("seamline", cross)]
-    if len(breaks) == 1:
-        left, name = _beside(X + SIDE * breaks[0] / n, 6), start + breaks[0]
-        drawn.append(text(left[0], Y + SIDE - 8, f"break {name - 1} | {name}", "tag", left[1]))
     for row in () if shape else special[:MARKS]:
         at = SIDE * (row + 0.5) / n
         drawn.append(path("mark", f"M{X + at - 4:.1f},{Y - 7}h8l-4,6z"))
         drawn.append(path("mark", f"M{X + SIDE + 7},{Y + at - 4:.1f}v8l-6,-4z"))
     if norms is not None and norms.shape == (n,):
-        drawn += _norms(np.asarray(norms, dtype=np.float64), special, breaks, start)
-    words = "patch, row by row" if shape else "position"
+        drawn += _norms(np.asarray(norms, dtype=np.float64), special, breaks)
     drawn.append(text(X + SIDE / 2, 408 if shape else 421, words, "ax", "middle"))
     drawn.append('<text class="read" x="366" y="13" text-anchor="end"></text>')
     if data:
-        levels = np.rint(np.nan_to_num(small, nan=-1.28) * 100).astype(np.int8)
+        levels = np.rint(np.nan_to_num(np.clip(small, -1, 1), nan=-1.28) * 100).astype(np.int8)
         data += f' data-m="{len(levels)}" data-v="{base64.b64encode(levels.tobytes()).decode()}"'
     return svg(380, 426, f"{title}, and the norm of every row", drawn, data)
 
@@ -201,7 +191,7 @@ def _mosaic(cosines: NDArray[Any], height: int, width: int) -> Floats:
     return gapped.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1]
 
 
-def _norms(norms: Floats, special: list[int], breaks: list[int], start: int) -> list[str]:
+def _norms(norms: Floats, special: list[int], breaks: list[int]) -> list[str]:
     n, top, high = len(norms), 352, 40
     usual = np.delete(norms, [row for row in special if 0 <= row < n])
     usual = usual[np.isfinite(usual)] if np.isfinite(usual).any() else np.zeros(1)
@@ -225,29 +215,7 @@ def _norms(norms: Floats, special: list[int], breaks: list[int], start: int) -> 
         text(X - 5, top + high + 4, _brief(low), "ax", "end"),
         *(path("seamline", each) for each in lines),
         *(path("mark", each) for each in marks),
-        *_named(norms, special, start, top + 6),
     ]
-
-
-def _named(norms: Floats, special: list[int], start: int, y: float) -> list[str]:
-    """Write beside up to three runs of outlier rows which they are, and their norms."""
-    rows = np.array([row for row in sorted(special) if 0 <= row < len(norms)], dtype=int)
-    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
-    drawn = []
-    for run in runs if len(rows) and len(runs) <= MOST_NAMED else ():
-        first, last = int(run[0]), int(run[-1])
-        own = f"{norms[run].min():.2g}"
-        x, side = _beside(X + SIDE * (first + last + 1) / 2 / len(norms), 7)
-        if first < last:
-            own += f"–{norms[run].max():.2g}"
-        rows_named = f"{start + first}" if first == last else f"{start + first}–{start + last}"
-        drawn.append(text(x, y, f"{rows_named}: {own}", "tag plain", side))
-    return drawn
-
-
-def _beside(x: float, gap: float) -> tuple[float, str]:
-    """Return where words beside a mark begin or end, on the side with more room."""
-    return (x - gap, "end") if x > X + SIDE / 2 else (x + gap, "start")
 
 
 def _brief(value: float) -> str:
@@ -260,15 +228,11 @@ def _shape(document: Block, rows: Floats, arrays: Arrays) -> str:
     paths = arrays.get("rotation_paths")
     periods = (document.get("clock") or {}).get("periods") or ()
     if paths is not None and paths.ndim == 3 and len(paths) == len(periods) > 0:
+        title, count = "Shape: the table seen along each rotation", paths.shape[1]
         drawn = _circles(np.asarray(paths, dtype=np.float64), periods)
-        title = "Shape: the table seen along each rotation"
-        count = paths.shape[1]
     else:
-        drawn, title, count = (
-            _plane(rows, first),
-            "Shape: first two principal components",
-            len(rows),
-        )
+        title, count = "Shape: first two principal components", len(rows)
+        drawn = _plane(rows, first)
     drawn = [text(0, 13, title, "h"), *drawn, text(141, 421, f"position {first}", "ax", "end")]
     for k in range(COLORS):
         drawn.append(rect(f"f{k}", 146 + 7.5 * k, 414, 7.8, 7))
@@ -295,10 +259,9 @@ def _circles(paths: Floats, periods: Any) -> list[str]:
 
 
 def _colored(points: Floats) -> list[tuple[int, Floats]]:
-    """Cut points into runs of one colour; each but the last begins the next."""
+    """Cut points into runs of one colour; each ends where the next begins."""
     edges = np.linspace(0, len(points), COLORS + 1).astype(int)
-    cut = [(c, points[a:b]) for c, (a, b) in enumerate(pairwise(edges))]
-    return [(c, part) for c, part in cut if len(part)]
+    return [(c, points[a : b + 1]) for c, (a, b) in enumerate(pairwise(edges)) if a < b]
 
 
 def _plane(rows: Floats, first: int) -> list[str]:
@@ -311,13 +274,9 @@ def _plane(rows: Floats, first: int) -> list[str]:
     x0, y0, wide, high = 24.0, 28.0, 330.0, 366.0
     placed, cross = _fitted(pair, (x0 + wide / 2, y0 + high / 2), 0.47 * wide, 0.47 * high)
     drawn = [path("grid", f"M{x0},{cross[1]:.1f}h{wide}M{cross[0]:.1f},{y0}v{high}")]
-    count = len(placed)
-    for c, part in _colored(placed):
-        end = min(int(np.linspace(0, count, COLORS + 1)[c + 1]), count - 1)
-        thinned = part[:: max(1, len(part) // 60)]
-        line = np.vstack([thinned, placed[end]])
-        drawn.append(path(f"l c{c}", curve(*line.T)))
-    for position in ticks(count, first):
+    thinned = placed[:: max(1, len(placed) // DOTS)]
+    drawn += [path(f"l c{c}", curve(*part.T)) for c, part in _colored(thinned)]
+    for position in ticks(len(placed), first):
         x, y = placed[position - first]
         drawn.append(f'<circle class="pt" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
         away, anchor = (8, "start") if x >= x0 + wide / 2 else (-8, "end")
@@ -365,7 +324,8 @@ def _spectrum(document: Block, known: NDArray[Any] | None) -> str:
     drawn.insert(0, rect("far", LEFT, TOP, float(x(np.array([n]))[0]) - LEFT, BOX))
     drawn.insert(0, rect("plotbg", LEFT, TOP, BOX, BOX))
     drawn.append(path("line strong", curve(x(period), y(power))))
-    for each in _peaks(document):
+    parts = (document.get("budget") or {}).get("parts") or ()
+    for each in (part["period"] for part in parts if part["part"] == "rotation"):
         near = (period > each / 1.15) & (period < each * 1.15)
         if near.any():
             top = float(y(np.array([power[near].max()]))[0])
@@ -374,17 +334,6 @@ def _spectrum(document: Block, known: NDArray[Any] | None) -> str:
             drawn.append(text(at, top - 17, period_of(each), "big", "middle"))
     drawn.append(text(LEFT + 4, TOP + BOX - 7, "< 2 turns"))
     return svg(400, 426, "Share of variance by period, over the best fit without rotations", drawn)
-
-
-def _peaks(document: Block) -> list[float]:
-    """Return the periods that have names: those of the rotations, or the lines of the spectrum."""
-    parts = (document.get("budget") or {}).get("parts") or ()
-    found = [part["period"] for part in parts if part["part"] == "rotation"]
-    lines = (document.get("spectrum") or {}).get("lines") or ()
-    told = {a["question"]: a["answer"] for a in document.get("verdict", {}).get("answers", ())}
-    if not found and told.get("rotations") == "yes":
-        found = [line["period"] for line in lines[:6]]
-    return found
 
 
 def _axes(
@@ -491,37 +440,20 @@ def strip(line: Line) -> str:
     """Draw the value of an answer and the range of its null on one axis; empty without a null."""
     if line.tested is None or line.interval is None:
         return ""
-    low, high = line.interval
-    ends = np.array([line.tested, low, high])
-    span = float(np.ptp(ends)) or 1.0
-    first = float(ends.min()) - 0.08 * span
-
-    def x(value: float) -> float:
-        return 20 + 520 * (value - first) / (1.16 * span)
-
-    value = x(line.tested)
-    middle = (x(low) + x(high)) / 2
-    words = [text(value, 60, f"observed {line.value}", "ax", _anchor(value))]
-    if abs(value - middle) > 190:
-        words.append(text(middle, 60, f"by chance {line.chance}", "ax", _anchor(middle)))
+    ends = np.array([line.tested, *line.interval])
+    value, low, high = 280 + 240 * (2 * (ends - ends.min()) / (float(np.ptp(ends)) or 1.0) - 1)
     drawn = [
         path("axis", "M20,44H540"),
-        rect("null", x(low), 14, max(x(high) - x(low), 1), 30),
+        rect("null", low, 14, max(high - low, 1), 30),
         path("val", f"M{value:.1f},8v36"),
-        *words,
     ]
     label = f"{line.question} {line.value}, by chance {line.chance}"
-    return svg(560, 66, label, drawn).replace("<svg ", '<svg class="strip" ', 1)
-
-
-def _anchor(x: float) -> str:
-    return "start" if x < 120 else "end" if x > 440 else "middle"
+    return svg(560, 50, label, drawn).replace("<svg ", '<svg class="strip" ', 1)
 
 
 def standalone(drawn: str) -> str:
     """Turn a drawing of a page into a file of its own, with its colours."""
-    style = (files("posprobe.report") / "templates" / "drawings.css").read_text(encoding="utf-8")
     drawn = drawn.replace('<svg width="100%"', '<svg width="1216"', 1)
     head, _, rest = drawn.partition(">")
     head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"{head}><style>{style}</style>{rest}"
+    return f"{head}><style>{style('colors.css')}{style('drawings.css')}</style>{rest}"

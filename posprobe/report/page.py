@@ -1,25 +1,30 @@
-"""A saved bundle becomes one page: which page a document has."""
+"""A saved bundle becomes one page: which page a document has, and that of a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
-from posprobe.page import Page
+from posprobe.measurements import TABLE
+from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report import overview
 from posprobe.report.html import html
-from posprobe.report.svg import inline
-from posprobe.text import Block, plain
+from posprobe.report.narrator import REPLACED, claim
+from posprobe.report.narrator.captions import baselines_caption
+from posprobe.report.narrator.lines import key, lines, size
+from posprobe.report.svg import embedded
+from posprobe.text import Block, cell, lookup, plain, show
 
 #: By a block that a document of something else than one table has, what lays out its page.
 OTHERS = {
-    "tables": "comparison.comparison_page",
+    "tables": "pages.comparison_page",
     "schemes": "schemes.scheme_page",
-    "records": "comparison.kernel_page",
-    "ways": "resizing_page.ways_page",
-    "rules": "resizing_page.rules_page",
+    "records": "pages.kernel_page",
+    "ways": "pages.ways_page",
+    "rules": "pages.rules_page",
     "contexts": "forward.forward_page",
-    "causes": "check_page.check_page",
+    "causes": "pages.check_page",
 }
 
 
@@ -36,9 +41,7 @@ def page_of(document: Block) -> Page:
     LookupError, TypeError, AttributeError
         If the document lacks a block that the page shows.
     """
-    place = next(
-        (place for key, place in OTHERS.items() if key in document), "table_page.table_page"
-    )
+    place = next((place for key, place in OTHERS.items() if key in document), "page.table_page")
     module, _, build = place.partition(".")
     page: Page = getattr(import_module(f"posprobe.report.{module}"), build)(document)
     return page
@@ -71,8 +74,120 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
             drawn["budget"] += overview.legend(document)
         return html(page, version, drawn)
     shown = {
-        each.name: inline(drawings[each.name], each.name, plain(each.alt))
+        each.name: embedded(drawings[each.name], plain(each.alt))
         for each in page.drawn
         if each.name in drawings
     }
     return html(page, version, shown)
+
+
+def table_page(document: Block) -> Page:
+    """Lay out the page of a table."""
+    table, told = document["table"], document.get("verdict")
+    notes = [f"{note}." for note in table["notes"]]
+    if told and told.get("replaced"):
+        notes.append(REPLACED)
+    return Page(
+        title=table["name"],
+        subject="what it has learned about position",
+        lead=size(table),
+        headline=told["summary"] if told else "",
+        notes=tuple(notes),
+        pictures=tuple(map(Picture, overview.NAMES)),
+        evidence=_evidence(told, grid=table["layout"]["type"] == "grid") if told else (),
+        key=key(document) if told else "",
+        numbers=_numbers(document),
+        provenance=(*_source(document), *versions(document["environment"])),
+    )
+
+
+def _evidence(told: Block, *, grid: bool) -> tuple[Evidence, ...]:
+    said = {each["question"]: claim(each) for each in told["answers"]}
+    return tuple(Evidence((line,), sentences=(said[line.name],)) for line in lines(told, grid=grid))
+
+
+def _numbers(document: Block) -> Table:
+    """Tabulate every number with those of the sinusoid and, where asked for, of baselines."""
+    nulls = document.get("nulls") or {"numbers": {}, "models": {}, "draws": 0}
+    models = tuple(nulls["models"]) if nulls["draws"] else ()
+    rows: list[Row] = []
+    for name, measurement in TABLE.items():
+        for path, number in measurement.numbers.items():
+            value = lookup(document, f"{name}.{path}")
+            if value is None or value == []:
+                continue
+            beside = nulls["numbers"].get(f"{name}.{path}") or {}
+            bands = (band(beside.get(model)) for model in models)
+            sinusoid = cell(beside.get("sinusoid"))
+            rows.append((number.label, show(value, number.form), sinusoid, *bands))
+    headings = columns("number", "=this table", "=sinusoid", *(f"={name}" for name in models))
+    caption = baselines_caption(nulls["draws"] if models else 0)
+    return Table(f"{caption}.", headings, tuple(rows))
+
+
+def band(found: Mapping[str, float] | None) -> str:
+    """Write the range of a number over draws of a null model."""
+    if found is None:
+        return "–"
+    low, high = _brief(found["p5"]), _brief(found["p95"])
+    return low if low == high else f"{low} to {high}"
+
+
+def _brief(value: float) -> str:
+    """Write two digits, and nothing for what is nearly nothing."""
+    if abs(value) < 0.005:
+        return "0"
+    return f"{value:.3g}" if 0.95 < abs(value) < 1.05 or abs(value) >= 10 else f"{value:.2g}"
+
+
+def _source(document: Block) -> tuple[Fact, ...]:
+    table, told = document["table"], document.get("verdict", {})
+    left_out = "; ".join(f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"])
+    special = "; ".join(f"row {row['row']}: {row['token']}" for row in table["prefix_rows"])
+    facts = {
+        "family": table["family"], "rows left out": left_out, "rows kept apart": special,
+        "answers": told.get("based_on"),
+    }  # fmt: skip
+    return (
+        *origin(table["source"]),
+        *tensor(table["source"]),
+        *(Fact(label, text) for label, text in facts.items() if text),
+    )
+
+
+def origin(source: Block) -> tuple[Fact, ...]:
+    """Say what was asked for and what it led to."""
+    found = {"reference": "reference", "resolved": "resolved to", "revision": "revision"}
+    return tuple(Fact(label, str(source[key])) for key, label in found.items() if source[key])
+
+
+def tensor(source: Block, whose: str = "") -> tuple[Fact, ...]:
+    """Say where the numbers are stored, and how."""
+    facts = []
+    if source["file"]:
+        facts.append(Fact(f"{whose}file", source["file"]))
+    if source.get("format"):
+        facts.append(Fact(f"{whose}file format", source["format"]))
+    if source["tensor"]:
+        facts.append(Fact(f"{whose}tensor", source["tensor"]))
+        shape = " × ".join(map(str, source["shape"] or ()))
+        stored = ", ".join(filter(None, (shape, source["dtype"], quantised(source))))
+        if stored:
+            facts.append(Fact(f"{whose}stored as", stored))
+    if source["sha256"]:
+        facts.append(Fact(f"{whose}SHA-256", source["sha256"]))
+    return tuple(facts)
+
+
+def quantised(source: Block) -> str:
+    """Say how the stored numbers were rounded to few values; empty where they were not."""
+    known = source.get("quantisation")
+    if not known:
+        return ""
+    step = f" in steps of {known['step']:.3g}" if known["step"] else ""
+    return f"dequantised from {known['name']}{step}"
+
+
+def versions(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """Say what the numbers were made with."""
+    return tuple(Fact(name, str(value)) for name, value in environment.items() if value is not None)

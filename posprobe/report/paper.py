@@ -18,8 +18,14 @@ from posprobe.measurements import TABLE, Drawing
 from posprobe.progress import stage
 from posprobe.report.analysis import analyze, results_of
 from posprobe.report.comparison import distinct, relabelled
-from posprobe.report.export import file_path, written
-from posprobe.report.files import folder_there, read_regular, recover, there
+from posprobe.report.files import (
+    file_path,
+    folder_there,
+    read_regular,
+    recover,
+    there,
+    written,
+)
 from posprobe.report.narrator import captions
 from posprobe.report.narrator.captions import caption
 from posprobe.report.schemes import analyze_schemes

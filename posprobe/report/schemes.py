@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +26,14 @@ from posprobe.progress import stage
 from posprobe.questions.schemes import answers_of, kind_of
 from posprobe.report.analysis import Plotted, environment
 from posprobe.report.document import answer_block, findings_of
+from posprobe.report.files import ANALYSIS
 from posprobe.report.narrator import PICTURES, claim, pictures, weights
 from posprobe.report.narrator.schemes import KEYS, line, summary, what_it_is
-from posprobe.report.stored import ANALYSIS
-from posprobe.report.table_page import origin, tensor, versions
+from posprobe.report.page import origin, tensor, versions
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts, stated_length
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
-from posprobe.text import Block, between, cell, lookup, show
+from posprobe.text import Block, between, cell, lookup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -213,13 +212,8 @@ def analyze_schemes(
         check_record(each)
         if isinstance(each, PositionTable):
             raise UsageError(f"{each.name} is a table: analyse it with posprobe.analyze.")
-    length = None if length is None else whole("the length", length)
-    if length is not None and length > FARTHEST:
-        raise UsageError(f"{length} positions are more than the {FARTHEST} that are looked at.")
-    if length is not None and length < 2:
-        raise UsageError(
-            f"a length of {length} positions has nothing to compare. Choose two or more."
-        )
+    if length is not None and not 2 <= whole("the length", length) <= FARTHEST:
+        raise UsageError(f"a length of {length}: from 2 to {FARTHEST} positions are looked at.")
     with stage("Measuring encodings", len(records)) as done:
         results = []
         for number, record in enumerate(records):
@@ -239,19 +233,11 @@ def check_record(record: object) -> None:
     UsageError
         If it is neither a table nor an encoding without one.
     """
-    if isinstance(record, PositionTable | Scheme):
-        return
-    if isinstance(record, str | PathLike):
+    if not isinstance(record, PositionTable | Scheme):
         raise UsageError(
-            f"{str(record)!r} is a reference, not an encoding: read it with "
-            f"posprobe.load_schemes({str(record)!r}), or a table with posprobe.load."
+            f"{type(record).__name__} is not an encoding of positions. Pass what "
+            "posprobe.load_schemes or posprobe.load returns, one by one."
         )
-    instead = "Pass what posprobe.load_schemes or posprobe.load returns"
-    if isinstance(record, list | tuple):
-        instead += ", several of them one by one: *records, not records"
-    elif hasattr(record, "shape"):
-        instead += ", or make a table of an array with posprobe.table"
-    raise UsageError(f"{type(record).__name__} is not an encoding of positions. {instead}.")
 
 
 def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]:
@@ -296,57 +282,56 @@ def scheme_page(document: Block) -> Page:
     for scheme in schemes:
         kinds.setdefault(kind_of(scheme), []).append(scheme)
     first, *others = kinds
-    several = len(schemes) > 1
     notes = [(scheme["name"], f"{note}.") for scheme in schemes for note in scheme["notes"]]
+    # Bundles of earlier versions have findings alone.
+    found = " ".join(finding["text"] for finding in document["findings"])
+    learned = dict.fromkeys(kind in ("bias", "cosine") for kind in kinds)
     return Page(
         title=document["name"],
         subject="how attention knows position",
         lead=f"{', '.join(map(what_it_is, kinds.values()))} · no position table",
         # Bundles of earlier versions have findings alone.
-        headline=told["summary"] if told else _found(document),
+        headline=told["summary"] if told else found,
         notes=tuple(_gathered(notes, len(schemes))),
         pictures=(
-            *_pictures(first),
+            *_of_kind(first),
             *(pictures("encodings", ("kernels",)) if len(schemes) <= ALONE else ()),
         ),
         evidence=tuple(_evidence(document, others)),
-        key=" ".join(KEYS[learned] for learned in dict.fromkeys(map(_learned, kinds))),
+        key=" ".join(KEYS[each] for each in learned),
         numbers=_all_numbers(schemes),
         provenance=(
             *origin(schemes[0]["source"]),
-            *(
-                fact
-                for scheme in schemes
-                for whose in (f"{scheme['name']}: " if several else "",)
-                for fact in (
-                    *((Fact(f"{whose}family", scheme["family"]),) if scheme["family"] else ()),
-                    *tensor(scheme["source"], whose),
-                )
-            ),
+            *(fact for scheme in schemes for fact in _whence(scheme, several=len(schemes) > 1)),
             *versions(document["environment"]),
         ),
     )
 
 
-def _found(document: Block) -> str:
-    return " ".join(finding["text"] for finding in document["findings"])
+def _whence(scheme: Block, *, several: bool) -> Iterator[Fact]:
+    whose = f"{scheme['name']}: " if several else ""
+    if scheme["family"]:
+        yield Fact(f"{whose}family", scheme["family"])
+    yield from tensor(scheme["source"], whose)
 
 
-def _learned(kind: str) -> bool:
-    return kind in ("bias", "cosine")
+def _pictures(texts: Mapping[str, str], ending: str = "") -> tuple[Picture, ...]:
+    """Name the drawings that a bundle may hold: of each stem one, or several with numbers."""
+    numbers = ("", *(f"_{k + 1}" for k in range(1, ALONE)))
+    return tuple(
+        Picture(f"{stem}{number}{ending}", text)
+        for stem, text in texts.items()
+        for number in numbers
+    )
 
 
-def _pictures(kind: str) -> Iterator[Picture]:
-    """Name the drawings that a bundle may hold of a kind of encoding."""
-    ending = "_cosine" if kind == "cosine" else ""
-    for stem, text in PICTURES[kind].items():
-        for number in ("", *(f"_{k + 1}" for k in range(1, ALONE))):
-            yield Picture(f"{stem}{number}{ending}", text)
+def _of_kind(kind: str) -> tuple[Picture, ...]:
+    return _pictures(PICTURES[kind], "_cosine" if kind == "cosine" else "")
 
 
 def _evidence(document: Block, others: Sequence[str]) -> Iterator[Evidence]:
     """Yield the answers; drawings of ``others`` are not those of the first screen."""
-    drawings = {kind: tuple(_pictures(kind)) for kind in others}
+    drawings = {kind: _of_kind(kind) for kind in others}
     depth = pictures("encodings", ("depth",))
     for answer in document.get("verdict", {}).get("answers", ()):
         kind, _, what = answer["question"].partition("_")
@@ -368,13 +353,8 @@ def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
             for scheme in known
             for each in weights.sentences(scheme["weights"])
         ]
-        drawn = [
-            Picture(f"{stem}{number}", text)
-            for number in ("", *(f"_{k + 1}" for k in range(1, ALONE)))
-            for stem, text in weights.PICTURES.items()
-        ]
         first = weights.line(known[0]["weights"])
-        yield Evidence((first,), sentences=tuple(said), pictures=tuple(drawn))
+        yield Evidence((first,), sentences=tuple(said), pictures=_pictures(weights.PICTURES))
     ladders = [each for scheme in schemes for each in lookup(scheme, "rotation.along") or ()]
     if ladders:
         yield Evidence((weights.axes_line(ladders),), sentences=tuple(map(weights.axis, ladders)))
@@ -396,8 +376,8 @@ def _all_numbers(schemes: Sequence[Block]) -> Table:
                 (number["label"], *(cell(value, number.get("form", ".3g")) for value in found))
             )
     if any(scheme.get("causal") for scheme in schemes):
-        hidden = (_yes_or_no(scheme.get("causal")) for scheme in schemes)
-        rows.append(("later keys hidden", *hidden))
+        said = {True: "yes", False: "no", None: "–"}
+        rows.append(("later keys hidden", *(said[scheme.get("causal")] for scheme in schemes)))
     if any(scheme.get("special") for scheme in schemes):
         tokens = (", ".join(scheme.get("special") or ()) or "–" for scheme in schemes)
         rows.append(("tokens with biases of their own", *tokens))
@@ -414,40 +394,32 @@ def _all_numbers(schemes: Sequence[Block]) -> Table:
     return Table(f"All numbers; distances in {unit}.", headings, tuple(rows))
 
 
-def _yes_or_no(value: bool | None) -> str:
-    return "–" if value is None else "yes" if value else "no"
+def _parameter(value: object) -> str:
+    if not isinstance(value, list):
+        return cell(value)
+    return f"{', '.join(map(cell, value[:4]))}{', …' if len(value) > 4 else ''}"
 
 
-def _of_heads(scheme: Block, key: str) -> list[object]:
+def _of_heads(scheme: Block, key: str) -> list[Any]:
     """Return a number of every head; none of a rotary encoding, whose heads are all alike."""
     if kind_of(scheme) == "rotary":
         return []
-    heads, name = scheme["heads"], key.removeprefix("heads.")
-    found = lookup(scheme, key) if name == key else heads[name]
+    found = lookup(scheme, key) or []
     if key == "heads.peak":
         # Where all values of a head are equal, none is the largest.
-        near = heads.get("near", found)
+        near = scheme["heads"].get("near", found)
         found = [None if no is None else peak for peak, no in zip(found, near, strict=True)]
-    return found or []
+    return list(found)
 
 
-def _over_heads(values: list[object]) -> str:
+def _over_heads(values: list[Any]) -> str:
     """Write the range of a number over heads; of offsets on a grid the most common."""
-    known: list[Any] = [value for value in values if value is not None]
+    known = [value for value in values if value is not None]
     if any(isinstance(value, list) for value in known):
-        ((common, count),) = Counter(map(_entry, known)).most_common(1)
+        texts = (", ".join(map(str, value)) for value in known)
+        ((common, count),) = Counter(texts).most_common(1)
         return f"{common} ({count} of {len(values)} heads)"
     return between(known) if known else "–"
-
-
-def _entry(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else cell(value)
-
-
-def _parameter(value: object) -> str:
-    if isinstance(value, list) and len(value) > 4:
-        return f"{len(value)} numbers from {show(value[0])} to {show(value[-1])}"
-    return cell(value)
 
 
 def _gathered(found: Sequence[tuple[str, str]], count: int) -> list[str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from io import StringIO
 from textwrap import fill
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
 
-from posprobe.page import NONE, Evidence, Line, Page, Table
+from posprobe.page import NONE, Line, Page, Table
 from posprobe.report.narrator.lines import Part, budget_note, budget_parts
 from posprobe.report.page import page_of
 from posprobe.text import Block, plain
@@ -24,7 +28,8 @@ HEADLINE, WIDTH = 4, 80
 
 def text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
     """Show a document as a page of text: headline, bar, answers; ``verbose``: all numbers."""
-    page, wide = page_of(document), max(width or _columns_of_terminal(), 20)
+    page = page_of(document)
+    wide = max(width or shutil.get_terminal_size((WIDTH, 24)).columns, 20)
     title = wrapped(f"{page.title}: {page.lead}", "", wide)
     parts = [
         [title, *(_headline(page.headline, wide) if page.headline else ())],
@@ -32,7 +37,11 @@ def text(document: Block, width: int | None = None, *, verbose: bool = False) ->
         _bar(budget_parts(document), budget_note(document), wide),
         _answers(page.single, wide),
         # What answers nothing is told in its sentences.
-        [wrapped(_told(each), "* ", wide) for each in page.evidence if _answers_nothing(each)],
+        [
+            wrapped(f"{found.lines[0].question}: {' '.join(found.sentences)}", "* ", wide)
+            for found in page.evidence
+            if found.lines and not any(each.answer for each in found.lines)
+        ],
         _side_by_side(page, wide) if page.shared else [],
     ]
     if page.key and page.evidence:
@@ -51,27 +60,18 @@ def _answers(found: Sequence[Line], width: int) -> list[str]:
     if not found:
         return []
     what = "question" if any(each.answer for each in found) else "what"
-    rows = [("", what, "measure", "value", "by chance"), *map(_row, found)]
+    rows: list[Sequence[str]] = [("", what, "measure", "value", "by chance")]
+    for line in found:
+        mark = MARKS.get(line.answer, "")
+        rows.append((mark, line.question, line.measure, line.value, line.chance))
     if all(each.chance == NONE for each in found):
         rows = [row[:-1] for row in rows]
     return _columns(rows, width, right={3})
 
 
-def _answers_nothing(found: Evidence) -> bool:
-    return bool(found.lines) and not any(each.answer for each in found.lines)
-
-
-def _told(found: Evidence) -> str:
-    return f"{found.lines[0].question}: {' '.join(found.sentences)}"
-
-
 def _open(page: Page) -> str:
     answers = (each.answer for found in page.evidence for each in found.lines)
     return " ?: cannot tell." if "cannot tell" in answers else ""
-
-
-def _columns_of_terminal() -> int:
-    return shutil.get_terminal_size((WIDTH, 24)).columns
 
 
 def _side_by_side(page: Page, width: int) -> list[str]:
@@ -92,18 +92,13 @@ def _numbers(table: Table, width: int) -> Iterator[str]:
     """Yield the lines of a table; columns that do not fit stand below the others."""
     rows = [[column.label for column in table.columns]]
     rows += [[each if isinstance(each, str) else each.text for each in row] for row in table.rows]
-    names, *others = zip(*rows, strict=True)
-    widest = [max(cell_len(plain(text)) for text in texts) for texts in others]
-    room = width - min(max(cell_len(plain(name)) for name in names), width // 2)
-    while others:
-        count = 1
-        while count < len(others) and sum(widest[: count + 1]) + 2 * (count + 1) <= room:
-            count += 1
-        block = list(zip(names, *others[:count], strict=True))
-        yield from _columns(block, width, right=range(1, count + 1))
-        others, widest = others[count:], widest[count:]
-        if others:
+    widest = max(cell_len(plain(text)) for row in rows for text in row[1:])
+    count = max(width // 2 // (widest + 2), 1)
+    for first in range(1, len(rows[0]), count):
+        if first > 1:
             yield ""
+        block = [(row[0], *row[first : first + count]) for row in rows]
+        yield from _columns(block, width, right=range(1, count + 1))
 
 
 def wrapped(line: str, begin: str, width: int) -> str:
@@ -121,56 +116,28 @@ def _headline(text: str, width: int) -> list[str]:
     return found
 
 
-def _row(line: Line) -> Sequence[str]:
-    return MARKS.get(line.answer, ""), line.question, line.measure, line.value, line.chance
-
-
-def _cut(text: str, width: int) -> str:
-    text = plain(text)
-    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1).rstrip()}…"
-
-
-def _columns(rows: Sequence[Sequence[str]], width: int, right: Iterable[int] = ()) -> list[str]:
+def _columns(rows: Sequence[Sequence[str]], width: int, right: Collection[int] = ()) -> list[str]:
     """Lay rows out in columns; what is wider than the line is cut."""
-    widths = [max(cell_len(plain(each)) for each in column) for column in zip(*rows, strict=True)]
-    gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= width else 1
-    while sum(widths) + gap * (len(widths) - 1) > width and max(widths) > 1:
-        widths[widths.index(max(widths))] -= 1
-    lines = []
+    console = Console(file=StringIO(), width=width, color_system=None)
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for place in range(len(rows[0])):
+        grid.add_column(justify="right" if place in right else "left")
     for row in rows:
-        cells = []
-        for place, (each, wide) in enumerate(zip(row, widths, strict=True)):
-            text = _cut(each, wide)
-            room = " " * (wide - cell_len(text))
-            cells.append(room + text if place in set(right) else text + room)
-        lines.append((" " * gap).join(cells).rstrip())
-    return lines
+        grid.add_row(*(Text(plain(each), no_wrap=True, overflow="ellipsis") for each in row))
+    if console.measure(grid, options=console.options.update(max_width=2 * width)).maximum > width:
+        grid.padding = (0, 1, 0, 0)
+    with console.capture() as captured:
+        console.print(grid)
+    return [line.rstrip() for line in captured.get().rstrip("\n").split("\n")]
 
 
 def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
-    """Draw a bar of blocks, the names of its parts below where they fit, and the others after."""
-    if not parts:
-        return []
-    bar, names, rest = "  ", "  ", []
+    """Draw a bar of blocks, and name its parts below."""
+    bar, names, share = "", [], 0.0
     for k, part in enumerate(parts):
-        end = 2 + round((width - 4) * sum(each.share for each in parts[: k + 1]))
-        count = end - len(bar)
-        name = f"{part.short}: {part.value}"
-        if len(names) <= len(bar) and count > 0 and len(bar) + len(name) <= width:
-            fits = [each for each in (f"{part.label}: {part.value}", name) if len(each) < count]
-            if fits or len(name) <= count + 2:
-                names = names.ljust(len(bar)) + (fits or [name])[0] + " "
-            else:
-                rest.append(f"{part.label} {part.value}")
-        else:
-            rest.append(f"{part.label} {part.value}")
-        bar += BLOCKS[k % len(BLOCKS)] * count
-    lines = [bar, names.rstrip()]
-    if rest or note:
-        more = f"and {', '.join(rest)}" if rest else ""
-        more = "; ".join(filter(None, [note, more]))
-        if len(lines[1]) + 1 + len(more) <= width:
-            lines[1] += f" {more}"
-        else:
-            lines.append(_cut(f"  {more}", width))
-    return [line for line in lines if line.strip()]
+        share += part.share
+        block = BLOCKS[k % len(BLOCKS)]
+        bar += block * (round((width - 4) * share) - len(bar))
+        names.append(f"{block} {part.short}: {part.value}")
+    told = f"{', '.join(names)}{'; ' if note else ''}{note}"
+    return [f"  {bar}", wrapped(told, "  ", width)] if parts else []

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from html import escape
+from importlib.resources import files
 from io import BytesIO
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,29 +25,6 @@ if TYPE_CHECKING:
 #: The points of a path, and what their coordinates have beyond a hundredth of a point.
 _PATH, _FINER = re.compile(r'(?<= d=")[^"]*'), re.compile(r"(\.\d\d)\d+")
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
-#: What matplotlib writes of a drawing, and nothing else: a text in which every element, attribute
-#: and style is one of these reads the same as XML and as HTML, runs nothing and loads nothing.
-_STYLE = (
-    r"(?:(?:fill|stroke|font|text|opacity|image-rendering|white-space)[a-z-]*+:\s*+"
-    r"(?:url\(#[\w.-]++\)|(?!(?i:url|image|src|element|env|var))[\w.#%-]++\(?+|[\s,.'+)#%-])++(?:;\s*+|(?=\")))*+"
-)
-_ATTRIBUTE = (
-    r"(?:(?:id|in)=\"[\w.-]*+\""
-    rf"|style=\"{_STYLE}\""
-    r"|clip-path=\"url\(#[\w.-]++\)\""
-    r"|(?:xlink:)?href=\"(?:#[\w.-]++|data:image/png;base64,[\w+/=\s]*+)\""
-    r"|(?:d|points|x|y|x1|y1|x2|y2|cx|cy|r|width|height|transform|viewBox|clip-rule|offset"
-    r"|patternUnits|xml:space|clipPathUnits|version)=\"[\w\s.,()#%+-]*+\""
-    r"|(?:fill|stroke)(?:-[a-z]+)?=\"[\w.#-]*+\")"
-)
-_DRAWING = re.compile(
-    r"(?:[^<>]++"
-    r"|<style type=\"text/css\">\*\{stroke-linejoin: round; stroke-linecap: butt\}</style>"
-    rf"|</?(?:g|defs|clipPath|path|rect|circle|line|use|image|text|tspan|pattern)"
-    rf"(?:\s++{_ATTRIBUTE})*+\s*+/?>)*+</svg>\s*+"
-)
-_USED = re.compile(r"<use\b[^>]*?href=\"#([^\"]*)\"")
-_GROUPS = re.compile(r"<(?:g|use|defs|clipPath|pattern|text)\s[^>]*?\bid=\"([^\"]*)\"")
 #: Ink that must follow the page's theme, by the CSS variable that names it.
 _THEME = {
     INK: "var(--ink)",
@@ -98,58 +78,33 @@ def _png(index: NDArray[np.uint8], rgba: NDArray[np.uint8]) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def inline(svg: str, name: str, label: str) -> str:
-    """Turn a standalone drawing into an element of a page.
+def embedded(svg: str, label: str) -> str:
+    """Turn a standalone drawing into an image of a page, which runs, loads and covers nothing.
 
     Parameters
     ----------
     svg
-        As matplotlib writes it.
-    name
-        Of the figure; its ids are prefixed with it, since a page holds several drawings.
+        As matplotlib writes it; a bundle's may be somebody else's.
     label
         Alternative text.
     """
-    from html import escape
-
-    body = svg[svg.index("<svg") :]
-    root, _, rest = body.partition(">")
-    size = re.search(r'viewBox="0 0 (\d{1,6}(?:\.\d{1,9})?) (\d{1,6}(?:\.\d{1,9})?)"', root)
-    width, height = (size[1], size[2]) if size else ("460", "300")
-    rest = re.sub(r"<metadata>.*?</metadata>", "", rest, flags=re.DOTALL)
-    if not _is_drawing(rest):
-        raise ValueError(f"the drawing {name} holds more than a drawing")
-    seen: set[str] = set()
-
-    def once(found: re.Match[str]) -> str:
-        # Equal rasters have equal ids, to which nothing points.
-        if found[1] in seen:
-            return ""
-        seen.add(found[1])
-        return f'id="{name}-{found[1]}"'
-
-    rest = re.sub(r'\bid="([^"]*)"', once, rest)
-    rest = rest.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
+    size = re.search(r'viewBox="0 0 (\d{1,6}(?:\.\d{1,9})?) ', svg)
+    # A point has 4/3 pixels; pages are read from further away than paper.
+    width = float(size[1] if size else 460) * 4 / 3 * 1.25
     for color, variable in _THEME.items():
-        rest = rest.replace(color, variable)
-    shown = float(width) * 4 / 3 * 1.25
-    root = (
-        f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {width} {height}" '
-        f'style="--width:{shown:.0f}px" role="img" '
-        f'aria-label="{escape(label, quote=True)}">'
+        svg = svg.replace(color, variable)
+    root, _, rest = svg[svg.index("<svg") :].partition(">")
+    address = quote(f"{root}><style>{style('colors.css')}</style>{rest}", safe=" :;/?,=+()!*")
+    return (
+        f'<img alt="{escape(label)}" style="--width:{width:.0f}px" '
+        f'src="data:image/svg+xml,{address}">'
     )
-    return root + rest
 
 
-def _is_drawing(rest: str) -> bool:
-    if not _DRAWING.fullmatch(rest):
-        return False
-    # Characters that are not seen as themselves, written out or by number.
-    text = rest.replace("\n", "").replace("\t", "")
-    if "&#" in text or plain(text) != text:
-        return False
-    # What is drawn again holds nothing that is: groups that draw each other would never end.
-    return set(_USED.findall(rest)).isdisjoint(_GROUPS.findall(rest))
+@cache
+def style(name: str) -> str:
+    """Return a style sheet of the pages."""
+    return (files("posprobe.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 #: Cosines from -1 to 1: blue, white (dark on a dark page), red, at the places below.

@@ -29,8 +29,8 @@ from posprobe.layouts import Grid, Layout
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import Saved, describe, environment
+from posprobe.report.files import RESIZING
 from posprobe.report.narrator import resizing as narrator
-from posprobe.report.stored import RESIZING
 from posprobe.resizing.facts import Effect, Turns, Way
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
 from posprobe.resizing.tables import CONTINUING, check_way, new_layout, resize, ways_of

@@ -28,8 +28,8 @@ from posprobe.encodings.rotary import (
 )
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.report.analysis import Saved, environment
+from posprobe.report.files import RESIZING
 from posprobe.report.narrator import resizing as narrator
-from posprobe.report.stored import RESIZING
 from posprobe.resizing.facts import Rule, Run
 from posprobe.schema import Natural, Text, limits
 from posprobe.schemes import Rotary

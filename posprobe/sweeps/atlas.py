@@ -23,7 +23,7 @@ from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Ta
 from posprobe.report.html import listing
 from posprobe.report.narrator import ASKS
 from posprobe.report.series import HEADLINE, Series
-from posprobe.report.svg import inline
+from posprobe.report.svg import embedded
 from posprobe.sweeps.columns import OWN, Kind
 from posprobe.text import cell, plain
 
@@ -89,7 +89,7 @@ def atlas(
         provenance=tuple(_made(about, counts)),
     )
     drawings = {
-        key: inline(run.drawing(key), key, plain(_curves(run))) for key, run in drawn.items()
+        key: embedded(run.drawing(key), plain(_curves(run))) for key, run in drawn.items()
     }
 
     def thumbnail_of(name: str) -> str:

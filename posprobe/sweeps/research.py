@@ -24,9 +24,9 @@ from posprobe.nulls import NULLS
 from posprobe.report import Analysis
 from posprobe.report.analysis import check_request
 from posprobe.report.files import expanded, there
+from posprobe.report.kernels import run_document
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.captions import DIGITS
-from posprobe.report.runs import run_document
 from posprobe.report.series import HEADLINE
 from posprobe.sweeps import many
 from posprobe.sweeps.columns import OWN, columns, rows_of, run_row

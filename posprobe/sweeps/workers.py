@@ -46,7 +46,7 @@ from posprobe.families import inspect
 from posprobe.progress import TimeLimit, deadline
 from posprobe.reference import Reference, parse_reference
 from posprobe.report import Analysis, SchemeAnalysis, bundle_name
-from posprobe.report.runs import run_document
+from posprobe.report.kernels import run_document
 from posprobe.schemes import Scheme
 from posprobe.sweeps.atlas import thumbnail
 from posprobe.sweeps.columns import rows_of, run_row

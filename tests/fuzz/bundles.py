@@ -183,27 +183,7 @@ def _arrays(rng: random.Random) -> Case:
     return _case(f"arrays.npz: {kind} {name}", {"bundle/arrays.npz": content})
 
 
-def _index(rng: random.Random) -> Case:
-    """List a folder of bundles some of which are damaged."""
-    bad = rng.choice(build.HOSTILE)
-    files = {
-        "x/analysis.json": build.dumps(_replaced(rng, _parts()[1], bad)),
-        "y/analysis.json": rng.choice(
-            (b"", b"[]", b"{}", b"\xff", b'{"schema": "posprobe.analysis/1"}')
-        ),
-    }
-    special = rng.choice(
-        ({}, {"z": "link ."}, {"z/analysis.json": "fifo"}, {"z/analysis.json": "folder"})
-    )
-    return Case(
-        "an index of damaged bundles", ("report", "."), files, special, base="bundle",
-        outputs=("index.html",),
-    )  # fmt: skip
-
-
-make = build.one_of(
-    (1, _sound), (5, _drawing), (2, _special), (5, _document), (4, _arrays), (1, _index)
-)
+make = build.one_of((1, _sound), (5, _drawing), (2, _special), (5, _document), (4, _arrays))
 WARM = (
     ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", "b"),
     ("report", "b"),

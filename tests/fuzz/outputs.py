@@ -91,7 +91,6 @@ def _file(rng: random.Random) -> Case:
 
 def _links(rng: random.Random) -> Case:
     """Put links where posprobe writes; what they lead to must stay."""
-    index = rng.choice(("index.html", ".index.html.part"))
     part, target = rng.choice(
         (
             (".report.html.part", "../precious.txt"),
@@ -112,7 +111,6 @@ def _links(rng: random.Random) -> Case:
                 "precious.txt",
                 ("fig.svg", "fig.caption.txt"),
             ),
-            (("report", "."), index, "precious.txt", ("index.html",)),
             (again or _argv(rng, "bundle"), f"bundle/{part}", target, ("bundle",)),
         )
     )

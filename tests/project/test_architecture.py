@@ -400,9 +400,7 @@ def test_the_architecture_document_names_modules_that_exist() -> None:
 # Words are made in one place.
 
 #: What lays out the sentences of a document.
-RENDERERS = (
-    "report.check_page", "report.document", "report.narrator", "report.resizing_page",
-)  # fmt: skip
+RENDERERS = ("report.document", "report.narrator", "report.pages")
 
 
 def within(module: str, homes: tuple[str, ...]) -> bool:

@@ -229,14 +229,6 @@ def test_a_table_is_a_data_frame_of_either_library(monkeypatch: pytest.MonkeyPat
         table.to_frame()
 
 
-def test_headline_numbers_are_a_data_frame() -> None:
-    analysis = pp.analyze(VALUES, only=("pca",), nulls=3)
-    frame = analysis.to_frame().set_index("key")
-    entry = analysis.nulls["numbers"]["pca.stable_rank"]
-    assert frame.loc["pca.stable_rank", "table"] == analysis.to_dict()["pca"]["stable_rank"]
-    assert frame.loc["pca.stable_rank", "walk_p50"] == entry["walk"]["p50"]
-
-
 def test_properties_are_handed_to_the_axes() -> None:
     ax = pp.pca(VALUES).plot(title="mine", xlim=(1, 3))
     assert ax.get_title(loc="left") == "mine"

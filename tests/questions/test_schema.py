@@ -22,7 +22,7 @@ from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
 from posprobe.nulls import NULLS
-from posprobe.report.comparison import compare_kernels
+from posprobe.report.kernels import compare_kernels
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schema import TWO, Count, Reasons, limits
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from made_tables import walk
 
 import posprobe as pp
 from posprobe.cli import main
-from posprobe.errors import InvalidCheckpoint, OutputError
+from posprobe.errors import OutputError
 from posprobe.report import check_place, files as moves, read_bundle, render_bundle, write_bundle
-from posprobe.report.bundle import write_index
 from posprobe.report.files import foreign_in
 
 __all__ = ["bundles", "place"]
@@ -158,8 +156,7 @@ def test_report_takes_nothing_of_the_user_over(make: Callable[[Path], None], pla
     make(place / "own")
     foreign = foreign_in(place / "own")
     assert foreign
-    with suppress(InvalidCheckpoint):  # a drawing that holds more than a drawing
-        render_bundle(place / "own")
+    render_bundle(place / "own")
     assert foreign_in(place / "own") == foreign
 
 
@@ -174,15 +171,10 @@ def test_a_bundle_without_its_page_can_be_replaced_after_report(place: Path) -> 
 def test_a_page_is_written_through_no_link(place: Path) -> None:
     precious = place / "precious.txt"
     precious.write_text("years")
-    for folder, name in ((place / "bundle", "report.html"), (place, "index.html")):
-        (folder / f".{name}.part").symlink_to(precious)
-        (folder / name).unlink(missing_ok=True)
-        if name == "index.html":
-            child(lambda: command_line(place, "report", "."))
-        else:
-            render_bundle(folder)
-        assert (folder / name).is_file()
-        assert precious.read_text() == "years"
+    (place / "bundle" / ".report.html.part").symlink_to(precious)
+    (place / "bundle" / "report.html").unlink()
+    assert render_bundle(place / "bundle").is_file()
+    assert precious.read_text() == "years"
 
 
 def test_a_caption_of_the_user_is_not_replaced(tmp_path: Path) -> None:
@@ -231,14 +223,12 @@ def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) ->
     assert read == [str(tmp_path / folder / "model.npy") for folder in ("a", "b")]
 
 
-@pytest.mark.parametrize("name", ["bundle/report.html", "index.html"])
-def test_a_page_without_its_list_of_files_is_not_posprobe_s_own(place: Path, name: str) -> None:
+def test_a_page_without_its_list_of_files_is_not_posprobe_s_own(place: Path) -> None:
     # A formatter strips comments, and notes may quote how a page begins.
-    if name == "index.html":
-        write_index(place)
-    page = (place / name).read_text(encoding="utf-8")
-    (place / name).write_text(page.rpartition("<!-- ")[0] + "\n<p>My notes</p>\n", "utf-8")
+    page = place / "bundle" / "report.html"
+    text = page.read_text(encoding="utf-8").rpartition("<!-- ")[0]
+    page.write_text(f"{text}\n<p>My notes</p>\n", encoding="utf-8")
     before = tree(place)
     with pytest.raises(OutputError, match=r"\.html: .*changed since"):
-        write_index(place) if name == "index.html" else render_bundle(place / "bundle")
+        render_bundle(place / "bundle")
     assert tree(place) == before

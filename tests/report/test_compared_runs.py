@@ -15,7 +15,7 @@ import posprobe as pp
 from posprobe.analyses.models.rotary_use import match_heads
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.report.runs import measured_heads
+from posprobe.report.kernels import measured_heads
 from posprobe.sweeps.columns import run_row
 
 if TYPE_CHECKING:

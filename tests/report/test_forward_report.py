@@ -33,7 +33,6 @@ from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
-from posprobe.report.bundle import write_index
 from posprobe.report.narrator import ASKS
 from posprobe.report.page import page_of as page_model, render
 from posprobe.report.screen import text as printed
@@ -228,16 +227,6 @@ def test_a_bundle_that_lost_its_figures_says_to_run_the_model_again(tmp_path: Pa
         path.unlink()
     with pytest.raises(InvalidCheckpoint, match="Run the model again"):
         render_bundle(folder)
-
-
-def test_a_folder_of_bundles_lists_it(tmp_path: Path) -> None:
-    states = results_of(Grid(3, 4))["states"]
-    forward_analysis(Grid(3, 4), results={"states": states}).save(tmp_path / "grid")
-    forward_analysis(results={"heads": heads_of(Sequence(9))}).save(tmp_path / "heads")
-    page = write_index(tmp_path).read_text("utf-8")
-    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", page, flags=re.DOTALL)
-    assert "run on 12 × random tokens" in rows[0]
-    assert "run on" not in rows[1]  # weights were enough
 
 
 def test_layers_stand_beside_the_sinusoid_and_the_walks() -> None:

@@ -18,7 +18,7 @@ import posprobe as pp
 from posprobe.analyses.facts import Answer
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions.schemes import ALIBI, BIAS, COSINE, KERNELS, ROTARY, answers_of
-from posprobe.report.comparison import compare_kernels
+from posprobe.report.kernels import compare_kernels
 from posprobe.report.narrator import sentence, templates
 from posprobe.report.narrator.schemes import summary, summary_of_kernels
 from posprobe.report.schemes import analyze_schemes

@@ -1,0 +1,547 @@
+"""Encodings of any scheme side by side, by how similarity depends on distance; runs among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses import similarity
+from posprobe.analyses.models.head_biases import heads
+from posprobe.analyses.models.rotary_use import Origin, Place, match_heads
+from posprobe.analyses.result import as_block, plain
+from posprobe.arrays import Floats
+from posprobe.encodings.tables import whole
+from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
+from posprobe.layouts import Grid, Layout, Sequence as Positions, describe_layout
+from posprobe.progress import stage
+from posprobe.questions.schemes import KERNELS as QUESTIONS
+from posprobe.report.analysis import Saved, environment
+from posprobe.report.comparison import distinct, relabelled
+from posprobe.report.document import shared_block
+from posprobe.report.files import FORWARD, KERNELS, read_bundle, stored_arrays
+from posprobe.report.narrator.schemes import summary_of_kernels
+from posprobe.report.schemes import check_record
+from posprobe.schemes import (
+    MAX_KERNEL,
+    POSITIONS,
+    LinearBias,
+    RelativeBias,
+    Rotary,
+    Scheme,
+    stated_length,
+)
+from posprobe.sources import Source, describe_source
+from posprobe.tables import PositionTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posprobe.documents import EnvironmentBlock
+
+
+Record: TypeAlias = PositionTable | Scheme
+
+#: Positions compared where no record states a length, and the most that are unless asked for.
+LENGTH, LONGEST = 512, 1024
+#: Pairs of random walks that the band is made of.
+WALKS = 999
+#: Why a correlation is undefined.
+FLAT = "an encoding has the same value at every distance"
+#: Distances shown as matrices.
+ALIKE = ("correlation", "alignment")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelComparison(Saved):
+    """Encodings of any scheme at one length.
+
+    Parameters
+    ----------
+    labels
+        A name for each record, all different.
+    records
+        The encodings.
+    layout
+        The positions at which all of them are compared.
+    curves
+        Of each, the mean over heads: ``[2 n - 1]`` by offset, key minus query, or
+        ``[2 h - 1, 2 w - 1]`` by displacement. Where later keys are hidden, they mirror the
+        earlier ones.
+    kernels
+        Of each, ``[n, n]``: for a table its cosines, else the mean over heads of the bias or
+        rotation between positions.
+    invariance
+        Of each, the share of the kernel's variance off the diagonal that the offset explains.
+    correlation, alignment
+        ``[m, m]``, NaN on the diagonal and where undefined: Pearson's correlation of the curves
+        over all distances but 0, and the centred kernel alignment (Cortes et al. 2012).
+    walk
+        95 % quantiles of the magnitudes of both for two independent random walks over distance;
+        None on a grid.
+    environment
+        Versions, seed, command and time.
+    """
+
+    labels: tuple[str, ...]
+    records: tuple[Record, ...]
+    layout: Layout
+    curves: tuple[Floats, ...]
+    kernels: tuple[Floats, ...]
+    invariance: tuple[float | None, ...]
+    correlation: Floats
+    alignment: Floats
+    walk: dict[str, Any] | None
+    environment: EnvironmentBlock
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``analysis.json`` (schema `posprobe.kernels/2`)."""
+        records = [self._record(i) for i in range(len(self.labels))]
+        pairs = [self._pair(i, j) for i, j in combinations(range(len(self.labels)), 2)]
+        told = shared_block(
+            {
+                label: [question.ask(record) for question in QUESTIONS]
+                for label, record in zip(self.labels, records, strict=True)
+            }
+        )
+        said = summary_of_kernels(records, pairs, self.walk)
+        return {
+            "schema": KERNELS,
+            "length": self.layout.size,
+            "layout": describe_layout(self.layout),
+            "records": records,
+            "pairs": pairs,
+            "walk": self.walk,
+            "verdict": told | {"summary": f"{said} {told['summary']}".lstrip()},
+            "environment": self.environment,
+        }
+
+    def _record(self, i: int) -> dict[str, Any]:
+        record = self.records[i]
+        # The mean over heads has one head.
+        measured = heads(self.curves[i][None], quantity="cosine", causal=_causal(record))
+        numbers = {
+            name: _number(getattr(measured, name)[0])
+            for name in ("half_width", "monotone_fraction", "asymmetry")
+        } | {"translation_invariance": self.invariance[i]}
+        undefined = {"translation_invariance": FLAT, **as_block(measured)["undefined"]}
+        return {
+            "label": self.labels[i],
+            "name": record.name,
+            "family": record.family,
+            "scheme": record.scheme,
+            "quantity": _quantity(record),
+            "head_count": 1 if isinstance(record, PositionTable) else record.heads,
+            "causal": _causal(record),
+            "positions": _positions(record),
+            **numbers,
+            "undefined": {key: undefined[key] for key, number in numbers.items() if number is None},
+            "notes": list(record.notes),
+            **({"run": record.run} if isinstance(record, MeasuredHeads) else {}),
+            "source": describe_source(record.source),
+        }
+
+    def _pair(self, i: int, j: int) -> dict[str, Any]:
+        numbers = {name: _number(getattr(self, name)[i, j]) for name in ALIKE}
+        pair = {
+            "records": [self.labels[i], self.labels[j]],
+            **numbers,
+            "undefined": {name: FLAT for name, number in numbers.items() if number is None},
+        }
+        match self.records[i], self.records[j]:
+            case MeasuredHeads() as first, MeasuredHeads() as second:
+                curves = _curves_of_both(first, second, self.layout.size)
+                pair["heads"] = plain(match_heads(curves, (first.places, second.places)))
+        return pair
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: each record's arrays under its number."""
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in ALIKE}
+        for number, (curve, kernel) in enumerate(zip(self.curves, self.kernels, strict=True)):
+            arrays |= {f"{number}_curve": curve, f"{number}_kernel": kernel}
+        return arrays
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures.common import REPORT
+        from posprobe.figures.comparison import KERNEL_FIGURES
+        from posprobe.figures.styles import printable
+
+        curves = [
+            standardised(curve, curve.size // 2)
+            if isinstance(self.layout, Grid)
+            else standardised(_by_distance(curve), 0)[1:]
+            for curve in self.curves
+        ]
+        kernels = [standardised(k, slice(None, None, len(k) + 1)) for k in self.kernels]
+        references = {
+            "kernels": printable(dict(zip(self.labels, kernels, strict=True))),
+            "distances": {name: getattr(self, name) for name in ALIKE},
+        }
+        results = printable(dict(zip(self.labels, curves, strict=True)))
+        found: dict[str, Callable[[], Figure]] = {
+            name: partial(build, REPORT, results, references)
+            for name, build in KERNEL_FIGURES.items()
+        }
+        match self.records:
+            case (MeasuredHeads() as first, MeasuredHeads() as second):
+                found["heads"] = self._drawn_heads(first, second)
+        return found
+
+    def _drawn_heads(self, first: MeasuredHeads, second: MeasuredHeads) -> Callable[[], Figure]:
+        """Return how to draw the heads of two runs that match best."""
+        from posprobe.figures.common import REPORT
+        from posprobe.figures.rotary_use import matched_heads_figure
+        from posprobe.figures.styles import printable
+
+        n, places = self.layout.size, (first.places, second.places)
+        curves = _curves_of_both(first, second, n)
+        by_distance = [
+            dict(zip(heads, found[:, ::-1], strict=True))
+            for heads, found in zip(places, curves, strict=True)
+        ]
+        results = printable(dict(zip(self.labels, by_distance, strict=True)))
+        distances = np.arange(n - curves[0].shape[1], n)
+        beside = {"matched": match_heads(curves, places).matched, "distances": distances}
+        return partial(matched_heads_figure, REPORT, results, beside)
+
+    def _of(self) -> str:
+        return " and ".join(map(repr, self.labels))
+
+
+def _curves_of_both(first: MeasuredHeads, second: MeasuredHeads, n: int) -> tuple[Floats, Floats]:
+    """Return the heads' curves of two runs, at the earlier keys where either sees no others."""
+    seen = n if first.causal or second.causal else None
+    return first.curves(n)[:, :seen], second.curves(n)[:, :seen]
+
+
+def compare_kernels(
+    *records: Record,
+    labels: Sequence[str] | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    command: str | None = None,
+) -> KernelComparison:
+    """Compare encodings of any kind by how similarity depends on distance.
+
+    A table's kernel is its cosines, that of a relative or linear bias the bias and that of a rotary
+    encoding the mean rotation, averaged over heads. Their units differ, so curves and kernels are
+    compared by correlation: after subtracting the mean and dividing by the standard deviation,
+    distance 0 left out, where a cosine is 1 whatever was learned.
+
+    Parameters
+    ----------
+    records
+        Two or more: tables and encodings without one, on a line, or all on the same grid.
+    labels
+        One name for each; None keeps their own.
+    length
+        Positions; where None, those of the shortest, up to 1,024. A grid has its own.
+    seed
+        Random seed of the random walks that correlations are compared with.
+    command
+        Command line to record.
+
+    Raises
+    ------
+    UsageError
+        If there are fewer than two records, one is not an encoding, there are not as many labels,
+        they share no length, or the length is not a whole number, below three or longer than a
+        table.
+    InvalidTable
+        If a table has a zero row, whose cosines are undefined.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (alibi,) = pp.load_schemes("alibi:32x4")
+    >>> comparison = pp.compare_kernels(pp.sinusoidal(32, 8), alibi)
+    >>> comparison.labels
+    ('sinusoidal:32x8', 'alibi:32x4')
+    >>> comparison.kernels[0].shape
+    (32, 32)
+    """
+    if len(records) < 2:
+        raise UsageError("a comparison needs at least two encodings.")
+    for record in records:
+        check_record(record)
+    length = None if length is None else whole("the length", length)
+    records = relabelled(records, labels)
+    layout = _common(records, length)
+    with stage("Measuring encodings", len(records)) as done:
+        found = []
+        for record in records:
+            found.append(_measure(record, layout))
+            done(1)
+    curves, kernels, invariance = zip(*found, strict=True)
+    return KernelComparison(
+        labels=distinct([record.name for record in records]),
+        records=records,
+        layout=layout,
+        curves=curves,
+        kernels=kernels,
+        invariance=invariance,
+        correlation=_alike([_varying(curve) for curve in curves]),
+        alignment=_alike([_centred(kernel) for kernel in kernels]),
+        walk=None if isinstance(layout, Grid) else walks(layout.size, seed),
+        environment=environment("cpu", seed, command),
+    )
+
+
+def walks(n: int, seed: int) -> dict[str, Any]:
+    """Return how alike two independent random walks over ``n`` distances are, 95 % quantiles.
+
+    Both measures compare smooth curves, and smooth curves correlate by chance (Yule 1926).
+    """
+    rng = np.random.default_rng(seed)
+    x, y = np.cumsum(rng.standard_normal((2, WALKS, n)), axis=2)
+    a, b = (walk[:, 1:] - walk[:, 1:].mean(axis=1, keepdims=True) for walk in (x, y))
+    correlation = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
+    alignment = toeplitz(x, y) / np.sqrt(toeplitz(x, x) * toeplitz(y, y))
+    return {
+        "draws": WALKS,
+        "seed": seed,
+        "correlation": float(np.quantile(np.abs(correlation), 0.95)),
+        "alignment": float(np.quantile(np.abs(alignment), 0.95)),
+    }
+
+
+def toeplitz(x: Floats, y: Floats) -> Floats:
+    """Return the inner products of centred symmetric kernels, from their curves alone.
+
+    Parameters
+    ----------
+    x, y
+        ``[draws, n]`` by distance from 0.
+
+    Returns
+    -------
+    NDArray
+        ``[draws]``: the sums of the products of the kernels' entries, rows and columns centred.
+    """
+    n = x.shape[1]
+    pairs = np.append(n, 2 * np.arange(n - 1, 0, -1))
+    rows = [(np.cumsum(c, 1) + np.cumsum(c, 1)[:, ::-1] - c[:, :1]) / n for c in (x, y)]
+    products = (pairs * x * y).sum(axis=1) - 2 * n * (rows[0] * rows[1]).sum(axis=1)
+    return np.asarray(products + n**2 * rows[0].mean(axis=1) * rows[1].mean(axis=1))
+
+
+def standardised(values: Floats, without: int | slice) -> Floats:
+    """Subtract the mean and divide by the standard deviation, both without the flat index given."""
+    rest = np.delete(values, without)
+    spread = rest.std()
+    flat = spread <= 1e-12 * float(np.abs(rest).max(initial=0.0))
+    return np.asarray((values - rest.mean()) / (1.0 if flat else spread))
+
+
+def _common(records: Sequence[Record], length: int | None) -> Layout:
+    units = {getattr(record, "unit", POSITIONS): record.name for record in records}
+    if len(units) > 1:
+        named = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
+        raise UsageError(f"distances have different units: {named}. Compare those with one unit.")
+    layouts = [getattr(record, "layout", None) for record in records]
+    grids = [layout for layout in layouts if isinstance(layout, Grid)]
+    if grids:
+        if any(layout != grids[0] for layout in layouts):
+            named = ", ".join(record.name for record in records)
+            raise UsageError(
+                f"{named}: positions of a {grids[0]} compare only with those of the same grid."
+            )
+        if length not in (None, grids[0].size) or grids[0].size < 3:
+            raise UsageError(
+                f"a {grids[0]} has {grids[0].size} positions: all are compared, from three on."
+            )
+        return grids[0]
+    stated = [n for n in map(_positions, records) if n is not None]
+    n = min([*stated, LONGEST] if stated else [LENGTH]) if length is None else length
+    most = min([len(one) for one in records if isinstance(one, PositionTable)] + [MAX_KERNEL])
+    if not 3 <= n <= most:
+        raise UsageError(f"{n} positions: from 3 to {most} can be compared.")
+    return Positions(n)
+
+
+def _positions(record: Record) -> int | None:
+    return len(record) if isinstance(record, PositionTable) else stated_length(record)
+
+
+def _quantity(record: Record) -> Literal["cosine", "bias", "rotation"]:
+    match record:
+        case RelativeBias():
+            return record.quantity
+        case LinearBias():
+            return "bias"
+        case Rotary():
+            return "rotation"
+        case PositionTable():
+            return "cosine"
+
+
+def _causal(record: Record) -> bool:
+    return not isinstance(record, PositionTable | Rotary) and record.causal
+
+
+def _measure(record: Record, layout: Layout) -> tuple[Floats, Floats, float | None]:
+    """Return the curve and the kernel of the mean head, and the translation invariance."""
+    n = layout.size
+    if isinstance(record, PositionTable):
+        table = record if len(record) == n else record[:n]
+        if not np.any(table.values, axis=1).all():
+            raise InvalidTable(
+                f"{record.name}: a zero row has no direction, so its cosines are undefined. Leave "
+                "it out with --rows A:B."
+            )
+        cosine = similarity(table).raw
+        mean = cosine.offset_mean
+        curve = mean if mean.ndim == 2 else np.concatenate([mean[:0:-1], mean])
+        return curve, cosine.matrix, cosine.translation_invariance
+    curve = np.asarray(record.curves(n).mean(axis=0))
+    if _causal(record) and curve.ndim == 1:
+        curve = np.concatenate([curve[:n], curve[n - 2 :: -1]])
+    # The mean over heads has one head: there is no need for the kernel of every one.
+    kernel = RelativeBias(curve[None], layout, record.name, record.source).kernel(n)[0]
+    return curve, kernel, 1.0 if _varying(curve).any() else None
+
+
+def _by_distance(curve: Floats) -> Floats:
+    n = len(curve) // 2
+    return np.asarray((curve[n:] + curve[n::-1]) / 2)
+
+
+def _varying(curve: Floats) -> Floats:
+    """Return a curve by distance without distance 0, less its mean; zeros where it is flat."""
+    values = np.delete(curve, curve.size // 2) if curve.ndim > 1 else _by_distance(curve)[1:]
+    return _unless_flat(values, values - values.mean())
+
+
+def _centred(kernel: Floats) -> Floats:
+    rows = kernel - kernel.mean(axis=1, keepdims=True)
+    return _unless_flat(kernel, rows - rows.mean(axis=0))
+
+
+def _unless_flat(values: Floats, centred: Floats) -> Floats:
+    """Replace what centring leaves of equal numbers, which is rounding, by zeros."""
+    flat = np.abs(centred).max() <= 1e-12 * np.abs(values).max()
+    return np.zeros_like(centred) if flat else centred
+
+
+def _alike(values: Sequence[Floats]) -> Floats:
+    """Cosines between arrays, ``[m, m]``; NaN on the diagonal and with an array of zeros."""
+    found = np.full((len(values), len(values)), np.nan)
+    for i, x in enumerate(values):
+        for j in range(i):
+            y = values[j]
+            size = float(np.linalg.norm(x) * np.linalg.norm(y))
+            if size:
+                found[i, j] = found[j, i] = float(np.vdot(x, y)) / size
+    return found
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+#: What helps where a run cannot be read.
+_AGAIN = "Run the model again: `posprobe forward REF --only rotary_use`."
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeasuredHeads(RelativeBias):
+    """Mean logits of the heads of a rotary model by offset, measured in a run.
+
+    Parameters
+    ----------
+    places
+        Layer and number of each head.
+    run
+        ``contexts``, ``length`` and ``source`` of the run, and ``share``, the median distance
+        share, None where no head has one.
+    """
+
+    scheme: ClassVar[Any] = "rotary"
+
+    places: tuple[Place, ...] = ()
+    run: dict[str, Any] | None = None
+
+
+def run_document(reference: str) -> dict[str, Any] | None:
+    """Return the document of a run that a folder holds; None of anything else."""
+    try:
+        document = read_bundle(Path(reference))
+    except (UnknownReference, InvalidCheckpoint, OSError, ValueError):
+        return None
+    return document if document["schema"] == FORWARD else None
+
+
+def measured_heads(reference: str) -> MeasuredHeads | None:
+    """Read the curves of a run's heads from its bundle; None where a folder holds no run.
+
+    Distances are those that all layers were measured at: fewer where one sees a window.
+
+    Raises
+    ------
+    UsageError
+        If the run did not measure rotary use.
+    InvalidCheckpoint
+        If the bundle is damaged.
+    """
+    document = run_document(reference)
+    if document is None:
+        return None
+    use, folder = document.get("rotary_use"), Path(reference)
+    name = "rotary_measured"
+    try:
+        if not use or not use["heads"]:
+            raise UsageError(f"{reference}: this run did not measure what heads do. {_AGAIN}")
+        curves = stored_arrays(folder / "arrays.npz", _AGAIN, (name,))[name]
+        places = tuple((_whole(head["layer"]), _whole(head["head"])) for head in use["heads"])
+        share = use["summary"]["share"]
+        if use["source"] not in get_args(Origin) or not (share is None or 0 <= share <= 1):
+            raise ValueError(f"source {use['source']!r:.40}, median share {share!r:.40}")
+        return MeasuredHeads(
+            values=_by_offset(curves, use["layers"], places),
+            layout=Positions(min(layer["window"] for layer in use["layers"] if layer["window"])),
+            name=str(document["name"]),
+            source=Source(reference, str(folder.resolve())),
+            causal=not any(layer["both_sides"] for layer in use["layers"]),
+            places=places,
+            run={key: _whole(use[key]) for key in ("contexts", "length")}
+            | {"source": use["source"], "share": share},
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise InvalidCheckpoint(
+            f"{folder}: it lacks what the run measured ({type(error).__name__}: {error}). {_AGAIN}"
+        ) from error
+
+
+def _whole(value: Any) -> int:
+    """Return a number that counts, which somebody may have edited."""
+    if type(value) is not int or not 0 <= value < 2**31:
+        raise ValueError(f"{value!r:.40} is no such number")
+    return value
+
+
+def _by_offset(curves: Floats, layers: list[dict[str, Any]], places: tuple[Place, ...]) -> Floats:
+    """Take curves by distance, ``[layers, heads, n]``, as those of heads by offset of the key.
+
+    Where no layer sees later keys they are as earlier ones.
+    """
+    rows = {_whole(layer["layer"]): row for row, layer in enumerate(layers)}
+    if len(rows) < len(layers) or len(set(places)) < len(places):
+        raise ValueError("a layer or head stands there twice")
+    window = min(_whole(layer["window"]) for layer in layers if layer["window"])
+    found = []
+    for layer, head in places:
+        row = rows[layer]
+        both, own = layers[row]["both_sides"], layers[row]["window"]
+        if curves.ndim != 3 or not 0 < own + (own - 1) * both <= curves.shape[2]:
+            raise ValueError(f"layer {layer} has no curves over {own} distances")
+        curve = curves[row, head, own - 1 if both else 0 :][:window]
+        before = curves[row, head, :own][::-1][:window] if both else curve
+        found.append(np.concatenate([curve[:0:-1], before]))
+    return np.stack(found)

@@ -1,0 +1,342 @@
+"""The pages of what stands side by side: tables, encodings, copies, sizes; from their documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from posprobe.analyses.result import numbers_of
+from posprobe.data import read_data
+from posprobe.measurements import compared_numbers
+from posprobe.page import Cell, Evidence, Fact, Line, Page, Picture, Row, Table, columns
+from posprobe.report.narrator import (
+    ASKS,
+    PICTURES,
+    claim,
+    comparisons,
+    pictures,
+    relations,
+    resizing,
+    schemes,
+)
+from posprobe.report.narrator.lines import lines
+from posprobe.report.page import versions
+from posprobe.resizing.facts import Effect, Rule
+from posprobe.text import Block, cell, show
+
+#: Numbers that a terminal prints unasked.
+UNASKED = (
+    "similarity.centered.neighbour_mean", "pca.participation_ratio", "pca.top3",
+    "similarity.centered.translation_invariance",
+)  # fmt: skip
+
+
+def comparison_page(document: Block) -> Page:
+    """Lay out the page of a comparison of tables."""
+    tables = document["tables"]
+    notes = [f"{table['label']}: {note}." for table in tables for note in table["table"]["notes"]]
+    return Page(
+        title=" · ".join(table["label"] for table in tables),
+        subject="compared by position",
+        lead=comparisons.lead(tables),
+        headline=comparisons.headline(document["pairs"]),
+        notes=(*comparisons.rows_compared(document), *notes),
+        pictures=pictures("tables", ("similarity", "variance")),
+        subjects=tuple(table["label"] for table in tables),
+        evidence=(
+            *_pairs(
+                document["pairs"],
+                comparisons.pair_line,
+                comparisons.pair_sentences,
+                pictures("tables", ("curves", "distances")),
+            ),
+            *_table_answers(document),
+            *_published(tables),
+        ),
+        key=comparisons.KEY,
+        numbers=_table_numbers(tables),
+        provenance=(
+            *(fact for table in tables for fact in _source(table)),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _pairs(
+    pairs: Sequence[Block],
+    line: Callable[[Block, str], Line],
+    sentences: Callable[[Block], Iterable[str]],
+    drawn: tuple[Picture, ...],
+) -> Iterator[Evidence]:
+    """Yield how similar each pair is; the drawings of all stand beside the first."""
+    for place, pair in enumerate(pairs):
+        yield Evidence(
+            (line(pair, f"pair-{place}"),), sentences=tuple(sentences(pair)),
+            pictures=() if place else drawn,
+        )  # fmt: skip
+
+
+def _table_answers(document: Block) -> Iterator[Evidence]:
+    """Yield every question that several tables answer, with the answer of each."""
+    tables = document["tables"]
+    blocks = [table.get("verdict") for table in tables]
+    if not all(blocks):
+        return
+    grids = [table["table"]["layout"]["type"] == "grid" for table in tables]
+    own = [
+        {line.name: line for line in lines(block, grid=grid)}
+        for block, grid in zip(blocks, grids, strict=True)
+    ]
+    said = [{each["question"]: claim(each) for each in block["answers"]} for block in blocks]
+    for name, question in ASKS.items():
+        if not any(name in found for found in own):
+            continue
+        none = Line(name, "", question)
+        yield Evidence(
+            tuple(replace(found.get(name, none), question=question) for found in own),
+            sentences=tuple(
+                f"{table['label']}: {texts[name]}"
+                for table, found, texts in zip(tables, own, said, strict=True)
+                if name in found
+            ),
+        )
+
+
+def _table_numbers(tables: list[Block]) -> Table:
+    rows: list[Row] = []
+    unasked = []
+    for key, number in compared_numbers().items():
+        found = [table["nulls"]["numbers"].get(key) for table in tables]
+        if any(entry and entry["value"] is not None for entry in found):
+            unasked += [len(rows)] if key in UNASKED else []
+            rows.append((number.label, *map(_beside_walk, found)))
+    beside = ""
+    if any(table["nulls"]["draws"] for table in tables):
+        beside = " In brackets: median of random walks with the same steps, for sequences."
+    headings = columns("number", *(f"={table['label']}" for table in tables))
+    return Table(f"Numbers of each table.{beside}", headings, tuple(rows), unasked=tuple(unasked))
+
+
+def _beside_walk(entry: Block | None) -> str:
+    if not entry or entry["value"] is None:
+        return "–"
+    walk = entry.get("walk")
+    return show(entry["value"]) + (f" ({show(walk['p50'])})" if walk else "")
+
+
+def _published(tables: list[Block]) -> Iterator[Evidence]:
+    said = tuple(
+        f"{table['label']}: {value['quantity']} {show(value['value'])}, here "
+        f"{cell(value['ours'])}. {comparisons.citation(value)}"
+        for table in tables
+        for value in table["published"]
+    )
+    if said:
+        yield Evidence(title="Published values", sentences=said)
+
+
+def _source(table: Block) -> Iterator[Fact]:
+    label, source = table["label"], table["table"]["source"]
+    yield Fact(label, source["reference"])
+    for key in ("tensor", "sha256"):
+        if source[key]:
+            yield Fact(f"{label}: {key}", source[key])
+
+
+def kernel_page(document: Block) -> Page:
+    """Lay out the page of a comparison of kernels."""
+    records, walk = document["records"], document["walk"]
+    labels = tuple(record["label"] for record in records)
+    return Page(
+        title=" · ".join(labels),
+        subject="kernels side by side",
+        lead=schemes.kernels_lead(document),
+        headline=schemes.kernels_headline(document["pairs"], walk),
+        notes=(
+            *(told for record in records for told in schemes.measured(record)),
+            *schemes.positions_compared(document),
+            *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
+        ),
+        pictures=pictures("kernels", ("curves", "kernels")),
+        subjects=labels,
+        evidence=(
+            *_pairs(
+                document["pairs"],
+                partial(schemes.pair_line, walk=walk),
+                partial(schemes.pair_sentences, walk=walk),
+                pictures("kernels", ("heads", "distances")),
+            ),
+            *_kernel_answers(document),
+        ),
+        key=schemes.KERNEL_KEY,
+        numbers=_kernel_numbers(records),
+        provenance=(
+            *(Fact(record["label"], _whence(record["source"])) for record in records),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _kernel_answers(document: Block) -> Iterator[Evidence]:
+    """Yield the questions with the answer of each encoding; bundles of 0.1.0 answer none."""
+    for told in document.get("verdict", {}).get("answers", ()):
+        yield Evidence(
+            tuple(
+                schemes.kernel_line(told["question"], told["answers"].get(each["label"], ""), each)
+                for each in document["records"]
+            )
+        )
+
+
+def _kernel_numbers(records: list[Block]) -> Table:
+    known = read_data("report/numbers.toml")["kernels"]
+    rows: list[Row] = [
+        ("kernel", *(schemes.KERNEL_OF[record["quantity"]] for record in records)),
+        ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
+        *((label, *(cell(r[key]) for r in records)) for key, label in known.items()),
+    ]
+    headings = columns("number", *(f"={record['label']}" for record in records))
+    caption = "Kernels, the mean over heads; distances in positions."
+    return Table(caption, headings, tuple(rows), unasked=tuple(range(len(rows))))
+
+
+def _whence(source: Block) -> str:
+    return ", ".join(source[key] for key in ("reference", "tensor") if source[key])
+
+
+def check_page(document: Block) -> Page:
+    """Lay out what two copies of a model are to each other: differences before what is alike."""
+    causes, compared = document["causes"], document["compared"]
+    rows: list[Row] = [
+        (
+            relations.subject(each["what"], each["part"]), verdict, cell(each["value"]),
+            cell(each["tolerance"]), cell(each["first_distance"]), cell(each["rotation"]),
+        )
+        for verdict, found in (("differs", causes), ("alike", compared))
+        for each in found
+    ]  # fmt: skip
+    names = [[each["cause"] for each in found] for found in (causes, compared)]
+    told = {"Differs": causes, "Alike": compared}
+    return Page(
+        title=f"{document['a']} and {document['b']}",
+        subject="check of two copies",
+        lead=relations.copies(document["a"], document["b"]),
+        headline=" ".join(relations.verdict(document["alike"], *names)),
+        notes=tuple(relations.left_out(each["reason"]) for each in document["not_compared"]),
+        pictures=pictures("check", PICTURES["check"]),
+        evidence=tuple(
+            Evidence(title=title, sentences=tuple(each["sentence"] for each in found))
+            for title, found in told.items()
+            if found
+        ),
+        numbers=Table(
+            "What was compared; distances in positions.",
+            columns("part", "B is", "=value", "=tolerance", "=0.1 rad off from", "=mean rotation"),
+            tuple(rows),
+        ),
+        provenance=(
+            Fact("A", document["a"]), Fact("B", document["b"]),
+            *versions(document["environment"]),
+        ),
+    )  # fmt: skip
+
+
+def ways_page(document: Block) -> Page:
+    """Lay out what each way of resizing does to a table."""
+    table, ways, run = document["table"], document["ways"], document.get("run")
+    return Page(
+        title=table["name"],
+        subject="ways of resizing",
+        lead=resizing.ways_lead(table["layout"], document["to"]),
+        headline=run["sentence"] if run else resizing.ways_headline(ways),
+        notes=tuple(f"{how} is left out: {why}" for how, why in document["missing"].items()),
+        pictures=pictures("ways", PICTURES["ways"]),
+        evidence=tuple(
+            Evidence((resizing.way_line(way, run),), sentences=tuple(way["sentences"]))
+            for way in ways
+        ),
+        key=resizing.run_key(run),
+        numbers=_of_ways(document),
+        provenance=(
+            Fact("reference", table["source"]["reference"]), *versions(document["environment"]),
+        ),
+    )  # fmt: skip
+
+
+def rules_page(document: Block) -> Page:
+    """Lay out what each rule of scaling does to rotary positions at another length."""
+    rules, run = document["rules"], document.get("run")
+    rows: list[Row] = [
+        (Cell(number.label, note=number.meaning), *(cell(rule[key]) for rule in rules))
+        for key, number, _ in numbers_of(Rule)
+    ]
+    names = {rule["rule"]: rule["rule"] for rule in rules}
+    return Page(
+        title=document["name"],
+        subject="rules of scaling",
+        lead=resizing.rules_lead(document),
+        headline=run["sentence"] if run else resizing.rules_headline(rules, document["pairs"]),
+        notes=tuple(f"{name} is left out: {why}." for name, why in document["missing"].items()),
+        pictures=pictures("rules", PICTURES["rules"]),
+        evidence=tuple(
+            Evidence(
+                (resizing.rule_line(rule, document["pairs"], run),), sentences=(rule["sentence"],)
+            )
+            for rule in rules
+        ),
+        key=resizing.run_key(run),
+        numbers=_table([*rows, *_costs(run, names)], names),
+        provenance=(
+            Fact("reference", document["source"]["reference"]),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _table(rows: list[Row], names: Mapping[str, str]) -> Table:
+    headings = columns("number", *(f"={name}" for name in names))
+    return Table("All numbers; distances and periods in positions.", headings, tuple(rows))
+
+
+def _costs(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
+    """Yield what the model does with each table, or by each rule, as a whole and by position."""
+    if run is None:
+        return
+    blocks = ({"before": run["before"]} if run["before"] else {}) | run["ways"]
+    found = [blocks.get(name) for name in names]
+    yield (
+        resizing.measured(run),
+        *(resizing.cost(run, block) if block else "–" for block in found),
+    )
+    most = max((block["parts"] for block in blocks.values()), key=len)
+    for place, part in enumerate(most):
+        losses = (block["parts"][place : place + 1] if block else () for block in found)
+        texts = (cell(one[0]["loss"], ".3f") if one else "–" for one in losses)
+        yield (f"loss at positions {part['first']} to {part['last']}", *texts)
+
+
+def _of_ways(document: Block) -> Table:
+    blocks = {"before": document["before"]} | {way["how"]: way for way in document["ways"]}
+    rows: list[Row] = [
+        (
+            Cell(number.label, note=number.meaning),
+            # The old table against itself is no comparison.
+            *(
+                "–" if how == "before" and key.startswith("same_") else cell(block[key])
+                for how, block in blocks.items()
+            ),
+        )
+        for key, number, _ in numbers_of(Effect)
+    ]
+    for axis in document["before"]["turns"]:
+        name = "leading period" if axis == "positions" else f"leading period along {axis}"
+        periods = [_leading(block, axis) for block in blocks.values()]
+        if any(periods):
+            rows.append((name, *map(cell, periods)))
+    return _table([*rows, *_costs(document.get("run"), blocks)], dict.fromkeys(blocks, ""))
+
+
+def _leading(block: Block, axis: str) -> float | None:
+    turns = block["turns"].get(axis)
+    return turns["periods"][0] if turns and turns["periods"] else None
