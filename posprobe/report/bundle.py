@@ -113,11 +113,11 @@ def sources_of(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, str 
 
 def _sources_in(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | None:
     """Return what a bundle was made of; None where it does not say."""
+    if document["schema"] == FORWARD:
+        return {(document.get("name", ""), None)}
+    several = document.get("tables") or document.get("schemes") or document.get("records")
     try:
-        if document["schema"] == FORWARD:
-            return {(document["name"], None)}
-        several = (document[key] for key in ("tables", "schemes", "records") if key in document)
-        blocks = (record.get("table", record)["source"] for record in next(several, [document]))
+        blocks = [record.get("table", record)["source"] for record in several or [document]]
         return {(block["resolved"], block["tensor"]) for block in blocks}
     except (LookupError, TypeError, AttributeError):
         return None

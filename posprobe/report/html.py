@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from html import escape
-from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +15,11 @@ from markupsafe import Markup
 
 from posprobe.page import Line, Listing, Page
 from posprobe.report.overview import strip
+from posprobe.report.svg import source
 from posprobe.text import plain
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-
-@cache
-def script(name: str) -> tuple[str, str]:
-    """Return a page's script and its hash, by which the page's policy lets it alone run."""
-    text = (files("posprobe.report") / "templates" / name).read_text(encoding="utf-8")
-    digest = hashlib.sha256(text.encode()).digest()
-    return text, f"sha256-{base64.b64encode(digest).decode()}"
 
 
 #: How to cite posprobe, as CITATION.cff says.
@@ -55,19 +47,14 @@ def html(page: Page, version: str, drawings: Mapping[str, str] = MappingProxyTyp
 
 
 def listing(
-    page: Listing,
-    version: str,
-    drawings: Mapping[str, str] = MappingProxyType({}),
-    thumbnail: Callable[[str], str] = lambda _: "",
-    *,
-    sortable: bool = False,
+    page: Listing, version: str, drawings: Mapping[str, str], thumbnail: Callable[[str], str]
 ) -> Iterator[str]:
     """Render a page of sections, piece by piece: one of many rows is never in memory as a whole.
 
     Parameters
     ----------
     page
-        What it shows.
+        What it shows; a script sorts and filters its tables.
     version
         Of posprobe, which made the numbers.
     drawings
@@ -75,8 +62,6 @@ def listing(
     thumbnail
         Gives the small picture of a cell by its name, made by posprobe itself, when the page comes
         to it; empty for none.
-    sortable
-        Whether a script sorts and filters its tables.
 
     Yields
     ------
@@ -87,7 +72,6 @@ def listing(
         page=page,
         thumbnail=lambda name: Markup(thumbnail(name)),  # noqa: S704
         shown=SHOWN,
-        sortable=sortable,
         **_shared("listing.js", version, drawings),
     )
     return (piece.encode("utf-8", "backslashreplace").decode() for piece in pieces)
@@ -95,13 +79,15 @@ def listing(
 
 def _shared(name: str, version: str, drawings: Mapping[str, str]) -> dict[str, Any]:
     """Return what every page shows beside its content; markup that is our own."""
-    text, digest = script(name)
+    script = source(name)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {
         "version": version,
         "citation": f"{CITATION} Version {version}.",
         "drawings": {key: Markup(each) for key, each in drawings.items()},  # noqa: S704
-        "script": Markup(text),  # noqa: S704
-        "script_hash": digest,
+        "script": Markup(script),  # noqa: S704
+        # By its hash the page's policy lets it alone run.
+        "script_hash": f"sha256-{digest}",
     }
 
 

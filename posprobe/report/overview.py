@@ -18,7 +18,7 @@ from posprobe.arrays import Floats
 from posprobe.figures.common import pooled
 from posprobe.page import Line
 from posprobe.report.narrator.lines import budget_note, budget_parts, budget_sums
-from posprobe.report.svg import color_bar, curve, dots, map_of, path, rect, style, svg, text, ticks
+from posprobe.report.svg import color_bar, curve, dots, map_of, path, rect, source, svg, text, ticks
 from posprobe.text import Block, fine_percent, minus, period_of
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -456,4 +456,4 @@ def standalone(drawn: str) -> str:
     drawn = drawn.replace('<svg width="100%"', '<svg width="1216"', 1)
     head, _, rest = drawn.partition(">")
     head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"{head}><style>{style('colors.css')}{style('drawings.css')}</style>{rest}"
+    return f"{head}><style>{source('colors.css')}{source('drawings.css')}</style>{rest}"

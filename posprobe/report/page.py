@@ -14,7 +14,7 @@ from posprobe.report.narrator import REPLACED, claim
 from posprobe.report.narrator.captions import baselines_caption
 from posprobe.report.narrator.lines import key, lines, size
 from posprobe.report.svg import embedded
-from posprobe.text import Block, cell, lookup, plain, show
+from posprobe.text import Block, between, cell, lookup, plain, show
 
 #: By a block that a document of something else than one table has, what lays out its page.
 OTHERS = {
@@ -117,27 +117,13 @@ def _numbers(document: Block) -> Table:
             if value is None or value == []:
                 continue
             beside = nulls["numbers"].get(f"{name}.{path}") or {}
-            bands = (band(beside.get(model)) for model in models)
+            drawn = (beside.get(model) for model in models)
+            bands = (between(each.values()) if each else "–" for each in drawn)
             sinusoid = cell(beside.get("sinusoid"))
             rows.append((number.label, show(value, number.form), sinusoid, *bands))
     headings = columns("number", "=this table", "=sinusoid", *(f"={name}" for name in models))
     caption = baselines_caption(nulls["draws"] if models else 0)
     return Table(f"{caption}.", headings, tuple(rows))
-
-
-def band(found: Mapping[str, float] | None) -> str:
-    """Write the range of a number over draws of a null model."""
-    if found is None:
-        return "–"
-    low, high = _brief(found["p5"]), _brief(found["p95"])
-    return low if low == high else f"{low} to {high}"
-
-
-def _brief(value: float) -> str:
-    """Write two digits, and nothing for what is nearly nothing."""
-    if abs(value) < 0.005:
-        return "0"
-    return f"{value:.3g}" if 0.95 < abs(value) < 1.05 or abs(value) >= 10 else f"{value:.2g}"
 
 
 def _source(document: Block) -> tuple[Fact, ...]:

@@ -110,19 +110,10 @@ def _table_numbers(tables: list[Block]) -> Table:
         found = [table["nulls"]["numbers"].get(key) for table in tables]
         if any(entry and entry["value"] is not None for entry in found):
             unasked += [len(rows)] if key in UNASKED else []
-            rows.append((number.label, *map(_beside_walk, found)))
-    beside = ""
-    if any(table["nulls"]["draws"] for table in tables):
-        beside = " In brackets: median of random walks with the same steps, for sequences."
+            values = (entry["value"] if entry else None for entry in found)
+            rows.append((number.label, *map(cell, values)))
     headings = columns("number", *(f"={table['label']}" for table in tables))
-    return Table(f"Numbers of each table.{beside}", headings, tuple(rows), unasked=tuple(unasked))
-
-
-def _beside_walk(entry: Block | None) -> str:
-    if not entry or entry["value"] is None:
-        return "–"
-    walk = entry.get("walk")
-    return show(entry["value"]) + (f" ({show(walk['p50'])})" if walk else "")
+    return Table("Numbers of each table.", headings, tuple(rows), unasked=tuple(unasked))
 
 
 def _published(tables: list[Block]) -> Iterator[Evidence]:

@@ -114,22 +114,17 @@ def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
     UsageError
         If there are too few or too many, or one of the records is not a table.
     """
-    for record in records:
-        if not isinstance(record, PositionTable):
-            raise UsageError(
-                f"{record.name}: {kind} draws tables of positions, and this is a "
-                f"{record.scheme} encoding without one. Draw it with the kind heads."
-            )
     tables = [record for record in records if isinstance(record, PositionTable)]
-    many = kinds_of_several()
-    if kind not in many and len(tables) != 1:
+    if len(tables) < len(records):
         raise UsageError(
-            f"{kind} draws one table, and {len(tables)} are given. Several are drawn by "
-            f"{', '.join(many)}."
+            f"{kind} draws tables of positions. The kind heads draws encodings without one."
         )
-    fewest = 2 if kind == "comparison" else 1
-    if not fewest <= len(tables) <= MOST:
-        raise UsageError(f"{kind} draws {fewest} to {MOST} tables, and {len(tables)} are given.")
+    fewest, most = 2 if kind == "comparison" else 1, MOST if kind in kinds_of_several() else 1
+    if not fewest <= len(tables) <= most:
+        raise UsageError(
+            f"{kind} draws {fewest} to {most} tables, and {len(tables)} are given. Several are "
+            f"drawn by {', '.join(kinds_of_several())}."
+        )
     if len(tables) == 1 or kind in {"similarity", "budget"}:
         return tables
     return common(tables)
@@ -210,15 +205,9 @@ def schemes_for(records: Sequence[Record]) -> list[Scheme]:
     UsageError
         If there is none, one of the records is a table, or they are of different schemes.
     """
-    if not records:
-        raise UsageError("there is no encoding to draw.")
-    for record in records:
-        if isinstance(record, PositionTable):
-            raise UsageError(
-                f"{record.name}: heads draws relative, rotary and linear encodings, and this is a "
-                "table of positions. similarity, profile and the other kinds draw it."
-            )
     schemes = [record for record in records if not isinstance(record, PositionTable)]
+    if not schemes or len(schemes) < len(records):
+        raise UsageError("heads draws relative, rotary and linear encodings, and no tables.")
     kinds = {
         (s.scheme, s.quantity, isinstance(s.layout, Grid))
         if isinstance(s, RelativeBias)

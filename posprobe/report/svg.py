@@ -94,7 +94,7 @@ def embedded(svg: str, label: str) -> str:
     for color, variable in _THEME.items():
         svg = svg.replace(color, variable)
     root, _, rest = svg[svg.index("<svg") :].partition(">")
-    address = quote(f"{root}><style>{style('colors.css')}</style>{rest}", safe=" :;/?,=+()!*")
+    address = quote(f"{root}><style>{source('colors.css')}</style>{rest}", safe=" :;/?,=+()!*")
     return (
         f'<img alt="{escape(label)}" style="--width:{width:.0f}px" '
         f'src="data:image/svg+xml,{address}">'
@@ -102,8 +102,8 @@ def embedded(svg: str, label: str) -> str:
 
 
 @cache
-def style(name: str) -> str:
-    """Return a style sheet of the pages."""
+def source(name: str) -> str:
+    """Return a style sheet or script of the pages."""
     return (files("posprobe.report") / "templates" / name).read_text(encoding="utf-8")
 
 

@@ -98,7 +98,7 @@ def atlas(
             return ""
         return f'<img src="data:image/png;base64,{text}" alt="" width="48" height="48">'
 
-    return listing(shown, version("posprobe"), drawings, thumbnail_of, sortable=True)
+    return listing(shown, version("posprobe"), drawings, thumbnail_of)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], own: Mapping[str, Kind]) -> Table:

@@ -61,72 +61,41 @@ def test_a_file_saved_while_figures_are_drawn_is_not_lost(
 # A bundle knows its own.
 
 
-def own_figures(folder: Path) -> None:
-    (folder / "figures").mkdir(parents=True)
-    (folder / "figures" / "fig1.pdf").write_bytes(b"mine")
+def with_own(folder: Path, name: str) -> None:
+    """Add a file to a folder, or to the end of one that is there."""
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("ab") as file:
+        file.write(b"<!-- mine -->")
 
 
-def own_page(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "report.html").write_text("<h1>Mine</h1>")
+def changed_arrays(folder: Path, name: str) -> None:
+    with np.load(folder / name) as arrays:
+        np.savez(folder / name, **(dict(arrays) | {"norms": arrays["norms"] + 1}))
 
 
-def own_document(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "analysis.json").write_text("{}")
+def linked(folder: Path, name: str) -> None:
+    (folder / name).rename(folder.parent / "elsewhere.html")
+    (folder / name).symlink_to(folder.parent / "elsewhere.html")
 
 
-def own_arrays(folder: Path) -> None:
-    folder.mkdir()
-    np.savez(folder / "arrays.npz", mine=np.ones(3))
-
-
-def added_figure(folder: Path) -> None:
-    content(0).save(folder)
-    (folder / "figures" / "mine.svg").write_text("<svg></svg>")
-
-
-def added_in_a_folder(folder: Path) -> None:
-    content(0).save(folder)
-    (folder / "figures" / "drafts").mkdir()
-    (folder / "figures" / "drafts" / "a").write_text("mine")
-
-
-def changed_drawing(folder: Path) -> None:
-    content(0).save(folder)
-    with (folder / "figures" / "norms.svg").open("a") as file:
-        file.write("<!-- mine -->")
-
-
-def changed_page(folder: Path) -> None:
-    content(0).save(folder)
-    page = folder / "report.html"
-    page.write_text(page.read_text().replace("</h1>", ", my notes</h1>"))
-
-
-def changed_arrays(folder: Path) -> None:
-    content(0).save(folder)
-    with np.load(folder / "arrays.npz") as arrays:
-        np.savez(folder / "arrays.npz", **(dict(arrays) | {"norms": arrays["norms"] + 1}))
-
-
-def linked_page(folder: Path) -> None:
-    content(0).save(folder)
-    (folder / "report.html").rename(folder.parent / "elsewhere.html")
-    (folder / "report.html").symlink_to(folder.parent / "elsewhere.html")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        own_figures, own_page, own_document, own_arrays, added_figure, added_in_a_folder,
-        changed_drawing, changed_page, changed_arrays, linked_page,
-    ],
+#: Files that somebody added or changed, by name: in a folder of their own, or in a bundle.
+NAMES = (
+    "figures/mine.svg", "figures/drafts/a", "report.html", "analysis.json", "arrays.npz",
 )  # fmt: skip
+FOREIGN = [
+    *((with_own, name, bundle) for name in NAMES for bundle in (False, True)),
+    (changed_arrays, "arrays.npz", True),
+    (linked, "report.html", True),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "bundle"), FOREIGN)
 def test_what_posprobe_did_not_write_is_refused_before_the_work_and_kept(
-    make: Callable[[Path], None], tmp_path: Path
+    make: Callable[[Path, str], None], name: str, bundle: bool, tmp_path: Path
 ) -> None:
-    make(tmp_path / "paper")
+    if bundle:
+        content(0).save(tmp_path / "paper")
+    make(tmp_path / "paper", name)
     before = tree(tmp_path)
     with pytest.raises(OutputError, match=r"paper: it holds .*would be lost.*--out DIR"):
         check_place(tmp_path / "paper")
@@ -136,7 +105,7 @@ def test_what_posprobe_did_not_write_is_refused_before_the_work_and_kept(
 
 
 def test_commands_refuse_before_they_read_anything(tmp_path: Path) -> None:
-    own_figures(tmp_path / "paper")
+    with_own(tmp_path / "paper", "figures/mine.svg")
     before = tree(tmp_path)
     # The reference does not exist, which would be another code.
     for command in (["analyze", "./none"], ["compare", "./none", "./none"], ["forward", "./none"]):
@@ -151,13 +120,11 @@ def command_line(folder: Path, *arguments: str) -> None:
     main()
 
 
-@pytest.mark.parametrize("make", [added_figure, changed_drawing, changed_arrays])
-def test_report_takes_nothing_of_the_user_over(make: Callable[[Path], None], place: Path) -> None:
-    make(place / "own")
-    foreign = foreign_in(place / "own")
-    assert foreign
-    render_bundle(place / "own")
-    assert foreign_in(place / "own") == foreign
+@pytest.mark.parametrize("name", ["figures/mine.svg", "arrays.npz"])
+def test_report_takes_nothing_of_the_user_over(name: str, place: Path) -> None:
+    (changed_arrays if name == "arrays.npz" else with_own)(place / "bundle", name)
+    render_bundle(place / "bundle")
+    assert foreign_in(place / "bundle") == [name]
 
 
 def test_a_bundle_without_its_page_can_be_replaced_after_report(place: Path) -> None:

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.layouts import Sequence
 from posprobe.report.analysis import describe
-from posprobe.report.published import Published, published, published_for
+from posprobe.report.comparison import Published, published, published_for
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PositionTable
 
