@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 import xml.etree.ElementTree as ET  # our own drawings are parsed here, nothing from outside
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import numpy as np
 import pytest
 from made_bundles import (
@@ -29,6 +32,7 @@ from PIL import Image
 import posprobe as pp
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.report import bundle_name, read_bundle, render_bundle, to_json
+from posprobe.report.screen import text
 from posprobe.samples import samples
 
 if TYPE_CHECKING:
@@ -254,3 +258,33 @@ def test_a_damaged_drawing_is_named(pair: Path) -> None:
     (pair / "figures" / "variance.svg").write_bytes(b"\xff not a drawing")
     with pytest.raises(InvalidCheckpoint, match=r"variance\.svg"):
         render_bundle(pair)
+
+
+# Bundles of the last release.
+
+KEPT = sorted((Path(__file__).parents[1] / "data").glob("*-0.1.0"))
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=[path.name for path in KEPT])
+def test_a_bundle_of_the_last_release_renders(kept: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(kept, tmp_path / "bundle"))
+    page = render_bundle(folder).read_text(encoding="utf-8")
+    document = read_bundle(folder)
+    name = document["tables"][0]["label"] if "tables" in document else document["table"]["name"]
+    assert name in page
+    # Its null models are those that it names, whatever this release draws.
+    models = document.get("nulls", document.get("tables", [{}])[0].get("nulls"))["models"]
+    assert "phase" in models
+    if "table" in document:
+        assert ">phase</th>" in page
+    else:
+        assert "CKA (0–1)" in page
+    assert "None" not in text(document).split()
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=[path.name for path in KEPT])
+def test_a_bundle_of_the_last_release_follows_the_schema(kept: Path) -> None:
+    document = read_bundle(kept)
+    name = document["schema"].removeprefix("posprobe.").replace("/", "-")
+    schema = json.loads((files("posprobe.report") / "schema" / f"{name}.json").read_text())
+    assert list(jsonschema.Draft202012Validator(schema).iter_errors(document)) == []

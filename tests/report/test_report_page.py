@@ -136,9 +136,6 @@ PAGES: dict[str, Callable[[], Any]] = {
     "short": lambda: pp.analyze(as_table(gaussian(2, 3)), nulls=1),
     "comparison": lambda: pp.compare(as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1),
     "schemes": lambda: analyze_schemes(rotary(), linear(112), buckets(3), window()),
-    "one scheme in many layers": lambda: analyze_schemes(
-        *(window(7, 7, 3, f"layers.{k}.attn", k) for k in range(24))
-    ),
     "flat schemes": lambda: analyze_schemes(
         RelativeBias(np.ones((2, 9)), Sequence(9), "zero", source()),
         rotary(max_positions=None, training_length=None),

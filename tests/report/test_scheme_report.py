@@ -234,17 +234,6 @@ def test_the_pairs_are_pearson_and_centred_alignment() -> None:
         assert found.alignment[i, j] == pytest.approx(expected)
 
 
-def test_an_encoding_is_perfectly_like_itself_in_any_unit() -> None:
-    bias = buckets(2, 80)
-    scaled = replace(bias, values=3 * bias.values - 7)
-    found = compare_kernels(bias, scaled, linear(4), linear(2))
-    assert found.correlation[0, 1] == pytest.approx(1)
-    assert found.alignment[0, 1] == pytest.approx(1)
-    assert found.correlation[2, 3] == pytest.approx(1)
-    np.testing.assert_allclose(found.correlation, found.correlation.T)
-    assert found.labels == ("encoder (1)", "encoder (2)", "alibi (1)", "alibi (2)")
-
-
 def test_the_numbers_are_those_of_the_mean_head() -> None:
     record, table = buckets(3, 100), as_table(walk(100, 5))
     found = numbers(compare_kernels(record, table))
