@@ -88,9 +88,7 @@ def atlas(
         ),
         provenance=tuple(_made(about, counts)),
     )
-    drawings = {
-        key: embedded(run.drawing(key), plain(_curves(run))) for key, run in drawn.items()
-    }
+    drawings = {key: embedded(run.drawing(key), plain(_curves(run))) for key, run in drawn.items()}
 
     def thumbnail_of(name: str) -> str:
         text = rows[int(name)].get("thumbnail")

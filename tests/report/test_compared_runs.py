@@ -162,17 +162,22 @@ def test_what_holds_no_curves_is_refused(tmp_path: Path) -> None:
     (run / "arrays.npz").unlink()
     with pytest.raises(InvalidCheckpoint, match="lost its arrays"):
         measured_heads(str(run))
-    run = saved(with_curves(waves()), tmp_path / "other")
+
+
+def edited(run: Path, place: tuple[Any, ...], value: Any) -> Any:
+    """The document of a run in which somebody put a value in a place."""
     document = json.loads((run / "analysis.json").read_text())
-    document["rotary_use"]["heads"][0]["layer"] = 9
-    (run / "analysis.json").write_text(json.dumps(document))
-    with pytest.raises(InvalidCheckpoint, match="it lacks what the run measured"):
-        measured_heads(str(run))
+    within = document
+    for key in place[:-1]:
+        within = within[key]
+    within[place[-1]] = value
+    return document
 
 
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
+        (("rotary_use", "heads", 0, "layer"), 9, "it lacks what the run measured"),
         (("rotary_use", "contexts"), "many", "'many' is no such number"),
         (("rotary_use", "source"), "dreams", "source 'dreams'"),
         (("rotary_use", "summary", "share"), [1], "TypeError"),
@@ -187,12 +192,7 @@ def test_a_run_that_was_edited_is_refused_by_the_place(
     place: tuple[Any, ...], value: Any, said: str, tmp_path: Path
 ) -> None:
     run = saved(with_curves(waves()), tmp_path / "run")
-    document = json.loads((run / "analysis.json").read_text())
-    within = document
-    for key in place[:-1]:
-        within = within[key]
-    within[place[-1]] = value
-    (run / "analysis.json").write_text(json.dumps(document))
+    (run / "analysis.json").write_text(json.dumps(edited(run, place, value)))
     with pytest.raises(InvalidCheckpoint, match=said):
         measured_heads(str(run))
 
@@ -211,11 +211,6 @@ def test_no_row_is_made_of_a_run_that_was_edited(
     place: tuple[Any, ...], value: Any, said: str, tmp_path: Path
 ) -> None:
     run = saved(with_curves(waves()), tmp_path / "run")
-    document = json.loads((run / "analysis.json").read_text())
-    assert run_row(document)["scheme"] == "rotary"
-    within = document
-    for key in place[:-1]:
-        within = within[key]
-    within[place[-1]] = value
+    assert run_row(edited(run, ("name",), "x"))["scheme"] == "rotary"
     with pytest.raises(InvalidCheckpoint, match=said):
-        run_row(document)
+        run_row(edited(run, place, value))
