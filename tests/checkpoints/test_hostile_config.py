@@ -118,20 +118,13 @@ def test_three_tables_in_one_array_are_no_grid(tmp_path: Path) -> None:
     assert len(pp.load(str(tmp_path / "three.npy"), grid=(3, 24))) == 72
     with pytest.raises(InvalidCheckpoint, match="contains 72 rows"):
         pp.load(str(tmp_path / "three.npy"), grid=(3, 23))
+    with pytest.raises(UnknownReference, match="no table called 't'"):
+        pp.load(f"{tmp_path / 'three.npy'}#t")
+    named = save(tmp_path / "gpt2", {"model_type": "gpt2"}, wpe__weight=tensor(3, 24, 8))
+    with pytest.raises(InvalidCheckpoint, match=r"one row per position, \[n, d\]"):
+        pp.load(named)
     np.save(tmp_path / "square.npy", tensor(5, 5, 8))
     assert len(pp.load(str(tmp_path / "square.npy"))) == 25
-
-
-def test_a_table_of_gpt2_with_three_axes_is_no_grid(tmp_path: Path) -> None:
-    path = save(tmp_path, {"model_type": "gpt2"}, wpe__weight=tensor(3, 24, 8))
-    with pytest.raises(InvalidCheckpoint, match=r"one row per position, \[n, d\]"):
-        pp.load(path)
-
-
-def test_a_name_behind_an_array_file_picks_nothing(tmp_path: Path) -> None:
-    np.save(tmp_path / "t.npy", tensor(9, 8))
-    with pytest.raises(UnknownReference, match="no table called 't'"):
-        pp.load(f"{tmp_path / 't.npy'}#t")
 
 
 def test_a_name_that_makes_a_search_quadratic_is_passed_over(tmp_path: Path) -> None:
@@ -148,14 +141,6 @@ def test_a_number_of_5000_digits_in_a_name_is_no_traceback(tmp_path: Path) -> No
     assert len(load_schemes(path)) == 1
     named = {"architecture": f"vit_patch{digits}_window{digits}", "pretrained_cfg": {}}
     inspect(save(tmp_path, named, pos_embed=tensor(1, 17, 8)))
-
-
-@pytest.mark.parametrize("text", ['"\\ud800"', '{"a": ["\\udc00"]}'])
-def test_half_a_character_is_refused(text: str, tmp_path: Path) -> None:
-    path = save(tmp_path, {}, wpe__weight=tensor(9, 8))
-    (tmp_path / "config.json").write_text(f'{{"model_type": {text}}}')
-    with pytest.raises(InvalidCheckpoint, match=r"config\.json"):
-        pp.load(path)
 
 
 #: Each reader with a value that it takes, as it returns it, and values that it refuses.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
-from posprobe.checkpoints.base import TensorInfo
-from posprobe.checkpoints.onnx_graph import Graph, find_positions
-from posprobe.errors import InvalidCheckpoint, PosprobeError
-from posprobe.families import inspect
-
-# --- what PyTorch exports ---
+from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, PosprobeError
+from posprobe.families import inspect, load_schemes
+from posprobe.schemes import RelativeBias
 
 
 def export(tiny: Any, folder: Path, given: dict[str, Any], **options: Any) -> str:
@@ -48,38 +46,35 @@ def export(tiny: Any, folder: Path, given: dict[str, Any], **options: Any) -> st
     return str(folder)
 
 
-def tokens(*names: str, length: int = 5) -> dict[str, Any]:
+def tokens(*names: str) -> dict[str, Any]:
     import torch
 
-    return {name: torch.ones(1, length, dtype=torch.long) for name in names}
+    return {name: torch.ones(1, 5, dtype=torch.long) for name in names}
 
 
 def exported(name: str, part: str, folder: Path) -> tuple[Any, str]:
     import tiny_models as tm
     import torch
 
-    text = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
-    if name == "BertModel":
-        sizes: dict[str, Any] = tm._SIZE
-        tiny = tm.hf_text(name, tm.BERT, **sizes)
-        return tiny, export(tiny, folder, tokens(*text), dynamic_axes=text)
-    if name == "RobertaModel":
-        tiny = tm.roberta(1)()
-        return tiny, export(tiny, folder, tokens(*text), dynamic_axes=text)
-    if name == "GPT2Model":
-        sizes = dict(tm._GPT)
-        tiny = tm.hf_text(name, "wpe.weight", **sizes)
-        tiny.model.config.use_cache = False
-        return tiny, export(tiny, folder, tokens(*text), dynamic_axes=text)
-    if name == "ViTModel":
-        tiny = tm.hf_vision(name, tm.VIT, tokens=("cls_token",))
-        assert tiny.image is not None
-        return tiny, export(tiny, folder, {"pixel_values": tiny.image})
-    tiny = tm.hf_whisper(name, part)
+    text = ("input_ids", "attention_mask")
+    given = tokens(*text)
+    match name:
+        case "BertModel":
+            tiny = tm.hf_text(name, tm.BERT, **tm._SIZE)
+        case "RobertaModel":
+            tiny = tm.roberta(1)()
+        case "GPT2Model":
+            sizes: dict[str, Any] = dict(tm._GPT)
+            tiny = tm.hf_text(name, "wpe.weight", **sizes)
+        case "ViTModel":
+            tiny = tm.hf_vision(name, tm.VIT, tokens=("cls_token",))
+            given = {"pixel_values": tiny.image}
+        case _:
+            tiny = tm.hf_whisper(name, part)
+            text = ("decoder_input_ids", "decoder_attention_mask")
+            given = {"input_features": torch.ones(1, 4, 20), **tokens(*text)}
     tiny.model.config.use_cache = False
-    names = ("decoder_input_ids", "decoder_attention_mask")
-    given = {"input_features": torch.ones(1, 4, 20), **tokens(*names)}
-    axes = {name: {0: "batch", 1: "length"} for name in names}
+    axes = {name: {0: "batch", 1: "length"} for name in text if name in given}
     return tiny, export(tiny, folder, given, dynamic_axes=axes)
 
 
@@ -238,19 +233,18 @@ def test_every_float_format_is_read_raw_and_typed(dtype: str, tmp_path: Path) ->
         assert np.array_equal(stored.values.astype(np.float64), values.astype(np.float64))
 
 
-def test_a_graph_in_which_the_search_never_ends_is_given_up() -> None:
-    # Thousands of nodes back from each of thousands of additions.
+def test_thousands_of_nodes_behind_thousands_of_additions_are_looked_at_once(
+    tmp_path: Path,
+) -> None:
     chain = [helper.make_node("Identity", [f"v{n}"], [f"v{n + 1}"]) for n in range(3000)]
-    tables = [numpy_helper.from_array(TABLE, f"t{n}") for n in range(10)]
     nodes = [
-        helper.make_node("Add", [f"v{2000 + n}", table.name], [f"{table.name}y{n}"])
-        for table in tables
+        helper.make_node("Add", [f"v{2000 + n}", f"t{table}"], [f"t{table}y{n}"])
+        for table in range(10)
         for n in range(300)
     ]
-    graph = Graph.of(helper.make_graph([*chain, *nodes], "graph", [], [], tables))
-    tensors = {table.name: TensorInfo(table.name, TABLE.shape, "F32", "") for table in tables}
-    assert find_positions(graph, tensors, lambda _: None) == {}
-    assert next(graph.steps, None) is None
+    tables = {f"t{number}": TABLE for number in range(10)}
+    path = Path(save(tmp_path / "m.onnx", [*chain, *nodes], tables))
+    assert set(open_local(path).uses) == set(tables)
 
 
 # --- hostile files ---
@@ -286,7 +280,8 @@ def test_a_browsers_folder_has_its_configuration_above(tmp_path: Path) -> None:
     (tmp_path / "onnx").mkdir()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 12}))
     path = save(tmp_path / "onnx" / "model.onnx", [], {"wpe.weight": TABLE})
-    assert open_local(Path(path)).config["n_positions"] == 12
+    for named in (Path(path), Path(path).parent):
+        assert open_local(named).config["n_positions"] == 12
 
 
 @pytest.mark.parametrize("shape", [(-1, 8), (2**40, 2**40), (1,) * 40])
@@ -296,3 +291,217 @@ def test_impossible_shapes_are_refused(shape: tuple[int, ...], tmp_path: Path) -
     onnx.save(helper.make_model(helper.make_graph([], "g", [], [], [tensor])), path)
     with pytest.raises(PosprobeError, match="pos_embed"):
         open_local(path).read("pos_embed")
+
+
+LADDER = np.linspace(0.01, 0.1, 24, dtype="f4")
+QUANTISED: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
+    "per tensor": (np.uint8, np.float32(0.03), np.uint8(120), {}),
+    "signed": (np.int8, np.float32(0.03), np.int8(-3), {}),
+    "per row": (np.int8, LADDER[:12], np.arange(12, dtype=np.int8), {"axis": 0}),
+    "per column": (np.uint8, LADDER[:8], np.arange(8, dtype=np.uint8), {"axis": 1}),
+    "blocks": (
+        np.int8, LADDER.reshape(12, 2), np.arange(24, dtype=np.int8).reshape(12, 2),
+        {"axis": 1, "block_size": 4},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", QUANTISED)
+def test_quantised_tables_are_codes_less_zero_points_times_scales(
+    kind: str, tmp_path: Path
+) -> None:
+    dtype, scale, zero, attributes = QUANTISED[kind]
+    codes = RNG.integers(0, 128, (12, 8)).astype(dtype)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["wpe.weight_quantized", "s", "z"], ["floats"],
+                         **attributes),
+        LOOK_UP,
+        added("floats"),
+    ]  # fmt: skip
+    tensors = {"wpe.weight_quantized": codes, "s": np.asarray(scale), "z": np.asarray(zero)}
+    table = pp.load(save(tmp_path / "m.onnx", nodes, {**WORDS, **tensors}))
+    scales, zeros = np.asarray(scale), np.asarray(zero).astype("f4")
+    if kind == "per row":
+        scales, zeros = scales[:, None], zeros[:, None]
+    if kind == "blocks":
+        scales, zeros = np.repeat(scales, 4, 1), np.repeat(zeros, 4, 1)
+    expected = (codes - zeros) * scales
+    assert table.values.tobytes() == expected.astype("f4").tobytes()
+    found = table.source.quantisation
+    assert found is not None
+    blocks = " in blocks of 4" if kind == "blocks" else ""
+    assert found.name == f"{np.dtype(dtype).name}{blocks} with scale and zero point"
+    assert found.step == pytest.approx(float(np.median(scale)))
+    assert table.source.tensor == "wpe.weight"
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+@pytest.mark.parametrize("width", [8, 7])
+def test_four_bits_are_what_the_operator_makes_of_them(
+    dtype: str, width: int, typed: bool, tmp_path: Path
+) -> None:
+    """Two numbers in a byte; of an odd number the last half byte is empty."""
+    import ml_dtypes
+
+    low = -8 if dtype == "int4" else 0
+    codes = RNG.integers(low, low + 16, (11, width)).astype(np.int8)
+    zero = RNG.integers(low, low + 16, (11, 2)).astype(np.int8)
+    scale = np.linspace(0.01, 0.1, 22, dtype="f4").reshape(11, 2)
+    kind = getattr(ml_dtypes, dtype)
+    nodes = [
+        helper.make_node(
+            "DequantizeLinear", ["wpe.weight_Q4", "s", "z"], ["floats"], axis=1, block_size=4
+        )
+    ]
+    tensors = {"wpe.weight_Q4": codes.astype(kind), "s": scale, "z": zero.astype(kind)}
+    path = save(tmp_path / "m.onnx", nodes, tensors)
+    if typed:  # as numbers of int32, and not as bytes
+        model = onnx.load(path)
+        packed = model.graph.initializer[0]
+        numbers = list(packed.raw_data)
+        packed.ClearField("raw_data")
+        packed.int32_data.extend(numbers)
+        onnx.save(model, path)
+    spread = np.repeat(np.arange(2), 4)[:width]
+    expected = (codes.astype(int) - zero[:, spread]).astype("f4") * scale[:, spread]
+    table = pp.load(path)
+    assert table.values.tobytes() == expected.tobytes()
+    found = table.source.quantisation
+    assert found is not None
+    assert found.name == f"{dtype} in blocks of 4 with scale and zero point"
+    assert found.step == pytest.approx(float(np.median(scale)))
+
+
+SAMPLES = Path(__file__).parents[1] / "data" / "formats"
+
+
+@pytest.mark.parametrize(
+    "name", ["uint4", "uint4_zero", "int4", "int4_zero", "bytes4", "bytes4_zero", "bytes8"]
+)
+def test_gathered_blocks_are_what_onnxruntime_answers(name: str) -> None:
+    """Models and answers are onnxruntime's (``tools/format_samples.py``)."""
+    (item,) = inspect(f"{SAMPLES}/{name}.onnx")
+    assert item["tensor"] == "wpe.weight"
+    assert item["shape"] == [12, 40]
+    table = pp.load(f"{SAMPLES}/{name}.onnx")
+    with np.load(SAMPLES / "onnxruntime_answers.npz") as answers:
+        assert table.values.tobytes() == answers[name].tobytes()
+    bits = {"bytes4": "uint4", "bytes8": "uint8"}.get(
+        name.partition("_")[0], name.partition("_")[0]
+    )
+    assert item["quantisation"] == f"{bits} in blocks of 16 with scale and zero point"
+    assert table.family == "gpt2"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"bits": 2}, {"bits": 3}, {"bits": -1}, {"block_size": 0}, {"block_size": -16},
+     {"block_size": 2**40}, {"quantize_axis": 7}, {"quantize_axis": -9}, {"block_size": 8}],
+    ids=str,
+)  # fmt: skip
+def test_blocks_that_do_not_fit_are_one_clear_error(change: dict[str, int], tmp_path: Path) -> None:
+    model = onnx.load(SAMPLES / "bytes4_zero.onnx")
+    for attribute in model.graph.node[0].attribute:
+        attribute.i = change.get(attribute.name, attribute.i)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(InvalidTable, match="Use the model before it was quantised"):
+        pp.load(str(tmp_path / "m.onnx"))
+
+
+@pytest.mark.parametrize("scale", ["s", "computed"])
+def test_rows_that_are_dequantised_after_they_were_gathered(scale: str, tmp_path: Path) -> None:
+    # As onnxruntime quantises embeddings.
+    codes = RNG.integers(0, 256, (12, 8)).astype(np.uint8)
+    nodes = [
+        helper.make_node("Gather", ["wpe.weight_quantized", "i"], ["rows"]),
+        helper.make_node("DequantizeLinear", ["rows", scale, "z"], ["floats"]),
+    ]
+    tensors: dict[str, NDArray[Any]] = {
+        "wpe.weight_quantized": codes, "i": np.arange(12)[None], "s": np.array(0.5, "f4"),
+        "z": np.array(7, np.uint8),
+    }  # fmt: skip
+    path = save(tmp_path / "m.onnx", nodes, tensors)
+    if scale == "computed":
+        with pytest.raises(InvalidTable, match="computed when the model runs"):
+            pp.load(path)
+        return
+    table = pp.load(path)
+    assert np.array_equal(table.values, (codes.astype(int) - 7) * 0.5)
+    assert table.family == "gpt2"
+
+
+# --- external data ---
+
+
+def external(folder: Path, change: Callable[[onnx.ModelProto], object] = lambda _: None) -> Path:
+    folder.mkdir()
+    path = folder / "model.onnx"
+    save(path, [LOOK_UP, added("pos_embed")], {**WORDS, "pos_embed": TABLE})
+    model = onnx.load(path)
+    onnx.save(model, path, save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+    model = onnx.load(path, load_external_data=False)
+    change(model)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def at(key: str, value: str) -> Callable[[onnx.ModelProto], object]:
+    def change(model: onnx.ModelProto) -> None:
+        for tensor in model.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == key:
+                    entry.value = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("location", "/etc/passwd"), ("location", "../secret"), ("location", "a/../../secret"),
+        ("location", "C:\\secret"), ("location", ""), ("location", "a\nb"), ("offset", "-4"),
+        ("offset", "x"), ("length", "5"), ("location", "missing"), ("offset", "99999999"),
+        ("location", "link"), ("location", "folder"),
+    ],
+)  # fmt: skip
+def test_data_outside_the_folder_or_the_file_are_refused(
+    key: str, value: str, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_bytes(bytes(10_000))
+    path = external(tmp_path / "model", at(key, value))
+    (path.parent / "link").symlink_to(tmp_path / "secret")
+    (path.parent / "folder").mkdir()
+    with pytest.raises(InvalidCheckpoint) as caught:
+        open_local(path).read("pos_embed")
+    assert "\n" not in str(caught.value)
+    if value == "link":
+        assert "leads out of its folder" in str(caught.value)
+
+
+@pytest.mark.parametrize("scales", [1, 3])
+def test_a_bias_that_is_turned_before_it_is_dequantised(scales: int, tmp_path: Path) -> None:
+    # As onnxruntime quantises T5: rows are gathered by counted numbers, then heads go first.
+    name = "enc.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    codes = RNG.integers(0, 256, (32, 3)).astype(np.uint8)
+    nodes = [
+        helper.make_node("Range", ["zero", "count", "one"], ["i"]),
+        helper.make_node("Gather", [f"{name}_quantized", "i"], ["rows"]),
+        helper.make_node("Transpose", ["rows"], ["turned"], perm=[1, 0]),
+        helper.make_node("DequantizeLinear", ["turned", "s"], ["floats"], axis=0),
+    ]
+    tensors: dict[str, NDArray[Any]] = {
+        f"{name}_quantized": codes, "zero": np.array(0), "one": np.array(1),
+        "count": np.array(32), "s": np.full(scales if scales > 1 else (), 0.5, "f4"),
+    }  # fmt: skip
+    path = save(tmp_path / "m.onnx", nodes, tensors)
+    if scales > 1:  # which axis they belong to has changed: no bias of codes
+        with pytest.raises(NoPositionTable):
+            load_schemes(path)
+        return
+    (bias,) = load_schemes(path)
+    assert isinstance(bias, RelativeBias)
+    before = bias.values.shape[1] // 2 - 1
+    assert np.array_equal(bias.values[:, before], codes[1] * 0.5)  # one token back: bucket 1
+    with pytest.raises(NoPositionTable, match="relative"):
+        pp.load(path)  # no rows of positions

@@ -88,7 +88,7 @@ def test_a_name_with_which_a_file_begins_is_named_as_well(
     (tmp_path / "model").rename(tmp_path / name)
     done = cli("analyze", name, "--quiet")
     assert_one_clear_error(done, 4)
-    assert done.err.startswith(f"posprobe: {name}: model.safetensors: tensor")
+    assert done.err.startswith(f"posprobe: {Path(name)}/model.safetensors: tensor")
 
 
 @pytest.mark.parametrize(

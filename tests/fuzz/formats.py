@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from fuzz import build
-from fuzz.arrays import compared
 from fuzz.case import Case
 
 TENSOR = "wpe/embedding"
@@ -199,83 +198,6 @@ def _archives(rng: random.Random) -> Case:
     return _case("a.keras", made, f"archive: {kind}", expected, read=False)
 
 
-def _layers(rng: random.Random) -> Case:
-    """Let the configuration in a Keras archive be of wrong types and sizes, or deeply nested."""
-
-    def layer(kind: str, name: str, **config: Any) -> dict[str, Any]:
-        return {"module": "keras", "class_name": kind, "config": {"name": name, **config}}
-
-    listed = [
-        layer("PositionEmbedding", "positions", sequence_length=8),
-        layer("Patches", "patches", num_patches=8, inner=layer("Own", "own", maxlen=8)),
-        layer("TokenAndPositionEmbedding", "both", vocabulary_size=9, sequence_length=8),
-    ]
-    config = layer("Functional", "functional", layers=listed)
-    kind = rng.choice(("sound", "mutated", "mutated", "damaged", "name", "deep", "many", "huge"))
-    match kind:
-        case "mutated":
-            config = build.altered(rng, config, (1, 3))
-        case "name":
-            bad = rng.choice(build.HOSTILE)
-            listed.append(layer(bad, bad, sequence_length=8))
-            listed[0]["config"]["name"] = bad
-        case "deep":
-            for _ in range(rng.choice((20, 200))):
-                config = layer("Model", "m", layers=[config], inner=config if _ < 6 else None)
-        case "many":
-            listed += [layer("Own", "x", maxlen=8)] * 3000
-        case "huge":
-            listed[1]["config"]["num_patches"] = rng.choice((10**400, 2**63, True, 8.0, "8", -8))
-    content = build.dumps(config)
-    if kind == "damaged":
-        _, content = build.damage(rng, content)
-    places = ("position_embedding/vars/0", "patches/own/vars/0", "patches/inner/vars/0")
-    stored = weights({f"layers/{place}": build.table(rng, 8, 4) for place in places})
-    packed = build.archive(("config.json", content), ("model.weights.h5", stored))
-    argv = rng.choice((("inspect", "a.keras"), ("extract", "a.keras", "-o", "out.npy"),
-                       ("inspect", "a.keras", "--json")))  # fmt: skip
-    expected: Any = "accepted" if kind == "sound" and argv[0] == "inspect" else "any"
-    return Case(
-        f"layers: {kind}", argv, {"a.keras": packed}, outputs=("out.npy",), expected=expected
-    )
-
-
-def _pieces(rng: random.Random) -> Case:
-    """Cut an array into pieces as Flax does, whose shapes or numbers do not fit."""
-    values = build.table(rng, 8, 4)
-    flat = values.reshape(-1)
-
-    def piece(part: Any) -> Any:
-        return _array(part.shape, part.dtype.name, part.tobytes())
-
-    chunks = {"0": piece(flat[:20]), "1": piece(flat[20:])}
-    told = {"__msgpack_chunked_array__": True, "shape": {"0": 8, "1": 4}, "chunks": chunks}
-    shapes: tuple[Any, ...] = (
-        {"0": 8}, {"0": 8, "1": 5}, {"0": -8, "1": -4}, {}, [8, 4], 32, {"0": 2**62, "1": 4},
-        {"0": "8", "1": "4"}, {"1": 8, "2": 4}, {"0": 32.0}, {"0": None, "1": 4},
-    )  # fmt: skip
-    odd: tuple[Any, ...] = (
-        {}, {"0": piece(flat)[:1]}, {"0": 1, "1": 2}, [piece(flat)], 7, {"1": piece(flat)},
-        {"0": piece(flat), "1": 7}, {"0": told, "1": chunks["1"]},
-    )  # fmt: skip
-    other = piece(flat[20:].astype(rng.choice(("f8", "f2", "i4"))))
-    lost = rng.choice("01")
-    kind, expected, change = rng.choice(
-        (
-            ("sound", "accepted", {}),
-            ("order", "accepted", {"chunks": dict(reversed(chunks.items()))}),
-            ("missing", "error", {"chunks": {lost: chunks[lost]}}),
-            ("dtype", "error", {"chunks": {**chunks, "1": other}}),
-            ("shape", "any", {"shape": rng.choice(shapes)}),
-            ("chunks", "any", {"chunks": rng.choice(odd)}),
-            ("mark", "any", {"__msgpack_chunked_array__": rng.choice((False, None, 7, "yes", {}))}),
-        )
-    )
-    content = _tree({"embedding": told | change})
-    case = _case("a.msgpack", content, f"pieces: {kind}", expected, read=False)
-    return compared(case, values if expected == "accepted" else None)
-
-
 def _flax(rng: random.Random) -> Case:
     """Announce more than there is, nest without end, or write arrays of no shape."""
     import msgpack
@@ -297,7 +219,6 @@ def _flax(rng: random.Random) -> Case:
 
 
 make = build.one_of(
-    (2, _sound), (6, _damaged), (4, _datasets), (2, _archives), (3, _layers), (3, _flax),
-    (2, _pieces),
+    (2, _sound), (6, _damaged), (4, _datasets), (2, _archives), (3, _flax),
 )  # fmt: skip
 NEEDS = ("h5py", "msgpack", "posprobe.checkpoints.hdf5file")

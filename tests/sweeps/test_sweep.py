@@ -312,7 +312,7 @@ def test_bad_references_fail_as_analyze_does_and_end_nothing(
         assert "\x1b" not in said
         told = [line for line in said.splitlines() if line.startswith("failed (")]
         for line, (reference, number) in zip(told, expected.items(), strict=False):
-            assert line.startswith(f"failed ({number}): {reference}: ")
+            assert line.startswith(f"failed ({number}): {reference}")
         assert told
         with (tmp_path / "s" / "failures.csv").open(newline="") as file:
             failures = list(csv.DictReader(file))
