@@ -36,9 +36,9 @@ class Reader:
     suffixes
         Endings of file names; none for a format that is known by the names under ``weights``.
     opener
-        ``module:function`` of what opens one file: it takes a `pathlib.Path` and returns a
-        `posprobe.checkpoints.Checkpoint`. The module is imported when a file is opened. Where there
-        is none, ``ranged`` opens files on disk as well.
+        ``module:function`` of what opens one file: it takes `posprobe.checkpoints.files.Files`,
+        which give its bytes on disk and on the Hub, and the file's name, and returns a
+        `posprobe.checkpoints.Checkpoint`. The module is imported when a file is opened.
     weights
         Names that libraries save a whole model under, best first.
     magic
@@ -48,9 +48,6 @@ class Reader:
         Modules that the reader imports and the core does not install.
     extra
         The extra of posprobe that installs them; of another package's reader empty.
-    ranged
-        ``module:function`` of what opens a file of which only parts are needed: it takes
-        `posprobe.checkpoints.files.Files` and the file's name. From the Hub no other byte is read.
     own_name_only
         Whether such a file is read only where it is named itself: that a folder holds a ``.csv``
         says nothing about weights.
@@ -58,22 +55,20 @@ class Reader:
 
     name: str
     suffixes: tuple[str, ...]
-    opener: str = ""
+    opener: str
     weights: tuple[str, ...] = ()
     magic: tuple[bytes, ...] = ()
     packages: tuple[str, ...] = ()
     extra: str = ""
-    ranged: str = ""
     own_name_only: bool = False
 
     def __post_init__(self) -> None:
         known = self.suffixes or self.weights
         if not known or not all(suffix.startswith(".") for suffix in self.suffixes):
             raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
-        opener = self.opener or self.ranged
-        module, _, function = opener.partition(":")
+        module, _, function = self.opener.partition(":")
         if not all(map(str.isidentifier, (*module.split("."), function))):
-            raise ValueError(f"{self.name}: the opener {opener!r} is not a module:function.")
+            raise ValueError(f"{self.name}: the opener {self.opener!r} is not a module:function.")
 
 
 def _reader(*, magic: tuple[str, ...] = (), **entry: Any) -> Reader:
@@ -109,9 +104,9 @@ def reader_of(name: str, start: bytes = b"") -> Reader | None:
 
 
 def needs_start(name: str) -> bool:
-    """Tell whether a file's first bytes decide between several of our readers."""
+    """Tell whether a file's first bytes are needed to choose its reader."""
     named = [reader for reader in READERS if name.endswith(reader.suffixes)]
-    return len(named) > 1 and name not in WEIGHTS and any(reader.magic for reader in named)
+    return len(named) != 1 and name not in WEIGHTS
 
 
 def tables() -> Iterator[tuple[Reader, ...]]:
@@ -161,7 +156,7 @@ def added(group: str, kind: type[_T]) -> Iterator[_T]:
 
 
 def load_opener(opener: str) -> Callable[..., Any]:
-    """Import what opens a reader's files: its ``opener`` or what it has as ``ranged``.
+    """Import what opens a reader's files.
 
     Raises
     ------

@@ -68,43 +68,11 @@ def keras_files() -> None:
     filled(keras.Model(wide, half(wide))).save_weights(FOLDER / "bfloat16.weights.h5")
 
 
-def keras_names_files() -> None:
-    """Write models whose layers have names and classes of the user's own, and weights in shards."""
+def keras_shard_files() -> None:
+    """Write weights in shards."""
     os.environ["KERAS_BACKEND"] = "torch"
-    import keras
     import keras_hub
-    from keras_hub import layers
 
-    @keras.saving.register_keras_serializable("mine")
-    class Whereabouts(layers.PositionEmbedding):  # type: ignore[misc]
-        """A class of one's own."""
-
-    @keras.saving.register_keras_serializable("mine")
-    class Adder(keras.layers.Layer):  # type: ignore[misc]
-        """A layer that keeps another under a name of its own."""
-
-        def __init__(self, inner: Any, **options: Any) -> None:
-            super().__init__(**options)
-            self.inner = inner
-
-        def build(self, shape: Any) -> None:
-            self.inner.build(shape)
-
-        def compute_output_shape(self, shape: Any) -> Any:
-            return shape
-
-        def call(self, hidden: Any) -> Any:
-            return hidden + self.inner(hidden)
-
-        def get_config(self) -> dict[str, Any]:
-            config: dict[str, Any] = super().get_config()
-            return config | {"inner": keras.saving.serialize_keras_object(self.inner)}
-
-    tokens = keras.Input((6,), dtype="int32")
-    hidden = keras.layers.Embedding(20, 8)(tokens)
-    hidden = hidden + Whereabouts(12, name="where")(hidden)
-    hidden = Adder(layers.PositionEmbedding(10, name="inside"), name="adder")(hidden)
-    filled(keras.Model(tokens, keras.layers.Dense(3)(hidden))).save(FOLDER / "named.keras")
     backbone = keras_hub.models.GPT2Backbone(
         vocabulary_size=20, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16,
         max_sequence_length=12,
@@ -115,7 +83,7 @@ def keras_names_files() -> None:
 
 
 def flax_files() -> None:
-    """Write what ``flax.serialization`` makes of parameters, whole and in pieces."""
+    """Write what ``flax.serialization`` and Orbax make of parameters."""
     import flax.serialization
     import ml_dtypes
     import orbax.checkpoint
@@ -130,18 +98,6 @@ def flax_files() -> None:
         }
     }
     (FOLDER / "bert.msgpack").write_bytes(flax.serialization.to_bytes(model))
-    flax.serialization.MAX_CHUNK_SIZE = 200
-    trained = {
-        "params": model,
-        "opt_state": {"0": {"mu": model}},
-        "step": np.int32(3),
-        "rate": 0.5,
-        "frozen": True,
-        "nothing": None,
-        "phase": 1j,
-    }
-    content = flax.serialization.msgpack_serialize(trained)
-    (FOLDER / "pieces.msgpack").write_bytes(content)
     for ocdbt in (True, False):
         saver = orbax.checkpoint.PyTreeCheckpointer(use_ocdbt=ocdbt)
         name = "orbax" if ocdbt else "orbax_zarr"
@@ -244,7 +200,7 @@ if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     {
         "keras": keras_files,
-        "keras_names": keras_names_files,
+        "keras_shards": keras_shard_files,
         "flax": flax_files,
         "diffusers": diffusers_files,
         "onnxruntime": onnxruntime_files,

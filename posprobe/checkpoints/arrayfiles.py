@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 import zipfile
 import zlib
 from collections import Counter
 from dataclasses import dataclass, replace
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import (
+    DTYPES,
     FLOATS,
     MAX_UNPACKED,
     Checkpoint,
@@ -24,7 +25,7 @@ from posprobe.checkpoints.base import (
     bytes_of,
     check_unpacked,
 )
-from posprobe.checkpoints.files import Files, Stream, View, member_place
+from posprobe.checkpoints.files import Files, Stream, member_place
 from posprobe.errors import InvalidCheckpoint, explained
 
 _ADVICE = "Save the array again with numpy.save, without Python objects."
@@ -38,11 +39,11 @@ def read_npy(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged or holds Python objects.
     """
-    data = View.of(files, name)
     with explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
-        array = _Array.read(Stream(data))
-        if array.dtype.hasobject or array.size > len(data) - array.head:
-            raise ValueError(f"{len(data)} bytes for an array of {array}")
+        stream = Stream(files, name)
+        array = _Array.read(stream)
+        if array.dtype.hasobject or array.size > stream.size - array.head:
+            raise ValueError(f"{stream.size} bytes for an array of {array}")
     info = array.info(Path(name).stem, name)
     if array.as_it_is:  # rows lie in the file as they are read, so that some can be had alone
         info = replace(info, start=array.head, stop=array.head + array.size)
@@ -50,7 +51,7 @@ def read_npy(files: Files, name: str) -> Checkpoint:
     def fetch(part: TensorInfo) -> bytes | memoryview[int]:
         if array.as_it_is:
             return files.exactly(name, part.start, part.stop)
-        return bytes_of(npy.read_array(Stream(data), allow_pickle=False), info.dtype)
+        return bytes_of(npy.read_array(Stream(files, name), allow_pickle=False), info.dtype)
 
     return Checkpoint(name, {info.name: info}, fetch)
 
@@ -96,7 +97,7 @@ class _Array:
 
     def info(self, name: str, file: str) -> TensorInfo:
         """Describe it."""
-        return TensorInfo(name, self.shape, _dtype_name(self.dtype), file)
+        return TensorInfo(name, self.shape, DTYPES.get(self.dtype.name, str(self.dtype)), file)
 
 
 def read_npz(files: Files, name: str) -> Checkpoint:
@@ -107,87 +108,82 @@ def read_npz(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If the archive is damaged or holds Python objects.
     """
-    data = View.of(files, name)
     with (
         explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE),
-        zipfile.ZipFile(Stream(data)) as archive,
+        zipfile.ZipFile(Stream(files, name)) as archive,
     ):
         members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
         counts = Counter(member.filename for member in members)
         if len(counts) < len(members):
             raise ValueError(f"{counts.most_common(1)[0][0][:80]!r} is in the archive twice")
-        found = [_member(archive, member, data) for member in members]
+        found = [_member(archive, member, files, name) for member in members]
         tensors = {info.name: info for info, _ in found}
-        # Of a member its checksum, and that of what stands before the array's bytes.
         sums = {
-            info.name: (member.CRC, before)
-            for member, (info, before) in zip(members, found, strict=True)
+            info.name: (head, member.CRC)
+            for (info, head), member in zip(found, members, strict=True)
         }
     if not tensors:
         raise InvalidCheckpoint(f"{name}: the archive holds no arrays.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         with explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
-            return unpacked(info)
-
-    def unpacked(info: TensorInfo) -> bytes | memoryview[int]:
-        if info.stop:
+            if not info.stop:
+                return _unpacked(files, name, info)
             piece = files.exactly(name, info.start, info.stop)
-            whole, before = sums.get(info.name, (None, 0))  # some rows have no checksum
-            if whole is not None and zlib.crc32(piece, before) != whole:
+            head, whole = sums.get(info.name, (0, None))  # some rows have no checksum
+            before = files.read(name, info.start - head, info.start)
+            if whole is not None and zlib.crc32(piece, zlib.crc32(before)) != whole:
                 raise ValueError(f"{info.name} is not what its checksum says")
             return piece
-        # NumPy's own reader prefers a member of the bare name, which is not an array.
-        with zipfile.ZipFile(Stream(data)) as archive:
-            member = archive.getinfo(f"{info.name}.npy")
-            if member.compress_type != zipfile.ZIP_STORED:
-                check_unpacked(f"{name}: {info.name}", member.file_size)
-            with archive.open(member) as stream:
-                return bytes_of(npy.read_array(stream, allow_pickle=False), info.dtype)
 
     return Checkpoint(name, tensors, fetch)
 
 
+def _unpacked(files: Files, name: str, info: TensorInfo) -> memoryview[int]:
+    # NumPy's own reader prefers a member of the bare name, which is not an array.
+    with zipfile.ZipFile(Stream(files, name)) as archive:
+        member = archive.getinfo(f"{info.name}.npy")
+        if member.compress_type != zipfile.ZIP_STORED:
+            check_unpacked(f"{name}: {info.name}", member.file_size)
+        with archive.open(member) as stream:
+            return bytes_of(npy.read_array(stream, allow_pickle=False), info.dtype)
+
+
 def _member(
-    archive: zipfile.ZipFile, member: zipfile.ZipInfo, data: View
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, files: Files, name: str
 ) -> tuple[TensorInfo, int]:
     """Describe an array, with its bytes where they lie in the file as they are in memory.
 
     Returns
     -------
     tuple
-        That, and the checksum of what stands before those bytes.
+        That, and how many bytes stand before them.
     """
     with archive.open(member) as stream:
         array = _Array.read(stream)
     size = member.file_size - array.head
     if not array.dtype.hasobject and array.size != size:
         raise ValueError(f"{member.filename}: {size} bytes for an array of {array}")
-    info = array.info(member.filename.removesuffix(".npy"), data.file)
+    info = array.info(member.filename.removesuffix(".npy"), name)
     stored = member.compress_type == zipfile.ZIP_STORED
     if not (stored and array.as_it_is and size and info.dtype in FLOATS):
         return info, 0
-    begin, stop = member_place(data, member)
-    before = zlib.crc32(data[begin : begin + array.head])
-    return replace(info, start=begin + array.head, stop=stop), before
-
-
-def _dtype_name(dtype: np.dtype[np.generic]) -> str:
-    """Name a dtype as safetensors does, where it has a name for it."""
-    if dtype.kind in "fiu":
-        return f"{dtype.kind.upper()}{8 * dtype.itemsize}"
-    return "BOOL" if dtype.kind == "b" else str(dtype)
+    begin, stop = member_place(files, name, member)
+    return replace(info, start=begin + array.head, stop=stop), array.head
 
 
 #: Longest text that is read, in bytes: two of them can stand for a number of eight bytes.
 MAX_TEXT = MAX_UNPACKED // 4
 #: How far 9 digits lie from the float32 that they were written for, as a share of it.
 _ROUNDING = 5.001e-9
-#: How data frames write the numbers alone.
-_PANDAS = "pandas writes them so with to_csv(FILE, header=False, index=False)."
+_NOTHING_ELSE = (
+    "Each line holds the numbers of one position, separated by commas, as many in each, and "
+    "nothing else: no heading and no names. pandas writes them so with to_csv(FILE, header=False, "
+    "index=False)."
+)
 
 
-def open_csv(path: Path) -> Checkpoint:
+def read_csv(files: Files, name: str) -> Checkpoint:
     """Read a ``.csv`` file of numbers, separated by commas and without a heading.
 
     It says nothing of a number format: what 9 digits of float32 stand for is float32, anything
@@ -199,53 +195,38 @@ def open_csv(path: Path) -> Checkpoint:
         If it holds anything but lines of as many numbers each, numbers its columns or rows, or is
         too long.
     """
-    size = path.stat().st_size
+    size = files.size(name)
     if size > MAX_TEXT:
         raise InvalidCheckpoint(
-            f"{path.name}: {size} bytes of text; up to {MAX_TEXT} are read. Save the table as .npy."
+            f"{name}: {size} bytes of text; up to {MAX_TEXT} are read. Save the table as .npy."
         )
-    try:
-        with warnings.catch_warnings(), path.open(encoding="utf-8-sig") as lines:
-            warnings.filterwarnings("error", message=".*input contained no data")
-            numbers = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
-    except (ValueError, UserWarning) as error:
-        raise InvalidCheckpoint(
-            f"{path.name}: not a table of numbers ({_reason(error)}). Each line holds the "
-            "numbers of one position, separated by commas, as many in each, and nothing else: no "
-            f"heading and no names. {_PANDAS}"
-        ) from error
-    _refuse_labels(numbers, path.name)
+    what = f"{name}: not a table of numbers"
+    with (
+        explained(InvalidCheckpoint, what, _NOTHING_ELSE, ValueError, UserWarning),
+        warnings.catch_warnings(),
+        TextIOWrapper(BufferedReader(Stream(files, name)), encoding="utf-8-sig") as lines,
+    ):
+        warnings.filterwarnings("error", message=".*input contained no data")
+        numbers = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
+        _refuse_labels(numbers)
     stored = _narrowed(numbers)
-    info = TensorInfo("values", stored.shape, f"F{8 * stored.itemsize}", path.name)
-    return Checkpoint(str(path), {"values": info}, lambda _: bytes_of(stored, info.dtype))
+    info = TensorInfo("values", stored.shape, f"F{8 * stored.itemsize}", name)
+    return Checkpoint(name, {"values": info}, lambda _: bytes_of(stored, info.dtype))
 
 
-def _refuse_labels(numbers: NDArray[np.float64], name: str) -> None:
+def _refuse_labels(numbers: NDArray[np.float64]) -> None:
     """Refuse the numbers of columns or rows that data frames write: they would pass for values.
 
     Of two columns a heading is not known: the first row of a sinusoid of width 2 is 0, 1 as well.
     """
     n, d = numbers.shape
     if d > 2 and np.array_equal(numbers[0], np.arange(d)):
-        raise InvalidCheckpoint(
-            f"{name}: its first line counts the columns, 0 to {d - 1}, as a heading does. Leave it "
-            f"out. {_PANDAS} A table that begins like this is read from .npy."
-        )
+        raise ValueError(f"its first line counts the columns, 0 to {d - 1}, as a heading does")
     first, others = numbers[:, 0], numbers[:, 1:]
     counted = n > 2 and d > 1 and first[0] % 1 == 0 and (np.diff(first) == 1).all()
     if counted and not (others == numbers[:, :1]).all(axis=0).any():  # as a counting table's are
-        raise InvalidCheckpoint(
-            f"{name}: its first column counts the lines, {first[0]:g} to {first[-1]:g}, as an "
-            f"index does. Leave it out. {_PANDAS} A table that begins like this is read from .npy."
-        )
-
-
-def _reason(error: Exception) -> str:
-    """Return what NumPy says, which counts rows from 0 where it names a column."""
-    said = re.split(r';|: "', str(error).removeprefix("loadtxt: "))[0].rstrip(".")
-    return re.sub(
-        r"at row (\d+), column", lambda found: f"at row {int(found[1]) + 1}, column", said
-    )
+        counts = f"{first[0]:g} to {first[-1]:g}"
+        raise ValueError(f"its first column counts the lines, {counts}, as an index does")
 
 
 def _narrowed(values: NDArray[np.float64]) -> NDArray[np.float32] | NDArray[np.float64]:

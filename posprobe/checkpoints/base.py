@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import mmap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -17,7 +19,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posprobe.checkpoints.files import let_go
 from posprobe.checkpoints.hub_local import count_bytes
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.sources import Quantisation
@@ -197,7 +198,7 @@ class Checkpoint:
         Tensors that the file itself shows to be tables of positions, whatever they are called, and
         how it does.
     models
-        Of a folder with several models (`listed_models`) each by its folder's name, with which the
+        Of a folder with several models each by its folder's name, with which the
         names of its tensors begin.
     """
 
@@ -272,27 +273,25 @@ class Checkpoint:
             return np.asarray(self.read(name).values[chosen])
         if info.start == info.stop:  # no offsets, or no values
             return _widened(info, _stored(info, self._bytes(info))[chosen])
-        width = (info.stop - info.start) // count
         runs = np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1) if chosen.size else []
-        read: list[NDArray[Any]] = [np.empty((0, *info.shape[1:]), FLOATS[info.dtype])]
-        data: bytes | memoryview[int] = b""
-        for first, last in ((int(run[0]), int(run[-1])) for run in runs):
-            # A run of rows is a tensor of its own, named as Python would: that also keys the cache.
-            part = replace(
-                info,
-                name=f"{name}[{first}:{last + 1}]",
-                shape=(last + 1 - first, *info.shape[1:]),
-                start=info.start + first * width,
-                stop=info.start + (last + 1) * width,
-            )
-            data = self._bytes(part)
-            if info.quantisation:
-                read.append(self.dequantise(part, data)[0])
-            else:
-                read.append(_stored(part, data))
-        whole = _widened(info, np.concatenate(read))
+        none = np.empty((0, *info.shape[1:]), FLOATS[info.dtype])
+        parts = [self._run(info, int(run[0]), int(run[-1]) + 1) for run in runs]
+        return _widened(info, np.concatenate([none, *parts]))
+
+    def _run(self, info: TensorInfo, first: int, stop: int) -> NDArray[Any]:
+        """Copy a run of rows: a tensor of its own, named as in Python; that also keys the cache."""
+        width = (info.stop - info.start) // info.shape[0]
+        part = replace(
+            info,
+            name=f"{info.name}[{first}:{stop}]",
+            shape=(stop - first, *info.shape[1:]),
+            start=info.start + first * width,
+            stop=info.start + stop * width,
+        )
+        data = self._bytes(part)
+        values = self.dequantise(part, data)[0] if info.quantisation else _stored(part, data).copy()
         let_go(data)
-        return whole
+        return values
 
     def _bytes(self, info: TensorInfo) -> bytes | memoryview[int]:
         data = self.fetch(info)
@@ -327,6 +326,13 @@ def _widened(info: TensorInfo, stored: NDArray[Any]) -> NDArray[np.floating[Any]
     return widen_bfloat16(stored) if info.dtype == "BF16" else stored
 
 
+def let_go(data: bytes | memoryview[int]) -> None:
+    """Give back what was read of a mapped file and copied: it counts as memory of this process."""
+    if isinstance(data, memoryview) and isinstance(data.obj, mmap.mmap):
+        with suppress(AttributeError):  # of systems that know no such advice
+            data.obj.madvise(mmap.MADV_DONTNEED)
+
+
 def widen_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Turn bfloat16 bit patterns into float32, which holds each of them exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
@@ -342,43 +348,6 @@ def stored_bytes(values: NDArray[np.floating[Any]], dtype: str) -> bytes:
     return rounded.tobytes()
 
 
-#: The file that lists the models.
-INDEX = "model_index.json"
-#: More models than any folder has, and characters of the name of one.
-_MOST, _LONGEST = 64, 100
-
-
-def listed_models(index: Mapping[str, Any], folders: Iterable[str], where: str) -> tuple[str, ...]:
-    """Name the folders that the index lists and that hold weights.
-
-    Parameters
-    ----------
-    index
-        What the file says: library and class by folder, and options.
-    folders
-        Those that hold weights.
-    where
-        The checkpoint, for messages.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If there is none, or there are too many.
-    """
-    there = set(folders)
-    found = tuple(
-        name
-        for name, value in index.items()
-        if name in there and isinstance(value, list) and len(name) <= _LONGEST
-    )
-    if not 0 < len(found) <= _MOST:
-        raise InvalidCheckpoint(
-            f"{where}: its {INDEX} lists {len(found)} models whose folders hold weights. Download "
-            "the whole folder again, or name the folder of one model."
-        )
-    return found
-
-
 def joined(
     models: Mapping[str, Checkpoint],
     index: Mapping[str, Any],
@@ -392,7 +361,7 @@ def joined(
     models
         Each by its folder.
     index
-        What `INDEX` says.
+        The file that lists them.
     location, revision
         Of the whole.
     """
@@ -417,20 +386,15 @@ def joined(
 
 
 def _within(folder: str, model: Checkpoint) -> Checkpoint:
-    """Rename the tensors of a model and their files."""
-    files: dict[str, str] = {}  # what the model calls a file, by its path in the whole
+    """Rename the tensors of a model."""
 
     @functools.cache
     def header(_: str) -> dict[str, TensorInfo]:
-        found = {}
-        for name, info in model.tensors.items():
-            file = f"{folder}/{info.file.removeprefix(f'{folder}/')}"
-            files[file] = info.file
-            found[f"{folder}.{name}"] = replace(info, name=f"{folder}.{name}", file=file)
-        return found
+        infos = (replace(info, name=f"{folder}.{info.name}") for info in model.tensors.values())
+        return {info.name: info for info in infos}
 
     def own(info: TensorInfo) -> TensorInfo:
-        return replace(info, name=info.name.removeprefix(f"{folder}."), file=files[info.file])
+        return replace(info, name=info.name.removeprefix(f"{folder}."))
 
     return replace(
         model,

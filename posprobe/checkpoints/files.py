@@ -1,7 +1,8 @@
 """Bytes of the files of one checkpoint, on disk or elsewhere, by name and place.
 
 Formats that need only some bytes of their files read them through `Files`, so that one reader
-serves a folder, mapped into memory, and a repository of the Hub, read by range.
+serves a folder, mapped into memory, and a repository of the Hub, read by range. Two of them are
+made of protocol buffers, whose fields are found here by number, without what they mean.
 """
 
 from __future__ import annotations
@@ -9,20 +10,25 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import struct
 import zipfile
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, overload
-
-import numpy as np
+from typing import Any, Protocol
 
 from posprobe.errors import InvalidCheckpoint
 from posprobe.opening import open_regular
 
 
 class Files(Protocol):
-    """The files of one folder."""
+    """The files of one folder and those below it."""
+
+    def names(self, folder: str) -> list[str]:
+        """Name the files in a folder, which ends in a slash or is empty."""
+
+    def told(self, file: str) -> str:
+        """Return what messages call a file."""
 
     def has(self, file: str) -> bool:
         """Tell whether there is anything of this name."""
@@ -39,49 +45,20 @@ class Files(Protocol):
     def exactly(self, file: str, start: int, stop: int) -> bytes | memoryview[int]:
         """Return the bytes ``start`` to ``stop`` of a file, and ask for no others."""
 
-
-@dataclass(frozen=True)
-class View:
-    """Some bytes of a file that are read as they are asked for, by slices as of a `memoryview`."""
-
-    files: Files
-    file: str
-    start: int
-    stop: int
-
-    @classmethod
-    def of(cls, files: Files, file: str) -> View:
-        """Give a whole file to readers that look at some of its bytes."""
-        return cls(files, file, 0, files.size(file))
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-    @overload
-    def __getitem__(self, place: int) -> int: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> bytes | memoryview[int]: ...
-
-    def __getitem__(self, place: int | slice) -> int | bytes | memoryview[int]:
-        if isinstance(place, int):
-            if not 0 <= place < len(self):
-                raise IndexError("it ends too early")
-            return self[place : place + 1][0]
-        begin, end, _ = place.indices(len(self))
-        return self.files.read(self.file, self.start + begin, self.start + max(begin, end))
-
-
-#: A file, or what was unpacked from one.
-Content: TypeAlias = "memoryview[int] | View"
+    def path(self, file: str) -> Path:
+        """Return where a file lies on this disk, downloaded whole if it has to be."""
 
 
 class Stream(io.RawIOBase):
-    """Bytes as the open file that libraries want; nothing is read but what is asked for."""
+    """A file, or some bytes of it, as the open file that libraries want.
 
-    def __init__(self, content: Content) -> None:
+    Nothing is read but what is asked for.
+    """
+
+    def __init__(self, files: Files, file: str, start: int = 0, stop: int | None = None) -> None:
         super().__init__()
-        self._content, self._at = content, 0
+        self._files, self._file, self._start, self._at = files, file, start, 0
+        self.size = (files.size(file) if stop is None else stop) - start
 
     def seekable(self) -> bool:
         """Tell that any place can be read."""
@@ -97,19 +74,45 @@ class Stream(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a place."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
         self._at = start + offset
         return self._at
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer as far as there are bytes."""
-        piece = self._content[self._at : self._at + len(buffer)]
+        start, stop = min(self._at, self.size), min(self._at + len(buffer), self.size)
+        piece = self._files.read(self._file, self._start + start, self._start + stop)
         buffer[: len(piece)] = piece
         self._at += len(piece)
         return len(piece)
 
+    def skip(self, count: int) -> int:
+        """Move on, and return where that was from.
 
-def member_place(content: Content, member: zipfile.ZipInfo) -> tuple[int, int]:
+        Raises
+        ------
+        ValueError
+            If it ends before.
+        """
+        start, left = self._at, self.size - self._at
+        if not 0 <= count <= left:
+            raise ValueError(f"{count} bytes are announced at byte {start} and {left} are left")
+        self._at += count
+        return start
+
+    def take(self, count: int) -> bytes:
+        """Read so many bytes.
+
+        Raises
+        ------
+        ValueError
+            If it ends before.
+        """
+        start = self._start + self.skip(count)
+        return bytes(self._files.read(self._file, start, start + count))
+
+
+def member_place(files: Files, archive: str, member: zipfile.ZipInfo) -> tuple[int, int]:
     """Return where in an archive the bytes of a member that is not compressed lie.
 
     Raises
@@ -117,18 +120,12 @@ def member_place(content: Content, member: zipfile.ZipInfo) -> tuple[int, int]:
     ValueError
         If they reach beyond the archive.
     """
-    head = content[member.header_offset : member.header_offset + 30]
-    begin = member.header_offset + 30 + sum(np.frombuffer(head[26:30], "<u2").tolist())
-    if begin + member.file_size > len(content):
+    stream = Stream(files, archive)
+    stream.seek(member.header_offset + 26)  # lengths of the name and of what follows it
+    begin = sum(struct.unpack("<2H", stream.take(4))) + stream.tell()
+    if begin + member.file_size > stream.size:
         raise ValueError(f"{member.filename[:80]!r} ends behind the archive")
     return begin, begin + member.file_size
-
-
-def let_go(data: bytes | memoryview[int]) -> None:
-    """Give back what was read of a mapped file and copied: it counts as memory of this process."""
-    if isinstance(data, memoryview) and isinstance(data.obj, mmap.mmap):
-        with suppress(AttributeError):  # of systems that know no such advice
-            data.obj.madvise(mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True)
@@ -137,16 +134,30 @@ class LocalFiles:
 
     Parameters
     ----------
-    path
-        The file that was named; the others lie beside it.
+    root
+        The folder.
+    named
+        The file in it that the user named, which may be a link to anywhere.
     """
 
-    path: Path
+    root: Path
+    named: str = ""
     maps: dict[str, memoryview[int]] = field(default_factory=dict)
+
+    def names(self, folder: str) -> list[str]:
+        """Name the files in a folder, which ends in a slash or is empty."""
+        place = self.root / folder
+        return (
+            [each.name for each in place.iterdir() if not each.is_dir()] if place.is_dir() else []
+        )
+
+    def told(self, file: str) -> str:
+        """Return what messages call a file."""
+        return str(self.root / file)
 
     def has(self, file: str) -> bool:
         """Tell whether there is anything of this name."""
-        return os.path.lexists(self.path.parent / file)
+        return os.path.lexists(self.root / file)
 
     def size(self, file: str) -> int:
         """Return a file's length in bytes."""
@@ -160,16 +171,20 @@ class LocalFiles:
         """Return the bytes ``start`` to ``stop`` of a file."""
         return self.read(file, start, stop)
 
+    def path(self, file: str) -> Path:
+        """Return where a file lies; it is regular, and no link leads to it out of the folder."""
+        path = self.root / file
+        if not path.is_file():
+            raise InvalidCheckpoint(
+                f"{path}: not a regular file, or not there. Download the whole checkpoint."
+            )
+        if file != self.named:
+            refuse_link_out(path, self.root)
+        return path
+
     def _mapped(self, file: str) -> memoryview[int]:
         if file not in self.maps:
-            path = self.path.parent / file
-            if not path.is_file():
-                raise InvalidCheckpoint(
-                    f"{path}: not a regular file, or not there. Download the whole checkpoint."
-                )
-            if path != self.path:
-                refuse_link_out(path, self.path.parent)
-            self.maps[file] = map_file(path)
+            self.maps[file] = map_file(self.path(file))
         return self.maps[file]
 
 
@@ -197,3 +212,58 @@ def refuse_link_out(path: Path, folder: Path) -> None:
         raise InvalidCheckpoint(
             f"{path}: a link that leads out of its folder. Put the file itself there."
         )
+
+
+class Damaged(ValueError):
+    """Bytes that are no message."""
+
+
+def varint(data: bytes | memoryview[int], place: int) -> tuple[int, int]:
+    """Read a number of seven bits a byte; return it and the place behind it.
+
+    Raises
+    ------
+    Damaged
+        If the data end before it does, or it has more than 64 bits.
+    """
+    number = shift = 0
+    while True:
+        if place >= len(data) or shift > 63:
+            raise Damaged(f"there is no number at byte {place}")
+        byte = data[place]
+        place += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, place
+        shift += 7
+
+
+def places(
+    data: bytes | memoryview[int], start: int, stop: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield number, wire type and place (first byte, end) of each field of a message.
+
+    Of numbers of a variable length the place is that of their bytes.
+
+    Raises
+    ------
+    Damaged
+        If the fields do not end where the message does.
+    """
+    place = start
+    while place < stop:
+        tag, place = varint(data, place)
+        number, kind = tag >> 3, tag & 7
+        begin = place
+        if kind == 0:
+            _, place = varint(data, place)
+        elif kind == 2:
+            length, begin = varint(data, place)
+            place = begin + length
+        elif kind in (1, 5):
+            place += 8 if kind == 1 else 4
+        else:
+            raise Damaged(f"a field at byte {begin} is of the kind {kind}")
+        if place > stop:
+            raise Damaged(f"a field at byte {begin} reaches beyond its message")
+        yield number, kind, begin, place

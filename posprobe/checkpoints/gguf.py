@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import NO_TABLE, Checkpoint, TensorInfo, check_unpacked, damaged
-from posprobe.checkpoints.files import Files, View
+from posprobe.checkpoints.base import NO_TABLE, Checkpoint, TensorInfo, check_unpacked
+from posprobe.checkpoints.files import Files, Stream
 from posprobe.data import read_data
-from posprobe.errors import InvalidCheckpoint, InvalidTable, need
+from posprobe.errors import InvalidCheckpoint, InvalidTable, explained, need
 from posprobe.sources import Quantisation
 
 MAGIC = b"GGUF"
@@ -42,6 +42,10 @@ _SIZES = (
     "n_text_state", "n_text_head", "n_text_layer", "n_mels", "ftype",
 )  # fmt: skip
 _MOST_WORDS, _MOST_AXES, _LONGEST_NAME = 2**20, 4, 300
+_ADVICE = (
+    "It is truncated, damaged, or a model that is not read (of ggml's older files only those of "
+    "whisper.cpp are): download it again, or convert it to GGUF."
+)
 
 
 def read_gguf(files: Files, file: str) -> Checkpoint:
@@ -52,35 +56,32 @@ def read_gguf(files: Files, file: str) -> Checkpoint:
     InvalidCheckpoint
         If the header is damaged or claims what the file cannot hold.
     """
-    cursor = _Cursor(View.of(files, file), most=MAX_HEADER)
-    if cursor.number("4s") != MAGIC:
-        raise InvalidCheckpoint(f"{file}: not a GGUF file. Download it again.")
-    version = cursor.number("I")
-    if version not in (2, 3):
-        swapped = " It may have been written on a big-endian machine."
-        raise InvalidCheckpoint(
-            f"{file}: GGUF version {version}; only versions 2 and 3 are read."
-            f"{swapped if version > 2**16 else ''} Convert the model again with llama.cpp."
-        )
-    tensor_count, setting_count = cursor.number("Q"), cursor.number("Q")
-    # The shortest entries: an empty name, a kind and one byte; an empty name and no sizes.
-    too_many = max(tensor_count, setting_count) > _MOST_ENTRIES
-    if too_many or 13 * setting_count + 24 * tensor_count > len(cursor.data):
-        raise cursor.damaged(f"{setting_count} settings and {tensor_count} tensors are announced")
-    settings: dict[str, Any] = {}
-    for _ in range(setting_count):
-        key = cursor.text()
-        if key in settings:
-            raise cursor.damaged(f"the setting {key[:80]!r} stands there twice")
-        settings[key] = cursor.value(cursor.number("I"))
-    entries = [cursor.entry() for _ in range(tensor_count)]
-    alignment = settings.get("general.alignment", 32)
-    if type(alignment) is not int or not 0 < alignment <= 2**20 or alignment & (alignment - 1):
-        raise cursor.damaged(f"the alignment {alignment} is not a power of two")
-    begin = -(-cursor.place // alignment) * alignment
-    tensors = _placed(entries, begin, cursor)
+    size = files.size(file)
+    with explained(InvalidCheckpoint, f"{file}: not a sound GGUF file", _ADVICE, ValueError):
+        header = _Header(files, file, 0, min(size, MAX_HEADER))
+        if header.take(4) != MAGIC:
+            raise ValueError("it does not begin as one")
+        version = header.number("I")
+        if version not in (2, 3):
+            raise ValueError(f"version {version}; versions 2 and 3 are read, of little-endian ones")
+        tensor_count, setting_count = header.numbers("2Q")
+        # The shortest entries: an empty name, a kind and one byte; an empty name and no sizes.
+        too_many = max(tensor_count, setting_count) > _MOST_ENTRIES
+        if too_many or 13 * setting_count + 24 * tensor_count > size:
+            raise ValueError(f"{setting_count} settings and {tensor_count} tensors are announced")
+        settings: dict[str, Any] = {}
+        for _ in range(setting_count):
+            key = header.text()
+            if key in settings:
+                raise ValueError(f"the setting {key[:80]!r} stands there twice")
+            settings[key] = header.value(header.number("I"))
+        entries = [header.entry(file) for _ in range(tensor_count)]
+        alignment = settings.get("general.alignment", 32)
+        if type(alignment) is not int or not 0 < alignment <= 2**20 or alignment & (alignment - 1):
+            raise ValueError(f"the alignment {alignment} is not a power of two")
+        tensors = _placed(entries, -(-header.tell() // alignment) * alignment, size)
     factors = {
-        name: list(cursor.unpacked(f"{math.prod(info.shape)}f", info.start))
+        name: np.frombuffer(files.exactly(file, info.start, info.stop), "<f4").tolist()
         for name, info in tensors.items()
         if name in ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
         and info.dtype == "F32"
@@ -101,28 +102,28 @@ def read_ggml(files: Files, file: str) -> Checkpoint:
     InvalidCheckpoint
         If it is damaged, or another model's.
     """
-    cursor = _Cursor(View.of(files, file), 4)
-    sizes = cursor.numbers(f"{len(_SIZES)}i")
-    mels, bins = cursor.numbers("2i")
-    if min(mels, bins) <= 0:
-        raise cursor.damaged(f"filters of {mels} x {bins} are announced")
-    cursor.skip(4 * mels * bins)
-    words = cursor.number("i")
-    if words > _MOST_WORDS:
-        raise cursor.damaged(f"{words} words are announced")
-    for _ in range(words):
-        cursor.skip(cursor.number("i"))
     tensors: dict[str, TensorInfo] = {}
-    while cursor.place < len(cursor.data):
-        dimensions, length, kind = cursor.numbers("3i")
-        if not 0 < dimensions <= _MOST_AXES or not 0 < length <= _LONGEST_NAME:
-            raise cursor.damaged(f"a tensor has {dimensions} axes and a name of {length} bytes")
-        shape = cursor.numbers(f"{dimensions}i")[::-1]
-        name = cursor.text(length)
-        if min(shape) < 0 or name in tensors or len(tensors) == _MOST_ENTRIES:
-            raise cursor.damaged(f"tensor {name[:80]!r} has no sound name and shape")
-        tensors[name] = _place_tensor(name, shape, kind, file, cursor.place)
-        cursor.skip(tensors[name].stop - cursor.place)
+    with explained(InvalidCheckpoint, f"{file}: not a model of whisper.cpp", _ADVICE, ValueError):
+        header = _Header(files, file)
+        header.skip(4)
+        sizes = header.numbers(f"{len(_SIZES)}i")
+        mels, bins = header.numbers("2i")
+        header.skip(4 * mels * bins if min(mels, bins) > 0 else -1)
+        words = header.number("i")
+        if words > _MOST_WORDS:
+            raise ValueError(f"{words} words are announced")
+        for _ in range(words):
+            header.skip(header.number("i"))
+        while header.tell() < header.size:
+            dimensions, length, kind = header.numbers("3i")
+            if not 0 < dimensions <= _MOST_AXES or not 0 < length <= _LONGEST_NAME:
+                raise ValueError(f"a tensor has {dimensions} axes and a name of {length} bytes")
+            shape = header.numbers(f"{dimensions}i")[::-1]
+            name = header.take(length).decode()
+            if min(shape) < 0 or name in tensors or len(tensors) == _MOST_ENTRIES:
+                raise ValueError(f"tensor {name[:80]!r} has no sound name and shape")
+            tensors[name] = _place_tensor(name, shape, kind, file, header.tell())
+            header.skip(tensors[name].stop - header.tell())
     return _checkpoint(files, file, tensors, dict(zip(_SIZES, sizes, strict=True)))
 
 
@@ -138,70 +139,37 @@ def _checkpoint(
     )
 
 
-def _placed(entries: list[TensorInfo], begin: int, cursor: _Cursor) -> dict[str, TensorInfo]:
+def _placed(entries: list[TensorInfo], begin: int, size: int) -> dict[str, TensorInfo]:
     """Give every tensor its place; none may reach into another or beyond the file."""
     tensors: dict[str, TensorInfo] = {}
     end = begin
     for entry in sorted(entries, key=attrgetter("start")):
         if entry.name in tensors:
-            raise cursor.damaged(f"the tensor {entry.name[:80]!r} stands there twice")
+            raise ValueError(f"the tensor {entry.name[:80]!r} stands there twice")
         info = replace(entry, start=begin + entry.start, stop=begin + entry.stop)
-        if info.start < end or info.stop > len(cursor.data):
-            raise cursor.damaged(
+        if info.start < end or info.stop > size:
+            raise ValueError(
                 f"tensor {info.name[:80]!r}, shape {list(info.shape)}, would be the bytes "
-                f"{info.start} to {info.stop}, and the one before it ends at {end}"
+                f"{info.start} to {info.stop} of {size}, and the one before it ends at {end}"
             )
         end = info.stop
         tensors[info.name] = info
     return {entry.name: tensors[entry.name] for entry in entries}
 
 
-@dataclass
-class _Cursor:
-    """A place in a header, which moves on as it is read."""
-
-    data: View
-    place: int = 0
-    #: Where what is read of it must end.
-    most: int = 2**63
-
-    def damaged(self, what: str) -> InvalidCheckpoint:
-        return InvalidCheckpoint(
-            f"{self.data.file}: {what}, in a file of {len(self.data)} bytes. It is truncated, "
-            "damaged, or a model that is not read (of ggml's older files only those of whisper.cpp "
-            "are): download it again, or convert it to GGUF."
-        )
-
-    def skip(self, count: int) -> int:
-        """Move on, and return where that was from."""
-        start = self.place
-        if not 0 <= count <= len(self.data) - start:
-            raise self.damaged(f"{count} bytes are needed from byte {start} on")
-        if start + count > self.most:
-            raise self.damaged(f"the header is longer than {self.most} bytes")
-        self.place += count
-        return start
+class _Header(Stream):
+    """A header, read from its beginning."""
 
     def numbers(self, code: str) -> tuple[Any, ...]:
         """Read numbers of kinds as `struct` calls them."""
-        return self.unpacked(code, self.skip(struct.calcsize(f"<{code}")))
+        return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))
 
     def number(self, code: str) -> Any:
         return self.numbers(code)[0]
 
-    def unpacked(self, code: str, start: int) -> tuple[Any, ...]:
-        """Read numbers at another place."""
-        stop = start + struct.calcsize(f"<{code}")
-        return struct.unpack(f"<{code}", self.data[start:stop])
-
-    def text(self, length: int | None = None) -> str:
-        """Read a text, whose length stands before it unless it is known."""
-        start = self.skip(self.number("Q") if length is None else length)
-        content = bytes(self.data[start : self.place])
-        try:
-            return content.decode()
-        except UnicodeDecodeError:
-            raise self.damaged(f"the text {content[:40]!r} is not UTF-8") from None
+    def text(self) -> str:
+        """Read a text, whose length stands before it."""
+        return self.take(self.number("Q")).decode()
 
     def value(self, kind: int) -> Any:
         """Read a setting; of long arrays and of arrays of texts nothing is kept."""
@@ -210,31 +178,30 @@ class _Cursor:
         if kind == _TEXT:
             return self.text()
         if kind != _ARRAY:
-            raise self.damaged(f"a setting is of the kind {kind}, which does not exist")
-        item, count = self.number("I"), self.number("Q")
+            raise ValueError(f"a setting is of the kind {kind}, which does not exist")
+        item, count = self.numbers("IQ")
         if item == _TEXT:
-            if 8 * count > len(self.data):
-                raise self.damaged(f"{count} texts are announced")
+            if 8 * count > self.size:
+                raise ValueError(f"{count} texts are announced")
             for _ in range(count):
                 self.skip(self.number("Q"))
             return None
         if item not in _SCALARS:
-            raise self.damaged(f"an array is of the kind {item}, which is not read")
+            raise ValueError(f"an array is of the kind {item}, which is not read")
         code = _SCALARS[item]
         if count > _MOST_KEPT:
             self.skip(count * struct.calcsize(f"<{code}"))
             return None
         return list(self.numbers(f"{count}{code}"))
 
-    def entry(self) -> TensorInfo:
+    def entry(self, file: str) -> TensorInfo:
         """Read a tensor's description, placed as if the first one began at byte 0."""
         name, dimensions = self.text(), self.number("I")
         if dimensions > _MOST_DIMENSIONS:
-            raise self.damaged(f"tensor {name[:80]!r} has {dimensions} dimensions")
+            raise ValueError(f"tensor {name[:80]!r} has {dimensions} dimensions")
         shape = self.numbers(f"{dimensions}Q")
-        kind, offset = self.number("I"), self.number("Q")
-        # The fastest axis stands first.
-        return _place_tensor(name, shape[::-1], kind, self.data.file, offset)
+        kind, offset = self.numbers("IQ")
+        return _place_tensor(name, shape[::-1], kind, file, offset)  # the fastest axis is first
 
 
 def _place_tensor(
@@ -244,18 +211,15 @@ def _place_tensor(
 
     Raises
     ------
-    InvalidCheckpoint
+    ValueError
         If there is no such type, or the last axis is not a whole number of blocks.
     """
     if kind not in TYPES:
-        raise InvalidCheckpoint(
-            f"{file}: tensor {name[:80]!r} is of ggml's type {kind}, which is not known here. "
-            "Convert the model to another type, such as F16."
-        )
+        raise ValueError(f"tensor {name[:80]!r} is of ggml's type {kind}, which is not known here")
     dtype, block, width = TYPES[kind]
     if (shape[-1] if shape else 1) % block:
-        raise damaged(
-            f"{file}: {name[:80]!r}, shape {list(shape)}, is no whole number of {dtype} blocks"
+        raise ValueError(
+            f"{name[:80]!r}, shape {list(shape)}, is no whole number of {dtype} blocks"
         )
     stop = start + math.prod(shape) // block * width
     if block == 1:

@@ -2,9 +2,6 @@
 
 Only what lies in the file itself is read: links to other files, datasets that are kept in other
 files or made of others, and filters that would be loaded from elsewhere are refused.
-
-The configuration in a ``.keras`` archive tells which layer each weight belongs to: they lie under
-the classes of layers or the attributes of a class of one's own, so that a name may tell nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +10,10 @@ import math
 import re
 import zipfile
 import zlib
-from collections import Counter, deque
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -33,137 +30,18 @@ from posprobe.checkpoints.base import (
     damaged,
     gathered,
 )
-from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
-from posprobe.checkpoints.local import MAX_JSON, parse_json, refuse_outside
+from posprobe.checkpoints.files import Files, Stream, member_place
+from posprobe.checkpoints.local import read_json, refuse_outside
 from posprobe.errors import InvalidCheckpoint, explained
 
 if TYPE_CHECKING:
     import h5py
 
 
-#: Where KerasHub's layers keep a table, by class.
-_TABLES: Mapping[str, str] = {
-    "PositionEmbedding": "vars/0", "TokenAndPositionEmbedding": "position_embedding/vars/0",
-}  # fmt: skip
-#: Arguments that state a number of positions.
-_LENGTHS = (
-    "sequence_length", "max_sequence_length", "seq_len", "max_seq_len", "max_length", "maxlen",
-    "max_len", "context_length", "block_size", "num_positions", "max_positions", "num_patches",
-    "max_position_embeddings",
-)  # fmt: skip
-#: Layers within layers, and layers in all, that are looked at.
-_DEPTH, _MOST = 32, 10_000
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """A layer's place among the weights, its class, the name that the user gave it, arguments."""
-
-    path: str
-    kind: str
-    name: str
-    config: Mapping[str, Any]
-
-
-def position_layers(config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]) -> dict[str, str]:
-    """Find the weights that layers of positions have, by class, or else by shape.
-
-    Parameters
-    ----------
-    config
-        The archive's ``config.json``.
-    tensors
-        The weights by their path.
-
-    Returns
-    -------
-    dict
-        Name of the tensor to a few words that say why; the last is the layer's path.
-    """
-    found: dict[str, str] = {}
-    layers = list(islice(_layers(config, ""), _MOST))
-    for layer in layers:
-        own = _TABLES.get(layer.kind, "")
-        place = f"{layer.path}/{own}".lstrip("/")
-        if own and place in tensors:
-            found[place] = f"it is the table of a layer {layer.kind} called {_told(layer)}"
-    known = set(found)
-    below = _below({layer.path for layer in layers}, tensors)
-    for layer in layers:
-        for key in _LENGTHS:
-            rows = layer.config.get(key)
-            if layer.kind in _TABLES or type(rows) is not int or rows < 2:
-                continue
-            fits = below.get((layer.path, rows))
-            if fits and fits not in known:
-                why = f"its shape alone fits, with {rows} rows, {key} of a layer {layer.kind}"
-                found.setdefault(fits, f"{why} called {_told(layer)}")
-    return found
-
-
-def _below(
-    paths: Container[str], tensors: Mapping[str, TensorInfo]
-) -> dict[tuple[str, int], str | None]:
-    """Find the one table of so many rows below each path; None where there are several."""
-    found: dict[tuple[str, int], str | None] = {}
-    for name, info in tensors.items():
-        rows = _rows(info.shape)
-        parts = name.split("/")
-        if rows is not None:
-            for length in range(len(parts)):
-                if (path := "/".join(parts[:length])) in paths:
-                    found[path, rows] = None if (path, rows) in found else name
-    return found
-
-
-def _told(layer: _Layer) -> str:
-    return " ".join(filter(None, (layer.name[:80], layer.path and f"at {layer.path}")))
-
-
-def _rows(shape: tuple[int, ...]) -> int | None:
-    """Count the rows of a table ``[n, d]`` or ``[1, n, d]``."""
-    table = len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)
-    return shape[-2] if table and shape[-1] > 1 else None
-
-
-def _layers(entry: Mapping[str, Any], path: str, depth: int = 0) -> Iterator[_Layer]:
-    """Yield a layer, and the layers within it under the paths that Keras gives their weights."""
-    config = entry.get("config")
-    kind, name = entry.get("class_name"), ""
-    if not isinstance(config, dict) or not isinstance(kind, str) or depth > _DEPTH:
-        return
-    if isinstance(config.get("name"), str):
-        name = config["name"]
-    yield _Layer(path, kind, name, config)
-    seen: Counter[str] = Counter()
-    listed = config.get("layers")
-    for layer in listed[:_MOST] if isinstance(listed, list) else ():
-        # Operations such as an addition stand in the list as well, and are not layers.
-        if not isinstance(layer, dict) or ".ops." in str(layer.get("module")):
-            continue
-        word = _snake(str(layer.get("class_name"))[:200])
-        number = seen[word]
-        seen[word] += 1
-        within = f"layers/{word}_{number}" if number else f"layers/{word}"
-        yield from _layers(layer, f"{path}/{within}".lstrip("/"), depth + 1)
-    for key, part in config.items():
-        if isinstance(part, dict) and "class_name" in part:
-            yield from _layers(part, f"{path}/{key}".lstrip("/"), depth + 1)
-
-
-def _snake(name: str) -> str:
-    """Write a class's name as Keras does in paths: ``PositionEmbedding`` is position_embedding."""
-    name = re.sub(r"\W+", "", name)
-    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
-    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
-
-
 #: Levels of groups, and objects, that a file of weights has at most.
 DEPTH, MOST = 64, 200_000
 #: The member of a ``.keras`` archive that holds the weights.
 MEMBER = "model.weights.h5"
-#: The one that says of which layers the model is made.
-CONFIG = "config.json"
 #: What the list of several files of weights is called.
 INDEX = ".weights.json"
 #: Filters that are undone here: gzip, shuffle, checksum, LZF; and how far gzip unpacks at most.
@@ -195,31 +73,37 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
     if name.endswith(INDEX):
         return _sharded(files, name)
     with explained(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE):
-        packed = View.of(files, name)
-        data = _content(packed, name)
-        with h5py.File(Stream(data), "r") as file:
+        begin, stop, unpacked = 0, files.size(name), b""
+        if name.endswith(".keras"):
+            begin, stop, unpacked = _member(files, name)
+
+        def stream() -> Stream | BytesIO:
+            return BytesIO(unpacked) if unpacked else Stream(files, name, begin, stop)
+
+        with h5py.File(stream(), "r") as file:
             objects = dict(_walk(file))
             tensors = {
-                place: _info(found, place, name, len(data))
+                place: _info(found, place, name, None if unpacked else (begin, stop))
                 for place, found in objects.items()
                 if isinstance(found, h5d.DatasetID)
             }
             layers = sorted({found[1] for place in objects if (found := _COMPUTED.search(place))})
-        uses = _positions(packed, tensors, name) if data is not packed else {}
     if not tensors:
         raise InvalidCheckpoint(f"{name}: contains no tensors. Pass the model's weights.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
-            return data[info.start : info.stop]
+            return files.exactly(name, info.start, info.stop)
         with (
             explained(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE),
-            h5py.File(Stream(data), "r") as file,
+            h5py.File(stream(), "r") as file,
         ):
-            return _values(file[info.name], info)
+            dataset = file[info.name]
+            _refuse_bomb(dataset, info)
+            return bytes_of(dataset[()], info.dtype)
 
     settings = {"keras_layers": layers} if layers else {}
-    return Checkpoint(name, tensors, fetch, settings, uses=uses)
+    return Checkpoint(name, tensors, fetch, settings)
 
 
 def _sharded(files: Files, name: str) -> Checkpoint:
@@ -227,7 +111,7 @@ def _sharded(files: Files, name: str) -> Checkpoint:
 
     The index says in which files the weights of each layer are, and not how many these are.
     """
-    index = parse_json(bytes(files.read(name, 0, MAX_JSON)), name).get("weight_map")
+    index = read_json(files, name).get("weight_map")
     listed = index.values() if isinstance(index, dict) else ()
     shards = [
         shard for found in listed for shard in (found if isinstance(found, list) else [found])
@@ -247,22 +131,9 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     return gathered(opened.__getitem__, [*opened], name, settings, dict(found))
 
 
-def _positions(packed: Content, tensors: Mapping[str, TensorInfo], file: str) -> dict[str, str]:
-    """Ask the configuration in an archive which weights are of layers of positions."""
-    with zipfile.ZipFile(Stream(packed)) as archive:
-        members = [each for each in archive.infolist() if each.filename == CONFIG]
-        if len(members) != 1 or members[0].file_size > MAX_JSON:
-            return {}
-        with archive.open(members[0]) as stream:
-            content = stream.read(MAX_JSON)
-    return position_layers(parse_json(content, f"{file}/{CONFIG}"), tensors)
-
-
-def _content(data: View, name: str) -> Content:
-    """Take the HDF5 file, in an archive its member; one that is compressed is unpacked."""
-    if not name.endswith(".keras"):
-        return data
-    with zipfile.ZipFile(Stream(data)) as archive:
+def _member(files: Files, name: str) -> tuple[int, int, bytes]:
+    """Return where the HDF5 file lies in an archive, and its content if that was compressed."""
+    with zipfile.ZipFile(Stream(files, name)) as archive:
         members = [member for member in archive.infolist() if member.filename == MEMBER]
         if len(members) != 1:
             raise InvalidCheckpoint(
@@ -272,10 +143,9 @@ def _content(data: View, name: str) -> Content:
         if member.compress_type != zipfile.ZIP_STORED:
             check_unpacked(f"{name}: {MEMBER}", member.file_size)
             with archive.open(member) as stream:
-                return memoryview(stream.read(member.file_size + 1))
+                return 0, 0, stream.read(member.file_size + 1)
         archive.open(member).close()  # what stands before it says the same as the directory
-    begin, end = member_place(data, member)
-    return View(data.files, data.file, begin, end)
+    return *member_place(files, name, member), b""
 
 
 def _walk(file: h5py.File) -> Iterator[tuple[str, Any]]:
@@ -305,24 +175,27 @@ def _walk(file: h5py.File) -> Iterator[tuple[str, Any]]:
             yield place, found
 
 
-def _info(dataset: Any, name: str, file: str, length: int) -> TensorInfo:
-    """Describe a dataset, with its bytes where they lie in one piece and as they are in memory."""
+def _info(dataset: Any, name: str, file: str, place: tuple[int, int] | None) -> TensorInfo:
+    """Describe a dataset, with its bytes where they lie in one piece and as they are in memory.
+
+    ``place`` is where the HDF5 file begins and ends in the file; None where it was unpacked.
+    """
     from h5py import h5d, h5t
 
     plist = dataset.get_create_plist()
     if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
         raise ValueError(f"{name!r} is kept in other files, which are not read")
     kind = dataset.get_type()
-    shape = tuple(dataset.shape or ())
-    dtype = _dtype_name(kind)
+    info = TensorInfo(name, tuple(dataset.shape or ()), _dtype_name(kind), file)
     little = isinstance(kind, h5t.TypeOpaqueID) or kind.get_order() == h5t.ORDER_LE
-    start = dataset.get_offset() if plist.get_layout() == h5d.CONTIGUOUS else None
-    if dtype not in FLOATS or not little or not start or 0 in shape:
-        return TensorInfo(name, shape, dtype, file)
-    stop = start + kind.get_size() * math.prod(shape)
-    if stop > length:
-        raise ValueError(f"{name!r} ends at byte {stop} of a file of {length}")
-    return TensorInfo(name, shape, dtype, file, start, stop)
+    offset = dataset.get_offset() if plist.get_layout() == h5d.CONTIGUOUS else None
+    if place is None or info.dtype not in FLOATS or not little or not offset or 0 in info.shape:
+        return info
+    start = place[0] + offset
+    stop = start + kind.get_size() * math.prod(info.shape)
+    if stop > place[1]:
+        raise ValueError(f"{name!r} ends behind the file, at byte {stop} of {place[1]}")
+    return replace(info, start=start, stop=stop)
 
 
 def _dtype_name(kind: Any) -> str:
@@ -340,12 +213,6 @@ def _dtype_name(kind: Any) -> str:
         case h5t.TypeIntegerID():
             return f"{'U' if kind.get_sign() == h5t.SGN_NONE else 'I'}{8 * size}"
     return type(kind).__name__.removeprefix("Type").removesuffix("ID").lower()
-
-
-def _values(dataset: h5py.Dataset, info: TensorInfo) -> memoryview[int]:
-    """Read a dataset that lies in chunks, in the other order of bytes, or was never written."""
-    _refuse_bomb(dataset, info)
-    return bytes_of(dataset[()], info.dtype)
 
 
 def _refuse_bomb(dataset: h5py.Dataset, info: TensorInfo) -> None:

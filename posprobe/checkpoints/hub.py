@@ -8,35 +8,23 @@ file system stands in `posprobe.checkpoints.transfer`.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from huggingface_hub import constants, hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from posprobe.checkpoints import hub_local, transfer
-from posprobe.checkpoints.base import INDEX, Checkpoint, gathered, joined, listed_models
+from posprobe.checkpoints.base import Checkpoint
 from posprobe.checkpoints.files import map_file
 from posprobe.checkpoints.hub_local import count_bytes
-from posprobe.checkpoints.local import (
-    MAX_JSON,
-    choose_weights,
-    is_weights,
-    open_files,
-    parse_json,
-    read_index,
-    require,
-)
+from posprobe.checkpoints.local import INDEX, choose_weights, open_model, open_models
 from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable, explained
 from posprobe.progress import aside
-from posprobe.readers import MAGIC, load_opener, needs_start, reader_of
 from posprobe.reference import did_you_mean
 
 #: Bytes of a file that are asked for at first: the whole header of most models (GPT-2's has 14 kB),
@@ -51,29 +39,6 @@ _log = logging.getLogger("posprobe")
 
 
 @dataclass(frozen=True)
-class Repo:
-    """One commit of a repository; ``files`` are the names in it."""
-
-    id: str
-    commit: str
-    files: tuple[str, ...]
-    offline: bool
-
-    def local(self, file: str) -> Path | None:
-        """Find a file in the Hub's local cache, if it is there and may be read."""
-        path = try_to_load_from_cache(self.id, file, revision=self.commit)
-        there = isinstance(path, str) and Path(path).is_file() and os.access(path, os.R_OK)
-        return Path(path) if there and isinstance(path, str) else None
-
-    def not_here(self, file: str) -> Unreachable:
-        """Say that a file is not on this machine, and that nothing may be asked for."""
-        return Unreachable(
-            f"{self.id}/{file}: not in the local cache. Run once without --offline and "
-            f"HF_HUB_OFFLINE, or run `hf download {self.id} {file} --revision {self.commit}`."
-        )
-
-
-@dataclass(frozen=True)
 class _Begun:
     """A file of which something was read: of which version it is, and pieces by their place."""
 
@@ -84,19 +49,30 @@ class _Begun:
 
 @dataclass(frozen=True)
 class RemoteFiles:
-    """The files of one commit of a repository.
+    """The files of one commit of a repository, which are called ``listed``.
 
     A header's length is often known only once it was read: what is read from one place on is asked
     for in pieces that double.
     """
 
-    repo: Repo
+    repo_id: str
+    commit: str
+    listed: tuple[str, ...]
+    offline: bool
     maps: dict[str, memoryview[int] | None] = field(default_factory=dict)
     begun: dict[str, _Begun] = field(default_factory=dict)
 
+    def names(self, folder: str) -> list[str]:
+        """Name the files in and below a folder, which ends in a slash or is empty."""
+        return [file.removeprefix(folder) for file in self.listed if file.startswith(folder)]
+
+    def told(self, file: str) -> str:
+        """Return what messages call a file."""
+        return f"{self.repo_id}/{file}"
+
     def has(self, file: str) -> bool:
         """Tell whether there is such a file."""
-        return file in self.repo.files
+        return file in self.listed
 
     def size(self, file: str) -> int:
         """Return a file's length in bytes."""
@@ -112,7 +88,7 @@ class RemoteFiles:
         if start >= stop:
             return b""
         if (start == 0 and stop == known.size > _WHOLE) or len(known.pieces) > _MOST_PIECES:
-            whole = self.maps[file] = map_file(download(self.repo, [file])[0])
+            whole = self.maps[file] = map_file(self.path(file))
             return whole[start:stop]
         for begin, data in known.pieces:
             end = begin + len(data)
@@ -139,9 +115,35 @@ class RemoteFiles:
                 return bytes(data[start - begin : stop - begin])
         return self._piece(file, start, stop)
 
+    def path(self, file: str) -> Path:
+        """Fetch a file whole into the Hub's local cache, after saying how large it is.
+
+        Raises
+        ------
+        UnknownReference, Unreachable
+            As `patiently`; also if what came is not what the Hub announced.
+        """
+        if (path := self._cached(file)) is not None:
+            return path
+        # Asking for the size also meets refusals and limits under our own patience: the client's
+        # download waits as long as a server tells it to.
+        size = self.size(file) / 1e6
+        _log.warning(
+            "%s: cannot be read in parts and must be downloaded whole: %.1f MB",
+            self.told(file),
+            size,
+        )
+        return _download(self.repo_id, self.commit, file)
+
+    def _cached(self, file: str) -> Path | None:
+        """Find a file in the Hub's local cache, if it is there and may be read."""
+        path = try_to_load_from_cache(self.repo_id, file, revision=self.commit)
+        there = isinstance(path, str) and Path(path).is_file() and os.access(path, os.R_OK)
+        return Path(path) if there and isinstance(path, str) else None
+
     def _mapped(self, file: str) -> memoryview[int] | None:
         if file not in self.maps:
-            path = self.repo.local(file)
+            path = self._cached(file)
             self.maps[file] = None if path is None else map_file(path)
         return self.maps[file]
 
@@ -152,7 +154,7 @@ class RemoteFiles:
         """
         if file in self.begun:
             return self.begun[file]
-        key = (self.repo.id, self.repo.commit, file, "begun")
+        key = (self.repo_id, self.commit, file, "begun")
         stored = hub_local.load(*key)
         if stored is not None:
             about, _, data = stored.partition(b"\n")
@@ -162,8 +164,8 @@ class RemoteFiles:
             data, version = self._remote(file, 0, max(least, FIRST), None)
             if version.size is None:
                 raise Unreachable(
-                    f"{self.repo.id}/{file}: the server does not say how long the file is. Fetch "
-                    f"it with `hf download {self.repo.id} {file}`; it is then read from there."
+                    f"{self.told(file)}: the server does not say how long the file is. Fetch it "
+                    f"with `hf download {self.repo_id} {file}`; it is then read from there."
                 )
             size = version.size
             hub_local.store(json.dumps([size, version.etag]).encode() + b"\n" + data, *key)
@@ -172,7 +174,7 @@ class RemoteFiles:
 
     def _piece(self, file: str, start: int, stop: int) -> bytes:
         version = self._begin(file).version
-        where = (self.repo.id, self.repo.commit, file)
+        where = (self.repo_id, self.commit, file)
         key = (*where, "bytes", f"{start}-{stop} of {version}")
         data = hub_local.load(*key)
         if data is None:
@@ -187,54 +189,33 @@ class RemoteFiles:
     def _remote(
         self, file: str, start: int, stop: int, version: transfer.Version | None
     ) -> tuple[bytes, transfer.Version]:
-        if self.repo.offline:
-            raise self.repo.not_here(file)
+        if self.offline:
+            raise Unreachable(
+                f"{self.told(file)}: not in the local cache. Run once without --offline and "
+                f"HF_HUB_OFFLINE, or run `hf download {self.repo_id} {file} --revision "
+                f"{self.commit}`."
+            )
         if not self.has(file):
             raise InvalidCheckpoint(
-                f"{self.repo.id}: {file} is not in the repository. Choose another revision."
+                f"{self.told(file)}: it is not in the repository. Choose another revision."
             )
-        where = self.repo.id, self.repo.commit, file
+        where = self.repo_id, self.commit, file
         data, found = transfer.read_range(*where, start, stop, version)
         count_bytes(len(data))
         return data, found
 
 
-def download(repo: Repo, files: Iterable[str]) -> list[Path]:
-    """Fetch files whole into the Hub's local cache, after saying how large they are.
-
-    Raises
-    ------
-    UnknownReference, Unreachable
-        As `patiently`; also if what came is not what the Hub announced.
-    """
-    found = {file: repo.local(file) for file in files}
-    missing = [file for file, path in found.items() if path is None]
-    if missing and repo.offline:
-        raise repo.not_here(missing[0])
-    if missing:
-        # Asking for the size also meets refusals and limits under our own patience: the client's
-        # download waits as long as a server tells it to.
-        sizes = map(RemoteFiles(repo).size, missing)
-        _log.warning(
-            "%s: %s cannot be read in parts and must be downloaded whole: %.1f MB",
-            repo.id,
-            missing[0] if len(missing) == 1 else f"{len(missing)} files",
-            sum(sizes) / 1e6,
-        )
-    return [path or _download_one(repo, file) for file, path in found.items()]
-
-
-def _download_one(repo: Repo, file: str) -> Path:
+def _download(repo_id: str, commit: str, file: str) -> Path:
     def attempt() -> str:
         try:
-            return hf_hub_download(repo.id, file, revision=repo.commit, library_name="posprobe")
+            return hf_hub_download(repo_id, file, revision=commit, library_name="posprobe")
         except LocalEntryNotFoundError as error:
             raise error.__cause__ or error from None  # what kept the client from looking
 
-    where = f"{repo.id}/{file}"
+    where = f"{repo_id}/{file}"
     advice = (
         "Check the space left and the permissions of the Hub's local cache (HF_HOME moves it), or "
-        f"try `hf download {repo.id} {file}`."
+        f"try `hf download {repo_id} {file}`."
     )
     failed = f"{where}: the download failed"
     with explained(Unreachable, failed, advice, OSError, RuntimeError, ValueError):
@@ -291,13 +272,10 @@ def open_hub(
     InvalidCheckpoint
         If the repository holds no weights that can be read, or damaged ones.
     """
-    missing: Unreachable | None = None
-    for repo in _repos(repo_id, revision, offline=offline):
-        try:
-            return _open(repo, part)
-        except Unreachable as error:
-            missing = missing or error
-    raise missing or _nothing_here(repo_id)
+    files = _resolved(repo_id, revision, offline=offline)
+    if files.has(INDEX):
+        return open_models(files, repo_id, files.commit, part)
+    return open_model(files, "", repo_id, files.commit)
 
 
 def commit_of(repo_id: str, revision: str | None, *, offline: bool) -> str:
@@ -305,91 +283,37 @@ def commit_of(repo_id: str, revision: str | None, *, offline: bool) -> str:
 
     Parameters and errors are those of `open_hub`.
     """
-    for repo in _repos(repo_id, revision, offline=offline):
-        return repo.commit
-    raise _nothing_here(repo_id)
-
-
-def _open(repo: Repo, part: str | None) -> Checkpoint:
-    files = RemoteFiles(repo)
-    if INDEX not in repo.files:
-        return _open_model(files, "")
-    index = _json(files, INDEX)
-    places = (PurePosixPath(file) for file in repo.files)
-    folders = {str(place.parent) for place in places if is_weights(place.name)}
-    found = listed_models(index, folders, repo.id)
-    models = {
-        name: _open_model(files, f"{name}/") for name in found if part not in found or name == part
-    }
-    return joined(models, index, repo.id, repo.commit)
-
-
-def _open_model(files: RemoteFiles, folder: str) -> Checkpoint:
-    """Open the model in a folder of a repository; ``folder`` ends in a slash, or is empty."""
-    repo = files.repo
-    names = [file.removeprefix(folder) for file in repo.files if file.startswith(folder)]
-    own = choose_weights(names, f"{repo.id}/{folder}".rstrip("/"))
-    file = folder + own
-    stated = f"{folder}config.json"
-    config = _json(files, stated) if files.has(stated) else {}
-    shards: dict[str, str] = {}
-    if file.endswith(".index.json"):
-        index = read_index(_whole(files, file), f"{repo.id}/{file}")
-        shards = {name: folder + shard for name, shard in index.items()}
-    parts = sorted(set(shards.values())) or [file]
-    start = bytes(files.read(parts[0], 0, MAGIC)) if needs_start(PurePosixPath(file).name) else b""
-    reader = reader_of(PurePosixPath(parts[0]).name, start)
-    assert reader is not None  # noqa: S101 - weights are chosen by the names that readers know
-    require(reader, f"{repo.id}/{file}")  # better known before a download than after it
-    if not reader.ranged:
-        paths = download(repo, parts)
-        own_shards = {name: PurePosixPath(shard).name for name, shard in shards.items()}
-        return open_files(paths, repo.id, config, own_shards, repo.commit)
-
-    read = load_opener(reader.ranged)
-
-    @functools.cache
-    def opened(part: str) -> Checkpoint:
-        if not (files.has(part) or repo.offline):
-            raise UnknownReference(
-                f"{repo.id}/{part}: the repository has no such file, which its shard index names. "
-                "Choose another revision or tell its authors."
-            )
-        try:
-            found: Checkpoint = read(files, part)
-        except InvalidCheckpoint as error:
-            if not str(error).startswith(part):
-                raise
-            raise InvalidCheckpoint(f"{repo.id}/{error}") from error
-        return found
-
-    whole = gathered(opened, parts, repo.id, config, shards, repo.commit)
-    return replace(whole, format=reader.name)
-
-
-def _json(files: RemoteFiles, file: str) -> dict[str, Any]:
-    return parse_json(_whole(files, file), f"{files.repo.id}/{file}")
-
-
-def _whole(files: RemoteFiles, file: str) -> bytes:
-    """Read a small file."""
-    data = bytes(files.read(file, 0, MAX_JSON))
-    if files.size(file) > len(data):
-        raise InvalidCheckpoint(
-            f"{files.repo.id}/{file}: longer than {MAX_JSON} bytes. Choose another revision."
-        )
-    return data
+    return _resolved(repo_id, revision, offline=offline).commit
 
 
 # --- which commit, which files ---------------------------------------------------------------
 
 
-def _resolve(repo_id: str, revision: str | None) -> Repo:
-    """Ask the Hub which commit a revision is, and which files it has."""
-    if revision is not None and transfer.COMMIT.fullmatch(revision):
-        known = _stored_files(repo_id, revision)
-        if known is not None:  # a commit never changes
-            return Repo(repo_id, revision, known, offline=False)
+def _resolved(repo_id: str, revision: str | None, *, offline: bool) -> RemoteFiles:
+    """Find which commit a revision is, and which files it has.
+
+    Offline it is what it was when it was last asked for: by us, or by the client.
+    """
+    offline = offline or bool(constants.HF_HUB_OFFLINE)
+    commit = revision or ""
+    if not transfer.COMMIT.fullmatch(commit):
+        commit = (hub_local.load(repo_id, "revision", commit) or b"").decode() if offline else ""
+    stored = hub_local.load(repo_id, commit, "files") if commit else None
+    if stored is not None:  # a commit never changes
+        return RemoteFiles(repo_id, commit, tuple(json.loads(stored)), offline)
+    if not offline:
+        return _asked(repo_id, revision)
+    snapshot = _snapshot(repo_id, revision or constants.DEFAULT_REVISION)
+    if snapshot is None:
+        raise Unreachable(
+            f"{repo_id}: not in the local cache. Run once without --offline and HF_HUB_OFFLINE."
+            f"{did_you_mean(repo_id, _cached())}"
+        )
+    return snapshot
+
+
+def _asked(repo_id: str, revision: str | None) -> RemoteFiles:
+    """Ask the Hub, and keep what it answers."""
     try:
         info = transfer.model_info(repo_id, revision)
     except UnknownReference as error:
@@ -402,26 +326,10 @@ def _resolve(repo_id: str, revision: str | None) -> Repo:
     files = tuple(sorted(filter(_is_sound, (file.rfilename for file in info.siblings or ()))))
     hub_local.store(json.dumps(files).encode(), repo_id, commit, "files")
     hub_local.store(commit.encode(), repo_id, "revision", revision or "")
-    return Repo(repo_id, commit, files, offline=False)
+    return RemoteFiles(repo_id, commit, files, offline=False)
 
 
-def _repos(repo_id: str, revision: str | None, *, offline: bool) -> Iterator[Repo]:
-    """Yield what a revision is; offline, what it was when last asked for: by us, by the client."""
-    if not (offline or constants.HF_HUB_OFFLINE):
-        yield _resolve(repo_id, revision)
-        return
-    commit = revision or ""
-    if not transfer.COMMIT.fullmatch(commit):
-        commit = (hub_local.load(repo_id, "revision", commit) or b"").decode("ascii", "replace")
-    files = _stored_files(repo_id, commit)
-    if files is not None:
-        yield Repo(repo_id, commit, files, offline=True)
-    snapshot = _snapshot(repo_id, revision or constants.DEFAULT_REVISION)
-    if snapshot is not None:
-        yield snapshot
-
-
-def _snapshot(repo_id: str, revision: str) -> Repo | None:
+def _snapshot(repo_id: str, revision: str) -> RemoteFiles | None:
     """Find a revision with weights in the Hub's local cache."""
     try:
         top = Path(snapshot_download(repo_id, revision=revision, local_files_only=True))
@@ -430,17 +338,7 @@ def _snapshot(repo_id: str, revision: str) -> Repo | None:
             choose_weights(files, repo_id)
     except (OSError, ValueError, InvalidCheckpoint):  # not there, or its configuration alone
         return None
-    return Repo(repo_id, top.name, tuple(files), offline=True)
-
-
-def _stored_files(repo_id: str, commit: str) -> tuple[str, ...] | None:
-    stored = hub_local.load(repo_id, commit, "files")
-    try:
-        files = json.loads(stored or b"null")
-    except (ValueError, RecursionError):
-        return None
-    sound = isinstance(files, list) and all(map(_is_sound, files))
-    return tuple(files) if sound else None
+    return RemoteFiles(repo_id, top.name, tuple(files), offline=True)
 
 
 def _is_sound(name: object) -> bool:
@@ -451,13 +349,6 @@ def _is_sound(name: object) -> bool:
         and "\\" not in name
         and not PurePosixPath(name).is_absolute()
         and ".." not in name.split("/")
-    )
-
-
-def _nothing_here(repo_id: str) -> Unreachable:
-    return Unreachable(
-        f"{repo_id}: not in the local cache. Run once without --offline and HF_HUB_OFFLINE."
-        f"{did_you_mean(repo_id, _cached())}"
     )
 
 

@@ -20,9 +20,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
@@ -39,29 +38,17 @@ from posprobe.checkpoints.base import (
     check_chunks,
     check_unpacked,
 )
-from posprobe.checkpoints.files import Files, View
+from posprobe.checkpoints.files import Files, Stream
 from posprobe.checkpoints.hub_local import bytes_read, count_bytes
-from posprobe.checkpoints.local import MAX_JSON, parse_json
+from posprobe.checkpoints.local import MAX_JSON, read_json, readable
 from posprobe.errors import InvalidCheckpoint, PosprobeError, explained
 
 #: Levels of names, values, and characters of a name that a file of weights has at most.
 DEPTH, MOST, LONGEST = 64, 2_000_000, 1000
 #: Flax's number for an array among MessagePack's extensions.
 _ARRAY = 1
-#: The key of an array that Flax cut into pieces, which it does from 1 GiB on.
-_CHUNKED = "__msgpack_chunked_array__"
 #: What training keeps beside the weights.
 TRAINING = re.compile(r"^(?:opt_state|optimizer/state|state/param_states)/")
-
-
-@dataclass(frozen=True)
-class _Array:
-    """An array's shape, Flax's name of its format, and where its bytes lie."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    start: int
-    stop: int
 
 
 def read_flax(files: Files, file: str) -> Checkpoint:
@@ -72,41 +59,25 @@ def read_flax(files: Files, file: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged or holds no arrays.
     """
-    data = View.of(files, file)
-    malformed = ValueError, IndexError, OverflowError
     what = f"{file}: not a valid Flax file"
-    with explained(InvalidCheckpoint, what, "Download it again.", *malformed):
-        walk = _Walk(data, Path(file).stem)
+    with explained(InvalidCheckpoint, what, "Download it again.", ValueError, OverflowError):
+        walk = _Walk(files, file)
         walk.value("")
-        if walk.at != len(data):
-            raise ValueError(f"{len(data) - walk.at} bytes follow its end")
-        pieces = _joined(walk.found)
-    if not pieces:
+        if walk.tell() != walk.size:
+            raise ValueError(f"{walk.size - walk.tell()} bytes follow its end")
+    tensors = {name: info for name, info in walk.found.items() if not TRAINING.match(name)}
+    if not tensors:
         raise InvalidCheckpoint(f"{file}: contains no arrays. Pass the model's weights.")
-    tensors = {
-        name: TensorInfo(
-            name, shape, DTYPES.get(dtype, dtype), file,
-            *((parts[0].start, parts[0].stop) if len(parts) == 1 else ()),
-        )
-        for name, (shape, dtype, parts) in pieces.items()
-    }  # fmt: skip
-
-    def fetch(info: TensorInfo) -> bytes | memoryview[int]:
-        if info.stop:
-            return files.exactly(file, info.start, info.stop)
-        parts = pieces[info.name][2]
-        return b"".join(files.exactly(file, part.start, part.stop) for part in parts)
-
-    return Checkpoint(file, tensors, fetch)
+    return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))
 
 
-#: The kind that a first byte stands for, and how many bytes of a number or length follow; of some
-#: extensions how many bytes they have.
+#: The kind that a first byte stands for, and how many bytes of a number or length follow; of what
+#: is passed over and of some extensions how many bytes they have.
 _HEADS = {
-    0xC0: ("nothing", 0), 0xC2: ("nothing", 0), 0xC3: ("nothing", 0),
+    0xC0: ("passed over", 0), 0xC2: ("passed over", 0), 0xC3: ("passed over", 0),
     0xC4: ("text", 1), 0xC5: ("text", 2), 0xC6: ("text", 4),
     0xC7: ("extension", 1), 0xC8: ("extension", 2), 0xC9: ("extension", 4),
-    0xCA: ("float", 4), 0xCB: ("float", 8),
+    0xCA: ("passed over", 4), 0xCB: ("passed over", 8),
     0xCC: ("int", 1), 0xCD: ("int", 2), 0xCE: ("int", 4), 0xCF: ("int", 8),
     0xD0: ("signed", 1), 0xD1: ("signed", 2), 0xD2: ("signed", 4), 0xD3: ("signed", 8),
     0xD4: ("extension of", 1), 0xD5: ("extension of", 2), 0xD6: ("extension of", 4),
@@ -116,22 +87,20 @@ _HEADS = {
 }  # fmt: skip
 
 
-@dataclass
-class _Walk:
-    """A place in a file, and every array and number before it by the path of its names."""
+class _Walk(Stream):
+    """A file, and every array before the place that is read next, by the path of its names."""
 
-    data: View
-    root: str
-    at: int = 0
-    seen: int = 0
-    found: dict[str, _Array | int | None] = field(default_factory=dict)
+    def __init__(self, files: Files, file: str) -> None:
+        super().__init__(files, file)
+        self.file, self.seen = file, 0
+        self.found: dict[str, TensorInfo] = {}
 
     def value(self, place: str, depth: int = 0) -> None:
         """Read a value and those within it.
 
         Raises
         ------
-        ValueError, IndexError
+        ValueError
             If something is not what its length says, or there is more of it than in weights.
         """
         self.seen += 1
@@ -141,19 +110,16 @@ class _Walk:
             raise ValueError(f"a name of more than {LONGEST} characters")
         kind, size = self.head()
         if kind in ("map", "list"):
-            if size > len(self.data) - self.at:
-                raise ValueError(f"{size} values in {len(self.data) - self.at} bytes")
+            if size > self.size - self.tell():
+                raise ValueError(f"{size} values in {self.size - self.tell()} bytes")
             for number in range(size):
                 name = self.name() if kind == "map" else str(number)
                 self.value(f"{place}/{name}" if place else name, depth + 1)
-        elif kind == "int":
-            self.found[place] = size
         elif kind == f"extension {_ARRAY}":
-            self.found[place or self.root] = self.array(size)
-        elif kind != "nothing":
+            name = place or PurePosixPath(self.file).stem
+            self.found[name] = self.array(name, size)
+        elif kind != "int":
             self.skip(size)
-        elif place.endswith(_CHUNKED):
-            self.found[place] = None
 
     def name(self) -> str:
         kind, size = self.head()
@@ -161,11 +127,11 @@ class _Walk:
             return str(size)
         if kind != "text" or size > LONGEST:
             raise ValueError(f"a name of {size} bytes" if kind == "text" else "a name is none")
-        return self.piece(size).decode()
+        return self.take(size).decode()
 
-    def array(self, size: int) -> _Array:
+    def array(self, name: str, size: int) -> TensorInfo:
         """Read an array: a list of its shape, the name of its format, and its bytes."""
-        stop = self.at + size
+        stop = self.tell() + size
         kind, count = self.head()
         kinds, rank = self.head()
         if (kind, count, kinds) != ("list", 3, "list") or rank > 64:
@@ -177,20 +143,19 @@ class _Walk:
         kind, length = self.head()
         if kind != "text" or length > 40:
             raise ValueError("an array has no format")
-        dtype = self.piece(length).decode("ascii")
+        dtype = self.take(length).decode("ascii")
         kind, length = self.head()
         start = self.skip(length)
-        if kind != "text" or self.at != stop:
+        if kind != "text" or self.tell() != stop:
             raise ValueError(f"an array of shape {list(shape)} has no bytes")
         known = DTYPES.get(dtype, dtype)
         if known in FLOATS and length != math.prod(shape) * int(FLOATS[known][-1]):
             raise ValueError(f"{length} bytes for an array of shape {list(shape)}, {dtype}")
-        return _Array(shape, dtype, start, stop)
+        return TensorInfo(name, shape, known, self.file, start, stop)
 
     def head(self) -> tuple[str, int]:
         """Read a value's kind, and its number or its length."""
-        code = self.data[self.at]
-        self.at += 1
+        code = self.take(1)[0]
         if code < 0x80 or code >= 0xE0:
             return "int", code if code < 0x80 else code - 256
         if code < 0xC0:
@@ -200,55 +165,13 @@ class _Walk:
         if code not in _HEADS:
             raise ValueError(f"byte {code} begins no value")
         kind, width = _HEADS[code]
-        if kind == "extension of":
-            return f"extension {self.piece(1)[0]}", width
-        number = int.from_bytes(self.piece(width), "big", signed=kind == "signed")
-        if kind == "extension":
-            return f"extension {self.piece(1)[0]}", number
-        if kind == "float":
-            return "nothing", 0
+        if kind in ("passed over", "extension of"):
+            number = width
+        else:
+            number = int.from_bytes(self.take(width), "big", signed=kind == "signed")
+        if kind.startswith("extension"):
+            return f"extension {self.take(1)[0]}", number
         return ("int" if kind == "signed" else kind), number
-
-    def piece(self, size: int) -> bytes:
-        start = self.skip(size)
-        return bytes(self.data[start : self.at])
-
-    def skip(self, size: int) -> int:
-        """Move on, and return where that was from."""
-        start = self.at
-        if size > len(self.data) - start:
-            raise ValueError(f"{size} bytes are announced and {len(self.data) - start} are left")
-        self.at += size
-        return start
-
-
-def _joined(
-    found: dict[str, _Array | int | None],
-) -> dict[str, tuple[tuple[int, ...], str, tuple[_Array, ...]]]:
-    """Put the pieces of arrays together that Flax cut, and leave out what is not a weight."""
-    joined: dict[str, tuple[tuple[int, ...], str, tuple[_Array, ...]]] = {}
-    for mark in [name for name in found if name.endswith(f"/{_CHUNKED}")]:
-        name = mark.removesuffix(f"/{_CHUNKED}")
-        shape = tuple(int(size) for size in _numbered(found, f"{name}/shape"))
-        parts = [part for part in _numbered(found, f"{name}/chunks") if isinstance(part, _Array)]
-        count = sum(math.prod(part.shape) for part in parts)
-        if not parts or count != math.prod(shape) or len({part.dtype for part in parts}) > 1:
-            raise ValueError(f"{name!r}: pieces of {count} numbers for shape {list(shape)}")
-        joined[name] = shape, parts[0].dtype, tuple(parts)
-    cut = set(joined)
-    for name, item in found.items():
-        above = (name[: place.start()] for place in re.finditer("(?=/chunks/)", name))
-        if isinstance(item, _Array) and not any(part in cut for part in above):
-            joined[name] = item.shape, item.dtype, (item,)
-    return {name: item for name, item in joined.items() if not TRAINING.match(name)}
-
-
-def _numbered(found: dict[str, Any], place: str) -> list[Any]:
-    """List what stands under a place as 0, 1, 2 …, as far as it goes."""
-    items: list[Any] = []
-    while f"{place}/{len(items)}" in found:
-        items.append(found[f"{place}/{len(items)}"])
-    return items
 
 
 #: Files that say how others are to be read.
@@ -268,8 +191,7 @@ def read_orbax(files: Files, name: str) -> Checkpoint:
         If the list of parameters is none, or one of them is damaged or outside the folder.
     """
     folder = name.removesuffix(PurePosixPath(name).name)
-    tree = parse_json(bytes(files.read(name, 0, MAX_JSON)), name)
-
+    tree = read_json(files, name)
     together = files.has(f"{folder}manifest.ocdbt")
     driver = "zarr3" if tree.get("use_zarr3") else "zarr"
     places = _places(tree, name)
@@ -363,9 +285,8 @@ def served(files: Files, folder: str) -> Iterator[tuple[str, str]]:
         What went wrong as a file was read, in place of what the library makes of it.
     """
     secret = f"/{secrets.token_urlsafe(16)}/"  # other programs of this machine know no path
-    context = copy_context()
+    context, before = copy_context(), bytes_read.get()
     failures: list[PosprobeError] = []
-    counts: list[int] = []
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 60
@@ -375,25 +296,23 @@ def served(files: Files, folder: str) -> Iterator[tuple[str, str]]:
             """Say nothing."""
 
         def do_GET(self) -> None:
-            context.copy().run(self._answer)
+            context.run(self._answer)
 
         def _answer(self) -> None:
-            bytes_read.set(0)
             file = folder + unquote(self.path.removeprefix(secret))
             if not self.path.startswith(secret) or not files.has(file):
                 self.send_error(404)
                 return
             try:
-                size = files.size(file)
-                start, stop = _range(self.headers.get("Range", ""), size)
-                _refuse_long(file, stop - start)
-                content = files.read(file, start, stop)
+                with readable(files.told(file)):
+                    size = files.size(file)
+                    start, stop = _range(self.headers.get("Range", ""), size)
+                    _refuse_long(file, stop - start)
+                    content = files.read(file, start, stop)
             except PosprobeError as error:
                 failures.append(error)
                 self.send_error(400)  # which is not tried again
                 return
-            finally:
-                counts.append(bytes_read.get())
             self.send_response(206 if (start, stop) != (0, size) else 200)
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
@@ -416,7 +335,7 @@ def served(files: Files, folder: str) -> Iterator[tuple[str, str]]:
         finally:
             server.shutdown()
             thread.join()
-            count_bytes(sum(counts))
+            count_bytes(context[bytes_read] - before if bytes_read in context else 0)
 
 
 def _refuse_long(file: str, size: int) -> None:

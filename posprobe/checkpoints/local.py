@@ -1,24 +1,22 @@
-"""Checkpoints on disk: which files of a folder hold the weights, and how each is opened."""
+"""Checkpoints of any format, on disk or elsewhere: which files are weights, how each is opened.
+
+A folder or repository is one model, or one of diffusers, which lists several models in a file.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from posprobe.checkpoints.base import (
-    INDEX,
-    Checkpoint,
-    TensorInfo,
-    gathered,
-    joined,
-    listed_models,
-)
-from posprobe.checkpoints.files import LocalFiles, refuse_link_out
+from posprobe.checkpoints.base import Checkpoint, gathered, joined
+from posprobe.checkpoints.files import Files, LocalFiles
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explained, first_line
 from posprobe.opening import open_regular
 from posprobe.readers import (
@@ -27,52 +25,18 @@ from posprobe.readers import (
     WEIGHTS,
     Reader,
     load_opener,
+    needs_start,
     reader_of,
     suffixes_of,
     tables,
 )
 
+#: The file that lists the models of a folder; more of them than any has, and characters of a name.
+INDEX, _MOST_MODELS, _LONGEST = "model_index.json", 64, 100
 #: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
 MAX_JSON = 64 * 1024 * 1024
 #: Files that are looked at on each level below a folder that is none, and how many are named.
 MOST_FILES, MOST_NAMED = 20_000, 20
-
-
-def choose_weights(files: Iterable[str], where: str) -> str:
-    """Pick the file that holds the weights out of a folder's or repository's file names.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If there is none, or several and nothing tells them apart.
-    """
-    names = sorted(files)
-    for readers in tables():
-        if (chosen := _choose(names, readers, where)) is not None:
-            return chosen
-    raise InvalidCheckpoint(
-        f"{where}: contains no weights in a known format, but "
-        f"{', '.join(names[:8]) or 'no files at all'}. Known are {known_formats()}."
-    )
-
-
-def _choose(names: list[str], readers: tuple[Reader, ...], where: str) -> str | None:
-    for reader in readers:
-        for known in reader.weights:
-            if known in names:
-                return known
-    for suffix in suffixes_of(readers):
-        found = [
-            n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n
-        ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise InvalidCheckpoint(
-                f"{where}: contains several weight files: {', '.join(found[:8])}. Give the path of "
-                "one (for a repository, download it first)."
-            )
-    return None
 
 
 def open_local(path: Path, part: str | None = None) -> Checkpoint:
@@ -92,73 +56,212 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
     InvalidCheckpoint
         If it is not a checkpoint, or a damaged one.
     """
+    with readable(path):
+        root, name = (path, "") if path.is_dir() else (path.parent, path.name)
+        within = ""
+        if root.name == "onnx":  # of models for browsers the configuration lies above
+            root, within = root.parent, "onnx/"
+        files = LocalFiles(root, f"{within}{name}" if name else "")
+        location = str(path.resolve())
+        if name:
+            open_regular(path).close()
+            return open_model(files, within, location, named=files.named)
+        names = files.names(within)
+        if INDEX in names:
+            return open_models(files, location, part=part)
+        if _chosen(names, str(path)) is None:
+            _refuse_shelf(path)
+            if config := _config(files, f"{within}config.json"):
+                # Rotary and linear positions are there: their tensors are none.
+                return Checkpoint(location, {}, lambda _: b"", config)
+        return open_model(files, within, location)
+
+
+@contextmanager
+def readable(where: Path | str) -> Iterator[None]:
+    """Say which file cannot be read.
+
+    Raises
+    ------
+    UnknownReference, InvalidCheckpoint
+        In place of an `OSError`.
+    """
     try:
-        if path.is_dir():
-            files = [entry.name for entry in path.iterdir() if entry.is_file()]
-            if INDEX in files:
-                return _open_models(path, part)
-            if not any(map(is_weights, files)):
-                _refuse_strange(path)
-                _refuse_shelf(path)
-                if config := _config(path / "config.json"):
-                    # Rotary and linear positions are there: their tensors are none.
-                    return Checkpoint(str(path.resolve()), {}, _nothing, config)
-            return _open_file(path / choose_weights(files, str(path)), path)
-        return _open_file(path, path)
+        yield
+    except PermissionError as error:
+        why = "permission denied. Check that you may read it."
+        raise UnknownReference(f"{error.filename or where}: {why}") from error
+    except FileNotFoundError as error:
+        raise UnknownReference(
+            f"{error.filename or where}: no such file. Check the path."
+        ) from error
     except OSError as error:
-        where = error.filename or path
-        if isinstance(error, PermissionError):
-            why = "permission denied. Check that you may read it."
-        elif isinstance(error, FileNotFoundError):
-            why = "no such file. Check the path; an index that names missing shards needs them all."
-        else:
-            raise InvalidCheckpoint(f"{where}: it cannot be read ({first_line(error)}).") from error
-        raise UnknownReference(f"{where}: {why}") from error
+        said = f"{error.filename or where}: it cannot be read ({first_line(error)})"
+        raise InvalidCheckpoint(f"{said}. Download it again.") from error
 
 
-def _nothing(info: TensorInfo) -> bytes:
-    raise KeyError(info.name)
+def open_models(
+    files: Files, location: str, revision: str | None = None, part: str | None = None
+) -> Checkpoint:
+    """Open the models that `INDEX` lists, or of them the one called ``part``.
 
-
-def _open_models(path: Path, part: str | None) -> Checkpoint:
-    """Open the models of a folder of diffusers, or one of them."""
-    index = parse_json(read_small(path / INDEX), str(path / INDEX))
-    inside = {
-        entry.name: [file.name for file in entry.iterdir() if file.is_file()]
-        for entry in path.iterdir()
-        if entry.is_dir()
-    }
-    folders = (name for name, files in inside.items() if any(map(is_weights, files)))
-    found = listed_models(index, folders, str(path))
+    Raises
+    ------
+    PosprobeError
+        As `open_model`; also if there is none, or there are too many.
+    """
+    index = read_json(files, INDEX)
+    found = [name for name, value in index.items() if _is_model(files, name, value)]
+    if not 0 < len(found) <= _MOST_MODELS:
+        raise InvalidCheckpoint(
+            f"{location}: its {INDEX} lists {len(found)} models whose folders hold weights. "
+            "Download the whole folder again, or name the folder of one model."
+        )
     models = {
-        name: _open_file(path / name / choose_weights(inside[name], str(path / name)), path / name)
+        name: open_model(files, f"{name}/", location, revision)
         for name in found
         if part not in found or name == part
     }
-    return joined(models, index, str(path.resolve()))
+    return joined(models, index, location, revision)
+
+
+def _is_model(files: Files, name: str, value: Any) -> bool:
+    """Tell whether an entry of the index, library and class by folder, is of one with weights."""
+    named = isinstance(value, list) and len(name) <= _LONGEST and name.isprintable()
+    if not named or name in (".", "..") or PurePosixPath(name).name != name:
+        return False
+    return any(map(is_weights, files.names(f"{name}/")))
+
+
+def open_model(
+    files: Files, folder: str, location: str, revision: str | None = None, named: str = ""
+) -> Checkpoint:
+    """Open the model in a folder; what its files hold is looked at when it is needed.
+
+    Parameters
+    ----------
+    files
+        Its bytes.
+    folder
+        Ends in a slash, or is empty.
+    location, revision
+        Of the checkpoint.
+    named
+        The file that holds the weights or lists their shards, where the user names it.
+
+    Raises
+    ------
+    MissingExtra
+        If a package is missing that reads the format.
+    InvalidCheckpoint
+        If there are no weights in a known format, or damaged ones.
+    UnknownReference
+        If a shard is missing, once it is needed.
+    """
+    where = f"{location}/{folder}".rstrip("/")
+    file = named or folder + choose_weights(files.names(folder), where)
+    shards = _shards(files, file) if file.endswith(".index.json") else {}
+    parts = sorted(set(shards.values())) or [file]
+    start = bytes(files.read(parts[0], 0, MAGIC)) if needs_start(_name(parts[0])) else b""
+    reader = reader_of(_name(parts[0]), start)
+    if reader is None:
+        raise InvalidCheckpoint(
+            f"{files.told(file)}: {PurePosixPath(file).suffix or 'a file without suffix'} is not a "
+            f"checkpoint format. Known are {known_formats()}, and a folder that holds weights."
+        )
+    require(reader, files.told(file))  # better known before a download than after it
+    config = _config(files, file)
+
+    @functools.cache
+    def opened(part: str) -> Checkpoint:
+        if shards and not files.has(part):
+            raise UnknownReference(
+                f"{files.told(part)}: no such file, which its shard index names. Download the "
+                "whole checkpoint, or choose another revision."
+            )
+        return _opened(reader, files, part)
+
+    whole = gathered(opened, parts, location, config, shards, revision)
+    return replace(whole, format=reader.name)
+
+
+def _opened(reader: Reader, files: Files, file: str) -> Checkpoint:
+    try:
+        with readable(files.told(file)):
+            found: Checkpoint = load_opener(reader.opener)(files, file)
+            return found
+    except InvalidCheckpoint as error:
+        if not str(error).startswith(file):
+            raise
+        told = files.told(file)
+        raise InvalidCheckpoint(f"{told}{str(error).removeprefix(file)}") from error
+
+
+def _name(file: str) -> str:
+    return PurePosixPath(file).name
+
+
+def _shards(files: Files, index: str) -> dict[str, str]:
+    """Read a shard index: tensor name to file."""
+    folder = index.removesuffix(_name(index))
+    match read_json(files, index):
+        case {"weight_map": dict(shards)} if shards:
+            refuse_outside(shards.values(), files.told(index), suffixes_of(READERS))
+            return {name: folder + shard for name, shard in shards.items()}
+    raise InvalidCheckpoint(f"{files.told(index)}: it has no weight_map. It is not a shard index.")
+
+
+def _config(files: Files, weights: str) -> dict[str, Any]:
+    """Read the configuration beside a file of weights, and above a folder ``onnx``."""
+    folder = PurePosixPath(weights).parent
+    folders = [folder.parent, folder] if folder.name == "onnx" else [folder]
+    found: dict[str, Any] = {}
+    for file in (str(each / "config.json") for each in folders):
+        if files.has(file):
+            found |= read_json(files, file)
+    return found
+
+
+def choose_weights(files: Iterable[str], where: str) -> str:
+    """Pick the file that holds the weights out of a folder's or repository's file names.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If there is none, or several and nothing tells them apart.
+    """
+    names = sorted(files)
+    found = _chosen(names, where)
+    if found is None:
+        raise InvalidCheckpoint(
+            f"{where}: contains no weights in a known format, but "
+            f"{', '.join(names[:8]) or 'no files at all'}. Known are {known_formats()}."
+        )
+    return found
+
+
+def _chosen(names: list[str], where: str) -> str | None:
+    for readers in tables():
+        known = (name for reader in readers for name in reader.weights if name in names)
+        if (first := next(known, None)) is not None:
+            return first
+        for suffix in suffixes_of(readers):
+            found = [
+                n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n
+            ]
+            if len(found) > 1:
+                raise InvalidCheckpoint(
+                    f"{where}: contains several weight files: {', '.join(sorted(found)[:8])}. Give "
+                    "the path of one (for a repository, download it first)."
+                )
+            if found:
+                return found[0]
+    return None
 
 
 def is_weights(name: str) -> bool:
     """Tell whether a file of this name holds weights, or leads to them."""
     return name in WEIGHTS or name.endswith((*suffixes_of(READERS), ".index.json"))
-
-
-def _refuse_strange(path: Path) -> None:
-    """Refuse a folder without weights in which something lies that is neither file nor folder.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If there is any: it may stand in the place of the weights.
-    """
-    strange = sorted(
-        each.name for each in path.iterdir() if not each.is_file() and not each.is_dir()
-    )
-    if strange:
-        raise InvalidCheckpoint(
-            f"{path}: contains no weights in a known format, but {', '.join(strange[:8])}: not a "
-            "regular file, but a pipe, a device, or a link to nothing. Put the file itself there."
-        )
 
 
 def _refuse_shelf(path: Path) -> None:
@@ -178,70 +281,6 @@ def _refuse_shelf(path: Path) -> None:
             f"{path}: contains several checkpoints. Choose one: "
             f"{', '.join(found[:MOST_NAMED])}{more}."
         )
-
-
-def _open_file(path: Path, location: Path) -> Checkpoint:
-    shards: dict[str, str] = {}
-    if path != location:  # a path that the user named may be a link
-        refuse_link_out(path, location)
-    if path.name.endswith(".index.json"):
-        shards = read_index(read_small(path), path.name)
-    paths = [path.parent / shard for shard in sorted(set(shards.values()))] or [path]
-    config = _config(path)
-    for part in paths:
-        if shards:
-            refuse_link_out(part, path.parent)
-        open_regular(part).close()  # the formats' own readers would call a missing file damaged
-    return open_files(paths, str(location.resolve()), config, shards)
-
-
-def open_files(
-    paths: list[Path],
-    location: str,
-    config: Mapping[str, Any],
-    shards: Mapping[str, str],
-    revision: str | None = None,
-) -> Checkpoint:
-    """Open the files that together are one checkpoint, each with the reader of its format.
-
-    Parameters
-    ----------
-    paths
-        One file, or all that ``shards`` names.
-    location, config, revision
-        Of the checkpoint; what files say of a configuration counts where ``config`` is silent.
-    shards
-        The file of each tensor, where there are several files.
-
-    Raises
-    ------
-    MissingExtra
-        If a package is missing that reads the format.
-    InvalidCheckpoint
-        If a file is of no known format, or damaged.
-    """
-    opened = {path.name: _open_one(path) for path in paths}
-    settings = {key: value for part in opened.values() for key, value in part.config.items()}
-    return gathered(
-        opened.__getitem__, [*opened], location, {**settings, **config}, shards, revision
-    )
-
-
-def _open_one(path: Path) -> Checkpoint:
-    with path.open("rb") as file:
-        reader = reader_of(path.name, file.read(MAGIC))
-    if reader is None:
-        raise InvalidCheckpoint(
-            f"{path.name}: {path.suffix or 'a file without suffix'} is not a checkpoint format. "
-            f"Known are {known_formats()}, and a folder that holds weights."
-        )
-    require(reader, path.name)
-    opened: Checkpoint = (
-        load_opener(reader.opener)(path)
-        if reader.opener
-        else load_opener(reader.ranged)(LocalFiles(path), path.name)
-    )
-    return replace(opened, format=reader.name)
 
 
 def require(reader: Reader, file: str) -> None:
@@ -269,42 +308,6 @@ def known_formats() -> str:
     )
 
 
-def read_small(path: Path) -> bytes:
-    """Read a configuration or a shard index.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If it is longer than `MAX_JSON`, or no regular file.
-    """
-    try:
-        with open_regular(path, MAX_JSON) as file:
-            return file.read()
-    except (FileNotFoundError, PermissionError):
-        raise
-    except OSError as error:
-        raise InvalidCheckpoint(
-            f"{path}: it cannot be read ({error.strerror}). Download it again."
-        ) from error
-
-
-def read_index(content: bytes, name: str) -> dict[str, str]:
-    """Parse a shard index: tensor name to file name.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If it is not an index, or points outside its own folder.
-    """
-    match parse_json(content, name):
-        case {"weight_map": dict(shards)} if shards:
-            pass
-        case _:
-            raise InvalidCheckpoint(f"{name}: it has no weight_map. It is not a shard index.")
-    refuse_outside(shards.values(), name, suffixes_of(READERS))
-    return shards
-
-
 def refuse_outside(shards: Iterable[Any], index: str, suffixes: tuple[str, ...]) -> None:
     """Refuse an index that names anything but files of weights in its own folder.
 
@@ -317,6 +320,22 @@ def refuse_outside(shards: Iterable[Any], index: str, suffixes: tuple[str, ...])
         sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(suffixes)
         if not sound or Path(shard).name != shard:
             raise InvalidCheckpoint(f"{index}: the shard {shard!r} lies outside the checkpoint.")
+
+
+def read_json(files: Files, file: str) -> dict[str, Any]:
+    """Read a configuration or an index.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is longer than `MAX_JSON`, or no JSON object.
+    """
+    told = files.told(file)
+    with readable(told):
+        content = bytes(files.read(file, 0, MAX_JSON))
+    if files.size(file) > len(content):
+        raise InvalidCheckpoint(f"{told}: longer than {MAX_JSON} bytes. Download it again.")
+    return parse_json(content, told)
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
@@ -337,18 +356,3 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
             f"{name}: expected a JSON object, found a {type(value).__name__}. Download it again."
         )
     return value
-
-
-def _config(weights: Path) -> dict[str, Any]:
-    """Read the configuration beside a file of weights.
-
-    Of models for browsers it lies above their folder ``onnx``.
-    """
-    above = weights.suffix == ".onnx" and weights.parent.name == "onnx"
-    folders = [weights.parent.parent, weights.parent] if above else [weights.parent]
-    paths = (folder / "config.json" for folder in folders)
-    found: dict[str, Any] = {}
-    for path in filter(Path.is_file, paths):
-        refuse_link_out(path, path.parent)
-        found |= parse_json(read_small(path), str(path))
-    return found

@@ -1,14 +1,18 @@
 """ONNX models: the tensors of a graph by name, inline or in files beside it, and how they are used.
 
-The onnx package parses a copy of the model from which the tensors' numbers were left out, so that a
-model of any size costs what its graph does. The numbers are then read from where they stand.
+The onnx package parses the nodes, and each tensor without its numbers: these are read from where
+they stand, so that a model of any size costs what its graph does. The package also turns them into
+arrays, and codes into what they stand for.
+
+An exporter folds constants and renames what it computed, so that names alone do not tell: the table
+of Whisper's encoder is called ``onnx::Add_375``. How a tensor is used does.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -18,22 +22,15 @@ from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import (
     AGAIN,
+    DTYPES,
     FLOATS,
-    MAX_UNPACKED,
+    NO_TABLE,
     Checkpoint,
     TensorInfo,
+    check_unpacked,
     damaged,
-    widen_bfloat16,
 )
-from posprobe.checkpoints.files import Files
-from posprobe.checkpoints.onnx_graph import (
-    Graph,
-    Quantised,
-    find_positions,
-    find_quantised,
-    two_in_a_byte,
-)
-from posprobe.checkpoints.protobuf import Damaged, places
+from posprobe.checkpoints.files import Damaged, Files, places
 from posprobe.errors import InvalidCheckpoint, InvalidTable, explained
 from posprobe.progress import importing
 from posprobe.sources import Quantisation
@@ -41,34 +38,49 @@ from posprobe.sources import Quantisation
 if TYPE_CHECKING:
     import onnx
 
-#: Numbers of a tensor of at most so many bytes stay in the copy: indices, scales and the like.
+#: Numbers of a tensor of at most so many bytes are parsed with it: indices, scales and the like.
 _KEPT = 2**14
-#: Bytes of a graph without its tensors, messages in it, and levels of graphs within it, at most.
-_MOST, _MESSAGES, _DEPTH = 2**26, 2**20, 40
+#: Bytes of a graph without the numbers of its tensors, what each message in it counts as, and
+#: levels of graphs within it, at most.
+_MOST, _MESSAGE, _DEPTH = 2**26, 2**6, 40
 #: Which fields of a message are messages to look into, by what it is; ``onnx.proto``.
 _WITHIN: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph"},
     "graph": {1: "node", 5: "tensor"},
     "node": {5: "attribute"},
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
+    "tensor": {},
 }
+#: Fields of a message that are text; protobuf gives bytes where they are none.
+_TEXTS: Mapping[str, Container[int]] = {"node": range(1, 5), "attribute": [1], "tensor": [8]}
 #: Fields of a tensor that hold its numbers, and the one of them that holds them as they are.
 _NUMBERS, _RAW = (4, 5, 7, 9, 10, 11), 9
-#: The field of a tensor for documentation; in the copy it says which tensor this stands for.
-_NOTE = 12
 #: The field of a model for the versions of its operators.
 _OPSET = 8
-_EXTERNAL = 1
-_DTYPES = {
-    1: "F32", 11: "F64", 10: "F16", 16: "BF16", 7: "I64", 6: "I32", 5: "I16", 3: "I8", 2: "U8",
-    4: "U16", 12: "U32", 13: "U64", 9: "BOOL", 21: "U4", 22: "I4",
-}  # fmt: skip
-_NUMPY = {**FLOATS, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "U16": "<u2"}
-#: Types of which a byte holds two numbers, the first in its lower half.
-_HALVES = ("U4", "I4")
+#: What a tensor says whose numbers are in files beside the model, and of this file itself.
+_EXTERNAL, _HERE = 1, "/"
 #: What quantisers append to the names of tensors.
 _QUANTISED = re.compile(r"_(?:quantized|quant|Q\d+(?:G\d+)?)$")
+#: Types of tensors that may be codes; of some a byte holds two, the first in its lower half.
+_HALVES = {"int4", "uint4"}
+_CODES = {"I8", "U8", "I16", "uint16"} | _HALVES
 _MOST_DIMENSIONS = 32
+
+#: Nodes that take one value, of which each is looked at.
+_MOST_USERS = 1000
+#: Inputs of one node that are looked at.
+_MOST_INPUTS = 64
+#: What leaves the rows of a table as they are.
+_PASSING = {"Cast", "DequantizeLinear", "Identity", "Slice", "Squeeze", "Unsqueeze"}
+#: What takes its numbers from its first input, and places or sizes from the others.
+_MOVING = _PASSING | {
+    "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Tile",
+    "Transpose",
+}  # fmt: skip
+#: What takes rows of its first input by the numbers in its second.
+_GATHERING = {"Gather", "GatherBlockQuantized"}
+#: What counts.
+_COUNTING = {"Range", "CumSum", "NonZero"}
 
 
 def read_onnx(files: Files, name: str) -> Checkpoint:
@@ -80,60 +92,40 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
         If the model is damaged, or its data lie outside its folder.
     """
     with importing("onnx"):
-        import onnx
+        __import__("onnx")
     from google.protobuf.message import DecodeError
 
     data = memoryview(files.read(name, 0, files.size(name)))
-    copy = _Copy(data)
     what, again = f"{name}: not a valid ONNX model", "Download it again."
-    with explained(InvalidCheckpoint, what, again, Damaged, DecodeError):
-        model = onnx.ModelProto.FromString(copy.of("model", 0, len(data)))
-        if not model.HasField("graph"):  # as an empty file, which is a sound message of no fields
-            raise Damaged("it contains no graph")
-        graph = Graph.of(model.graph)
-    found = {key: _info(key, tensor, copy, name) for key, tensor in graph.tensors.items()}
-
-    def content(info: TensorInfo) -> bytes | memoryview[int]:
-        if info.file == name and not info.stop:
-            return _typed(copy.tensor(graph.tensors[info.name]), info)
-        return files.exactly(info.file, info.start, info.stop or info.start + _size(info))
-
-    def values(key: str) -> NDArray[Any] | None:
-        known = key in found and (found[key].dtype in _NUMPY or found[key].dtype in _HALVES)
-        return _array(found[key], content(found[key])) if known else None
-
-    quantised = find_quantised(graph, found)
+    with explained(InvalidCheckpoint, what, again, ValueError, DecodeError):
+        graph = _parsed(data)
+    found = {key: _Stored.of(key, tensor, name, files) for key, tensor in graph.tensors.items()}
+    quantised = _quantised(graph, found)
     bare = {key: _QUANTISED.sub("", key) for key in quantised}
     stored = {key if bare.get(key, key) in found else bare[key]: found[key] for key in found}
+    uses = find_positions(graph, found, quantised)
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
     ) -> tuple[NDArray[np.floating[Any]], float]:
         codes = stored[info.name]
-        how = quantised[codes.name]
-        zero = found.get(how.zero or "")
-        if zero is not None and zero.dtype != codes.dtype:
-            raise InvalidTable(
-                f"{info.where}, is stored as {codes.dtype} and its zero point as {zero.dtype}: the "
-                "operator wants one type. Use the model before it was quantised."
-            )
-        return how.values(_array(codes, data), values, info)
+        how = quantised[codes.info.name]
+        return how.values(codes.array(data), found.get(how.scale), found.get(how.zero), info)
 
-    def rows_of(info: TensorInfo) -> NDArray[Any] | None:
-        width, stop = _size(info) // info.shape[-2], min(info.shape[-2], 3)
-        if not width or not info.stop or info.dtype in _HALVES:
-            return None
-        part = replace(info, shape=(stop, info.shape[-1]), stop=info.start + stop * width)
-        return _array(part, content(part))
+    def fetch(info: TensorInfo) -> bytes | memoryview[int]:
+        if info.stop:
+            return files.exactly(info.file, info.start, info.stop)
+        return stored[info.name].content()
 
-    numbers = {k: info for k, info in found.items() if info.dtype in FLOATS or k in quantised}
-    uses = find_positions(graph, numbers, rows_of)
     return Checkpoint(
         name,
-        {key: _shown(key, info, quantised.get(info.name)) for key, info in stored.items()},
-        lambda info: content(stored.get(info.name, info)),  # some rows have a name of their own
+        {
+            key: _shown(key, each.info, quantised.get(each.info.name))
+            for key, each in stored.items()
+        },
+        fetch,
         dequantise=dequantise,
-        uses={key: uses[info.name] for key, info in stored.items() if info.name in uses},
+        uses={key: uses[each.info.name] for key, each in stored.items() if each.info.name in uses},
     )
 
 
@@ -141,161 +133,513 @@ def _shown(name: str, info: TensorInfo, how: Quantised | None) -> TensorInfo:
     """Describe a tensor as what it stands for, under the name that it is shown by."""
     if how is None:
         return info
-    shape, kind = how.shape_of(info.shape), Quantisation(how.name)
+    shape = (*info.shape[:-1], 2 * info.shape[-1]) if how.packed else info.shape
+    kind = Quantisation(how.name)
     return replace(info, name=name, dtype="F32", shape=shape, quantisation=kind)
 
 
-@dataclass
-class _Copy:
-    """A model's bytes without the numbers of its tensors, and where those are.
-
-    Parameters
-    ----------
-    data
-        The model.
-    """
-
-    data: memoryview[int]
-    #: First and last byte of each tensor, and of its numbers where they stand as they are.
-    tensors: list[tuple[int, int]] = field(default_factory=list)
-    raw: list[tuple[int, int] | None] = field(default_factory=list)
-    size: int = 0
-    messages: int = 0
-
-    def tensor(self, copied: onnx.TensorProto) -> memoryview[int]:
-        """Return the bytes of the whole tensor that a copied one stands for."""
-        start, stop = self.tensors[int(copied.doc_string)]
-        return self.data[start:stop]
-
-    def of(self, kind: str, start: int, stop: int, depth: int = 0) -> bytes:
-        """Copy a message.
-
-        Raises
-        ------
-        Damaged
-            If it is not a message, or too large or too deeply nested.
-        """
-        self.messages += 1
-        if depth > _DEPTH or self.messages > _MESSAGES:
-            raise Damaged(f"it is nested deeper than {_DEPTH} levels, or has too many parts")
-        if kind == "tensor":
-            return self._tensor(start, stop)
-        parts = []
-        within = _WITHIN[kind]
-        last = start
-        for number, wire, begin, end in places(self.data, start, stop):
-            if wire == 2 and number in within:
-                content = self.of(within[number], begin, end, depth + 1)
-                parts += [_tag(number, wire), _number(len(content)), content]
-            elif kind != "model" or number == _OPSET:  # functions and metadata are not needed
-                parts.append(self._kept(last, end))
-            last = end
-        return b"".join(parts)
-
-    def _tensor(self, start: int, stop: int) -> bytes:
-        note = str(len(self.tensors)).encode()
-        self.tensors.append((start, stop))
-        parts, raw = [], []
-        last = start
-        for number, _, begin, end in places(self.data, start, stop):
-            raw += [(begin, end)] if number == _RAW else []
-            if number != _NOTE and (number not in _NUMBERS or end - begin <= _KEPT):
-                parts.append(self._kept(last, end))
-            last = end
-        self.raw.append(raw[0] if len(raw) == 1 else None)
-        return b"".join([*parts, _tag(_NOTE, 2), _number(len(note)), note])
-
-    def _kept(self, start: int, stop: int) -> bytes:
-        self.size += stop - start
-        if self.size > _MOST:
-            raise Damaged(f"its graph without the tensors is longer than {_MOST} bytes")
-        return bytes(self.data[start:stop])
-
-
-def _tag(number: int, wire: int) -> bytes:
-    return _number(number << 3 | wire)
-
-
-def _number(value: int) -> bytes:
-    """Write a number of seven bits a byte."""
-    written = bytearray()
-    while value > 0x7F:
-        written.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*written, value])
-
-
-def _info(key: str, tensor: onnx.TensorProto, copy: _Copy, file: str) -> TensorInfo:
-    shape = tuple(tensor.dims)
-    if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
-        raise damaged(f"{file}: tensor {key[:80]!r} has the impossible shape {list(shape)[:8]}")
-    if tensor.HasField("segment"):
-        raise InvalidCheckpoint(
-            f"{file}: tensor {key[:80]!r} is a piece of a larger one, which neither this nor the "
-            "onnx package reads. Export the model again."
-        )
-    dtype = _DTYPES.get(tensor.data_type, f"ONNX's type {tensor.data_type}")
-    info = TensorInfo(key, shape, dtype, file)
-    if tensor.data_location != _EXTERNAL:
-        start, stop = copy.raw[int(tensor.doc_string)] or (0, 0)
-        return replace(info, start=start, stop=stop)
-    stated = {entry.key: entry.value for entry in tensor.external_data}
-    location = stated.get("location", "")
-    path = PurePosixPath(location)
-    outside = path.is_absolute() or ".." in path.parts or "\\" in location or ":" in location
-    if outside or not location.isprintable() or not path.parts:
-        raise InvalidCheckpoint(
-            f"{file}: tensor {key[:80]!r} says that its data are in {location[:80]!r}, which is no "
-            "file in the model's folder. It was not opened."
-        )
-    try:
-        start, length = int(stated.get("offset", "0")), int(stated.get("length", "0"))
-    except ValueError:
-        start = length = -1
-    expected = _size(info)
-    if not 0 <= start < 2**62 or (expected and length not in (0, expected)):
-        raise damaged(
-            f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, says that its data are "
-            f"{length} bytes from byte {start} of {location[:80]!r}"
-        )
-    beside = str(PurePosixPath(file).parent / path)
-    return replace(info, file=beside, start=start, stop=start + expected)
-
-
-def _size(info: TensorInfo) -> int:
-    """Count the bytes of a tensor; of types without a name here, 0."""
-    if info.dtype in _HALVES:
-        return -(-math.prod(info.shape) // 2)
-    return math.prod(info.shape) * np.dtype(_NUMPY.get(info.dtype, "V0")).itemsize
-
-
-def _typed(tensor: memoryview[int], info: TensorInfo) -> bytes:
-    """Read numbers that are stored one by one and not as bytes.
+def _parsed(data: memoryview[int]) -> Graph:
+    """Parse the graph of a model.
 
     Raises
     ------
-    InvalidCheckpoint
-        If they do not fill the shape.
+    ValueError, DecodeError
+        If it is none, or its parts are too many or too deeply nested.
     """
     import onnx
-    from google.protobuf.message import DecodeError
 
-    what = f"{info.where} {info.dtype}, has no numbers that fit it"
-    with explained(InvalidCheckpoint, what, AGAIN, ValueError, TypeError, DecodeError):
-        array = onnx.numpy_helper.to_array(onnx.TensorProto.FromString(bytes(tensor)))
-        if info.dtype in _HALVES:
-            codes = np.append(array.reshape(-1).astype(np.int8).view(np.uint8) & 15, np.uint8(0))
-            pairs = codes[: len(codes) // 2 * 2]
-            return bytes((pairs[::2] | pairs[1::2] << 4).tobytes())
-        return np.ascontiguousarray(array).tobytes()
+    _weigh(data, "model", 0, len(data))
+    graphs, last = [], 0
+    for number, kind, begin, end in places(data, 0, len(data)):
+        if (number, kind) == (7, 2):
+            graphs.append((begin, end))
+        elif number == _OPSET:  # functions and metadata are not needed
+            onnx.ModelProto.FromString(bytes(data[last:end]))
+        last = end
+    if not graphs:  # as an empty file, which is a sound message of no fields
+        raise Damaged("it contains no graph")
+    graph = onnx.GraphProto()
+    for start, stop in graphs:  # of several, protobuf makes one
+        last = start
+        for number, kind, begin, end in places(data, start, stop):
+            if (number, kind) == (1, 2):
+                graph.node.append(onnx.NodeProto.FromString(bytes(data[begin:end])))
+            elif (number, kind) == (5, 2):
+                graph.initializer.append(_tensor(data, begin, end))
+            else:
+                graph.MergeFromString(bytes(data[last:end]))
+            last = end
+    return Graph().add(graph)
 
 
-def _array(info: TensorInfo, data: bytes | memoryview[int]) -> NDArray[Any]:
-    if len(data) != _size(info) or len(data) > MAX_UNPACKED:
-        raise damaged(f"{info.where} {info.dtype}, has {len(data)} bytes")
-    if info.dtype in _HALVES:
-        codes = two_in_a_byte(np.frombuffer(data, np.uint8))[: math.prod(info.shape)]
-        signed = codes.astype(np.int8) - np.where(codes > 7, np.int8(16), np.int8(0))
-        return (signed if info.dtype == "I4" else codes).reshape(info.shape)
-    array = np.frombuffer(data, _NUMPY[info.dtype]).reshape(info.shape)
-    return widen_bfloat16(array) if info.dtype == "BF16" else array
+def _weigh(data: memoryview[int], kind: str, start: int, stop: int, depth: int = 0) -> int:
+    """Count the bytes of a message that are no numbers of tensors, and refuse too many of them."""
+    if depth > _DEPTH:
+        raise Damaged(f"it is nested deeper than {_DEPTH} levels")
+    weight = _MESSAGE
+    for number, wire, begin, end in places(data, start, stop):
+        if wire == 2 and number in _WITHIN[kind]:
+            weight += _weigh(data, _WITHIN[kind][number], begin, end, depth + 1)
+        elif kind != "model" and (kind != "tensor" or number not in _NUMBERS):
+            weight += end - begin
+        if number in _TEXTS.get(kind, ()):
+            bytes(data[begin:end]).decode()
+        if weight > _MOST:
+            raise Damaged(f"its graph without the tensors is longer than {_MOST} bytes")
+    return weight
+
+
+def _tensor(data: memoryview[int], start: int, stop: int) -> onnx.TensorProto:
+    """Parse a tensor; if it has many numbers, as one that has them elsewhere: in this file."""
+    import onnx
+
+    parts, raw, last = [], [], start
+    for number, _, begin, end in places(data, start, stop):
+        if number == _RAW and end - begin > _KEPT:
+            raw.append((begin, end))
+        else:
+            parts.append(bytes(data[last:end]))
+        last = end
+    tensor: onnx.TensorProto = onnx.TensorProto.FromString(b"".join(parts))
+    if len(raw) == 1:
+        begin, end = raw[0]
+        told = {"location": _HERE, "offset": begin, "length": end - begin}
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.ClearField("external_data")
+        for key, value in told.items():
+            tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor and where its numbers are: within it where ``info`` has no place."""
+
+    tensor: onnx.TensorProto
+    info: TensorInfo
+    files: Files
+
+    @classmethod
+    def of(cls, key: str, tensor: onnx.TensorProto, file: str, files: Files) -> _Stored:
+        """Describe a tensor of a file.
+
+        Raises
+        ------
+        InvalidCheckpoint
+            If its shape is impossible, or it says that its numbers are where they cannot be.
+        """
+        shape = tuple(tensor.dims)
+        if len(shape) > _MOST_DIMENSIONS or min(shape, default=0) < 0:
+            raise damaged(f"{file}: tensor {key[:80]!r} has the impossible shape {list(shape)[:8]}")
+        dtype = _dtype(tensor)
+        info = TensorInfo(key, shape, DTYPES.get(dtype, dtype), file)
+        if tensor.data_location != _EXTERNAL:
+            return cls(tensor, info, files)
+        stated = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        location = stated.get("location", "")
+        path = PurePosixPath(location)
+        outside = path.is_absolute() or ".." in path.parts or "\\" in location or ":" in location
+        if location != _HERE and (outside or not location.isprintable() or not path.parts):
+            raise InvalidCheckpoint(
+                f"{file}: tensor {key[:80]!r} says that its data are in {location[:80]!r}, which "
+                "is no file in the model's folder. It was not opened."
+            )
+        try:
+            start, length = int(stated.get("offset", "0")), int(stated.get("length", "0"))
+        except ValueError:
+            start = length = -1
+        size = _size(tensor)
+        if not 0 <= start < 2**62 or (size and length not in (0, size)):
+            raise damaged(
+                f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, says that its data are "
+                f"{length} bytes from byte {start} of {location[:80]!r}"
+            )
+        place = file if location == _HERE else str(PurePosixPath(file).parent / path)
+        return cls(tensor, replace(info, file=place, start=start, stop=start + size), files)
+
+    def content(self) -> bytes:
+        """Return the bytes of numbers that are within it."""
+        if self.tensor.HasField("raw_data"):
+            return bytes(self.tensor.raw_data)
+        return np.ascontiguousarray(self.array()).tobytes()
+
+    def array(self, data: bytes | memoryview[int] | None = None) -> NDArray[Any]:
+        """Return its numbers, of its bytes where these were read.
+
+        Raises
+        ------
+        InvalidCheckpoint
+            If they do not fill the shape.
+        """
+        import onnx
+
+        tensor, info = self.tensor, self.info
+        what = f"{info.where} {info.dtype}, has no numbers that fit it"
+        with explained(InvalidCheckpoint, what, AGAIN):
+            if info.stop:
+                check_unpacked(f"{info.where},", _size(tensor), NO_TABLE)
+                if data is None:
+                    data = self.files.exactly(info.file, info.start, info.stop)
+                tensor = onnx.TensorProto(
+                    data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(data)
+                )
+            return onnx.numpy_helper.to_array(tensor)
+
+
+def _dtype(tensor: onnx.TensorProto) -> str:
+    from onnx import helper
+
+    try:
+        return str(helper.tensor_dtype_to_np_dtype(tensor.data_type).name)
+    except (KeyError, TypeError):
+        return f"ONNX's type {tensor.data_type}"
+
+
+def _size(tensor: onnx.TensorProto) -> int:
+    """Count the bytes of a tensor's numbers; of types that NumPy does not know, 0."""
+    from onnx import helper
+
+    dtype, count = _dtype(tensor), int(math.prod(tensor.dims))
+    if dtype in _HALVES:
+        return -(-count // 2)
+    if dtype.startswith("ONNX"):
+        return 0
+    itemsize: int = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return count * itemsize
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The nodes and tensors of a graph and of the graphs within it.
+
+    Parameters
+    ----------
+    tensors
+        Initialisers and constants by name; where graphs within use a name again, the first counts.
+    nodes
+        In the order in which they are computed, those within a node before it.
+    users
+        The nodes that take a value, by its name.
+    """
+
+    tensors: dict[str, onnx.TensorProto] = field(default_factory=dict)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    users: dict[str, list[onnx.NodeProto]] = field(default_factory=dict)
+
+    def add(self, graph: onnx.GraphProto) -> Graph:
+        """Add what is in a graph."""
+        for tensor in graph.initializer:
+            self.tensors.setdefault(tensor.name, tensor)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if node.op_type == "Constant" and attribute.name == "value" and node.output:
+                    self.tensors.setdefault(node.output[0], attribute.t)
+                if attribute.HasField("g"):
+                    self.add(attribute.g)
+                for part in attribute.graphs:
+                    self.add(part)
+            self.nodes.append(node)
+            for name in node.input:
+                self.users.setdefault(name, []).append(node)
+        self.tensors.pop("", None)
+        return self
+
+    def taking(self, value: str) -> list[onnx.NodeProto]:
+        """Return the first nodes whose first input is a value."""
+        nodes = self.users.get(value, ())[:_MOST_USERS]
+        return [node for node in nodes if node.input[0] == value]
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """How a tensor of integers becomes numbers: ``(code - zero point) * scale``.
+
+    Parameters
+    ----------
+    scale, zero
+        Names of those tensors; where ``zero`` is empty it is ``middle``.
+    axis, block
+        The axis along which there are several scales, and how many entries share one; 0 for one
+        scale each.
+    dtype
+        Of the codes, as the format calls it.
+    packed
+        Whether a byte of the tensor holds two codes, the first in its lower half.
+    middle
+        What the zero point is where none is stored.
+    """
+
+    scale: str
+    zero: str
+    axis: int
+    block: int
+    dtype: str
+    packed: bool = False
+    middle: int = 0
+
+    @property
+    def name(self) -> str:
+        """What to call the quantisation."""
+        blocks = f" in blocks of {self.block}" if self.block > 0 else ""
+        return f"{self.dtype}{blocks} with scale and zero point"
+
+    def values(
+        self, codes: NDArray[Any], scale: _Stored | None, zero: _Stored | None, info: TensorInfo
+    ) -> tuple[NDArray[np.floating[Any]], float]:
+        """Dequantise as the operator ``DequantizeLinear`` does; return the median scale as well.
+
+        Raises
+        ------
+        InvalidTable
+            If the scales are none of the tensor's, or computed when the model runs, or if it is too
+            large for a table.
+        """
+        from onnx import helper
+        from onnx.reference import ReferenceEvaluator
+
+        if scale is None or (zero is None and self.zero):
+            raise InvalidTable(
+                f"{info.where}: its scale or zero point is computed when the model runs. Use the "
+                "model before it was quantised."
+            )
+        check_unpacked(f"{info.where},", 8 * math.prod(info.shape), NO_TABLE)
+        what = f"{info.where}: its scale and zero point do not fit it along axis {self.axis}"
+        with (
+            explained(InvalidTable, what, "Use the model before it was quantised."),
+            np.errstate(over="ignore"),
+        ):
+            scales = scale.array()
+            if self.packed:
+                codes = _halves(codes)
+            zeros = np.array(self.middle, codes.dtype) if zero is None else zero.array()
+            if self.packed and zeros.ndim:
+                zeros = _halves(zeros)[..., : scales.shape[-1]]
+            for given in (scales, zeros):
+                self._refuse_misfit(given.shape, info.shape)
+            block = min(self.block, info.shape[self.axis])
+            node = helper.make_node(
+                "DequantizeLinear", ["x", "scale", "zero"], ["y"], axis=self.axis, block_size=block
+            )
+            feed = {"x": codes, "scale": scales, "zero": zeros}
+            (values,) = ReferenceEvaluator(node).run(None, feed)
+            step = float(np.median(np.abs(scales.astype(np.float64))))
+            return np.asarray(values).astype(np.float32), step
+
+    def _refuse_misfit(self, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        """Refuse scales of another shape: of too many the package takes the first."""
+        if self.block < 0:
+            raise ValueError("no block has so few entries")
+        blocks = [*shape]
+        blocks[self.axis] = -(-blocks[self.axis] // max(self.block, 1))
+        expected = tuple(blocks) if self.block else (shape[self.axis],)
+        if math.prod(given) > 1 and given != expected:
+            raise ValueError(f"shape {list(given)} is not {list(expected)}")
+
+
+def _halves(pairs: NDArray[Any]) -> NDArray[Any]:
+    """Take apart bytes ``[..., m]`` that hold two numbers each; the result is ``[..., 2 m]``."""
+    import ml_dtypes
+
+    numbers = np.stack([pairs & 15, pairs >> 4], -1).astype(ml_dtypes.uint4)
+    return numbers.reshape(*pairs.shape[:-1], 2 * pairs.shape[-1])
+
+
+def _quantised(graph: Graph, found: Mapping[str, _Stored]) -> dict[str, Quantised]:
+    """Find the tensors of integers that are dequantised, themselves or as rows are gathered."""
+    quantised = {}
+    for name, each in found.items():
+        if each.info.dtype in _CODES and len(each.info.shape) > 1:
+            ways = (_way(graph, found, node, _dtype(each.tensor)) for node in graph.taking(name))
+            if (how := next(filter(None, ways), None)) is not None:
+                quantised[name] = how
+    return quantised
+
+
+def _way(
+    graph: Graph, found: Mapping[str, _Stored], node: onnx.NodeProto, dtype: str
+) -> Quantised | None:
+    """Read how a node dequantises what it takes first, or those behind it that gather its rows.
+
+    What is gathered may change the order of its axes first, as T5's bias of heads does, where all
+    numbers have one scale.
+    """
+    if node.op_type == "GatherBlockQuantized" and len(node.input) > 2:
+        return _gathered_blocks(node, dtype)
+    if node.op_type != "Gather" or not node.output:
+        return _linear(node, dtype)
+    for taker in graph.taking(node.output[0]):
+        if (how := _linear(taker, dtype, gathered=True)) is not None:
+            return how
+        if taker.op_type == "Transpose" and taker.output:
+            for later in graph.taking(taker.output[0]):
+                how = _linear(later, dtype, gathered=True)
+                scale = None if how is None else found.get(how.scale)
+                if scale is not None and math.prod(scale.info.shape) == 1:
+                    return how
+    return None
+
+
+def _linear(node: onnx.NodeProto, dtype: str, *, gathered: bool = False) -> Quantised | None:
+    if node.op_type != "DequantizeLinear" or len(node.input) < 2:
+        return None
+    numbers = {a.name: a.i for a in node.attribute}
+    axis = numbers.get("axis", 1)
+    if gathered and axis > 0:
+        axis = -1  # indices of several axes stand before the width
+    zero = node.input[2] if len(node.input) > 2 else ""
+    return Quantised(node.input[1], zero, axis, numbers.get("block_size", 0), dtype)
+
+
+def _gathered_blocks(node: onnx.NodeProto, dtype: str) -> Quantised:
+    """Read how onnxruntime's operator ``com.microsoft.GatherBlockQuantized`` dequantises.
+
+    Bytes hold codes of 4 or 8 bits whose zero point is the middle where none is given; types of 4
+    bits have 0.
+    """
+    numbers = {a.name: a.i for a in node.attribute}
+    bits = numbers.get("bits", 4) if dtype == "uint8" else 0
+    return Quantised(
+        node.input[2] if bits in (0, 4, 8) else "",  # of other widths no scale is looked for
+        node.input[3] if len(node.input) > 3 else "",
+        numbers.get("quantize_axis", 1),
+        numbers.get("block_size", 128),
+        f"uint{bits}" if bits else dtype,
+        packed=bits == 4,
+        middle=1 << bits - 1 if bits in (4, 8) else 0,
+    )
+
+
+def find_positions(
+    graph: Graph, found: Mapping[str, _Stored], quantised: Container[str]
+) -> dict[str, str]:
+    """Find the tables that are used as positions are, and say how.
+
+    A table of positions is added to the hidden states as it is, or its rows are gathered by numbers
+    that were counted rather than read: those of tokens lead back to an input of the model. Where it
+    is added, its values must differ from row to row: the embedding of the one type that all tokens
+    have, which an exporter folds as well, does not.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    found
+        What is stored, by the same names.
+    quantised
+        The names of those tensors that are dequantised.
+
+    Returns
+    -------
+    dict
+        Name of the tensor to a few words about its use, with the node's name.
+    """
+    flow = _Flow(graph)
+    for name, each in found.items():
+        shape = each.info.shape
+        table = len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)
+        known = each.info.dtype in FLOATS or name in quantised
+        if table and known and min(shape[-2:]) > 1:
+            flow.rows[name] = name
+    for node in graph.nodes:
+        flow.follow(node)
+    return {
+        name: why
+        for name, why in flow.uses.items()
+        if not (why.startswith("it is added") and _equal_rows(found[name]))
+    }
+
+
+def _equal_rows(stored: _Stored) -> bool:
+    if _size(stored.tensor) > _MOST:
+        return False
+    values = stored.array()
+    return bool((values == values[..., :1, :]).all())
+
+
+@dataclass
+class _Flow:
+    """What is known of a graph's values, filled in the order in which they are computed.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    rows
+        The table whose rows a value has.
+    states
+        Whether a value depends on an input of the model, other than by its shape alone.
+    origins
+        Of indices: ``counted``; ``read`` from an input; of stored ones ``differing``, or empty.
+    uses
+        How a table is used first, where that is a use of positions.
+    """
+
+    graph: Graph
+    rows: dict[str, str] = field(default_factory=dict)
+    states: dict[str, bool] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    uses: dict[str, str] = field(default_factory=dict)
+
+    def follow(self, node: onnx.NodeProto) -> None:
+        """Learn from a node."""
+        inputs = list(node.input[:_MOST_INPUTS])
+        places = {name: place for place, name in enumerate(inputs) if name in self.rows}
+        for name, place in places.items():
+            if why := self._use(node, inputs, place):
+                label = node.name or f"{node.op_type} that gives {next(iter(node.output), '')}"
+                self.uses.setdefault(self.rows[name], f"{why} {label}")
+        given = [name for name in inputs if name] if node.op_type not in ("Shape", "Size") else []
+        state = any(map(self._is_state, given))
+        origin = self._origin_of(node.op_type, given)
+        for name in node.output:
+            if name not in self.graph.tensors:  # as a constant is
+                self.states[name], self.origins[name] = state, origin
+            if node.op_type in _PASSING and inputs and inputs[0] in self.rows:
+                self.rows[name] = self.rows[inputs[0]]
+
+    def _use(self, node: onnx.NodeProto, inputs: list[str], place: int) -> str:
+        if node.op_type in _GATHERING and place == 0 and len(inputs) > 1 and _axis(node) == 0:
+            if self._origin(inputs[1]) in ("counted", "differing"):
+                return "its rows are gathered by counted positions in"
+        elif node.op_type == "EmbedLayerNormalization" and place == 3:
+            return "it is the position embedding of"
+        elif node.op_type == "Add" and len(inputs) == 2 and self._is_state(inputs[1 - place]):
+            return "it is added to the hidden states in"
+        return ""
+
+    def _is_state(self, name: str) -> bool:
+        return self.states.get(name, name not in self.graph.tensors)
+
+    def _origin_of(self, kind: str, inputs: list[str]) -> str:
+        if kind in _COUNTING:
+            return "counted"
+        found = {self._origin(name) for name in inputs[: 1 if kind in _MOVING else None]}
+        return next((each for each in ("counted", "read", "differing") if each in found), "")
+
+    def _origin(self, name: str) -> str:
+        if name not in self.origins:
+            if name in self.graph.tensors:
+                # Those of positions differ, those of token types do not.
+                origin = "differing" if _differ(self.graph.tensors[name]) else ""
+            else:
+                origin = "counted" if "position" in name else "read"
+            self.origins[name] = origin
+        return self.origins[name]
+
+
+def _axis(node: onnx.NodeProto) -> int:
+    return next((a.i for a in node.attribute if a.name in ("axis", "gather_axis")), 0)
+
+
+def _differ(tensor: onnx.TensorProto) -> bool:
+    from onnx import numpy_helper
+
+    if len(tensor.dims) == 0 or math.prod(tensor.dims) < 2:
+        return False
+    if tensor.data_location == _EXTERNAL:  # they are many
+        return True
+    try:
+        values = numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, LookupError):  # of another type, or not as many
+        return False
+    return bool(values.dtype.kind in "iu" and values.min() != values.max())

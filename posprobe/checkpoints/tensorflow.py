@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
 
 from posprobe.checkpoints.base import Checkpoint, TensorInfo, damaged
-from posprobe.checkpoints.files import Files
-from posprobe.checkpoints.local import MAX_JSON, parse_json
-from posprobe.checkpoints.protobuf import Damaged, Message, varint
+from posprobe.checkpoints.files import Damaged, Files, places, varint
+from posprobe.checkpoints.local import read_json
 from posprobe.errors import InvalidCheckpoint, explained
 
 #: The last bytes of every table, and how long the footer is that they end.
@@ -58,22 +57,10 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
         found = (_entry(key, value, index, shards) for key, value in entries.items())
         tensors = {info.name: info for info in found if info is not None}
 
-    def fetch(info: TensorInfo) -> bytes | memoryview[int]:
-        if info.dtype == "slices":
-            raise InvalidCheckpoint(
-                f"{index}: tensor {info.name} was saved in slices, which are not put together. "
-                "Save the checkpoint again with the variable in one piece."
-            )
-        return files.exactly(info.file, info.start, info.stop)
-
-    return Checkpoint(index, tensors, fetch, _config(files))
-
-
-def _config(files: Files) -> dict[str, Any]:
-    if not files.has(_BERT_CONFIG):
-        return {}
-    content = bytes(files.read(_BERT_CONFIG, 0, MAX_JSON))
-    return parse_json(content, _BERT_CONFIG)
+    config = read_json(files, _BERT_CONFIG) if files.has(_BERT_CONFIG) else {}
+    return Checkpoint(
+        index, tensors, lambda info: files.exactly(info.file, info.start, info.stop), config
+    )
 
 
 def _entry(key: bytes, value: bytes, index: str, shards: int) -> TensorInfo | None:
@@ -143,3 +130,34 @@ def _block(content: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes
         key = key[:shared] + block[place : place + more]
         yield key, block[place + more : place + more + length]
         place += more + length
+
+
+@dataclass(frozen=True)
+class Message:
+    """The fields of a small message; of one that is there several times the last counts.
+
+    Parameters
+    ----------
+    data
+        The whole message.
+
+    Raises
+    ------
+    Damaged
+        As `places`.
+    """
+
+    data: bytes
+    fields: list[tuple[int, int, int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", list(places(self.data, 0, len(self.data))))
+
+    def number(self, number: int) -> int:
+        """Return a number, 0 where the field is missing."""
+        found = [begin for n, kind, begin, _ in self.fields if n == number and kind == 0]
+        return varint(self.data, found[-1])[0] if found else 0
+
+    def contents(self, number: int) -> list[bytes]:
+        """Return the bytes of every field of this number: texts, messages and the like."""
+        return [self.data[b:e] for n, kind, b, e in self.fields if n == number and kind == 2]

@@ -16,7 +16,7 @@ import pickletools
 import warnings
 import zipfile
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -31,6 +31,7 @@ from posprobe.checkpoints.base import (
     check_unpacked,
     damaged,
 )
+from posprobe.checkpoints.files import Files
 from posprobe.errors import InvalidCheckpoint, explained, first_line
 from posprobe.progress import importing
 
@@ -175,8 +176,8 @@ def _leaves(item: Any) -> int:
 NESTS = ("model", "state_dict", "model_state_dict", "module", "network", "net", "ema", "params")
 
 
-def open_torch(path: Path) -> Checkpoint:
-    """Open a PyTorch file that holds one state dict, or a part of one.
+def read_torch(files: Files, file: str) -> Checkpoint:
+    """Open a PyTorch file that holds one state dict, or a part of one; from the Hub it comes whole.
 
     Zip-format files are memory-mapped, so only the tensor that is read costs memory; the legacy
     format and archives that somebody compressed cannot be mapped and are read whole.
@@ -188,10 +189,16 @@ def open_torch(path: Path) -> Checkpoint:
     """
     with importing("torch"):
         __import__("torch")
-    content = _load(path)
+    path = files.path(file)
+    advice = "The file is damaged or of another format: download it again."
+    with explained(InvalidCheckpoint, f"{path.name}: PyTorch cannot read it", advice):
+        members = _members(path)
+        refuse_costly(path)
+        content = _load(path, members)
     values = _state_dict(content, path)
-    _check_records(values, path)
-    tensors = {name: _info(name, tensor, path.name) for name, tensor in values.items()}
+    if members:
+        _check_records(values, members, path)
+    tensors = {name: _info(name, tensor, file) for name, tensor in values.items()}
 
     def fetch(info: TensorInfo) -> memoryview[int]:
         import torch
@@ -221,74 +228,63 @@ def _refuse_repetition(tensor: torch.Tensor, info: TensorInfo) -> None:
         check_unpacked(f"{info.where},", size, "Save it again, dense.")
 
 
-def _is_mapped(path: Path) -> bool:
-    """Tell whether an archive's members lie in the file as they are in memory.
+def _members(path: Path) -> list[zipfile.ZipInfo]:
+    """List the members of an archive; none of another file.
 
     Raises
     ------
     InvalidCheckpoint
-        If a member is there twice, so that readers differ in which they take, or unpacking takes
-        more than `MAX_UNPACKED`.
+        If a member is there twice, so that readers differ in which they take.
     """
     if not zipfile.is_zipfile(path):
-        return False
+        return []
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         for member in members:
             archive.open(member).close()  # what stands before each says the same as the directory
-    twice = next((n for n, k in Counter(m.filename for m in members).items() if k > 1), None)
-    if twice is not None:
-        raise damaged(f"{path.name}: the archive holds {twice[:80]!r} twice")
-    if all(member.compress_type == zipfile.ZIP_STORED for member in members):
-        return True
-    check_unpacked(
-        f"{path.name}: the archive is compressed and",
-        sum(member.file_size for member in members),
-        "Save it again with torch.save, which does not compress.",
-    )
-    return False
+    name, count = Counter(member.filename for member in members).most_common(1)[0]
+    if count > 1:
+        raise damaged(f"{path.name}: the archive holds {name[:80]!r} twice")
+    return members
 
 
-def _check_records(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+def _load(path: Path, members: list[zipfile.ZipInfo]) -> object:
+    """Load a file, mapped where it is an archive in which numbers lie as they are in memory."""
+    import torch
+
+    packed = [each for each in members if each.compress_type != zipfile.ZIP_STORED]
+    if packed:
+        check_unpacked(
+            f"{path.name}: the archive is compressed and",
+            sum(member.file_size for member in members),
+            "Save it again with torch.save, which does not compress.",
+        )
+    mapped = bool(members) and not packed
+    # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
+    with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+        # PyTorch says that checking sparse tensors, which it does unasked, may take a while.
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        except pickle.UnpicklingError as error:
+            raise unsafe_pickle(path.name, error) from error
+
+
+def _check_records(
+    tensors: Mapping[str, torch.Tensor], members: list[zipfile.ZipInfo], path: Path
+) -> None:
     """Refuse an archive whose members are not as long as the numbers that they hold.
 
     PyTorch checks that as it reads, and not where it maps: numbers would be what lies beside them.
     """
     import torch
 
-    if not zipfile.is_zipfile(path):
-        return
-    with zipfile.ZipFile(path) as archive:
-        members = Counter(m.file_size for m in archive.infolist() if "/data/" in m.filename)
-    dense = [tensor for tensor in tensors.values() if tensor.layout == torch.strided]
-    storages = {
-        tensor.untyped_storage().data_ptr(): tensor for tensor in dense if not tensor.is_meta
-    }
-    sizes = {
-        place: tensor.untyped_storage().nbytes() for place, tensor in storages.items() if place
-    }
-    if lost := Counter(sizes.values()) - members:
-        size = min(lost)
-        place = next(place for place, nbytes in sizes.items() if nbytes == size)
-        name = next(name for name, tensor in tensors.items() if tensor is storages[place])
-        raise damaged(f"{path.name}: tensor {name!r} needs {size} bytes, which no member has")
-
-
-def _load(path: Path) -> object:
-    import torch
-
-    advice = "The file is damaged or of another format: download it again."
-    with explained(InvalidCheckpoint, f"{path.name}: PyTorch cannot read it", advice):
-        mapped = _is_mapped(path)
-        refuse_costly(path)
-        # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
-        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
-            # PyTorch says that checking sparse tensors, which it does unasked, may take a while.
-            warnings.simplefilter("ignore", UserWarning)
-            try:
-                return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-            except pickle.UnpicklingError as error:
-                raise unsafe_pickle(path.name, error) from error
+    lengths = Counter(each.file_size for each in members if "/data/" in each.filename)
+    dense = (each for each in tensors.values() if each.layout == torch.strided)
+    storages = [each.untyped_storage() for each in dense if not each.is_meta]
+    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr()}
+    if lost := Counter(sizes.values()) - lengths:
+        raise damaged(f"{path.name}: a tensor needs {min(lost)} bytes, which no member has")
 
 
 @contextmanager
@@ -340,7 +336,7 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
         if nested is None or any(isinstance(value, torch.Tensor) for value in content.values()):
             break
         content = nested
-    tensors = {name: tensor.detach() for name, _, _, tensor in nested_tensors(content)}
+    tensors = dict(_nested_tensors(content))
     if not tensors:
         raise InvalidCheckpoint(
             f"{path.name}: contains no tensors. Pass the file with the model's weights."
@@ -353,10 +349,8 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def nested_tensors(
-    content: object,
-) -> Iterator[tuple[str, MutableMapping[Any, Any], Any, torch.Tensor]]:
-    """Yield every tensor in nested mappings: its path, the mapping that holds it, the key, itself.
+def _nested_tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor in nested mappings with its path.
 
     A mapping that is met again, such as in a cycle, is passed over.
     """
@@ -366,12 +360,12 @@ def nested_tensors(
     waiting: deque[tuple[str, Any]] = deque([("", content)])
     while waiting:
         prefix, part = waiting.popleft()
-        if not isinstance(part, MutableMapping) or id(part) in seen:
+        if not isinstance(part, Mapping) or id(part) in seen:
             continue
         seen.add(id(part))
         for key, value in part.items():
             if isinstance(value, torch.Tensor):
-                yield f"{prefix}{key}", part, key, value
+                yield f"{prefix}{key}", value.detach()
             else:
                 waiting.append((f"{prefix}{key}.", value))
 

@@ -15,8 +15,6 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,7 +31,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from posprobe.checkpoints.hub_local import PATIENCE, sharing
 from posprobe.data import read_data
-from posprobe.errors import PosprobeError, UnknownReference, Unreachable
+from posprobe.errors import PosprobeError, UnknownReference, Unreachable, explained
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
@@ -295,11 +293,9 @@ def read_range(
                 raise HfHubHTTPError(f"status {status}", response=response)
             if status == 200 and start == 0:
                 got.clear()  # the whole file comes, from its beginning
-            end, size, wrong = _announced(status, told, start + len(got), stop)
-            if wrong:
-                raise Unreachable(
-                    f"{where}: {wrong}. Fetch it with `hf download {repo_id} {file}`."
-                )
+            advice = f"Fetch it with `hf download {repo_id} {file}`."
+            with explained(Unreachable, f"{where}: another answer", advice, ValueError):
+                end, size = _announced(status, told, start + len(got), stop)
             known = _joined(known, [*response.history, response], size, commit, where)
             began = time.monotonic(), len(got)
             for chunk in response.iter_raw():
@@ -345,27 +341,26 @@ def _joined(
 
 def _announced(
     status: int, headers: Mapping[str, str], begin: int, stop: int
-) -> tuple[int | None, int | None, str]:
-    """Check where an answer begins; return where to stop, the file's length, and what is wrong.
+) -> tuple[int | None, int | None]:
+    """Check where an answer begins; return where to stop, and the file's length.
 
     Bytes from any other place would be wrong numbers in a table, without a sign of it.
     """
     if headers.get("Content-Encoding", "identity") != "identity":
-        return None, None, "the server compresses what it was asked to send as it is"
+        raise ValueError("the server compresses what it was asked to send as it is")
     if status == 206:
         told = headers.get("Content-Range", "")
         match = re.fullmatch(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", told)
         first, last, size = map(int, match.groups()) if match else (0, -1, 0)
         if first == begin <= last < min(size, stop):
-            return min(stop, size), size, ""
-        sends = f"the server says that it sends {told[:80]!r}"
-        return None, None, f"bytes {begin}-{stop - 1} were asked for and {sends}"
+            return min(stop, size), size
+        raise ValueError(f"bytes {begin}-{stop - 1} were asked for and {told[:80]!r} are sent")
     if status != 200 or begin:
-        return None, None, "the server sends only whole files, not the byte range asked for"
+        raise ValueError("the server sends only whole files, not the byte range asked for")
     length = headers.get("Content-Length", "")
     if not _LENGTH.fullmatch(length):
-        return None, None, ""
-    return min(stop, int(length)), int(length), ""
+        return None, None
+    return min(stop, int(length)), int(length)
 
 
 def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeError:
@@ -391,10 +386,7 @@ def _requested_wait(headers: Mapping[str, str]) -> float:
         r";\s*r\s*=\s*0\s*;\s*t\s*=\s*([0-9]{1,300})", headers.get("RateLimit", "")
     ):
         return float(limit[1])
-    try:
-        return max(0.0, (parsedate_to_datetime(told) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError, OverflowError, IndexError):  # no date, or without its time zone
-        return 0.0
+    return 0.0
 
 
 def _reason(error: HTTPError) -> str:

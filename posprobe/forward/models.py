@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from posprobe.arrays import Device, find_devices
 from posprobe.checkpoints import Checkpoint
-from posprobe.checkpoints.local import open_local, parse_json, read_small
+from posprobe.checkpoints.files import LocalFiles
+from posprobe.checkpoints.local import open_local, read_json
 from posprobe.checkpoints.torchfile import looking_first, unsafe_pickle
 from posprobe.errors import (
     InvalidCheckpoint,
@@ -651,7 +652,7 @@ def says_timm(source: str) -> bool:
     config = Path(source) / "config.json"
     if not config.is_file():
         return source.startswith("timm/")
-    return "architecture" in parse_json(read_small(config), str(config))
+    return "architecture" in read_json(LocalFiles(config.parent, config.name), config.name)
 
 
 def _timm(
@@ -669,7 +670,7 @@ def _timm(
                 allow_patterns=["config.json", "model.safetensors"],
             )
     config = Path(source) / "config.json"
-    check_sizes(parse_json(read_small(config), str(config)), source)
+    check_sizes(read_json(LocalFiles(config.parent, config.name), config.name), source)
     with _loading(source), noting_keys() as (lost, more):
         # Whatever its configuration says of strictness.
         model = create(
