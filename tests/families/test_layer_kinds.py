@@ -18,11 +18,10 @@ from made_checkpoints import model_folder
 from transformers.models.gemma4.modeling_gemma4 import apply_rotary_pos_emb
 
 from posprobe import load_schemes
-from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.errors import InvalidCheckpoint
 from posprobe.families.configurations import Part
 from posprobe.families.rotary import logit_scale
 from posprobe.report.schemes import analyze_schemes
-from posprobe.resizing.rotary import compare_rules
 from posprobe.schemes import Rotary
 
 if TYPE_CHECKING:
@@ -206,22 +205,6 @@ def test_layers_without_attention_are_no_encoding_of_their_own(tmp_path: Path, o
     mixed = stated(tmp_path / "b", layer_types=[*types, "full_attention"], **common)
     windows = {each.name: each.window for each in mixed}
     assert windows == {"sliding_attention": WINDOW, "full_attention": None}
-
-
-def test_turns_are_counted_within_the_window(tmp_path: Path) -> None:
-    model = built("mistral")
-    model.save_pretrained(tmp_path)
-    (record,) = records_of(tmp_path)
-    turning = int((2 * np.pi / model.rotary_emb.inv_freq.numpy() <= WINDOW).sum())
-    document = analyze_schemes(record).to_dict()
-    answers = {each["question"]: each for each in document["verdict"]["answers"]}
-    (ladder,) = answers["rotary_turns"]["facts"]["ladders"]
-    assert (ladder["pairs"] - ladder["slow"], ladder["pairs"]) == (turning, 8)
-    assert (ladder["seen"], ladder["windowed"]) == (WINDOW, True)
-    block = document["schemes"][0]
-    assert (block["window"], block["rotation"]["target"]) == (WINDOW, WINDOW)
-    with pytest.raises(UsageError, match=f"see {WINDOW} positions"):
-        compare_rules(record, to=2 * LONG)
 
 
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": None,

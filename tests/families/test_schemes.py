@@ -224,6 +224,7 @@ def test_biases_of_windows(tmp_path: Path, name: str) -> None:
     records = relative(saved(model, tmp_path))
     modules = [module for module in model.modules() if hasattr(module, mark)]
     assert [record.layout for record in records] == [Grid(side, side) for side in sides]
+    assert [record.name for record in records] == ["layers.0", "layers.1"]
     for record, module in zip(records, modules, strict=True):
         kernel = record.kernel(record.layout.size)
         np.testing.assert_allclose(kernel, expected(module), rtol=0, atol=atol)
@@ -285,42 +286,6 @@ def test_sam_gives_cosines_of_the_vectors_of_a_distance(tmp_path: Path) -> None:
             down = cosine(rows, query // 3, key // 3)
             right = cosine(columns, query % 3, key % 3)
             assert kernel[query, key] == pytest.approx((down + right) / 2, abs=1e-6)
-
-
-ROPE_RULES: dict[str, dict[str, Any]] = {
-    "default": {},
-    "llama3": {
-        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    },
-    "longrope": {
-        "short_factor": [1.0 + i / 8 for i in range(8)],
-        "long_factor": [2.0 + i for i in range(8)],
-        "original_max_position_embeddings": 64,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("rule", ROPE_RULES)
-@pytest.mark.parametrize("length", [32, 256])
-def test_rotary_of_every_rule(tmp_path: Path, rule: str, length: int) -> None:
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    config = transformers.LlamaConfig(
-        hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8,
-        vocab_size=30, max_position_embeddings=256,
-        rope_parameters={"rope_type": rule, "rope_theta": 500.0, **ROPE_RULES[rule]},
-    )  # fmt: skip
-    saved(transformers.LlamaModel(config), tmp_path)
-    (record,) = load_schemes(str(tmp_path))
-    assert isinstance(record, Rotary)
-    assert (record.rule, record.head_dim, record.max_positions) == (rule, 16, 256)
-    embedding = LlamaRotaryEmbedding(config)
-    cos, sin = embedding(torch.zeros(1, length, 32), torch.arange(length)[None])
-    angles = np.arange(length)[:, None] * record.frequencies(length)
-    factor = record.attention_factor(length)
-    np.testing.assert_allclose(numbers(cos[0, :, :8]), factor * np.cos(angles), atol=5e-5)
-    np.testing.assert_allclose(numbers(sin[0, :, :8]), factor * np.sin(angles), atol=5e-5)
 
 
 @pytest.mark.parametrize(
