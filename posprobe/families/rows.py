@@ -375,29 +375,23 @@ def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more:
 def _reserved(
     config: Mapping[str, Any], info: TensorInfo, rule: TableRule, rows: int
 ) -> tuple[int, str]:
-    match rule.reserved:
-        case "none":
-            return 0, ""
-        case "two":
-            return 2, "the model adds 2 to every position"
-        case "padding":
-            key = "padding_idx" if "padding_idx" in config else "pad_token_id"
-            padding = config.get(key)
-            if type(padding) is not int or padding < 0:
-                raise InvalidCheckpoint(
-                    f"{info.where}: positions start at padding_idx + 1 and the configuration "
-                    f'gives {key} as {padding!r}. Add "pad_token_id" to config.json, or take '
-                    f"every row as it stands with --tensor {info.name}."
-                )
-            return padding + 1, f"positions start at padding_idx + 1 = {padding + 1}"
-        case "beyond":
-            positions = config.get("max_positions")
-            if type(positions) is not int or not 0 < positions <= rows:
-                raise InvalidCheckpoint(
-                    f"{info.where}: rows beyond max_positions are left out, which is given as "
-                    f"{positions!r}. Read all rows with --tensor {info.name}."
-                )
-            return rows - positions, f"{rows} rows for max_positions = {positions}"
+    if rule.reserved == "none":
+        return 0, ""
+    if rule.reserved == "two":
+        return 2, "the model adds 2 to every position"
+    key = "max_positions"
+    if rule.reserved == "padding":
+        key = "padding_idx" if "padding_idx" in config else "pad_token_id"
+    number = config.get(key)
+    if type(number) is not int or not 0 <= number <= rows:
+        raise InvalidCheckpoint(
+            f"{info.where}: which rows are positions follows from {key}, which the configuration "
+            f"gives as {number!r}. State it in config.json, or take every row as it stands with "
+            f"--tensor {info.name}."
+        )
+    if rule.reserved == "beyond":
+        return rows - number, f"{rows} rows for max_positions = {number}"
+    return number + 1, f"positions start at padding_idx + 1 = {number + 1}"
 
 
 def _patches(
