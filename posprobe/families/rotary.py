@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,8 +43,6 @@ class LayerKind:
     ----------
     name
         As in ``layer_types``, such as ``sliding_attention``.
-    layers
-        How many there are.
     window
         Positions that a query sees on one side, itself included; None for all.
     head_dim
@@ -55,22 +52,20 @@ class LayerKind:
     """
 
     name: str
-    layers: int = 1
     window: int | None = None
     head_dim: int | None = None
     rotates: bool = True
 
 
-def layer_kinds(part: Part) -> tuple[LayerKind, ...]:
-    """List the kinds of layers of attention, in the order in which they first come.
+def layer_kinds(part: Part) -> list[LayerKind]:
+    """Tell the kind of every layer of attention, or of one period of them.
 
     Raises
     ------
     InvalidCheckpoint
         If what the configuration says of its layers is none of what it can be.
     """
-    found = Counter(kind for kind in _kinds(part) if kind is not None)
-    return tuple(replace(kind, layers=count) for kind, count in found.items())
+    return [kind for kind in _kinds(part) if kind is not None]
 
 
 def _kinds(part: Part) -> Iterator[LayerKind | None]:
@@ -123,7 +118,7 @@ def _kind(part: Part, name: str, own: Mapping[str, Any], *, rotates: bool) -> La
         head_dim = settings.whole(own, "head_dim", most=WIDEST, path=part.path)
     elif "full" in name:
         head_dim = settings.whole(own, "global_head_dim", most=WIDEST, path=part.path)
-    return LayerKind(name, 1, window, head_dim, rotates)
+    return LayerKind(name, window, head_dim, rotates)
 
 
 def _of_layers(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
@@ -275,7 +270,7 @@ def _specs(part: Part) -> Iterator[RotarySpec]:
         yield _spec(part, stated, "global", kind_called(part, "full_attention"))
         yield _spec(part, {"rope_theta": local}, "local", kind_called(part, "local"))
         return
-    kinds = [kind for kind in layer_kinds(part) if kind.rotates]
+    kinds = list(dict.fromkeys(kind for kind in layer_kinds(part) if kind.rotates))
     alike = len({(kind.window, kind.head_dim) for kind in kinds}) == 1
     for kind in kinds[:1] if alike else kinds:
         yield _spec(part, stated, "" if alike else kind.name, kind)
@@ -344,9 +339,8 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
 def _layer_notes(part: Part) -> Iterator[str]:
     """Say how many layers do not rotate."""
     kinds = layer_kinds(part)
-    if still := sum(kind.layers for kind in kinds if not kind.rotates):
-        verb = "does" if still == 1 else "do"
-        yield f"{still} of {sum(kind.layers for kind in kinds)} layers {verb} not rotate"
+    if still := sum(not kind.rotates for kind in kinds):
+        yield f"{still} of {len(kinds)} layers {'does' if still == 1 else 'do'} not rotate"
 
 
 def _scaling_notes(stated: Mapping[str, Any], scaling: Mapping[str, Any]) -> Iterator[str]:
