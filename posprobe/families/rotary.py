@@ -287,8 +287,6 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     config = part.config
     named = [settings.text(stated, key, path="rope_parameters") for key in ("rope_type", "type")]
     rule = next(filter(None, named), "default")
-    axes = 2 if rule == "axial" or _AXIAL.fullmatch(part.model_type or "") else 1
-    axes = 3 if part.model_type == "vjepa2" else axes  # frames, rows and columns
     rope = Part("rope_parameters", stated)
     base = rope.number("rope_theta") or part.number(*_KEYS["bases"]) or 10_000.0
     head_dim = _latent(part) or kind.head_dim or _head_dim(part)
@@ -313,7 +311,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
         scaling=scaling,
         max_positions=longest,
         training_length=original or longest,
-        axes=axes,
+        axes=_axes(part, rule),
         step=step,
         across=across,
         extent=extent,
@@ -334,6 +332,12 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     except UsageError as error:
         raise InvalidCheckpoint(f"the configuration says: {error}") from error
     return spec
+
+
+def _axes(part: Part, rule: str) -> int:
+    if part.model_type == "vjepa2":
+        return 3  # frames, rows and columns
+    return 2 if rule == "axial" or _AXIAL.fullmatch(part.model_type or "") else 1
 
 
 def _layer_notes(part: Part) -> Iterator[str]:
