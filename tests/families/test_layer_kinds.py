@@ -39,6 +39,10 @@ CHUNKS = {"attention_chunk_size": WINDOW, "head_dim": 16, "intermediate_size_mlp
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": WINDOW}),
     "qwen2": ("Qwen2", {"sliding_window": WINDOW}),  # and does not use it
+    "qwen2 from some depth on": (
+        "Qwen2",
+        {"sliding_window": WINDOW, "use_sliding_window": True, "max_window_layers": 3},
+    ),
     "gemma2": ("Gemma2", {"sliding_window": WINDOW, "head_dim": 16}),
     "gemma3": ("Gemma3Text", {"sliding_window": WINDOW, "head_dim": 16}),
     "cohere2": ("Cohere2", {"sliding_window": WINDOW}),
@@ -98,21 +102,11 @@ def seen(model: Any, length: int = 40) -> int:
     return int(moved.max()) - 16 + 1
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "gemma3"])
-def test_layers_that_do_not_rotate_are_counted(tmp_path: Path, name: str) -> None:
-    model = built(name)
-    still = rotating(model).count(False)
-    model.save_pretrained(tmp_path)
-    for record in records_of(tmp_path):
-        notes = [note for note in record.notes if "not rotate" in note]
-        verb = "does" if still == 1 else "do"
-        assert notes == ([f"{still} of 4 layers {verb} not rotate"] if still else [])
-
-
 #: By model, the encodings that are found, with the window of each.
 WINDOWS: dict[str, dict[str, int | None]] = {
     "mistral": {"rotary": WINDOW},
     "qwen2": {"rotary": None},
+    "qwen2 from some depth on": {"full_attention": None, "sliding_attention": WINDOW},
     "gemma2": {"sliding_attention": WINDOW, "full_attention": None},
     "cohere2": {"rotary": WINDOW},
     "exaone4": {"rotary": WINDOW},
@@ -124,16 +118,18 @@ WINDOWS: dict[str, dict[str, int | None]] = {
 NEWER = ("layer_types", "no_rope_layers", "sliding_window_pattern")
 
 
-@pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("name", WINDOWS)
-def test_layers_are_told_apart_by_their_windows(tmp_path: Path, name: str, *, older: bool) -> None:
-    config = built(name).config.to_dict()
-    if older:
-        config = {key: value for key, value in config.items() if key not in NEWER}
-    records = stated(tmp_path / "rotary", **config)
-    assert {record.name: record.window for record in records} == WINDOWS[name]
-    for record in records:
-        assert record.max_positions == LONG
+def test_layers_are_told_apart_by_windows_and_rotation(tmp_path: Path, name: str) -> None:
+    model = built(name)
+    still = rotating(model).count(False)
+    told = (f"{still} of 4 layers {'does' if still == 1 else 'do'} not rotate",) if still else ()
+    newer = model.config.to_dict()
+    older = {key: value for key, value in newer.items() if key not in NEWER}
+    for version, config in (("newer", newer), ("older", older)):
+        records = stated(tmp_path / version / "rotary", **config)
+        assert {record.name: record.window for record in records} == WINDOWS[name]
+        assert all(record.notes == told for record in records)
+        assert {record.max_positions for record in records} == {LONG}
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2", "llama4"])
@@ -145,19 +141,6 @@ def test_a_window_is_as_wide_as_the_layer_sees(tmp_path: Path, name: str) -> Non
     model.save_pretrained(tmp_path)
     (record,) = records_of(tmp_path)
     assert record.window == seen(model) == WINDOW
-
-
-def test_layers_from_some_depth_on_have_a_window(tmp_path: Path) -> None:
-    shares = {"use_sliding_window": True, "max_window_layers": 3}
-    model = built("qwen2", **shares)
-    assert model.config.layer_types.count("full_attention") == 3
-    for newer in (True, False):
-        config = model.config.to_dict()
-        if not newer:
-            del config["layer_types"]
-        records = stated(tmp_path / str(newer), **config)
-        windows = {record.name: record.window for record in records}
-        assert windows == {"full_attention": None, "sliding_attention": WINDOW}
 
 
 def modernbert() -> Any:
