@@ -160,43 +160,32 @@ def by_group(query: Floats, key: Floats, value: Floats) -> Floats:
     return flat(np.concatenate([grouped, key[:, None], value[:, None]], axis=1))
 
 
-#: Architecture: more of its configuration, heads of keys, and what it calls and how it joins them.
-STORED: Mapping[str, tuple[dict[str, Any], int, Callable[..., dict[str, Floats]]]] = {
-    "llama": (
-        {"num_key_value_heads": 2}, 2,
-        lambda q, k, _: {
-            "model.layers.0.self_attn.q_proj": flat(q), "model.layers.0.self_attn.k_proj": flat(k)
-        },
-    ),
-    "phi3": (
-        {"num_key_value_heads": 2}, 2,
-        lambda q, k, v: {"model.layers.0.self_attn.qkv_proj": flat(q, k, v)},
-    ),
-    "qwen": ({}, 4, lambda q, k, v: {"transformer.h.0.attn.c_attn": flat(q, k, v)}),
-    "modernbert": ({}, 4, lambda q, k, v: {"model.layers.0.attn.Wqkv": flat(q, k, v)}),
+TWO = {"num_key_value_heads": 2}
+GROUPED = "transformer.h.0.self_attention.query_key_value"
+#: Architecture: more of its configuration, heads of keys, what it calls and how it joins them.
+STORED: Mapping[str, tuple[dict[str, Any], int, str, Callable[..., Floats] | None]] = {
+    "llama": (TWO, 2, "model.layers.0.self_attn.{}_proj", None),
+    "phi3": (TWO, 2, "model.layers.0.self_attn.qkv_proj", flat),
+    "qwen": ({}, 4, "transformer.h.0.attn.c_attn", flat),
+    "modernbert": ({}, 4, "model.layers.0.attn.Wqkv", flat),
     "gpt_neox": (
-        {"rotary_pct": 1.0}, 4,
-        lambda q, k, v: {"gpt_neox.layers.0.attention.query_key_value": by_group(q, k, v)},
+        {"rotary_pct": 1.0}, 4, "gpt_neox.layers.0.attention.query_key_value", by_group,
     ),
-    "falcon": (
-        {"new_decoder_architecture": True, "num_kv_heads": 2}, 2,
-        lambda q, k, v: {"transformer.h.0.self_attention.query_key_value": by_group(q, k, v)},
-    ),
-    "falcon of one key": (
-        {"multi_query": True}, 1,
-        lambda q, k, v: {"transformer.h.0.self_attention.query_key_value": by_group(q, k, v)},
-    ),
-    "internlm2": (
-        {"num_key_value_heads": 2}, 2,
-        lambda q, k, v: {"model.layers.0.attention.wqkv": by_group(q, k, v)},
-    ),
+    "falcon": ({"new_decoder_architecture": True, "num_kv_heads": 2}, 2, GROUPED, by_group),
+    "falcon of one key": ({"multi_query": True}, 1, GROUPED, by_group),
+    "internlm2": (TWO, 2, "model.layers.0.attention.wqkv", by_group),
     "chatglm": (
         {"multi_query_group_num": 2}, 2,
-        lambda q, k, v: {
-            "transformer.encoder.layers.0.self_attention.query_key_value": flat(q, k, v)
-        },
+        "transformer.encoder.layers.0.self_attention.query_key_value", flat,
     ),
 }  # fmt: skip
+
+
+def joined(family: str, query: Floats, key: Floats, value: Floats) -> dict[str, Floats]:
+    _, _, name, join = STORED[family]
+    if join is None:
+        return {name.format("q"): flat(query), name.format("k"): flat(key)}
+    return {name: join(query, key, value)}
 
 
 def saved(folder: Path, tensors: Mapping[str, Floats], **config: Any) -> str:
@@ -213,9 +202,10 @@ def saved(folder: Path, tensors: Mapping[str, Floats], **config: Any) -> str:
 
 @pytest.mark.parametrize("family", STORED)
 def test_every_family_is_split_as_its_model_does(family: str, tmp_path: Path) -> None:
-    more, keys, join = STORED[family]
+    more, keys, *_ = STORED[family]
     query, key, value = projections(HEADS, keys)
-    path = saved(tmp_path, join(query, key, value), model_type=family.split()[0], **more)
+    tensors = joined(family, query, key, value)
+    path = saved(tmp_path, tensors, model_type=family.split()[0], **more)
     (weights,) = open_rotary_weights(path)
     found = weights.read(0)
     np.testing.assert_array_equal(found.query, query.astype(np.float32))
@@ -259,9 +249,8 @@ def test_the_gain_of_the_norm_before_is_multiplied_in(tmp_path: Path) -> None:
     gemma = llama(tmp_path / "b", 1, tensors={"model.layers.0.input_layernorm": -1 + last},
                   model_type="gemma")  # fmt: skip
     np.testing.assert_allclose(use(gemma).layers[0].heads, alone.heads, rtol=1e-5)
-    more, _, join = STORED["falcon"]
-    norm = {"transformer.h.0.ln_attn": last}
-    falcon = saved(tmp_path / "c", join(query, key, value) | norm, model_type="falcon", **more)
+    tensors = joined("falcon", query, key, value) | {"transformer.h.0.ln_attn": last}
+    falcon = saved(tmp_path / "c", tensors, model_type="falcon", **STORED["falcon"][0])
     np.testing.assert_allclose(use(falcon).layers[0].heads, alone.heads, rtol=1e-5)
 
 
