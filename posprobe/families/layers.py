@@ -59,6 +59,7 @@ class Rule:
 
 
 _DATA = read_data("families/layer_rules.toml")
+_Weight: TypeAlias = NDArray[np.floating[Any]]
 
 
 @cache
@@ -329,9 +330,8 @@ def _content(
         return added, (note,)
     name = sample.tensor.name.removesuffix("weight") + "bias"
     bias = read_vector(checkpoint, name)
-    if bias is None:
-        return np.zeros(dim), ("a grey patch is added to each: the projection has no bias",)
-    return bias.astype(np.float64), (f"a grey patch is added to each: {name}",)
+    grey = np.zeros(dim) if bias is None else bias.astype(np.float64)
+    return grey, (f"a grey patch is added to each: {name}{' (none)' if bias is None else ''}",)
 
 
 def _normalised(
@@ -351,10 +351,8 @@ def _normalised(
 
 
 def _projected(checkpoint: Checkpoint, rows: NDArray[np.float64], name: str) -> NDArray[np.float64]:
-    weight, bias = (
-        read_matrix(checkpoint, f"{name}.weight"),
-        read_vector(checkpoint, f"{name}.bias"),
-    )
+    weight = read_matrix(checkpoint, f"{name}.weight")
+    bias = read_vector(checkpoint, f"{name}.bias")
     if weight.shape[1] != rows.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
         raise InvalidCheckpoint(
             f"{checkpoint.location}: {name}, shape {list(weight.shape)}, takes no rows of width "
@@ -506,10 +504,8 @@ def _refuse_more(model: TableInModel, layer: int) -> None:
     """Refuse layers that do more to queries and keys than a product and a bias."""
     inside = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
     for name in model.checkpoint.tensors:
-        if (
-            name.startswith(inside)
-            and name.removeprefix(inside).partition(".")[0] not in _DATA["beside"]
-        ):
+        part = name.removeprefix(inside).partition(".")[0]
+        if name.startswith(inside) and part not in _DATA["beside"]:
             raise UsageError(
                 f"{model.checkpoint.location}: {name} stands between positions and their logits, "
                 "which is not supported."
@@ -518,12 +514,7 @@ def _refuse_more(model: TableInModel, layer: int) -> None:
 
 def _projections(
     model: TableInModel, layer: int
-) -> tuple[
-    NDArray[np.floating[Any]],
-    NDArray[np.floating[Any]],
-    NDArray[np.floating[Any]] | None,
-    NDArray[np.floating[Any]] | None,
-]:
+) -> tuple[_Weight, _Weight, _Weight | None, _Weight | None]:
     """Read the query and key weights as ``[d, columns]`` and their biases."""
     checkpoint, rule = model.checkpoint, model.rule
     query, key = (model.module + name.format(layer) for name in (rule.query, rule.key))
