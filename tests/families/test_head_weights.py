@@ -231,7 +231,7 @@ def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path)
     ("change", "message"),
     [
         ({"heads": 0}, "0 heads"),
-        ({"heads": 3}, "do not divide into 3 heads"),
+        ({"heads": 3}, "and 3 heads"),
         ({"w_q": np.ones((5, 8))}, "transpose"),
         ({"w_k": np.ones((6, 4))}, "repeated"),
         ({"b_q": np.ones(7)}, "biases"),
