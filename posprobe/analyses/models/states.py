@@ -184,6 +184,15 @@ class Shares:
     rest: Share
 
 
+# What annotations call sees the names of its module; a lambda inside of one does not.
+def _shares(layer: LayerMeans) -> Shares | None:
+    return Shares(**layer.shares) if layer.shares else None
+
+
+def _error_norms(layer: LayerMeans) -> NDArray[np.float64]:
+    return np.asarray(np.linalg.norm(layer.error, axis=1))
+
+
 @dataclass(frozen=True, eq=False)
 class LayerMeans:
     """The decomposition of one layer's hidden states.
@@ -222,19 +231,14 @@ class LayerMeans:
 
     mean: Annotated[NDArray[np.float64], Stored("mean", lambda layer: layer.mean.astype("f4"))]
     pos: Annotated[NDArray[np.float64], Stored("pos", lambda layer: layer.pos.astype("f4"))]
-    error: Annotated[
-        NDArray[np.float64], Stored("error", lambda layer: np.linalg.norm(layer.error, axis=1))
-    ]
+    error: Annotated[NDArray[np.float64], Stored("error", _error_norms)]
     stable_rank: float | None
     rank: Annotated[
         Count | None, "Directions of what positions add that stand above sampling noise."
     ]
     noise_share: Annotated[Share | None, "Share of what positions add that is sampling noise."]
     relative_norm: float | None
-    shares: Annotated[
-        Mapping[str, float] | None,
-        As(Shares | None, lambda layer: layer.shares and Shares(**layer.shares)),
-    ]
+    shares: Annotated[Mapping[str, float] | None, As(Shares | None, _shares)]
     analyses: Annotated[
         Mapping[str, float | None],
         As(dict[str, float | None]),
