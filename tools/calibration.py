@@ -44,9 +44,7 @@ GRIDS = ((49, 64), (196, 192))
 BEHIND = ("seams", "winding", "bridging", "axis_codes")
 
 #: Questions of sequences and of grids.
-COLUMNS = {
-    grid: [question.name for question in asked] for grid, asked in enumerate((SEQUENCE, GRID))
-}
+COLUMNS = {grid: list(asked) for grid, asked in enumerate((SEQUENCE, GRID))}
 QUESTIONS = tuple(dict.fromkeys([*COLUMNS[False], *COLUMNS[True]]))
 #: Where counts are kept, and what the tables of the page stand after.
 COUNTED = Path(__file__).parents[1] / "docs" / "calibration.csv"

@@ -1,22 +1,25 @@
-"""The questions that are asked of each kind of subject, in the order of the page."""
+"""The questions that are asked of each kind of subject, by name, in the order of the page."""
 
 from __future__ import annotations
 
-from posprobe.questions import breaks, fields, grids, models, rotations, schemes, sequences
-from posprobe.questions.absolute_position import ABSOLUTE_POSITION
-from posprobe.questions.axis_rotations import AXIS_ROTATIONS
-from posprobe.questions.closed_form import CLOSED_FORM
-from posprobe.questions.substitution import QUESTIONS as SUBSTITUTION
+from collections.abc import Mapping
+
+from posprobe.questions import breaks, fields, grids, rotations, schemes, sequences
+from posprobe.questions.absolute_position import ask_absolute_position
+from posprobe.questions.base import Ask
+from posprobe.questions.closed_form import ask_closed_form
 
 #: Of positions on a line.
-SEQUENCE = (
-    CLOSED_FORM, *breaks.QUESTIONS, *sequences.QUESTIONS, ABSOLUTE_POSITION, *rotations.QUESTIONS
-)  # fmt: skip
+SEQUENCE: Mapping[str, Ask] = {
+    "closed_form": ask_closed_form, **breaks.QUESTIONS, **sequences.QUESTIONS,
+    "absolute_position": ask_absolute_position, **rotations.QUESTIONS,
+}  # fmt: skip
 #: Of patches on a grid.
-GRID = (CLOSED_FORM, breaks.SPECIAL_ROWS, *grids.QUESTIONS, AXIS_ROTATIONS, *fields.QUESTIONS)
+GRID: Mapping[str, Ask] = {
+    "closed_form": ask_closed_form, "special_rows": breaks.ask_special_rows,
+    **grids.QUESTIONS, **fields.QUESTIONS,
+}  # fmt: skip
 #: Names of all questions about a table.
-TABLE = tuple(dict.fromkeys(question.name for question in (*GRID, *SEQUENCE)))
+TABLE = tuple(dict.fromkeys((*GRID, *SEQUENCE)))
 #: Names of all questions about encodings, with a table and without.
 ANALYSIS = (*TABLE, *schemes.NAMES)
-#: Of a run of a model.
-MODEL = (*models.QUESTIONS, *SUBSTITUTION)

@@ -21,10 +21,10 @@ from posprobe.questions.base import (
     OPEN,
     SLIGHT,
     STRETCHES,
-    Question,
     against,
     rank,
     ranks,
+    shown,
     slow_waves,
     too_few,
     variation,
@@ -127,14 +127,10 @@ class AbsolutePosition:
         """Whether any two rows are equally far apart."""
         return self.path == "equally_far"
 
-    @property
-    def value(self) -> dict[str, float]:
-        """The variance and the misfit, with the p-values of both tests."""
-        names = ("variance_ratio", "misfit", "p_walk", "p_shift")
-        return {name: getattr(self, name) for name in names}
+    value = shown("variance_ratio", "misfit", "p_walk", "p_shift")
 
 
-def ask(seen: View) -> Answer:
+def ask_absolute_position(seen: View) -> Answer:
     """Ask whether similarity depends on where positions are, beside their distance.
 
     Four numbers are held against stationary processes: how much inner products at one distance
@@ -347,14 +343,3 @@ def _squared_distances(rows: Floats) -> Floats:
     gram = rows @ rows.T
     norms = np.diag(gram)
     return np.asarray(norms[:, None] + norms - 2 * gram)
-
-
-ABSOLUTE_POSITION = Question(
-    "absolute_position",
-    ask,
-    (
-        "exact", "equally_far", "bounded", "small", *(f"place_{sign}" for sign in _SIGNS),
-        "place_opposed", "slow", "maybe_place", "wanders", "few_steps", "straight_line",
-        "unordered", "unordered_open", "order_open", "copies", "zeros",
-    ),
-)  # fmt: skip

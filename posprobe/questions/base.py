@@ -1,11 +1,10 @@
-"""What every question shares: its record, levels, the rank p-value, nulls, and slow changes."""
+"""What every question shares: levels, the rank p-value, nulls, and slow changes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,40 +19,24 @@ OPEN = 0.10
 LEAST_SHARE = 0.02
 #: Fewest rows that any question is asked of.
 MIN_ROWS = 8
-#: Reasons that any question may have: too few rows or columns, all rows equal, and a yes that does
-#: not stand among as many questions.
-SHARED = ("too_few", "all_equal", "among_many")
-
-S = TypeVar("S")
+#: Answers a question by what is seen of a table alone; None where it is not asked.
+Ask: TypeAlias = Callable[[View], Answer | None]
 
 
-@dataclass(frozen=True)
-class Question(Generic[S]):
-    """A question.
-
-    Parameters
-    ----------
-    name
-        Its key.
-    ask
-        Answers it from what is seen of the subject, by its own numbers alone.
-    reasons
-        Every reason that an answer of its own or a corrected one may have, but for `SHARED`.
-    parts
-        Whether it is asked of other parts of a table, too, and not of the whole only.
-    """
-
-    name: str
-    ask: Callable[[S], Answer]
-    reasons: tuple[str, ...]
-    parts: bool = True
+def shown(*names: str) -> Any:
+    """Return the property ``value`` of facts: of one of their fields, or of several by name."""
+    if len(names) == 1:
+        return property(lambda facts: getattr(facts, names[0]))
+    return property(lambda facts: {name: getattr(facts, name) for name in names})
 
 
-def verdict_of(p: float, *, enough: bool = True) -> Verdict:
-    """Answer by a p-value; no needs ``enough`` rows."""
+def judged(
+    p: float, yes: str, no: str, between: str, *, enough: bool = True
+) -> tuple[Verdict, str]:
+    """Answer by a p-value, with the reason of each answer; no needs ``enough`` rows."""
     if p <= LEVEL:
-        return "yes"
-    return "no" if p > OPEN and enough else "cannot tell"
+        return "yes", yes
+    return ("no", no) if p > OPEN and enough else ("cannot tell", between)
 
 
 def too_few(question: str, seen: View, keys: tuple[str, ...]) -> Answer | None:
@@ -98,6 +81,26 @@ def against(
     low, middle, high = (float(q) for q in np.quantile(drawn, (0.05, 0.5, 0.95)))
     null = middle if median is None else median
     return Test(value, p, null, (low, high), of, len(drawn), min(1.0, times / (len(drawn) + 1)))
+
+
+def draw_until(
+    draw: Callable[[], Any], p_of: Callable[[Floats], float], first: int, most: int
+) -> tuple[Floats, float]:
+    """Return draws of a null and the p-value: the first ones alone where they exclude a yes.
+
+    Parameters
+    ----------
+    draw
+        Makes one draw.
+    p_of
+        The p-value beside some draws.
+    first, most
+        How many are drawn in any case, and at most.
+    """
+    drawn = np.array([draw() for _ in range(first)])
+    if p_of(drawn) <= LEVEL:
+        drawn = np.concatenate([drawn, [draw() for _ in range(most - first)]])
+    return drawn, p_of(drawn)
 
 
 def at_least(count: int, total: int, share: float) -> float:

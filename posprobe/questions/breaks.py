@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from posprobe.analyses.sequences.seams import LONG, Seams
 from posprobe.analyses.tables.cached import View
 from posprobe.analyses.tables.outliers import largest_ratio, usual_values
 from posprobe.layouts import Grid
-from posprobe.questions.base import Question
+from posprobe.questions.base import Ask
 
 #: Rows below which planted seams and special rows are missed more often than one time in twenty.
 FEWEST_ROWS = 64
@@ -94,9 +95,10 @@ class Breaks:
         return None if self.undefined else [list(pair) for pair in self.pairs]
 
 
-def ask_special_rows(seen: View) -> Answer:
-    """Ask whether single rows, or patches, are unlike those around them."""
-    breaks = _breaks(seen)
+def ask_special_rows(seen: View) -> Answer | None:
+    """Ask of a whole table whether single rows, or patches, are unlike those around them."""
+    if (breaks := seen.breaks) is None:
+        return None
     zeros = [row.row for row in breaks.special if not breaks.norms[row.row]]
     others = [row for row in breaks.special if row.row not in zeros]
     width = seen.layout.width if isinstance(seen.layout, Grid) else None
@@ -126,19 +128,15 @@ def _longest_step(breaks: Seams) -> tuple[float, tuple[float, float]] | None:
     return largest_ratio(steps, usual_values(steps))
 
 
-def ask_seams(seen: View) -> Answer:
-    """Ask whether the table breaks into parts that differ."""
-    breaks = _breaks(seen)
+def ask_seams(seen: View) -> Answer | None:
+    """Ask of a whole table whether it breaks into parts that differ."""
+    if (breaks := seen.breaks) is None:
+        return None
     start = seen.start
     pairs = tuple((start + left, start + right) for left, right in breaks.between)
     facts = Breaks(len(breaks.norms), pairs, breaks.reasons, breaks.undefined)
     answer, reason = _judged(facts, found=bool(pairs))
     return Answer("seams", answer, reason, facts, keys=("seams.between", "seams.reasons"))
-
-
-def _breaks(seen: View) -> Seams:
-    assert seen.breaks is not None  # noqa: S101 - these are not asked of parts
-    return seen.breaks
 
 
 def _judged(facts: SpecialRows | Breaks, *, found: bool) -> tuple[Verdict, str]:
@@ -154,13 +152,5 @@ def _judged(facts: SpecialRows | Breaks, *, found: bool) -> tuple[Verdict, str]:
     return "no", "none"
 
 
-SPECIAL_ROWS = Question(
-    "special_rows",
-    ask_special_rows,
-    ("found", "none", "few", "longest", "patch_found", "patch_none", "patch_few", "undefined"),
-    parts=False,
-)
-SEAMS = Question("seams", ask_seams, ("found", "none", "few", "undefined"), parts=False)
-
-#: In the order of the page.
-QUESTIONS = (SPECIAL_ROWS, SEAMS)
+#: By name, in the order of the page.
+QUESTIONS: Mapping[str, Ask] = {"special_rows": ask_special_rows, "seams": ask_seams}

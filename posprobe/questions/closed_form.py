@@ -12,7 +12,7 @@ from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.tables import sincos2d
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
-from posprobe.questions.base import Question, too_few
+from posprobe.questions.base import too_few
 
 #: CKA with a formula from which a table is one, up to a rotation.
 SAME = 0.99
@@ -41,8 +41,6 @@ class ClosedForm:
         With the most similar sinusoid, on a grid with the 2-D sin-cos table.
     grid
         Whether positions are patches on a grid.
-    replaced
-        Whether the mean of their neighbours stands in the place of special patches.
     """
 
     rows: int
@@ -53,7 +51,6 @@ class ClosedForm:
     error: float | None = None
     cka: float | None = None
     grid: bool = False
-    replaced: bool = False
 
     @property
     def value(self) -> dict[str, Any]:
@@ -67,11 +64,11 @@ class ClosedForm:
         return {name: each for name, each in known.items() if each is not None}
 
 
-def ask(seen: View) -> Answer:
+def ask_closed_form(seen: View) -> Answer:
     """Ask whether the table follows a published formula, up to rotation, scale and mean."""
     values, layout = seen.values, seen.layout
     n, d = values.shape
-    facts = ClosedForm(n, n, grid=isinstance(layout, Grid), replaced=bool(seen.replaced))
+    facts = ClosedForm(n, n, grid=isinstance(layout, Grid))
 
     def answer(reason: str, **known: Any) -> Answer:
         told = replace(facts, **known)
@@ -103,6 +100,3 @@ def _sincos2d(seen: View, layout: Grid, width: int) -> float | None:
         return cka(cloud(seen.points), cloud(sincos2d(layout.height, layout.width, width).values))
     except (InvalidTable, ValueError):
         return None
-
-
-CLOSED_FORM = Question("closed_form", ask, ("exact", "nearly", "sinusoid", "sincos2d", "none"))

@@ -7,6 +7,7 @@ code, and an isotropic rest, each with the kernel that fits it and its share of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,8 +28,18 @@ from posprobe.analyses.linear import (
 from posprobe.analyses.tables.cached import LEVEL, View, units
 from posprobe.analyses.tables.processes import fit_kernel
 from posprobe.arrays import Floats
-from posprobe.questions.base import LEAST_SHARE, OPEN, SLIGHT, Question, against, rank, verdict_of
-from posprobe.questions.grids import NEIGHBOUR_KEYS, draw_until, parts, unfit
+from posprobe.questions.base import (
+    LEAST_SHARE,
+    OPEN,
+    SLIGHT,
+    Ask,
+    against,
+    draw_until,
+    judged,
+    rank,
+    shown,
+)
+from posprobe.questions.grids import NEIGHBOUR_KEYS, parts, unfit
 from posprobe.questions.sequences import directions
 
 #: Draws of each null, and how many where those do not exclude a yes: so many that the least p-value
@@ -128,35 +139,25 @@ class PatchSmooth:
 
     Parameters
     ----------
-    height, width
-        Of the grid, in patches.
     stride
         Patches over which successive steps are taken.
     cosine, typical
         Mean cosine of successive steps along rows and columns, and the median in the nearest null.
-    length
-        Patches over which the mean inner product halves, from that of neighbours.
+    length, halves
+        Patches over which the mean inner product halves, from that of neighbours, and whether it
+        does within the grid.
     """
 
-    height: int
-    width: int
     stride: int
     cosine: float
     typical: float
     length: float
+    halves: bool
 
-    @property
-    def halves(self) -> bool:
-        """Whether the inner product halves within the grid."""
-        return self.length < max(self.height, self.width) - 1
-
-    @property
-    def value(self) -> dict[str, float]:
-        """Length, cosine and stride."""
-        return {"length": self.length, "cosine": self.cosine, "stride": self.stride}
+    value = shown("length", "cosine", "stride")
 
 
-def smooth(seen: View) -> Answer:
+def ask_patch_smooth(seen: View) -> Answer:
     """Ask whether steps between successive patches point the same way.
 
     Along rows and columns together, over one patch and over two. The nulls are rough: an isotropic
@@ -164,7 +165,7 @@ def smooth(seen: View) -> Answer:
     rows plus one of the columns; in both, successive steps are independent, and neighbours as
     similar as can be without smoothness.
     """
-    if none := unfit("smooth", seen, NEIGHBOUR_KEYS, least=MIN_SIDE, most=AREA):
+    if none := unfit("smooth", seen, NEIGHBOUR_KEYS, MIN_SIDE, AREA):
         return none
     height, width = seen.shape
     # All columns: the leading directions of a rough field are smoother than it is.
@@ -197,13 +198,14 @@ def smooth(seen: View) -> Answer:
     nearest = int(np.argmax(ranks(drawn)))
     best = int(np.argmax(scores(drawn)[0][nearest]))
     null = drawn[:, nearest, best]
-    facts = PatchSmooth(
-        height, width, best + 1, float(found[best]), float(np.median(null)), _half(cells)
-    )
-    answer = verdict_of(p, enough=min(height, width) >= LONG_SIDE)
-    reason = {"yes": "patch_surface", "no": "patch_rough"}.get(answer, "patch_open")
+    length = _half(cells)
+    halves = length < max(height, width) - 1
+    cosine = float(found[best])
+    facts = PatchSmooth(best + 1, cosine, float(np.median(null)), length, halves)
+    long = min(height, width) >= LONG_SIDE
+    answer, reason = judged(p, "patch_surface", "patch_rough", "patch_open", enough=long)
     # What so few steps call significant is no small cosine.
-    test = against(facts.cosine, null, ("rough field", "walks")[nearest], p)
+    test = against(cosine, null, ("rough field", "walks")[nearest], p)
     return Answer("smooth", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
@@ -247,8 +249,6 @@ class PatchPlaces:
 
     Parameters
     ----------
-    height, width
-        Of the grid, in patches.
     components
         Leading components that are looked at.
     misfit, typical_misfit
@@ -262,8 +262,6 @@ class PatchPlaces:
         Mean cosine of patches side by side, along the axis where it is greater.
     """
 
-    height: int
-    width: int
     components: int
     misfit: float
     typical_misfit: float
@@ -281,13 +279,13 @@ class PatchPlaces:
 PLACE_KEYS = ("grid.row_share", "grid.column_share")
 
 
-def absolute_position(seen: View) -> Answer:
+def ask_patch_places(seen: View) -> Answer:
     """Ask whether similarity depends on where patches stand, not on their displacement alone.
 
     The misfit of the means over equal displacements is set beside draws of the fitted stationary
     field, and so is how much the norms of patches change over the grid.
     """
-    if none := unfit("absolute_position", seen, PLACE_KEYS, least=MIN_SIDE, most=AREA):
+    if none := unfit("absolute_position", seen, PLACE_KEYS, MIN_SIDE, AREA):
         return none
     height, width = seen.shape
     rng = seen.rng(14)
@@ -310,8 +308,8 @@ def absolute_position(seen: View) -> Answer:
         for near in (cells, cells.swapaxes(0, 1))
     )
     facts = PatchPlaces(
-        height, width, points.shape[1], max(float(found[0]), 0.0), float(typical[0]),
-        float(found[1]), float(typical[1]), p, neighbours,
+        points.shape[1], max(float(found[0]), 0.0), float(typical[0]), float(found[1]),
+        float(typical[1]), p, neighbours,
     )  # fmt: skip
     # Which of the two is told: the stronger evidence, of those that are large enough.
     large = found[0] - typical[0] >= LEAST_SHARE, found[1] >= 1 + SLIGHT
@@ -319,10 +317,8 @@ def absolute_position(seen: View) -> Answer:
     which = min(told, key=lambda k: ranks(drawn)[k], default=0)
     slow = facts.misfit > TOO_SLOW
     enough = not slow and min(height, width) >= LONG_SIDE
-    answer = verdict_of(p, enough=enough)
-    reason = {"yes": ("patch_products", "patch_norms")[which], "no": "patch_displacement"}.get(
-        answer, "patch_open"
-    )
+    told_by = ("patch_products", "patch_norms")[which]
+    answer, reason = judged(p, told_by, "patch_displacement", "patch_open", enough=enough)
     if answer == "yes" and not told:
         which = int(np.argmin(ranks(drawn)))
         answer, reason = "no" if enough else "cannot tell", "patch_small"
@@ -365,7 +361,7 @@ def _unequal(points: NDArray[np.floating], shape: tuple[int, int]) -> tuple[floa
     return 1 - kept / max(whole, np.finfo(np.float64).tiny), float(np.exp(change))
 
 
-def by_order(own: Answer, order: Answer) -> Answer | None:
+def places_by_order(own: Answer, order: Answer) -> Answer | None:
     """Say of patches whose place may not matter that similarity can hardly depend on it."""
     if order.yes or not isinstance(own.facts, PatchPlaces):
         return None
@@ -384,8 +380,6 @@ class PatchDimension:
 
     Parameters
     ----------
-    height, width
-        Of the grid, in patches.
     directions
         Components that explain nine tenths of the variance.
     columns
@@ -395,8 +389,6 @@ class PatchDimension:
         as smooth.
     """
 
-    height: int
-    width: int
     directions: int
     columns: int
     participation: float
@@ -414,14 +406,14 @@ class PatchDimension:
 DIMENSION_KEYS = ("pca.participation_ratio", "pca.top3")
 
 
-def low_dimensional(seen: View) -> Answer:
+def ask_patch_dimension(seen: View) -> Answer:
     """Ask whether there are fewer components than in the fitted field with independent columns."""
-    if none := unfit("low_dimensional", seen, DIMENSION_KEYS, least=MIN_SIDE, most=AREA):
+    if none := unfit("low_dimensional", seen, DIMENSION_KEYS, MIN_SIDE, AREA):
         return none
     n, d = seen.points.shape
     if d < 3:
-        reason = "patch_few_columns"
-        return Answer("low_dimensional", "cannot tell", reason, TooFew(n, d), keys=DIMENSION_KEYS)
+        few = TooFew(n, d)
+        return Answer("low_dimensional", "cannot tell", "too_few", few, keys=DIMENSION_KEYS)
     rng = seen.rng(15)
     unit = units(seen.points)  # so that no few long rows decide
     unit = unit - unit.mean(axis=0)
@@ -433,40 +425,19 @@ def low_dimensional(seen: View) -> Answer:
         return participation(points - points.mean(axis=0))
 
     drawn, p = draw_until(draw, lambda drawn: rank(-found, -drawn), *WIDE_DRAWS)
-    facts = PatchDimension(
-        *seen.shape, directions(seen), min(n - 1, d), found, float(np.median(drawn))
-    )
+    facts = PatchDimension(directions(seen), min(n - 1, d), found, float(np.median(drawn)))
     fewer = found <= FEWER * facts.expected
-    answer = verdict_of(p if fewer else 1.0, enough=min(seen.shape) >= LONG_SIDE)
-    reason = {"yes": "patch_fewer", "no": "patch_as_many"}.get(answer, "patch_open")
+    long = min(seen.shape) >= LONG_SIDE
+    by = p if fewer else 1.0
+    answer, reason = judged(by, "patch_fewer", "patch_as_many", "patch_open", enough=long)
     if answer == "no" and p <= OPEN:
         reason = "patch_small"
     test = against(found, drawn, "smooth", p)
     return Answer("low_dimensional", answer, reason, facts, test, DIMENSION_KEYS)
 
 
-SMOOTH = Question(
-    "smooth",
-    smooth,
-    ("patch_surface", "patch_rough", "patch_open", "patch_narrow", "patch_large"),
-)
-ABSOLUTE_POSITION = Question(
-    "absolute_position",
-    absolute_position,
-    (
-        "patch_products", "patch_norms", "patch_displacement", "patch_open", "patch_small",
-        "patch_slow", "patch_short", "patch_unlike", "patch_narrow", "patch_large",
-        "patch_unordered", "patch_order_open", "patch_yes_unordered",
-    ),
-)  # fmt: skip
-LOW_DIMENSIONAL = Question(
-    "low_dimensional",
-    low_dimensional,
-    (
-        "patch_fewer", "patch_as_many", "patch_small", "patch_open", "patch_few_columns",
-        "patch_narrow", "patch_large",
-    ),
-)  # fmt: skip
-
-#: In the order of the page.
-QUESTIONS = (SMOOTH, ABSOLUTE_POSITION, LOW_DIMENSIONAL)
+#: By name, in the order of the page.
+QUESTIONS: Mapping[str, Ask] = {
+    "smooth": ask_patch_smooth, "absolute_position": ask_patch_places,
+    "low_dimensional": ask_patch_dimension,
+}  # fmt: skip

@@ -1,19 +1,42 @@
-"""What questions of grids share; whether the place of a patch matters; row and column codes."""
+"""Codes of grids: whether order matters, whether codes of row and column add up, and go round.
+
+Lines in the spectrum of a code show rotations of many turns. Of few turns they are harder to tell:
+the principal components of any smooth curve look like sinusoids of half a turn, one turn, one and a
+half, and so on (Antognini & Sohl-Dickstein 2018, section 3). But their variances fall: two of them
+seldom have equal amplitudes a quarter of a period apart, as the two phases of a rotation have. What
+is measured is therefore how much of the variance is in one circle, and beside it stand smooth
+random curves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.facts import Answer, Verdict
+from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.grids.grid_model import SHORT_SIDE
-from posprobe.analyses.tables.cached import LEVEL, MAX_ROWS, View, chance_cosine, units
+from posprobe.analyses.linear import root, toeplitz
+from posprobe.analyses.sequences.planes import Rotation, find_rotations
+from posprobe.analyses.sequences.wave_scores import LINE_LEVEL
+from posprobe.analyses.tables.cached import LEVEL, MAX_ROWS, View, chance_cosine, units, view
+from posprobe.analyses.tables.processes import fit_kernel
 from posprobe.arrays import Floats
-from posprobe.questions.base import LEAST_SHARE, Question, against, rank, too_few, verdict_of
+from posprobe.questions.base import (
+    LEAST_SHARE,
+    MIN_ROWS,
+    OPEN,
+    Ask,
+    against,
+    judged,
+    rank,
+    shown,
+    too_few,
+)
 
 #: Permutations of the patches: so many that the least p-value stands alone among the questions.
 ORDER_DRAWS = 199
@@ -46,31 +69,18 @@ class PatchOrder:
 
     Parameters
     ----------
-    height, width
-        Of the grid, in patches.
     cosine, chance
         Mean cosine of patches side by side as seen from the middle, and of any two patches.
     """
 
-    height: int
-    width: int
     cosine: float
     chance: float
 
-    @property
-    def value(self) -> float:
-        """The mean cosine of neighbours."""
-        return self.cosine
+    value = shown("cosine")
 
 
 def unfit(
-    question: str,
-    seen: View,
-    keys: tuple[str, ...],
-    *,
-    least: int = 1,
-    most: int = MAX_ROWS,
-    prefix: str = "patch_",
+    question: str, seen: View, keys: tuple[str, ...], least: int = 1, most: int = MAX_ROWS
 ) -> Answer | None:
     """Answer a question about a grid that is too small or too large for it.
 
@@ -80,38 +90,16 @@ def unfit(
         As for `too_few`.
     least, most
         Fewest patches on a side, and most patches in all.
-    prefix
-        Of the reason.
     """
     if few := too_few(question, seen, keys):
         return few
     height, width = seen.shape
     facts = Sides(height, width, least, most)
     if min(height, width) < least:
-        return Answer(question, "cannot tell", f"{prefix}narrow", facts, keys=keys)
+        return Answer(question, "cannot tell", "narrow", facts, keys=keys)
     if height * width > most:
-        return Answer(question, "cannot tell", f"{prefix}large", facts, keys=keys)
+        return Answer(question, "cannot tell", "large", facts, keys=keys)
     return None
-
-
-def draw_until(
-    draw: Callable[[], Any], p_of: Callable[[Floats], float], first: int, most: int
-) -> tuple[Floats, float]:
-    """Return draws of a null and the p-value: the first ones alone where they exclude a yes.
-
-    Parameters
-    ----------
-    draw
-        Makes one draw.
-    p_of
-        The p-value beside some draws.
-    first, most
-        How many are drawn in any case, and at most.
-    """
-    drawn = np.array([draw() for _ in range(first)])
-    if p_of(drawn) <= LEVEL:
-        drawn = np.concatenate([drawn, [draw() for _ in range(most - first)]])
-    return drawn, p_of(drawn)
 
 
 def parts(
@@ -140,20 +128,13 @@ def ask_patch_order(seen: View) -> Answer:
     orders = (rng.permutation(len(seen)) for _ in range(ORDER_DRAWS))
     drawn = np.array([gram[order[one], order[other]].mean() for order in orders])
     p = rank(abs(cosine - chance), np.abs(drawn - chance))
-    answer = verdict_of(p, enough=len(seen) >= ENOUGH)
-    reason = {"yes": "patch_neighbours", "no": "patch_none"}.get(answer, "patch_open")
+    enough = len(seen) >= ENOUGH
+    answer, reason = judged(p, "patch_neighbours", "patch_none", "patch_open", enough=enough)
     if answer == "yes" and abs(cosine - chance) < LEAST_SHARE:
         answer, reason = "no", "patch_small"
-    facts = PatchOrder(height, width, cosine, chance)
+    facts = PatchOrder(cosine, chance)
     test = replace(against(cosine, drawn, "permuted", p), null=chance)
     return Answer("order", answer, reason, facts, test, NEIGHBOUR_KEYS)
-
-
-ORDER = Question(
-    "order",
-    ask_patch_order,
-    ("patch_neighbours", "patch_none", "patch_open", "patch_small", "patch_large"),
-)
 
 
 #: A code that holds less of the variance than this share of what both hold is none.
@@ -197,10 +178,7 @@ class RowsAndColumns:
             return "row"
         return "column" if self.row_share <= ONE_CODE * self.column_share else ""
 
-    @property
-    def value(self) -> dict[str, float]:
-        """The shares of both codes."""
-        return {"row_share": self.row_share, "column_share": self.column_share}
+    value = shown("row_share", "column_share")
 
 
 def ask_rows_and_columns(seen: View) -> Answer:
@@ -209,7 +187,7 @@ def ask_rows_and_columns(seen: View) -> Answer:
     By the additive model of a grid: how much more likely the table is with codes than without, held
     against tables drawn from the fit without them.
     """
-    if none := unfit("rows_and_columns", seen, CODES_KEYS, least=MIN_SIDE, prefix=""):
+    if none := unfit("rows_and_columns", seen, CODES_KEYS, MIN_SIDE):
         return none
     height, width = seen.shape
     found = seen.grid_model
@@ -217,8 +195,8 @@ def ask_rows_and_columns(seen: View) -> Answer:
     test = against(rows + columns, found.drawn, "surface", found.p)
     facts = RowsAndColumns(height, width, rows, columns, test.null or 0.0)
     short = min(height, width) < SHORT_SIDE
-    answer: Verdict = verdict_of(found.p, enough=not short)
-    reason = {"no": "none", "cannot tell": "few_patches" if short else "open"}.get(answer, "codes")
+    between = "few_patches" if short else "open"
+    answer, reason = judged(found.p, "codes", "none", between, enough=not short)
     if answer == "yes" and facts.share < LEAST_SHARE:
         answer, reason = "no", "small"
     elif answer == "yes" and facts.lone:
@@ -226,11 +204,282 @@ def ask_rows_and_columns(seen: View) -> Answer:
     return Answer("rows_and_columns", answer, reason, facts, test, CODES_KEYS)
 
 
-ROWS_AND_COLUMNS = Question(
-    "rows_and_columns",
-    ask_rows_and_columns,
-    ("codes", "lone", "none", "small", "few_patches", "open", "narrow", "large"),
-)
+#: Turns from the first position to the last that are looked for: fewest, most, and their steps.
+#: Half-way round, any bent curve looks like an arc; a whole turn comes back.
+LEAST_TURNS, MOST_TURNS, TURN_STEP = 1.0, 4.5, 0.05
+#: Draws of each null, and how many where those do not exclude a yes. The least p-value of one of
+#: two codes, or of both together, is 3 / 600: it stands alone among the questions of a grid.
+CIRCLE_DRAWS, MOST_DRAWS = 299, 599
+#: Curves with a squared exponential kernel of this share of their length go round most evenly.
+ROUNDEST = 0.2
+#: Positions that a few turns need at most: longer codes are averaged to so many.
+MOST_POSITIONS = 64
+#: Codes of fewer positions have no lines of fewer turns: smooth curves in three directions have one
+#: of two turns in 3 of 120 tables.
+SHORT, FEW_TURNS = 16, 2.5
+#: Share of a short code below which a rotation of it would not count, whatever else is there.
+LITTLE = 0.25
+AXIS_KEYS = ("axis_codes.rows.share", "axis_codes.columns.share")
 
-#: In the order of the page.
-QUESTIONS = (ORDER, ROWS_AND_COLUMNS)
+
+@dataclass(frozen=True)
+class Circle:
+    """The rotation of few turns that explains most of a code.
+
+    Parameters
+    ----------
+    turns
+        From the first position to the last.
+    share
+        Of the code's variance, in a circle.
+    typical, p
+        The same in the nearest smooth random curves, in the median, and the rank among them.
+    """
+
+    turns: float
+    share: float
+    typical: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Code:
+    """The row code or the column code.
+
+    Parameters
+    ----------
+    axis
+        ``rows`` or ``columns``.
+    length
+        Positions along it.
+    lines
+        Rotations that stand out of a smooth spectrum; their periods are in positions.
+    circle
+        Where no code has such lines, the rotation of few turns.
+    """
+
+    axis: str
+    length: int
+    lines: tuple[Rotation, ...] = ()
+    circle: Circle | None = None
+
+    @property
+    def value(self) -> Any:
+        """The lines, or the circle."""
+        if self.circle is not None:
+            return asdict(self.circle)
+        return [asdict(line) for line in self.lines]
+
+
+@dataclass(frozen=True)
+class AxisRotations:
+    """What goes round in the codes.
+
+    Parameters
+    ----------
+    height, width
+        Of the grid, in patches.
+    codes
+        Those that are long enough.
+    rotating
+        Which of them go round: ``rows``, ``columns``.
+    """
+
+    height: int
+    width: int
+    codes: tuple[Code, ...] = ()
+    rotating: tuple[str, ...] = ()
+
+    @property
+    def round(self) -> tuple[Code, ...]:
+        """The codes that go round."""
+        return tuple(code for code in self.codes if code.axis in self.rotating)
+
+    @property
+    def value(self) -> dict[str, Any] | None:
+        """Lines or circle of each code, and which go round."""
+        if not self.codes:
+            return None
+        named = {code.axis: code.value for code in self.codes}
+        return named | {"rotating": list(self.rotating)}
+
+
+def ask_axis_rotations(seen: View) -> Answer:
+    """Ask whether the row code or the column code goes round."""
+    if none := unfit("axis_rotations", seen, AXIS_KEYS):
+        return none
+    codes = _codes(seen)
+    if not codes:
+        facts = AxisRotations(*seen.shape)
+        return Answer("axis_rotations", "cannot tell", "short", facts, keys=AXIS_KEYS)
+    return _by_lines(seen, codes) or _by_circles(seen, codes)
+
+
+def _codes(seen: View) -> list[tuple[Code, Floats]]:
+    """Return the codes that are long enough, and more than noise: centred ``[length, d]``."""
+    height, width = seen.shape
+    rows, columns, _ = parts(seen.points, (height, width))
+    sizes = width * float(np.square(rows).sum()), height * float(np.square(columns).sum())
+    # What a code that is none has is noise.
+    least = max(1e-9 * float(np.square(seen.points).sum()), ONE_CODE * max(sizes))
+    return [
+        (Code(axis, len(code)), code)
+        for axis, code, size in zip(("rows", "columns"), (rows, columns), sizes, strict=True)
+        if len(code) >= MIN_ROWS and code.shape[1] > 1 and size > least
+    ]
+
+
+def _by_lines(seen: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
+    """Answer by lines of a spectrum, where a code has any."""
+    views = [view(points, seed=seen.seed) for _, points in codes]
+    turning = [_lines(each) for each in views]
+    ps = [line.p for lines in turning for line in lines]
+    if not ps:
+        return None
+    named = tuple(
+        replace(code, lines=lines) for (code, _), lines in zip(codes, turning, strict=True)
+    )
+    share = max(sum(line.share for line in code.lines) for code in named)
+    p, least = (min(1.0, len(codes) * one) for one in (min(ps), LINE_LEVEL))
+    test = Test(share, p, of="smooth", least=least)
+    facts = AxisRotations(*seen.shape, named, tuple(c.axis for c in named if c.lines))
+    return Answer("axis_rotations", "yes", "lines", facts, test, AXIS_KEYS)
+
+
+def _lines(code: View) -> tuple[Rotation, ...]:
+    """Return the rotations that stand out of the spectrum of a code."""
+    found = find_rotations(code.points, code.seed).rotations
+    return tuple(one for one in found if len(code) >= SHORT or one.turns >= FEW_TURNS)
+
+
+def _by_circles(seen: View, codes: list[tuple[Code, Floats]]) -> Answer:
+    """Answer by how much of the codes is in a circle, in one code or in both together."""
+    rng = seen.rng(16)
+    short = [_shortened(points) for _, points in codes]
+    share, turns = np.stack([_rounder(points[None]) for points in short])[..., 0].T
+    times = len(codes) + 1 if len(codes) > 1 else 1
+    drawn = np.empty((len(codes), 4, 0))
+    for draws in (CIRCLE_DRAWS, MOST_DRAWS - CIRCLE_DRAWS):
+        more = [_smooth_shares(points, rng, draws) for points in short]
+        drawn = np.concatenate([drawn, np.stack(more)], axis=2)
+        each = [
+            max(rank(one, null) for null in nulls) for one, nulls in zip(share, drawn, strict=True)
+        ]
+        joint = max(rank(share.mean(), null) for null in drawn.mean(axis=0))
+        p = min(1.0, times * min(joint, *each))
+        if p > LEVEL:
+            break
+    circles = [
+        Circle(float(turns[k]), float(share[k]), float(np.median(drawn[k], axis=1).max()), each[k])
+        for k in range(len(codes))
+    ]
+    # What is significant for both together is told of each that has more than is usual.
+    rotating = tuple(
+        code.axis
+        for (code, _), circle in zip(codes, circles, strict=True)
+        if circle.p <= LEVEL
+        or (joint <= LEVEL and circle.p <= OPEN and circle.share >= circle.typical + LEAST_SHARE)
+    )
+    best = int(np.argmin(each))
+    alone = each[best] <= joint
+    value, nulls = (share[best], drawn[best]) if alone else (share.mean(), drawn.mean(axis=0))
+    nearest = nulls[int(np.argmax(np.median(nulls, axis=1)))]
+    test = against(float(value), nearest, "smooth", p, times=times)
+    answer: Verdict = "cannot tell"
+    reason = "open"
+    if p <= LEVEL and rotating:
+        answer, reason = "yes", "circles"
+    elif p > OPEN and share.max() < LITTLE:
+        answer, reason = "no", "none"
+    facts = AxisRotations(
+        *seen.shape,
+        tuple(replace(code, circle=one) for (code, _), one in zip(codes, circles, strict=True)),
+        rotating if answer == "yes" else (),
+    )
+    return Answer("axis_rotations", answer, reason, facts, test, AXIS_KEYS)
+
+
+def _shortened(code: Floats) -> Floats:
+    """Return a centred code of at most `MOST_POSITIONS`, each the mean of neighbours."""
+    if len(code) > MOST_POSITIONS:
+        code = np.stack([part.mean(axis=0) for part in np.array_split(code, MOST_POSITIONS)])
+    return np.asarray(code - code.mean(axis=0))
+
+
+def _smooth_shares(code: Floats, rng: np.random.Generator, draws: int) -> Floats:
+    """Return the shares that smooth random curves have in a circle: ``[4, draws]``.
+
+    Curves with the fitted falling kernel, and with the kernel whose curves go round most evenly;
+    each with the code's covariance of columns, and with as many independent ones.
+    """
+    h, d = code.shape
+    left, sizes, _ = np.linalg.svd(code, full_matrices=False)
+    roundest = np.exp(-0.5 * np.square(np.arange(h) / (ROUNDEST * h)))
+    drawn = []
+    for kernel in (fit_kernel(left * sizes).by_offset, roundest):
+        factor = root(toeplitz(kernel))
+        own = rng.standard_normal((draws, h, len(sizes))) * sizes
+        drawn += [_rounder(factor @ rows)[0] for rows in (own, _independent(h, d, rng, draws))]
+    return np.stack(drawn)
+
+
+def _independent(h: int, d: int, rng: np.random.Generator, draws: int) -> Floats:
+    """Draw rows whose products are those of ``[h, d]`` white noise, in at most ``h`` columns."""
+    white = rng.standard_normal((draws, h, min(h, d)))
+    if d <= h:
+        return np.asarray(white)
+    # Bartlett (1933): the triangular factor of a Wishart matrix.
+    white = np.tril(white, -1)
+    place = np.arange(h)
+    white[:, place, place] = np.sqrt(rng.chisquare(d - place, (draws, h)))
+    return white
+
+
+def _rounder(curves: Floats) -> tuple[Floats, Floats]:
+    """Return the greatest shares in a circle of curves ``[m, h, d]``, and its turns: ``[m]`` each.
+
+    Two phases of a frequency are fitted by least squares: an ellipse, whose smaller radius is that
+    of the circle in it.
+    """
+    count, h, _ = curves.shape
+    curves = curves - curves.mean(axis=1, keepdims=True)
+    grams = curves @ curves.swapaxes(1, 2)
+    turns, products = _planes(h)
+    inside = (grams.reshape(count, -1) @ products).reshape(count, 3, -1)
+    half = (inside[:, 0] + inside[:, 1]) / 2
+    smaller = half - np.hypot((inside[:, 0] - inside[:, 1]) / 2, inside[:, 2])
+    best = smaller.argmax(axis=1)
+    whole = np.maximum(np.trace(grams, axis1=1, axis2=2), np.finfo(np.float64).tiny)
+    return smaller[np.arange(count), best] / whole, turns[best]
+
+
+@lru_cache(maxsize=8)
+def _planes(h: int) -> tuple[Floats, Floats]:
+    """Return turns ``[f]``, and what takes a Gram matrix to the ellipse of each: ``[h², 3 f]``.
+
+    The squares and the product of its two phases, times the variance of a circle of radius 1.
+    """
+    turns = np.arange(LEAST_TURNS, min(MOST_TURNS, (h - 1) / 3) + 1e-9, TURN_STEP)
+    angle = 2 * np.pi * turns[:, None] * np.arange(h) / (h - 1)
+    waves = np.stack([np.cos(angle), np.sin(angle)], axis=2)
+    waves -= waves.mean(axis=1, keepdims=True)
+    size = np.sqrt(np.square(waves).sum(axis=(1, 2)))
+    one, other = np.moveaxis(np.linalg.pinv(waves) * size[:, None, None], 1, 0)
+    pairs = ((one, one), (other, other), (one, other))
+    flat = [np.einsum("fi,fj->ijf", a, b).reshape(h * h, -1) for a, b in pairs]
+    return turns, np.concatenate(flat, axis=1)
+
+
+def circles_by_formula(own: Answer, closed_form: Answer) -> Answer | None:
+    """Say of a formula that it makes both codes of rotations, a plane for each frequency."""
+    if not closed_form.yes or own.reason in {"too_few", "all_equal", "large"}:
+        return None
+    keys = (*AXIS_KEYS, *closed_form.keys)
+    return own.corrected("yes", "formula", "closed_form", test=None, keys=keys)
+
+
+#: By name, in the order of the page.
+QUESTIONS: Mapping[str, Ask] = {
+    "order": ask_patch_order, "rows_and_columns": ask_rows_and_columns,
+    "axis_rotations": ask_axis_rotations,
+}  # fmt: skip

@@ -1,6 +1,7 @@
 """What is asked of a run of a model: each answer follows from the numbers of one measurement.
 
-Where a question needs a random model to compare with, there is none, and it is not asked.
+A question whose measurement was not made is not asked, and its answer is None. Where a question
+needs a random model to compare with, there is none either.
 """
 
 from __future__ import annotations
@@ -9,18 +10,26 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.models.attention import AttentionByOffset
-from posprobe.analyses.models.experiments import BlankImages, PhaseShift
+from posprobe.analyses.models.experiments import (
+    BlankImages,
+    Cost,
+    PermutationEffect,
+    PhaseShift,
+    Scheme,
+    Substitute,
+    SubstitutionEffect,
+)
 from posprobe.analyses.models.head_logits import HeadsByLayer
-from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, Origin, RotaryUse
+from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, Origin, RotaryUse, Summary
 from posprobe.analyses.models.states import NOISY, LayerMeans, MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap
-from posprobe.questions.base import LEAST_SHARE, Question
+from posprobe.questions.base import LEAST_SHARE, shown
 
 #: Share of the variance up to which sampling noise hides nothing to speak of.
 HIDES_LITTLE = 0.05
@@ -35,6 +44,18 @@ WRITTEN = 1e-3
 SMALL = 0.01
 #: Relative change up to which a model's own rounding can account for it, by number format.
 _ROUNDING = {"float16": 4e-3, "bfloat16": 3e-2}
+#: Share of a head's, or a layer's, attention that is most of it.
+MOST = 0.5
+#: In short contexts any head pays most of its attention somewhere: what counts is twice as much as
+#: equal logits would pay there.
+TIMES = 2.0
+#: Share of what a table is worth from which an explanation is said to be enough.
+ENOUGH = 0.9
+#: Most components that are few, and standard errors by which a share must be above, or below, what
+#: is enough.
+FEW, SURE = 10, 2.0
+#: Standard errors from the mean of a normal distribution to 5 and to 95 % of it.
+BAND = 1.645
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +96,9 @@ class Run:
         return max((getattr(found, "contexts", 0) for found in given), default=0)
 
 
-@dataclass(frozen=True)
-class RunQuestion(Question[Run]):
-    """A question about a run of a model, and whether the run has what it is asked of."""
+Ask: TypeAlias = Callable[[Run], Answer | None]
 
-    applies: Callable[[Run], bool] = lambda _: True
-
-
-def measured(name: str) -> Callable[[Run], bool]:
-    """Return whether a measurement was made, as a function of the run."""
-    return lambda run: name in run.results
+# Hidden states.
 
 
 @dataclass(frozen=True)
@@ -122,14 +136,11 @@ class Kept:
 
     Parameters
     ----------
-    contexts
-        How many means are over.
     first, last
         The first layer whose hidden states differ, None where nothing can be told of it or it is
         the last, and the last layer that was looked at.
     """
 
-    contexts: int
     first: Layer | None
     last: Layer
 
@@ -138,10 +149,9 @@ class Kept:
         """The shares of both layers, and their numbers."""
         if self.last.share is None:
             return None
-        first = self.first or self.last
-        return {
-            "first": first.share, "last": self.last.share, "layers": [first.layer, self.last.layer],
-        }  # fmt: skip
+        layers = self.first or self.last, self.last
+        first, last = (each.share for each in layers)
+        return {"first": first, "last": last, "layers": [each.layer for each in layers]}
 
 
 def _layer(number: int, found: LayerMeans) -> Layer:
@@ -151,16 +161,18 @@ def _layer(number: int, found: LayerMeans) -> Layer:
     return Layer(number, share, noise, found.rank)
 
 
-def kept(run: Run) -> Answer:
+def ask_kept(run: Run) -> Answer | None:
     """Ask whether positions show in the last hidden states, beside sampling noise."""
-    found: MeanDecomposition = run.results["states"]
+    found: MeanDecomposition | None = run.results.get("states")
+    if found is None:
+        return None
     if found.layout.size == 1:
         return Answer("kept", "cannot tell", "one_position", keys=("states.layout",))
     layers = [_layer(number, layer) for number, layer in found.layers.items()]
     end, last = len(layers) - 1, layers[-1]
     place = next((at for at, layer in enumerate(layers) if layer.share is not None), end)
     first = layers[place] if place < end and found.contexts > 1 else None
-    facts = Kept(found.contexts, first, last)
+    facts = Kept(first, last)
     if last.share is None:
         seen = (f"states.layers.{place}.shares.position",) if first else ()
         keys = (*seen, f"states.layers.{end}.shares")
@@ -178,8 +190,7 @@ def kept(run: Run) -> Answer:
         low, high = np.quantile(drawn or [last.noise], (0.05, 0.95)).tolist()
         band = (low, high) if len(drawn) > 1 else None
         test = Test(last.share, math.nan, last.noise, band, "sampling noise", len(drawn))
-    answer, reason = _remains(last)
-    return Answer("kept", answer, reason, facts, test, keys)
+    return Answer("kept", *_remains(last), facts, test, keys)
 
 
 def _remains(last: Layer) -> tuple[Verdict, str]:
@@ -202,10 +213,6 @@ class Changed:
     ----------
     change
         Norm of the change over theirs.
-    rounding
-        What the model's rounding can account for.
-    contexts
-        How many were run.
     images
         Whether patches were permuted, not tokens.
     shift
@@ -213,53 +220,47 @@ class Changed:
     """
 
     change: float
-    rounding: float
-    contexts: int
     images: bool = False
     shift: int | None = None
 
-    @property
-    def value(self) -> float:
-        """The change."""
-        return self.change
+    value = shown("change")
 
 
 def _against_rounding(
-    question: str, value: float, rounding: float, small: float, facts: Any, keys: tuple[str, ...]
+    question: str, value: float, rounding: float, small: float, facts: Any, *keys: str
 ) -> Answer:
     """Answer by a change, which is nothing up to the rounding, and little up to ``small``."""
-    answer: Verdict = "yes"
-    reason = "changed"
-    if value < rounding:
-        answer, reason = "no", "rounding"
-    elif value < small:
-        answer, reason = "no", "slight"
+    answer: Verdict = "yes" if value >= max(rounding, small) else "no"
+    reason = "rounding" if value < rounding else "slight" if value < small else "changed"
     test = Test(value, math.nan, rounding, (0.0, rounding), "rounding")
     return Answer(question, answer, reason, facts, test, keys)
 
 
-def _permuted(question: str, kind: str) -> Callable[[Run], Answer]:
-    def ask(run: Run) -> Answer:
-        found = run.results["permutation"]
+def _permuted(question: str, kind: str) -> Ask:
+    def ask(run: Run) -> Answer | None:
+        found: PermutationEffect | None = run.results.get("permutation")
+        if found is None:
+            return None
         change = getattr(found, kind).tokens
-        facts = Changed(change, run.rounding, found.contexts, run.images)
-        keys = (f"permutation.{kind}.tokens",)
-        return _against_rounding(question, change, run.rounding, SMALL, facts, keys)
+        facts, key = Changed(change, run.images), f"permutation.{kind}.tokens"
+        return _against_rounding(question, change, run.rounding, SMALL, facts, key)
 
     return ask
 
 
-def absolute(run: Run) -> Answer:
+def ask_absolute(run: Run) -> Answer | None:
     """Ask whether outputs change when all positions are counted from a later one."""
-    found: PhaseShift = run.results["shift"]
+    found: PhaseShift | None = run.results.get("shift")
+    if found is None:
+        return None
     keys = ("shift.change", "shift.shifts")
     pairs = zip(found.change.tolist(), found.shifts.tolist(), strict=True)
     moved = [(change, shift) for change, shift in pairs if shift]
     if not moved:
         return Answer("absolute", "cannot tell", "no_room", keys=keys)
     most, shift = max(moved)
-    facts = Changed(most, run.rounding, found.contexts, shift=shift)
-    return _against_rounding("absolute", most, run.rounding, SMALL, facts, keys)
+    facts = Changed(most, shift=shift)
+    return _against_rounding("absolute", most, run.rounding, SMALL, facts, *keys)
 
 
 @dataclass(frozen=True)
@@ -272,29 +273,25 @@ class Overlap:
         Position directions, and dimensions of the space.
     share
         Of the variance of the tokens; None where that is undefined.
-    expected, low, high
-        The same of random subspaces: the mean, and 5 and 95 %.
+    expected
+        The mean of random subspaces.
     """
 
     rank: int
     width: int
     share: float | None
     expected: float
-    low: float
-    high: float
 
-    @property
-    def value(self) -> float | None:
-        """The share."""
-        return self.share
+    value = shown("share")
 
 
-def apart(run: Run) -> Answer:
+def ask_apart(run: Run) -> Answer | None:
     """Ask whether positions avoid the directions of tokens, beside random subspaces."""
-    found: SubspaceOverlap = run.results["subspaces"]
+    found: SubspaceOverlap | None = run.results.get("subspaces")
+    if found is None:
+        return None
     share, (low, high) = found.variance, found.variance.band
-    width = len(found.cosine_change)
-    facts = Overlap(found.rank, width, share.value, share.expected, low, high)
+    facts = Overlap(found.rank, len(found.cosine_change), share.value, share.expected)
     keys = ("subspaces.variance",)
     if share.value is None:
         return Answer("apart", "cannot tell", "all_alike", facts, keys=keys)
@@ -325,66 +322,34 @@ class Blank:
         Of the squared norm of the states, what differs between patches.
     cosine
         Mean cosine with the position table, None where it is undefined.
-    rounding
-        Share that the model's rounding can account for.
     """
 
     layer: int
     share: float
     cosine: float | None
-    rounding: float
 
-    @property
-    def value(self) -> float:
-        """The share."""
-        return self.share
+    value = shown("share")
 
 
-def blank(run: Run) -> Answer:
+def ask_blank(run: Run) -> Answer | None:
     """Ask whether positions alone tell the patches of an image of one grey apart."""
-    found: BlankImages = run.results["blank"]
+    found: BlankImages | None = run.results.get("blank")
+    if found is None:
+        return None
     known = [
-        (place, number, pattern)
+        (place, Blank(number, pattern.share, pattern.alignment))
         for place, (number, pattern) in enumerate(found.constant.items())
         if pattern.share is not None
     ]
     if not known:
         return Answer("blank", "cannot tell", "no_states", keys=("blank.layers",))
-    place, number, pattern = known[-1]
+    place, facts = known[-1]
+    keys = [f"blank.layers.{place}.constant.{key}" for key in ("share", "alignment")]
     # Shares are of squares.
-    least, small = run.rounding**2, SMALL**2
-    facts = Blank(number, pattern.share or 0.0, pattern.alignment, least)
-    keys = tuple(f"blank.layers.{place}.constant.{key}" for key in ("share", "alignment"))
-    return _against_rounding("blank", facts.share, least, small, facts, keys)
+    return _against_rounding("blank", facts.share, run.rounding**2, SMALL**2, facts, *keys)
 
 
-_CHANGES = ("changed", "slight", "rounding")
-KEPT = RunQuestion(
-    "kept", kept,
-    ("seen", "small", "rounding", "noise", "few_contexts", "noisy", "equal_states", "one_context",
-     "one_position"),
-    applies=measured("states"),
-)  # fmt: skip
-INPUT_ORDER = RunQuestion(
-    "order", _permuted("order", "with_positions"), _CHANGES, applies=measured("permutation")
-)
-ORDER_WITHOUT = RunQuestion(
-    "order_without", _permuted("order_without", "without_positions"), _CHANGES,
-    applies=measured("permutation"),
-)  # fmt: skip
-ABSOLUTE = RunQuestion("absolute", absolute, (*_CHANGES, "no_room"), applies=measured("shift"))
-APART = RunQuestion(
-    "apart", apart, ("less", "small", "chance", "more", "open", "no_room", "all_alike"),
-    applies=measured("subspaces"),
-)  # fmt: skip
-BLANK = RunQuestion("blank", blank, (*_CHANGES, "no_states"), applies=measured("blank"))
-
-
-#: Share of a head's, or a layer's, attention that is most of it.
-MOST = 0.5
-#: In short contexts any head pays most of its attention somewhere: what counts is twice as much as
-#: equal logits would pay there.
-TIMES = 2.0
+# Heads.
 
 
 @dataclass(frozen=True)
@@ -407,31 +372,24 @@ class Heads:
         Largest attention of any head at the offset that it prefers, 0 where none prefers one.
     uniform
         What equal logits would pay there.
-    layers
-        How many layers were looked at.
     offsets
         Of the heads that do, the three most frequent.
-    kinds
-        How many different offsets these heads prefer.
     """
 
     heads: int
     of: int
     sharpest: float
     uniform: float
-    layers: int
     offsets: tuple[Preferred, ...]
-    kinds: int
 
-    @property
-    def value(self) -> dict[str, Any]:
-        """The counts, and the largest attention."""
-        return {"heads": self.heads, "of": self.of, "sharpest": self.sharpest}
+    value = shown("heads", "of", "sharpest")
 
 
-def heads(run: Run) -> Answer:
+def ask_heads(run: Run) -> Answer | None:
     """Ask whether positions alone make a head look mainly at one offset."""
-    found: HeadsByLayer = run.results["heads"]
+    found: HeadsByLayer | None = run.results.get("heads")
+    if found is None:
+        return None
     layers = tuple(found.layers.values())
     keys = tuple(f"heads.layers.{place}.attention" for place in range(len(layers)))
     if layers[0].layout.size == 1:
@@ -448,10 +406,8 @@ def heads(run: Run) -> Answer:
     ]
     sharpest, uniform, _ = max(every)
     sharp = Counter(offset for paid, even, offset in every if paid > max(MOST, TIMES * even))
-    facts = Heads(
-        heads=sharp.total(), of=len(every), sharpest=sharpest, uniform=uniform, layers=len(layers),
-        offsets=tuple(Preferred(*each) for each in sharp.most_common(3)), kinds=len(sharp),
-    )  # fmt: skip
+    offsets = tuple(Preferred(*each) for each in sharp.most_common(3))
+    facts = Heads(sharp.total(), len(every), sharpest, uniform, offsets)
     if sharp:
         return Answer("heads", "yes", "sharp", facts, keys=keys)
     reason = "short" if sharpest > MOST else "even" if sharpest else "no_peak"
@@ -476,15 +432,14 @@ class First:
     attention: float
     uniform: float
 
-    @property
-    def value(self) -> float:
-        """The attention."""
-        return self.attention
+    value = shown("attention")
 
 
-def first(run: Run) -> Answer:
-    """Ask whether most attention of a layer goes to the first position."""
-    found: AttentionByOffset = run.results["attention"]
+def ask_first(run: Run) -> Answer | None:
+    """Ask whether most attention of a layer goes to the first position; patches have none."""
+    found: AttentionByOffset | None = run.results.get("attention")
+    if found is None or found.uniform_first is None:
+        return None
     keys: tuple[str, ...] = ("attention.uniform_first",)
     means = [
         (float(layer.first.mean()), place, number)
@@ -494,22 +449,11 @@ def first(run: Run) -> Answer:
     if not means:
         return Answer("first", "cannot tell", "no_layer", keys=keys)
     most, place, number = max(means)
-    facts = First(number, most, found.uniform_first or 0.0)
+    facts = First(number, most, found.uniform_first)
     test = Test(most, math.nan, facts.uniform, None, "uniform attention")
     keys = (f"attention.layers.{place}.first", *keys)
     answer: Verdict = "yes" if most > MOST else "no"
     return Answer("first", answer, "most" if most > MOST else "less", facts, test, keys)
-
-
-HEADS = RunQuestion(
-    "heads", heads, ("sharp", "short", "even", "no_peak", "one_position"), applies=measured("heads")
-)
-#: Patches have no first position.
-FIRST = RunQuestion(
-    "first", first, ("most", "less", "no_layer"),
-    applies=lambda run: "attention" in run.results
-    and run.results["attention"].uniform_first is not None,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -518,24 +462,13 @@ class Preferring:
 
     Parameters
     ----------
-    share, least, most
-        Distance share: median, smallest and largest of any head; None where none has one.
-    yes, no, open
-        Heads that do, that do not, and of which it cannot be told.
-    never, positions
-        Mean share of the usage in pairs that make no full turn within so many positions.
+    told
+        The numbers over all heads.
     contexts, length, source
         How many contexts of how many tokens, and what they are.
     """
 
-    share: float | None
-    least: float | None
-    most: float | None
-    yes: int
-    no: int
-    open: int
-    never: float | None
-    positions: int
+    told: Summary
     contexts: int
     length: int
     source: Origin
@@ -543,37 +476,219 @@ class Preferring:
     @property
     def heads(self) -> int:
         """All of them."""
-        return self.yes + self.no + self.open
+        return self.told.yes + self.told.no + self.told.open
 
     @property
     def value(self) -> dict[str, Any]:
         """The counts, and the median share."""
-        return {"heads": self.yes, "of": self.heads, "share": self.share}
+        return {"heads": self.told.yes, "of": self.heads, "share": self.told.share}
 
 
-def distance(run: Run) -> Answer:
+def ask_distance(run: Run) -> Answer | None:
     """Ask whether any head prefers a distance."""
-    found: RotaryUse = run.results["rotary_use"]
+    found: RotaryUse | None = run.results.get("rotary_use")
+    if found is None:
+        return None
     told = found.summary
     keys = tuple(f"rotary_use.summary.{key}" for key in ("share", "yes", "no", "open", "never"))
-    facts = Preferring(
-        told.share, told.least, told.most, told.yes, told.no, told.open, told.never,
-        told.positions, found.contexts, found.length, found.source,
+    facts = Preferring(told, found.contexts, found.length, found.source)
+    answer: Verdict = "cannot tell"
+    if found.contexts < MIN_CONTEXTS:
+        reason = "few_contexts"
+    elif told.share is None:
+        reason = "even"
+    elif told.yes:
+        answer, reason = "yes", "some"
+    elif told.open:
+        reason = "open"
+    else:
+        answer, reason = "no", "no_head"
+    return Answer("distance", answer, reason, facts, keys=keys)
+
+
+# What positions are worth to the model, and whether less than all of them is enough.
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What positions are worth to what: the words of a cost.
+
+    Parameters
+    ----------
+    scheme
+        What is replaced: the rows of a table, rotations, or biases.
+    table
+        Name of the model's parameter or buffer.
+    measure
+        The cost: loss, divergence, answers or states.
+    task
+        What the model predicts.
+    """
+
+    scheme: Scheme
+    table: str
+    measure: str
+    task: str
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What removing positions costs.
+
+    Parameters
+    ----------
+    worth
+        Of what, to what.
+    cost, error
+        Mean over contexts and its standard error: nats, or for states a share of their norm; None
+        where outputs are not finite, and of one context.
+    loss, loss_error
+        Of the unchanged model, in nats; None without one.
+    answers, answers_error
+        Share of the top answers that change; None where there are none.
+    small
+        Cost up to which nothing is lost to speak of.
+    """
+
+    worth: Worth
+    cost: float | None
+    error: float | None
+    loss: float | None
+    loss_error: float | None
+    answers: float | None
+    answers_error: float | None
+    small: float = SMALL
+
+    value = shown("cost")
+
+    @property
+    def most(self) -> float | None:
+        """The cost and `SURE` standard errors more."""
+        if self.cost is None or self.error is None:
+            return None
+        return self.cost + SURE * self.error
+
+
+@dataclass(frozen=True)
+class Enough:
+    """How much of what positions are worth one substitute keeps: the first that is enough, or best.
+
+    Parameters
+    ----------
+    label
+        Its name in the table of costs.
+    size
+        How many components it has; None of random tables.
+    kept, error
+        Share that is kept, and its standard error.
+    of
+        How many substitutes were tried.
+    worth
+        Of what, to what.
+    """
+
+    label: str
+    size: int | None
+    kept: float
+    error: float
+    of: int
+    worth: Worth
+
+    value = shown("kept")
+
+
+def _worth(found: SubstitutionEffect) -> Worth:
+    return Worth(found.scheme, found.table, found.measure, found.task)
+
+
+def _key(found: SubstitutionEffect, each: Substitute) -> str:
+    return f"substitution.substitutes.{found.substitutes.index(each)}.{found.measure}"
+
+
+def ask_needed(run: Run) -> Answer | None:
+    """Ask whether the model loses something when its positions are taken away."""
+    found: SubstitutionEffect | None = run.results.get("substitution")
+    if found is None:
+        return None
+    removed = found[found.removed]
+    cost, changed = removed.costs[found.measure], removed.costs.get("answers")
+    facts = Removal(
+        _worth(found), cost.value, cost.error, found.loss, found.loss_error,
+        changed.value if changed else None, changed.error if changed else None,
     )  # fmt: skip
-    if found.contexts < MIN_CONTEXTS or told.share is None:
-        reason = "few_contexts" if found.contexts < MIN_CONTEXTS else "even"
-        return Answer("distance", "cannot tell", reason, facts, keys=keys)
-    if told.yes:
-        return Answer("distance", "yes", "some", facts, keys=keys)
-    if told.open:
-        return Answer("distance", "cannot tell", "open", facts, keys=keys)
-    return Answer("distance", "no", "no_head", facts, keys=keys)
+    test = None
+    if cost.value is not None:
+        band = None if cost.error is None else (-BAND * cost.error, BAND * cost.error)
+        test = Test(cost.value, math.nan, 0.0, band, "no cost")
+    answer, reason = _loses(cost, facts.most)
+    return Answer("needed", answer, reason, facts, test, (_key(found, removed),))
 
 
-DISTANCE = RunQuestion(
-    "distance", distance, ("some", "open", "no_head", "few_contexts", "even"),
-    applies=measured("rotary_use"),
-)  # fmt: skip
+def _loses(cost: Cost, most: float | None) -> tuple[Verdict, str]:
+    if cost.value is None:
+        return "cannot tell", "not_finite"
+    if most is None:
+        return "cannot tell", "one_context"
+    if cost.is_gain and cost.value < -SMALL:
+        return "no", "gain"
+    # A divergence is above 0 by any change: what is next to nothing is no loss, however certain.
+    if most < SMALL:
+        return "no", "little"
+    # That no loss was seen is no evidence that there is none: few contexts see nothing.
+    if cost.kept is None:
+        return "cannot tell", "open"
+    return ("yes", "loses") if cost.value >= SMALL else ("cannot tell", "small")
 
-#: In the order of the page.
-QUESTIONS = (KEPT, INPUT_ORDER, ORDER_WITHOUT, ABSOLUTE, APART, HEADS, FIRST, BLANK, DISTANCE)
+
+def _few_components(each: Substitute) -> bool:
+    return each.kind == "components" and (each.size or 0) <= FEW
+
+
+def _enough(question: str, kind: Callable[[Substitute], bool]) -> Ask:
+    """Make the question whether one of some substitutes keeps `ENOUGH`, where something is lost."""
+
+    def ask(run: Run) -> Answer | None:
+        found: SubstitutionEffect | None = run.results.get("substitution")
+        needed = ask_needed(run)
+        if found is None or needed is None or not needed.yes:
+            return None
+        costs = [(each, each.costs[found.measure]) for each in found.substitutes if kind(each)]
+        known = [
+            (each, cost.kept, cost.kept_error)
+            for each, cost in costs
+            if cost.kept is not None and cost.kept_error is not None
+        ]
+        if not known:
+            return None
+        sure = [one for one in known if one[1] - SURE * one[2] >= ENOUGH]
+        best, kept, error = sure[0] if sure else max(known, key=lambda one: one[1])
+        facts = Enough(best.label, best.size, kept, error, len(known), _worth(found))
+        band = (ENOUGH - BAND * error, ENOUGH + BAND * error)
+        test = Test(kept, math.nan, ENOUGH, band, "90 % kept")
+        keys = tuple(_key(found, one[0]) for one in known)
+        answer: Verdict = "no"
+        reason = "less"
+        if sure:
+            answer, reason = "yes", "enough"
+        elif any(share + SURE * spread >= ENOUGH for _, share, spread in known):
+            answer, reason = "cannot tell", "open"
+        return Answer(question, answer, reason, facts, test, keys)
+
+    return ask
+
+
+#: By name, in the order of the page.
+QUESTIONS: Mapping[str, Ask] = {
+    "kept": ask_kept,
+    "order": _permuted("order", "with_positions"),
+    "order_without": _permuted("order_without", "without_positions"),
+    "absolute": ask_absolute,
+    "apart": ask_apart,
+    "heads": ask_heads,
+    "first": ask_first,
+    "blank": ask_blank,
+    "distance": ask_distance,
+    "needed": ask_needed,
+    "few": _enough("few", _few_components),
+    "random": _enough("random", lambda each: each.kind == "null"),
+}

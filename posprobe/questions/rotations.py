@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
@@ -21,7 +22,7 @@ from posprobe.analyses.tables.processes import fit_process
 from posprobe.analyses.tables.sinusoid import fit_base
 from posprobe.arrays import Floats
 from posprobe.layouts import Sequence
-from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, too_few
+from posprobe.questions.base import LEAST_SHARE, OPEN, Ask, against, draw_until, rank, too_few
 
 #: CKA with a sinusoid of some base from which a table may be one in noise.
 ALIKE = 0.9
@@ -181,39 +182,22 @@ def by_winding(rotations: Answer, winding: Answer) -> Answer | None:
     return rotations.corrected("no", "pace", "winding", facts=facts, keys=keys)
 
 
-@dataclass(frozen=True)
-class Bridged:
-    """Gaps in a table that its waves predict better than any smooth curve does.
+def bridged(found: Bridging | None) -> dict[str, Any] | None:
+    """Return where waves are furthest ahead of smooth curves; None where hardly anywhere.
 
-    Parameters
-    ----------
-    gap
-        Missing rows.
-    waves, curve
-        Held-out R² of the model with its waves, and of the best smooth curve.
+    The missing rows, ``gap``, and the held-out R² of the model with its waves, ``waves``, and of
+    the best smooth curve, ``curve``.
     """
-
-    gap: int
-    waves: float
-    curve: float
-
-
-def bridged(found: Bridging | None) -> Bridged | None:
-    """Return where waves are furthest ahead of smooth curves; None where hardly anywhere."""
     if found is None or found.undefined:
         return None
     best, curve = found.r2["waves"], np.maximum(found.r2["linear"], found.r2["smooth"])
     if not np.nanmax(best - curve) > AHEAD:
         return None
     widest = int(np.nanargmax(best - curve))
-    return Bridged(int(found.gaps[widest]), float(best[widest]), float(curve[widest]))
-
-
-ROTATIONS = Question(
-    "rotations",
-    ask_rotations,
-    ("stand_out", "small", "none", "preferred", "dense", "few_rows", "unclear", "formula", "pace"),
-)
+    return {
+        "gap": int(found.gaps[widest]), "waves": float(best[widest]),
+        "curve": float(curve[widest]),
+    }  # fmt: skip
 
 
 #: Draws after which a yes may stand alone among the seven questions of a sequence: one in 146 is
@@ -364,22 +348,19 @@ def _drawn(points: Floats, value: float, rng: np.random.Generator) -> tuple[floa
     n = len(points)
     steps = leading(np.diff(points, axis=0), DIRECTIONS)
     process = fit_process(leading(points, 2 * DIRECTIONS), Sequence(n))
-    drawn: dict[str, list[float]] = {"walk": [], "stationary": []}
-    p = 0.0
-    for count in (DRAWS, DRAWS_ALONE - DRAWS):
-        for _ in range(count if p <= LEVEL else 0):
-            signs = rng.choice([-1.0, 1.0], size=(n - 1, 1))
-            walk = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(signs * steps, axis=0)])
-            drawn["walk"].append(strongest(walk)[0])
-            curve = np.asarray(process.draw(rng), dtype=np.float64)
-            drawn["stationary"].append(strongest(curve)[0])
-        ranks = {
-            name: (1 + sum(each >= value for each in null)) / (len(null) + 1)
-            for name, null in drawn.items()
-        }
-        p = max(ranks.values())
-    of = max(ranks, key=lambda name: (ranks[name], float(np.median(drawn[name]))))
-    return p, of, np.array(drawn[of])
+
+    def draw() -> list[float]:
+        signs = rng.choice([-1.0, 1.0], size=(n - 1, 1))
+        walk = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(signs * steps, axis=0)])
+        curve = np.asarray(process.draw(rng), dtype=np.float64)
+        return [strongest(each)[0] for each in (walk, curve)]
+
+    def ranks(drawn: Floats) -> list[float]:
+        return [rank(value, null) for null in drawn.T]
+
+    drawn, p = draw_until(draw, lambda drawn: max(ranks(drawn)), DRAWS, DRAWS_ALONE)
+    nearest = int(np.lexsort((np.median(drawn, axis=0), np.array(ranks(drawn))))[-1])
+    return p, ("walk", "stationary")[nearest], drawn[:, nearest]
 
 
 def _winding_facts(pair: WindingPair, held: float) -> Winding:
@@ -456,15 +437,6 @@ def by_rotations(winding: Answer, rotations: Answer) -> Answer | None:
 def _apart(facts: Winding, line: Rotation) -> float:
     """Return the relative difference between the turns of a pair and of a line."""
     return abs(facts.turns / line.turns - 1)
-
-
-WINDING = Question(
-    "winding",
-    ask_winding,
-    (
-        "turns", "small", "part_turn", "smooth", "open", "none", "rotation", "mixed", "mixed_waves",
-    ),
-)  # fmt: skip
 
 
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
@@ -610,11 +582,7 @@ def series_by_formula(ladder: Answer, closed_form: Answer) -> Answer | None:
     return ladder.corrected("yes", "base", "closed_form", facts=facts, test=None)
 
 
-LADDER = Question(
-    "ladder",
-    ask_ladder,
-    ("base", "even", "none", "few", "dense", "uneven", "random", "between", "open"),
-)
-
-#: In the order of the page.
-QUESTIONS = (ROTATIONS, WINDING, LADDER)
+#: By name, in the order of the page.
+QUESTIONS: Mapping[str, Ask] = {
+    "rotations": ask_rotations, "winding": ask_winding, "ladder": ask_ladder,
+}  # fmt: skip

@@ -2,25 +2,28 @@
 
 What a configuration decides, of rotary and linear positions, is known exactly. What was learned of
 each distance is held against permuted distances, and of kernels side by side single numbers are
-read. Questions are asked of the blocks of ``analysis.json``, numbered as they stand there.
+read. Questions are asked of the blocks of ``analysis.json``, numbered as they stand there; what
+concerns none of them is not asked, and its answer is None.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 from posprobe.analyses.facts import Answer, Correction, Test, Verdict, decide
 from posprobe.analyses.models.head_biases import SIDED
-from posprobe.questions.base import Question, at_least, verdict_of
+from posprobe.analyses.result import HIDDEN
+from posprobe.questions.base import at_least, judged, shown
 from posprobe.schemes import POSITIONS
 
 Block: TypeAlias = Mapping[str, Any]
 #: Encodings of one kind, with their places in the document.
 Numbered: TypeAlias = Sequence[tuple[int, Block]]
+Ask: TypeAlias = Callable[[Numbered], Answer | None]
 
 #: Share of heads without structure that lie above 95 % of permutations.
 CHANCE = 0.05
@@ -30,6 +33,24 @@ STEADY = 0.95
 #: Share of a kernel's variance by offset from which the offset alone decides, as of a sinusoid that
 #: was rounded, and below which a tenth or more depends on something else.
 DECIDES, LEAVES = 0.99, 0.9
+
+E = TypeVar("E")
+
+
+@dataclass(frozen=True)
+class Encodings(Generic[E]):
+    """Facts of several encodings.
+
+    Parameters
+    ----------
+    encodings
+        What is known of each.
+    value
+        What ``analysis.json`` shows as the value of the answer.
+    """
+
+    encodings: tuple[E, ...]
+    value: Annotated[Any, HIDDEN] = None
 
 
 def _keys(found: Numbered, *paths: str) -> tuple[str, ...]:
@@ -59,6 +80,10 @@ class Ladder:
     first, searched
         The first distance in positions at which the mean rotation is negative, None where there is
         none up to the largest that was tried. With several axes, along one of them.
+    rule, changes
+        The rule for longer contexts, and whether it changes a wavelength.
+    length, training
+        Positions of the text that the wavelengths are for, and of training; None where unknown.
     """
 
     name: str
@@ -71,6 +96,10 @@ class Ladder:
     windowed: bool
     first: int | None
     searched: int
+    rule: str
+    changes: bool
+    length: int | None
+    training: int | None
 
     @property
     def known(self) -> bool:
@@ -78,128 +107,63 @@ class Ladder:
         return self.axes > 1 or self.seen is not None
 
 
-@dataclass(frozen=True)
-class Turns:
-    """Of every rotary encoding, which pairs complete a turn."""
+def _ladders(found: Numbered) -> Iterator[Ladder]:
+    for _, block in found:
+        rotation = block["rotation"]
+        share, pairs, seen = (rotation[key] for key in ("never_turn_target", "pairs", "target"))
+        yield Ladder(
+            name=block["name"], pairs=pairs, axes=block["axes"],
+            shortest=rotation["shortest_wavelength"], longest=rotation["longest_wavelength"],
+            slow=None if share is None else round(share * pairs),
+            seen=seen, windowed=seen is not None and block["window"] == seen,
+            first=rotation["first_negative"], searched=rotation["searched"],
+            rule=block["rule"], changes=rotation["rescaled"], length=rotation["length"],
+            training=block["training_length"],
+        )  # fmt: skip
 
-    ladders: tuple[Ladder, ...]
 
-    @property
-    def value(self) -> list[float] | None:
-        """Of encodings with a stated length, the share of pairs that complete none."""
-        return [each.slow / each.pairs for each in self.ladders if each.slow is not None] or None
-
-
-def turns(found: Numbered) -> Answer:
+def ask_turns(found: Numbered) -> Answer:
     """Ask whether every pair completes a turn within the stated length."""
-    facts = Turns(tuple(_ladder(block) for _, block in found))
+    ladders = tuple(_ladders(found))
+    # Of encodings with a stated length, the share of pairs that complete none.
+    shares = [each.slow / each.pairs for each in ladders if each.slow is not None]
+    answer: Verdict = "yes"
+    reason = "all"
+    if not shares:
+        answer, reason = "cannot tell", "no_length"
+    elif any(shares):
+        answer, reason = "no", "never"
     keys = _keys(found, "rotation.never_turn_target", "rotation.longest_wavelength")
-    slow = [each.slow for each in facts.ladders if each.slow is not None]
-    if not slow:
-        return Answer("rotary_turns", "cannot tell", "no_length", facts, keys=keys)
-    if any(slow):
-        return Answer("rotary_turns", "no", "never", facts, keys=keys)
-    return Answer("rotary_turns", "yes", "all", facts, keys=keys)
+    return Answer("rotary_turns", answer, reason, Encodings(ladders, shares or None), keys=keys)
 
 
-def _ladder(block: Block) -> Ladder:
-    rotation = block["rotation"]
-    share, pairs, seen = (rotation[key] for key in ("never_turn_target", "pairs", "target"))
-    return Ladder(
-        name=block["name"], pairs=pairs, axes=block["axes"],
-        shortest=rotation["shortest_wavelength"], longest=rotation["longest_wavelength"],
-        slow=None if share is None else round(share * pairs),
-        seen=seen, windowed=seen is not None and block["window"] == seen,
-        first=rotation["first_negative"], searched=rotation["searched"],
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Signs:
-    """Of every rotary encoding, where its mean rotation is negative."""
-
-    encodings: tuple[Ladder, ...]
-
-    @property
-    def value(self) -> list[int | None] | None:
-        """The first negative distance of each encoding of which there is something to answer."""
-        return [each.first for each in self.encodings if each.known] or None
-
-
-def positive(found: Numbered) -> Answer:
+def ask_positive(found: Numbered) -> Answer:
     """Ask whether the mean rotation stays positive within the stated length."""
-    facts = Signs(tuple(_ladder(block) for _, block in found))
-    keys = _keys(found, "rotation.first_negative", "rotation.target")
-    known = [each for each in facts.encodings if each.known]
+    ladders = tuple(_ladders(found))
+    known = [each for each in ladders if each.known]
+    answer: Verdict = "yes"
+    reason = "positive"
     if not known:
-        return Answer("rotary_positive", "cannot tell", "no_length", facts, keys=keys)
-    if any(each.first is not None and each.first < (each.seen or 0) for each in known):
-        return Answer("rotary_positive", "no", "within", facts, keys=keys)
-    if any(
+        answer, reason = "cannot tell", "no_length"
+    elif any(each.first is not None and each.first < (each.seen or 0) for each in known):
+        answer, reason = "no", "within"
+    elif any(
         each.first is None and each.axes == 1 and each.searched < (each.seen or 0) for each in known
     ):
-        return Answer("rotary_positive", "cannot tell", "not_searched", facts, keys=keys)
-    return Answer("rotary_positive", "yes", "positive", facts, keys=keys)
+        answer, reason = "cannot tell", "not_searched"
+    facts = Encodings(ladders, [each.first for each in known] or None)
+    keys = _keys(found, "rotation.first_negative", "rotation.target")
+    return Answer("rotary_positive", answer, reason, facts, keys=keys)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A rule for longer contexts.
-
-    Parameters
-    ----------
-    name, rule
-        Of the encoding and of the rule.
-    changes
-        Whether it changes a wavelength.
-    length, training
-        Positions of the text that the wavelengths are for, and of training; None where unknown.
-    """
-
-    name: str
-    rule: str
-    changes: bool
-    length: int | None
-    training: int | None
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The rules for longer contexts that a configuration states."""
-
-    rules: tuple[Rule, ...]
-
-    @property
-    def value(self) -> list[str] | None:
-        """Their names."""
-        return [each.rule for each in self.rules] or None
-
-
-def stretched(found: Numbered) -> Answer:
+def ask_stretched(found: Numbered) -> Answer:
     """Ask whether a rule for longer contexts changes the wavelengths."""
-    facts = Rules(tuple(_rule(block) for _, block in found if block["rule"] != "default"))
+    ruled = tuple(each for each in _ladders(found) if each.rule != "default")
+    answer: Verdict = "yes" if any(each.changes for each in ruled) else "no"
+    reason = "changed" if answer == "yes" else "unchanged" if ruled else "no_rule"
+    facts = Encodings(ruled, [each.rule for each in ruled] or None)
     keys = _keys(found, "rule", "rotation.rescaled", "rotation.length")
-    if not facts.rules:
-        return Answer("rotary_stretched", "no", "no_rule", facts, keys=keys)
-    if any(each.changes for each in facts.rules):
-        return Answer("rotary_stretched", "yes", "changed", facts, keys=keys)
-    return Answer("rotary_stretched", "no", "unchanged", facts, keys=keys)
-
-
-def _rule(block: Block) -> Rule:
-    rotation = block["rotation"]
-    return Rule(
-        block["name"], block["rule"], rotation["rescaled"], rotation["length"],
-        block["training_length"],
-    )  # fmt: skip
-
-
-#: Of rotary positions.
-ROTARY = (
-    Question("rotary_turns", turns, ("all", "never", "no_length")),
-    Question("rotary_positive", positive, ("positive", "within", "not_searched", "no_length")),
-    Question("rotary_stretched", stretched, ("changed", "unchanged", "no_rule")),
-)
+    return Answer("rotary_stretched", answer, reason, facts, keys=keys)
 
 
 # Linear biases.
@@ -211,50 +175,30 @@ class Slopes:
 
     Parameters
     ----------
-    name
-        Of the encoding.
     slopes
         Of each head, logits per position.
     windows, length
         Of each head, keys over which the bias alone spreads attention, of so many.
     """
 
-    name: str
     slopes: tuple[float, ...]
     windows: tuple[float, ...]
     length: int
 
 
-@dataclass(frozen=True)
-class Falls:
-    """How fast linear biases fall."""
-
-    encodings: tuple[Slopes, ...]
-
-    @property
-    def halving(self) -> list[float]:
-        """Of each head, positions over which attention halves, contents being equal."""
-        return [math.log(2) / slope for each in self.encodings for slope in each.slopes]
-
-    @property
-    def value(self) -> dict[str, list[float]]:
-        """The same, by its name."""
-        return {"halving": self.halving}
-
-
-def linear_near(found: Numbered) -> Answer:
+def ask_linear_near(found: Numbered) -> Answer:
     """Ask whether near keys get more attention, as they do by definition."""
-    facts = Falls(
-        tuple(
-            Slopes(
-                name=block["name"],
-                slopes=tuple(block["slopes"]),
-                windows=tuple(block["heads"]["window"]),
-                length=block["heads"]["layout"]["length"],
-            )
-            for _, block in found
+    slopes = tuple(
+        Slopes(
+            tuple(block["slopes"]),
+            tuple(block["heads"]["window"]),
+            block["heads"]["layout"]["length"],
         )
+        for _, block in found
     )
+    # Positions over which attention halves, contents being equal.
+    halving = [math.log(2) / slope for each in slopes for slope in each.slopes]
+    facts = Encodings(slopes, {"halving": halving})
     keys = _keys(found, "slopes", "heads.window")
     return Answer("alibi_near", "yes", "falls", facts, keys=keys)
 
@@ -277,13 +221,10 @@ class Left:
     left: float | None
     halving: float
 
-    @property
-    def value(self) -> float | None:
-        """What is left."""
-        return self.left
+    value = shown("left")
 
 
-def linear_reach(found: Numbered) -> Answer:
+def ask_linear_reach(found: Numbered) -> Answer:
     """Ask whether half of the attention is left at the end of the stated context."""
     facts = max(
         (_left(min(block["slopes"]), block["max_positions"]) for _, block in found),
@@ -300,13 +241,6 @@ def linear_reach(found: Numbered) -> Answer:
 def _left(slope: float, length: int | None) -> Left:
     left = None if length is None else math.exp(-slope * length)
     return Left(length, left, math.log(2) / slope)
-
-
-#: Of linear biases.
-ALIBI = (
-    Question("alibi_near", linear_near, ("falls",)),
-    Question("alibi_reach", linear_reach, ("half", "less", "no_length")),
-)
 
 
 # What was learned of each distance: biases, or vectors by their cosines with that of distance 0.
@@ -328,18 +262,15 @@ class Smooth:
     varying: int
     structured: int | None
 
+    value = shown("structured")
+
     @property
     def chance(self) -> float:
         """Heads above it where nothing was learned."""
         return CHANCE * self.varying
 
-    @property
-    def value(self) -> int | None:
-        """Heads above it."""
-        return self.structured
 
-
-def structured(name: str, found: Numbered) -> Answer:
+def ask_smooth(name: str, found: Numbered) -> Answer:
     """Ask whether neighbouring distances have similar values, beside permuted distances."""
     learned = [(number, block) for number, block in found if not block["computed"]]
     keys = _keys(learned or found, "smoothness.structured")
@@ -359,9 +290,7 @@ def structured(name: str, found: Numbered) -> Answer:
     )
     draws = learned[0][1]["smoothness"]["permutations"]
     test = Test(count, p, facts.chance, (low, high), "permuted", draws, CHANCE**known)
-    answer = verdict_of(p)
-    reason = {"yes": "smooth", "no": "no_order", "cannot tell": "weak"}[answer]
-    return Answer(name, answer, reason, facts, test, keys)
+    return Answer(name, *judged(p, "smooth", "no_order", "weak"), facts, test, keys)
 
 
 @dataclass(frozen=True)
@@ -370,28 +299,21 @@ class Preference:
 
     Parameters
     ----------
-    name, unit
-        Of the encoding, and what its distances count.
     computed
         Whether a function gives the values, so that their order needs no test.
     heads, varying
         All heads, and those whose values are not all equal.
     near, far
         Heads with an order whose largest value lies within a quarter of the length, and beyond.
-    widths
-        Distances at which near heads have fallen half way, where they fall to a level.
     before, after
         Heads with an order whose largest value is at an earlier key, and at a later one.
     """
 
-    name: str
-    unit: str
     computed: bool
     heads: int
     varying: int
     near: int
     far: int
-    widths: tuple[float, ...]
     before: int
     after: int
 
@@ -413,11 +335,9 @@ class Preferences:
 
     def without_learned(self) -> Preferences:
         """Return what is left where heads that were learned have no more order than chance."""
-        none: dict[str, Any] = {"near": 0, "far": 0, "widths": (), "before": 0, "after": 0}
-        return replace(
-            self,
-            encodings=tuple(e if e.computed else replace(e, **none) for e in self.encodings),
-        )
+        none: dict[str, Any] = dict.fromkeys(("near", "far", "before", "after"), 0)
+        own = tuple(each if each.computed else replace(each, **none) for each in self.encodings)
+        return replace(self, encodings=own)
 
 
 @dataclass(frozen=True)
@@ -428,7 +348,7 @@ class Near(Preferences):
     def value(self) -> dict[str, int] | None:
         """Heads that favour near positions and far ones; None where no head has an order."""
         known = {name: self.total(name) for name in ("near", "far")}
-        return known if any(known.values()) else None
+        return known if self.total("ordered") else None
 
 
 @dataclass(frozen=True)
@@ -436,15 +356,11 @@ class Sides(Preferences):
     """Which side of the query heads favour."""
 
     @property
-    def same(self) -> int:
-        """Heads whose largest value is at the query, or whose sides are equal."""
-        return self.total("ordered") - self.total("before") - self.total("after")
-
-    @property
     def value(self) -> dict[str, int] | None:
-        """Heads by side; None where no head has an order."""
-        sides = {name: self.total(name) for name in ("before", "after")} | {"same": self.same}
-        return sides if self.total("ordered") else None
+        """Heads by side, with those of neither; None where no head has an order."""
+        ordered = self.total("ordered")
+        sides = {name: self.total(name) for name in ("before", "after")}
+        return sides | {"same": ordered - sum(sides.values())} if ordered else None
 
 
 def _preference(block: Block) -> Preference:
@@ -456,10 +372,8 @@ def _preference(block: Block) -> Preference:
     # Where both sides are equal, the largest value is on either.
     sided = [] if _sideless(block) else [h for h in ordered if (heads["asymmetry"][h] or 0) > SIDED]
     return Preference(
-        name=block["name"], unit=block["unit"], computed=block["computed"],
-        heads=block["head_count"], varying=len(varying), near=len(near),
-        far=len(ordered) - len(near),
-        widths=tuple(w for head in near if (w := heads["half_width"][head]) is not None),
+        computed=block["computed"], heads=block["head_count"], varying=len(varying),
+        near=len(near), far=len(ordered) - len(near),
         before=sum(heads["peak"][head] < 0 for head in sided),
         after=sum(heads["peak"][head] > 0 for head in sided),
     )  # fmt: skip
@@ -479,7 +393,7 @@ def _sideless(block: Block) -> bool:
     return not _line(block) or block["unit"] != POSITIONS or bool(block["causal"])
 
 
-def near(name: str, found: Numbered) -> Answer:
+def ask_near(name: str, found: Numbered) -> Answer:
     """Ask whether most heads favour near positions."""
     facts = Near(tuple(_preference(block) for _, block in found))
     keys = _keys(found, "heads.near", "heads.half_width", "smoothness.structured")
@@ -498,8 +412,11 @@ def _most(facts: Near) -> tuple[Verdict, str]:
     return "cannot tell", "open"
 
 
-def sides(found: Numbered) -> Answer:
-    """Ask whether heads prefer one side of the query."""
+def ask_sides(found: Numbered) -> Answer | None:
+    """Ask whether heads prefer one side of the query, where there are two."""
+    found = [(number, block) for number, block in found if not _sideless(block)]
+    if not found:
+        return None
     facts = Sides(tuple(_preference(block) for _, block in found))
     keys = _keys(found, "heads.peak", "heads.asymmetry", "smoothness.structured")
     return Answer("bias_sides", *_sided(facts), facts, keys=keys)
@@ -533,55 +450,41 @@ class Limit:
     reach: int | None
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Of every encoding on a line, from where on distances share one value."""
-
-    encodings: tuple[Limit, ...]
-
-    @property
-    def value(self) -> list[int] | None:
-        """The distances, None where no encoding has one."""
-        return [each.reach for each in self.encodings if each.reach is not None] or None
-
-
-def limited(name: str, found: Numbered) -> Answer:
-    """Ask from where on distances share one value."""
-    facts = Limits(tuple(Limit(b["name"], b["unit"], b["causal"], b["reach"]) for _, b in found))
-    keys = _keys(found, "reach")
-    if facts.value:
-        return Answer(name, "yes", "shared", facts, keys=keys)
-    return Answer(name, "no", "changing", facts, keys=keys)
+def ask_limit(name: str, found: Numbered) -> Answer | None:
+    """Ask from where on distances share one value, of encodings on a line."""
+    found = [(number, block) for number, block in found if _line(block)]
+    if not found:
+        return None
+    limits = tuple(Limit(b["name"], b["unit"], b["causal"], b["reach"]) for _, b in found)
+    reached = [each.reach for each in limits if each.reach is not None]
+    answer: Verdict = "yes" if reached else "no"
+    facts = Encodings(limits, reached or None)
+    reason = "shared" if reached else "changing"
+    return Answer(name, answer, reason, facts, keys=_keys(found, "reach"))
 
 
-_SMOOTH = ("smooth", "no_order", "weak", "computed", "equal")
-_NEAR = ("most", "few", "open", "no_order", "equal")
-_LIMIT = ("shared", "changing")
-#: Of biases that were learned per distance.
-BIAS = (
-    Question("bias_smooth", partial(structured, "bias_smooth"), _SMOOTH),
-    Question("bias_near", partial(near, "bias_near"), _NEAR),
-    Question("bias_sides", sides, ("sided", "even", "no_order", "equal")),
-    Question("bias_limit", partial(limited, "bias_limit"), _LIMIT),
-)
-#: Of vectors that were learned per distance.
-COSINE = (
-    Question("cosine_smooth", partial(structured, "cosine_smooth"), _SMOOTH),
-    Question("cosine_near", partial(near, "cosine_near"), _NEAR),
-    Question("cosine_limit", partial(limited, "cosine_limit"), _LIMIT),
-)
-#: By kind of encoding, in the order of the page.
-KINDS: Mapping[str, tuple[Question[Numbered], ...]] = {
-    "rotary": ROTARY, "alibi": ALIBI, "bias": BIAS, "cosine": COSINE,
-}  # fmt: skip
-#: The questions of all kinds by name.
-NAMES = tuple(question.name for questions in KINDS.values() for question in questions)
-#: Of which encodings of its kind a question is asked, where that is not all of them.
-_CONCERNED: Mapping[str, Callable[[Block], bool]] = {
-    "bias_sides": lambda block: not _sideless(block),
-    "bias_limit": _line,
-    "cosine_limit": _line,
+#: By kind of encoding the questions by name, in the order of the page.
+KINDS: Mapping[str, Mapping[str, Ask]] = {
+    "rotary": {
+        "rotary_turns": ask_turns,
+        "rotary_positive": ask_positive,
+        "rotary_stretched": ask_stretched,
+    },
+    "alibi": {"alibi_near": ask_linear_near, "alibi_reach": ask_linear_reach},
+    "bias": {
+        "bias_smooth": partial(ask_smooth, "bias_smooth"),
+        "bias_near": partial(ask_near, "bias_near"),
+        "bias_sides": ask_sides,
+        "bias_limit": partial(ask_limit, "bias_limit"),
+    },
+    "cosine": {
+        "cosine_smooth": partial(ask_smooth, "cosine_smooth"),
+        "cosine_near": partial(ask_near, "cosine_near"),
+        "cosine_limit": partial(ask_limit, "cosine_limit"),
+    },
 }
+#: The questions of all kinds by name.
+NAMES = tuple(name for questions in KINDS.values() for name in questions)
 
 
 def _by_order(
@@ -592,8 +495,7 @@ def _by_order(
     Of values without order the largest lies somewhere as well.
     """
 
-    def correct(answers: Mapping[str, Answer], seen: Sequence[Block]) -> Answer | None:
-        del seen
+    def correct(answers: Mapping[str, Answer], _: Sequence[Block]) -> Answer | None:
         own = answers.get(name)
         if own is None or answers[of].yes:
             return None
@@ -611,26 +513,18 @@ CORRECTIONS = (
 
 
 def answers_of(schemes: Sequence[Block]) -> dict[str, Answer]:
-    """Answer what can be asked of the encodings of a checkpoint.
+    """Answer what can be asked of the encodings of a checkpoint, by question.
 
     Parameters
     ----------
     schemes
         The blocks of ``analysis.json``.
-
-    Returns
-    -------
-    dict
-        Every answer by its question; what concerns none of the encodings is not asked.
     """
     own = []
     for kind, questions in KINDS.items():
         found = [each for each in enumerate(schemes) if kind_of(each[1]) == kind]
-        for question in questions:
-            concerned = _CONCERNED.get(question.name)
-            asked = [each for each in found if concerned is None or concerned(each[1])]
-            if asked:
-                own.append(question.ask(asked))
+        if found:
+            own += [answer for ask in questions.values() if (answer := ask(found))]
     return decide(own, CORRECTIONS, schemes)
 
 
@@ -642,71 +536,25 @@ def kind_of(block: Block) -> str:
 # Kernels between positions, side by side.
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A number of a kernel.
-
-    Parameters
-    ----------
-    label
-        Of the encoding.
-    value
-        A share; None where it is undefined.
-    """
-
-    label: str
-    value: float | None
-
-
-def kernel(
-    name: str, key: str, settle: Callable[[float], tuple[Verdict, str]], record: Block
-) -> Answer:
-    """Answer a question by one number of a kernel.
-
-    Parameters
-    ----------
-    name, key
-        Of the question and of the number.
-    settle
-        The rule: from the number to the answer and its reason.
-    record
-        A block of ``analysis.json``.
-    """
-    facts = Kernel(record["label"], record[key])
-    if facts.value is None:
-        return Answer(name, "cannot tell", "undefined", facts, keys=(key,))
-    return Answer(name, *settle(facts.value), facts, keys=(key,))
-
-
-def _falling(share: float) -> tuple[Verdict, str]:
-    return ("yes", "falls") if share >= STEADY else ("no", "rises")
-
-
-def _by_offset(share: float) -> tuple[Verdict, str]:
+def _by_offset(share: float) -> Verdict:
     if LEAVES <= share < DECIDES:
-        return "cannot tell", "mostly"
-    return ("yes", "decides") if share >= DECIDES else ("no", "partly")
+        return "cannot tell"
+    return "yes" if share >= DECIDES else "no"
 
 
-def _even(share: float) -> tuple[Verdict, str]:
-    return ("yes", "even") if share <= SIDED else ("no", "sided")
+#: Of the kernel that an encoding of any kind induces between positions: by question, the number
+#: that answers it, and the rule.
+KERNELS: Mapping[str, tuple[str, Callable[[float], Verdict]]] = {
+    "kernel_falls": ("monotone_fraction", lambda share: "yes" if share >= STEADY else "no"),
+    "kernel_offset": ("translation_invariance", _by_offset),
+    "kernel_sides": ("asymmetry", lambda share: "yes" if share <= SIDED else "no"),
+}
 
 
-#: Of the kernel that an encoding of any kind induces between positions.
-KERNELS = (
-    Question(
-        "kernel_falls",
-        partial(kernel, "kernel_falls", "monotone_fraction", _falling),
-        ("falls", "rises", "undefined"),
-    ),
-    Question(
-        "kernel_offset",
-        partial(kernel, "kernel_offset", "translation_invariance", _by_offset),
-        ("decides", "partly", "mostly", "undefined"),
-    ),
-    Question(
-        "kernel_sides",
-        partial(kernel, "kernel_sides", "asymmetry", _even),
-        ("even", "sided", "undefined"),
-    ),
-)
+def kernel_answers(record: Block) -> list[Answer]:
+    """Answer every question about a kernel, by the block of its encoding."""
+    found = []
+    for name, (key, rule) in KERNELS.items():
+        answer: Verdict = "cannot tell" if record[key] is None else rule(record[key])
+        found.append(Answer(name, answer, key, keys=(key,)))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,14 +35,15 @@ from posprobe.questions.base import (
     OPEN,
     SLIGHT,
     STRETCHES,
-    Question,
+    Ask,
     against,
+    judged,
     rank,
     ranks,
+    shown,
     slow_waves,
     too_few,
     variation,
-    verdict_of,
 )
 
 #: Permutations of the rows: so many that the least p-value of three numbers, 3 / 491, stands alone
@@ -82,10 +84,7 @@ class Order:
     turns: float | None = None
     copies: Copies | None = None
 
-    @property
-    def value(self) -> float:
-        """The mean cosine of neighbours."""
-        return self.cosine
+    value = shown("cosine")
 
 
 def ask_order(seen: View) -> Answer:
@@ -128,8 +127,7 @@ def ask_order(seen: View) -> Answer:
         typical=float(np.median(found[1, 1:])) / whole,
         farther=max(quarters) / max(min(quarters), 1e-9 * max(quarters), 1e-300),
     )  # fmt: skip
-    answer = verdict_of(p, enough=len(seen) >= 16)
-    reason = {"no": "none", "cannot tell": "open"}.get(answer, "neighbours")
+    answer, reason = judged(p, "neighbours", "none", "open", enough=len(seen) >= 16)
     # Which of the three is told: the cosine where it is evidence by itself, else what is.
     if answer == "yes" and 3 * ahead > LEVEL:
         wave = 3 * turning <= LEVEL
@@ -147,13 +145,6 @@ def _waves(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     # All but the fastest of an even number of rows stand for two frequencies of the transform.
     power[: (len(rows) - 1) // 2] *= 2
     return np.asarray(power)
-
-
-ORDER = Question(
-    "order",
-    ask_order,
-    ("neighbours", "wave", "norms", "norms_and_wave", "none", "open", "small", "winding", "copies"),
-)
 
 
 #: Steps that are compared, in positions.
@@ -233,8 +224,7 @@ def ask_smooth(seen: View) -> Answer:
     p = rank(highest[0], highest[1:])
     cosine = float(cosines[best, 0])
     facts = Smooth(n, cosine, strides[best], seen.half_length)
-    answer = verdict_of(p, enough=n >= 16)
-    reason = {"yes": "curve", "no": "not_smooth", "cannot tell": "open"}[answer]
+    answer, reason = judged(p, "curve", "not_smooth", "open", enough=n >= 16)
     if answer == "yes" and cosine < GRADUAL:
         answer, reason = "no", "small"
     share, drawn = _straight(seen, noise=answer != "yes")
@@ -318,13 +308,6 @@ def _straight(seen: View, *, noise: bool) -> tuple[float, Floats]:
     return share, np.square(places @ seen.points).sum(axis=1) / n
 
 
-SMOOTH = Question(
-    "smooth",
-    ask_smooth,
-    ("curve", "line", "noisy_line", "small", "not_smooth", "open", "rotations"),
-)
-
-
 #: Directions are fewer if they spread over at most this share of what smoothness gives.
 FEWER = 0.75
 #: Least p-value that is believed of a value below all that are drawn.
@@ -397,8 +380,7 @@ def ask_low_dimensional(seen: View) -> Answer:
     nearest = int(np.median(nulls, axis=1).argmin())
     test = replace(against(facts.participation, nulls[nearest], NULLS[nearest], p), least=FARTHEST)
     facts = replace(facts, expected=float(np.median(nulls[nearest])))
-    answer = verdict_of(p)
-    reason = {"yes": "fewer", "no": "not_fewer", "cannot tell": "open"}[answer]
+    answer, reason = judged(p, "fewer", "not_fewer", "open")
     if facts.participation > FEWER * facts.expected:
         answer, reason = "no", "small" if p <= LEVEL else "not_fewer"
     return Answer("low_dimensional", answer, reason, facts, test, COMPONENT_KEYS)
@@ -487,11 +469,7 @@ def _rank_of_fewer(found: float, drawn: Floats) -> float:
     return min(ordinary, max(float(stdtr(count - 1, distance)), FARTHEST))
 
 
-LOW_DIMENSIONAL = Question(
-    "low_dimensional",
-    ask_low_dimensional,
-    ("fewer", "small", "not_fewer", "open", "slow", "few_columns"),
-)
-
-#: In the order of the page.
-QUESTIONS = (ORDER, SMOOTH, LOW_DIMENSIONAL)
+#: By name, in the order of the page.
+QUESTIONS: Mapping[str, Ask] = {
+    "order": ask_order, "smooth": ask_smooth, "low_dimensional": ask_low_dimensional,
+}  # fmt: skip

@@ -116,8 +116,6 @@ def verdicts(inputs: TableInputs) -> Verdicts:
 def _answers(seen: View) -> dict[str, Answer]:
     """Ask and settle; a part of a table is not asked what is asked of the whole alone."""
     grid = isinstance(seen.layout, Grid)
-    questions = [
-        each for each in (GRID if grid else SEQUENCE) if each.parts or seen.breaks is not None
-    ]
+    found = [ask(seen) for ask in (GRID if grid else SEQUENCE).values()]
     corrected = corrections.GRID if grid else corrections.SEQUENCE
-    return decide([each.ask(seen) for each in questions], corrected, seen)
+    return decide(filter(None, found), corrected, seen)

@@ -17,9 +17,7 @@ from posprobe.errors import UsageError
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.contexts import SINUSOID, WALKS, WHOLE, LabelledRow
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
-from posprobe.questions import MODEL as QUESTIONS
-from posprobe.questions.models import Run
-from posprobe.questions.substitution import where_needed
+from posprobe.questions.models import QUESTIONS as MODEL_QUESTIONS, Run
 from posprobe.report.analysis import Saved
 from posprobe.report.document import Finding, answer_block, findings_of
 from posprobe.report.files import FORWARD
@@ -98,8 +96,8 @@ class ForwardAnalysis(Saved):
     @property
     def answers(self) -> Mapping[str, Answer]:
         """The answers to what can be asked of the results, by question."""
-        asked = [question.ask(self.run) for question in QUESTIONS if question.applies(self.run)]
-        return where_needed(decide(asked, (), self.run))
+        found = [ask(self.run) for ask in MODEL_QUESTIONS.values()]
+        return decide(filter(None, found), (), self.run)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -21,12 +21,12 @@ from posprobe.encodings.tables import whole
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
 from posprobe.layouts import Grid, Layout, Sequence as Positions, describe_layout
 from posprobe.progress import stage
-from posprobe.questions.schemes import KERNELS as QUESTIONS
+from posprobe.questions.schemes import kernel_answers
 from posprobe.report.analysis import Saved, environment
 from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.document import shared_block
 from posprobe.report.files import FORWARD, KERNELS, read_bundle, stored_arrays
-from posprobe.report.narrator.schemes import summary_of_kernels
+from posprobe.report.narrator.schemes import kernels_headline
 from posprobe.report.schemes import check_record
 from posprobe.schemes import (
     MAX_KERNEL,
@@ -106,11 +106,11 @@ class KernelComparison(Saved):
         pairs = [self._pair(i, j) for i, j in combinations(range(len(self.labels)), 2)]
         told = shared_block(
             {
-                label: [question.ask(record) for question in QUESTIONS]
+                label: kernel_answers(record)
                 for label, record in zip(self.labels, records, strict=True)
             }
         )
-        said = summary_of_kernels(records, pairs, self.walk)
+        said = kernels_headline(pairs, self.walk)
         return {
             "schema": KERNELS,
             "length": self.layout.size,

@@ -145,8 +145,7 @@ def kernel_page(document: Block) -> Page:
         lead=schemes.kernels_lead(document),
         headline=schemes.kernels_headline(document["pairs"], walk),
         notes=(
-            *(told for record in records for told in schemes.measured(record)),
-            *schemes.positions_compared(document),
+            *schemes.kernel_notes(document),
             *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
         ),
         pictures=pictures("kernels", ("curves", "kernels")),

@@ -354,7 +354,7 @@ def _of_weights(schemes: Sequence[Block]) -> Iterator[Evidence]:
             for each in weights.sentences(scheme["weights"])
         ]
         first = weights.line(known[0]["weights"])
-        yield Evidence((first,), sentences=tuple(said), pictures=_pictures(weights.PICTURES))
+        yield Evidence((first,), sentences=tuple(said), pictures=_pictures(PICTURES["weights"]))
     ladders = [each for scheme in schemes for each in lookup(scheme, "rotation.along") or ()]
     if ladders:
         yield Evidence((weights.axes_line(ladders),), sentences=tuple(map(weights.axis, ladders)))

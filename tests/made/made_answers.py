@@ -49,9 +49,8 @@ def verdicts_of(
 def answers_of(values: Floats, grid: Shape = None, seed: int = 0) -> dict[str, Answer]:
     """Ask all rows together what can be asked of a part."""
     seen = view(values, seed=seed, layout=Grid(*grid) if grid else None)
-    questions = [question for question in (GRID if grid else SEQUENCE) if question.parts]
-    own = [question.ask(seen) for question in questions]
-    return decide(own, corrections.GRID if grid else corrections.SEQUENCE, seen)
+    own = [ask(seen) for ask in (GRID if grid else SEQUENCE).values()]
+    return decide(filter(None, own), corrections.GRID if grid else corrections.SEQUENCE, seen)
 
 
 def smooth(n: int, d: int, length: float, seed: int = 0) -> Floats:

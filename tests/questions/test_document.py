@@ -71,18 +71,6 @@ def test_the_schema_notices(change: Callable[[Any], None]) -> None:
     assert problems("analysis", document)
 
 
-def test_the_schema_leaves_the_null_models_open() -> None:
-    document = strict_json(document_of("sapiens-roberta"))
-    number = document["nulls"]["numbers"]["pca.top3"]
-    document["nulls"]["models"]["another"] = "keeps something else"
-    number["another"] = {"p5": 0.1, "p50": 0.2, "p95": 0.3}
-    assert problems("analysis", document) == []
-    number["another"] = None
-    assert problems("analysis", document) == []
-    number["another"] = 0.2
-    assert problems("analysis", document)
-
-
 def test_what_is_not_a_number_reaches_no_file() -> None:
     document = strict_json(document_of("sapiens-roberta"))
     document["pca"]["top3"] = float("nan")

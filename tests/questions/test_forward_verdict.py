@@ -16,7 +16,7 @@ from posprobe.analyses.models.experiments import Change, Cost, PermutationEffect
 from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.questions import MODEL as QUESTIONS
+from posprobe.questions.models import QUESTIONS
 from posprobe.report.page import page_of
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -43,7 +43,7 @@ def test_keys_lead_to_numbers_and_findings_are_what_is_answered_yes(layout: Layo
     document = forward_analysis(layout).to_dict()
     answers = document["verdict"]["answers"]
     names = [answer["question"] for answer in answers]
-    assert names == [question.name for question in QUESTIONS if question.name in names]
+    assert names == [name for name in QUESTIONS if name in names]
     for answer in answers:
         for key in answer["keys"]:
             assert _found(document, key), key
@@ -64,101 +64,71 @@ def _found(block: Any, key: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("signal", "answer"), [(0.0, "no"), (2.0, "yes")])
-def test_positions_are_seen_where_they_are_planted(signal: float, answer: str) -> None:
-    states = states_of(Sequence(40), 30, signal=signal, seed=3)
-    found = mean_decomposition({0: moments(states), 5: moments(states)}, layout=Sequence(40))
-    kept = told("states", found)["kept"]
-    assert (kept.answer, kept.reason) == (answer, "seen" if answer == "yes" else "noise")
+def kept(states: Any, *others: Any) -> Answer:
+    """The answer about hidden states that are those of layer 5 and, before it, some others."""
+    given = {number: moments(each) for number, each in enumerate((*others, states))}
+    layout = Sequence(states.shape[1])
+    return told("states", mean_decomposition(given, layout=layout))["kept"]
+
+
+def reason_of(answer: Answer) -> str:
+    return f"{answer.answer}: {answer.reason}"
+
+
+EQUAL = np.full((12, 24, WIDTH), 0.25)
+SEEN = states_of(Sequence(24), 12, signal=2.0)
+BY_CONTEXT = np.broadcast_to(np.random.default_rng(0).normal(size=(12, 1, WIDTH)), (12, 24, WIDTH))
+
+
+@pytest.mark.parametrize(
+    ("states", "others", "expected"),
+    [
+        (states_of(Sequence(40), 30, signal=0.0, seed=3), (), "no: noise"),
+        (states_of(Sequence(40), 30, signal=2.0, seed=3), (), "yes: seen"),
+        # Of c contexts noise has one part in c of the variance: little hides little.
+        (states_of(Sequence(40), 2, signal=0.0, seed=3), (), "cannot tell: few_contexts"),
+        (states_of(Sequence(40), 10, signal=0.0, seed=3), (), "cannot tell: few_contexts"),
+        # Of 400 contexts a hundredth of the variance is far above their noise.
+        (states_of(Sequence(24), 400, signal=0.15, seed=3), (), "no: small"),
+        (SEEN[:1], (), "cannot tell: one_context"),
+        (EQUAL, (SEEN,), "no: equal_states"),
+        (EQUAL[:1], (SEEN[:1],), "no: equal_states"),
+        (SEEN, (EQUAL,), "yes: seen"),
+        (BY_CONTEXT, (), "no: rounding"),
+        (states_of(Sequence(1), 12), (), "cannot tell: one_position"),
+    ],
+)
+def test_positions_are_seen_where_they_are_planted(
+    states: Any, others: tuple[Any, ...], expected: str
+) -> None:
+    assert reason_of(kept(states, *others)) == expected
+
+
+def test_every_number_is_of_the_layer_that_it_says() -> None:
+    found = mean_decomposition({0: moments(SEEN), 5: moments(SEEN)}, layout=Sequence(24))
+    answer = told("states", found)["kept"]
     layer: Any = found.layers[5]
-    assert kept.value["last"] == layer.shares["position"]
-    assert (kept.facts.last.layer, kept.facts.last.rank) == (5, layer.rank)
-    # Every number is of the layer that it says.
-    assert kept.facts.last.clear == kept.facts.first.clear == (answer == "yes")
+    assert answer.value == {
+        "first": found.layers[0].shares["position"],  # type: ignore[index]
+        "last": layer.shares["position"], "layers": [0, 5],
+    }  # fmt: skip
+    assert (answer.facts.last.layer, answer.facts.last.rank) == (5, layer.rank)
+    assert kept(EQUAL, SEEN).value is None
 
 
-def test_one_context_tells_nothing_of_positions() -> None:
-    found = mean_decomposition({0: moments(states_of(Sequence(24), 1))}, layout=Sequence(24))
-    kept = told("states", found)["kept"]
-    assert (kept.answer, kept.reason, kept.test) == ("cannot tell", "one_context", None)
-
-
-@pytest.mark.parametrize("contexts", [1, 12])
-def test_of_states_that_are_all_equal_nothing_is_left(contexts: int) -> None:
-    states = states_of(Sequence(24), contexts, signal=2.0)
-    flat = moments(np.full_like(states, 0.25))
-    found = mean_decomposition({0: moments(states), 3: flat}, layout=Sequence(24))
-    kept = told("states", found)["kept"]
-    assert (kept.answer, kept.reason, kept.value) == ("no", "equal_states", None)
-    assert kept.facts.last.layer == 3
-    assert (kept.facts.first is None) == (contexts == 1)
-    other = mean_decomposition({0: flat, 3: moments(states)}, layout=Sequence(24))
-    assert told("states", other)["kept"].answer == ("yes" if contexts > 1 else "cannot tell")
-
-
-def test_states_that_differ_between_contexts_alone_hold_no_positions() -> None:
-    by_context = np.random.default_rng(0).normal(size=(12, 1, WIDTH))
-    states = np.broadcast_to(by_context, (12, 24, WIDTH))
-    found = mean_decomposition({0: moments(states)}, layout=Sequence(24))
-    assert found.layers[0].shares is not None
-    kept = told("states", found)["kept"]
-    assert (kept.answer, kept.reason) == ("no", "rounding")
-
-
-@pytest.mark.parametrize("contexts", [1, 12])
-def test_a_single_position_has_none_to_differ_from(contexts: int) -> None:
-    found = mean_decomposition({0: moments(states_of(Sequence(1), contexts))}, layout=Sequence(1))
-    kept = told("states", found)["kept"]
-    assert (kept.answer, kept.reason) == ("cannot tell", "one_position")
-    assert forward_analysis(results={"states": found}).findings == ()
-
-
-def test_that_noise_hides_nothing_takes_contexts() -> None:
-    def kept(contexts: int) -> str:
-        states = states_of(Sequence(40), contexts, signal=0.0, seed=3)
-        found = mean_decomposition({0: moments(states)}, layout=Sequence(40))
-        assert found.layers[0].rank == 0
-        return told("states", found)["kept"].answer
-
-    # Of c contexts noise has one part in c of the variance.
-    assert [kept(contexts) for contexts in (2, 10, 40)] == ["cannot tell", "cannot tell", "no"]
-
-
-def test_noise_is_rarely_taken_for_positions() -> None:
-    def one(seed: int) -> str:
-        states = states_of(Sequence(24), 12, signal=0.0, seed=seed)
-        found = mean_decomposition({0: moments(states)}, layout=Sequence(24))
-        return told("states", found)["kept"].answer
-
-    assert [one(seed) for seed in range(20)].count("yes") <= 1
-
-
-def test_a_share_that_is_certain_and_small_is_no_trace_to_speak_of() -> None:
-    # Of 400 contexts a hundredth of the variance is far above their noise.
-    states = states_of(Sequence(24), 400, signal=0.15, seed=3)
-    found = mean_decomposition({0: moments(states)}, layout=Sequence(24))
-    kept = told("states", found)["kept"]
-    assert kept.facts.last.clear
-    assert 2 * kept.facts.last.noise < kept.facts.last.share < 0.02
-    assert (kept.answer, kept.reason) == ("no", "small")
-
-
-def test_the_band_of_the_noise_is_where_states_without_positions_lie() -> None:
-    def one(seed: int) -> bool:
-        states = states_of(Sequence(24), 32, signal=0.0, seed=seed)
-        found = mean_decomposition({0: moments(states)}, layout=Sequence(24))
-        kept: Any = told("states", found)["kept"]
-        low, high = kept.test.interval
-        assert (kept.test.draws, kept.test.of) == (4, "sampling noise")
+def test_noise_is_rarely_taken_for_positions_and_its_band_is_where_it_lies() -> None:
+    within = yes = 0
+    for seed in range(20):
+        answer: Any = kept(states_of(Sequence(24), 32, signal=0.0, seed=seed))
+        low, high = answer.test.interval
+        assert (answer.test.draws, answer.test.of) == (4, "sampling noise")
         # Four draws: their ends are as uncertain as they are far apart.
-        return bool(2 * low - high <= kept.test.value <= 2 * high - low)
-
-    assert sum(one(seed) for seed in range(20)) >= 16
-    signal = states_of(Sequence(24), 32, signal=1.0)
-    kept = told("states", mean_decomposition({0: moments(signal)}, layout=Sequence(24)))["kept"]
-    assert kept.test is not None
-    assert kept.test.interval is not None
-    assert kept.test.value > 5 * kept.test.interval[1]
+        within += bool(2 * low - high <= answer.test.value <= 2 * high - low)
+        yes += answer.yes
+    assert within >= 16
+    assert yes <= 1
+    seen: Any = kept(states_of(Sequence(24), 32, signal=1.0))
+    assert seen.test.value > 5 * seen.test.interval[1]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +180,8 @@ def test_subspaces_are_compared_with_random_ones(case: str) -> None:
         "all": ("cannot tell", "no_room"),
     }  # fmt: skip
     assert (answer.answer, answer.reason) == expected[case]
-    assert answer.test.interval == (answer.facts.low, answer.facts.high)
+    low, high = answer.test.interval
+    assert low <= answer.facts.expected == answer.test.null <= high
 
 
 @pytest.mark.parametrize(

@@ -18,20 +18,20 @@ from posprobe.analyses.grids.grid import axis_codes
 from posprobe.analyses.linear import grid_distances, root
 from posprobe.analyses.tables.cached import view
 from posprobe.layouts import Grid
-from posprobe.questions import GRID, axis_rotations
-from posprobe.questions.axis_rotations import by_codes, by_formula
-from posprobe.questions.fields import by_order
+from posprobe.questions import GRID, SEQUENCE
+from posprobe.questions.fields import places_by_order
+from posprobe.questions.grids import ask_axis_rotations, circles_by_formula
 from posprobe.report.narrator import sentence, templates
 
 Floats = NDArray[np.float64]
 
 #: What is asked of the patches alone, without outliers.
-ASKED = [question for question in GRID if question.parts and question.name != "closed_form"]
+ASKED = [name for name in GRID if name not in {"closed_form", "special_rows"}]
 
 
-def asked(values: Floats, height: int, width: int, **known: Any) -> dict[str, Answer]:
-    seen = view(values, layout=Grid(height, width), **known)
-    return {question.name: question.ask(seen) for question in ASKED}
+def asked(values: Floats, height: int, width: int) -> dict[str, Any]:
+    seen = view(values, layout=Grid(height, width))
+    return {name: GRID[name](seen) for name in ASKED}
 
 
 def field(height: int, width: int, d: int, length: float, seed: int = 0) -> Floats:
@@ -103,7 +103,7 @@ TABLES: dict[str, tuple[Any, int, int]] = {
 
 
 @cache
-def answers(name: str) -> dict[str, Answer]:
+def answers(name: str) -> dict[str, Any]:
     make, height, width = TABLES[name]
     return asked(make(), height, width)
 
@@ -118,17 +118,12 @@ FOUND = [
     ("noise 3 x 3", "order", "cannot tell", "patch_open"),
     ("noise 3 x 3", "rows_and_columns", "cannot tell", "few_patches"),
     ("noise 3 x 3", "axis_rotations", "cannot tell", "short"),
-    ("noise 3 x 3", "smooth", "cannot tell", "patch_narrow"),
-    ("noise 3 x 3", "absolute_position", "cannot tell", "patch_narrow"),
-    ("noise 3 x 3", "low_dimensional", "cannot tell", "patch_narrow"),
+    ("noise 3 x 3", "smooth", "cannot tell", "narrow"),
+    ("noise 3 x 3", "absolute_position", "cannot tell", "narrow"),
+    ("noise 3 x 3", "low_dimensional", "cannot tell", "narrow"),
     ("noise 2 x 20", "rows_and_columns", "cannot tell", "narrow"),
-    ("noise of few columns", "low_dimensional", "cannot tell", "patch_few_columns"),
-    *(
-        ("noise 40 x 60", question.name, "cannot tell", reason)
-        for question in ASKED
-        for reason in question.reasons
-        if reason.endswith("large")
-    ),
+    ("noise of few columns", "low_dimensional", "cannot tell", "too_few"),
+    *(("noise 40 x 60", name, "cannot tell", "large") for name in ASKED),
     ("field", "order", "yes", "patch_neighbours"),
     ("field", "axis_rotations", "cannot tell", "open"),
     ("field", "smooth", "yes", "patch_surface"),
@@ -165,8 +160,11 @@ def test_planted_tables(table: str, question: str, answer: str, reason: str) -> 
 
 
 def test_every_reason_is_reached_or_comes_from_a_correction_and_has_its_words() -> None:
-    of_grids = {(question.name, reason) for question in ASKED for reason in question.reasons}
-    reached = {(question, reason) for _, question, _, reason in FOUND}
+    of_grids = {
+        (name, reason)
+        for name, reason in templates()
+        if name in ASKED and (reason.startswith("patch_") or name not in SEQUENCE)
+    }
     corrected = {
         ("axis_rotations", "formula"),
         *(
@@ -174,16 +172,9 @@ def test_every_reason_is_reached_or_comes_from_a_correction_and_has_its_words() 
             for reason in ("patch_unordered", "patch_order_open", "patch_yes_unordered")
         ),
     }
+    shared = {"narrow", "large", "too_few"}
+    reached = {(name, reason) for _, name, _, reason in FOUND if reason not in shared}
     assert of_grids == reached | corrected
-    assert of_grids <= set(templates())
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_sentences_are_short_and_do_not_begin_with_their_answer(table: str) -> None:
-    for answer in answers(table).values():
-        for told in sentence(answer).split(". "):
-            assert not told.startswith(("Yes", "No:", "Cannot"))
-            assert len(told.split()) <= 33, told
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -254,8 +245,8 @@ def test_circles_are_told_the_more_surely_the_further_they_go_round(
     assert (np.diff(shares) > (-0.1 if noise else -1e-9)).all()
 
 
-def asked_rotations(values: Floats, side: int, **known: Any) -> Answer:
-    return axis_rotations.ask(view(values, layout=Grid(side, side), **known))
+def asked_rotations(values: Floats, side: int) -> Answer:
+    return ask_axis_rotations(view(values, layout=Grid(side, side)))
 
 
 @pytest.mark.parametrize("turns", [1.0, 1.3, 2.0])
@@ -291,20 +282,12 @@ def test_periods_of_codes_are_named() -> None:
     ]
 
 
-def test_windings_are_told_where_they_are_all_of_a_code() -> None:
-    values = circles(14, 1.5, 0.02)
-    measured = {"axis_codes": axis_codes(as_table(values, Grid(14, 14)))}
-    for code in asked_rotations(values, 14, measured=measured).facts.codes:
-        assert code.windings == pytest.approx([1.5], abs=0.1)
-    assert asked_rotations(values, 14).facts.codes[0].windings == ()
-
-
 def test_a_long_code_is_averaged() -> None:
     """Two circles of 600 rows: no matrix of 600 x 600 is drawn six hundred times."""
     code = circle(600, 1.5, 1)
     values = np.repeat(code, 2, axis=0) + 0.05 * gaussian(1200, 32)
     seen = view(values, layout=Grid(600, 2))
-    found = axis_rotations.ask(seen)
+    found = ask_axis_rotations(seen)
     assert found.answer == "yes"
 
 
@@ -315,26 +298,13 @@ def test_a_formula_makes_codes_of_rotations() -> None:
     values = np.asarray(pp.sincos2d(14, 14, 64).values, dtype=np.float64)
     own = asked_rotations(values, 14)
     form = Answer("closed_form", "yes", "formula", keys=("sinusoid.cka",))
-    found: Any = by_formula(own, form)
+    found: Any = circles_by_formula(own, form)
     assert (found.answer, found.reason, found.test) == ("yes", "formula", None)
     assert found.change.by == "closed_form"
     assert sentence(found)
-    assert by_formula(own, replace(form, answer="no")) is None
+    assert circles_by_formula(own, replace(form, answer="no")) is None
     few = answers("noise 40 x 60")["axis_rotations"]
-    assert by_formula(few, form) is None
-
-
-def test_codes_that_are_not_the_table_say_how_much_they_hold() -> None:
-    own = answers("circles")["axis_rotations"]
-    codes = answers("circles")["rows_and_columns"]
-    assert by_codes(own, codes) is None
-    weak: Any = by_codes(own, replace(codes, answer="no"))
-    assert weak.yes
-    assert weak.facts.codes_share == codes.facts.share
-    assert sentence(weak).startswith(sentence(own))
-    assert sentence(weak) != sentence(own)
-    still = answers("noise")["axis_rotations"]
-    assert by_codes(still, replace(codes, answer="no")) is None
+    assert circles_by_formula(few, form) is None
 
 
 @pytest.mark.parametrize(
@@ -353,7 +323,7 @@ def test_places_of_patches_whose_order_may_not_matter(
     own: Any, order: Any, expected: tuple[str, str] | None
 ) -> None:
     base = replace(answers("field")["absolute_position"], answer=own)
-    found: Any = by_order(base, replace(answers("field")["order"], answer=order))
+    found: Any = places_by_order(base, replace(answers("field")["order"], answer=order))
     assert (found and (found.answer, found.reason)) == expected
     if found:
         assert found.change.was == own

@@ -31,7 +31,7 @@ from posprobe.measurements import (
     compared_numbers,
 )
 from posprobe.report import read_bundle
-from posprobe.report.narrator.captions import CAPTIONS
+from posprobe.report.narrator.captions import reading
 from posprobe.report.paper import kinds
 from posprobe.report.screen import text
 
@@ -74,7 +74,7 @@ def test_every_figure_that_is_named_is_made_and_those_for_papers_have_a_caption(
             assert callable(builder(result, drawing.name))
             if drawing.name in kinds() and not drawing.lacks(result):
                 shown = {"made": result} if drawing.several else result
-                assert CAPTIONS[drawing.name](shown).endswith(".")
+                assert reading(drawing.name, drawing.draws, shown).endswith(".")
             # Components that wind are drawn in space by themselves.
             replaced = drawing.name == "trajectory" and "winding" in made
             assert (drawing.name in made) == (not drawing.lacks(result) and not replaced)

@@ -7,13 +7,11 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema
-import numpy as np
 import pytest
 import schemas
 from documents import ForwardDocument
 from made_forward import forward_analysis
 from made_schemas import VERSIONS, problems, schema
-from made_schemes import buckets, linear, rotary
 from made_tables import as_table, walk
 from schemas import json_schema
 
@@ -21,9 +19,6 @@ import posprobe as pp
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
-from posprobe.nulls import NULLS
-from posprobe.report.kernels import compare_kernels
-from posprobe.report.schemes import analyze_schemes
 from posprobe.schema import TWO, Count, Reasons, limits
 
 if TYPE_CHECKING:
@@ -55,12 +50,6 @@ def test_a_file_is_a_schema_and_complete_in_itself(name: str) -> None:
         assert set(content["required"]) <= set(content["properties"])
 
 
-def test_no_schema_names_a_null_model() -> None:
-    for name in ("analysis", "comparison", "forward"):
-        keys = {key for block in schema(name)["$defs"].values() for key in block["properties"]}
-        assert not set(NULLS) & (keys - {"walk"})
-
-
 # Documents.
 
 
@@ -76,14 +65,6 @@ def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
         assert {"grid", "scale"} <= set(document)
         del document["scale"]["sample"]
         assert problems("analysis", document)
-
-
-def test_every_scheme_follows_the_schema() -> None:
-    document = analyze_schemes(buckets(), rotary(), linear()).to_dict()
-    assert [scheme["scheme"] for scheme in document["schemes"]] == ["relative", "rotary", "alibi"]
-    assert problems("analysis", document) == []
-    compared = compare_kernels(as_table(walk(40, 6)), rotary(), linear(), buckets()).to_dict()
-    assert problems("kernels", compared) == []
 
 
 def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
@@ -115,12 +96,6 @@ def test_a_sweep_follows_the_schema_begun_and_finished(tmp_path: Path) -> None:
         assert problems("sweep", document) == []
         sweep.run()
     assert problems("sweep", document | {"counts": {"rows": -1}})
-
-
-@pytest.mark.parametrize("made", [np.ones((9, 3)), np.zeros((2, 1)), walk(3, 2)])
-def test_tables_with_undefined_numbers_follow_the_schema(made: Any) -> None:
-    document = pp.analyze(as_table(made), only=["all"], nulls=1, device="cpu").to_dict()
-    assert problems("analysis", document) == []
 
 
 # The generator.

@@ -10,7 +10,7 @@ import pytest
 from made_figures import pyplot_is_left_alone
 from made_paper import FIRST, made, records, sequence
 from made_schemes import buckets, rotary, window
-from made_tables import as_table, gaussian, patches, walk
+from made_tables import as_table, gaussian, patches
 
 import posprobe as pp
 from posprobe.errors import UsageError
@@ -93,12 +93,6 @@ def test_captions_hold_the_numbers_of_the_analyses(kind: str, case: str) -> None
         assert number in text
 
 
-def test_large_tables_say_what_was_averaged_or_left_out() -> None:
-    large = as_table(walk(600, 4), name="large")
-    assert "those of large means of 2 × 2" in paper_figure("similarity", large).caption
-    assert "one position in 2 is drawn" in paper_figure("table", large).caption
-
-
 # Refusals.
 
 
@@ -156,6 +150,5 @@ def test_captions_tell_of_what_is_drawn() -> None:
     for kind in ("winding", "bridging"):
         text = paper_figure(kind, table).caption
         assert "positions 3 to 119 " in text, kind
-    assert "No segment has a line" in paper_figure("spectrogram", as_table(walk(96, 8))).caption
     grid = patches(6, 6, 8)
     assert "of the row code and of the column code" in paper_figure("bridging", grid).caption

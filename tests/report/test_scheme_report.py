@@ -254,25 +254,6 @@ def test_distances_of_two_kinds_are_not_compared() -> None:
     assert compare_kernels(page, replace(page, name="other")).correlation[0, 1] == pytest.approx(1)
 
 
-def test_the_most_alike_encodings_are_told_of_first() -> None:
-    """Two that are the same up to their unit come last, after four that are not alike."""
-    offsets = np.abs(np.arange(-59, 60))
-    curves = {
-        "falls": -offsets, "rises": offsets**2.0, "wave": np.cos(offsets),
-        "wave again": 3 * np.cos(offsets) + 1,
-        "flat": np.ones(119),
-    }  # fmt: skip
-    records = [
-        RelativeBias(np.asarray(curve, float)[None], Sequence(60), name, source())
-        for name, curve in curves.items()
-    ]
-    text = compare_kernels(*records).to_dict()["verdict"]["summary"]
-    told = [text.find(f"{pair} over") for pair in ("wave and wave again", "falls and rises")]
-    assert told[0] >= 0
-    assert told[1] < 0  # they are the least alike of all, and three others are no more alike
-    assert "3 pairs" in text
-
-
 def test_a_causal_encoding_is_compared_by_its_past() -> None:
     causal = buckets(2, 64, causal=True)
     found = compare_kernels(causal, linear(2))

@@ -42,7 +42,7 @@ def templates() -> Mapping[tuple[str, str], str]:
         (name, reason): text
         for name in ASKS
         for reason, text in TEXTS[name].items()
-        if reason not in {"ask", "parts"}
+        if reason not in {"ask", "parts", "summary"}
     }
 
 
@@ -74,20 +74,26 @@ def sentence(answer: Answer) -> str:
     return _told(answer, answer.reason)
 
 
+def in_short(answer: Answer) -> str:
+    """Say an answer in a summary of a run; empty where nothing is said of it there."""
+    text: str = TEXTS[answer.question].get("summary", {}).get(answer.reason, "")
+    return _filled(answer, text)
+
+
 def _told(answer: Answer, reason: str) -> str:
     shared: str | None = TEXTS["shared"].get(reason)
-    template = shared or templates()[answer.question, reason]
+    return _filled(answer, shared or templates()[answer.question, reason])
+
+
+def _filled(answer: Answer, template: str) -> str:
     return signed(Words(_parts(answer.question), f=answer.facts).format(template))
 
 
 def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    from posprobe.report.narrator.tables import CAUSE_PARTS
-
-    texts = TEXTS["causes"]
     causes = "; ".join(map(cause, found.causes))
-    words = Words(CAUSE_PARTS, f=found, causes=causes)
-    return signed(words.format(texts[found.kind], *found.numbers))
+    words: str = TEXTS["causes"][found.kind]
+    return signed(words.format(*found.numbers, f=found, causes=causes))
 
 
 def pictures(of: str, names: Iterable[str], other: str = "") -> tuple[Picture, ...]:

@@ -9,33 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses import (
-    PCA,
-    Norms,
-    Patches,
-    Shift,
-    Similarity,
-    SinusoidFit,
-    Spectrogram,
-    Spectrum,
-)
-from posprobe.analyses.grids.grid import AxisCodes
+from posprobe.analyses import PCA, Shift, SinusoidFit, Spectrum
 from posprobe.analyses.models.attention import AttentionByOffset
 from posprobe.analyses.models.experiments import SubstitutionEffect
 from posprobe.analyses.models.head_logits import HeadsByLayer
 from posprobe.analyses.models.states import MeanDecomposition
-from posprobe.analyses.sequences.budget import Budget, Clock
+from posprobe.analyses.sequences.budget import Clock
 from posprobe.analyses.sequences.winding import Winding
 from posprobe.analyses.tables.bridging import Bridging
-from posprobe.analyses.tables.similarity import WINDOW
 from posprobe.data import read_data
 from posprobe.layouts import Grid
 from posprobe.report.narrator.models import no_heads
-from posprobe.report.narrator.words import Words, capital, either, listed, percent, some
+from posprobe.report.narrator.words import Words, capital, listed, some
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
-from posprobe.text import plain, show
+from posprobe.text import plain
 
 if TYPE_CHECKING:
     from posprobe.analyses import Heads, Rotation
@@ -45,6 +34,8 @@ if TYPE_CHECKING:
 COMPONENTS = 6
 #: Periods that a caption lists.
 PERIODS = 12
+#: Letters of a checksum or commit that identify it.
+DIGITS = 12
 
 
 def baselines_caption(draws: int) -> str:
@@ -56,197 +47,102 @@ def baselines_caption(draws: int) -> str:
 
 
 @cache
-def _texts() -> Mapping[str, str]:
+def _texts() -> Mapping[str, Any]:
     return read_data("report/narrator/captions.toml")
 
 
-def say(figure: str, **names: Any) -> str:
-    """Fill the text of a figure."""
-    return Words({}, **names).format(_texts()[figure])
+def _say(figure: str, **names: Any) -> str:
+    return Words(_texts()["parts"], **names).format(_texts()[figure])
 
 
-def _axis_codes_caption(result: AxisCodes) -> str:
-    return say("axis_codes", r=result)
+def _held_out(result: Bridging) -> Mapping[str, Any]:
+    first, last = result.start + result.first, result.start + result.stop - 1
+    rows = f"held-out rows of positions {first} to {last}"
+    codes = "held-out entries of the row code and of the column code"
+    return {"held_out": codes if result.axes else rows}
 
 
-def _bridging_caption(result: Bridging) -> str:
-    last = result.start + result.stop - 1
-    whose = f"held-out rows of positions {result.start + result.first} to {last}"
-    if result.axes:
-        whose = "held-out entries of the row code and of the column code"
-    return say("bridging", whose=whose)
+def _top(result: PCA, drawn: int) -> Mapping[str, Any]:
+    drawn = min(drawn, result.count)
+    return {"drawn": drawn, "top": float(result.explained_variance_ratio[:drawn].sum())}
 
 
-def _mosaic_caption(result: Patches) -> str:
-    from posprobe.figures.grid import every, tile_block
-
-    block, step = tile_block(result.layout), every(result.layout)
-    nth = {2: "second", 3: "third"}.get(step, f"{step}th")
-    tiles = "each patch" if step == 1 else f"every {nth} patch of a row and column"
-    pooled = f" Cells are means of {block} × {block} patches." if block > 1 else ""
-    return say("mosaic", r=result, tiles=tiles, pooled=pooled)
+def _turning(result: Shift) -> Mapping[str, Any]:
+    turning = [f"{period:.3g}" for period in result.periods[result.rotations].tolist()]
+    return {"turning": listed(turning, PERIODS) or "none"}
 
 
-def _norms_caption(result: Norms) -> str:
-    norms, count = result.norms, len(result.outlier_rows)
-    outliers = f"{count or 'no'} {either(count, 'row stands|rows stand')} out"
-    return say("norms", mean=norms.mean(), low=norms.min(), high=norms.max(), outliers=outliers)
+def _lines(result: Spectrum) -> Mapping[str, Any]:
+    return {"above": ", ".join(f"{line.period:.3g}" for line in result.lines[:6]) or "none"}
 
 
-def _needed(result: PCA, share: float) -> str:
-    count = result.components_for(share)
-    beyond = "undefined" if result.undefined else f"more than {len(result.singular_values)}"
-    return beyond if count is None else str(count)
+def _pair(result: Winding) -> Mapping[str, Any]:
+    pair = result.pairs[0]
+    first, second = (number + 1 for number in pair.components)
+    last = result.start + len(result.scores) - 1
+    return {"pair": pair, "first": first, "second": second, "last": last}
 
 
-def _variance_caption(results: Mapping[str, PCA]) -> str:
-    what = "Share of the variance by principal component and its running sum"
-    if len(results) > 1:
-        what = "Running sum of the share of variance over principal components"
-    numbers = "; ".join(
-        f"{name} stable rank {show(result.stable_rank)}, {_needed(result, 0.90)} "
-        f"components for 90 % and {_needed(result, 0.99)} for 99 %"
-        for name, result in results.items()
-    )
-    return say("variance", what=what, numbers=numbers)
+def _shared(result: Clock) -> Mapping[str, Any]:
+    last = result.first + result.paths.shape[1] - 1
+    return {"last": last, "shared": "one_clock" if result.shared else ""}
 
 
-def _top(result: PCA, drawn: int) -> float:
-    return float(result.explained_variance_ratio[:drawn].sum())
+def _limit(table: PositionTable) -> Mapping[str, Any]:
+    return {"limit": float(np.percentile(np.abs(table.values), 99))}
 
 
-def _components_caption(result: PCA) -> str:
-    where = "maps of the grid" if isinstance(result.layout, Grid) else "functions of position"
-    drawn = min(COMPONENTS, result.count)
-    return say("components", drawn=drawn, top=_top(result, drawn), where=where)
+#: From a result what its text names besides it.
+_NAMES: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
+    "bridging": _held_out,
+    "clock": _shared,
+    "components": lambda result: _top(result, COMPONENTS),
+    "shift": _turning,
+    "spectrum": _lines,
+    "table": _limit,
+    "trajectory": lambda result: _top(result, 3),
+    "winding": _pair,
+}
+#: How rows are drawn, by whether they are centred; None draws both ways.
+_TREATED = {
+    True: "after subtracting the mean row",
+    False: "as stored",
+    None: "as stored and after subtracting the mean row",
+}
 
 
-def _trajectory_caption(result: PCA) -> str:
-    drawn = min(3, result.count)
-    what = f"Path of the positions through their first {drawn} principal components"
-    if isinstance(result.layout, Grid):
-        what = f"The patches in their first {drawn} principal components, one path per row"
-    return say("trajectory", what=what, top=_top(result, drawn))
+def reading(kind: str, draws: str, results: Any, *, centred: bool | None = None) -> str:
+    """Say how to read a figure in a paper; where nothing is written of it, what it ``draws``.
+
+    Parameters
+    ----------
+    kind, draws
+        Name of the figure, and what it draws in a few words.
+    results
+        The result, or results by label where a figure shows several.
+    centred
+        Whether rows are drawn after subtracting their mean.
+    """
+    if kind not in _texts():
+        return f"{capital(draws)}."
+    several = results if isinstance(results, Mapping) else {"": results}
+    names = _NAMES.get(kind, lambda _: {})
+    text = _texts()["each"].get(kind, "")
+    each = [
+        f"{label} {Words({}, r=result, **names(result)).format(text)}"
+        for label, result in several.items()
+    ]
+    first = next(iter(several.values()))
+    more = {"each": "; ".join(each), "treated": _TREATED[centred]}
+    return _say(kind, r=first, **names(first), **more)
+
+
+# Why a figure is lacking.
 
 
 def _no_path(result: PCA) -> str:
     short = result.count < 2
     return result.undefined or ("a path needs two components, and there is one" if short else "")
-
-
-def _shift_caption(result: Shift) -> str:
-    turning = [f"{period:.3g}" for period in result.periods[result.rotations].tolist()]
-    rule = "no mode is a rotation by our rule"
-    if turning:
-        more = f" and {len(turning) - PERIODS} more" if len(turning) > PERIODS else ""
-        periods = ", ".join(turning[:PERIODS])
-        rule = f"filled ones are rotations by our rule, with periods {periods}{more}"
-    return say("shift", r=result, rule=rule)
-
-
-def _similarity_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
-    from posprobe.figures.common import MAX_CELLS
-
-    sides = {
-        name: -(-len(result.raw.matrix) // MAX_CELLS) * result.raw.pooled
-        for name, result in results.items()
-    }
-    pooled = " and ".join(
-        f"those of {name} means of {side} × {side}" for name, side in sides.items() if side > 1
-    )
-    rows = "; rows as stored, not centred"
-    if centred:
-        rows = "; the mean row subtracted"
-    elif len(results) == 1 and centred is None:
-        rows = ": rows as stored, and after subtracting the mean row"
-    numbers = "; ".join(
-        f"{name} {show(result.raw.neighbour_mean)} raw and "
-        f"{show(result.centered.neighbour_mean)} centred"
-        for name, result in results.items()
-    )
-    cells = f" Cells are pairs of positions, {pooled}." if pooled else ""
-    return say("similarity", rows=rows, numbers=numbers, cells=cells)
-
-
-def _profile_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
-    first = next(iter(results.values()))
-    treated = "as stored" if centred is False else "after subtracting the mean row"
-    if isinstance(first.layout, Grid):
-        return say("profile_grid", treated=treated)
-    shaded = "shaded: one standard deviation over pairs"
-    which = treated
-    if len(results) == 1:
-        both = f"as stored (raw) and after subtracting the mean row (centred; {shaded})"
-        which = both if centred is None else f"{treated} ({shaded})"
-    falls = "; ".join(
-        f"{name} {'undefined' if (share := r.raw.monotone_fraction) is None else f'{share:.1%}'}"
-        for name, r in results.items()
-    )
-    return say("profile", which=which, window=WINDOW, falls=falls)
-
-
-def _comparison_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
-    on_grid = isinstance(next(iter(results.values())).layout, Grid)
-    return say(
-        "comparison",
-        similarity=_similarity_caption(results, centred),
-        by="by columns apart in a row" if on_grid else "by offset",
-        treated="less the mean" if on_grid else "each dimension less its line, Hann window",
-    )
-
-
-def _spectrogram_caption(result: Spectrogram) -> str:
-    lines = "Circles: the fastest line above red noise."
-    if np.isnan(result.fastest).all():
-        lines = "No segment has a line above red noise."
-    return say("spectrogram", r=result, lines=lines)
-
-
-def _spectrum_caption(results: Mapping[str, Spectrum]) -> str:
-    first = next(iter(results.values()))
-    treated = say("spectrum_grid")
-    if not isinstance(first.layout, Grid):
-        less = "line" if first.detrend == "linear" else "mean"
-        treated = f"each dimension less its {less}, {first.window.title()} window"
-    entropy = "; ".join(f"{name} {show(result.entropy)}" for name, result in results.items())
-    what = "Power spectrum" if len(results) == 1 else "Share of power by frequency"
-    text = say("spectrum", what=what, treated=treated, entropy=entropy)
-    if len(results) > 1 or first.threshold is None:
-        return text
-    above = "No line rises above it."
-    if lines := ", ".join(f"{line.period:.3g}" for line in first.lines[:6]):
-        above = f"Periods of the strongest lines above it: {lines} positions."
-    return f"{text} {say('spectrum_lines', above=above)}"
-
-
-def _winding_caption(result: Winding) -> str:
-    pair = result.pairs[0]
-    first, second = (number + 1 for number in pair.components)
-    last = result.start + len(result.scores) - 1
-    return say("winding", r=result, pair=pair, first=first, second=second, last=last)
-
-
-def _budget_caption(results: Mapping[str, Budget]) -> str:
-    mean = [f"{name}: {percent(each.mean or 0.0)}" for name, each in results.items()]
-    which = mean[0].partition(": ")[2] if len(mean) == 1 else listed(mean)
-    return say("budget", which=which)
-
-
-def _clock_caption(result: Clock) -> str:
-    text = say("clock", r=result, last=result.first + result.paths.shape[1] - 1)
-    if not result.shared:
-        return text
-    return text + say("one_clock", one=result.one or 0.0, fixed=result.fixed or 0.0)
-
-
-def _table_caption(table: PositionTable) -> str:
-    from posprobe.figures.common import MAX_CELLS
-
-    limit = float(np.percentile(np.abs(table.values), 99))
-    steps = {"position": -(-len(table) // MAX_CELLS), "dimension": -(-table.dim // MAX_CELLS)}
-    left = " and ".join(f"one {what} in {step}" for what, step in steps.items() if step > 1)
-    text = say("table", r=table, limit=limit)
-    return f"{text} Of each axis, {left} is drawn." if left else text
 
 
 def _no_wave(result: SinusoidFit) -> str:
@@ -283,26 +179,6 @@ def _no_positions(found: SubstitutionEffect) -> str:
     return "" if found.by_position is not None else "the outputs have no positions"
 
 
-#: From a result, or from results by label where a figure shows several, how to read it in a paper.
-CAPTIONS: Mapping[str, Callable[..., str]] = {
-    "axis_codes": _axis_codes_caption,
-    "bridging": _bridging_caption,
-    "budget": _budget_caption,
-    "clock": _clock_caption,
-    "comparison": _comparison_caption,
-    "components": _components_caption,
-    "mosaic": _mosaic_caption,
-    "norms": _norms_caption,
-    "profile": _profile_caption,
-    "shift": _shift_caption,
-    "similarity": _similarity_caption,
-    "spectrogram": _spectrogram_caption,
-    "spectrum": _spectrum_caption,
-    "table": _table_caption,
-    "trajectory": _trajectory_caption,
-    "variance": _variance_caption,
-    "winding": _winding_caption,
-}
 #: From a result, why a figure cannot be drawn; empty where it can. Of others, why all of the result
 #: is undefined, if it is.
 LACKS: Mapping[str, Callable[[Any], str]] = {
@@ -323,13 +199,7 @@ LACKS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def reading(kind: str, draws: str, results: Any, **asked: Any) -> str:
-    """Say how to read a figure in a paper; where nothing is written of it, what it ``draws``."""
-    return CAPTIONS[kind](results, **asked) if kind in CAPTIONS else f"{capital(draws)}."
-
-
-#: Letters of a checksum or commit that identify it.
-DIGITS = 12
+# Of what a figure is, and how it was made.
 
 
 def caption(*sentences: str) -> str:
@@ -352,32 +222,33 @@ def provenance(names: Sequence[str], records: Sequence[PositionTable | Scheme]) 
 
 
 def _what(record: PositionTable | Scheme) -> str:
-    if isinstance(record, PositionTable):
-        begin, end = record.rows
-        size = f"n = {len(record)}"
-        if isinstance(record.layout, Grid):
-            size += f" patches, {record.layout.height} × {record.layout.width}"
-        else:
-            size += f", positions {begin} to {end - 1}"
-        text = f"{record.kind} table, {size}, d = {record.dim}"
-        if record.dropped:
-            text += f", {_rows([row.row for row in record.dropped])} as stored left out"
-        if record.prefix_rows:
-            text += ", without " + " and ".join(row.token for row in record.prefix_rows)
-        return text
-    heads = "1 head" if record.heads == 1 else f"{record.heads} heads"
     match record:
+        case PositionTable():
+            return _table(record)
         case Rotary():
             text = f"rotary embedding, head width {record.head_dim}, base {record.base:g}"
             return text + ("" if record.rule == "default" else f", rule {record.rule}")
         case LinearBias():
-            return f"linear biases (ALiBi), {heads}"
+            return f"linear biases (ALiBi), {some(record.heads, 'head')}"
         case RelativeBias():
-            return f"relative {record.quantity}, {record.layout}, {heads}"
+            return f"relative {record.quantity}, {record.layout}, {some(record.heads, 'head')}"
 
 
-def _rows(rows: Sequence[int]) -> str:
-    return f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"
+def _table(record: PositionTable) -> str:
+    begin, end = record.rows
+    size = f"n = {len(record)}"
+    if isinstance(record.layout, Grid):
+        size += f" patches, {record.layout.height} × {record.layout.width}"
+    else:
+        size += f", positions {begin} to {end - 1}"
+    text = f"{record.kind} table, {size}, d = {record.dim}"
+    rows = [row.row for row in record.dropped]
+    if rows:
+        which = f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"
+        text += f", {which} as stored left out"
+    if record.prefix_rows:
+        text += ", without " + " and ".join(row.token for row in record.prefix_rows)
+    return text
 
 
 def _whence(source: Source) -> str:
@@ -394,12 +265,7 @@ def _whence(source: Source) -> str:
 
 def heads(found: Mapping[str, Heads]) -> str:
     """Say how to read curves by distance."""
-    first = next(iter(found.values()))
-    text = say(first.quantity)
-    windows = [w for result in found.values() for w in result.window.tolist() if w == w]
-    if windows:
-        text += f" Effective windows: {min(windows):.3g} to {max(windows):.3g} positions."
-    return text
+    return _say(next(iter(found.values())).quantity)
 
 
 def rotation(found: Mapping[str, Rotation]) -> str:
@@ -410,9 +276,9 @@ def rotation(found: Mapping[str, Rotation]) -> str:
         for name, result in found.items()
         if result.target
     )
-    return say("rotation") + (f" {lengths}." if lengths else "")
+    return _say("rotation") + (f" {lengths}." if lengths else "")
 
 
 def slopes(record: LinearBias) -> str:
     """Say how to read linear biases."""
-    return say("slopes", most=record.slopes.max(), least=record.slopes.min())
+    return _say("slopes", most=record.slopes.max(), least=record.slopes.min())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from posprobe.analyses.facts import Shared, Verdict
 from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
@@ -34,18 +34,15 @@ def shared(found: Shared) -> str:
 
 def agreement(found: Sequence[Shared]) -> str:
     """Say which answers are the same for all subjects, and which contradict each other."""
-    alike: Mapping[str, list[str]] = {kind: [] for kind in _ORDER}
-    for each in found:
-        kinds = list(set(each.answers.values()))
-        if len(kinds) == 1:
-            alike[kinds[0]].append(ASKS[each.question])
-    told = [f"{' '.join(names)} {capital(kind)}." for kind, names in alike.items() if names]
+    told = []
+    for kind in _ORDER:
+        names = [ASKS[each.question] for each in found if set(each.answers.values()) == {kind}]
+        told += [f"{' '.join(names)} {capital(kind)}."] if names else []
     if not told:
         told = ["No question has the same answer for all."]
     differ = sum(not each.same for each in found)
     few = {0: "No answers contradict each other.", 1: "One answer differs."}
-    told.append(few.get(differ, f"{differ} answers differ."))
-    return " ".join(told)
+    return " ".join([*told, few.get(differ, f"{differ} answers differ.")])
 
 
 def pair_sentence(pair: Block) -> str:
@@ -153,13 +150,8 @@ def rows_compared(document: Block) -> Iterator[str]:
     """Say which rows the numbers and distances of a comparison's document are of."""
     tables = document["tables"]
     if any("positions_before" in table for table in tables):
-        length = document["length"]
-        for table in tables:
-            if table["positions_before"] != length:
-                yield (
-                    f"{table['label']} has {table['positions_before']} positions; the first "
-                    f"{length} are compared. Nothing is resampled."
-                )
+        # Bundles of 0.1.0 cut tables to the common length.
+        yield f"The first {document['length']} positions of each table are compared."
         return
     lines = [t["table"]["positions"] for t in tables if t["table"]["layout"]["type"] != "grid"]
     if len(set(lines)) > 1:
@@ -190,25 +182,18 @@ def seam(f: SeamHistory) -> str:
         often = f"{f.moves} times, the last time " if f.moves > 1 else ""
         parts.append(f"moves {often}to positions {left} and {left + 1} at step {step}")
     if f.gone is not None:
-        parts.append(f"is gone {_since(f.gone, f.last)}")
-    elif not f.last:
-        parts.append("stays")
-    notes = ["the last step"] if f.last else []
-    notes += [some(f.earlier, "earlier appearance")] if f.earlier else []
-    return f"The break between positions {f.left} and {f.left + 1} {listed(parts)}{_noted(notes)}."
+        parts.append(f"is gone at step {f.gone}")
+    told = f"The break between positions {f.left} and {f.left + 1} {listed(parts)}"
+    return f"{told}{_noted(f.last, f.earlier)}."
 
 
 def answer(f: AnswerHistory) -> str:
     """Say when the answer to a question changes."""
-    notes = ["the last step"] if f.last else []
-    notes += [some(f.earlier, "earlier change")] if f.earlier else []
-    after = f"{f.after} {_since(f.step, f.last)}"
-    return f"{ASKS[f.question]} {f.before.capitalize()} at step {f.until}, {after}{_noted(notes)}."
+    told = f"{f.before.capitalize()} at step {f.until}, {f.after} at step {f.step}"
+    return f"{ASKS[f.question]} {told}{_noted(f.last, f.earlier)}."
 
 
-def _since(step: int, last: bool) -> str:
-    return f"at step {step}" if last else f"from step {step} on"
-
-
-def _noted(notes: list[str]) -> str:
+def _noted(last: bool, earlier: int) -> str:
+    notes = ["the last step"] if last else []
+    notes += [some(earlier, "earlier change")] if earlier else []
     return f" ({'; '.join(notes)})" if notes else ""

@@ -10,9 +10,8 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.head_logits import peak_name
 from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, RotaryUse
 from posprobe.page import NONE, Line
-from posprobe.questions.models import Heads, Kept, Layer, Preferring, Run
-from posprobe.questions.substitution import SURE, Enough, Removal
-from posprobe.report.narrator import ASKS, TEXTS, sentence
+from posprobe.questions.models import SURE, Enough, Layer, Preferring, Removal, Run, Worth
+from posprobe.report.narrator import ASKS, TEXTS, in_short
 from posprobe.report.narrator.lines import Form, held_against
 from posprobe.report.narrator.words import Template, capital, listed, percent, some
 from posprobe.text import Block, fine_percent, minus, percent_with_error, show, with_error
@@ -29,28 +28,14 @@ def on(f: Preferring | RotaryUse) -> str:
 
 
 def _explains(f: Preferring) -> str:
-    if f.share is None or f.least is None or f.most is None:
+    if f.told.share is None or f.told.least is None or f.told.most is None:
         return "All logits of a query are equal"
-    span = _range(f.least, f.most)
-    return (
-        f"Distance alone explains {percent(max(f.share, 0.0))} ({span}) of the differences between "
-        f"a query's logits"
+    # An estimate of nothing can be a little below 0.
+    share, low, high = (
+        percent(max(each, 0.0)) for each in (f.told.share, f.told.least, f.told.most)
     )
-
-
-def _range(least: float, most: float) -> str:
-    """Return a range of shares; an estimate of nothing can be a little below 0."""
-    low, high = percent(max(least, 0.0)), percent(max(most, 0.0))
-    return high if low == high else f"{low.removesuffix(' %')} to {high}"
-
-
-def _of_distance(answer: Answer, _: Mapping[str, Answer], __: Run) -> str:
-    """Say in the summary of a run how many heads prefer a distance."""
-    if answer.reason in ("few_contexts", "even"):
-        return sentence(answer)
-    f: Preferring = answer.facts
-    open_ = f", {f.open} can't be told" if f.open and not f.yes else ""
-    return f"{f.yes} of {some(f.heads, 'head')} prefer a distance{open_} ({on(f)})."
+    span = high if low == high else f"{low.removesuffix(' %')} to {high}"
+    return f"Distance alone explains {share} ({span}) of the differences between a query's logits"
 
 
 def peaks(heads: Sequence[Block]) -> str:
@@ -95,59 +80,38 @@ def _explained(*layers: Layer | None, noise: bool = True) -> str:
     return f"Position explains {' and '.join(told)}." if told else ""
 
 
-# Heads.
-
-
-def _offsets(f: Heads) -> str:
-    where = listed([f"{peak_name(each.offset)} ({each.heads})" for each in f.offsets])
-    return f"{'most often the ' if f.kinds > len(f.offsets) else 'the '}{where}"
-
-
 # Other tables in the place of the model's own.
 
 _WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
+_TO = {
+    "divergence": "the outputs",
+    "answers": "the top answers",
+    "states": "the last hidden states",
+}
 
 
-def _worth(scheme: str, measure: str, task: str | None) -> str:
-    """Say what is worth something to what, in a run with other positions.
-
-    Parameters
-    ----------
-    scheme, measure, task
-        As of `posprobe.analyses.models.experiments.SubstitutionEffect`.
-    """
-    to = {
-        "loss": f"the {str(task).replace(' ', '-')} loss",
-        "divergence": "the outputs",
-        "answers": "the top answers",
-        "states": "the last hidden states",
-    }[measure]
-    return f"what {_WORTH[scheme]} worth to {to}"
+def _task(f: Worth) -> str:
+    return f"the {f.task.replace(' ', '-')} loss"
 
 
 def _cost(f: Removal) -> str:
     cost = with_error(f.cost, f.error)
     if f.worth.measure == "loss":
         own = with_error(f.loss, f.loss_error)
-        task = f.worth.task.replace(" ", "-")
-        return f"the {task} loss changes by {cost} nats (unchanged: {own})"
+        return f"{_task(f.worth)} changes by {cost} nats (unchanged: {own})"
     if f.worth.measure == "divergence":
         others = percent_with_error(f.answers, f.answers_error)
         return f"outputs diverge by {cost} nats; {others} of the top answers change"
     return f"the last hidden states change by {cost} times their norm"
 
 
-def _unit(f: Removal) -> str:
-    return "of the norm of the states" if f.worth.measure == "states" else "nats"
-
-
 def _keeps(f: Enough) -> str:
-    verb = "keeps" if f.size == 1 or f.size is None else "keep"
+    who = capital(f.label) if f.size else f"A random table ({f.label})"
     worse = ", worse than no positions" if f.kept < -SURE * f.error else ""
-    what = _worth(f.worth.scheme, f.worth.measure, f.worth.task)
+    to = _TO.get(f.worth.measure) or _task(f.worth)
     return (
-        f"{capital(f.label) if f.size else f'A random table ({f.label})'} {verb} "
-        f"{percent_with_error(f.kept, f.error)} of {what}{worse}"
+        f"{who} keep{'' if (f.size or 1) > 1 else 's'} {percent_with_error(f.kept, f.error)} of "
+        f"what {_WORTH[f.worth.scheme]} worth to {to}{worse}"
     )
 
 
@@ -158,20 +122,34 @@ _ENOUGH: Mapping[str, Template] = {
 MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
     "kept": {
         "explained": lambda f: _explained(f.first, f.last),
+        "explains": lambda f: _explained(f.first, f.last, noise=False),
         # What position explains at the first layer, where that can be told.
         "before": lambda f: f" {said}" if (said := _explained(f.first)) else "",
         "noise": lambda f: "little" if f.last.noise else "",
     },
     "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
-    "heads": {"several": lambda f: "direct" if f.layers > 1 else "", "offsets": _offsets},
-    "needed": {"cost": _cost, "unit": _unit},
+    "heads": {
+        "offsets": lambda f: listed([f"{peak_name(e.offset)} ({e.heads})" for e in f.offsets]),
+    },
+    "needed": {
+        "cost": _cost,
+        "change": lambda f: with_error(f.cost, f.error),
+        "unit": lambda f: "of the norm of the states" if f.worth.measure == "states" else "nats",
+    },
     "few": _ENOUGH,
     "random": _ENOUGH,
     "distance": {
         "on": on, "explains": _explains, "fewest": lambda _: str(MIN_CONTEXTS),
-        "turning": lambda f: "" if f.never is None else "strength",
+        "turning": lambda f: "" if f.told.never is None else "strength",
     },
 }  # fmt: skip
+
+
+#: Questions of whose answers a summary tells, the first ones first.
+_FIRST = (
+    "distance", "kept", "order", "order_without", "absolute", "few", "needed", "apart", "heads",
+    "first", "blank",
+)  # fmt: skip
 
 
 def summary(answers: Mapping[str, Answer], run: Run) -> str:
@@ -185,8 +163,8 @@ def summary(answers: Mapping[str, Answer], run: Run) -> str:
         What they are about.
     """
     told: dict[str, str] = {}
-    for name, clause in _CLAUSES.items():
-        said = clause(answers[name], answers, run) if name in answers else ""
+    for name in _FIRST:
+        said = in_short(answers[name]) if name in answers else ""
         more = {**told, name: said}
         if said and len(" ".join([*more.values(), _note(run, more)]).split()) <= WORDS:
             told = more
@@ -225,75 +203,6 @@ def left_out(result: Any) -> tuple[str, ...]:
     )
 
 
-Clause = Callable[[Answer, Mapping[str, Answer], Run], str]
-
-
-def _of_states(answer: Answer, _: Mapping[str, Answer], __: Run) -> str:
-    f: Kept | None = answer.facts
-    if f is None or answer.answer == "cannot tell":
-        return ""
-    if answer.reason not in ("seen", "small"):
-        return f"Position leaves no trace above noise in the hidden states of layer {f.last.layer}."
-    return _explained(f.first, f.last, noise=False)
-
-
-def _of_order(answer: Answer, answers: Mapping[str, Answer], run: Run) -> str:
-    if not answer.yes:
-        parts = "patches" if run.images else "tokens"
-        return f"The order of {parts} makes {_how_little(answer)} difference."
-    if not answers["order_without"].yes:
-        return "Without the position embedding, the model is permutation-invariant."
-    return "The model knows order even without its position embedding."
-
-
-def _if_yes(text: str) -> Clause:
-    return lambda answer, _, __: text.format(f=answer.facts) if answer.yes else ""
-
-
-def _of_shifts(answer: Answer, _: Mapping[str, Answer], __: Run) -> str:
-    if answer.yes:
-        return "Absolute position matters, not only distance."
-    if answer.answer == "cannot tell":
-        return ""
-    return f"Shifting all positions makes {_how_little(answer)} difference."
-
-
-def _how_little(answer: Answer) -> str:
-    return "little" if answer.reason == "slight" else "no"
-
-
-def _of_components(answer: Answer, _: Mapping[str, Answer], __: Run) -> str:
-    verb = "is" if answer.facts.size == 1 else "are"
-    label = answer.facts.label
-    return f"The {label} of the position table {verb} enough." if answer.yes else ""
-
-
-def _of_need(answer: Answer, answers: Mapping[str, Answer], _: Run) -> str:
-    if answer.yes:
-        f: Removal = answer.facts
-        cost = f"Removing positions costs {with_error(f.cost, f.error)} {_unit(f)}."
-        return "" if "few" in answers and answers["few"].yes else cost
-    if answer.answer == "cannot tell":
-        return ""
-    if answer.reason == "gain":
-        return "The model does better without its positions."
-    return f"Removing positions costs less than {answer.facts.small} {_unit(answer.facts)}."
-
-
-_CLAUSES: Mapping[str, Clause] = {
-    "distance": _of_distance,
-    "kept": _of_states,
-    "order": _of_order,
-    "absolute": _of_shifts,
-    "few": _of_components,
-    "needed": _of_need,
-    "apart": _if_yes("Position directions avoid those of tokens."),
-    "heads": _if_yes("{f.heads} of {f.of} heads attend mainly at one offset."),
-    "first": _if_yes("In attention layer {f.layer}, most attention goes to the first position."),
-    "blank": _if_yes("Position alone tells patches apart."),
-}
-
-
 # Answers in a line, and what stands above them, from the blocks of a document.
 
 #: What the answers are held against.
@@ -308,6 +217,11 @@ def _enough(f: Block) -> tuple[str, str]:
     return "share kept", minus(percent_with_error(f["kept"], f["error"]))
 
 
+def _preferring(f: Block) -> tuple[str, str]:
+    counts = [f["told"][each] for each in ("yes", "no", "open")]
+    return "heads", f"{counts[0]} of {sum(counts)}"
+
+
 #: From the facts of an answer a measure, and its value where that is not the number tested.
 _MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "kept": lambda f: (f"explained at layer {f['last']['layer']}", _short(f["last"]["share"])),
@@ -315,7 +229,7 @@ _MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
     "order_without": _changed,
     "absolute": _changed,
     "apart": lambda f: ("token variance", _short(f["share"])),
-    "distance": lambda f: ("heads", f"{f['yes']} of {f['yes'] + f['no'] + f['open']}"),
+    "distance": _preferring,
     "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
     "first": lambda f: (f"attention, layer {f['layer']}", _short(f["attention"])),
     "blank": lambda _: ("share that differs", ""),

@@ -10,25 +10,21 @@ from posprobe.report.narrator.words import listed, some, two_figures
 from posprobe.resizing.facts import Copied, Period, Rule, Run, Way
 from posprobe.text import Block, percent_with_error, show, with_error
 
-#: How positions, and patches, that a way adds come about.
-_ADDED: Mapping[str, tuple[str, str]] = {
-    "tile": ("later ones repeat the beginning", "new ones repeat them"),
-    "repeat-last": ("later ones are copies of the last", "new ones are copies of the nearest"),
-    "sinusoids": (
-        "later ones are extrapolated and untrained", "new ones are extrapolated and untrained",
-    ),
-}  # fmt: skip
-#: What changes, with the words for more and for less.
-_CHANGES: Mapping[str, tuple[str, str, str]] = {
-    "neighbour_cosine": ("Neighbours become {} similar (cosine {}, before {}).", "more", "less"),
-    "translation_invariance": (
-        "Distance explains {} of the similarity (invariance {}, before {}).", "more", "less",
-    ),
-    "norm_mean": ("Rows become {} on average (norm {}, before {}).", "longer", "shorter"),
-    "norm_min": ("The shortest row becomes {} (norm {}, before {}).", "longer", "shorter"),
-}  # fmt: skip
-#: From one position to the next along an axis.
-_STEPS = {"positions": "", "rows": " from row to row", "columns": " from column to column"}
+#: How positions that a way adds come about.
+_ADDED: Mapping[str, str] = {
+    "tile": "new ones repeat the table",
+    "repeat-last": "new ones are copies of the last or nearest",
+    "sinusoids": "new ones are extrapolated and untrained",
+}
+#: What changes, and how its numbers are told.
+_CHANGES: Mapping[str, str] = {
+    "neighbour_cosine": "mean cosine of neighbours",
+    "translation_invariance": "share of similarity that distance explains",
+    "norm_mean": "mean norm",
+    "norm_min": "smallest norm",
+}
+#: How well rows keep their relative places.
+_PLACES: Mapping[str, str] = {"lost": "do not keep", "partly": "partly keep", "kept": "keep"}
 
 
 def way(f: Way) -> tuple[str, ...]:
@@ -45,9 +41,8 @@ def _way(f: Way) -> Iterator[str]:
         yield from _stretched(f) if f.kind == "stretches" else _continued(f)
         yield from map(_period, f.periods)
         for name in f.changed:
-            now, was = getattr(f, name), getattr(f.before, name)
-            text, more, less = _CHANGES[name]
-            yield text.format(more if now > was else less, _short(now), _short(was))
+            now, was = _short(getattr(f, name)), _short(getattr(f.before, name))
+            yield f"The {_CHANGES[name]} becomes {now} (before {was})."
         yield from _breaks(f)
 
 
@@ -56,89 +51,58 @@ def _short(value: float) -> str:
 
 
 def _stretched(f: Way) -> Iterator[str]:
-    cells = _cells(f)
     if f.place is None or f.position is None:
         yield "Every row that both tables have is the mean row: there is nothing to keep."
-    elif f.place == "lost":
-        yield f"Stretched, but {cells} do not keep their relative place ({_kept(f.same_place)})."
-    elif f.place == "partly":
-        yield f"Stretched: {cells} partly keep their relative place ({_kept(f.same_place)})."
-    else:
-        yield (
-            f"Stretched: {cells} keep their relative place ({_kept(f.same_place)})"
-            f"{_distances(f.factors)}."
-        )
+        return
+    kept = f"{_PLACES[f.place]} their relative place (mean cosine {f.same_place:z.2f})"
+    yield f"Stretched: {_cells(f)} {kept}{_distances(f.factors) if f.place == 'kept' else ''}."
     if f.position == "kept":
-        yield f"Rows also resemble the old ones at the same position ({_kept(f.same_position)})."
-
-
-def _kept(cosine: float | None) -> str:
-    return f"mean cosine {cosine:z.2f}"
+        cosine = f"mean cosine {f.same_position:z.2f}"
+        yield f"Rows also resemble the old ones at the same position ({cosine})."
 
 
 def _distances(factors: Mapping[str, float]) -> str:
     """Say what becomes of distances; nothing where they hardly change."""
-    told = {axis: text for axis, factor in factors.items() if (text := _scaled(factor))}
-    if not told:
-        return ""
-    if len(set(told.values())) == 1 and len(told) == len(factors):
-        return f", so the model sees all distances {next(iter(told.values()))}"
-    return f", so the model sees distances {listed([f'{t}{_STEPS[a]}' for a, t in told.items()])}"
-
-
-def _scaled(factor: float) -> str:
-    times = two_figures(max(factor, 1 / factor))
-    if times in ("1", "2"):
-        return "" if times == "1" else "halved" if factor > 1 else "doubled"
-    return f"divided by {times}" if factor > 1 else f"multiplied by {times}"
+    told = [
+        f"divided by {two_figures(factor)}{'' if axis == 'positions' else f' between {axis}'}"
+        for axis, factor in factors.items()
+        if two_figures(factor) != "1"
+    ]
+    return f", so the model sees distances {listed(told)}" if told else ""
 
 
 def _continued(f: Way) -> Iterator[str]:
     if isinstance(f.old, Grid) and isinstance(f.new, Grid):
         height, width = min(f.old.height, f.new.height), min(f.old.width, f.new.width)
-        kept, both = f"The upper left {height} × {width} patches are unchanged", height * width
+        kept, both = f"The upper left {height} × {width} patches", height * width
     else:
         both = min(f.old.size, f.new.size)
-        last = f.start + both - 1
-        kept = f"Positions {f.start}–{last} are unchanged"
-        if both == 1:
-            kept = f"Position {last} is unchanged"
-    parts = [kept]
-    if f.new.size > both:
-        parts.append(_ADDED[f.how][isinstance(f.new, Grid)])
-    if f.old.size > both:
-        parts.append("the others are cut off")
-    yield f"{'; '.join(parts)}."
+        kept = f"The first {some(both, 'position')}"
+    added = f"; {_ADDED[f.how]}" if f.new.size > both else ""
+    cut = "; the others are cut off" if f.old.size > both else ""
+    yield f"{kept} stay unchanged{added}{cut}."
 
 
 def _period(f: Period) -> str:
     axis = "" if f.axis == "positions" else f" along the {f.axis}"
     was, now, lead = (two_figures(period or 0) for period in (f.before, f.now, f.lead))
+    said = f"The leading period{axis} of {was} positions"
+    other = "" if f.lead in (None, f.now) else f"; {lead} leads"
     if f.change == "lost":
-        after = "" if f.lead is None else f"; now it is {lead}"
-        return f"The leading period{axis} of {was} positions is lost{after}."
-    if f.lead != f.now:
-        return (
-            f"The leading period{axis} of {was} positions is still found ({now}), but one of "
-            f"{lead} explains more variance."
-        )
-    if f.change == "scales":
-        return f"The leading period{axis} scales with the table, from {was} to {now} positions."
-    return f"The leading period{axis} stays at {now} positions{f' (before {was})' * (was != now)}."
+        return f"{said} is lost{other}."
+    return f"{said} {f.change} ({now} now{other})."
 
 
 def _breaks(f: Way) -> Iterator[str]:
     if (more := f.copies - f.before.copies) > 0:
-        rows = some(more, "more row" if f.before.copies else "row")
-        are = "is an exact copy" if more == 1 else "are exact copies"
-        yield f"{rows} {are} of others: the table does not tell these {_cells(f)} apart."
+        yield f"Exact copies of other rows: {more} more than before."
     if f.seams:
         pairs = listed([f"{left} and {right}" for left, right in f.seams])
         yield f"The table breaks anew between positions {pairs}."
     if f.before.special is not None and f.special is not None:
         old, new = len(f.before.special), len(f.special)
         if old != new:
-            yield f"The old table has {some(old, 'outlier')}, the new one {new or 'none'}."
+            yield f"Outliers: {new} (before {old})."
 
 
 def _cells(f: Way) -> str:
@@ -147,14 +111,12 @@ def _cells(f: Way) -> str:
 
 def rule(f: Rule) -> str:
     """Say what a rule of scaling slows down, and what it leaves to new angles."""
-    slowed = "No pair turns more slowly."
-    if f.slowed:
-        most = two_figures(f.slowest)
-        slowed = f"{f.slowed} of {f.pairs} pairs turn more slowly (up to {most} times)."
-    unseen = "No pair reaches angles unseen in training."
-    if f.extrapolated:
-        unseen = f"{f.extrapolated} of {f.pairs} pairs reach angles unseen in training."
-    told = f"{slowed} {unseen} The mean rotation between neighbours is {show(f.kernel_at_1)}."
+    slowest = f" (up to {two_figures(f.slowest)} times)" if f.slowed else ""
+    told = (
+        f"Of {some(f.pairs, 'pair')}, {f.slowed} turn more slowly{slowest} and {f.extrapolated} "
+        f"reach angles unseen in training. The mean rotation between neighbours is "
+        f"{show(f.kernel_at_1)}."
+    )
     if f.attention_factor != 1:
         told += f" Logits are multiplied by {two_figures(f.attention_factor**2)}."
     return told
@@ -211,19 +173,8 @@ def ways_headline(ways: Sequence[Block]) -> str:
 
 def rules_headline(rules: Sequence[Block], pairs: int) -> str:
     """Say by which rules pairs reach angles that training has not shown."""
-    within = [f"`{rule['rule']}`" for rule in rules if not rule["extrapolated"]]
-    beyond = [
-        f"{rule['extrapolated']} with `{rule['rule']}`" for rule in rules if rule["extrapolated"]
-    ]
-    said = []
-    if beyond:
-        reach = "reaches" if len(beyond) == 1 and beyond[0].startswith("1 ") else "reach"
-        said.append(
-            f"Of {some(pairs, 'pair')}, {listed(beyond)} {reach} angles unseen in training."
-        )
-    if within:
-        said.append(f"With {listed(within)}, no pair reaches angles unseen in training.")
-    return " ".join(said)
+    counts = [f"{rule['extrapolated']} with `{rule['rule']}`" for rule in rules]
+    return f"Of {some(pairs, 'pair')}, {listed(counts, 9)} reach angles unseen in training."
 
 
 def measured(run: Block) -> str:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from posprobe.analyses.facts import Answer, Verdicts
-from posprobe.questions.kind import Kind, kind_of
-from posprobe.report.narrator import tables
-from posprobe.report.narrator.tables import STRAIGHT, components, matches, periods
+from posprobe.questions.corrections import kind_of
+from posprobe.report.narrator import TEXTS
+from posprobe.report.narrator.tables import components, copied, matches, periods
 from posprobe.report.narrator.words import (
+    Template,
+    Words,
     capital,
     listed,
     percent,
     rounded,
     signed,
     some,
-    spelled,
     turned,
-    two_figures,
 )
 from posprobe.text import period_of
 
@@ -78,7 +78,7 @@ def _of_budget(found: Verdicts) -> str:
     share = sum(each.share for each in found.budget.around_mean() if each.part in names)
     if smooth:
         # The steps of what is told as smooth go on; the model may find it rough beside noise.
-        told = f"a smooth curve explains {percent(share)} of the variance{_beside(kind, facts)}"
+        told = f"a smooth curve explains {percent(share)} of the variance{_beside(facts)}"
         return told if share >= MOSTLY else ""
     lines, ladder = facts["rotations"].lines, facts.get("ladder")
     if not lines or (ladder is not None and ladder.series is not None):
@@ -97,8 +97,10 @@ def _of_budget(found: Verdicts) -> str:
 def clause(answers: Mapping[str, Answer]) -> str:
     """Say what one stretch is, as a sentence without its full stop."""
     kind = kind_of(answers)
-    text = _CLAUSES[kind.name](kind, {name: answers[name].facts for name in kind.of})
-    return text.format(rows="patches" if "rows_and_columns" in answers else "rows")
+    facts = {name: answers[name].facts for name in kind.of}
+    rows = "patches" if "rows_and_columns" in answers else "rows"
+    words = Words({**TEXTS["kinds"]["parts"], **_PARTS}, rows=rows, f=facts, **facts)
+    return words.format(TEXTS["kinds"][kind.name])
 
 
 def _breaks(found: Verdicts) -> list[str]:
@@ -130,36 +132,26 @@ def _breaks(found: Verdicts) -> list[str]:
         if (within := found.untrained_interval) and within[0] < within[1]:
             text += f" (95 % interval {within[0]}–{within[1]})"
         sentences.append(text)
-    return [*sentences, *([tables.copied(found.copies)] if found.copies else [])]
+    return [*sentences, *([copied(found.copies)] if found.copies else [])]
 
 
-def _surface(_: Kind, facts: Mapping[str, Any]) -> str:
-    smooth = facts["smooth"]
-    text = "a smooth surface over the grid"
-    if smooth.halves:
-        text += f": similarity halves within {two_figures(smooth.length)} patches"
-    return text
-
-
-def _codes(kind: Kind, facts: Mapping[str, Any]) -> str:
+def _codes(facts: Mapping[str, Any]) -> str:
     codes = facts["rows_and_columns"]
     summed = f"a {codes.lone} code alone" if codes.lone else "a row code plus a column code"
     held = "it explains" if codes.lone else "together they explain"
-    text = f"each patch is {summed}: {held} {percent(codes.share)} of the variance"
-    if "axis_rotations" in kind.of:
-        rotating = facts["axis_rotations"].rotating
-        which = (
-            "both codes contain rotations"
-            if len(rotating) != 1
-            else f"the {rotating[0][:-1]} code contains rotations"
-        )
-        text += f"; {which}"
-    return text
+    return f"each patch is {summed}: {held} {percent(codes.share)} of the variance"
 
 
-def _rotations(_: Kind, facts: Mapping[str, Any]) -> str:
-    found = facts["rotations"]
-    ladder = facts.get("ladder")
+def _turning(facts: Mapping[str, Any]) -> str:
+    """Return the part that says which codes rotate."""
+    if "axis_rotations" not in facts:
+        return ""
+    rotating = facts["axis_rotations"].rotating
+    return rotating[0].removesuffix("s") if len(rotating) == 1 else "both"
+
+
+def _rotations(facts: Mapping[str, Any]) -> str:
+    found, ladder = facts["rotations"], facts.get("ladder")
     if ladder is not None and ladder.series is not None:
         base = rounded(ladder.series.base)
         return f"rotations in a geometric series, like the sinusoid of base {base}"
@@ -170,49 +162,21 @@ def _rotations(_: Kind, facts: Mapping[str, Any]) -> str:
     return text if ladder is None else f"{text}; the periods form a geometric series"
 
 
-def _smooth(kind: Kind, facts: Mapping[str, Any]) -> str:
-    length = two_figures(facts["smooth"].length)
-    text = f"a smooth curve: similarity halves within {length} positions"
-    return f"{text}{_beside(kind, facts)}"
-
-
-def _beside(kind: Kind, facts: Mapping[str, Any]) -> str:
+def _beside(facts: Mapping[str, Any]) -> str:
     text = ""
-    if "winding" in kind.of:
+    if "winding" in facts:
         text += f", and two components trace {turned(facts['winding'].turns)} of a circle"
-    if "rotations" in kind.of:
+    if "rotations" in facts:
         text += f"; in addition, {periods(facts['rotations'].lines)}"
     return text
 
 
-def _order(text: str) -> Callable[[Kind, Mapping[str, Any]], str]:
-    return lambda kind, facts: f"{text.format(f=facts.get('order'))}{_beside(kind, facts)}"
-
-
-_CLAUSES: Mapping[str, Callable[[Kind, Mapping[str, Any]], str]] = {
-    "formula": lambda _, facts: matches(facts["closed_form"]),
+#: From the facts of a kind, the parts of its clause that must choose.
+_PARTS: Mapping[str, Template] = {
+    "matches": lambda facts: matches(facts["closed_form"]),
     "codes": _codes,
-    "surface": _surface,
-    "series": _rotations,
-    "rotations": _rotations,
-    "smooth": _smooth,
-    "line": lambda *_: STRAIGHT,
-    "noisy_line": lambda _, facts: (
-        f"a straight line in noise: the line explains {percent(facts['smooth'].straight)} of the "
-        "variance"
-    ),
-    "walk": _order("like a random walk: no smoother than random steps added up"),
-    "similar": _order("neighbours are similar (mean cosine {f.cosine:z.2f})"),
-    "opposite": _order("neighbours point in opposite directions (mean cosine {f.cosine:z.2f})"),
-    "norms": _order(
-        "the distance from the mean row changes along the table, while directions show no order"
-    ),
-    "ordered": _order(
-        "order matters, but neighbours are hardly similar (mean cosine {f.cosine:z.2f})"
-    ),
-    "equal": lambda *_: "all {rows} are equal",
-    "equally_far": lambda *_: "any two {rows} are equally far apart",
-    "independent": lambda *_: "no structure found: the {rows} look independent",
-    "too_few": lambda _, facts: f"{spelled(facts['order'].rows)} {{rows}} are too few to tell",
-    "unknown": lambda *_: "whether the order of positions matters cannot be told",
+    "turning": _turning,
+    "halves": lambda facts: "similarity" if facts["smooth"].halves else "",
+    "rotating": _rotations,
+    "beside": _beside,
 }

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
-from posprobe.analyses.facts import Cause, Verdicts
+from posprobe.analyses.facts import Verdicts
 from posprobe.analyses.sequences.planes import Rotation
 from posprobe.analyses.tables.copies import Copies
 from posprobe.questions.absolute_position import AbsolutePosition
-from posprobe.questions.axis_rotations import LEAST_TURNS, Code
 from posprobe.questions.breaks import Breaks, SpecialRows
 from posprobe.questions.closed_form import ClosedForm
-from posprobe.questions.grids import RowsAndColumns
+from posprobe.questions.grids import Code
 from posprobe.questions.rotations import Ladder, Rotations
 from posprobe.questions.sequences import Smooth
-from posprobe.report.narrator import cause
+from posprobe.report.narrator import TEXTS, cause
 from posprobe.report.narrator.words import (
     Template,
+    Words,
     capital,
     either,
-    hundredths,
     listed,
     patches,
     percent,
@@ -28,39 +28,15 @@ from posprobe.report.narrator.words import (
     rounded,
     similarity,
     spelled,
-    two_figures,
 )
 from posprobe.text import period_of, show
 
 
-def _pace(found: Cause) -> str:
-    (factor,) = found.numbers
-    return f"{factor:.2f}" if factor > 0.01 else f"{factor:.1e}"
-
-
-CAUSE_PARTS: Mapping[str, Template] = {"pace": _pace}
-
-
 def copied(found: Copies) -> str:
     """Say in a clause which rows are copies of others."""
-    match found.kind:
-        case "blocks":
-            return f"each row occurs {found.times} times in succession"
-        case "period":
-            return f"the rows repeat every {found.period} positions"
-        case "mirror":
-            return "the second half is the first in reverse order"
-        case "near":
-            return (
-                f"rows {found.period} positions apart are similar again (mean cosine "
-                f"{found.cosine:z.2f}; {found.between:z.2f} between)"
-            )
-        case "any":
-            return f"{found.count} of {found.rows} rows are copies of earlier ones"
+    return Words({}, f=found).format(TEXTS["copies"][found.kind])
 
 
-#: What is said of a table that is nothing else.
-STRAIGHT = "a straight line along which positions are evenly spaced"
 #: Mean cosine from which steps that are no smoother than a walk's are said to be opposed.
 OPPOSED = -0.2
 #: Share of its variance below which distance is said to explain just that much of similarity.
@@ -80,22 +56,11 @@ def _invariance(f: AbsolutePosition) -> str:
     return f": distance explains {share}"
 
 
-def _codes(f: RowsAndColumns) -> str:
-    shares = {"": f.share, "row": f.row_share, "column": f.column_share}
-    summed = f"A {f.lone} code alone explains" if f.lone else "Row code + column code explain"
-    said = f"{summed} {percent(shares[f.lone])} of the variance"
-    return f"{said} ({percent(f.typical)} in random tables without codes)."
-
-
-def _code(axis: str) -> str:
-    return f"{axis.removesuffix('s')} code"
-
-
 def _lined(code: Code) -> str:
     share = min(sum(line.share for line in code.lines), 1.0)
     which = "a periodic component with a period of|periodic components with periods of"
     return (
-        f"The {_code(code.axis)} has {either(code.lines, which)} "
+        f"The {code.axis[:-1]} code has {either(code.lines, which)} "
         f"{listed([show(line.period) for line in code.lines])} {code.axis} ({percent(share)} of "
         "its variance)."
     )
@@ -104,11 +69,10 @@ def _lined(code: Code) -> str:
 def _circled(code: Code) -> str:
     circle = code.circle
     assert circle is not None  # noqa: S101 - those told of have one
-    turns = f"{circle.turns:.1f} turns" if circle.turns > LEAST_TURNS else "about one turn"
     return (
-        f"A circle of {turns} over {code.length} {code.axis} explains {percent(circle.share)} of "
-        f"the variance of the {_code(code.axis)} ({percent(circle.typical)} in smooth random "
-        "curves)."
+        f"A circle of {circle.turns:.1f} turns over {code.length} {code.axis} explains "
+        f"{percent(circle.share)} of the variance of the {code.axis[:-1]} code "
+        f"({percent(circle.typical)} in smooth random curves)."
     )
 
 
@@ -128,13 +92,8 @@ def components(count: int) -> str:
 
 def _flat(f: Rotations) -> str:
     flat = sum(not line.round for line in f.lines)
-    if not flat:
-        return ""
-    who = f"{capital(spelled(flat))} of them"
-    if flat == len(f.lines):
-        who = "It" if flat == 1 else "They"
-    along = "along one direction rather than around a circle"
-    return f" {who} oscillate{'s' if flat == 1 else ''} {along}."
+    which = f" Of these, {spelled(flat)} oscillate{'s' if flat == 1 else ''} along one direction, "
+    return f"{which}not around a circle." if flat else ""
 
 
 def _varying(f: Rotations) -> str:
@@ -178,61 +137,19 @@ def _few(f: Ladder) -> str:
     return "only two stand" if f.lines == 2 else "only one stands" if f.lines else "none stands"
 
 
-def _odd(found: Cause, at: int) -> str:
-    """Say what is odd about the row at a position."""
-    if found.kind == "among_equal":
-        return f"the rows around {at} are equal"
-    first, *others = found.numbers
-    match found.kind:
-        case "far_from_next" | "far_from_previous":
-            pair = f"{at} to {at + 1}" if found.kind == "far_from_next" else f"{at - 1} to {at}"
-            return f"the step from {pair} is {two_figures(first)} times the median step nearby"
-        case "far_from_both":
-            times = f"{two_figures(first)} and {two_figures(others[0])}"
-            return f"the steps to and from {at} are {times} times the median step nearby"
-        case "norm":
-            usual = two_figures(others[0])
-            return f"the norm of {at} is {two_figures(first)} (median nearby {usual})"
-        case "direction":
-            usual = hundredths(others[0])
-            return f"the mean cosine of {at} with all rows is {hundredths(first)} (nearby {usual})"
-    same = "equal" if found.kind == "equal_rows" else "zero"
-    return f"position {at} is next to positions {first:.0f}–{others[0]:.0f}, which are all {same}"
-
-
 def _outliers(f: SpecialRows) -> str:
+    name = partial(patches, width=f.width) if f.width else positions
     said = []
     if f.positions:
-        many = "s" if len(f.positions) > 1 else ""
-        odd = [f"{capital(_odd(found, f.positions[0]))}." for found in f.causes]
-        said = [f"Outlier{many}: {positions(f.positions)}.", *odd]
-    return " ".join([*said, *_zeros(f, positions(f.zeros))])
-
-
-def _outlier_patches(f: SpecialRows) -> str:
-    width, said = f.width or 1, []
-    if f.positions:
-        one = len(f.positions) == 1
-        said = [f"Outlier{'' if one else 's'}: {patches(f.positions, width)}."]
-        it = "it" if one else "the first"
-        for found in f.causes:
-            if found.kind == "patch_far":
-                times = two_figures(found.numbers[0])
-                said.append(
-                    f"{capital(it)} is {times} times as far from its neighbours as patches nearby."
-                )
-            else:
-                said.append(f"The patches around {it} are equal.")
-    said += _zeros(f, patches(f.zeros, width))
+        several = len(f.positions) > 1
+        causes = "; ".join(map(cause, f.causes))
+        first = f"{'the first: ' if several else ''}{causes}"
+        said.append(f"Outlier{'s' if several else ''}: {name(f.positions)} ({first}).")
+    if f.zeros:
+        said.append(f"{capital(name(f.zeros))} {'is' if len(f.zeros) == 1 else 'are'} zero.")
     if f.replaced:
-        place = "its place" if len(f.positions) + len(f.zeros) == 1 else "their place"
-        said.append(f"Other answers use the mean of the neighbours in {place}.")
+        said.append("Other answers use the mean of the neighbours instead.")
     return " ".join(said)
-
-
-def _zeros(f: SpecialRows, named: str) -> list[str]:
-    are = "is" if len(f.zeros) == 1 else "are"
-    return [f"{capital(named)} {are} zero."] if f.zeros else []
 
 
 def _breaks(f: Breaks) -> str:
@@ -281,19 +198,16 @@ TABLE_PARTS: Mapping[str, Mapping[str, Template]] = {
     },
     "absolute_position": {"invariance": _invariance, "copies": lambda f: copied(f.copies)},
     "low_dimensional": {"thinned": lambda f: "every" if f.every > 1 else ""},
-    "rows_and_columns": {"codes": _codes},
     "axis_rotations": {
         "lines": lambda f: " ".join(map(_lined, f.round)),
         "round": lambda f: " ".join(map(_circled, f.round)),
         "circles": lambda f: " ".join(map(_circled, f.codes)),
-        "of_codes": lambda f: "" if f.codes_share is None else "codes",
     },
     "closed_form": {
         "formula": _formula,
         "error": _error,
         "first": _first_rows,
         "nearest": _nearest,
-        "replaced": lambda f: "means" if f.replaced else "",
     },
     "rotations": {
         "flat": _flat,
@@ -311,6 +225,6 @@ TABLE_PARTS: Mapping[str, Mapping[str, Template]] = {
         "within": lambda f: str(max(math.ceil(100 * f.off), 1)),
         "few": _few,
     },
-    "special_rows": {"found": _outliers, "patches": _outlier_patches},
+    "special_rows": {"outliers": _outliers},
     "seams": {"found": _breaks},
 }

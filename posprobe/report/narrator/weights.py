@@ -5,40 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.page import NONE, Line
+from posprobe.report.narrator import TEXTS
 from posprobe.report.narrator.words import percent, rounded, some, two_figures
 from posprobe.text import Block
 
-#: Why weights say nothing.
-MISSING: Mapping[str, str] = {
-    "no_weights": "There are no weights in a known format.",
-    "no_names": (
-        "No weights of queries and keys have a name that is known, as where they are quantised."
-    ),
-    "latent": (
-        "Latent attention makes keys of a compressed vector, so that no single weight holds them: "
-        "`posprobe forward` measures its heads."
-    ),
-    "axes": "Pairs turn along several axes: their weights are not read.",
-    "remote": "Weights of queries and keys lie on the Hub: --weights reads them.",
-}
-#: How rows make pairs.
-READINGS: Mapping[str, str] = {
-    "halves": "half a head apart",
-    "neighbours": "neighbours",
-    "halves_again": "halves that were put in another order once more",
-    "neighbours_again": "neighbours that were put in another order once more",
-}
-#: What the drawings show, by name.
-PICTURES: Mapping[str, str] = {
-    "weights_usage": (
-        "From weights: share of each pair (down, fastest first) in the strength of each head "
-        "(across); below the line, pairs make no turn within the stated context."
-    ),
-    "weights_curves": (
-        "From weights: self-match curve (grey), the logit that a key with the query's own content "
-        "gets by distance, centred; where there are biases, what they add to every logit (blue)."
-    ),
-}
+#: Why weights say nothing, and how rows make pairs.
+MISSING: Mapping[str, str] = TEXTS["weights"]["missing"]
+READINGS: Mapping[str, str] = TEXTS["weights"]["pairs"]
 
 
 def reading(size: int) -> str:
@@ -91,18 +64,17 @@ def sentences(block: Block) -> Iterator[str]:
 
 def _layout(block: Block) -> str:
     found, heads = block["layout"], some(block["layout"]["heads"], "head")
-    margin = f"margin {two_figures(found['margin'])}, {heads} of queries and keys"
+    margin = f"(margin {two_figures(found['margin'])}, {heads} of queries and keys)"
     if found["answer"] is None:
-        told = f"The weights alone do not tell which rows make pairs ({margin})."
-        return told if block["declared"] else f"{told} The configuration names no architecture."
-    which = READINGS[found["answer"]]
+        return f"The weights alone do not tell which rows make pairs {margin}."
+    said = f"By the weights, rows of a pair are {READINGS[found['answer']]} {margin}"
     if not block["declared"]:
-        return f"By the weights, rows of a pair are {which} ({margin}): no architecture is named."
+        return f"{said}: no architecture is named."
     if found["answer"] == block["pairs"]:
-        return f"The weights agree with the architecture: rows of a pair are {which} ({margin})."
+        return f"{said}, as the architecture has them."
     return (
-        f"By the weights, rows of a pair are {which}, and the architecture has them "
-        f"{READINGS[block['pairs']]} ({margin}): the rows may have been put in another order."
+        f"{said}, and the architecture has them {READINGS[block['pairs']]}: the rows may have been "
+        "put in another order."
     )
 
 
