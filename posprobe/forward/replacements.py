@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -318,10 +316,6 @@ def _stationary(around: Floats, layout: Layout, rng: np.random.Generator) -> Flo
 
 #: Most bands into which the frequencies of rotations are sorted.
 BANDS = 8
-#: What layers of models with ALiBi are given its biases as, by model type.
-_ALIBI = {"bloom": "alibi", "mpt": "position_bias"}
-#: What makes Falcon's biases, in the module of its class.
-_BUILD = "build_alibi_tensor"
 #: What stands in the place of all rotations, or of all heads' biases, when they are removed.
 NOTHING = "none"
 
@@ -344,8 +338,6 @@ class Target:
         The first is what stands there now.
     removed
         Name of the one that counts as removing it.
-    around
-        What has to be in force while the model runs.
     """
 
     path: str
@@ -355,12 +347,11 @@ class Target:
     start: int
     substitutes: tuple[Explanation, ...]
     removed: str
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Let it be replaced within the block; afterwards it is as it was, whatever happens."""
-        with restored(*(tensor for tensor, _ in self.slots)), self.around():
+        with restored(*(tensor for tensor, _ in self.slots)):
             yield
 
     def write(self, rows: Floats) -> None:
@@ -400,11 +391,11 @@ def find_target(
     try:
         path, table = position_table(model, title)
     except UsageError as error:
-        target = _rotations(model, batch) or _biases(model, batch) or _slopes(model, batch)
+        target = _rotations(model, batch) or _biases(model, batch)
         if target is None:
             raise UsageError(
                 f"{error} Of several parts name one, as REF#decoder; of models without a table "
-                "rotations and the biases of T5 and ALiBi are taken away."
+                "rotations and the biases of T5 are taken away."
             ) from error
         if tables or rows is not None:
             raise UsageError(
@@ -551,49 +542,6 @@ def _one_by_one(values: Floats, flat: Floats, heads: NDArray[np.intp]) -> list[E
         made.append(Explanation(f"head_{head}", label, alone, "head", head + 1))
     made.append(Explanation(NOTHING, "all heads: their mean at all offsets", flat, "removed"))
     return made
-
-
-def _slopes(model: Any, batch: torch.Tensor) -> Target | None:
-    """Take ALiBi's slopes away: biases that are the same at all offsets, for which 0 stands.
-
-    Falcon's are scaled where they are made, since it also puts them into the mask of its layers;
-    others where the attention is handed them.
-    """
-    config: Any = getattr(model, "config", None)
-    kind, home = getattr(config, "model_type", ""), sys.modules.get(type(model).__module__)
-    falcon = kind == "falcon" and getattr(config, "alibi", False)
-    build: Any = getattr(home, _BUILD, None) if falcon else None
-    name = _ALIBI.get(kind, "")
-    takers = [m for m in model.modules() if name in inspect.signature(m.forward).parameters]
-    # Layers hand it on to their attention.
-    last = [m for m in takers if not any(m is not o and o in set(m.modules()) for o in takers)]
-    if batch.ndim != 2 or not (build or last):
-        return None
-    pt, heads = required("torch"), int(config.num_attention_heads)
-    scale = pt.ones(heads, dtype=pt.float64, device=batch.device)
-
-    def scaled(bias: Any) -> Any:
-        by_head = bias.reshape(-1, heads, *bias.shape[-2:])
-        return (by_head * scale[:, None, None].to(bias)).reshape(bias.shape)
-
-    def handed(_: Any, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        there = named.get(name) is not None
-        return args, {**named, name: scaled(named[name])} if there else named
-
-    @contextmanager
-    def around() -> Iterator[None]:
-        with ExitStack() as after:
-            if build:
-                after.callback(setattr, home, _BUILD, build)
-                setattr(home, _BUILD, lambda *args, **named: scaled(build(*args, **named)))
-            for module in last:
-                after.enter_context(module.register_forward_pre_hook(handed, with_kwargs=True))
-            yield
-
-    ones = np.ones((heads, 1))
-    made = _one_by_one(ones, np.zeros_like(ones), np.arange(heads)[:, None])
-    found = _whole("relative", {"ALiBi": scale}, batch, made, width=1)
-    return replace(found, around=around)
 
 
 def _named(tensors: Iterator[Any], is_one: Callable[[str], bool]) -> dict[str, torch.Tensor]:

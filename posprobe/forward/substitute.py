@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,13 +24,23 @@ from posprobe.analyses.models.experiments import (
 from posprobe.analyses.tables.closeness import debiased_cka
 from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import UsageError
-from posprobe.forward.averages import Distances, added_up, find_distances, step_by_step
+from posprobe.forward.averages import step_by_step
 from posprobe.forward.contexts import stream
-from posprobe.forward.losses import AT_A_TIME, outputs_of, predicted, prediction
+from posprobe.forward.experiments import AT_A_TIME, outputs_of, predicted, prediction
 from posprobe.forward.models import load_model, required
 from posprobe.forward.replacements import Target, explained, find_target
-from posprobe.forward.running import LAST, final_states, refuse_overflow, wide
-from posprobe.layouts import Grid
+from posprobe.forward.running import (
+    LAST,
+    HookPoint,
+    final_states,
+    find_hook_points,
+    positions_of,
+    refuse_overflow,
+    seen_at,
+    visit,
+    wide,
+)
+from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
     import torch
@@ -107,25 +117,86 @@ def substitution_effect(
         name, model = name or model, load_model(model, head=True)
     title = name or type(model).__name__
     ready: list[_Ready] = []
-    shown, hidden = ExitStack(), ""
+    hidden = ""
 
-    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> dict[int, _Sums]:
+    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, _Sums]:
         if not ready:
             target = find_target(
                 model, batch, tables=tables or {}, rows=rows, explain=explain, seed=seed,
                 title=title,
             )  # fmt: skip
-            asked = _Ready(target, mask_token, seed, title, hidden, random=random)
-            ready.append(_prepared(model, batch, asked))
-        return {0: _run(model, batch, ready[0], sums[0].contexts if sums else 0)}
+            ready.append(_prepared(model, batch, target, hidden, random=random, title=title))
+        given, wanted = prediction(ready[0].task, batch, mask_token, seed, done)
+        return {0: _run(model, given, wanted, done, ready[0], title)}
 
-    with shown:
+    with ExitStack() as shown:
         try:
             shown.enter_context(step_by_step(model, title))
         except UsageError as error:
             hidden = str(error)
         sums, stopped = stream(model, batches, measure, title)
-    return _result(sums[0], ready[0], stopped=stopped)
+    return _result(sums[0], ready[0], seed, stopped=stopped)
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Where attention is seen, and which pairs of positions are at which distance.
+
+    Parameters
+    ----------
+    points
+        As `find_hook_points` finds them.
+    first
+        The first distance of each range: 0, 1, 2, 4, 8 and so on.
+    ranges
+        ``[n, n]``: of each query and key the range; one more where the pair is not counted.
+    """
+
+    points: Sequence[HookPoint]
+    first: tuple[int, ...]
+    ranges: torch.Tensor
+
+    def shares(self, weights: torch.Tensor) -> torch.Tensor:
+        """Add attention ``[c, heads, m, m]`` up by range, in the mean over heads and queries."""
+        size = len(self.ranges)
+        mean = wide(weights[:, :, -size:, -size:].mean(dim=1)).flatten(1)
+        into = mean.new_zeros((len(weights), len(self.first) + 1))
+        return into.index_add_(1, self.ranges.flatten().to(mean.device), mean).cpu() / size
+
+
+def find_distances(model: Any, batch: torch.Tensor) -> Distances:
+    """Find where a model's attention can be seen.
+
+    On a grid the distance is the larger of those along rows and columns. In a sequence attention to
+    the first position is not counted: what many heads pay to it, wherever they are, is no
+    preference for a distance.
+
+    Raises
+    ------
+    UsageError
+        If it shows none that goes from every token to every token, layer by layer.
+    """
+    points = find_hook_points(model, batch, "attentions")
+    if not points:
+        raise UsageError("its attention is seen at the end of a run alone")
+    shapes: set[tuple[int, ...]] = set()
+    visit(model, batch[:1], points, "attentions", lambda _, part: shapes.add(tuple(part.shape[2:])))
+    tokens = next(iter(shapes))[-1]
+    if shapes != {(tokens, tokens)}:
+        raise UsageError("its attention is not from every token to every token")
+    layout = positions_of(model, batch, tokens)
+    distance = _distances(layout)
+    first = (0, *(2**k for k in range(int(distance.max()).bit_length())))
+    ranges = np.searchsorted(first, distance, side="right") - 1
+    if not isinstance(layout, Grid):
+        ranges[:, 0] = len(first)
+    return Distances(points, first, required("torch").as_tensor(ranges, device=batch.device))
+
+
+def _distances(layout: Layout) -> Any:
+    """Return the distance of all pairs of positions: ``[n, n]``."""
+    along = [part.ravel() for part in np.indices((layout.height, layout.width))]
+    return np.max([np.abs(part[:, None] - part[None]) for part in along], axis=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,15 +204,12 @@ class _Ready:
     """What is put where, and what is looked at."""
 
     target: Target
-    mask_token: int | None
-    seed: int
-    title: str
-    hidden: str  # why there are no distances
+    head: bool
+    task: str
     random: bool
-    head: bool = False
-    task: str = ""
-    rounding: float = 0.0
-    distances: Distances | None = None
+    rounding: float
+    distances: Distances | None
+    hidden: str  # why there are no distances
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,52 +234,87 @@ class _Sums(Sums):
         return len(self.weights)
 
 
-def _prepared(model: Any, batch: torch.Tensor, asked: _Ready) -> _Ready:
+def _prepared(
+    model: Any, batch: torch.Tensor, target: Target, hidden: str, *, random: bool, title: str
+) -> _Ready:
     """Find out what is to be looked at."""
     head = outputs_of(model, batch[:1]) is not None
-    nothing = asked.random or batch.ndim != 2 or not head
-    task = "" if nothing else predicted(model, batch, asked.title)
-    eps = float(required("torch").finfo(next(model.parameters()).dtype).eps)
-    ready = replace(asked, head=head, task=task, rounding=8 * eps)
-    if asked.hidden:
-        return ready
+    predicts = head and not random and batch.ndim == 2
+    distances = None
     try:
-        return replace(ready, distances=find_distances(model, batch))
+        distances = None if hidden else find_distances(model, batch)
     except UsageError as error:
-        return replace(ready, hidden=str(error))
+        hidden = str(error)
+    return _Ready(
+        target, head, predicted(model, batch, title) if predicts else "", random,
+        8 * float(required("torch").finfo(next(model.parameters()).dtype).eps), distances, hidden,
+    )  # fmt: skip
 
 
-def _run(model: Any, batch: torch.Tensor, ready: _Ready, done: int) -> _Sums:
+def _run(
+    model: Any,
+    batch: torch.Tensor,
+    wanted: torch.Tensor | None,
+    done: int,
+    ready: _Ready,
+    title: str,
+) -> _Sums:
     """Run a batch as it is and with every substitute, one after the other."""
     target = ready.target
-    given, wanted = prediction(ready.task, batch, ready.mask_token, ready.seed, done)
-    before = _looked_at(model, given, head=ready.head)
+    before, _ = _looked_at(model, batch, ready)
     weights, losses = _unchanged(before, wanted, head=ready.head)
     for numbers in (weights, losses):
         part = required("torch").as_tensor(numbers)
-        refuse_overflow(model, part, "the outputs" if ready.head else LAST, ready.title, done)
-    costs: list[dict[Measure, Floats]] = []
+        refuse_overflow(model, part, "the outputs" if ready.head else LAST, title, done)
+    found: list[dict[Measure, Floats]] = []
     cka = np.full((len(target.substitutes), len(batch)), np.nan)
     attention: list[Floats] = []
     with target.held():
         for number, substitute in enumerate(target.substitutes):
             target.write(substitute.rows)
-            with added_up(ready.distances) as shares:
-                after = _looked_at(model, given, head=ready.head)
-            attention.append(shares(len(batch)))
+            after, shares = _looked_at(model, batch, ready)
+            attention.append(shares)
             if ready.head:
-                costs.append(_answers(before, after, wanted))
+                found.append(_answers(before, after, wanted))
                 if wanted is not None:
-                    costs[-1]["loss"] -= losses
+                    found[-1]["loss"] -= losses
             else:
-                costs.append({"states": _squared(wide(after) - wide(before))})
+                found.append({"states": _squared(wide(after) - wide(before))})
                 cka[number] = _alike(before, after)
-    return _summed(costs, weights, cka, np.stack(attention), losses)
+    stacked = {key: np.stack([each[key] for each in found]) for key in found[0]}
+    # What overflowed is not a number, and shall not warn where it is added up.
+    stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
+    main = stacked[_main(stacked)]
+    return _Sums(
+        {key: part.sum(axis=2) for key, part in stacked.items()},
+        weights.sum(axis=1),
+        cka,
+        np.stack(attention),
+        losses.sum(axis=1),
+        np.stack([main.sum(axis=1), np.square(main).sum(axis=1)]),
+        np.stack([part.sum(axis=0) for part in (weights, weights > 0, losses)]),
+    )
 
 
-def _looked_at(model: Any, batch: torch.Tensor, *, head: bool) -> torch.Tensor:
-    found = outputs_of(model, batch) if head else None
-    return final_states(model, batch) if found is None else found
+def _looked_at(model: Any, batch: torch.Tensor, ready: _Ready) -> tuple[torch.Tensor, Floats]:
+    """Run a model, and return a head's answers, or the last states, and where attention went.
+
+    For each context that is the share of the attention of positions that goes to each range of
+    distances, in the mean over heads and layers: ``[c, ranges]``; no range where none is seen.
+    """
+    sums: list[torch.Tensor] = []
+    distances = ready.distances
+
+    def look(_: int, weights: torch.Tensor) -> None:
+        if distances:
+            sums.append(distances.shares(weights))
+
+    with seen_at(distances.points if distances else (), look):
+        found = outputs_of(model, batch) if ready.head else None
+        found = final_states(model, batch) if found is None else found
+    if not sums:
+        return found, np.zeros((len(batch), 0))
+    return found, _host(required("torch").stack(sums).mean(dim=0)[:, :-1])
 
 
 def _unchanged(
@@ -279,30 +382,7 @@ def _alike(before: torch.Tensor, after: torch.Tensor) -> Floats:
     return found
 
 
-def _summed(
-    costs: list[dict[Measure, Floats]],
-    weight: Floats,
-    cka: Floats,
-    attention: Floats,
-    losses: Floats,
-) -> _Sums:
-    """Add up over positions, and over contexts."""
-    stacked = {key: np.stack([each[key] for each in costs]) for key in costs[0]}
-    # What overflowed is not a number, and shall not warn where it is added up.
-    stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
-    main = stacked[_main(stacked)]
-    return _Sums(
-        {key: part.sum(axis=2) for key, part in stacked.items()},
-        weight.sum(axis=1),
-        cka,
-        attention,
-        losses.sum(axis=1),
-        np.stack([main.sum(axis=1), np.square(main).sum(axis=1)]),
-        np.stack([part.sum(axis=0) for part in (weight, weight > 0, losses)]),
-    )
-
-
-def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
+def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> SubstitutionEffect:
     target = ready.target
     removed = [each.name for each in target.substitutes].index(target.removed)
     main = _main(sums.costs)
@@ -316,19 +396,19 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
         if key in sums.costs
     }  # fmt: skip
     with_loss = main == "loss" and bool(sums.weights.any())
-    losses_of = costs(sums.costs["loss"] + sums.losses, sums.weights, 0) if with_loss else None
-    whole = losses_of[0] if losses_of else Cost(None, None, None, None)
+    unknown = [Cost(None, None, None, None)]
+    (whole,) = costs(sums.losses[None], sums.weights, 0) if with_loss else unknown
     weight, count, losses = sums.counted
     along = by_position(sums.places, weight, count, norm=main == "states")
     there = len(weight) > 1
     placed = there and main != "states"
     again = found[main][0].value
     return SubstitutionEffect(
-        substitutes=tuple(_substitutes(target, sums, found, losses_of)),
+        substitutes=tuple(_substitutes(target, sums, found)),
         measure=main,
         removed=target.removed,
         contexts=sums.contexts,
-        seed=ready.seed,
+        seed=seed,
         table=target.path,
         scheme=target.scheme,
         layout=target.layout,
@@ -350,10 +430,7 @@ def _result(sums: _Sums, ready: _Ready, *, stopped: bool) -> SubstitutionEffect:
 
 
 def _substitutes(
-    target: Target,
-    sums: _Sums,
-    found: Mapping[Measure, list[Cost]],
-    losses: list[Cost] | None,
+    target: Target, sums: _Sums, found: Mapping[Measure, list[Cost]]
 ) -> Iterator[Substitute]:
     """Say of each substitute what it costs."""
     own = target.substitutes[0].rows
@@ -364,7 +441,6 @@ def _substitutes(
             {key: cost[place] for key, cost in found.items()},
             *mean_and_error(sums.cka[place]),
             tuple(mean_and_error(share) for share in sums.attention[place].T) or None,
-            losses[place] if losses else None,
         )  # fmt: skip
 
 
@@ -372,34 +448,27 @@ def _reasons(
     ready: _Ready, main: Sequence[Cost], removed: int, *, with_loss: bool, there: bool
 ) -> dict[str, str]:
     """Say why numbers are undefined."""
-    found: dict[str, str] = {}
-    if not with_loss:
-        found["loss"] = "no loss was measured: " + (
-            "the model has no head that gives answers" if not ready.head
-            else "random contexts have nothing to predict" if ready.random
-            else "which token masks another is not known without a tokenizer" if ready.task
-            else "its head predicts no tokens"
-        )  # fmt: skip
-    if main[removed].value is None:
-        found["kept"] = "the outputs are not finite then"
-    elif main[removed].error is None:
-        found["kept"] = "a single context has no spread to tell that from chance by"
-    elif main[removed].kept is None:
-        found["kept"] = (
-            f"the model does better so, by {CERTAIN:.0f} standard errors or more"
-            if main[removed].is_gain
-            else "no difference can be told, since that is less than "
-            f"{CERTAIN:.0f} standard errors, or the model's rounding"
-        )
-    if any(cost.value is None for cost in main):
-        found["value"] = "null where outputs are not finite"
-    if ready.head:
-        found["cka"] = "measured of models without a head"
-    if ready.hidden:
-        found["attention"] = ready.hidden
-    if not there:
-        found["early"] = "the outputs have no positions"
-    return found
+    reasons = {
+        "loss": "" if with_loss else _without_loss(ready),
+        "kept": "" if main[removed].kept is not None
+        else f"removal costs no {CERTAIN:.0f} standard errors, or these are not known",
+        "value": "null where outputs are not finite"
+        if any(cost.value is None for cost in main) else "",
+        "cka": "measured of models without a head" if ready.head else "",
+        "attention": ready.hidden,
+        "early": "" if there else "the outputs have no positions",
+    }  # fmt: skip
+    return {key: why for key, why in reasons.items() if why}
+
+
+def _without_loss(ready: _Ready) -> str:
+    if not ready.head:
+        return "the model has no head that gives answers"
+    if ready.random:
+        return "random contexts have nothing to predict"
+    if ready.task:
+        return "which token masks another is not known without a tokenizer"
+    return "the head predicts no tokens"
 
 
 def _main(measures: Iterable[Measure]) -> Measure:

@@ -290,8 +290,6 @@ class Substitute:
     attention
         For each range of distances the mean share of the attention of positions that goes there,
         over heads and layers, and its standard error over contexts; None where none is shown.
-    loss
-        Of the model with it, not its change; None without a loss.
     """
 
     name: str
@@ -309,9 +307,11 @@ class Substitute:
         As(list[AttentionShare] | None, _attention),
         "Share of the attention of positions by range of distances, mean over heads and layers.",
     ] = None
-    loss: Annotated[
-        Cost | None, As(Cost | None, lambda found: found.costs.get("loss")), "Its change."
-    ] = None
+
+    @property
+    def loss(self) -> Annotated[Cost | None, "Its change."]:
+        """Of the costs."""
+        return self.costs.get("loss")
 
     @property
     def divergence(self) -> Annotated[Cost | None, ""]:
