@@ -9,25 +9,25 @@ from posprobe.forward.averages import (
     measure_heads as measure_heads,
 )
 from posprobe.forward.contexts import (
-    file_tokens as file_tokens,
     generates as generates,
-    image_files as image_files,
     random_images as random_images,
     random_tokens as random_tokens,
     repeated_tokens as repeated_tokens,
     sampled_tokens as sampled_tokens,
-    text_windows as text_windows,
 )
 from posprobe.forward.experiments import (
     blank_images as blank_images,
     permutation_effect as permutation_effect,
     phase_shift as phase_shift,
 )
-from posprobe.forward.models import (
-    load_model as load_model,
+from posprobe.forward.files import (
+    file_tokens as file_tokens,
+    image_files as image_files,
     load_preparation as load_preparation,
     load_tokenizer as load_tokenizer,
+    text_windows as text_windows,
 )
+from posprobe.forward.models import load_model as load_model
 from posprobe.forward.replacements import explanations as explanations
 from posprobe.forward.rotary_layers import is_rotary as is_rotary, turns_images as turns_images
 from posprobe.forward.rotary_use import rotary_use as rotary_use

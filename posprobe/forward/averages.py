@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
-
-import numpy as np
 
 from posprobe.analyses.models.attention import (
     AttentionByOffset,
@@ -24,7 +20,7 @@ from posprobe.analyses.models.states import (
     mean_decomposition,
     moments,
 )
-from posprobe.arrays import Array, Floats
+from posprobe.arrays import Array
 from posprobe.errors import InvalidTable, UsageError, explained
 from posprobe.families.layers import Reading, TableInModel, open_model, read_heads
 from posprobe.forward.contexts import stream
@@ -33,14 +29,12 @@ from posprobe.forward.running import (
     HookPoint,
     find_hook_points,
     is_timm,
-    overflowed,
+    layer_numbers,
     positions_of,
     refuse_overflow,
-    seen_at,
     visit,
-    wide,
 )
-from posprobe.layouts import Grid, Layout, cut
+from posprobe.layouts import Layout, cut
 
 if TYPE_CHECKING:
     import torch
@@ -101,11 +95,7 @@ def decompose(
     points: list[Sequence[HookPoint]] = []
     views: list[tuple[Layout, int]] = []
 
-    def refuse(number: int, state: torch.Tensor, done: int) -> None:
-        if layers is None or number in layers:
-            refuse_overflow(model, state, f"the hidden states at layer {number}", title, done)
-
-    def measure(batch: torch.Tensor, sums: Mapping[int, Moments]) -> dict[int, Moments]:
+    def measure(batch: torch.Tensor, done: int, sums: Mapping[int, Moments]) -> dict[int, Moments]:
         if not points:
             points.append(find_hook_points(model, batch, "hidden_states"))
         found: dict[int, Moments] = {}
@@ -120,21 +110,21 @@ def decompose(
             tokens = state.shape[1]
             whole = positions_of(model, batch, tokens)
             first, stop, layout = cut(whole, positions or slice(None), title)
-            inside = slice(tokens - whole.size + first, tokens - whole.size + stop)
             views[:] = [(layout, first)]
+            refuse_overflow(model, state, f"the hidden states at layer {number}", title, done)
+            inside = slice(tokens - whole.size + first, tokens - whole.size + stop)
             found[number] = moments(state[:, inside], sums.get(number))
 
         count = visit(model, batch, points[0], "hidden_states", look)
         check_layers(layers, count, title)
-        # One question for all layers, since a GPU has to be waited for.
-        flags = [is_finite(sums).to(batch.device) for sums in found.values()]
-        if not bool(required("torch").stack(flags).all()):
-            done = next(iter(sums.values())).contexts if sums else 0
-            visit(model, batch, points[0], "hidden_states", lambda n, part: refuse(n, part, done))
-            raise overflowed(model, "sums of the hidden states", title, done)
         return found
 
     sums, stopped = stream(model, batches, measure, title)
+    if not all(bool(is_finite(part)) for part in sums.values()):
+        raise InvalidTable(
+            f"{title}: sums of its hidden states leave the range of numbers. Run it in float64: "
+            "--dtype float64."
+        )
     layout, start = views[0]
     return mean_decomposition(sums, layout=layout, start=start, name=title, stopped=stopped)
 
@@ -195,10 +185,9 @@ def attend(
     title = name or type(model).__name__
     points: list[Sequence[HookPoint]] = []
     numbers: list[int] = []
-
     layouts: list[Layout] = []
 
-    def measure(batch: torch.Tensor, sums: Mapping[int, AttentionSums]) -> dict[int, AttentionSums]:
+    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, AttentionSums]:
         if not points:
             points.append(find_hook_points(model, batch, "attentions"))
             numbers[:] = _numbers(model, points[0])
@@ -210,14 +199,9 @@ def attend(
                 return
             if len(weights) != len(batch) or weights.shape[2:] != weights.shape[-1:] * 2:
                 raise UsageError(f"{title}: its attention is not from every token to every token.")
-            layout = positions_of(model, batch, weights.shape[-1])
-            layouts[:] = [layout]
-            try:
-                found[number] = attention_sums(weights, layout)
-            except InvalidTable:
-                done = next(iter(sums.values())).contexts if sums else 0
-                refuse_overflow(model, weights, f"the attention at layer {number}", title, done)
-                raise
+            layouts[:] = [positions_of(model, batch, weights.shape[-1])]
+            refuse_overflow(model, weights, f"the attention at layer {number}", title, done)
+            found[number] = attention_sums(weights, layouts[0])
 
         visit(model, batch, points[0], "attentions", look)
         if not set(layers or found) <= set(found):
@@ -232,9 +216,8 @@ def attend(
 
 def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:
     """Return the numbers of layers in the model; in a hybrid some have no attention."""
-    paths = {module: path for path, module in model.named_modules()}
-    found = [re.search(r"\d+", paths[point.module]) for point in points]
-    numbers = [int(match[0]) for match in found if match]
+    known = layer_numbers(model)
+    numbers = [known[point.module] for point in points if point.module in known]
     # What is called many times, as ALBERT's layer is, goes by the order of calls.
     return numbers if len(set(numbers)) == len(points) else list(range(len(points)))
 
@@ -274,85 +257,6 @@ def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
         with explained(UsageError, what, "", ValueError), quietly(required("transformers")):
             model.set_attn_implementation(way)
         yield
-
-
-@dataclass(frozen=True, eq=False)
-class Distances:
-    """Where attention is seen, and which pairs of positions are at which distance.
-
-    Parameters
-    ----------
-    points
-        As `find_hook_points` finds them.
-    first
-        The first distance of each range: 0, 1, 2, 4, 8 and so on.
-    ranges
-        ``[n * n]``: of each query and key the range; one more where the pair is not counted.
-    """
-
-    points: Sequence[HookPoint]
-    first: tuple[int, ...]
-    ranges: torch.Tensor
-
-
-def find_distances(model: Any, batch: torch.Tensor) -> Distances:
-    """Find where a model's attention can be seen.
-
-    On a grid the distance is the larger of those along rows and columns. In a sequence attention to
-    the first position is not counted: what many heads pay to it, wherever they are, is no
-    preference for a distance.
-
-    Raises
-    ------
-    UsageError
-        If it shows none that goes from every token to every token, layer by layer.
-    """
-    points = find_hook_points(model, batch, "attentions")
-    if not points:
-        raise UsageError("its attention is seen at the end of a run alone")
-    shapes: set[tuple[int, ...]] = set()
-    visit(model, batch[:1], points, "attentions", lambda _, part: shapes.add(tuple(part.shape[2:])))
-    tokens = next(iter(shapes))[-1]
-    if shapes != {(tokens, tokens)}:
-        raise UsageError("its attention is not from every token to every token")
-    layout = positions_of(model, batch, tokens)
-    distance = _distances(layout)
-    first = (0, *(2**k for k in range(int(distance.max()).bit_length())))
-    ranges = np.searchsorted(first, distance, side="right") - 1
-    if not isinstance(layout, Grid):
-        ranges[:, 0] = len(first)
-    return Distances(points, first, required("torch").as_tensor(ranges.ravel()).to(batch.device))
-
-
-def _distances(layout: Layout) -> Any:
-    """Return the distance of all pairs of positions: ``[n, n]``."""
-    along = [part.ravel() for part in np.indices((layout.height, layout.width))]
-    return np.max([np.abs(part[:, None] - part[None]) for part in along], axis=0)
-
-
-@contextmanager
-def added_up(distances: Distances | None) -> Iterator[Callable[[int], Floats]]:
-    """Add attention up while a model runs in the block; nothing of a layer is kept.
-
-    What is given, called after the block with the number of contexts, returns ``[c, ranges]``: for
-    each context the share of the attention of positions that goes to each range of distances, in
-    the mean over heads and layers; no range where attention is not seen.
-    """
-    if distances is None:
-        yield lambda contexts: np.zeros((contexts, 0))
-        return
-    pt = required("torch")
-    size = round(len(distances.ranges) ** 0.5)
-    sums: list[torch.Tensor] = []
-
-    def look(_: int, weights: torch.Tensor) -> None:
-        begin = weights.shape[-1] - size
-        mean = wide(weights[:, :, begin:, begin:].mean(dim=1).reshape(len(weights), -1))
-        into = mean.new_zeros((len(weights), len(distances.first) + 1))
-        sums.append(into.index_add_(1, distances.ranges.to(mean.device), mean).cpu())
-
-    with seen_at(distances.points, look):
-        yield lambda _: np.asarray(pt.stack(sums).mean(dim=0)[:, :-1].numpy() / size, np.float64)
 
 
 def measure_heads(

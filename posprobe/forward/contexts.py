@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import io
 import logging
-import re
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Array
-from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError, explained, first_line
+from posprobe.errors import UsageError
 from posprobe.families.find import is_named_position
 from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.running import is_out_of_memory, refuse_overflow, running
-from posprobe.opening import open_regular
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
@@ -29,16 +22,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-#: Ends of the names of pictures, and the formats that are looked for in them: that of EPS starts
-#: a program.
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
-_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP")
-#: Bytes and pixels that a picture may have, and scans: a progressive JPEG of a few bytes each is
-#: decoded whole for every one; encoders write about ten.
-MOST_BYTES, MOST_PIXELS, MOST_SCANS = 2**27, 2**25, 100
-_SCAN = b"\xff\xda"
-#: Letters of a text that are made tokens at a time.
-PIECE = 2**16
 _log = logging.getLogger("posprobe")
 
 
@@ -81,11 +64,6 @@ def random_tokens(
     [(8, 16), (2, 16)]
     """
     allowed = _ordinary(config)
-    if len(allowed) == 1:
-        raise UsageError(
-            f"{type(config).__name__}: one token of its vocabulary is not special, so that random "
-            "contexts are all the same. Use a text: --text."
-        )
     rng = np.random.default_rng(seed)
     for size in _sizes(count, batch_size):
         yield allowed[rng.integers(0, len(allowed), (size, length))]
@@ -180,49 +158,6 @@ def _sampled(
     return tokens
 
 
-def file_tokens(
-    path: Path, *, count: int | None = None, length: int | None = None
-) -> NDArray[np.int64]:
-    """Read contexts of token ids from a ``.npy`` file.
-
-    Parameters
-    ----------
-    path
-        Of an array of whole numbers ``[contexts, tokens]``.
-    count, length
-        Most contexts, and tokens of each, that are taken; all where None.
-
-    Returns
-    -------
-    NDArray
-        ``[contexts, tokens]``.
-
-    Raises
-    ------
-    UnknownReference
-        If the file cannot be read.
-    UsageError
-        If it holds something else, or contexts are shorter.
-    """
-    what, advice = f"{path}: the token ids cannot be read", "Name a .npy file of whole numbers "
-    with explained(
-        UnknownReference, what, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
-    ):
-        open_regular(path).close()
-        # Mapped: of a long file only the contexts that are taken are read.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or 0 in found.shape or (
-        found.dtype.kind not in "iu"
-    ):  # fmt: skip
-        what = f"{found.dtype} {list(found.shape)}" if isinstance(found, np.ndarray) else "several"
-        raise UsageError(f"{path}: it holds {what}; whole numbers [contexts, tokens] are expected.")
-    if length and length > found.shape[1]:
-        raise UsageError(
-            f"{path}: its contexts have {found.shape[1]} tokens, fewer than {length} (--length)."
-        )
-    return found[:count, :length].astype(np.int64)
-
-
 def repeated_tokens(
     config: Any, length: int, count: int, *, seed: int = 0, batch_size: int = 8
 ) -> Iterator[NDArray[np.int64]]:
@@ -274,170 +209,6 @@ def random_images(
         yield rng.standard_normal((size, *shape)).astype(np.float32)
 
 
-def text_windows(
-    path: Path, tokenizer: Any, length: int, *, count: int | None = None, batch_size: int = 8
-) -> Iterator[NDArray[np.int64]]:
-    """Yield consecutive windows of a text's tokens, without special tokens and without overlap.
-
-    No more of the text is read than they need: it is made tokens in pieces of 65,536 letters, each
-    cut where a line begins.
-
-    Parameters
-    ----------
-    path
-        Of a text in UTF-8.
-    tokenizer
-        Of transformers.
-    length
-        Tokens per window; what is left over at the end is not used.
-    count
-        Most windows that are taken; all where None.
-    batch_size
-        Windows at a time.
-
-    Yields
-    ------
-    NDArray
-        ``[b, length]``.
-
-    Raises
-    ------
-    UnknownReference
-        If the text cannot be read.
-    UsageError
-        If it is shorter than one window.
-    """
-    found: list[NDArray[np.int64]] = []
-    what, advice = f"{path}: its tokenizer breaks off", "Leave out --text, or cut other text."
-    for piece in _pieces(path):
-        with explained(InvalidCheckpoint, what, advice):
-            named = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
-        found.append(np.array(named, np.int64))
-        if count and sum(map(len, found)) >= count * length:
-            break
-    ids = np.concatenate(found) if found else np.zeros(0, np.int64)
-    windows = len(ids) // length
-    if windows == 0:
-        raise UsageError(
-            f"{path}: it has {len(ids) or 'no'} token{'' if len(ids) == 1 else 's'}, fewer than "
-            f"one context of {length}. Use a longer text, or shorter contexts."
-        )
-    windows = min(windows, count or windows)
-    contexts = ids[: windows * length].reshape(windows, length)
-    for begin in range(0, windows, batch_size):
-        yield contexts[begin : begin + batch_size]
-
-
-def _pieces(path: Path) -> Iterator[str]:
-    """Read a text in pieces that end where a line begins, or else before a space."""
-    rest = ""
-    what, advice = f"{path}: the text cannot be read", "Name a text in UTF-8."
-    with (
-        explained(UnknownReference, what, advice, OSError, UnicodeDecodeError),
-        io.TextIOWrapper(open_regular(path), encoding="utf-8") as file,
-    ):
-        while new := file.read(PIECE):
-            rest += new
-            if len(new) == PIECE:
-                begins = re.match(r"(?s:.*\n)(?=\S)", rest)
-                end = begins.end() if begins else max(rest.rfind(" "), 0) or len(rest)
-                yield rest[:end]
-                rest = rest[end:]
-    if rest:
-        yield rest
-
-
-def image_files(
-    folder: Path, prepare: Callable[[Any], Any], *, count: int | None = None, batch_size: int = 8
-) -> Iterator[NDArray[np.float32]]:
-    """Yield the pictures of a folder, by name, as a model takes them.
-
-    Parameters
-    ----------
-    folder
-        Of PNG, JPEG, WebP, TIFF or BMP files, which their content must be too; others in it are
-        left out. A picture that is damaged, or too large to decode, is named and left out as well.
-    prepare
-        Turns a picture of Pillow into pixels ``[channels, h, w]``.
-    count
-        Most pictures that are taken; all where None.
-    batch_size
-        Pictures at a time.
-
-    Yields
-    ------
-    NDArray
-        ``[b, channels, h, w]``.
-
-    Raises
-    ------
-    UnknownReference
-        If the folder cannot be read, or holds no picture.
-    InvalidCheckpoint
-        If none of its pictures can be used.
-    """
-    with explained(UnknownReference, f"{folder}: the folder cannot be read", "", OSError):
-        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
-    if not paths:
-        raise UnknownReference(f"{folder}: contains no images ({', '.join(PICTURES)}).")
-    decoded = islice(_decoded(paths), count)
-    while pixels := [
-        np.asarray(prepare(picture), np.float32) for picture in islice(decoded, batch_size)
-    ]:
-        if len({image.shape for image in pixels}) > 1:
-            raise UsageError(
-                f"{folder}: its images are prepared to different sizes. Use images of one size."
-            )
-        yield np.stack(pixels)
-
-
-def _decoded(paths: Sequence[Path]) -> Iterator[Any]:
-    """Decode pictures one after another; those that cannot be used are told of and left out."""
-    used = False
-    for path in paths:
-        try:
-            picture = _picture(path)
-        except Exception as error:  # of damage Pillow raises whatever comes up first
-            said = f"{path}: the picture cannot be used ({first_line(error)})"
-            if not used and path == paths[-1]:
-                raise InvalidCheckpoint(
-                    f"{said}, nor can any other in its folder. Use sound pictures, PNG or JPEG."
-                ) from error
-            _tell(f"{said}, and is left out")
-            continue
-        used = True
-        yield picture
-
-
-@cache
-def _tell(message: str) -> None:
-    """Warn once, however often a folder is read."""
-    _log.warning(message)
-
-
-def _picture(path: Path) -> Any:
-    """Decode the first frame of a picture, after its size was held against the limits.
-
-    Texts and colour profiles that unpack to more than 1 MiB Pillow refuses itself.
-    """
-    from PIL import Image, UnidentifiedImageError
-
-    with open_regular(path, MOST_BYTES) as file, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a size that Pillow warns of is refused here
-        try:
-            picture = Image.open(file, formats=_FORMATS)
-        except UnidentifiedImageError as error:
-            raise ValueError(f"it is none of {', '.join(_FORMATS)}") from error
-        pixels = picture.width * picture.height
-        if pixels > MOST_PIXELS:
-            raise ValueError(f"it has {pixels} pixels, and at most {MOST_PIXELS} are decoded")
-        file.seek(0)
-        scans = file.read().count(_SCAN) if picture.format in ("JPEG", "MPO") else 1
-        if scans > MOST_SCANS:
-            raise ValueError(f"it has {scans} scans, and at most {MOST_SCANS} are decoded")
-        return picture.convert("RGB")
-
-
 def _ordinary(config: Any) -> NDArray[np.int64]:
     """List the token ids not named as special; padding alone would shift RoBERTa's positions."""
     if not isinstance(getattr(config, "vocab_size", None), int):
@@ -453,10 +224,10 @@ def _ordinary(config: Any) -> NDArray[np.int64]:
         if isinstance(token, int)
     }
     ordinary = np.array([token for token in range(config.vocab_size) if token not in special])
-    if not ordinary.size:
+    if ordinary.size < 2:
         raise UsageError(
-            f"{type(config).__name__}: all {config.vocab_size} tokens of its vocabulary are "
-            "special, so that none can be drawn. Use a text: --text."
+            f"{type(config).__name__}: {ordinary.size} of the {config.vocab_size} tokens of its "
+            "vocabulary are not special, too few to draw contexts from. Use a text: --text."
         )
     return ordinary
 
@@ -464,9 +235,6 @@ def _ordinary(config: Any) -> NDArray[np.int64]:
 def _sizes(count: int, batch_size: int) -> Iterator[int]:
     for begin in range(0, count, batch_size):
         yield min(batch_size, count - begin)
-
-
-logger = logging.getLogger("posprobe")
 
 
 class Summable(Protocol):
@@ -480,13 +248,13 @@ class Summable(Protocol):
 
 
 _S = TypeVar("_S", bound=Summable)
+#: What is called with a batch on the model's device, the number of contexts before it, and the sums
+#: over those; it returns the sums over this batch, by layer.
+Measure: TypeAlias = "Callable[[torch.Tensor, int, Mapping[int, _S]], dict[int, _S]]"
 
 
 def stream(
-    model: Any,
-    batches: Iterable[Array],
-    measure: Callable[[torch.Tensor, Mapping[int, _S]], dict[int, _S]],
-    title: str,
+    model: Any, batches: Iterable[Array], measure: Measure[_S], title: str
 ) -> tuple[dict[int, _S], bool]:
     """Run every context and join what is measured on it, layer by layer.
 
@@ -500,8 +268,7 @@ def stream(
     batches
         As for `posprobe.forward.averages`.
     measure
-        Called with a batch on the model's device and the sums until then; returns those of this
-        batch.
+        Of a batch.
     title
         Name of the model, for messages.
 
@@ -518,7 +285,7 @@ def stream(
     sums: dict[int, _S] = {}
     shape: tuple[int, ...] = ()
     stopped = False
-    most = 0
+    done = most = 0
     try:
         with evaluation_mode(model) as device:
             for given in batches:
@@ -533,16 +300,17 @@ def stream(
                 while begin < len(batch):
                     piece = batch[begin : begin + (most or len(batch))]
                     # In one step: an interruption must not leave some layers ahead of others.
-                    sums, size = _fitting(measure, piece, sums, title)
+                    sums, size = _fitting(measure, piece, done + begin, sums, title)
                     if size < len(piece):
                         most = size
                     begin += size
+                done += len(batch)
     except KeyboardInterrupt:
         if not sums:
             raise
-        done = next(iter(sums.values())).contexts
         stopped = True
-        logger.warning("Interrupted: the result is over the %d contexts until then.", done)
+        done = next(iter(sums.values())).contexts
+        _log.warning("Interrupted: the result is over the %d contexts until then.", done)
     if not sums:
         raise UsageError(
             f"{title}: the inputs are empty. A generator can be used only once; pass a list."
@@ -600,10 +368,17 @@ def context_length(model: Any) -> int | None:
     rotary = getattr(config, "rope_parameters", None) and not _tables(model)
     if not isinstance(longest, int) or longest < 1 or rotary:
         return None
-    return longest - first_position(model)
+    return longest - _first_position(model)
 
 
-def first_position(model: Any) -> int:
+def places(model: Any, batch: torch.Tensor, shift: int) -> torch.Tensor:
+    """Return the numbers ``[b, t]`` of positions so much later than a model's own."""
+    start = _first_position(model) + shift
+    row: torch.Tensor = required("torch").arange(start, start + batch.shape[1], device=batch.device)
+    return row.expand(len(batch), -1)
+
+
+def _first_position(model: Any) -> int:
     """Return the number that a model gives the first position: RoBERTa's kin count on from padding.
 
     Their tables have a padding row, which others have not.
@@ -627,16 +402,13 @@ def _tables(model: Any) -> list[nn.Module]:
 
 
 def _fitting(
-    measure: Callable[[torch.Tensor, Mapping[int, _S]], dict[int, _S]],
-    batch: torch.Tensor,
-    sums: Mapping[int, _S],
-    title: str,
+    measure: Measure[_S], batch: torch.Tensor, done: int, sums: Mapping[int, _S], title: str
 ) -> tuple[dict[int, _S], int]:
     """Measure as much of a batch as fits into memory and join it; return that and how much."""
     size = len(batch)
     while True:
         try:
-            parts = measure(batch[:size], sums)
+            parts = measure(batch[:size], done, sums)
             return {n: sums[n] + part for n, part in parts.items()} if sums else parts, size
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -647,6 +419,6 @@ def _fitting(
                     "Use shorter contexts, --dtype bfloat16 or another device."
                 ) from error
         size //= 2
-        logger.warning("Out of memory: going on with batches of %d.", size)
+        _log.warning("Out of memory: going on with batches of %d.", size)
         if batch.device.type == "cuda":
             required("torch").cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Experiments: tokens permuted, positions that begin later, images without content."""
+"""Experiments: tokens permuted, positions that begin later, images without content; losses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,10 @@ from posprobe.analyses.models.experiments import (
 )
 from posprobe.analyses.result import centring_error
 from posprobe.analyses.tables.closeness import cka
-from posprobe.arrays import Array, Sums
+from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families.find import is_named_position
-from posprobe.forward.contexts import context_length, first_position, stream
-from posprobe.forward.losses import predicted, prediction
+from posprobe.forward.contexts import context_length, generates, places, stream
 from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.running import (
     LAST,
@@ -33,18 +32,31 @@ from posprobe.forward.running import (
     final_states,
     find_hook_points,
     image_shape,
+    is_timm,
     output_of,
     positions_of,
     refuse_overflow,
     running,
     squared_norms,
     visit,
+    wide,
 )
-from posprobe.layouts import Grid
+from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+
+#: Share of the tokens that a masked model has to guess (Devlin et al. 2019, section 3.1).
+MASKED = 0.15
+#: Parts of the names of models whose heads give answers: probabilities of tokens, or of classes.
+TASKS = (
+    "LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForSequenceClassification",
+    "ForTokenClassification", "ForImageClassification",
+)  # fmt: skip
+#: Numbers of which probabilities are computed at a time, in double precision.
+AT_A_TIME = 2**23
 
 
 def permutation_effect(
@@ -100,13 +112,12 @@ def permutation_effect(
     if known is not None and (known.ndim != 1 or known.dtype.kind not in "iu"):
         raise UsageError(f"{title}: labels are one whole number per context, not {known.dtype}.")
 
-    def measure(batch: torch.Tensor, sums: Mapping[int, _Permuted]) -> dict[int, _Permuted]:
-        done = sums[0].contexts if sums else 0
+    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, _Permuted]:
         wanted = None if known is None else known[done : done + len(batch)]
-        found = {0: _measure(model, batch, done, wanted, seed, title)}
+        found = {0: _permute(model, batch, done, wanted, seed, title)}
         with restored(table):
             table.data.zero_()
-            found[1] = _measure(model, batch, done, wanted, seed, title)
+            found[1] = _permute(model, batch, done, wanted, seed, title)
         return found
 
     sums, stopped = stream(model, batches, measure, title)
@@ -159,7 +170,7 @@ class _Permuted(Sums):
     right: NDArray[np.float64]
 
 
-def _measure(
+def _permute(
     model: Any,
     batch: torch.Tensor,
     done: int,
@@ -167,17 +178,19 @@ def _measure(
     seed: int,
     title: str,
 ) -> _Permuted:
+    pt = required("torch")
     before = final_states(model, batch)
     layout = positions_of(model, batch, before.shape[1])
     # A permutation belongs to its context, however contexts are grouped.
     orders = np.stack([_order([seed, done + row], layout.size) for row in range(len(batch))])
-    moved = _permuted(batch, layout if isinstance(layout, Grid) else None, orders)
+    order = pt.as_tensor(orders, device=batch.device)
+    moved = _permuted(batch, layout, order)
     after = final_states(model, moved)
     for states in (before, after):
         refuse_overflow(model, states, LAST, title, done)
     first = before.shape[1] - layout.size
     expected = before[:, first:].gather(
-        1, _on(batch, orders)[:, :, None].to(before.device).expand(-1, -1, before.shape[2])
+        1, order[:, :, None].to(before.device).expand(-1, -1, before.shape[2])
     )
     right = np.zeros(2)
     if labels is not None:
@@ -215,35 +228,27 @@ def _relative(norms: NDArray[np.float64]) -> float:
     return math.sqrt(norms[1] / norms[0]) if norms[0] else 0.0
 
 
-def _permuted(batch: torch.Tensor, grid: Grid | None, orders: NDArray[np.int64]) -> torch.Tensor:
-    """Move tokens or patches: place ``i`` gets what stood at ``orders[i]``."""
-    order = _on(batch, orders)
-    if grid is None:
+def _permuted(batch: torch.Tensor, layout: Layout, order: torch.Tensor) -> torch.Tensor:
+    """Move tokens or patches: place ``i`` gets what stood at ``order[i]``."""
+    if not isinstance(layout, Grid):
         return batch.gather(1, order)
     count, channels, height, width = batch.shape
-    down, across = height // grid.height, width // grid.width
-    patches = batch.reshape(count, channels, grid.height, down, grid.width, across)
-    patches = patches.permute(0, 2, 4, 1, 3, 5).reshape(count, grid.size, -1)
+    down, across = height // layout.height, width // layout.width
+    patches = batch.reshape(count, channels, layout.height, down, layout.width, across)
+    patches = patches.permute(0, 2, 4, 1, 3, 5).reshape(count, layout.size, -1)
     patches = patches.gather(1, order[:, :, None].expand(-1, -1, patches.shape[2]))
-    patches = patches.reshape(count, grid.height, grid.width, channels, down, across)
+    patches = patches.reshape(count, layout.height, layout.width, channels, down, across)
     return patches.permute(0, 3, 1, 4, 2, 5).reshape(batch.shape)
 
 
-def _on(batch: torch.Tensor, orders: NDArray[np.int64]) -> torch.Tensor:
-    order: torch.Tensor = required("torch").as_tensor(orders, device=batch.device)
-    return order
-
-
 def _right(model: Any, batch: torch.Tensor, wanted: NDArray[Any], title: str) -> int:
-    with running(model):
-        output = model(batch)
-    logits = getattr(output, "logits", output)
-    if getattr(logits, "ndim", 0) != 2 or len(wanted) != len(batch):
+    logits = outputs_of(model, batch)
+    if logits is None or logits.shape[1] != 1 or len(wanted) != len(batch):
         raise UsageError(
             f"{title}: labels need one for each context, and a model with a head that classifies: "
             "load_model(..., head=True)."
         )
-    return int((logits.argmax(dim=1).cpu().numpy() == wanted).sum())
+    return int((logits[:, 0].argmax(dim=1).cpu().numpy() == wanted).sum())
 
 
 @contextmanager
@@ -322,24 +327,23 @@ def phase_shift(
     chosen: list[NDArray[np.int64]] = []
     tasks: list[str] = []
 
-    def measure(batch: torch.Tensor, sums: Mapping[int, _Shifted]) -> dict[int, _Shifted]:
+    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, _Shifted]:
         if batch.ndim != 2:
             raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
         if not chosen:
             chosen.append(_shifts(model, batch.shape[1], shifts, title))
             tasks.append(predicted(model, batch, title))
             _check_start(model, batch, title)
-        done = sums[0].contexts if sums else 0
         given, wanted = prediction(tasks[0], batch, mask_token, seed, done)
         found: dict[int, _Shifted] = {}
         still = None
         for shift in chosen[0].tolist():
-            state, losses = _run(model, given, wanted, shift)
+            state, losses = _shifted(model, given, wanted, shift)
             refuse_overflow(model, state, f"{LAST} at shift {shift}", title, done)
             refuse_overflow(model, losses, f"the losses at shift {shift}", title, done)
             count = 0 if wanted is None else int((wanted != -100).sum())
-            loss = np.array([float(losses.double().sum()), float(count)])
             still = state if still is None else still
+            loss = np.array([float(losses.sum()), count])
             found[shift] = _Shifted(len(batch), squared_norms(still, state), loss)
         return found
 
@@ -369,18 +373,11 @@ def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -
     room = longest - length if longest else max([4 * length, *(shifts or ())])
     if shifts is None:
         shifts = [round(room * step / 5) for step in range(6)]
-    if room < 1:
-        raise UsageError(
-            f"{title}: contexts of {length} tokens fill its positions, so that none can be later. "
-            "Use shorter contexts."
-        )
-    if not all(isinstance(shift, int | np.integer) for shift in shifts):
-        raise UsageError(f"{title}: shifts {list(shifts)}: they are whole numbers.")
     found = np.unique([0, *shifts])
-    if len(found) < 2 or found[0] < 0 or found[-1] > room:
+    if found.dtype.kind != "i" or len(found) < 2 or found[0] < 0 or found[-1] > room:
         raise UsageError(
-            f"{title}: contexts of {length} tokens can be shifted by 1 to {room} positions, not by "
-            f"{', '.join(map(str, shifts))}. Use shorter contexts."
+            f"{title}: contexts of {length} tokens can be shifted by 1 to {room} whole positions, "
+            f"not by {', '.join(map(str, shifts))}. Use shorter contexts."
         )
     return found.astype(np.int64)
 
@@ -389,7 +386,7 @@ def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:
     """Refuse a model whose own positions are not those that shift 0 gives it."""
     own = final_states(model, batch[:1])
     refuse_overflow(model, own, LAST, title)
-    given, _ = _run(model, batch[:1], None, 0)
+    given, _ = _shifted(model, batch[:1], None, 0)
     before, change = squared_norms(own, given)
     if change > 1e-3 * before:
         raise UsageError(
@@ -397,29 +394,18 @@ def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:
         )
 
 
-def _run(
+def _shifted(
     model: Any, batch: torch.Tensor, wanted: torch.Tensor | None, shift: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the last hidden states, and ``[b, t]`` the losses: 0 where nothing is predicted."""
-    pt = required("torch")
-    start = first_position(model) + shift
-    places = pt.arange(start, start + batch.shape[1], device=batch.device).expand(len(batch), -1)
-    kept: list[Any] = []
-    body = body_of(model)
-    with body.register_forward_hook(lambda _, __, output: kept.append(output)):
-        if wanted is None:
-            output_of(model, batch, position_ids=places)
-        else:
-            cache = {"use_cache": False} if hasattr(body.config, "use_cache") else {}
-            output = model(input_ids=batch, position_ids=places, **cache)
-    state = kept[0].last_hidden_state
+    moved = {"position_ids": places(model, batch, shift)}
     if wanted is None:
-        return state, pt.zeros(batch.shape)
-    logits = output.logits.float()
-    losses = pt.nn.functional.cross_entropy(
-        logits.flatten(0, 1), wanted.to(logits.device).flatten(), reduction="none"
-    )
-    return state, losses.reshape(batch.shape).cpu()
+        nothing: torch.Tensor = required("torch").zeros(batch.shape)
+        return output_of(model, batch, **moved).last_hidden_state, nothing
+    kept: list[Any] = []
+    with body_of(model).register_forward_hook(lambda _, __, output: kept.append(output)):
+        logits: Any = outputs_of(model, batch, **moved)
+    return kept[0].last_hidden_state, losses_of(logits, wanted)
 
 
 def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> BlankImages:
@@ -508,3 +494,149 @@ def _pattern(states: NDArray[np.float64], rows: NDArray[np.float64], grid: Grid)
         cka=closeness,
         norms=norms.reshape(grid.height, grid.width),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class TokenLosses(Sums):
+    """Losses of the tokens of some contexts.
+
+    Parameters
+    ----------
+    losses
+        ``[c, t]`` in nats, at the position whose output predicts; 0 where nothing is predicted.
+    counted
+        ``[c, t]``: where something is.
+    task
+        ``next token`` or ``masked token``.
+    """
+
+    axes: ClassVar[Mapping[str, int]] = {"losses": 0, "counted": 0}
+
+    losses: Floats
+    counted: Floats
+    task: str = ""
+
+    @property
+    def contexts(self) -> int:
+        """How many were run."""
+        return len(self.losses)
+
+
+def token_losses(
+    model: Any, batches: Iterable[Array], *, mask_token: int | None, seed: int, name: str
+) -> TokenLosses:
+    """Run a model with a head on contexts, and take the loss of each token.
+
+    Parameters
+    ----------
+    model, batches, mask_token, seed, name
+        As for `posprobe.substitution_effect`.
+
+    Raises
+    ------
+    UsageError
+        If its head predicts no tokens of a text.
+    InvalidTable
+        If a loss is not finite.
+    """
+    task = ""
+
+    def measure(batch: torch.Tensor, done: int, _: object) -> dict[int, TokenLosses]:
+        nonlocal task
+        task = task or predicted(model, batch, name)
+        given, wanted = prediction(task, batch, mask_token, seed, done)
+        logits = None if wanted is None else outputs_of(model, given)
+        if logits is None or wanted is None:
+            raise UsageError(
+                f"{name}: {type(model).__name__} predicts no tokens of a text, so that it has no "
+                "loss. Leave out --text."
+            )
+        losses = losses_of(logits, wanted)
+        refuse_overflow(model, losses, "the losses", name, done)
+        return {0: TokenLosses(losses.numpy(), (wanted != -100).cpu().numpy() * 1.0)}
+
+    sums, stopped = stream(model, batches, measure, name)
+    if stopped:
+        raise KeyboardInterrupt  # models are compared on the same contexts only
+    return replace(sums[0], task=task)
+
+
+def losses_of(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each token ``[b, t]`` on the host, 0 where nothing is predicted."""
+    pt = required("torch")
+    flat, right = logits.flatten(0, 1), wanted.flatten().to(logits.device)
+    size = max(1, AT_A_TIME // flat.shape[1])
+    parts = [
+        pt.nn.functional.cross_entropy(wide(some), tokens, reduction="none", ignore_index=-100)
+        for some, tokens in zip(pt.split(flat, size), pt.split(right, size), strict=True)
+    ]
+    found: torch.Tensor = pt.cat(parts).reshape(wanted.shape).cpu().double()
+    return found
+
+
+def predicted(model: Any, batch: torch.Tensor, title: str) -> str:
+    """Say what a model with a language-modelling head predicts; empty for another."""
+    if type(model).__name__.endswith("ForMaskedLM"):
+        return "masked token"
+    if not generates(model) or batch.shape[1] < 2:
+        return ""
+    # Names promise more than models keep: XLM's head looks at the tokens that it would predict.
+    other = batch[:1].clone()
+    other[:, -1] = batch[:1, 0]
+    if bool((other == batch[:1]).all()):
+        other[:, -1] = (other[:, -1] + 1) % model.config.vocab_size
+    one, two = (final_states(model, given)[:, :-1] for given in (batch[:1], other))
+    refuse_overflow(model, one, LAST, title)
+    before, change = squared_norms(one, two)
+    rounding = 8 * required("torch").finfo(one.dtype).eps
+    return "next token" if change <= rounding**2 * before else ""
+
+
+def prediction(
+    kind: str, batch: torch.Tensor, mask: int | None, seed: int, done: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return what the model is given, and ``[b, t]`` the tokens it has to predict, -100 for none.
+
+    A predicted token stands at the place whose output predicts it.
+    """
+    pt = required("torch")
+    if kind == "next token":
+        nothing = pt.full_like(batch[:, :1], -100)
+        return batch, pt.cat([batch[:, 1:], nothing], dim=1)
+    if kind != "masked token" or mask is None:
+        return batch, None
+    # The choice belongs to its context, however contexts are grouped.
+    hidden = pt.as_tensor(
+        np.stack(
+            [
+                np.random.default_rng([seed, done + row]).random(batch.shape[1]) < MASKED
+                for row in range(len(batch))
+            ]
+        ),
+        device=batch.device,
+    )
+    return batch.masked_fill(hidden, mask), batch.masked_fill(~hidden, -100)
+
+
+def outputs_of(model: Any, batch: torch.Tensor, **options: Any) -> torch.Tensor | None:
+    """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
+
+    A single number is no answer among several. What other heads return can be anything, such as the
+    pixels that were hidden.
+    """
+    logits: Any
+    if is_timm(model):
+        with running(model):
+            logits = model(batch) if getattr(model, "num_classes", 0) else None
+    elif not any(task in type(model).__name__ for task in TASKS):
+        logits = None
+    else:
+        if hasattr(body_of(model).config, "use_cache"):
+            options["use_cache"] = False
+        kind = "pixel_values" if batch.ndim == 4 else "input_ids"
+        with running(model):
+            logits = getattr(model(**{kind: batch}, **options), "logits", None)
+    if logits is None or logits.ndim not in (2, 3) or logits.shape[-1] < 2:
+        return None
+    found: torch.Tensor = logits[:, None] if logits.ndim == 2 else logits
+    return found

@@ -8,13 +8,12 @@ import logging
 import math
 import pickle
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from posprobe.arrays import Device, find_devices
-from posprobe.checkpoints import Checkpoint
 from posprobe.checkpoints.files import LocalFiles
 from posprobe.checkpoints.local import open_local, read_json
 from posprobe.checkpoints.torchfile import looking_first, unsafe_pickle
@@ -25,20 +24,15 @@ from posprobe.errors import (
     UsageError,
     explained,
     first_line,
-    is_panic,
     need,
 )
 from posprobe.families.read import model_source
 from posprobe.forward.running import (
-    PARTS,
-    image_shape,
     is_out_of_memory,
-    is_timm,
     parts_of,
 )
-from posprobe.forward.tokenizers import refuse_costly
 from posprobe.progress import aside, importing, stage
-from posprobe.reference import Reference, parse_reference
+from posprobe.reference import parse_reference
 from posprobe.settings import MOST_LAYERS
 
 if TYPE_CHECKING:
@@ -189,32 +183,25 @@ def refuse_inflated(empty: Any, source: str) -> None:
         )
 
 
-def refuse_other_sizes(model: Any, checkpoint: Checkpoint) -> None:
-    """Refuse weights of other sizes than a model of timm has, which timm would resample.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If a tensor has fewer or more numbers than that of the same name in the model.
-    """
-    for name, value in model.state_dict().items():
-        info = checkpoint.tensors.get(name)
-        if info is not None and math.prod(info.shape) != value.numel():
-            raise InvalidCheckpoint(
-                f"{info.where}: by its configuration the model needs {list(value.shape)}. One of "
-                "the two files is not this model's."
-            )
-
-
 def refuse_lost(
-    model: Any, report: Mapping[str, Any], source: str, *, allow_missing: bool
+    model: Any, report: Mapping[str, Iterable[Any]], source: str, *, allow_missing: bool
 ) -> dict[str, list[str]]:
     """Refuse weights that are not those of the model that the configuration describes.
+
+    Parameters
+    ----------
+    model
+        Built by its configuration.
+    report
+        Names under ``missing_keys`` and ``unexpected_keys``; under ``mismatched_keys`` also the
+        shape that is stored, and the one that is needed.
+    source, allow_missing
+        As for `load_model`.
 
     Returns
     -------
     dict
-        As `refuse_keys` returns it.
+        Names of tensors: ``missing_weights`` and ``unused_weights``.
 
     Raises
     ------
@@ -222,35 +209,17 @@ def refuse_lost(
         If tensors have other shapes; unless ``allow_missing``, which warns instead, also if some
         are missing, or the checkpoint has more layers.
     """
-    for entry in report["mismatched_keys"]:
-        name, stored, wanted = entry[0], *map(list, entry[1:3])
+    for name, stored, wanted, *_ in report["mismatched_keys"]:
         raise InvalidCheckpoint(
-            f"{source}: tensor {name} has the shape {stored}, and by its configuration the model "
-            f"needs {wanted}. One of the two files is not this model's."
+            f"{source}: tensor {name} has the shape {list(stored)}, and by its configuration the "
+            f"model needs {list(wanted)}. One of the two files is not this model's."
         )
-    # A checkpoint of a model with another head has no pooler, and heads that are not built.
-    lost = [name for name in report["missing_keys"] if not _POOLER.search(name)]
     known = {_unnumbered(name) for name, _ in model.named_parameters()}
-    more = [name for name in report["unexpected_keys"] if _unnumbered(name) in known]
-    return refuse_keys(lost, more, source, allow_missing=allow_missing)
-
-
-def refuse_keys(
-    lost: Collection[str], more: Collection[str], source: str, *, allow_missing: bool
-) -> dict[str, list[str]]:
-    """Refuse a checkpoint that lacks tensors of the model, or has some that the model does not.
-
-    Returns
-    -------
-    dict
-        Their names: ``missing_weights`` and ``unused_weights``.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If there are any; ``allow_missing`` warns instead.
-    """
-    found = {"missing_weights": sorted(lost), "unused_weights": sorted(more)}
+    found = {
+        # A checkpoint of a model with another head has no pooler, and heads that are not built.
+        "missing_weights": sorted(n for n in report["missing_keys"] if not _POOLER.search(n)),
+        "unused_weights": sorted(n for n in report["unexpected_keys"] if _unnumbered(n) in known),
+    }
     wrong = [
         f"{what} {', '.join(names[:_NAMED])}"
         + (f" and {len(names) - _NAMED} more tensors" if len(names) > _NAMED else "")
@@ -267,28 +236,6 @@ def refuse_keys(
         )
     _log.warning("%s.", said)
     return found
-
-
-@contextmanager
-def noting_keys() -> Iterator[tuple[set[str], set[str]]]:
-    """Note what models lack and do not take as timm loads their weights, which returns neither."""
-    from torch import nn
-
-    load: Any = nn.Module.load_state_dict
-    lost: set[str] = set()
-    more: set[str] = set()
-
-    def note(model: Any, *given: Any, **options: Any) -> Any:
-        found = load(model, *given, **options)
-        lost.update(found.missing_keys)
-        more.update(found.unexpected_keys)
-        return found
-
-    nn.Module.load_state_dict = note  # type: ignore[assignment,method-assign]
-    try:
-        yield lost, more
-    finally:
-        nn.Module.load_state_dict = load  # type: ignore[method-assign]
 
 
 def _unnumbered(name: str) -> str:
@@ -371,12 +318,16 @@ def load_model(
     torch = required("torch")
     place = _place(device, device_map)
     parsed = parse_reference(reference)
-    if parsed.table and parsed.table not in PARTS:
-        raise UsageError(f"{reference}: the parts of a model are {', '.join(PARTS)}.")
     source = model_source(parsed)
     if dtype not in get_args(Precision):
         raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
     kind = getattr(torch, dtype)
+
+    def look(empty: nn.Module) -> None:
+        part = _part(empty, parsed.table, reference)
+        if check:
+            check(part)
+
     with _building(reference, source, place):
         if says_timm(source):
             if device_map is not None:
@@ -395,12 +346,11 @@ def load_model(
                 local_files_only=offline,
                 trust_remote_code=trust_remote_code,
                 allow_missing=allow_missing,
-                check=lambda empty: _checked(empty, parsed.table, reference, check),
+                check=look,
             )
         if noted:
             noted(lost)
-        if parsed.table:
-            built = _part(built, parsed.table, reference)
+        built = _part(built, parsed.table, reference)
         # What transformers keeps in float32, such as the angles of rotations, must stay so.
         model: nn.Module = built if device_map else built.to(device=place)
     return model.requires_grad_(requires_grad=False).train(mode=False)
@@ -466,26 +416,16 @@ def quietly(transformers: Any) -> Iterator[None]:
 @contextmanager
 def _loading(source: str) -> Iterator[None]:
     """Show that weights are read; those of the Hub are downloaded under bars of the libraries."""
-    if Path(source).is_dir():
-        with stage("Loading the model"), looking_first():
-            yield
-        return
-    with stage("Loading the model"), aside() as cleared, looking_first():
+    bars = nullcontext(enter_result=False) if Path(source).is_dir() else aside()
+    with stage("Loading the model"), bars as cleared, looking_first():
         if cleared:
             required("transformers").utils.logging.enable_progress_bar()
         yield
 
 
-def _checked(
-    empty: Any, part: str | None, reference: str, check: Callable[[nn.Module], None] | None
-) -> None:
-    if part:
-        empty = _part(empty, part, reference)
-    if check:
-        check(empty)
-
-
-def _part(model: Any, name: str, reference: str) -> Any:
+def _part(model: Any, name: str | None, reference: str) -> Any:
+    if not name:
+        return model
     parts = parts_of(model)
     if name not in parts:
         known = ", ".join(f"#{other}" for other in parts) or f"none: leave out #{name}"
@@ -507,102 +447,6 @@ def required(package: str) -> Any:
     need(package, "models", "running a model")
     with importing(package):
         return __import__(package)
-
-
-def _beside(
-    kind: str, reference: str, revision: str | None, *, offline: bool, trust: bool = False
-) -> Any:
-    """Read what lies beside a model, with a class of transformers."""
-    parsed = parse_reference(reference)
-    with unattended():
-        return getattr(required("transformers"), kind).from_pretrained(
-            model_source(parsed),
-            revision=revision or parsed.revision or "main",
-            local_files_only=offline,
-            trust_remote_code=trust,
-        )
-
-
-def load_tokenizer(
-    reference: str,
-    *,
-    trust_remote_code: bool = False,
-    revision: str | None = None,
-    offline: bool = False,
-) -> Any:
-    """Load the tokenizer that lies beside a model; parameters as for `load_model`.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    InvalidCheckpoint
-        If it would take memory beyond its size.
-    """
-    _look_at_tokenizer(parse_reference(reference), revision, offline=offline)
-    why = "it knows no words"
-    try:
-        with stage("Reading the tokenizer"):
-            found = _beside(
-                "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
-            )
-    except BaseException as error:
-        # Of a damaged file the reader raises nothing narrower.
-        if not isinstance(error, Exception) and not is_panic(error):
-            raise
-        found, why = None, first_line(error)
-    # Where its files are missing, transformers makes one to which every word is unknown.
-    if found is None or len(found) <= len(found.all_special_tokens):
-        raise UsageError(
-            f"{reference}: no tokenizer lies beside the model ({why}). Leave out --text to run it "
-            "on random tokens."
-        )
-    return found
-
-
-def _look_at_tokenizer(parsed: Reference, revision: str | None, *, offline: bool) -> None:
-    """Refuse a tokenizer that would take memory beyond its size, before the library reads it."""
-    path: str | None = None
-    with unattended(), suppress(Exception):  # it may have none, of which the library tells
-        path = required("transformers").utils.cached_file(
-            model_source(parsed),
-            "tokenizer.json",
-            revision=revision or parsed.revision or "main",
-            local_files_only=offline,
-        )
-    if path is not None:
-        refuse_costly(Path(path).read_text("utf-8", "replace"), parsed.text)
-
-
-def load_preparation(
-    reference: str, model: Any, *, revision: str | None = None, offline: bool = False
-) -> Callable[[Any], Any]:
-    """Return what turns a picture of Pillow into the pixels ``[channels, h, w]`` of a model.
-
-    Raises
-    ------
-    UsageError
-        If nothing beside the model says how.
-    """
-    if is_timm(model):
-        data = __import__("timm.data").data
-        prepare: Callable[[Any], Any] = data.create_transform(
-            **data.resolve_data_config({"input_size": image_shape(model)}, model=model)
-        )
-        return prepare
-    what = f"{reference}: nothing beside the model says how it takes pictures"
-    advice = "Put its preprocessor_config.json there, or leave out --images."
-    with explained(UsageError, what, advice), stage("Reading how pictures are prepared"):
-        processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
-    grey = (image_shape(model) or (3,))[0] == 1
-
-    def prepared(picture: Any) -> Any:
-        picture = picture.convert("L") if grey else picture
-        what = f"{reference}: what is written beside the model cannot prepare a picture"
-        with explained(UsageError, what, "Fix preprocessor_config.json, or leave out --images."):
-            return processor(picture, return_tensors="np")["pixel_values"][0]
-
-    return prepared
 
 
 def built_anew(model: Any, config: Any) -> Any:
@@ -671,14 +515,23 @@ def _timm(
             )
     config = Path(source) / "config.json"
     check_sizes(read_json(LocalFiles(config.parent, config.name), config.name), source)
-    with _loading(source), noting_keys() as (lost, more):
-        # Whatever its configuration says of strictness.
+    with _loading(source):
+        # Whatever its configuration says of strictness: what is missing is looked for below.
         model = create(
             f"local-dir:{Path(source).resolve()}", pretrained=True, pretrained_strict=False
         )
-    differing = refuse_keys(lost, more, source, allow_missing=allow_missing)
-    refuse_other_sizes(model, open_local(Path(source)))
-    return model, differing
+    needed, stored = model.state_dict(), open_local(Path(source)).tensors
+    report = {
+        "missing_keys": needed.keys() - stored.keys(),
+        "unexpected_keys": stored.keys() - needed.keys(),
+        # timm would resample them.
+        "mismatched_keys": [
+            (name, stored[name].shape, value.shape)
+            for name, value in needed.items()
+            if name in stored and math.prod(stored[name].shape) != value.numel()
+        ],
+    }
+    return model, refuse_lost(model, report, source, allow_missing=allow_missing)
 
 
 def _transformers(

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.models.rotary_heads import Turning
-from posprobe.analyses.models.rotary_use import LayerUse, Pairs, Reason
+from posprobe.analyses.models.rotary_use import Columns, LayerUse, Pairs, Reason
 from posprobe.errors import UsageError
 from posprobe.forward.averages import step_by_step
-from posprobe.forward.contexts import first_position
+from posprobe.forward.contexts import places
 from posprobe.forward.models import required
-from posprobe.forward.running import body_of, is_timm, running
+from posprobe.forward.running import body_of, is_timm, layer_numbers, output_of
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +79,7 @@ def _watched(model: Any, look: Callable[[int, Handed], None], title: str) -> Ite
     transformers = required("transformers")
     masks = transformers.masking_utils
     interface, mask_interface = transformers.AttentionInterface, transformers.AttentionMaskInterface
-    numbers, fused = _numbers(model), runs_fused(model)
+    numbers, fused = layer_numbers(model), runs_fused(model)
 
     def attend(
         module: Any, query: Any, key: Any, value: Any, mask: Any, *more: Any, **named: Any
@@ -132,15 +132,6 @@ def runs_fused(model: Any) -> bool:
     return way == "sdpa" and next(model.parameters()).element_size() >= 4
 
 
-def _numbers(model: Any) -> dict[Any, int]:
-    """Return the number of the layer that each module is in."""
-    found = {}
-    for path, module in model.named_modules():
-        if place := re.search(r"(?:^|\.)(\d+)(?:\.|$)", path):
-            found[module] = int(place[1])
-    return found
-
-
 def run_watched(
     model: Any,
     batch: torch.Tensor,
@@ -155,77 +146,33 @@ def run_watched(
 
 def last_states(model: Any, batch: torch.Tensor, shift: int | None = None) -> Any:
     """Run a batch of token ids ``[b, t]``, at positions so much later; return its last states."""
-    body = body_of(model)
-    options: dict[str, Any] = {}
-    if hasattr(body.config, "use_cache"):
-        options["use_cache"] = False
-    if shift is not None:
-        start = first_position(model) + shift
-        places = required("torch").arange(start, start + batch.shape[1], device=batch.device)
-        options["position_ids"] = places.expand(len(batch), -1)
-    with running(model):
-        found = body(input_ids=batch, **options)
-    return found.last_hidden_state
+    moved = {} if shift is None else {"position_ids": places(model, batch, shift)}
+    return output_of(model, batch, **moved).last_hidden_state
 
 
-@contextmanager
-def ladders_seen(model: Any) -> Iterator[list[NDArray[np.float64]]]:
-    """Collect the frequencies of every rotary embedding that is called, in radians per position."""
-    pt = required("torch")
-    found: list[NDArray[np.float64]] = []
+def ladders_of(model: Any) -> list[NDArray[np.float64]]:
+    """Return the frequencies with which a model ran last, in radians per position, each once.
 
-    def note(module: Any, given: tuple[Any, ...], named: dict[str, Any], _: Any) -> None:
-        # Cosines of a model in half precision are rounded; the module itself computes in float32.
-        output = module.forward(
-            *map(widened, given), **{key: widened(value) for key, value in named.items()}
-        )
-        ladder = _ladder(output, pt)
-        if ladder is None and hasattr(module, "inv_freq"):
-            ladder = module.inv_freq.detach().double().cpu().numpy()
-        if ladder is not None and not any(np.array_equal(ladder, other) for other in found):
-            found.append(ladder)
-
-    handles = [
-        module.register_forward_hook(note, with_kwargs=True)
-        for module in model.modules()
-        if _is_ladder(module)
+    They depend on the length of contexts where a rule of scaling does.
+    """
+    found = [
+        buffer.detach().double().cpu().numpy()
+        for name, buffer in model.named_buffers()
+        if name.endswith("inv_freq") and "original" not in name and buffer.device.type != "meta"
     ]
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
+    # GPT-J and CodeGen keep cosines of the usual frequencies, of so many columns.
+    if columns := getattr(body_of(model).config, "rotary_dim", None):
+        found.append(10_000.0 ** (-np.arange(0, columns, 2) / columns))
+    return [
+        ladder
+        for place, ladder in enumerate(found)
+        if not any(np.array_equal(ladder, other) for other in found[:place])
+    ]
 
 
-def widened(value: Any) -> Any:
-    """Return numbers of half precision as float32, all else as it is."""
-    wide = getattr(value, "is_floating_point", bool)
-    return value.float() if wide() and value.element_size() < 4 else value
-
-
-def _ladder(output: Any, pt: Any) -> NDArray[np.float64] | None:
-    """Read frequencies off cosines and sines by position, or complex numbers; None of others."""
-    if getattr(output, "is_complex", bool)():
-        turned = output
-    elif isinstance(output, tuple) and len(output) == 2 and output[0].shape == output[1].shape:
-        turned = pt.complex(*(part.detach().double() for part in output))
-    else:
-        return None
-    if turned.ndim < 2 or turned.shape[-2] < 2:
-        return None
-    # Of several axes any: text moves all alike.
-    turned = turned.reshape(-1, *turned.shape[-2:])[0].to(pt.complex128)
-    size = turned.abs()
-    if not pt.allclose(size, size[:1].expand_as(size), rtol=1e-3):
-        return None
-    # GPT-J hands over sines first, which turns the other way.
-    step: NDArray[np.float64] = (turned[1] * turned[0].conj()).angle().abs().cpu().numpy()
-    half = len(step) // 2
-    for one, other in ((step[:half], step[half:]), (step[0::2], step[1::2])):
-        # Cosines of both members of a pair, side by side or one half after the other.
-        if len(step) % 2 == 0 and np.array_equal(one, other):
-            return one
-    return step
+def widened(value: torch.Tensor) -> torch.Tensor:
+    """Return numbers of half precision as float32, others as they are."""
+    return value.float() if value.element_size() < 4 else value
 
 
 #: Positions that the shift check moves by: no multiple of any usual period.
@@ -277,7 +224,6 @@ def prepared(
     tuple
         The layers that can be measured, and the others, by number.
     """
-    pt = required("torch")
     length, limit = batch.shape[1], stated_context(model)
     if length < MIN_LENGTH:
         raise UsageError(
@@ -289,12 +235,31 @@ def prepared(
             f"{title}: contexts of {length} tokens are longer than the {limit} positions of the "
             "model. Use shorter ones: --length."
         )
+    handed = _handed(model, batch, title)
+    ladders = ladders_of(model)
+    moved = _moved(model, batch, ladders, title, limit)
+    layers: dict[int, Looked] = {}
+    unmeasured: dict[int, LayerUse] = {}
+    for number, part in sorted(handed.items()):
+        found = _layer(part, moved[number], ladders, length)
+        if isinstance(found, Looked):
+            layers[number] = found
+        else:
+            unmeasured[number] = unmeasured_layer(number, *found)
+    if not layers:
+        reasons = sorted({WHY[layer.reason] for layer in unmeasured.values()})
+        raise UsageError(f"{title}: no layer can be measured: {', '.join(reasons)}.")
+    return layers, unmeasured
+
+
+def _handed(model: Any, batch: torch.Tensor, title: str) -> dict[int, Handed]:
+    """Return what each layer hands to attention, if outputs are the same when that is looked at."""
+    pt = required("torch")
     handed: dict[int, Handed] = {}
     fused = runs_fused(model)
     with step_by_step(model, title, "sdpa" if fused else "eager"):
         plain = last_states(model, batch)
-    with ladders_seen(model) as ladders:
-        watched = run_watched(model, batch, handed.__setitem__, title)
+    watched = run_watched(model, batch, handed.__setitem__, title)
     if not handed:
         raise UsageError(
             f"{title}: the layers of {type(model).__name__} do not use the attention interface of "
@@ -309,24 +274,7 @@ def prepared(
             f"{title}: outputs change when attention is looked at, by up to "
             f"{float(apart.abs().max()):.1e}, so it is not measured."
         )
-    moved = _shifted(model, batch, ladders, title, limit)
-    layers: dict[int, Looked] = {}
-    unmeasured: dict[int, LayerUse] = {}
-    for number, part in sorted(handed.items()):
-        found = _layer(part, moved[number], ladders, length)
-        if isinstance(found, Looked):
-            layers[number] = found
-        else:
-            unmeasured[number] = unmeasured_layer(number, *found)
-    if not layers:
-        reasons = {layer.reason for layer in unmeasured.values()}
-        residuals = [use.shift_check for use in unmeasured.values() if use.shift_check is not None]
-        least = f" (least residual of the shift check: {min(residuals):.1e})" if residuals else ""
-        raise UsageError(
-            f"{title}: no layer can be measured: "
-            f"{', '.join(WHY[reason] for reason in sorted(reasons))}{least}."
-        )
-    return layers, unmeasured
+    return handed
 
 
 #: Why a layer cannot be measured.
@@ -341,7 +289,7 @@ WHY: Mapping[str, str] = {
 _Both = Sequence[tuple["torch.Tensor", "torch.Tensor"]]
 
 
-def _shifted(
+def _moved(
     model: Any,
     batch: torch.Tensor,
     ladders: Sequence[NDArray[np.float64]],
@@ -356,19 +304,13 @@ def _shifted(
     room = batch.shape[1] if limit is None else max(min(batch.shape[1], limit - SHIFT), 2)
     first: dict[int, Handed] = {}
     later: dict[int, Handed] = {}
-    try:
-        for tokens in (batch[:, : min(COMPARED, room)], batch[:, :room]):
-            with ladders_seen(model) as own:
-                run_watched(model, tokens, first.__setitem__, title, 0)
-            run_watched(model, tokens, later.__setitem__, title, SHIFT)
-            if len(own) == len(ladders) and all(map(np.array_equal, own, ladders)):
-                break
-    except UsageError as error:
-        raise UsageError(
-            f"{title}: its positions cannot be shifted, so its rotation cannot be checked ({error})"
-        ) from error
-    unmoved = all(bool((first[number].query == part.query).all()) for number, part in later.items())
-    if unmoved:
+    for tokens in (batch[:, : min(COMPARED, room)], batch[:, :room]):
+        run_watched(model, tokens, first.__setitem__, title, 0)
+        run_watched(model, tokens, later.__setitem__, title, SHIFT)
+        own = ladders_of(model)
+        if len(own) == len(ladders) and all(map(np.array_equal, own, ladders)):
+            break
+    if all(bool((first[number].query == part.query).all()) for number, part in later.items()):
         raise UsageError(
             f"{title}: its queries do not change when positions start later, so its rotation "
             "cannot be checked."
@@ -415,28 +357,28 @@ def _candidates(
     nothing = np.zeros(0, dtype=np.int64)
     yield Turning(np.zeros(0), "none", "none", 0.0, nothing, scale)
     ways: tuple[Pairs, Pairs] = ("halves", "neighbours")
-    for ladder in ladders:
-        if 0 < 2 * len(ladder) <= width:
-            for pairs in ways:
-                if 2 * len(ladder) == width:
-                    yield Turning(ladder, pairs, "all", 0.0, nothing, scale)
-                else:
-                    yield Turning(ladder, pairs, "first", 0.0, nothing, scale)
-                    yield Turning(ladder, pairs, "last", 0.0, nothing, scale)
+    parts: tuple[Columns, Columns] = ("first", "last")
+    for ladder, pairs in product(ladders, ways):
+        if 2 * len(ladder) == width:
+            yield Turning(ladder, pairs, "all", 0.0, nothing, scale)
+        elif 0 < 2 * len(ladder) < width:
+            for columns in parts:
+                yield Turning(ladder, pairs, columns, 0.0, nothing, scale)
 
 
 def _residual(turning: Turning, both: _Both) -> float:
     """Return the norm of the change of unrotated queries and keys over theirs, the larger."""
     found = []
     for one, other in both:
-        changes, sizes = [], []
-        first = unrotated(one, turning, 0)
-        later = unrotated(other, turning, SHIFT)
-        for a, b in zip(first, later, strict=True):
-            changes.append(float((a - b).abs().double().square().sum()))
-            sizes.append(float(a.abs().double().square().sum()))
-        found.append((sum(changes) / sum(sizes)) ** 0.5 if sum(sizes) else 0.0)
+        first, later = unrotated(one, turning, 0), unrotated(other, turning, SHIFT)
+        change = sum(_power(a - b) for a, b in zip(first, later, strict=True))
+        size = sum(map(_power, first))
+        found.append((change / size) ** 0.5 if size else 0.0)
     return max(found)
+
+
+def _power(part: torch.Tensor) -> float:
+    return float(part.abs().double().square().sum())
 
 
 def unrotated(

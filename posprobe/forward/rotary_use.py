@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ def rotary_use(
     found: list[tuple[dict[int, Looked], dict[int, LayerUse]]] = []
     lengths: list[int] = []
 
-    def measure(batch: torch.Tensor, _: Mapping[int, RotarySums]) -> dict[int, RotarySums]:
+    def measure(batch: torch.Tensor, *_: object) -> dict[int, RotarySums]:
         if batch.ndim != 2:
             raise UsageError(f"{title}: rotations are measured on text, not on images.")
         if not found:

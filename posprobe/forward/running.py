@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+
+logger = logging.getLogger("posprobe")
 
 #: What the states are called that a model returns.
 LAST = "the last hidden states"
@@ -59,27 +62,16 @@ def refuse_overflow(
         Naming the first such context, and what to do.
     """
     whole = numbers.isfinite().flatten(1).all(dim=1)
-    if not bool(whole.all()):
-        raise overflowed(model, what, title, done + int((~whole).nonzero()[0]))
-
-
-def overflowed(model: Any, what: str, title: str, context: int) -> InvalidTable:
-    """Say where numbers of a model are not finite, and what to do about it.
-
-    Parameters
-    ----------
-    model, what, title
-        As for `refuse_overflow`.
-    context
-        The first of them, from 0.
-    """
+    if bool(whole.all()):
+        return
     if not is_sound(model):
         why = "Its weights hold such numbers too: the checkpoint is damaged. Use a sound copy."
     elif next(model.parameters()).element_size() < 4:
         why = "It overflowed. Run it in float32: --dtype float32."
     else:
         why = "It overflowed, in float32 or wider. Use other contexts, or a sound copy."
-    return InvalidTable(f"{title}: {what} hold NaN or infinity in context {context + 1}. {why}")
+    context = done + int((~whole).nonzero()[0]) + 1
+    raise InvalidTable(f"{title}: {what} hold NaN or infinity in context {context}. {why}")
 
 
 def is_sound(model: Any) -> bool:
@@ -114,9 +106,6 @@ def running(model: Any) -> Iterator[None]:
         ) from error
 
 
-logger = logging.getLogger("posprobe")
-
-
 #: Parts of a model that can be run by themselves, and how transformers reaches them.
 PARTS: Mapping[str, str] = {
     "encoder": "get_encoder", "decoder": "get_decoder", "text": "text_model",
@@ -148,6 +137,14 @@ class HookPoint:
     call: int
     key: int | str | None
     returned: bool
+
+
+def layer_numbers(model: Any) -> dict[nn.Module, int]:
+    """Return the number of the layer that each module is in; those outside of layers have none."""
+    places = {
+        module: re.search(r"(?:^|\.)(\d+)(?:\.|$)", path) for path, module in model.named_modules()
+    }
+    return {module: int(place[1]) for module, place in places.items() if place}
 
 
 def final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:

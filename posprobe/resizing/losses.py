@@ -22,7 +22,7 @@ from posprobe.analyses.models.experiments import costs
 from posprobe.arrays import Array, Floats
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import context_length
-from posprobe.forward.losses import TokenLosses, outputs_of, token_losses
+from posprobe.forward.experiments import TokenLosses, outputs_of, token_losses
 from posprobe.forward.models import built_anew, evaluation_mode
 from posprobe.forward.replacements import find_target
 from posprobe.layouts import Grid, Layout

@@ -35,7 +35,7 @@ from posprobe.forward import (
     phase_shift,
     substitution_effect,
 )
-from posprobe.forward.losses import token_losses
+from posprobe.forward.experiments import token_losses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -367,10 +367,10 @@ def test_random_contexts_do_not_depend_on_how_they_are_grouped_and_hold_no_speci
     np.testing.assert_array_equal(images, next(random_images((3, 4, 5), 7, batch_size=7)))
 
 
-@pytest.mark.parametrize(("size", "message"), [(2, "all 2 tokens"), (3, "one token of its voc")])
-def test_vocabularies_too_small_to_draw_from_are_one_clear_error(size: int, message: str) -> None:
+@pytest.mark.parametrize("size", [2, 3])
+def test_vocabularies_too_small_to_draw_from_are_one_clear_error(size: int) -> None:
     config = transformers.GPT2Config(vocab_size=size, bos_token_id=0, eos_token_id=1)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=f"{size - 2} of the {size} tokens"):
         next(random_tokens(config, 5, 4))
 
 

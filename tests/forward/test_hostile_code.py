@@ -18,7 +18,7 @@ import torch
 from transformers import BertConfig, BertModel, ViTConfig, ViTModel
 
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.forward.models import load_model, load_preparation, load_tokenizer
+from posprobe.forward import load_model, load_preparation, load_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ import pytest
 from PIL import EpsImagePlugin, Image, PngImagePlugin
 
 from posprobe.errors import InvalidCheckpoint, PosprobeError, UnknownReference, UsageError
-from posprobe.forward import contexts, file_tokens, image_files, load_tokenizer, text_windows
+from posprobe.forward import file_tokens, files, image_files, load_tokenizer, text_windows
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n%%EOF\n"
 
@@ -180,7 +180,7 @@ def test_a_text_is_read_until_enough_tokens_are_there(count: int | None, tmp_pat
     whole = np.array(split(text)["input_ids"])
     assert found.ravel().tolist() == whole[: 16 * (count or len(whole) // 16)].tolist()
     given = split.given - len(text)  # type: ignore[attr-defined]
-    assert given == len(text) if count is None else given <= contexts.PIECE
+    assert given == len(text) if count is None else given <= files.PIECE
 
 
 def test_pieces_of_a_text_are_tokens_as_the_whole_is(tmp_path: Path) -> None:
@@ -204,9 +204,9 @@ def test_pieces_of_a_text_are_tokens_as_the_whole_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("letter", ["a", "\n", " ", "字", "\0"])
 def test_a_text_of_one_letter_is_cut_too(letter: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(letter * 10**6)
-    pieces = list(contexts._pieces(tmp_path / "a.txt"))
+    pieces = list(files._pieces(tmp_path / "a.txt"))
     assert "".join(pieces) == letter * 10**6
-    assert max(map(len, pieces)) <= 2 * contexts.PIECE
+    assert max(map(len, pieces)) <= 2 * files.PIECE
 
 
 def regex(pattern: str, content: str = "b") -> dict[str, Any]:
