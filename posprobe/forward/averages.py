@@ -52,9 +52,8 @@ def decompose(
 
     Contexts are run batch by batch and added up where the model is; nothing else is kept, so memory
     does not grow with their number. Sums are up to three times ``(6 t + d) * d`` numbers per layer
-    while they are joined. A batch that does not fit into the device's memory is halved, and so are
-    those after it; how contexts are grouped changes results by rounding only. Interrupted with
-    Ctrl-C, what was added up is returned and the result says so.
+    while they are joined. How contexts are grouped changes results by rounding only. Interrupted
+    with Ctrl-C, what was added up is returned and the result says so.
 
     Parameters
     ----------
@@ -75,8 +74,8 @@ def decompose(
     Raises
     ------
     UsageError
-        If there are no contexts, they differ in length, positions or layers do not exist, a single
-        context does not fit into memory, or the model returns no hidden states.
+        If there are no contexts, they differ in length, positions or layers do not exist, a batch
+        does not fit into memory, or the model returns no hidden states.
     InvalidTable
         If hidden states are not finite.
 

@@ -258,8 +258,7 @@ def stream(
 ) -> tuple[dict[int, _S], bool]:
     """Run every context and join what is measured on it, layer by layer.
 
-    A batch that does not fit into memory is halved, and so are those after it. Ctrl-C ends the run
-    and keeps what was joined until then.
+    Ctrl-C ends the run and keeps what was joined until then.
 
     Parameters
     ----------
@@ -280,12 +279,12 @@ def stream(
     Raises
     ------
     UsageError
-        If there are no contexts, they differ in length, or a single one does not fit into memory.
+        If there are no contexts, they differ in length, or a batch does not fit into memory.
     """
     sums: dict[int, _S] = {}
     shape: tuple[int, ...] = ()
     stopped = False
-    done = most = 0
+    done = 0
     try:
         with evaluation_mode(model) as device:
             for given in batches:
@@ -296,21 +295,22 @@ def stream(
                         f"{list(shape)}: all must be as long as each other."
                     )
                 shape = tuple(batch.shape[1:])
-                begin = 0
-                while begin < len(batch):
-                    piece = batch[begin : begin + (most or len(batch))]
-                    # In one step: an interruption must not leave some layers ahead of others.
-                    sums, size = _fitting(measure, piece, done + begin, sums, title)
-                    if size < len(piece):
-                        most = size
-                    begin += size
+                parts = measure(batch, done, sums)
+                # In one step: an interruption must not leave some layers ahead of others.
+                sums = {n: sums[n] + part for n, part in parts.items()} if sums else parts
                 done += len(batch)
     except KeyboardInterrupt:
         if not sums:
             raise
         stopped = True
-        done = next(iter(sums.values())).contexts
         _log.warning("Interrupted: the result is over the %d contexts until then.", done)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UsageError(
+            f"{title}: a batch of contexts does not fit into memory. Use smaller ones "
+            "(--batch-size), shorter contexts, --dtype bfloat16 or another device."
+        ) from error
     if not sums:
         raise UsageError(
             f"{title}: the inputs are empty. A generator can be used only once; pass a list."
@@ -399,26 +399,3 @@ def _tables(model: Any) -> list[nn.Module]:
         for path, module in named
         if hasattr(module, "num_embeddings") and is_named_position(f"{path}.weight")
     ]
-
-
-def _fitting(
-    measure: Measure[_S], batch: torch.Tensor, done: int, sums: Mapping[int, _S], title: str
-) -> tuple[dict[int, _S], int]:
-    """Measure as much of a batch as fits into memory and join it; return that and how much."""
-    size = len(batch)
-    while True:
-        try:
-            parts = measure(batch[:size], done, sums)
-            return {n: sums[n] + part for n, part in parts.items()} if sums else parts, size
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            if size == 1:
-                raise UsageError(
-                    f"{title}: a single context does not fit into the memory of {batch.device}. "
-                    "Use shorter contexts, --dtype bfloat16 or another device."
-                ) from error
-        size //= 2
-        _log.warning("Out of memory: going on with batches of %d.", size)
-        if batch.device.type == "cuda":
-            required("torch").cuda.empty_cache()

@@ -122,30 +122,29 @@ def is_encoder_alone(named: Any) -> bool:
     return named is not None and named.__name__.endswith("EncoderModel")
 
 
-@contextmanager
-def unattended(*, kernels: bool = True, config: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Keep transformers from asking on standard input whether to run a checkpoint's code.
-
-    Where nothing says ``trust_remote_code``, as for models within models, it would ask; so told, it
-    raises an error instead.
-
-    Parameters
-    ----------
-    kernels, config
-        Whether a configuration may name compiled code on the Hub that computes its attention, or
-        its experts.
+def refuse_kernels(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration that names compiled code on the Hub for attention, or experts.
 
     Raises
     ------
     UsageError
-        If it names some and may not.
+        If it does.
     """
-    named = [value for key, value in _settings(config or {}) if "_implementation" in key]
-    if not kernels and any("/" in str(name) for name in named):
+    named = [value for key, value in _settings(config) if "_implementation" in key]
+    if any("/" in str(name) for name in named):
         raise UsageError(
             "the configuration names code on the Hub to compute its attention, which is not run "
             "unless you say --trust-remote-code (trust_remote_code=True)."
         )
+
+
+@contextmanager
+def unattended() -> Iterator[None]:
+    """Keep transformers from asking on standard input whether to run a checkpoint's code.
+
+    Where nothing says ``trust_remote_code``, as for models within models, it would ask; so told, it
+    raises an error instead.
+    """
     from transformers import dynamic_module_utils as dynamic
 
     patience = dynamic.TIME_OUT_REMOTE_CODE
@@ -545,24 +544,26 @@ def _transformers(
     **options: Any,
 ) -> tuple[Any, dict[str, list[str]]]:
     transformers = required("transformers")
-    with quietly(transformers):
+    trusted = options["trust_remote_code"]
+    where = {key: value for key, value in options.items() if key != "trust_remote_code"}
+    with quietly(transformers), unattended():
         with stage("Reading the configuration"):
-            where = {key: value for key, value in options.items() if key != "trust_remote_code"}
             stated, _ = transformers.PreTrainedConfig.get_config_dict(source, **where)
             check_sizes(stated, source)
-            with unattended(kernels=options["trust_remote_code"], config=stated):
-                config = transformers.AutoConfig.from_pretrained(source, **options)
-                named = model_class(transformers, config)
-                if named is not None and callable(head):
-                    head = head(without_weights(transformers, named, config))
-                if not head and not is_encoder_alone(named):
-                    named = None
-                # Code of a checkpoint may be of any kind.
-                if type(config).__module__.startswith("transformers."):
-                    empty = without_weights(transformers, named, config)
-                    refuse_inflated(empty, source)
-                    check(empty)
-        with unattended(kernels=options["trust_remote_code"], config=stated), _loading(source):
+            if not trusted:
+                refuse_kernels(stated)
+            config = transformers.AutoConfig.from_pretrained(source, **options)
+            named = model_class(transformers, config)
+            if named is not None and callable(head):
+                head = head(without_weights(transformers, named, config))
+            if not head and not is_encoder_alone(named):
+                named = None
+            # Code of a checkpoint may be of any kind.
+            if type(config).__module__.startswith("transformers."):
+                empty = without_weights(transformers, named, config)
+                refuse_inflated(empty, source)
+                check(empty)
+        with _loading(source):
             model, report = (named or transformers.AutoModel).from_pretrained(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name

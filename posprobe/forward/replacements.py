@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -123,15 +124,23 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     values = to_numpy(given.values).astype(np.float64)
     mean = values.mean(axis=0)
     around = centred(values)[0]
+    grid = isinstance(given.layout, Grid)
+
+    def moved(*parts: Iterable[Explanation]) -> Iterator[Explanation]:
+        for each in chain(*parts):
+            yield replace(each, rows=mean + each.rows)
+
     return (
         itself(values),
-        *_components(around, mean),
-        *(() if isinstance(given.layout, Grid) else _waves(values, around, mean, seed)),
-        *_formulas(around, mean, given.layout),
-        *_smoothed(around, mean, given.layout),
-        *(_codes(values, given.layout) if isinstance(given.layout, Grid) else ()),
+        *moved(
+            _components(around),
+            () if grid else _waves(values, around, seed),
+            _formulas(around, given.layout),
+            _smoothed(around, given.layout),
+            _codes(around, given.layout),
+        ),
         *_repaired(values, given),
-        *_surrogates(around, mean, given.layout, seed),
+        *moved(_surrogates(around, given.layout, seed)),
         mean_row(values),
         Explanation("zeros", "zeros everywhere", np.zeros_like(values), "removed"),
     )
@@ -170,12 +179,12 @@ def explained(values: Floats, rows: Floats) -> float | None:
     return 1 - float(np.square((values - rows) / scale).sum()) / whole
 
 
-def _components(around: Floats, mean: Floats) -> Iterator[Explanation]:
+def _components(around: Floats) -> Iterator[Explanation]:
     left, singular, right = np.linalg.svd(around, full_matrices=False)
     rank = int((singular > ROUNDING * singular[0]).sum()) if singular[0] > 0 else 0
     # The last is all that there are, where they are few.
     for k in sorted({min(k, rank) for k in COUNTS} - {0}):
-        rows = mean + (left[:, :k] * singular[:k]) @ right[:k]
+        rows = (left[:, :k] * singular[:k]) @ right[:k]
         yield _sized("components", k, rows, "leading component")
 
 
@@ -184,21 +193,21 @@ def _sized(kind: Kind, k: int, rows: Floats, noun: str) -> Explanation:
     return Explanation(f"{kind}_{k}", noun if k == 1 else f"{k} {noun}s", rows, kind, k)
 
 
-def _waves(values: Floats, around: Floats, mean: Floats, seed: int) -> Iterator[Explanation]:
+def _waves(values: Floats, around: Floats, seed: int) -> Iterator[Explanation]:
     """Fit sinusoids, the best ones and those of the rotations, to a sequence."""
     n = len(around)
     if n < MIN_ROWS or not around.any():
         return
     chosen = choose_sinusoids(cloud(values), max(COUNTS)).frequencies
     for k in (k for k in COUNTS if k <= len(chosen)):
-        rows = mean + _fitted(around, chosen[k - 1])
+        rows = _fitted(around, chosen[k - 1])
         yield _sized("sinusoids", k, rows, "best sinusoid")
     if n < 2 * MIN_ROWS or around.shape[1] < 2:
         return
     turning = view(values, seed=seed).turning.rotations
     if turning:
         k = len(turning)
-        rows = mean + _fitted(around, np.array([1 / each.period for each in turning]))
+        rows = _fitted(around, np.array([1 / each.period for each in turning]))
         label = "the rotation found" if k == 1 else f"the {k} rotations found"
         yield Explanation("rotations", f"{label}, alone", rows, "rotations", k)
 
@@ -211,39 +220,37 @@ def _fitted(around: Floats, frequencies: Floats) -> Floats:
     return np.asarray(basis @ (basis.T @ around))
 
 
-def _formulas(around: Floats, mean: Floats, layout: Layout) -> Iterator[Explanation]:
+def _formulas(around: Floats, layout: Layout) -> Iterator[Explanation]:
     """Rotate and scale sinusoids of the table's shape onto it."""
     n, d = around.shape
     if n < MIN_ROWS or not around.any() or d % (4 if isinstance(layout, Grid) else 2):
         return
     if isinstance(layout, Grid):
         made = sincos2d(layout.height, layout.width, d)
-        rows = mean + _aligned(made.values, around)
+        rows = _aligned(made.values, around)
         yield Explanation("sinusoid", "2-D sin-cos, rotated to fit", rows, "formula")
         return
-    rows = mean + _aligned(sinusoidal(n, d).values, around)
+    rows = _aligned(sinusoidal(n, d).values, around)
     yield Explanation("sinusoid", "sinusoid, rotated to fit", rows, "formula")
     fit = fit_base(cloud(around), d)
     if fit.bases.size:
         base = fit.base or float(fit.bases[int(np.argmax(fit.cka))])
-        rows = mean + _aligned(sinusoidal(n, d, base=base).values, around)
+        rows = _aligned(sinusoidal(n, d, base=base).values, around)
         label = f"ladder of base {base:.3g}, rotated to fit"
         yield Explanation("ladder", label, rows, "ladder")
 
 
 def _aligned(shape: Array, around: Floats) -> Floats:
     """Rotate and scale a table so that it is as near as it can be: orthogonal Procrustes."""
+    from scipy.linalg import orthogonal_procrustes
+
     source = np.asarray(shape, dtype=np.float64)
     source = source - source.mean(axis=0)
-    # Within the span of either's rows, which are fewer than the columns of wide tables.
-    scores, size, _ = np.linalg.svd(source, full_matrices=False)
-    other, spread, directions = np.linalg.svd(around, full_matrices=False)
-    left, singular, right = np.linalg.svd((scores * size).T @ (other * spread))
-    scale = singular.sum() / np.square(size).sum()
-    return np.asarray(scale * (scores * size) @ left @ right @ directions)
+    turn, size = orthogonal_procrustes(source, around)
+    return np.asarray(size / np.square(source).sum() * source @ turn)
 
 
-def _smoothed(around: Floats, mean: Floats, layout: Layout) -> Iterator[Explanation]:
+def _smoothed(around: Floats, layout: Layout) -> Iterator[Explanation]:
     sides = (layout.height, layout.width)
     if len(around) < MIN_ROWS:
         return
@@ -255,7 +262,7 @@ def _smoothed(around: Floats, mean: Floats, layout: Layout) -> Iterator[Explanat
             rows = np.moveaxis(np.tensordot(_weights(size, length), rows, (1, axis)), 0, axis)
         plural = "" if length == 1 else ("es" if noun == "patch" else "s")
         label = f"smoothed over {length} {noun}{plural}"
-        smooth = mean + rows.reshape(around.shape)
+        smooth = rows.reshape(around.shape)
         yield Explanation(f"smoothed_{length}", label, smooth, "smoothed", length)
 
 
@@ -266,10 +273,12 @@ def _weights(size: int, length: float) -> Floats:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
-def _codes(values: Floats, layout: Grid) -> Iterator[Explanation]:
-    cells = values.reshape(layout.height, layout.width, -1)
-    rows = cells.mean(axis=1)[:, None] + cells.mean(axis=0)[None] - values.mean(axis=0)
-    yield Explanation("codes", "row code plus column code", rows.reshape(values.shape), "codes")
+def _codes(around: Floats, layout: Layout) -> Iterator[Explanation]:
+    if not isinstance(layout, Grid):
+        return
+    cells = around.reshape(layout.height, layout.width, -1)
+    rows = cells.mean(axis=1)[:, None] + cells.mean(axis=0)[None]
+    yield Explanation("codes", "row code plus column code", rows.reshape(around.shape), "codes")
 
 
 def _repaired(values: Floats, given: Positions) -> Iterator[Explanation]:
@@ -287,7 +296,7 @@ def _repaired(values: Floats, given: Positions) -> Iterator[Explanation]:
     yield Explanation("repaired", f"without its {count}", rows, "repaired", k)
 
 
-def _surrogates(around: Floats, mean: Floats, layout: Layout, seed: int) -> Iterator[Explanation]:
+def _surrogates(around: Floats, layout: Layout, seed: int) -> Iterator[Explanation]:
     """Draw one table of each null model about the mean row."""
     if not around.any():
         return
@@ -300,7 +309,7 @@ def _surrogates(around: Floats, mean: Floats, layout: Layout, seed: int) -> Iter
             drawn = _stationary(around / scale, layout, rng)
         else:
             drawn = nulls.surrogate(around / scale, name, rng, layout).astype(np.float64)
-        rows = mean + scale * (drawn - drawn.mean(axis=0))
+        rows = scale * (drawn - drawn.mean(axis=0))
         yield Explanation(name, _NULLS[name], rows, "null")
 
 
