@@ -22,7 +22,6 @@ from posprobe.report.analysis import Saved
 from posprobe.report.document import Finding, answer_block, findings_of
 from posprobe.report.files import FORWARD
 from posprobe.report.narrator import PICTURES, claim, models, models as narrator, pictures
-from posprobe.report.narrator.captions import caption
 from posprobe.report.narrator.models import run_of, summary
 from posprobe.report.page import versions
 from posprobe.text import Block, lookup, show
@@ -158,10 +157,8 @@ class ForwardAnalysis(Saved):
         UsageError
             If this run has no such figure, or the venue or span is unknown.
         """
-        from posprobe.figures import builder, style
-        from posprobe.figures.common import Sheet, lay_out
-        from posprobe.figures.styles import venue_of
-        from posprobe.report.paper import PaperFigure
+        from posprobe.figures import builder
+        from posprobe.report.paper import at_venue
 
         if kind not in (known := self.figures()):
             lacking = "; ".join(self.missing.values()) or ", ".join(known)
@@ -171,14 +168,10 @@ class ForwardAnalysis(Saved):
             for name, result in self.results.items()
             if kind in {each.name for each in MODEL[name].drawings}
         )
-        place = venue_of(venue)
-        with style(venue, span=span):
-            sheet = Sheet(place.width(span), place.height)
-            figure = builder(result, kind)(sheet, {self.name: result}, {})
-            lay_out(figure)
         said = models.on(result) if isinstance(result, RotaryUse) else run_of(self.to_dict())
-        return PaperFigure(
-            figure, caption(PICTURES["model"][kind], f"{self.name}, {said}."), venue, span
+        told = PICTURES["model"][kind], f"{self.name}, {said}."
+        return at_venue(
+            lambda sheet: (builder(result, kind)(sheet, {self.name: result}, {}), told), venue, span
         )
 
     def _of(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from itertools import permutations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -90,13 +89,6 @@ def test_every_permutation_moves_something_and_all_of_these_are_drawn() -> None:
     assert _order([0, 0], 1).tolist() == [0]
 
 
-def test_order_matters_in_contexts_of_two_tokens_as_well() -> None:
-    contexts = np.array([[3, 8], [1, 2], [5, 0], [9, 4]])
-    for seed in range(3):
-        found = permutation_effect(bert().double(), [contexts], seed=seed)
-        assert found.with_positions.tokens > 0.1
-
-
 @pytest.mark.parametrize("contexts", [np.full((3, 5), 7), np.arange(4)[:, None]])
 def test_contexts_that_no_permutation_changes_say_nothing(contexts: NDArray[np.int64]) -> None:
     with pytest.raises(UsageError, match=r"permuting changes nothing\. Use longer contexts"):
@@ -115,21 +107,6 @@ def test_permutations_that_cannot_be_measured_are_one_clear_error() -> None:
     for wrong in (labels[:3], labels[:5]):
         with pytest.raises(UsageError, match="labels"):
             permutation_effect(model, [images[:4]], labels=wrong)
-
-
-def test_ctrl_c_keeps_the_contexts_that_both_models_have_seen() -> None:
-    model, contexts = bert().double(), tokens(9)
-
-    def interrupted() -> Iterator[NDArray[Any]]:
-        yield contexts[:4]
-        raise KeyboardInterrupt
-
-    found = permutation_effect(model, interrupted())
-    whole = permutation_effect(model, [contexts[:4]])
-    assert found.contexts == 4
-    assert found.stopped
-    assert found.with_positions == whole.with_positions
-    assert found.without_positions == whole.without_positions
 
 
 # Phase shift.
@@ -198,22 +175,13 @@ def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
     assert one.task == "masked token"
     assert one.loss is not None
     assert other.loss is not None
-    np.testing.assert_allclose(one.loss, other.loss, rtol=1e-6)
+    np.testing.assert_allclose(one.loss, other.loss, rtol=1e-9)
     np.testing.assert_allclose(one.change, other.change, rtol=1e-9)
-    # RoBERTa's first position is row padding_idx + 1 of the table.
-    with torch.no_grad():
-        given = torch.from_numpy(contexts)
-        plain = model.base_model(given).last_hidden_state
-        first = phase_shift(model.base_model, [contexts], shifts=[1])
-        moved = model.base_model(
-            given, position_ids=torch.arange(3, 3 + LENGTH).expand(8, -1)
-        ).last_hidden_state
-    assert first.loss is None
-    assert first.task == ""
+    body = phase_shift(model.base_model, [contexts], shifts=[1])
+    assert (body.task, body.loss) == ("", None)
     unmasked = phase_shift(model, [contexts], shifts=[1])
     assert (unmasked.task, unmasked.loss) == ("masked token", None)
     assert "which token masks" in as_block(unmasked)["undefined"]["loss"]
-    assert first.change[1] == pytest.approx(float((moved - plain).norm() / plain.norm()), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -221,13 +189,11 @@ def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
     [
         ("gpt2", [24], "by 1 to 23"),
         ("gpt2", [-1], "by 1 to 23"),
+        ("gpt2", [0.5], "whole positions, not by 0.5"),
         ("gpt2", [0], "Use shorter contexts"),
-        ("roberta", [24], "by 1 to 23"),
     ],
 )
-def test_shifts_beyond_the_table_are_one_clear_error(
-    kind: str, shifts: list[int], message: str
-) -> None:
+def test_shifts_beyond_the_table_are_one_clear_error(kind: str, shifts: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         phase_shift(language_model(kind), [tokens(2)], shifts=shifts)
 
@@ -300,37 +266,25 @@ def test_positions_that_count_on_from_padding_are_found_in_the_table(kind: str) 
 
 
 def test_models_whose_positions_cannot_be_shifted_are_one_clear_error() -> None:
-    for model, contexts in ((vit(), pixels(2)), (timm_vit(), pixels(2))):
+    for model in (vit(), timm_vit()):
         with pytest.raises(UsageError, match="position_ids"):
-            phase_shift(model, [contexts])
+            phase_shift(model, [pixels(2)])
 
 
 # Images without content.
 
 
 @pytest.mark.parametrize("build", [vit, timm_vit])
-def test_patches_of_a_constant_image_differ_by_their_rows_alone(build: Any, device: str) -> None:
+def test_patterns_of_every_layer_are_those_of_the_library_s_own_states(
+    build: Any, device: str
+) -> None:
     model = build().double().to(device)
     found = blank_images(model, seed=1)
     assert found.layout == Grid(2, 3)
     assert list(found.constant) == list(found.noise) == [0, 1, 2]
-    first = found.constant[0]
-    assert first.alignment == pytest.approx(1)
-    assert first.cka == pytest.approx(1)
-    ((path, table),) = ((n, p) for n, p in model.named_parameters() if "pos" in n)
-    assert found.table == path
-    rows = table[0, 1:].detach().cpu().numpy()
-    expected = np.linalg.norm(rows - rows.mean(axis=0), axis=1)
-    np.testing.assert_allclose(first.norms.ravel(), expected, rtol=1e-9)
-    assert found.noise[0].alignment is not None
-    assert found.noise[0].alignment < 1
-    json.dumps(as_block(found), allow_nan=False)
-
-
-@pytest.mark.parametrize("build", [vit, timm_vit])
-def test_patterns_of_every_layer_are_those_of_the_library_s_own_states(build: Any) -> None:
-    model = build().double()
-    found = blank_images(model, seed=1)
+    # Patches of a constant image differ by their rows alone.
+    assert found.constant[0].alignment == pytest.approx(1)
+    assert found.constant[0].cka == pytest.approx(1)
     image = np.random.default_rng(1).standard_normal((3, 14, 21))
     table = model.get_parameter(found.table)[0, 1:].numpy(force=True)
     rows = table - table.mean(axis=0)
@@ -346,6 +300,7 @@ def test_patterns_of_every_layer_are_those_of_the_library_s_own_states(build: An
                 1 - 6 * np.sum(patches.mean(axis=0) ** 2) / np.sum(patches**2)
             )
             np.testing.assert_allclose(pattern.norms.ravel(), np.sqrt((away**2).sum(axis=1)))
+    json.dumps(as_block(found), allow_nan=False)
 
 
 def test_without_positions_a_constant_image_is_constant() -> None:

@@ -19,7 +19,6 @@ from made_models import (
     bert,
     gpt2,
     in_batches,
-    minilm,
     pixels,
     timm_vit,
     tokens,
@@ -38,11 +37,9 @@ from posprobe.forward import (
     image_files,
     load_model,
     load_preparation,
-    load_tokenizer,
     permutation_effect,
     random_images,
     random_tokens,
-    text_windows,
 )
 from posprobe.forward.models import refuse_lost
 from posprobe.forward.running import final_states
@@ -60,26 +57,6 @@ def test_a_saved_model_is_built_again(tmp_path: Path) -> None:
     np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-12)
 
 
-def test_a_model_of_timm_is_built_again(tmp_path: Path) -> None:
-    model = timm_vit()
-    timm.models.save_for_hf(
-        model, str(tmp_path), model_args={
-            "embed_dim": WIDTH, "depth": 2, "num_heads": 3, "img_size": (14, 21), "patch_size": 7,
-            "num_classes": 0,
-        },
-    )  # fmt: skip
-    built = load_model(str(tmp_path), device="cpu")
-    one, other = (decompose(m, [pixels(3)]) for m in (model, built))
-    np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-6)
-
-
-def test_the_sample_of_digits_is_a_whole_model() -> None:
-    found = decompose(
-        load_model("sample:digits-vit", device="cpu"), [np.zeros((2, 1, 8, 8), np.float32)]
-    )
-    assert found.layout == Grid(8, 8)
-
-
 def test_a_checkpoint_without_all_weights_is_not_filled_up_with_random_ones() -> None:
     with pytest.raises(InvalidCheckpoint, match="lacks"):
         load_model("sample:all-minilm-l6-v2", device="cpu")
@@ -95,6 +72,12 @@ def timm_saved(folder: Path, *, drop: str = "", more: str = "") -> str:
     kept |= {more: torch.zeros(3)} if more else {}
     safetensors.torch.save_file(kept, folder / "model.safetensors")
     return str(folder)
+
+
+def test_a_model_of_timm_is_built_again(tmp_path: Path) -> None:
+    built = load_model(timm_saved(tmp_path), device="cpu")
+    one, other = (decompose(m, [pixels(3)]) for m in (timm_vit(), built))
+    np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-6)
 
 
 def test_a_timm_configuration_cannot_ask_for_weights_at_random(
@@ -150,19 +133,6 @@ def test_a_position_table_of_a_pooler_may_not_be_missing() -> None:
         refuse_lost(bert(), report, "model", allow_missing=False)
 
 
-def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
-    config = {
-        "model_type": "homemade",
-        "auto_map": {"AutoConfig": "mine.Mine", "AutoModel": "mine.Model"},
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    trace = tmp_path / "ran"
-    (tmp_path / "mine.py").write_text(f"open({str(trace)!r}, 'w')\n")
-    with pytest.raises(UsageError, match="--trust-remote-code"):
-        load_model(str(tmp_path), device="cpu", offline=True)
-    assert not trace.exists()
-
-
 HOMEMADE = """
 from transformers import BertConfig, BertModel
 
@@ -174,7 +144,7 @@ class Model(BertModel):
 """
 
 
-def test_code_of_a_checkpoint_is_run_when_told_to(
+def test_code_of_a_checkpoint_is_run_when_told_to_and_only_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
@@ -187,9 +157,11 @@ def test_code_of_a_checkpoint_is_run_when_told_to(
         "auto_map": {"AutoConfig": "mine.Mine", "AutoModel": "mine.Model"},
     }
     (folder / "config.json").write_text(json.dumps(config | mine))
-    (folder / "mine.py").write_text(HOMEMADE)
+    trace = tmp_path / "ran"
+    (folder / "mine.py").write_text(f"open({str(trace)!r}, 'w').close()\n{HOMEMADE}")
     with pytest.raises(UsageError, match="--trust-remote-code"):
         load_model(str(folder), device="cpu", offline=True)
+    assert not trace.exists()
     built = load_model(str(folder), device="cpu", offline=True, trust_remote_code=True)
     assert type(built).__name__ == "Model"
     one, other = (decompose(m, [tokens(4)]) for m in (bert(), built))
@@ -209,6 +181,8 @@ def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
         offload_folder=tmp_path / "off",
     )  # fmt: skip
     assert next(kept.parameters()).device.type == "meta"
+    with pytest.raises(UsageError, match="kept on disk"):
+        permutation_effect(kept, [tokens(2)])
     for other in (spread, kept):
         found = decompose(other, in_batches(tokens(6), 4))
         for number, layer in expected.layers.items():
@@ -220,17 +194,6 @@ def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
     for options in wrong:
         with pytest.raises((UsageError, InvalidCheckpoint), match="map"):
             load_model(str(tmp_path / "model"), **options)
-
-
-def test_what_is_kept_on_disk_is_not_said_to_be_zeroed(tmp_path: Path) -> None:
-    bert().save_pretrained(tmp_path / "model")
-    kept: Any = transformers.AutoModel.from_pretrained(
-        tmp_path / "model",
-        device_map={"embeddings": "disk", "encoder": "cpu", "pooler": "cpu"},
-        offload_folder=tmp_path / "off",
-    )
-    with pytest.raises(UsageError, match="kept on disk"):
-        permutation_effect(kept, [tokens(2)])
 
 
 def test_half_precision_leaves_the_angles_of_rotations_as_they_are(tmp_path: Path) -> None:
@@ -254,15 +217,6 @@ def test_tokens_behind_the_patches_are_not_taken_for_patches() -> None:
     model: Any = transformers.YolosModel(config).train(mode=False)
     with pytest.raises(UsageError, match="detections"):
         decompose(model, [pixels(2)])
-
-
-def test_a_model_that_is_left_is_as_it_was_found() -> None:
-    model = bert().train()
-    model.encoder.layer[0].eval()
-    decompose(model, [tokens(2)])
-    assert model.training
-    assert not model.encoder.layer[0].training
-    assert model.encoder.layer[1].training
 
 
 def test_a_part_of_a_model_is_run_by_its_name(tmp_path: Path) -> None:
@@ -374,22 +328,6 @@ def test_vocabularies_too_small_to_draw_from_are_one_clear_error(size: int) -> N
         next(random_tokens(config, 5, 4))
 
 
-@pytest.mark.registry
-@pytest.mark.timeout(900)
-def test_a_text_is_cut_into_windows_of_its_own_tokens(tmp_path: Path) -> None:
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(minilm())
-    path = tmp_path / "text.txt"
-    path.write_text("Where a word stands changes what it says. " * 20)
-    windows = np.concatenate(list(text_windows(path, tokenizer, 16, batch_size=3)))
-    ids = tokenizer(path.read_text(), add_special_tokens=False)["input_ids"]
-    assert windows.ravel().tolist() == ids[: len(ids) // 16 * 16]
-    assert len(next(text_windows(path, tokenizer, 16, count=2))) == 2
-    with pytest.raises(UsageError, match="fewer than one context"):
-        next(text_windows(path, tokenizer, 512))
-    with pytest.raises(UnknownReference, match="cannot be read"):
-        next(text_windows(tmp_path / "none.txt", tokenizer, 512))
-
-
 def test_a_folder_of_pictures_is_prepared_as_the_model_s_library_does(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     folder = tmp_path / "pictures"
@@ -410,11 +348,3 @@ def test_a_folder_of_pictures_is_prepared_as_the_model_s_library_does(tmp_path: 
     for empty in (tmp_path / "nowhere", Path(__file__).parent):
         with pytest.raises(UnknownReference):
             next(image_files(empty, own))
-
-
-def test_what_lies_not_beside_a_model_is_one_clear_error(tmp_path: Path) -> None:
-    vit().save_pretrained(tmp_path)
-    with pytest.raises(UsageError, match="--images"):
-        load_preparation(str(tmp_path), vit(), offline=True)
-    with pytest.raises(UsageError, match="--text"):
-        load_tokenizer(str(tmp_path), offline=True)

@@ -12,18 +12,20 @@ import pytest
 pytest.importorskip("transformers")
 import torch
 import transformers
+from made_cli import Cli, cli
 from made_schemas import problems, schema
 from test_rotary_families import COMMON, FAMILIES, LENGTH, VOCABULARY, built, tokens
 
 import posprobe as pp
 from posprobe.analyses.models.rotary_heads import Turning, ignores_position, judged, rotary_heads
 from posprobe.analyses.models.rotary_use import HeadUse, LayerUse
-from posprobe.cli import main
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
 from posprobe.forward.rotary_layers import Handed, Looked
 from posprobe.forward.rotary_use import window_sums
 from posprobe.report import read_bundle
+
+__all__ = ["cli"]
 
 torch.set_num_threads(1)
 LADDER = 10_000.0 ** (-np.arange(4) / 4)
@@ -91,8 +93,7 @@ def test_a_previous_token_head_prefers_the_distance_1() -> None:
 def test_white_noise_has_no_curve_and_yet_moves() -> None:
     found = measured(noise(1), noise(2))
     assert found.share == pytest.approx(0, abs=1e-3)
-    assert found.moved == pytest.approx(0.25, abs=0.25)
-    assert found.moved > 0.1
+    assert 0.1 < found.moved < 0.5
     assert (found.answer, found.peak, found.by_content) == ("no", None, True)
     assert found.means_explain is None
 
@@ -118,23 +119,16 @@ def test_content_that_matches_itself_is_in_the_measured_curve_alone() -> None:
     assert found.r2 < 0.1
 
 
-def test_hiding_distance_moves_little_of_what_the_slowest_pair_does() -> None:
+@pytest.mark.parametrize("degrees", [0, 100])
+def test_an_offset_pair_moves_little_and_falls_as_its_angle_says(degrees: float) -> None:
     slow = np.array([0, 0, 0, 2.0])
-    found = measured(same(slow), same(slow))
-    assert found.moved < 0.05
+    found = measured(same(slow * np.exp(1j * np.radians(degrees))), same(slow))
     assert found.offset is not None
     assert found.offset.pair == 3
-    assert found.offset.angle == pytest.approx(0)
-
-
-def test_an_offset_pair_falls_as_its_angle_says() -> None:
-    angle = np.radians(100)
-    slow = np.array([0, 0, 0, 2.0])
-    found = measured(same(slow * np.exp(1j * angle)), same(slow))
-    assert found.offset is not None
-    assert found.offset.angle == pytest.approx(angle)
+    assert found.offset.angle == pytest.approx(np.radians(degrees))
     step = float(found.predicted[1] - found.predicted[0])
-    assert found.offset.slope == pytest.approx(step, rel=1e-3)
+    assert found.offset.slope == pytest.approx(step, rel=1e-3, abs=2e-6)
+    assert degrees or found.moved < 0.05
 
 
 def test_fewer_than_twelve_contexts_answer_nothing() -> None:
@@ -155,7 +149,7 @@ def test_heads_without_a_curve_are_seldom_said_to_have_one() -> None:
     """Topics per context, with neighbours alike: what is smooth along keys is no curve."""
     rng = np.random.default_rng(0)
     ps = []
-    for seed in range(40):
+    for seed in range(24):
         pair = noise(100 + seed, 12), noise(200 + seed, 12)
         topic = rng.normal(size=(2, 12, 1, 4)) @ np.eye(4)
         for side in pair:
@@ -306,15 +300,6 @@ def test_windows_are_those_that_the_model_sees() -> None:
     assert windows["Gemma3Text"] == [16, 32]
     # 64 tokens to both sides, or as far as a local layer sees: half of 16 and oneself.
     assert windows["ModernBert"] == [21, 9]
-
-
-def test_batches_do_not_matter() -> None:
-    model = built("Llama")
-    one = rotary_use(model, [tokens()])
-    many = rotary_use(model, np.split(tokens(), 6))
-    np.testing.assert_allclose(one.rotary_measured, many.rotary_measured, atol=1e-6)
-    np.testing.assert_allclose(one.rotary_c, many.rotary_c, atol=1e-7)
-    assert one.contexts == many.contexts == 12
 
 
 def held(name: str) -> float:
@@ -498,46 +483,31 @@ def test_a_run_samples_contexts_and_follows_the_schema(saved: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("options", "status", "text"),
+    ("how", "status", "text"),
     [
-        (["--length", "200"], 2, "contexts of 200 tokens are longer than the 128 positions"),
-        (["--length", "16"], 2, "contexts of 16 tokens are too short"),
-        (["--contexts", "5"], 0, "5 contexts of 128 tokens are too few to test a head: take 12"),
-        (["--contexts", "12"], 0, "0 of 8 heads prefer a distance"),
-        ("falcon", 2, "do not use the attention interface of transformers"),
+        ("few", 0, "5 contexts of 128 tokens are too few to test a head: take 12"),
         ("nan", 0, "Not measured: rotary use of layer 1 (NaN or infinity)"),
         ("config", 4, "no file named model.safetensors"),
         ("shards", 4, "No such file or directory"),
         ("quantised", 4, "requires"),
     ],
-    ids=str,
 )
 def test_what_is_wrong_is_said_in_one_sentence_and_the_rest_is_measured(
-    options: Any, status: int, text: str, saved: Path, tmp_path: Path, capfd: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    path = saved if isinstance(options, list) else tmp_path / "model"
-    if path != saved:
-        damaged(path, options)
-        capfd.readouterr()  # the bars of saving
-    given = ["forward", str(path), "--only", "rotary_use", "--out", str(tmp_path / "run"),
-             "--quiet", *(options if path == saved else [])]  # fmt: skip
-    monkeypatch.setattr("sys.argv", ["posprobe", *given])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capfd.readouterr()
-    assert int(ended.value.code or 0) == status
-    assert text in " ".join((said.err if status else said.out).split())
-    if status:
-        assert len(said.err.splitlines()) == 1
-    assert "Traceback" not in said.err
+    how: str, status: int, text: str, tmp_path: Path, cli: Cli
+) -> None:
+    damaged(tmp_path / "model", how)
+    done = cli(
+        "forward", str(tmp_path / "model"), "--only", "rotary_use", "--quiet", "--contexts", "5",
+        "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+    assert done.code == status
+    assert text in " ".join((done.err if status else done.out).split())
+    assert len(done.err.splitlines()) == bool(status)
 
 
 def damaged(folder: Path, how: str) -> None:
     """Save a model of which something cannot be measured, or read."""
     model = language_model()
-    if how == "falcon":
-        model = transformers.FalconForCausalLM(transformers.FalconConfig(**COMMON))
     if how == "nan":
         model.model.layers[1].self_attn.q_proj.weight.data[0, 0] = float("nan")
     model.save_pretrained(folder, **({"max_shard_size": "20KB"} if how == "shards" else {}))

@@ -50,7 +50,7 @@ ENVIRONMENT = {
     "posprobe": "0", "python": "3", "numpy": "2", "device": "cpu", "seed": 0, "command": "made",
     "created": "2024-01-01T00:00:00+00:00",
 }  # fmt: skip
-WIDTH, HEADS, DRAWS = 8, 3, 9
+WIDTH, HEADS, DRAWS = 8, 3, 3
 RANDOM = "random tokens, independent and equally likely"
 
 

@@ -158,17 +158,6 @@ def test_contexts_that_nothing_was_measured_on_are_not_spoken_of() -> None:
     assert "random tokens" not in page
 
 
-def test_a_planted_share_of_variance_is_stated() -> None:
-    layout = Sequence(24)
-    pos = np.where(np.arange(24) % 2, 1.0, -1.0)[:, None] * np.ones(WIDTH)
-    rest = np.random.default_rng(0).permutation(np.repeat([1.0, -1.0], 20))
-    states = pos + rest[:, None, None] * np.where(np.arange(24) < 12, 1, -1)[:, None]
-    found = mean_decomposition({2: moments(states)}, layout=layout)
-    kept = forward_analysis(layout, results={"states": found}).answers["kept"]
-    assert kept.facts.last.layer == 2
-    assert kept.facts.last.share == pytest.approx(0.5)
-
-
 def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     layout = Sequence(9)
     back = np.eye(9, k=-1)
@@ -267,7 +256,7 @@ def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> 
 
 
 def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> None:
-    made = large()
+    made = large(n=128)
     folder = made.save(tmp_path / "bundle")
     assert (folder / "report.html").stat().st_size < LIMIT
     document = read_bundle(folder)
@@ -296,7 +285,7 @@ def test_the_terminal_says_answers_and_what_is_missing(layout: Layout) -> None:
 HOSTILE = "<img src=x onerror=alert(1)>'\"&"
 
 
-def test_hostile_names_are_shown_as_text() -> None:
+def test_hostile_names_are_shown_as_text_on_the_page_and_in_a_notebook() -> None:
     made = forward_analysis(
         name=HOSTILE, kind=HOSTILE, notes=(HOSTILE,), missing={"words": HOSTILE},
         model={"class": HOSTILE, "parameters": 1, "dtype": "float32", "device": "cpu"},
@@ -305,15 +294,7 @@ def test_hostile_names_are_shown_as_text() -> None:
     assert "<img src=x" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     card = made._repr_html_()
     assert "<img src=x" not in card
-    assert "&lt;img" in unescape(card)
-
-
-def test_the_notebook_card_shows_answers_and_layers() -> None:
-    made = forward_analysis()
-    card = unescape(unescape(made._repr_html_()))
+    shown = unescape(unescape(card))
     for answer in made.to_dict()["verdict"]["answers"]:
-        assert answer["sentence"] in card
-    assert "relative norm of what positions add" in card
-    assert "random walks" in card
-    heads = forward_analysis(results={"heads": heads_of(Sequence(9))})._repr_html_()
-    assert "<th>relative norm</th>" not in heads
+        assert answer["sentence"] in shown
+    assert "relative norm of what positions add" in shown
