@@ -30,7 +30,6 @@ CURVES = {
     "components": ((BLUE, "-", "o"), "leading components"),
     "sinusoids": ((RED, (0, (5, 1.5)), "s"), "best sinusoids (two directions each)"),
     "band": ((BLUE, "-", "o"), "without this band"),
-    "fastest": ((RED, (0, (5, 1.5)), "s"), "without it and all faster ones"),
     "head": ((BLUE, "", "o"), "this head's biases at their mean"),
 }
 

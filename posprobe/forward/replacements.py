@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe import nulls
 from posprobe.analyses.models.experiments import Scheme
@@ -27,7 +26,8 @@ from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.errors import UsageError
 from posprobe.forward.experiments import position_table, restored
 from posprobe.forward.models import required
-from posprobe.forward.running import final_states, output_of, positions_of
+from posprobe.forward.rotary_layers import frequencies_of
+from posprobe.forward.running import final_states, positions_of
 from posprobe.layouts import Grid, Layout, Sequence as Line, cut
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: What an explanation is made of: those of one kind differ in their size alone.
 Kind: TypeAlias = Literal[
     "table", "components", "sinusoids", "rotations", "ladder", "smoothed", "codes", "repaired",
-    "formula", "null", "removed", "given", "band", "fastest", "head",
+    "formula", "null", "removed", "given", "band", "head",
 ]  # fmt: skip
 
 #: How many components, or sinusoids, are kept.
@@ -451,47 +451,38 @@ def _positions(
 
 
 def _rows_reached(model: Any, batch: torch.Tensor, table: torch.Tensor, title: str) -> torch.Tensor:
-    """Return the rows of the table that a context reaches, in the order of its positions.
+    """Return the rows of the table that a context reaches: those that its last states depend on.
 
-    Models count from 0, from 2, or on from padding; what they look up tells.
+    Models count from 0, from 2, or on from padding.
     """
     pt = required("torch")
-    every: torch.Tensor = pt.arange(table.numel() // table.shape[-1], device=table.device)
     if batch.ndim == 4:
+        every: torch.Tensor = pt.arange(table.numel() // table.shape[-1], device=table.device)
         return every
-    seen: list[Any] = []
-    from torch.overrides import TorchFunctionMode
-
-    class Watch(TorchFunctionMode):
-        """Sees what is looked up in the table."""
-
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            named = kwargs or {}
-            if function is pt.nn.functional.embedding:
-                given = dict(zip(("input", "weight"), args, strict=False)) | named
-                if given["weight"] is table:
-                    seen.append(given["input"])
-            elif function is pt.Tensor.__getitem__ and args[0] is table and table.ndim == 2:
-                seen.append(every[args[1]])
-            return function(*args, **named)
-
-    with Watch():
-        output_of(model, batch)
-    if not seen or seen[0].numel() != batch.shape[1]:
-        raise UsageError(
-            f"{title}: it cannot be told which rows of its table are the positions of a context."
-        )
-    found: torch.Tensor = seen[0].reshape(-1).to(table.device)
-    if len(pt.unique(found)) != len(found):
-        raise UsageError(f"{title}: several tokens of a context have the same position.")
-    return found
+    wanted = table.requires_grad
+    try:
+        with pt.enable_grad():
+            table.requires_grad_(True)
+            states = final_states(model, batch)
+            # After a LayerNorm the sum of the states, or of their squares, depends on nothing.
+            weights = pt.linspace(0, 1, states.shape[-1], dtype=states.dtype, device=states.device)
+            told = (states * weights**2).sum()
+            used = told.requires_grad
+            slopes = pt.autograd.grad(told, table, allow_unused=True) if used else (None,)
+    finally:
+        table.requires_grad_(wanted)
+    if slopes[0] is not None:
+        found: torch.Tensor = slopes[0].flatten(0, -2).abs().sum(dim=1).nonzero()[:, 0]
+        if len(found) == batch.shape[1]:
+            return found
+    raise UsageError(
+        f"{title}: it cannot be told which rows of its table are the positions of a context."
+    )
 
 
 def _rotations(model: Any, batch: torch.Tensor) -> Target | None:
     """Sort the frequencies of rotations into bands, and stop the rotations of some."""
-    found = _named(model.named_buffers(), lambda name: name.endswith("inv_freq"))
+    found = frequencies_of(model)
     # Falcon has the frequencies also where ALiBi stands in their place.
     alibi = getattr(getattr(model, "config", None), "alibi", False)
     if not found or batch.ndim != 2 or alibi:
@@ -500,37 +491,27 @@ def _rotations(model: Any, batch: torch.Tensor) -> Target | None:
     ladders = [tensor.detach().cpu().double().numpy().ravel() for tensor in found.values()]
     ranks = [np.argsort(np.argsort(-ladder, kind="stable")) for ladder in ladders]
     bands = [rank * min(BANDS, len(rank)) // len(rank) for rank in ranks]
-    band, frequencies = np.concatenate(bands), np.concatenate(ladders)[:, None]
-    count = int(band.max()) + 1
-
-    def without(some: Any, name: str, label: str, kind: Any, size: int | None) -> Explanation:
-        return Explanation(name, label, np.where(some[:, None], 0.0, frequencies), kind, size)
-
-    def lengths(some: Any) -> str:
-        turning = frequencies[some[:, None] & (frequencies > 0)]
-        if not turning.size:
-            return "no turn"
-        ends = [f"{2 * np.pi / end:.3g}" for end in (turning.max(), turning.min())]
-        return f"{' to '.join(dict.fromkeys(ends))} positions"
-
+    band, frequencies = np.concatenate(bands)[:, None], np.concatenate(ladders)[:, None]
     made = [Explanation("itself", "all rotations as they are", frequencies, "table")]
-    for k in range(count):
-        some = band == k
-        label = f"without periods of {lengths(some)}"
-        made.append(without(some, f"band_{k + 1}", label, "band", k + 1))
-    for k in range(2, count):
-        some = band < k
-        label = f"without periods up to {lengths(some).rpartition(' to ')[2]}"
-        made.append(without(some, f"fastest_{k}", label, "fastest", k))
-    made.append(without(band >= 0, NOTHING, "no rotation", "removed", None))
+    for k in range(int(band.max()) + 1):
+        turning = frequencies[(band == k) & (frequencies > 0)]
+        if turning.size:
+            fast, slow = 2 * np.pi / turning.max(), 2 * np.pi / turning.min()
+            label = f"without periods of {fast:.3g} to {slow:.3g} positions"
+            rows = np.where(band == k, 0.0, frequencies)
+            made.append(Explanation(f"band_{k + 1}", label, rows, "band", k + 1))
+    nothing = np.zeros_like(frequencies)
+    made.append(Explanation(NOTHING, "no rotation", nothing, "removed"))
     return _whole("rotary", found, batch, made, width=1)
 
 
 def _biases(model: Any, batch: torch.Tensor) -> Target | None:
     """Make the biases of each head the same at all offsets, which a softmax does not see."""
-    found = _named(
-        model.named_parameters(), lambda name: name.endswith("relative_attention_bias.weight")
-    )
+    found = {
+        name: tensor
+        for name, tensor in model.named_parameters()
+        if name.endswith("relative_attention_bias.weight") and tensor.device.type != "meta"
+    }
     if not found or batch.ndim != 2:
         return None
     tables = [tensor.detach().cpu().double().numpy() for tensor in found.values()]
@@ -538,24 +519,14 @@ def _biases(model: Any, batch: torch.Tensor) -> Target | None:
         return None
     values = np.concatenate(tables)
     flat = np.concatenate([np.broadcast_to(each.mean(axis=0), each.shape) for each in tables])
-    made = _one_by_one(values, flat, np.arange(values.shape[1])[None])
-    return _whole("relative", found, batch, made, width=values.shape[1])
-
-
-def _one_by_one(values: Floats, flat: Floats, heads: NDArray[np.intp]) -> list[Explanation]:
-    """Set the biases of one head after the other to their mean, and those of all."""
     made = [Explanation("itself", "all biases as they are", values, "table")]
-    for head in range(heads.size):
+    for head in range(values.shape[1]):
+        alone = values.copy()
+        alone[:, head] = flat[:, head]
         label = f"head {head}: its mean at all offsets"
-        alone = np.where(heads == head, flat, values)
         made.append(Explanation(f"head_{head}", label, alone, "head", head + 1))
     made.append(Explanation(NOTHING, "all heads: their mean at all offsets", flat, "removed"))
-    return made
-
-
-def _named(tensors: Iterator[Any], is_one: Callable[[str], bool]) -> dict[str, torch.Tensor]:
-    found = {name: tensor for name, tensor in tensors if is_one(name) and "original" not in name}
-    return {name: tensor for name, tensor in found.items() if tensor.device.type != "meta"}
+    return _whole("relative", found, batch, made, width=values.shape[1])
 
 
 def _whole(

@@ -150,16 +150,22 @@ def last_states(model: Any, batch: torch.Tensor, shift: int | None = None) -> An
     return output_of(model, batch, **moved).last_hidden_state
 
 
+def frequencies_of(model: Any) -> dict[str, torch.Tensor]:
+    """Return the buffers that hold the frequencies of a model's rotations, by name."""
+    return {
+        name: buffer
+        for name, buffer in model.named_buffers()
+        if name.endswith("inv_freq") and "original" not in name and buffer.device.type != "meta"
+    }
+
+
 def ladders_of(model: Any) -> list[NDArray[np.float64]]:
     """Return the frequencies with which a model ran last, in radians per position, each once.
 
     They depend on the length of contexts where a rule of scaling does.
     """
-    found = [
-        buffer.detach().double().cpu().numpy()
-        for name, buffer in model.named_buffers()
-        if name.endswith("inv_freq") and "original" not in name and buffer.device.type != "meta"
-    ]
+    buffers = frequencies_of(model).values()
+    found = [buffer.detach().double().cpu().numpy() for buffer in buffers]
     # GPT-J and CodeGen keep cosines of the usual frequencies, of so many columns.
     if columns := getattr(body_of(model).config, "rotary_dim", None):
         found.append(10_000.0 ** (-np.arange(0, columns, 2) / columns))

@@ -106,41 +106,38 @@ def rotary_use(
             f"{title}: {type(model).__name__} has no rotary embedding of transformers that turns "
             f"queries and keys by their place in a text.{axes if turns_images(model) else ''}"
         )
-    found: list[tuple[dict[int, Looked], dict[int, LayerUse]]] = []
-    lengths: list[int] = []
+    layers: dict[int, Looked] = {}
+    unmeasured: dict[int, LayerUse] = {}
+    length = 0
 
     def measure(batch: torch.Tensor, *_: object) -> dict[int, RotarySums]:
+        nonlocal layers, unmeasured, length
         if batch.ndim != 2:
             raise UsageError(f"{title}: rotations are measured on text, not on images.")
-        if not found:
-            lengths.append(batch.shape[1])
-            found.append(prepared(model, batch[:1], title))
-        layers = found[0][0]
+        if not length:
+            layers, unmeasured = prepared(model, batch[:1], title)
+            length = batch.shape[1]
         made: dict[int, RotarySums] = {}
-        lost: dict[int, LayerUse] = {}
 
         def look(number: int, handed: Handed) -> None:
             if number not in layers:
                 return
-            if not bool(handed.query.isfinite().all() and handed.key.isfinite().all()):
-                lost[number] = unmeasured_layer(number, "not_finite")
+            if bool(handed.query.isfinite().all() and handed.key.isfinite().all()):
+                made[number] = window_sums(handed, layers[number])
                 return
-            made[number] = window_sums(handed, layers[number])
+            # A layer is measured on all contexts or on none.
+            del layers[number]
+            unmeasured[number] = unmeasured_layer(number, "not_finite")
 
         run_watched(model, batch, look, title)
-        for number, why in lost.items():
-            # A layer is measured on all contexts or on none.
-            layers.pop(number)
-            found[0][1][number] = why
-        return {number: part for number, part in made.items() if number in layers}
+        return made
 
     sums, stopped = stream(model, contexts, measure, title)
-    layers, unmeasured = found[0]
     return rotary_result(
         {number: part for number, part in sums.items() if number in layers},
         {number: layer.turning for number, layer in layers.items()},
         unmeasured,
-        length=lengths[0],
+        length=length,
         positions=stated_context(model),
         source=source,
         name=title,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,9 +21,9 @@ from posprobe.analyses.models.experiments import (
     early,
     mean_and_error,
 )
-from posprobe.analyses.tables.closeness import debiased_cka
+from posprobe.analyses.tables.closeness import cka
 from posprobe.arrays import Array, Floats, Sums
-from posprobe.errors import UsageError
+from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.averages import step_by_step
 from posprobe.forward.contexts import stream
 from posprobe.forward.experiments import AT_A_TIME, outputs_of, predicted, prediction
@@ -267,7 +267,7 @@ def _run(
         part = required("torch").as_tensor(numbers)
         refuse_overflow(model, part, "the outputs" if ready.head else LAST, title, done)
     found: list[dict[Measure, Floats]] = []
-    cka = np.full((len(target.substitutes), len(batch)), np.nan)
+    likeness = np.full((len(target.substitutes), len(batch)), np.nan)
     attention: list[Floats] = []
     with target.held():
         for number, substitute in enumerate(target.substitutes):
@@ -280,7 +280,7 @@ def _run(
                     found[-1]["loss"] -= losses
             else:
                 found.append({"states": _squared(wide(after) - wide(before))})
-                cka[number] = _alike(before, after)
+                likeness[number] = _alike(before, after)
     stacked = {key: np.stack([each[key] for each in found]) for key in found[0]}
     # What overflowed is not a number, and shall not warn where it is added up.
     stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
@@ -288,7 +288,7 @@ def _run(
     return _Sums(
         {key: part.sum(axis=2) for key, part in stacked.items()},
         weights.sum(axis=1),
-        cka,
+        likeness,
         np.stack(attention),
         losses.sum(axis=1),
         np.stack([main.sum(axis=1), np.square(main).sum(axis=1)]),
@@ -369,16 +369,9 @@ def _answers(
 def _alike(before: torch.Tensor, after: torch.Tensor) -> Floats:
     """Return the debiased CKA of each context's states ``[b, t, d]``, NaN where undefined."""
     found = np.full(len(before), np.nan)
-    if before.shape[1] < 4:
-        return found
-    for place, both in enumerate(zip(before, after, strict=True)):
-        one, two = (wide(part) - wide(part).mean(dim=0) for part in both)
-        grams = [part @ part.T for part in (one, two)]
-        sums = [float((a * b).sum()) for a, b in ((*grams,), grams[:1] * 2, grams[1:] * 2)]
-        if all(map(np.isfinite, sums)):
-            power = _host(grams[0].diagonal()), _host(grams[1].diagonal())
-            value = debiased_cka(sums[0], (sums[1], sums[2]), power)
-            found[place] = np.nan if value is None else value
+    for place, (one, two) in enumerate(zip(before, after, strict=True)):
+        with suppress(InvalidTable):  # states are not finite, all alike, or fewer than four
+            found[place] = cka(_host(wide(one)), _host(wide(two)))
     return found
 
 

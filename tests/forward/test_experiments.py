@@ -20,6 +20,7 @@ from made_models import (
     digits,
     gpt2,
     in_batches,
+    language_model,
     pixels,
     states,
     timm_vit,
@@ -112,28 +113,6 @@ def test_permutations_that_cannot_be_measured_are_one_clear_error() -> None:
 # Phase shift.
 
 
-def language_model(kind: str) -> Any:
-    found: Any
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2,
-        "num_attention_heads": 3, "intermediate_size": 16, "initializer_range": 0.5,
-        "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
-    }  # fmt: skip
-    if kind == "gpt2":
-        config = transformers.GPT2Config(
-            n_embd=WIDTH, n_layer=2, n_head=3, vocab_size=VOCABULARY, n_positions=32,
-            initializer_range=0.5, bos_token_id=0, eos_token_id=0,
-        )  # fmt: skip
-        return transformers.GPT2LMHeadModel(config).train(mode=False)
-    if kind == "llama":
-        return transformers.LlamaForCausalLM(
-            transformers.LlamaConfig(**sizes, num_key_value_heads=3)
-        ).train(mode=False)
-    found = transformers.RobertaConfig(**sizes, max_position_embeddings=34)
-    return transformers.RobertaForMaskedLM(found).train(mode=False)
-
-
 def test_a_shift_is_a_table_whose_rows_are_moved(device: str) -> None:
     model, contexts = language_model("gpt2").double().to(device), tokens(7)
     found = phase_shift(model, in_batches(contexts, 3), shifts=[4, 20])
@@ -187,8 +166,8 @@ def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
 @pytest.mark.parametrize(
     ("kind", "shifts", "message"),
     [
-        ("gpt2", [24], "by 1 to 23"),
-        ("gpt2", [-1], "by 1 to 23"),
+        ("gpt2", [26], "by 1 to 25"),
+        ("gpt2", [-1], "by 1 to 25"),
         ("gpt2", [0.5], "whole positions, not by 0.5"),
         ("gpt2", [0], "Use shorter contexts"),
     ],

@@ -18,6 +18,7 @@ from made_models import (
     bert,
     gpt2,
     in_batches,
+    language_model,
     pixels,
     timm_vit,
     tokens,
@@ -227,27 +228,6 @@ def test_the_part_of_the_first_positions_is_a_share_of_the_sum() -> None:
 
 
 # Models.
-
-
-def language_model(kind: str) -> Any:
-    torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2,
-        "num_attention_heads": 3, "initializer_range": 0.5, "pad_token_id": 1,
-        "bos_token_id": 0, "eos_token_id": 2,
-    }  # fmt: skip
-    made: Any
-    if kind == "opt":
-        config = transformers.OPTConfig(
-            **sizes, ffn_dim=16, word_embed_proj_dim=WIDTH, max_position_embeddings=20
-        )
-        made = transformers.OPTForCausalLM(config)
-        torch.nn.init.normal_(made.model.decoder.embed_positions.weight)
-    else:
-        made = transformers.RobertaForMaskedLM(
-            transformers.RobertaConfig(**sizes, intermediate_size=16, max_position_embeddings=20)
-        )
-    return made.train(mode=False)
 
 
 @pytest.mark.parametrize("build", [gpt2, bert, vit, timm_vit])

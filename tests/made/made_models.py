@@ -39,10 +39,10 @@ TIMM: dict[str, Any] = {
 }  # fmt: skip
 
 
-def gpt2(vocab_size: int = VOCABULARY, **options: Any) -> Any:
+def gpt2(vocab_size: int = VOCABULARY, n_positions: int = LENGTH, **options: Any) -> Any:
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        n_embd=WIDTH, n_layer=2, n_head=3, vocab_size=vocab_size, n_positions=LENGTH,
+        n_embd=WIDTH, n_layer=2, n_head=3, vocab_size=vocab_size, n_positions=n_positions,
         initializer_range=0.5, **options,
     )  # fmt: skip
     return transformers.GPT2LMHeadModel(config).train(mode=False)
@@ -51,6 +51,34 @@ def gpt2(vocab_size: int = VOCABULARY, **options: Any) -> Any:
 def bert(**options: Any) -> Any:
     torch.manual_seed(0)
     return transformers.BertModel(transformers.BertConfig(**BERT, **options)).train(mode=False)
+
+
+def language_model(kind: str, positions: int = 34) -> Any:
+    """One with a head that predicts tokens: ``"gpt2"``, ``"llama"``, ``"opt"`` or ``"roberta"``."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "initializer_range": 0.5, "pad_token_id": 1, "bos_token_id": 0,
+        "eos_token_id": 2,
+    }  # fmt: skip
+    made: Any
+    match kind:
+        case "gpt2":
+            made = gpt2(n_positions=positions)
+        case "llama":
+            made = transformers.LlamaForCausalLM(
+                transformers.LlamaConfig(**sizes, intermediate_size=16)
+            )
+        case "opt":
+            made = transformers.OPTForCausalLM(transformers.OPTConfig(
+                **sizes, ffn_dim=16, word_embed_proj_dim=WIDTH, max_position_embeddings=positions
+            ))  # fmt: skip
+            torch.nn.init.normal_(made.model.decoder.embed_positions.weight)
+        case _:
+            made = transformers.RobertaForMaskedLM(transformers.RobertaConfig(
+                **sizes, intermediate_size=16, max_position_embeddings=positions
+            ))  # fmt: skip
+    return made.train(mode=False)
 
 
 def vit() -> Any:
