@@ -151,19 +151,6 @@ def test_models_without_hidden_states_are_one_clear_error() -> None:
     assert list(found.layers) == [0, 1]
 
 
-def test_a_model_whose_own_code_fails_is_one_clear_error() -> None:
-    # transformers builds this Falcon, and cannot run it.
-    config = transformers.FalconConfig(
-        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        new_decoder_architecture=True, parallel_attn=False,
-    )  # fmt: skip
-    model = transformers.FalconModel(config)
-    with pytest.raises(AttributeError):
-        model(torch.zeros(1, 4, dtype=torch.int64))
-    with pytest.raises(UsageError, match=r"FalconModel: its own code fails \(AttributeError: "):
-        decompose(model, [tokens(2)])
-
-
 def runs() -> dict[str, Callable[[Any, Any], object]]:
     return {
         "hidden states": decompose,
