@@ -20,15 +20,8 @@ if TYPE_CHECKING:
 
 #: What to do about an integer tensor.
 INTEGERS = "Integers are indices or quantised weights: analyse the checkpoint in its float format."
-#: What to do about other numbers, by the kind of their dtype as NumPy calls it.
-_HINTS = {
-    "b": "An array of booleans is a mask: pass the table that it belongs to.",
-    "c": "Of complex numbers pass one part, x.real or x.imag, or both beside each other: "
-    "numpy.concatenate([x.real, x.imag], axis=1).",
-    "float8": "A float of 8 bits is a quantised number, and its scale is stored apart: pass "
-    "x.astype(numpy.float32), or x.float() of torch, times that scale.",
-}
-_OTHER = "Where text or objects are numbers throughout, pass x.astype(float)."
+#: What makes real numbers of others.
+_MADE = "x.real, x.float(), x.to_dense(), x.dequantize(), x.filled(VALUE) or x.astype(float)"
 
 
 def real_numbers(values: Any, name: str) -> Any:
@@ -42,53 +35,39 @@ def real_numbers(values: Any, name: str) -> Any:
     import numpy as np
 
     if hasattr(values, "detach"):
-        return _dense(values.detach(), name)
-    parts = values if isinstance(values, list | tuple) else (values,)
-    if any(np.ma.is_masked(part) for part in parts):
-        raise InvalidTable(
-            f"{name}: numbers of this masked array are masked out, and a table has no gaps. Leave "
-            "out their rows, or fill them: x.filled(VALUE)."
-        )
-    tensors = any(hasattr(part, "detach") for part in parts)
-    pass_ = "torch.stack(x)" if tensors else "an array, or rows of as many numbers each"
+        tensor = values.detach()
+        if not _is_plain(tensor):
+            raise _refused(name, values, f"{tensor.dtype}, {tensor.layout}".replace("torch.", ""))
+        return tensor.resolve_neg()
     what = f"{name}: {type(values).__name__} is not an array of numbers"
-    with explained(InvalidTable, what, f"Pass {pass_}.", TypeError, ValueError, RuntimeError):
+    advice = "Pass an array such as model.wpe.weight, or rows of as many numbers each."
+    with explained(InvalidTable, what, advice, TypeError, ValueError, RuntimeError):
         array = np.asarray(values)
     if array.ndim == 0 and array.dtype.kind != "f":
-        raise InvalidTable(
-            f"{name}: {type(values).__name__} is not an array of numbers. Pass the parameter "
-            "itself, such as model.wpe.weight."
-        )
-    if array.dtype.name == "bfloat16":  # of JAX: NumPy has none of its own
+        raise InvalidTable(f"{what}. {advice}")
+    dtype = array.dtype.name
+    if dtype == "bfloat16":  # of JAX: NumPy has none of its own
         return array.astype(np.float32)
-    if array.dtype.kind not in "iuf" or array.dtype.name.startswith("float8"):
-        raise _refused(name, array.shape, str(array.dtype), array.dtype.kind)
+    parts = values if isinstance(values, list | tuple) else (values,)
+    if any(np.ma.is_masked(part) for part in parts):
+        raise _refused(name, values, f"{dtype}, masked")
+    if array.dtype.kind not in "iuf" or dtype.startswith("float8"):
+        raise _refused(name, values, str(array.dtype))
     return array
 
 
-def _dense(tensor: Any, name: str) -> Any:
-    """Return a torch tensor whose numbers lie in memory as they are."""
-    dtype, layout = (str(of).removeprefix("torch.") for of in (tensor.dtype, tensor.layout))
-    if tensor.is_quantized:
-        problem = "it is quantised. Pass x.dequantize()."
-    elif tensor.is_nested:
-        problem = "its rows are nested, of any length. Pass rows of as many numbers each."
-    elif layout != "strided":
-        problem = f"its layout is {layout}. Pass x.to_dense()."
-    elif tensor.is_meta:
-        problem = "it has a shape and no values. Load the weights first."
-    elif tensor.is_complex() or dtype == "bool" or dtype.startswith("float8"):
-        raise _refused(name, tensor.shape, dtype, "c" if tensor.is_complex() else "b")
-    else:
-        return tensor.resolve_neg()
-    raise InvalidTable(f"{name}: tensor of dtype {dtype}: {problem}")
+def _is_plain(tensor: Any) -> bool:
+    """Tell whether a torch tensor holds real numbers that lie in memory as they are."""
+    dtype, layout = str(tensor.dtype), str(tensor.layout)
+    stored_apart = tensor.is_quantized or tensor.is_nested or tensor.is_meta
+    real = not tensor.is_complex() and dtype != "torch.bool" and "float8" not in dtype
+    return real and not stored_apart and layout == "torch.strided"
 
 
-def _refused(name: str, shape: Any, dtype: str, kind: str) -> InvalidTable:
-    hint = _HINTS["float8"] if dtype.startswith("float8") else _HINTS.get(kind, _OTHER)
+def _refused(name: str, values: object, dtype: str) -> InvalidTable:
     return InvalidTable(
-        f"{name}: table of shape {list(shape)}, dtype {dtype}: a position table holds "
-        f"floating-point numbers. {hint}"
+        f"{name}: {type(values).__name__} of {dtype}: a table holds real floating-point numbers "
+        f"that are all there. Make them first: {_MADE}."
     )
 
 

@@ -12,14 +12,20 @@ from typing import Any
 
 import typer
 
-from posprobe.cli.analyze import analyze, families, inspect, list_names, samples
+from posprobe.cli.analyze import (
+    analyze,
+    extract,
+    families,
+    inspect,
+    list_names,
+    report,
+    samples,
+)
 from posprobe.cli.compare import check, compare, nearest
 from posprobe.cli.figure import figure
-from posprobe.cli.files import extract, report
-from posprobe.cli.forward import forward
+from posprobe.cli.models import forward, resize
 from posprobe.cli.options import Command, Group, declared
 from posprobe.cli.process import drop, received, say, signals, streams
-from posprobe.cli.resize import resize
 from posprobe.cli.sweep import sweep, table
 from posprobe.errors import OUT_OF_MEMORY, PosprobeError, UsageError
 from posprobe.progress import shown

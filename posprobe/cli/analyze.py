@@ -1,7 +1,8 @@
-"""``posprobe analyze``, ``inspect`` and ``list``: what a reference leads to."""
+"""``posprobe analyze``, ``inspect``, ``list``, ``extract`` and ``report``: one reference."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import give_memory_back, tell, typed
-from posprobe.cli.show import found, print_analysis, print_json
+from posprobe.cli.show import found, print_analysis, print_json, print_path
 from posprobe.progress import stage
 from posprobe.text import plain
 
@@ -140,52 +141,72 @@ def list_names(
     Samples are real tables that ship with the package. Families are the architectures whose tables
     are known by name. `posprobe figure` draws the figures, `posprobe table` prints the numbers.
     """
+    listed = _listed(what)
+    if as_json:
+        print_json({what: listed})
+        return
+    prefix = "sample:" if what == "samples" else ""
+    width = max(len(prefix + item["name"]) for item in listed) + 2
+    for item in listed:
+        typer.echo(f"{prefix + item['name']:<{width}}{item['title']}")
+        if note := item.get("note"):
+            typer.echo(f"{'':<{width}}{note}")
+
+
+def _listed(what: str) -> list[dict[str, Any]]:
     match what:
         case "samples":
-            samples(as_json)
+            from posprobe.samples import samples as shipped
+
+            return [asdict(sample) for sample in shipped()]
         case "families":
-            families(as_json)
+            from posprobe.families.rows import added_families, registry
+
+            return [asdict(family) for family in (*registry().families, *added_families())]
         case "figures":
             from posprobe.report.paper import OF_RUNS, kinds
 
             every = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
-            _print(what, [{"name": name, "title": title} for name, title in every.items()], as_json)
-        case "numbers":
+        case _:
             from posprobe.measurements import TABLE
 
-            found = [
-                {"name": f"{name}.{key}", "title": f"{number.label}: {number.meaning}"}
+            every = {
+                f"{name}.{key}": f"{number.label}: {number.meaning}"
                 for name, measurement in TABLE.items()
                 for key, number in measurement.numbers.items()
-            ]
-            _print(what, found, as_json)
+            }
+    return [{"name": name, "title": title} for name, title in every.items()]
 
 
 def samples(as_json: bool = False) -> None:
     """List the real tables and the model that ship with the package."""
-    from dataclasses import asdict
-
-    from posprobe.samples import samples as shipped
-
-    _print("samples", [asdict(sample) for sample in shipped()], as_json, prefix="sample:")
+    list_names("samples", as_json)
 
 
 def families(as_json: bool = False) -> None:
     """List the architectures whose tables are known by name."""
-    from dataclasses import asdict
-
-    from posprobe.families.rows import added_families, registry
-
-    known = (*registry().families, *added_families())
-    _print("families", [asdict(family) for family in known], as_json)
+    list_names("families", as_json)
 
 
-def _print(what: str, found: list[dict[str, Any]], as_json: bool, prefix: str = "") -> None:
-    if as_json:
-        print_json({what: found})
-        return
-    width = max(len(prefix + item["name"]) for item in found) + 2
-    for item in found:
-        typer.echo(f"{prefix + item['name']:<{width}}{item['title']}")
-        if note := item.get("note"):
-            typer.echo(f"{'':<{width}}{note}")
+def extract(ref: str, output: Path, rows: str | None = None, *, where: options.Where) -> None:
+    """Write a position table to a file.
+
+    Only rows that are positions are written, in order.
+    """
+    with stage("Starting"):
+        from posprobe.report import table_path, write_table
+
+        table_path(output)
+    table = options.load_table(ref, rows=rows, where=where)
+    write_table(table, output)
+    tell(f"{len(table)} x {table.dim} {table.values.dtype}")
+    print_path(output)
+
+
+def report(folder: Path) -> None:
+    """Render a saved report again, without the model."""
+    with stage("Rendering"):
+        from posprobe.report import render_bundle
+
+        page = render_bundle(folder)
+    print_path(page)

@@ -18,7 +18,7 @@ from torch.nn import functional
 import posprobe as pp
 from posprobe.checkpoint_analysis import load_any
 from posprobe.cli import main
-from posprobe.cli.resize import parse_size
+from posprobe.cli.models import parse_size
 from posprobe.errors import UsageError
 from posprobe.forward.models import built_anew
 from posprobe.measurements.model import Contexts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gc
 import json
-import re
 import sys
 import threading
 from pathlib import Path
@@ -18,7 +17,6 @@ from made_hub import no_file_longer_than
 from safetensors.numpy import save_file
 
 import posprobe as pp
-from posprobe.checkpoint_analysis import analyze_any, load_any
 from posprobe.cli import main
 from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
 from posprobe.measurements import TABLE, compared_numbers
@@ -91,13 +89,6 @@ def test_a_bad_list_is_refused_with_its_line(name: str, content: bytes, said: st
         read_list(content, name)
 
 
-def test_a_list_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnknownReference, match="no such file"):
-        read_file(tmp_path / "none.txt")
-    with pytest.raises(UsageError, match="not a regular file"):
-        read_file(tmp_path)
-
-
 def test_a_folder_stands_for_the_checkpoints_below_it_in_the_order_of_steps(tmp_path: Path) -> None:
     for step in (1000, 500, 90):
         save(tmp_path / f"checkpoint-{step}")
@@ -106,23 +97,17 @@ def test_a_folder_stands_for_the_checkpoints_below_it_in_the_order_of_steps(tmp_
     (tmp_path / "arrays").mkdir()
     for name in ("b.npy", "a.npy"):
         np.save(tmp_path / "arrays" / name, np.eye(4))
+    save(tmp_path / "checkpoint-10²")  # its digit is no decimal
     (tmp_path / "empty").mkdir()
     # Named alone, a model without weights is a failure; the settings of a pooling are no model.
     for name, text in (("weightless", '{"model_type": "llama"}'), ("pooling", '{"mean": true}')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
     found = [Path(entry.reference).name for entry in below(Entry(str(tmp_path), {"x": 1}))]
-    saved = ["checkpoint-90", "checkpoint-500", "checkpoint-1000"]
+    saved = [f"checkpoint-{step}" for step in ("10²", 90, 500, 1000)]
     assert found == ["a.npy", "b.npy", *saved, "weightless"]
     assert below(Entry(str(tmp_path / "empty"))) == [Entry(str(tmp_path / "empty"))]
     assert below(Entry("gpt2")) == [Entry("gpt2")]
-
-
-def test_a_folder_named_with_digits_that_are_no_decimals_is_a_folder(tmp_path: Path) -> None:
-    for name in ("10²", "9", "10"):
-        save(tmp_path / name)
-    found = [Path(entry.reference).name for entry in below(Entry(str(tmp_path)))]
-    assert found == ["9", "10", "10²"]
 
 
 @pytest.mark.parametrize(
@@ -134,26 +119,14 @@ def test_steps_are_read_off_names(name: str, step: int | None) -> None:
     assert step_of(name) == step
 
 
-def test_the_first_of_equal_references_stays_in_its_place() -> None:
+def test_a_reference_is_swept_once_and_refused_where_its_columns_differ(tmp_path: Path) -> None:
     entries = [Entry("a", {"x": 1}), Entry("b"), Entry("a", {"x": 1})]
     assert once(entries) == [Entry("a", {"x": 1}), Entry("b")]
-
-
-def test_one_reference_with_two_sets_of_columns_is_refused_with_both_places(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     path = tmp_path / "list.csv"
     path.write_text("reference,group,size\nc,a,1\nd,a,1\nc,b,1\n")
     both = r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
     with pytest.raises(UsageError, match=both):
         once(read_file(path))
-    monkeypatch.setattr(sys, "argv", ["posprobe", "sweep", "--from", str(path)])
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert re.search(both, capsys.readouterr().err)
-    assert [place.name for place in tmp_path.iterdir()] == ["list.csv"]
     with pytest.raises(UsageError, match=r"reference 1 and record 2: both are 'sinusoidal:8x4'"):
         pp.sweep(["sinusoidal:8x4", {"reference": "sinusoidal:8x4", "group": "a"}])
 
@@ -172,7 +145,11 @@ def test_columns_follow_from_the_registries() -> None:
     assert names["rule"] == "string"
 
 
-def test_a_saved_run_of_a_rotary_model_has_a_row_of_its_heads(tmp_path: Path) -> None:
+def test_a_rotary_model_has_a_row_of_its_weights_and_a_saved_run_of_its_heads(
+    tmp_path: Path,
+) -> None:
+    (weighed,) = pp.sweep("sample:pydoc-llama", **QUICK).to_arrow()["weights.never"].to_pylist()
+    assert 0 < weighed < 1
     use = rotary_of()
     saved_run(tmp_path / "runs" / "made", {"rotary_use": use})
     saved_run(tmp_path / "runs" / "other", {})
@@ -188,14 +165,6 @@ def test_a_saved_run_of_a_rotary_model_has_a_row_of_its_heads(tmp_path: Path) ->
     numbers = ["rotary_use.summary.yes"]
     table = pp.research_table([str(tmp_path / "runs" / "made")], numbers=numbers)
     assert table.splitlines()[2].endswith(f"| {found['yes']} |")
-
-
-def test_query_and_key_weights_of_a_rotary_model_have_columns(tmp_path: Path) -> None:
-    sweep = pp.sweep("sample:pydoc-llama", out=tmp_path / "out", **QUICK).run()
-    (row,) = sweep.to_arrow().to_pylist()
-    (scheme,) = analyze_any(load_any("sample:pydoc-llama")).to_dict()["schemes"]
-    assert row["weights.never"] == pytest.approx(scheme["weights"]["never"])
-    assert 0 < row["weights.never"] < 1
 
 
 def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:
@@ -263,10 +232,16 @@ def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
     (typed,) = pp.sweep([given[0] | {"loss": np.float64(0.5)}], **QUICK).to_arrow()["user.loss"]
     assert typed.as_py() == 0.5
     assert frame["family"].to_list() == ["gpt2", "gpt2"]
+    header = (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert len(header) == 40
+    assert "user.note" in header
     # What the list says now counts, without anything being computed.
-    again = pp.sweep([{"reference": references[0], "step": "ten"}], out=tmp_path / "s", **QUICK)
+    again = pp.sweep([{"reference": references[0], "step": "ten"}], out=tmp_path / "s",
+                     all_columns=True, **QUICK)  # fmt: skip
     assert again.to_pandas()["user.step"].tolist() == ["ten", "2"]
     assert (again.about or {})["run"]["computed"] == 0
+    header = (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert header == again.to_arrow().column_names
 
 
 def bad(folder: Path) -> dict[str, int]:
@@ -324,15 +299,6 @@ def test_bad_references_fail_as_analyze_does_and_end_nothing(
             found = list(csv.DictReader(file))
         assert [float(row["norms.mean"]) for row in found] == table["norms.mean"].to_pylist()
         assert len(found[0]) <= 40 < len(table.column_names)
-
-
-def test_all_columns_of_a_sweep_are_written_on_request(tmp_path: Path) -> None:
-    given = [{"reference": "alibi:64x4", **{f"c{k}": k for k in range(9)}}]
-    for whole in (False, True):
-        pp.sweep(given, out=tmp_path, engine="threads", nulls=0, all_columns=whole).run()
-        names = (tmp_path / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
-        assert names == pp.read_sweep(tmp_path).column_names if whole else len(names) == 40
-        assert "user.c8" in names
 
 
 def test_what_a_person_changed_is_not_written_over(tmp_path: Path) -> None:
@@ -517,13 +483,6 @@ def test_a_task_over_its_time_is_given_up(tmp_path: Path) -> None:
     (failure,) = swept.failures()
     assert failure["exit_code"] == 1
     assert "longer than the time limit" in failure["message"]
-
-
-def test_bundles_are_written_on_request(tmp_path: Path) -> None:
-    swept = pp.sweep(["sinusoidal:12x4"], out=tmp_path / "s", bundles=True, only=["norms"],
-                     engine="threads", nulls=0)  # fmt: skip
-    (name,) = swept.to_arrow()["bundle"].to_pylist()
-    assert (tmp_path / "s" / name / "report.html").stat().st_size > 1000
 
 
 # What is refused.
