@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -46,17 +45,10 @@ FORMATS = ("markdown", "latex")
 _SAID = {name for name in columns() if "." not in name} - {"summary", "findings"}
 
 Row: TypeAlias = Mapping[str, Any]
+#: First position that was kept and one past the last, None for the ends; None for all.
+_Kept: TypeAlias = tuple[int | None, int | None] | None
 #: A name, and numbers with the range of a baseline in small type.
 Line: TypeAlias = tuple[str, list[tuple[str, str]]]
-
-
-@dataclass(frozen=True)
-class _Made:
-    """How numbers were made: draws of each null model, seed, and the rows that were kept."""
-
-    nulls: int | None = None
-    seed: int | None = None
-    rows: Sequence[int | None] | None = None
 
 
 def research_table(
@@ -110,8 +102,9 @@ def research_table(
         raise UsageError("no number is chosen. `posprobe list numbers` lists them.")
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     folder = _sweep_in(sources)
+    kept: _Kept = None if rows is None else (rows.start, rows.stop)
     if folder is not None:
-        found, made = _read(folder)
+        found, kept = _read(folder)
         keys = _among(found, asked, str(folder))
     else:
         keys = NUMBERS if asked is None else asked
@@ -123,12 +116,12 @@ def research_table(
             for reference in sources
             for row in _analyzed(str(reference), keys, rows, draws, seed, offline=offline)
         ]
-        made = _Made(draws, seed, None if rows is None else (rows.start, rows.stop))
     lines = [
         (_name(row), [(_number(key, row.get(key)), _ends(row, key, band)) for key in keys])
         for row in found
     ]
-    caption = _caption(found, lines, band, made)
+    drawn = f"{nulls} draws (seed {seed}) of the null model {band}, {NULLS[band]}" if band else ""
+    caption = _caption(found, lines, drawn, kept)
     return _template(format).render(labels=_labels(keys), lines=lines, caption=caption)
 
 
@@ -144,13 +137,16 @@ def _sweep_in(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
     return folders[0] if folders else None
 
 
-def _read(folder: Path) -> tuple[list[Row], _Made]:
+def _read(folder: Path) -> tuple[list[Row], _Kept]:
+    """Read the rows of a sweep, and which positions it kept."""
     found = many.read_sweep(folder).to_pylist()
     if not found:
         raise UsageError(f"{folder}: the sweep has no rows. Its failures.csv says why.")
     # Where it does not say with which rows, the numbers are there all the same.
-    options = many.read_about(folder).get("options")
-    return found, _Made(rows=options.get("rows") if isinstance(options, dict) else None)
+    match many.read_about(folder).get("options"):
+        case {"rows": [int() | None as first, int() | None as stop]}:
+            return found, (first, stop)
+    return found, None
 
 
 def _among(found: Sequence[Row], asked: tuple[str, ...] | None, place: str) -> tuple[str, ...]:
@@ -234,21 +230,15 @@ def _name(row: Row) -> str:
     return str(row.get("name") or row["reference"])
 
 
-def _caption(
-    found: Sequence[Row],
-    lines: Sequence[Line],
-    band: str | None,
-    made: _Made,
-) -> str:
+def _caption(found: Sequence[Row], lines: Sequence[Line], drawn: str, kept: _Kept) -> str:
     """Say what the numbers are and where they come from."""
     sentences = [f"Position {'table' if len(found) == 1 else 'tables'} and encodings in numbers."]
-    if band and any(ends for _, cells in lines for _, ends in cells):
-        drawn = f"{made.nulls} draws (seed {made.seed}) of the null model {band}, {NULLS[band]}"
+    if any(ends for _, cells in lines for _, ends in cells):
         sentences.append(f"In small type: 5 to 95 % of {drawn}.")
     if any(text == "–" for _, cells in lines for text, _ in cells):
         sentences.append("– not measured.")
-    if made.rows:
-        first, stop = made.rows
+    if kept:
+        first, stop = kept
         last = "the end" if stop is None else f"{stop - 1}" if stop > 0 else f"{stop} from the end"
         sentences.append(f"Positions {first or 0} to {last}.")
     sentences += [f"{_name(row)}: {_whence(row)}." for row in found[:NAMED]]
