@@ -453,38 +453,22 @@ Scheme: TypeAlias = RelativeBias | Rotary | LinearBias
 def facts(record: Scheme) -> dict[str, Any]:
     """Return what identifies a scheme, as it stands in ``analysis.json``."""
     about: dict[str, Any] = {"scheme": record.scheme, "head_count": record.heads}
+    names: tuple[str, ...]
     match record:
         case RelativeBias():
-            about |= {
-                "layout": describe_layout(record.layout),
-                "quantity": record.quantity,
-                "causal": record.causal,
-                "computed": record.computed,
-                "unit": record.unit,
-                "reach": _reach(record),
-                "special": sorted(record.special),
-            }
+            names = ("quantity", "causal", "computed", "unit")
+            about["layout"] = describe_layout(record.layout)
+            about |= {"reach": _reach(record), "special": sorted(record.special)}
         case Rotary():
-            about |= {
-                "head_dim": record.head_dim,
-                "rotated": record.rotated,
-                "base": record.base,
-                "axes": record.axes,
-                "step": record.step,
-                "window": record.window,
-                "interleaved": record.interleaved,
-                "rule": record.rule,
-                "scaling": dict(record.scaling),
-                "max_positions": record.max_positions,
-                "training_length": record.training_length,
-            }
+            names = (
+                "head_dim", "rotated", "base", "axes", "step", "window", "interleaved", "rule",
+                "max_positions", "training_length",
+            )  # fmt: skip
+            about["scaling"] = dict(record.scaling)
         case LinearBias():
-            about |= {
-                "slopes": [float(slope) for slope in record.slopes],
-                "causal": record.causal,
-                "max_positions": record.max_positions,
-            }
-    return about
+            names = ("causal", "max_positions")
+            about["slopes"] = [float(slope) for slope in record.slopes]
+    return about | {name: getattr(record, name) for name in names}
 
 
 def stated_length(record: Scheme) -> int | None:

@@ -33,7 +33,8 @@ BLOCKS = SIDE * SIDE
 STEP = 24
 #: So that these are the first positions, without a gap.
 DENSE = 2 * STEP
-#: Slopes among which the bound of that chance is looked for.
+#: Slopes among which the bound of a chance is looked for: 20 in each decade, since its minimum is
+#: flat.
 SLOPES = 160
 #: Relative distance of related tables beyond which little of one may be left in the other.
 FAR = 0.5

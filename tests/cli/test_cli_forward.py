@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import transformers
 from made_cli import Cli, cli
-from made_models import LENGTH, bert, gpt2, vit
+from made_models import LENGTH, gpt2, vit
 from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -159,7 +159,6 @@ def test_what_a_model_cannot_have_is_missing_for_that_reason(forward: Any, tmp_p
 
 REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no tokenizer": (("gpt2", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
-    "no words": (("bert", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
     "text too short": (("words", "--text", "short.txt"), 2, "fewer than one context of 9"),
     "no text": (("words", "--text", "none.txt"), 3, "none.txt: no such file"),
     "longer than the model": (("gpt2", "--length", "10"), 2, "longer than the 9 positions"),
@@ -174,7 +173,6 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "length for images": (("vit", "--length", "9"), 2, "--length is for text"),
     "tokens for images": (("vit", "--tokens", "random"), 2, "leave out --tokens"),
     "other shapes": (("lie",), 4, "has the shape [9, 12]"),
-    "nothing chosen": (("gpt2", "--only", ""), 2, "states"),
     "unknown layer": (("gpt2", "--layers", "7"), 2, "choose some of 0 to 2"),
     "layers in words": (("gpt2", "--layers", "all"), 2, "such as 0,6,12"),
     "rows outside": (("gpt2", "--rows", "30:40"), 2, "nothing is left"),
@@ -191,7 +189,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     saved(folder / "gpt2")
     saved(folder / "words", tokenizer=True)
-    bert().save_pretrained(folder / "bert")
     vit().save_pretrained(folder / "vit")
     transformers.ViTImageProcessor(size={"height": 14, "width": 21}).save_pretrained(folder / "vit")
     saved(folder / "lie")
@@ -222,7 +219,7 @@ def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing_behind(
     monkeypatch.chdir(models)
     before = sorted(models.rglob("*"))
     # A path with a dot names a folder and nothing on the Hub.
-    known = arguments[0] in ("gpt2", "words", "bert", "vit", "t5", "mine", "lie")
+    known = arguments[0] in ("gpt2", "words", "vit", "t5", "mine", "lie")
     found, out, err = forward(f"./{arguments[0]}" if known else arguments[0], *arguments[1:])
     assert (found, out) == (code, ""), err
     last = err.strip().splitlines()[-1]
@@ -277,10 +274,3 @@ def test_ctrl_c_keeps_what_was_measured_and_the_bar_shows_how_many_are_left(
     assert "interrupted" in document["missing"]["attention"]
     assert document["heads"] is not None
     assert b"interrupted" in out
-
-
-def test_bert_is_run_whole_by_its_name(forward: Any, tmp_path: Path) -> None:
-    bert().save_pretrained(tmp_path / "bert")
-    code, _, err = forward("./bert", "--contexts", 4, "--nulls", 0, "--batch-size", 3)
-    assert code == 0, err
-    assert read_bundle(tmp_path / "reports/bert-forward")["permutation"]["contexts"] == 4
