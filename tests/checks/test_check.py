@@ -16,6 +16,7 @@ import relations as made
 import torch
 import transformers
 from hub_server import Hub
+from made_cli import Cli, cli
 from made_gguf import write
 from made_hub import server, waits
 from made_schemas import problems
@@ -44,7 +45,6 @@ from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLVisionRotaryEm
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
 import posprobe as pp
-from posprobe.cli import main
 from posprobe.encodings.rotary import to_type
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.relations import relate_ladders
@@ -52,7 +52,7 @@ from posprobe.relations.dumps import read_dump
 from posprobe.relations.weights import reordered
 from posprobe.schemes import Rotary
 
-__all__ = ["server", "waits"]
+__all__ = ["cli", "server", "waits"]
 
 LLAMA3 = made._LLAMA3
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
@@ -84,6 +84,14 @@ def llama(folder: Path, tensors: Mapping[str, NDArray[Any]] | None = None, **cha
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**config, **changed}))
     save_file(dict(tensors or projections()), folder / "model.safetensors")
+    return str(folder)
+
+
+def stated(folder: Path, config: Any) -> str:
+    """Save a configuration of transformers beside a tensor that has no position."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, folder / "model.safetensors")
     return str(folder)
 
 
@@ -346,17 +354,16 @@ def test_linear_scaling_dropped_on_the_global_layers_of_gemma(tmp_path: Path) ->
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
         },
     )  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
-    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, tmp_path / "model.safetensors")
+    a = stated(tmp_path / "a", config)
     b = engine(tmp_path / "b.npz", configured(32, rope_theta=1e6), cosines=False)
-    several = pp.check(str(tmp_path), b)
+    several = pp.check(a, b)
     assert several.exit_code == 7
     assert "#full_attention" in str(several)
-    found = pp.check(f"{tmp_path}#full_attention", b)
+    found = pp.check(f"{a}#full_attention", b)
     assert causes(found) == ["positions_scaled"]
     assert found.causes[0].value == pytest.approx(1 / 8)
     local = engine(tmp_path / "c.npz", configured(32, rope_theta=1e4), cosines=False)
-    assert pp.check(f"{tmp_path}#sliding_attention", local).alike
+    assert pp.check(f"{a}#sliding_attention", local).alike
 
 
 def test_an_engine_that_rotates_the_whole_head_or_spreads_the_ladder(tmp_path: Path) -> None:
@@ -364,12 +371,11 @@ def test_an_engine_that_rotates_the_whole_head_or_spreads_the_ladder(tmp_path: P
         hidden_size=64, num_attention_heads=2, head_dim=32, num_hidden_layers=1,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
     )  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
-    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, tmp_path / "model.safetensors")
+    a = stated(tmp_path / "a", config)
     whole = engine(tmp_path / "b.npz", configured(32, rope_theta=1e4), cosines=False)
-    assert "columns" in causes(pp.check(str(tmp_path), whole))
+    assert "columns" in causes(pp.check(a, whole))
     np.savez(tmp_path / "c.npz", inv_freq=1e4 ** -(2 * np.arange(8) / 32))
-    assert causes(pp.check(str(tmp_path), str(tmp_path / "c.npz"))) == ["spread"]
+    assert causes(pp.check(a, tmp_path / "c.npz")) == ["spread"]
 
 
 @pytest.mark.parametrize(
@@ -442,11 +448,7 @@ def multimodal(folder: Path, kind: Any = Qwen2VLConfig, **changed: Any) -> str:
     """Save the configuration of a Qwen2-VL, 32 columns, whose pairs turn along three axes."""
     text = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "head_dim": 32}
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6], **changed}
-    config = kind(text_config={**text, "rope_parameters": rope}).to_dict()
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file({"model.embed_tokens.weight": np.ones((4, 64), "f4")}, folder / "model.safetensors")
-    return f"{folder}#text"
+    return f"{stated(folder, kind(text_config={**text, 'rope_parameters': rope}))}#text"
 
 
 def test_an_engine_that_gives_pairs_to_other_axes(tmp_path: Path) -> None:
@@ -550,9 +552,7 @@ def test_logits_that_deepseek_scales_with_yarn(tmp_path: Path) -> None:
     for name, share in (("a", 1.0), ("b", 0.0)):
         rope = {**YARN, "rope_theta": 1e4, "mscale": 1.0, "mscale_all_dim": share}
         config = DeepseekV3Config(**sizes, rope_parameters=rope)
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps(config.to_dict()))
-        save_file({"x": np.ones((4, 4), "f4")}, tmp_path / name / "model.safetensors")
+        stated(tmp_path / name, config)
         sides.append(DeepseekV3Attention(config, 0).scaling)
     found = pp.check(tmp_path / "a", tmp_path / "b")
     scale = next(each for each in found.causes if each.cause == "logit_scale")
@@ -731,9 +731,8 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
     ],
 )  # fmt: skip
 def test_bad_input_is_said_in_one_sentence(
-    given: str, code: int, words: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    given: str, code: int, words: str, cli: Cli, tmp_path: Path
+) -> None:
     a, b = llama(tmp_path / "a"), str(tmp_path / "b")
     tensors: dict[str, NDArray[Any]] = dict(projections())
     name = "model.layers.0.self_attn.q_proj.weight"
@@ -758,13 +757,10 @@ def test_bad_input_is_said_in_one_sentence(
             np.savez(b, no_such_array=np.ones(4))
         case "missing":
             b = str(tmp_path / "no-such")
-    monkeypatch.setattr("sys.argv", ["posprobe", "check", a, b])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out, err = capsys.readouterr()
-    assert (ended.value.code, words in out + err) == (code, True), out + err
-    assert "Traceback" not in err
-    assert len([line for line in err.splitlines() if words in line]) <= 1
+    done = cli("check", a, b)
+    assert (done.code, words in done.out + done.err) == (code, True), done
+    assert "Traceback" not in done.err
+    assert len([line for line in done.err.splitlines() if words in line]) <= 1
 
 
 def test_encodings_of_two_kinds_cannot_be_compared() -> None:
@@ -814,41 +810,28 @@ def test_slopes_and_buckets() -> None:
     assert pp.check("t5:512x32", "t5:512x32,max=64").causes[0].what == "buckets"
 
 
-def command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str
-) -> tuple[int, str]:
-    monkeypatch.setattr("sys.argv", ["posprobe", "check", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0), capsys.readouterr().out
-
-
-def test_the_command_says_the_verdict_first_in_twelve_lines(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_command_says_the_verdict_first_in_twelve_lines(cli: Cli, tmp_path: Path) -> None:
     a = llama(tmp_path / "a", rope=LLAMA3)
     b = llama(tmp_path / "b", rope={"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4})
-    code, out = command(capsys, monkeypatch, a, b)
-    assert code == 6
-    assert out.startswith("Different: ")
-    assert len(out.splitlines()) <= 12
-    code, out = command(capsys, monkeypatch, a, b, "--json")
-    document = json.loads(out)
-    assert (code, document["schema"], document["alike"]) == (6, "posprobe.check/1", False)
+    done = cli("check", a, b)
+    assert done.code == 6
+    assert done.out.startswith("Different: ")
+    assert len(done.out.splitlines()) <= 12
+    done = cli("check", a, b, "--json")
+    document = json.loads(done.out)
+    assert (done.code, document["schema"], document["alike"]) == (6, "posprobe.check/1", False)
     keys = {"part", "what", "cause", "a", "b", "value", "tolerance", "first_distance", "sentence"}
     assert keys <= document["causes"][0].keys()
     assert problems("check", document) == []
-    assert command(capsys, monkeypatch, a, a, "--all")[0] == 0
-    assert command(capsys, monkeypatch, a, "sample:digits-vit")[0] == 7
+    assert cli("check", a, a, "--all").code == 0
+    assert cli("check", a, "sample:digits-vit").code == 7
 
 
-def test_a_report_of_a_check_shows_where_copies_differ(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_report_of_a_check_shows_where_copies_differ(cli: Cli, tmp_path: Path) -> None:
     a = llama(tmp_path / "a", rope=LLAMA3)
     b, out = llama(tmp_path / "b"), tmp_path / "out"
-    code, told = command(capsys, monkeypatch, a, b, "--out", str(out))
-    assert (code, told.startswith("Different: B lost the scaling by parts.")) == (6, True)
+    done = cli("check", a, b, "--out", str(out))
+    assert (done.code, done.out.partition(".")[0]) == (6, "Different: B lost the scaling by parts")
     document = json.loads((out / "analysis.json").read_text())
     assert problems("check", document) == []
     assert document["environment"]["command"].startswith("posprobe check")

@@ -12,10 +12,10 @@ from typing import Any
 import nearest_calibration as made
 import numpy as np
 import pytest
+from made_cli import Cli, cli
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UnknownReference
 from posprobe.relations.values import CHANCE
 from posprobe.samples import tables
@@ -30,6 +30,8 @@ from posprobe.sweeps.fingerprints import (
     sampled,
 )
 from posprobe.sweeps.search import SHIPPED, Lineages, read_fingerprints
+
+__all__ = ["cli"]
 
 NAMES = [sample.name for sample in tables()]
 Floats = NDArray[np.float64]
@@ -293,16 +295,7 @@ def test_lineages_are_of_what_comes_from_one_another() -> None:
     assert heads == {"0"}
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["posprobe", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
-
-
-def test_the_command_searches_a_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_searches_a_sweep(cli: Cli, tmp_path: Path) -> None:
     base = walk(40, 32)
     rng = np.random.default_rng(0)
     for name, values in {
@@ -318,31 +311,26 @@ def test_the_command_searches_a_sweep(
     # An encoding without a table has nobody.
     assert pp.sweep("rotary:64x8", **options).to_arrow()["lineage"].to_pylist() == ["rotary:64x8"]
     asked = str(tmp_path / "tuned.npy")
-    assert run(monkeypatch, "nearest", asked, "--in", str(tmp_path / "s"), "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(cli("nearest", asked, "--in", "s", "--json").out)
     assert (document["compared"], document["other_width"]) == (4, 1)
     assert [match["relation"] for match in document["matches"]] == [
         "moved", "moved", "unrelated",
     ]  # fmt: skip
     assert document["matches"][0]["distance"] == pytest.approx(0.05, rel=0.3)
-    assert run(monkeypatch, "nearest", "sample:digits-vit", "--limit", "1", "--offline") == 0
-    told = capsys.readouterr()
+    told = cli("nearest", "sample:digits-vit", "--limit", "1", "--offline")
     assert told.out.startswith("identical to digits-vit (sample:digits-vit)\n")
     assert "Apache-2.0" in told.out
     assert "compared with" in told.err
     # Nothing has rows of that width, and no positions are common.
-    assert run(monkeypatch, "nearest", "sinusoidal:100x30", "--quiet") == 0
-    assert "none of the 24 tables" in capsys.readouterr().out
-    assert run(monkeypatch, "nearest", "sinusoidal:100x48", "--quiet") == 0
-    assert capsys.readouterr().out.startswith("not comparable with digits-vit")
+    assert "none of the 24 tables" in cli("nearest", "sinusoidal:100x30", "--quiet").out
+    told = cli("nearest", "sinusoidal:100x48", "--quiet")
+    assert told.out.startswith("not comparable with digits-vit")
     # What is not there, and what is damaged.
-    assert run(monkeypatch, "nearest", asked, "--in", str(tmp_path)) == UnknownReference.exit_code
+    assert cli("nearest", asked, "--in", ".").code == UnknownReference.exit_code
     with (tmp_path / "s" / "fingerprints.jsonl").open("a") as file:
         file.write('{"name": "x", "fingerprint": {}}\n')
-    assert run(monkeypatch, "nearest", asked, "--in", str(tmp_path / "s")) == (
-        InvalidCheckpoint.exit_code
-    )
-    assert "line 5" in capsys.readouterr().err
+    told = cli("nearest", asked, "--in", "s")
+    assert (told.code, "line 5" in told.err) == (InvalidCheckpoint.exit_code, True)
 
 
 def test_projections_do_not_depend_on_the_version_of_numpy() -> None:

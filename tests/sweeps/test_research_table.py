@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_cli import Cli, cli
 
 import posprobe as pp
-from posprobe.cli import main
 from posprobe.errors import UsageError
 from posprobe.text import cell, lookup
+
+__all__ = ["cli"]
 
 NUMBERS = ["positions", "dim", "pca.stable_rank"]
 HOSTILE = "a|b&<script>x</script> \\input{x} $1$ _*[k](u) 50% --# \x1b[2J"
@@ -116,13 +118,8 @@ def test_a_sweep_has_what_it_measured_and_stands_alone(sweep: Path) -> None:
     assert pp.research_table(sweep).startswith("| table | positions | dim | participation ratio |")
 
 
-def test_the_command_prints_what_the_function_returns(
-    sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["posprobe", "table", str(sweep), "--format", "latex", "--numbers", "dim,pca.top3"]
-    monkeypatch.setattr("sys.argv", [*command, "--band", "none"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
+def test_the_command_prints_what_the_function_returns(sweep: Path, cli: Cli) -> None:
+    options = ["--format", "latex", "--numbers", "dim,pca.top3", "--band", "none"]
+    done = cli("table", str(sweep), *options)
     expected = pp.research_table(sweep, numbers=["dim", "pca.top3"], format="latex", band=None)
-    assert capsys.readouterr().out == expected
+    assert (done.code, done.out) == (0, expected)

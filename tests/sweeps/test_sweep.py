@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from made_cli import Cli, cli
 from made_forward import rotary_of, saved_run
 from made_hub import no_file_longer_than
 from safetensors.numpy import save_file
 
 import posprobe as pp
-from posprobe.cli import main
 from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
 from posprobe.measurements import TABLE, compared_numbers
 from posprobe.sweeps.columns import columns
@@ -26,6 +26,8 @@ from posprobe.text import lookup, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+__all__ = ["cli"]
 
 QUICK: dict[str, Any] = {"engine": "threads", "jobs": 2, "only": ["norms", "pca"], "nulls": 0}
 
@@ -262,30 +264,20 @@ def bad(folder: Path) -> dict[str, int]:
     }  # fmt: skip
 
 
-def test_bad_references_fail_as_analyze_does_and_end_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_references_fail_as_analyze_does_and_end_nothing(cli: Cli, tmp_path: Path) -> None:
     good = [save(tmp_path / f"good-{seed}", seed) for seed in range(4)]
     expected = bad(tmp_path / "bad")
     for reference in expected:
-        command = ["posprobe", "analyze", reference, "--only", "norms", "--nulls", "0", "--quiet"]
-        monkeypatch.setattr("sys.argv", [*command, "--out", str(tmp_path / "bundle")])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        expected[reference] = int(ended.value.code or 0)
+        expected[reference] = cli("analyze", reference, "--only", "norms", "--quiet").code
         assert expected[reference]
     (tmp_path / "list.txt").write_text("\n".join([*expected, *good]))
-    command = ["posprobe", "sweep", "--from", str(tmp_path / "list.txt"), "--only", "norms",
-               "--nulls", "0", "--engine", "threads", "--out", str(tmp_path / "s")]  # fmt: skip
+    command = ["sweep", "--from", "list.txt", "--only", "norms", "--engine", "threads",
+               "--out", "s"]  # fmt: skip
     for strict, code in (([], 0), (["--strict"], next(iter(expected.values())))):
-        capsys.readouterr()
-        monkeypatch.setattr("sys.argv", [*command, *strict])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert (ended.value.code or 0) == code, capsys.readouterr().err
-        said = capsys.readouterr().err
-        assert "\x1b" not in said
-        told = [line for line in said.splitlines() if line.startswith("failed (")]
+        done = cli(*command, *strict)
+        assert done.code == code, done.err
+        assert "\x1b" not in done.err
+        told = [line for line in done.err.splitlines() if line.startswith("failed (")]
         for line, (reference, number) in zip(told, expected.items(), strict=False):
             assert line.startswith(f"failed ({number}): {reference}")
         assert told
