@@ -1,8 +1,9 @@
-"""How far long work is: it names its stages, and a terminal shows those that are under way."""
+"""Long work: its stages, which a terminal shows, its time limit, and the signals that stop it."""
 
 from __future__ import annotations
 
 import math
+import signal
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from posprobe.text import plain
@@ -173,3 +175,36 @@ def _made() -> Progress:
         # Results on stdout may go elsewhere; messages are printed above the lines.
         redirect_stdout=False,
     )
+
+
+# --- signals ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have a function called at SIGINT and SIGTERM."""
+    before = {}
+    try:
+        if threading.current_thread() is threading.main_thread():  # else they never arrive
+            for number in (signal.SIGTERM, signal.SIGINT):
+                now = signal.getsignal(number)
+                # Whoever started us may have it ignored, as `nohup` does; None: another language.
+                if now not in (signal.SIG_IGN, None):
+                    before[number] = now
+                    signal.signal(number, handler)
+        yield
+    finally:
+        for number, now in before.items():
+            signal.signal(number, now)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back while a step is taken that must not stop halfway."""
+    arrived: dict[int, None] = {}
+    try:
+        with handled(lambda number, _: arrived.setdefault(number)):
+            yield
+    finally:
+        for number in arrived:
+            signal.raise_signal(number)

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
 from typing import TextIO, cast
 
-from posprobe.interrupts import handled
+from posprobe.progress import handled
 from posprobe.text import plain
 
 #: Of glibc's `mallopt`: the thresholds of trimming and of mapping, from which on what is freed goes

@@ -28,8 +28,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference, UsageError
-from posprobe.interrupts import uninterrupted
 from posprobe.opening import open_regular
+from posprobe.progress import uninterrupted
 
 #: How the folders are called in which something is made.
 SCRATCH = re.compile(r"\.posprobe-[0-9a-f]{12}-\w{8}", re.ASCII)

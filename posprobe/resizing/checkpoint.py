@@ -24,9 +24,8 @@ from posprobe.encodings import FORMULAS
 from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreachable, UsageError
 from posprobe.families import Encoding, choose_table, find_encodings
 from posprobe.families.rows import Rows, rows_of, with_size
-from posprobe.interrupts import uninterrupted
 from posprobe.layouts import Grid
-from posprobe.progress import aside, stage
+from posprobe.progress import aside, stage, uninterrupted
 from posprobe.readers import READERS, suffixes_of
 from posprobe.reference import Reference, parse_reference
 from posprobe.report.files import expanded, folder_there, scratch, there

@@ -36,7 +36,6 @@ ALLOWED: Mapping[str, set[str]] = {
     "layouts": {"errors", "schema"},
     "progress": {"text"},
     "opening": set(),
-    "interrupts": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": {"data"},
     "sources": {"schema"},
@@ -78,7 +77,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "nulls", "report.narrator",
     },
     "report": {
-        *BASE, "analyses", "documents", "encodings", "figures", "interrupts",
+        *BASE, "analyses", "documents", "encodings", "figures",
         "measurements", "measurements.model", "nulls", "page", "questions", "report.narrator",
         "resizing.facts", "schemes",
     },
@@ -93,7 +92,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
-        "forward", "interrupts", "measurements.model", "report", "report.narrator",
+        "forward", "measurements.model", "report", "report.narrator",
         "resizing.facts", "samples", "schemes",
     },
     "sweeps": {
@@ -103,7 +102,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "cli": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "checks", "encodings",
-        "families", "figures", "forward", "interrupts", "measure", "measurements",
+        "families", "figures", "forward", "measure", "measurements",
         "measurements.model", "nulls", "report", "report.narrator", "resizing", "samples",
         "schemes", "sweeps",
     },
