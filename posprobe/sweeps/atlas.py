@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from io import BytesIO
@@ -40,10 +41,10 @@ SIDE, LEVELS = 24, 7
 #: Blue below 0, white at 0, red above; undefined is grey.
 _ENDS = ((33, 102, 172), (247, 247, 247), (178, 24, 43))
 _GREY = (150, 150, 150)
-#: Base64 of a picture that is small however it is compressed.
-_THUMBNAIL = re.compile(r"[A-Za-z0-9+/]{4,2000}={0,2}")
+#: Base64 of a PNG that is small however it is compressed.
+_THUMBNAIL = re.compile(r"iVBORw0KGgo[A-Za-z0-9+/]{4,2000}={0,2}")
 _SIZES = {"positions": "positions", "dim": "dimensions"}
-_KINDS = {"family": "family", "scheme": "kind", "layout": "layout"}
+_KINDS = {"family": "family", "scheme": "kind", "layout": "layout", "lineage": "lineage"}
 
 
 def atlas(
@@ -83,7 +84,7 @@ def atlas(
         ),
         notes=tuple(notes),
         sections=(
-            Section("tables", "Tables", tables=(_table(rows[:MOST], own),)),
+            Section("tables", "Tables", tables=(_table(_with_lineages(rows[:MOST]), own),)),
             *(_run_section(key, run) for key, run in drawn.items()),
         ),
         provenance=tuple(_made(about, counts)),
@@ -130,6 +131,17 @@ def _table(rows: Sequence[Mapping[str, Any]], own: Mapping[str, Kind]) -> Table:
     if pictures:
         caption += " Similarity: cosine of every pair of positions, centred; red is 1, blue -1."
     return Table(caption, headings, cells)
+
+
+def _with_lineages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Call each lineage after its first table; one with a single table is none."""
+    heads = [row.get("lineage") for row in rows]
+    members = Counter(heads)
+    names = {row["reference"]: _name(row) for row in rows}
+    return [
+        {**row, "lineage": names.get(head) if members[head] > 1 else None}
+        for row, head in zip(rows, heads, strict=True)
+    ]
 
 
 def _there(rows: Sequence[Mapping[str, Any]], keys: Mapping[str, str]) -> dict[str, str]:

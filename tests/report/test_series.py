@@ -60,6 +60,7 @@ def test_steps_are_in_order_and_the_way_is_that_of_the_tables(tmp_path: Path) ->
     assert set(sweep.to_arrow()["lineage"].to_pylist()) == {str(folder / "step-0.npy")}
     page = (sweep.folder / "atlas.html").read_text(encoding="utf-8")
     assert "Training run: mine" in page
+    assert page.count("<td>step-0.npy</td>") == len(STEPS)
     assert page.count("<svg") > 0
 
 
