@@ -59,7 +59,8 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
     with readable(path):
         root, name = (path, "") if path.is_dir() else (path.parent, path.name)
         within = ""
-        if root.name == "onnx":  # of models for browsers the configuration lies above
+        # Of models for browsers the configuration lies above.
+        if root.name == "onnx" and not (root / INDEX).exists():
             root, within = root.parent, "onnx/"
         files = LocalFiles(root, f"{within}{name}" if name else "")
         location = str(path.resolve())
@@ -214,9 +215,9 @@ def _shards(files: Files, index: str) -> dict[str, str]:
 def _config(files: Files, weights: str) -> dict[str, Any]:
     """Read the configuration beside a file of weights, and above a folder ``onnx``."""
     folder = PurePosixPath(weights).parent
-    folders = [folder.parent, folder] if folder.name == "onnx" else [folder]
+    above = [folder.parent] if folder.name == "onnx" and weights.endswith(".onnx") else []
     found: dict[str, Any] = {}
-    for file in (str(each / "config.json") for each in folders):
+    for file in (str(each / "config.json") for each in (*above, folder)):
         if files.has(file):
             found |= read_json(files, file)
     return found

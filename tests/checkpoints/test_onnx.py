@@ -282,6 +282,8 @@ def test_a_browsers_folder_has_its_configuration_above(tmp_path: Path) -> None:
     path = save(tmp_path / "onnx" / "model.onnx", [], {"wpe.weight": TABLE})
     for named in (Path(path), Path(path).parent):
         assert open_local(named).config["n_positions"] == 12
+    np.save(tmp_path / "onnx" / "other.npy", TABLE)  # which is no model for browsers
+    assert open_local(tmp_path / "onnx" / "other.npy").config == {}
 
 
 @pytest.mark.parametrize("shape", [(-1, 8), (2**40, 2**40), (1,) * 40])
