@@ -60,8 +60,8 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
         root, name = (path, "") if path.is_dir() else (path.parent, path.name)
         within = ""
         # Of models for browsers the configuration lies above.
-        if root.name == "onnx" and not (root / INDEX).exists():
-            root, within = root.parent, "onnx/"
+        if (real := root.resolve()).name == "onnx" and not (root / INDEX).exists():
+            root, within = real.parent, "onnx/"
         files = LocalFiles(root, f"{within}{name}" if name else "")
         location = str(path.resolve())
         if name:

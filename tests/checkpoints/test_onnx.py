@@ -280,7 +280,8 @@ def test_a_browsers_folder_has_its_configuration_above(tmp_path: Path) -> None:
     (tmp_path / "onnx").mkdir()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 12}))
     path = save(tmp_path / "onnx" / "model.onnx", [], {"wpe.weight": TABLE})
-    for named in (Path(path), Path(path).parent):
+    (tmp_path / "linked").symlink_to(tmp_path / "onnx")
+    for named in (Path(path), Path(path).parent, tmp_path / "linked"):
         assert open_local(named).config["n_positions"] == 12
     np.save(tmp_path / "onnx" / "other.npy", TABLE)  # which is no model for browsers
     assert open_local(tmp_path / "onnx" / "other.npy").config == {}
