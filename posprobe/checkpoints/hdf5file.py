@@ -126,9 +126,7 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     found = [(tensor, file) for file, part in opened.items() for tensor in part.tensors]
     if len(dict(found)) < len(found):
         raise damaged(f"{name}: a tensor is in two of its files")
-    layers = {layer for part in opened.values() for layer in part.config.get("keras_layers", ())}
-    settings = {"keras_layers": sorted(layers)} if layers else {}
-    return gathered(opened.__getitem__, [*opened], name, settings, dict(found))
+    return gathered(opened.__getitem__, [*opened], name, {}, dict(found))
 
 
 def _member(files: Files, name: str) -> tuple[int, int, bytes]:

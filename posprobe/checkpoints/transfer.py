@@ -9,10 +9,10 @@ comes for the range that it asked for, and asks anew for each file's size.
 from __future__ import annotations
 
 import logging
-import queue
 import re
 import threading
 import time
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version as version_of
@@ -111,7 +111,7 @@ def patiently(
         If it refuses, or fails at every attempt.
     """
     for number in range(ATTEMPTS):
-        wait, asked = FIRST_WAIT * 2**number, 0.0
+        own, asked = FIRST_WAIT * 2**number, 0.0
         try:
             with stage(f"Hub: {where}"):
                 return _in_time(where, attempt, given_up)
@@ -134,7 +134,7 @@ def patiently(
             asked = 0.0
         if number + 1 < ATTEMPTS:
             _log.info("%s: %s, trying again", where, _reason(failure))
-            pause(max(wait, asked))
+            pause(max(own, asked))
     raise Unreachable(
         f"{where}: {_reason(failure)}. Check the network, the proxy and HF_ENDPOINT, or try later; "
         "--offline uses the local cache."
@@ -143,39 +143,30 @@ def patiently(
 
 def _in_time(where: str, attempt: Callable[[], _T], given_up: Callable[[float], bool]) -> _T:
     """Run a request in a thread of its own, which is left behind where it takes too long."""
-    done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    done: Future[_T] = Future()
     shared = sharing.get()
     held = shared.enter(pause) if shared is not None else None
 
     def run() -> None:
-        answer: tuple[Any, BaseException | None]
         try:
-            answer = attempt(), None
+            done.set_result(attempt())
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            answer = None, error
+            done.set_exception(error)
         finally:
             # A request that was given up goes on until its connection ends.
             if held is not None:
                 held.release()
-        done.put(answer)
 
     begin = time.monotonic()
     threading.Thread(target=run, daemon=True, name="posprobe request").start()
-    while True:
-        try:
-            answer, error = done.get(timeout=0.5)
-            break
-        except queue.Empty:
-            seconds = time.monotonic() - begin
-            if given_up(seconds):
-                raise Unreachable(
-                    f"{where}: the answer is too slow (given up after {seconds:.0f} seconds). "
-                    "Check the network and the proxy, or try later."
-                ) from None
-    if error is not None:
-        raise error
-    found: _T = answer
-    return found
+    while not wait([done], timeout=0.5).done:
+        seconds = time.monotonic() - begin
+        if given_up(seconds):
+            raise Unreachable(
+                f"{where}: the answer is too slow (given up after {seconds:.0f} seconds). "
+                "Check the network and the proxy, or try later."
+            )
+    return done.result()
 
 
 def model_info(repo_id: str, revision: str | None) -> ModelInfo:
