@@ -57,13 +57,14 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="go on for so long")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--corpus", action="store_true", help="replay the corpus")
+    parser.add_argument("--corpus", action="store_true", help="replay the corpus as well")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
     kinds = [kind for kind in CLASSES if kind in (asked.kinds or CLASSES)]
-    known = _kept(asked.replay or sorted(CORPUS.glob("*.json")), kinds)
+    corpus = sorted(CORPUS.glob("*.json")) if asked.corpus else []
+    known = _kept(asked.replay or corpus, kinds)
     until = None
-    if asked.replay or asked.corpus:
+    if asked.replay:
         todo: Iterator[Planned] = known
     elif asked.minutes:
         todo = _rounds(kinds, asked.seed)
