@@ -71,11 +71,17 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", sum_)
 
 
+@functools.cache
+def _zeros(size: int) -> bytes:
+    """Pack zeros; to pack 64 MB of them takes longer than most cases."""
+    return zlib.compress(bytes(size), 9)
+
+
 def _png(rng: random.Random) -> bytes:
     """A PNG whose sizes, frames, texts or colour profile are not what they should be."""
     wide, high = rng.choice(_SIDES), rng.choice(_SIDES)
     bits, colour = rng.choice(((1, 0), (8, 2), (16, 6), (8, 3), (7, 9)))
-    bomb = zlib.compress(bytes(rng.choice((10, 2**20, 2**26))), 9)
+    bomb = _zeros(rng.choice((10, 2**20, 2**26)))
     before = [
         rng.choice(
             (
@@ -87,7 +93,7 @@ def _png(rng: random.Random) -> bytes:
         )
         for _ in range(rng.choice((0, 1, 3, 200)))
     ]  # fmt: skip
-    pixels = zlib.compress(bytes(rng.choice((0, 100, 2**24))), 9)
+    pixels = _zeros(rng.choice((0, 100, 2**24)))
     head = struct.pack(">IIBBBBB", wide, high, bits, colour, 0, 0, rng.choice((0, 1)))
     parts = [(b"IHDR", head), *before, (b"IDAT", pixels), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
