@@ -74,11 +74,12 @@ def _kinds(part: Part) -> Iterator[LayerKind | None]:
     types = _types(part, flags)
     windowed = _window(part, part.config, _SLIDING[0]) is not None
     of_layers = _of_layers(part.config)
+    dense = _dense(part.config)
     for number, name in enumerate(types):
         own = of_layers.get(number, part.config)
         rotates = flags[number] if len(flags) == len(types) else True
         if part.model_type in _WINDOWED_ROTATE and windowed:
-            rotates = name in _SLIDING
+            rotates = name in _SLIDING or number in dense
         yield None if name in _WITHOUT_ATTENTION else _kind(part, name, own, rotates=rotates)
 
 
@@ -131,6 +132,14 @@ def _of_layers(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
         for number, found in stated.items()
         if isinstance(found, Mapping) and re.fullmatch(r"[0-9]{1,5}", str(number))
     }
+
+
+def _dense(config: Mapping[str, Any]) -> set[int]:
+    """Return the layers of Cohere 2's mixture that rotate though they see everything."""
+    types, pattern = config.get("mlp_layer_types"), "prefix_dense_sliding_window_pattern"
+    if not isinstance(types, list) or config.get(pattern) != 1:
+        return set()
+    return {number for number, name in enumerate(types) if name == "dense"}
 
 
 def _window(part: Part, own: Mapping[str, Any], name: str) -> int | None:

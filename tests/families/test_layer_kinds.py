@@ -179,6 +179,16 @@ def test_layers_whose_theta_is_zero_do_not_rotate(tmp_path: Path) -> None:
     assert (glimmer.window, glimmer.notes) == (WINDOW, ("2 of 4 layers do not rotate",))
 
 
+def test_dense_layers_of_a_mixture_rotate_though_they_see_everything(tmp_path: Path) -> None:
+    mixture = stated(
+        tmp_path, model_type="cohere2_moe", prefix_dense_sliding_window_pattern=1,
+        mlp_layer_types=["dense", "sparse", "sparse", "sparse"], head_dim=8, rope_theta=1e4,
+        sliding_window=WINDOW, layer_types=["full_attention", "sliding_attention"] * 2,
+    )  # fmt: skip
+    windows = {record.name: record.window for record in mixture}
+    assert windows == {"full_attention": None, "sliding_attention": WINDOW}
+
+
 @pytest.mark.parametrize("other", ["conv", "linear_attention", "mamba"])
 def test_layers_without_attention_are_no_encoding_of_their_own(tmp_path: Path, other: str) -> None:
     common: dict[str, Any] = {"head_dim": 8, "rope_theta": 1e4, "sliding_window": WINDOW}
