@@ -52,6 +52,10 @@ class Encodings(Generic[E]):
     encodings: tuple[E, ...]
     value: Annotated[Any, HIDDEN] = None
 
+    def total(self, count: str) -> int:
+        """Return a count over all encodings, by its name."""
+        return sum(getattr(each, count) for each in self.encodings)
+
 
 def _keys(found: Numbered, *paths: str) -> tuple[str, ...]:
     return tuple(f"schemes.{number}.{path}" for number, _ in found for path in paths)
@@ -323,46 +327,6 @@ class Preference:
         return self.near + self.far
 
 
-@dataclass(frozen=True)
-class Preferences:
-    """Which distances heads favour."""
-
-    encodings: tuple[Preference, ...]
-
-    def total(self, count: str) -> int:
-        """Return a count of heads over all encodings, by its name."""
-        return sum(getattr(each, count) for each in self.encodings)
-
-    def without_learned(self) -> Preferences:
-        """Return what is left where heads that were learned have no more order than chance."""
-        none: dict[str, Any] = dict.fromkeys(("near", "far", "before", "after"), 0)
-        own = tuple(each if each.computed else replace(each, **none) for each in self.encodings)
-        return replace(self, encodings=own)
-
-
-@dataclass(frozen=True)
-class Near(Preferences):
-    """Whether heads favour near positions."""
-
-    @property
-    def value(self) -> dict[str, int] | None:
-        """Heads that favour near positions and far ones; None where no head has an order."""
-        known = {name: self.total(name) for name in ("near", "far")}
-        return known if self.total("ordered") else None
-
-
-@dataclass(frozen=True)
-class Sides(Preferences):
-    """Which side of the query heads favour."""
-
-    @property
-    def value(self) -> dict[str, int] | None:
-        """Heads by side, with those of neither; None where no head has an order."""
-        ordered = self.total("ordered")
-        sides = {name: self.total(name) for name in ("before", "after")}
-        return sides | {"same": ordered - sum(sides.values())} if ordered else None
-
-
 def _preference(block: Block) -> Preference:
     """Count the heads of an encoding that have an order of distances by what they favour."""
     heads = block["heads"]
@@ -395,12 +359,19 @@ def _sideless(block: Block) -> bool:
 
 def ask_near(name: str, found: Numbered) -> Answer:
     """Ask whether most heads favour near positions."""
-    facts = Near(tuple(_preference(block) for _, block in found))
+    facts = _near(tuple(_preference(block) for _, block in found))
     keys = _keys(found, "heads.near", "heads.half_width", "smoothness.structured")
     return Answer(name, *_most(facts), facts, keys=keys)
 
 
-def _most(facts: Near) -> tuple[Verdict, str]:
+def _near(heads: tuple[Preference, ...]) -> Encodings[Preference]:
+    """Return whether heads favour near positions; without a value where none has an order."""
+    facts = Encodings(heads)
+    counts = {name: facts.total(name) for name in ("near", "far")}
+    return replace(facts, value=counts if any(counts.values()) else None)
+
+
+def _most(facts: Encodings[Preference]) -> tuple[Verdict, str]:
     heads, varying, ordered = (facts.total(name) for name in ("heads", "varying", "ordered"))
     if not ordered:
         return "cannot tell", "no_order" if varying else "equal"
@@ -417,12 +388,21 @@ def ask_sides(found: Numbered) -> Answer | None:
     found = [(number, block) for number, block in found if not _sideless(block)]
     if not found:
         return None
-    facts = Sides(tuple(_preference(block) for _, block in found))
+    facts = _sides(tuple(_preference(block) for _, block in found))
     keys = _keys(found, "heads.peak", "heads.asymmetry", "smoothness.structured")
     return Answer("bias_sides", *_sided(facts), facts, keys=keys)
 
 
-def _sided(facts: Sides) -> tuple[Verdict, str]:
+def _sides(heads: tuple[Preference, ...]) -> Encodings[Preference]:
+    """Return heads by side, with those of neither; without a value where none has an order."""
+    facts = Encodings(heads)
+    ordered = facts.total("ordered")
+    sides = {name: facts.total(name) for name in ("before", "after")}
+    same = {"same": ordered - sum(sides.values())}
+    return replace(facts, value=sides | same if ordered else None)
+
+
+def _sided(facts: Encodings[Preference]) -> tuple[Verdict, str]:
     if not facts.total("ordered"):
         return "cannot tell", "no_order" if facts.total("varying") else "equal"
     if facts.total("before") or facts.total("after"):
@@ -488,27 +468,32 @@ NAMES = tuple(name for questions in KINDS.values() for name in questions)
 
 
 def _by_order(
-    name: str, of: str, settle: Callable[[Any], tuple[Verdict, str]]
+    name: str,
+    of: str,
+    told: Callable[[tuple[Preference, ...]], Encodings[Preference]],
+    settle: Callable[[Encodings[Preference]], tuple[Verdict, str]],
 ) -> Correction[Sequence[Block]]:
     """Return the correction of a preference where heads have no more order than chance makes.
 
     Of values without order the largest lies somewhere as well.
     """
+    none: dict[str, Any] = dict.fromkeys(("near", "far", "before", "after"), 0)
 
     def correct(answers: Mapping[str, Answer], _: Sequence[Block]) -> Answer | None:
         own = answers.get(name)
         if own is None or answers[of].yes:
             return None
-        facts = own.facts.without_learned()
+        heads = own.facts.encodings
+        facts = told(tuple(each if each.computed else replace(each, **none) for each in heads))
         return None if facts == own.facts else own.corrected(*settle(facts), of, facts=facts)
 
     return correct
 
 
 CORRECTIONS = (
-    _by_order("bias_near", "bias_smooth", _most),
-    _by_order("bias_sides", "bias_smooth", _sided),
-    _by_order("cosine_near", "cosine_smooth", _most),
+    _by_order("bias_near", "bias_smooth", _near, _most),
+    _by_order("bias_sides", "bias_smooth", _sides, _sided),
+    _by_order("cosine_near", "cosine_smooth", _near, _most),
 )
 
 

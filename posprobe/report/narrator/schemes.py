@@ -13,8 +13,7 @@ from posprobe.questions.schemes import (
     Encodings,
     Ladder,
     Limit,
-    Near,
-    Sides,
+    Preference,
     Slopes,
     kind_of,
 )
@@ -120,7 +119,7 @@ def _falls(f: Encodings[Slopes]) -> str:
 # What was learned of each distance.
 
 
-def _near(noun: str, f: Near) -> str:
+def _near(noun: str, f: Encodings[Preference]) -> str:
     near, far, ordered, heads = (f.total(each) for each in ("near", "far", "ordered", "heads"))
     said = f"Of {some(ordered, noun)} with an order of distances, {near} "
     said += f"{'favours' if near == 1 else 'favour'} near ones"
@@ -130,7 +129,7 @@ def _near(noun: str, f: Near) -> str:
     return f"{said}; {unordered} of {heads} have no order." if unordered else f"{said}."
 
 
-def _sides(f: Sides) -> str:
+def _sides(f: Encodings[Preference]) -> str:
     counts = f.value or {}
     return (
         f"{some(f.total('ordered'), 'head')} with an order of distances: the largest bias is at an "

@@ -1,0 +1,484 @@
+"""Questions about a line give the numbers that were planted, and correct each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from made_answers import smooth
+from made_tables import gaussian, rotation, walk, waves
+from test_reasons import (
+    along,
+    ask,
+    asked,
+    chirp,
+    process,
+    related_steps,
+    sinusoid,
+    two_arcs,
+    weak,
+)
+
+import posprobe as pp
+from posprobe.analyses.tables.bridging import bridging
+from posprobe.analyses.tables.cached import random_signs, view
+from posprobe.arrays import Floats
+from posprobe.layouts import Grid
+from posprobe.questions import GRID
+from posprobe.questions.absolute_position import _exact
+from posprobe.questions.base import LEAST_SHARE
+from posprobe.questions.closed_form import ClosedForm
+from posprobe.questions.rotations import (
+    DRAWS_ALONE,
+    MIN_TURNS,
+    bridged,
+    by_rotations,
+    by_winding,
+    lines_by_formula,
+    series_by_formula,
+    turn_lengths,
+)
+from posprobe.questions.sequences import FEWER, GRADUAL, _cosines
+from posprobe.report.narrator import sentence
+from posprobe.report.narrator.words import percent, similarity
+
+# --- known formulas ---
+
+
+def test_the_formula_has_its_numbers() -> None:
+    assert asked("closed_form", "exact").value["formula"].endswith("base 10000")
+    answer = asked("closed_form", "nearly")
+    assert answer.facts.base == pytest.approx(1e4)
+    assert answer.facts.scale == pytest.approx(3, rel=0.01)
+    # Noise of 0.02, over waves of a root mean square of 3 / sqrt(2).
+    assert answer.facts.error == pytest.approx(0.02 / (3 / np.sqrt(2)), rel=0.03)
+    assert "times 3" in sentence(answer)
+    assert asked("closed_form", "sinusoid").facts.base == pytest.approx(1e4, rel=1e-3)
+    # An error is that of the values whatever the base.
+    facts = ask("closed_form", sinusoid(512, 64, 7350.0) + 0.005 * gaussian(512, 64)).facts
+    assert facts.base == pytest.approx(7350, rel=0.01)
+    assert facts.error == pytest.approx(0.005 * np.sqrt(2), rel=0.1)
+
+
+def test_the_rows_that_were_compared_are_told() -> None:
+    long, short = (ask("closed_form", walk(n, 64)) for n in (600, 500))
+    assert (long.facts.rows, long.facts.of, long.value["rows"]) == (512, 600, 512)
+    assert "over the first 512 positions" in sentence(long)
+    assert "first" not in sentence(short)
+
+
+def test_patches_are_compared_with_the_table_of_patches() -> None:
+    answer: Any = GRID["closed_form"](view(gaussian(64, 32), layout=Grid(8, 8)))
+    assert abs(answer.facts.cka) < 0.2
+    assert "2-D sin-cos table has a CKA of" in sentence(answer)
+    narrow: Any = GRID["closed_form"](view(gaussian(64, 3), layout=Grid(8, 8)))
+    assert sentence(narrow) == "Matches no known formula."
+
+
+def test_what_is_not_one_is_not_written_as_one_and_large_numbers_are_written_in_full() -> None:
+    answer = asked("closed_form", "sinusoid")
+    for base, cka, said in ((1e4, 0.996, "CKA 0.9960"), (3.1e6, 1.0, "base 3,100,000")):
+        told = replace(answer, facts=ClosedForm(128, 128, base=base, cka=cka))
+        assert said in sentence(told)
+    assert [similarity(each) for each in (0.99996, 1 - 1e-9, -0.001)] == ["0.9999", "1.00", "0.00"]
+    assert [percent(each) for each in (0.996, 1.0)] == ["more than 99 %", "100 %"]
+
+
+# --- series ---
+
+
+def test_the_series_has_its_base_or_its_factor() -> None:
+    base, even = asked("ladder", "base"), asked("ladder", "even")
+    assert base.value["base"] == pytest.approx(1e4, rel=0.3)
+    assert base.test.value == base.facts.series.cka
+    assert even.value == {"factor": pytest.approx(3, rel=0.01)}
+    assert even.test.value == even.facts.off
+    assert asked("ladder", "none").value is None
+    assert "base" not in sentence(even)
+
+
+@pytest.mark.parametrize(("n", "d", "rise"), [(64, 32, 1.0), (128, 64, 2.0), (512, 32, 4.0)])
+def test_a_helix_is_no_series_and_has_no_base(n: int, d: int, rise: float) -> None:
+    angle = np.linspace(0, 2 * np.pi * 5, n)
+    curve = np.stack([np.cos(angle), np.sin(angle), np.linspace(-rise / 2, rise / 2, n)], axis=1)
+    seen = view(curve @ rotation(d, 4)[:3] + 0.01 / np.sqrt(d) * gaussian(n, d))
+    answer = ask("ladder", seen)
+    assert not answer.yes
+    assert answer.facts.series is None
+    assert "base" not in sentence(answer) + sentence(ask("closed_form", seen))
+
+
+def test_frequencies_at_random_are_no_series() -> None:
+    for seed in range(4):
+        frequency = np.abs(0.15 * np.random.default_rng(seed).normal(size=16))
+        angle = np.outer(np.arange(128), frequency)
+        assert not ask("ladder", np.concatenate([np.cos(angle), np.sin(angle)], axis=1)).yes
+
+
+def test_a_formula_whose_base_fits_needs_no_test() -> None:
+    seen = view(sinusoid(128, 32))
+    formula, fits = ask("closed_form", seen), ask("ladder", seen)
+    unsure = fits.corrected("cannot tell", "among_many", "number of questions")
+    answer: Any = series_by_formula(unsure, formula)
+    assert (answer.answer, answer.reason, answer.p) == ("yes", "base", None)
+    assert answer.value["base"] == pytest.approx(1e4, rel=1e-3)
+    for own in (fits, asked("ladder", "none"), ask("ladder", gaussian(6, 4))):
+        assert series_by_formula(own, formula) is None
+    assert series_by_formula(unsure, asked("closed_form", "none")) is None
+
+
+# --- rotations ---
+
+
+def test_planted_periods_have_their_numbers() -> None:
+    facts = asked("rotations", "stand_out").facts
+    assert [line.period for line in facts.lines] == pytest.approx([9, 31], rel=0.005)
+    # Two circles of radius 1, and noise of 0.1 in four columns.
+    assert facts.share == pytest.approx(2 / 2.04, abs=0.005)
+    assert all(line.round for line in facts.lines)
+    assert [line["turns"] for line in facts.value] == pytest.approx([256 / 9, 256 / 31], rel=0.005)
+    # 12.8 and 11.9 turns: each peak holds some of the other.
+    close = waves(256, [20.0, 21.5]) + 0.3 * gaussian(256, 4)
+    assert ask("rotations", close).facts.share <= 2 / (2 + 4 * 0.09) + 0.02
+
+
+def test_what_is_sure_and_small_is_no_and_said_to_be_small() -> None:
+    for share, answer in ((0.01, "no"), (0.05, "yes")):
+        found = ask("rotations", weak(share))
+        assert found.p <= 0.01
+        assert found.answer == answer
+        assert (found.facts.share >= LEAST_SHARE) == (answer == "yes")
+    assert "small (1 % of the variance)" in sentence(asked("rotations", "small"))
+
+
+def test_a_wave_along_one_direction_is_told_from_a_circle() -> None:
+    wave = np.outer(np.cos(2 * np.pi * np.arange(256) / 8), np.ones(16)) + 0.3 * gaussian(256, 16)
+    answer = ask("rotations", wave)
+    assert [line.round for line in answer.facts.lines] == [False]
+    assert "one oscillates along one direction" in sentence(answer)
+    assert "oscillate" not in sentence(asked("rotations", "stand_out"))
+
+
+def test_a_period_that_changes_is_said_to_change() -> None:
+    answer = ask("rotations", along(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15))
+    (line,) = answer.facts.lines
+    local = 15 / (1.15 * (np.arange(256) / 256) ** 0.15)[1:]
+    ends = tuple(np.quantile(local, [0.1, 0.9]))
+    assert (line.fastest, line.slowest) == pytest.approx(ends, rel=0.03)
+    assert line.pace == "smooth"
+    assert "Along the table, periods vary" in sentence(answer)
+    assert "a period of about" in sentence(answer)
+
+
+def test_a_period_of_two_is_told_where_there_is_no_other() -> None:
+    alternating = gaussian(128, 16) + 0.7 * np.where(np.arange(128) % 2, 1, -1)[:, None]
+    answer = ask("rotations", alternating)
+    assert answer.reason == "none"
+    assert answer.facts.alternating == pytest.approx(0.49 / 1.49, abs=0.03)
+    assert "alternating signs" in sentence(answer)
+    assert "alternating" not in sentence(asked("rotations", "none"))
+
+
+def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
+    seen = view(sinusoid(64, 128, 30.0) @ rotation(128))
+    own, form, series = (ask(name, seen) for name in ("rotations", "closed_form", "ladder"))
+    assert not own.yes
+    none = asked("rotations", "none")
+    for first, second, by in ((form, series, "closed_form"), (none, series, "ladder")):
+        answer: Any = lines_by_formula(own, first, second)
+        assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
+        assert answer.change.by == by
+    assert lines_by_formula(own, none, none) is None
+    assert lines_by_formula(asked("rotations", "stand_out"), form, series) is None
+    assert lines_by_formula(ask("rotations", gaussian(12, 4)), form, series) is None
+
+
+def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
+    pace = 2 * np.pi / 10 * np.exp(0.35 * np.sin(2 * np.pi * np.arange(200) / 61))
+    winds = ask("winding", along(np.cumsum(pace), 0.0))
+    assert winds.yes
+    own = asked("rotations", "unclear")
+    answer: Any = by_winding(own, winds)
+    assert (answer.answer, answer.reason) == ("no", "pace")
+    fast, slow = answer.facts.turn
+    assert f"between {fast:.3g} and {slow:.3g} positions" in sentence(answer)
+    assert by_winding(own, ask("winding", waves(256, [12.0], noise=0.05))) is None
+    assert by_winding(own, replace(winds, answer="cannot tell")) is None
+    for other in ("none", "few_rows"):
+        assert by_winding(asked("rotations", other), winds) is None
+    assert by_winding(ask("rotations", gaussian(12, 4)), winds) is None
+
+
+def test_gaps_tell_sinusoids_from_smooth_curves() -> None:
+    found: Any = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
+    assert found["waves"] > found["curve"] + 0.2
+    assert bridged(bridging(walk(256, 16))) is None
+    assert bridged(None) is None
+
+
+# --- what winds ---
+
+
+def test_the_pair_that_is_tested_is_the_one_that_is_told() -> None:
+    # The arc holds four fifths of the variance; the circle is what winds.
+    answer = ask("winding", two_arcs(8.06))
+    assert answer.answer == "yes"
+    assert answer.facts.components == (3, 4)
+    assert answer.facts.turns == pytest.approx(8.06, abs=0.05)
+    assert answer.test.value == answer.facts.turns
+    assert "Components 3 and 4" in sentence(answer)
+    assert "8.1 turns" in sentence(answer)
+    # No document shows the pair itself.
+    assert "pair" not in answer.value
+    assert "pair" not in repr(answer.facts)
+
+
+@pytest.mark.parametrize("values", [chirp(), two_arcs(8.06)])
+def test_the_share_is_one_of_the_variance_of_the_table(values: Floats) -> None:
+    centred = values - values.mean(axis=0)
+    share = np.linalg.svd(centred, compute_uv=False) ** 2 / np.square(centred).sum()
+    facts = ask("winding", values).facts
+    first, second = facts.components
+    assert facts.share == pytest.approx(share[first - 1] + share[second - 1], rel=1e-4)
+
+
+@pytest.mark.parametrize("turns", [0.75, 0.99])
+def test_less_than_one_turn_is_no_winding(turns: float) -> None:
+    answer = ask("winding", waves(400, [400 / turns], noise=0.02))
+    assert (answer.answer, answer.reason) == ("no", "part_turn")
+    assert answer.facts.turns < MIN_TURNS
+    assert "1.00" not in sentence(answer)
+
+
+def test_draws_that_exclude_a_yes_are_no_reason_to_draw_more() -> None:
+    assert asked("winding", "turns").test.draws == DRAWS_ALONE
+    assert asked("winding", "smooth").test.draws < DRAWS_ALONE
+    assert asked("absolute_position", "place_norms").test.draws == 559
+    assert asked("absolute_position", "bounded").test.draws < 559
+
+
+def test_a_pace_that_changes_is_told_and_noise_of_the_phase_is_none() -> None:
+    facts = asked("winding", "turns").facts
+    assert facts.changes
+    assert facts.turn[1] > 2 * facts.turn[0]
+    steady = waves(100, [12.5]) @ rotation(48)[:2] + gaussian(100, 48) / np.sqrt(48)
+    assert not ask("winding", steady).facts.changes
+    # A whole turn takes its period however phases wobble within.
+    t = np.arange(300)
+    wobbling = 2 * np.pi * t / 100 + 0.5 * np.sin(2 * np.pi * t / 100)
+    np.testing.assert_allclose(turn_lengths(wobbling), 100, atol=1e-3)
+    assert len(turn_lengths(t / 100)) == 0
+
+
+@pytest.mark.parametrize(
+    ("periods", "reason"),
+    [([12.5], "rotation"), ([9.0, 31.0], "mixed"), ([5.0, 11.0, 17.0, 23.0], "mixed")],
+)
+def test_what_winds_is_named_by_its_periods(periods: list[float], reason: str) -> None:
+    # Of equal size, so that principal components are any mixture of them.
+    seen = view(waves(256, periods, noise=0.1))
+    own = ask("winding", seen)
+    assert own.yes
+    answer: Any = by_rotations(own, ask("rotations", seen))
+    assert (answer.answer, answer.reason) == ("yes", reason)
+    turns = [256 / period for period in periods]
+    assert min(abs(answer.facts.turns / each - 1) for each in turns) < 0.01
+    assert answer.value["rotation"] == answer.facts.rotation
+    assert (len(answer.facts.mixed) > 1) == (reason == "mixed")
+    said = "the 12.5-position period" if reason == "rotation" else "mix circles with periods of"
+    assert said in sentence(answer)
+
+
+def test_components_that_mix_a_circle_and_a_wave_are_no_circle() -> None:
+    time = 2 * np.pi * np.arange(256)
+    points = np.stack([np.cos(time / 32), np.sin(time / 32), np.cos(time / 8)], axis=1)
+    # Of the sine and the other wave, sum and difference are components.
+    mix = np.array([[1.1, 0, 0], [0, 1.025, 0.025], [0, 0.025, 1.025]])
+    reasons = set()
+    for seed in range(8):  # noise decides which of them go round together
+        into = np.linalg.qr(gaussian(16, 3, seed=seed))[0].T
+        seen = view(points @ mix @ into + 0.02 * gaussian(256, 16, seed=seed))
+        own = ask("winding", seen)
+        answer = by_rotations(own, ask("rotations", seen)) or own
+        reasons.add(answer.reason)
+        if answer.reason == "mixed_waves":
+            assert answer.answer == "cannot tell"
+        else:
+            assert answer.facts.turns == pytest.approx(256 / 32, abs=0.1)
+    assert "mixed_waves" in reasons
+
+
+def test_lines_of_other_turns_say_nothing_of_what_winds() -> None:
+    winds, other = asked("winding", "turns"), ask("rotations", waves(256, [4.1], noise=0.1))
+    assert by_rotations(winds, other) is None
+    assert by_rotations(replace(winds, answer="no"), other) is None
+    assert by_rotations(winds, replace(other, answer="no")) is None
+
+
+# --- smooth curves ---
+
+
+@pytest.mark.parametrize(("n", "d", "stride"), [(40, 3, 1), (61, 70, 4), (90, 5, 16)])
+def test_cosines_are_those_of_the_walks_themselves(n: int, d: int, stride: int) -> None:
+    values = walk(n, d)
+    signs = random_signs(n - 1, np.random.default_rng(1))[:5]
+    found = _cosines(np.diff(values, axis=0), signs, [1, stride])[1]
+    for sign, cosine in zip(signs, found, strict=True):
+        steps = sign[:, None] * np.diff(values, axis=0)
+        path = np.cumsum(np.vstack([values[:1], steps]), axis=0)
+        assert cosine == pytest.approx(cosine_of_steps(path, stride), abs=1e-9)
+    np.testing.assert_array_equal(signs[0], 1)
+
+
+def cosine_of_steps(path: Floats, stride: int) -> float:
+    step = path[stride:] - path[:-stride]
+    one, two = step[:-stride], step[stride:]
+    return float(2 * np.vdot(one, two) / (np.square(one).sum() + np.square(two).sum()))
+
+
+def test_steps_are_compared_in_all_columns_and_what_is_told_was_tested() -> None:
+    ways = np.arange(1, 41)
+    values = np.cos(2 * np.pi * np.outer(np.arange(200), ways) / 400 + ways)
+    values += 0.3 * gaussian(200, 40)
+    answer = ask("smooth", values)
+    expected = cosine_of_steps(values, answer.facts.stride)
+    assert answer.facts.cosine == pytest.approx(expected, rel=1e-9)
+    assert answer.test.value == answer.facts.cosine == answer.value["cosine"]
+
+
+def test_a_significant_cosine_that_is_small_is_no_smooth_curve() -> None:
+    answer = asked("smooth", "small")
+    assert answer.p <= 0.02
+    assert 0.02 < answer.facts.cosine < GRADUAL
+    assert ask("smooth", related_steps(1000, 32, 0.4)).yes
+
+
+def test_a_line_is_told_by_its_share() -> None:
+    noisy = asked("smooth", "noisy_line")
+    assert noisy.facts.straight == noisy.value["straight"] == noisy.test.value
+    assert noisy.facts.straight == pytest.approx(0.5, abs=0.08)
+    assert not noisy.facts.line
+    assert asked("smooth", "line").facts.line
+    assert "straight" not in asked("smooth", "not_smooth").value
+
+
+def test_a_table_that_repeats_itself_over_a_step_is_not_smooth() -> None:
+    answer = ask("smooth", np.tile(gaussian(16, 16), (8, 1)))
+    assert abs(answer.facts.cosine) <= 1
+    assert not answer.yes
+
+
+# --- few dimensions ---
+
+
+@pytest.mark.parametrize("n", [120, 400])
+def test_the_number_that_is_told_is_the_one_that_was_tested(n: int) -> None:
+    values = gaussian(n, 3) @ gaussian(3, 32, seed=1) + 0.5 * gaussian(n, 32, seed=2)
+    answer = ask("low_dimensional", values)
+    facts, test = answer.facts, answer.test
+    assert answer.yes
+    assert test.value == facts.participation == answer.value["participation_ratio"]
+    assert test.null == facts.expected
+    assert facts.participation <= FEWER * facts.expected
+    assert facts.participation < test.interval[0] < facts.expected < test.interval[1]
+    assert (f"one row in {facts.every}" in sentence(answer)) == (facts.every > 1) == (n > 128)
+
+
+def test_the_participation_ratio_is_that_of_rows_of_equal_length() -> None:
+    values = gaussian(100, 12) * 0.8 ** np.arange(12)
+    values -= np.median(values, axis=0)
+    rows = values / np.linalg.norm(values, axis=1, keepdims=True)
+    variance = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False) ** 2
+    expected = variance.sum() ** 2 / np.square(variance).sum()
+    found = ask("low_dimensional", values).facts.participation
+    assert found == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("n", [128, 300, 520])
+def test_rows_that_alternate_use_few_directions(n: int) -> None:
+    values = gaussian(2, 64, seed=1)[np.arange(n) % 2] + 0.3 * gaussian(n, 64)
+    assert ask("low_dimensional", values).yes
+
+
+def test_independent_columns_are_rarely_said_to_be_few() -> None:
+    tables = [make(120, 16, seed) for make in (gaussian, walk) for seed in range(4)]
+    tables += [smooth(160, 32, 4.0, seed) for seed in range(4)]
+    assert not any(ask("low_dimensional", each).yes for each in tables)
+
+
+# --- whether places matter ---
+
+
+@pytest.mark.parametrize("sign", ["products", "norms", "speed", "mirrored", "opposed"])
+def test_a_yes_is_tested_by_the_number_that_it_tells(sign: str) -> None:
+    answer = asked("absolute_position", f"place_{sign}")
+    test, place = answer.test, answer.facts.place
+    assert (test.value, test.null) == (place.share, place.typical)
+    assert test.p == answer.facts.p_shift == answer.value["p_shift"] <= 0.02
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_stationary_tables_rarely_depend_on_place(power: float) -> None:
+    found = [
+        ask("absolute_position", process(128, d, length, power, seed)).yes
+        for d in (4, 64)
+        for length in (3.0, 32.0, 128.0)
+        for seed in range(5)
+    ]
+    # Of thirty at a level of 0.02, more than three happen one time in three hundred.
+    assert sum(found) <= 3
+
+
+def test_slow_waves_of_many_columns_do_not_mirror_places() -> None:
+    # The leading principal components are cosines, the same from either end.
+    for seed in range(4):
+        assert not ask("absolute_position", process(512, 768, 3.0, seed=seed)).yes
+
+
+def test_a_walk_rejects_nothing_by_wandering() -> None:
+    for seed in range(5):
+        answer = ask("absolute_position", walk(200, 32, seed))
+        assert answer.answer != "no"
+        assert answer.yes == (answer.facts.p_shift <= 0.02)
+    # Eight rows are too few to show bounds.
+    for seed in range(10):
+        few = ask("absolute_position", np.cumsum(gaussian(8, 64, seed=seed), axis=0))
+        assert few.answer != "no"
+
+
+def test_how_little_distance_explains_is_told() -> None:
+    turning = waves(200, [20.0]) @ rotation(2) + 0.1 * gaussian(200, 2)
+    for values in (process(200, 16, 5.0), turning):
+        answer = ask("absolute_position", values)
+        assert answer.reason == "bounded"
+        expected: Any = pp.similarity(values).centered.translation_invariance
+        assert answer.facts.invariance == pytest.approx(expected, abs=1e-9)
+        assert ("though distance explains" in sentence(answer)) == (expected < 0.9)
+
+
+def test_distances_that_follow_from_offsets_do_so_along_the_whole_table() -> None:
+    # Wherever a sinusoid is moved.
+    for values in (sinusoid(128, 64) + np.linspace(0, 5, 64), waves(64, [64.0])):
+        assert ask("absolute_position", values).reason == "exact"
+    t = np.arange(1536.0)
+    speed = np.where(t < 700, 0.3, 0.3 + 2e-4 * (t - 700))
+    for phase, exact in ((0.3 * t, True), (np.cumsum(speed), False)):
+        points = np.stack([np.cos(phase), np.sin(phase)], axis=1)
+        assert _exact(points - points.mean(axis=0)) == exact
+    values = gaussian(128, 32)
+    values[:, 3] = np.arange(128)
+    # Noise beside a long line is no rounding.
+    assert ask("absolute_position", values).reason != "exact"
+
+
+def test_what_turns_fast_and_slowly_stays_in_bounds() -> None:
+    values = waves(256, [9.0, 31.0], noise=0.1)
+    answer = ask("absolute_position", values)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(99, 255, 1))
+    walks = np.cumsum(signs * np.diff(values, axis=0), axis=1).var(axis=1).sum(axis=1)
+    assert answer.answer == "no"
+    # Steps that are related keep their sign together, and get further.
+    ratio = values.var(axis=0).sum() / np.median(walks)
+    assert answer.value["variance_ratio"] < 1.2 * ratio
