@@ -32,7 +32,7 @@ from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel, ViTForImageClassification
 
 import posprobe as pp
-from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS
+from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS
 
 SEED = 0
 OLD_SIDE, NEW_SIDE = digits.SIDE, 12

@@ -28,7 +28,6 @@ def figure(
     rows: str | None = None,
     centred: bool | None = None,
     columns: int | None = None,
-    cmap: str | None = None,
     seed: int = 0,
     device: options.Device = "auto",
     *,
@@ -41,7 +40,7 @@ def figure(
     rotary model on contexts that it samples itself.
     """
     if kind == "series":
-        asked = (label, centred, columns, cmap, rows, where.tensor, where.grid, where.revision)
+        asked = (label, centred, columns, rows, where.tensor, where.grid, where.revision)
         computed = (seed, device) != (0, "auto")
         if computed or any(option is not None for option in asked):
             raise UsageError("series takes --venue and --span only: the sweep has the numbers.")
@@ -50,14 +49,14 @@ def figure(
     with stage("Starting"):
         from posprobe.report.paper import OF_RUNS, check_request, paper_figure
     if kind in OF_RUNS:
-        if any(option is not None for option in (label, centred, columns, cmap, rows)):
+        if any(option is not None for option in (label, centred, columns, rows)):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
         if len(refs) != 1:
             raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
         run = _run(OF_RUNS[kind][0], refs[0], output, seed, device, where)
         _write(run.paper_figure(kind.replace("-", "_"), venue=venue, span=span), output)
         return
-    look: dict[str, Any] = {"centred": centred, "columns": columns, "cmap": cmap}
+    look: dict[str, Any] = {"centred": centred, "columns": columns}
     # What was asked for is checked before anything is fetched.
     check_request(kind, venue, output, **look)
     options.check_asked(None, None, 0, device)

@@ -11,7 +11,7 @@ from posprobe.cli.process import received, tell, typed
 from posprobe.cli.show import found, print_analysis, print_path
 from posprobe.errors import UsageError
 from posprobe.progress import stage
-from posprobe.resizing.names import WAYS, Way
+from posprobe.resizing import WAYS, Way
 from posprobe.text import plain
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def resize(
     output: Path | None = None,
     into: Path | None = None,
     text: Path | None = None,
-    images: Path | None = None,
     contexts: int = 64,
     out: Path | None = None,
     rows: str | None = None,
@@ -102,20 +101,20 @@ def resize(
     """Resize a position table, or compare ways to do so.
 
     Without -o and --into all methods are compared: what happens to periods, neighbours and breaks,
-    and with --text or --images to the model's loss. For rotary positions the scaling rules are
-    compared. With -o or --into the resized table or checkpoint is written. Rows of special tokens
-    such as CLS stay as they are.
+    and with --text to the model's loss. For rotary positions the scaling rules are compared. With
+    -o or --into the resized table or checkpoint is written. Rows of special tokens such as CLS stay
+    as they are.
     """
     size = parse_size(to)
     if output or into:
-        if any(option is not None for option in (out, text, images)) or as_json:
+        if out or text or as_json:
             raise UsageError(
-                "--text, --images, --out and --json apply to the comparison. Leave them out, or "
-                "leave out -o and --into."
+                "--text, --out and --json apply to the comparison. Leave them out, or leave out "
+                "-o and --into."
             )
         _write(ref, size, how, output, into, rows, where)
         return
-    given = None if text is images is None else _contexts(text, images, contexts, rows)
+    given = None if text is None else _contexts(text, contexts, rows)
     if out is not None:
         from posprobe.report import check_place
 
@@ -172,14 +171,14 @@ def _write(
         print_path(into)
 
 
-def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> Contexts:
+def _contexts(text: Path, count: int, rows: str | None) -> Contexts:
     """Return what the model is run on, checked before anything is read."""
     from posprobe.measure import check_contexts
     from posprobe.measurements.model import Contexts
 
     if rows:
-        raise UsageError("--text and --images run the model with a whole table. Leave out --rows.")
-    given = Contexts(text, images, count)
+        raise UsageError("--text runs the model with a whole table. Leave out --rows.")
+    given = Contexts(text, count=count)
     check_contexts(given)
     return given
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
-from posprobe.figures.styles import GRID, LINES, MUTED
+from posprobe.figures.styles import GRID, LINES
 from posprobe.layouts import Grid, Layout
 from posprobe.text import plain as as_seen
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure, SubFigure
-    from matplotlib.ticker import MaxNLocator
 
 
 #: Inches below which panels stand below each other rather than side by side.
@@ -110,8 +109,8 @@ REPORT = Sheet(6.3, 9.0, exact=False)
 def lay_out(figure: Figure) -> None:
     """Place everything for good, so that every file of the figure is the same, and nothing is cut.
 
-    Axes in three dimensions and titles above rows of panels reach a little beyond the room that the
-    layout gives them; where they would leave the page, the layout is made again with a margin.
+    Titles above rows of panels reach a little beyond the room that the layout gives them; where
+    they would leave the page, the layout is made again with a margin.
     """
     engine = figure.get_layout_engine()
     if engine is None:
@@ -187,10 +186,6 @@ LARGEST = 3.4
 MAX_CELLS = 512
 #: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
 MAX_POINTS = 2048
-#: Pieces of a path that have a colour of their own: a colour map has no more colours.
-MAX_PIECES = 256
-#: Decibels below the peak at which the colours end.
-FLOOR = -40.0
 #: Ends of axes whose decades are written as plain numbers.
 LEAST, MOST = 5e-5, 2e5
 
@@ -365,33 +360,11 @@ def cross(ax: Axes) -> None:
     ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
 
 
-def pieces(points: Floats) -> tuple[list[Floats], Floats]:
-    """Cut a path ``[n, c]`` into as few steps each as keep its pieces few; and their middles."""
-    steps = len(points) - 1
-    block = max(math.ceil(steps / MAX_PIECES), 1)
-    starts = np.arange(0, steps, block)
-    middles = (starts + np.minimum(starts + block, steps)) / 2
-    return [points[k : k + block + 1] for k in starts], middles
-
-
 def styled(results: Mapping[str, _T]) -> Iterator[tuple[str, _T, dict[str, Any]]]:
     """Give each labelled result a line of its own."""
     for index, (label, result) in enumerate(results.items()):
         color, dash = LINES[index % len(LINES)]
         yield label, result, {"color": color, "linestyle": dash, "label": label}
-
-
-def curves(
-    sheet: Sheet, drawn: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], *, grey: str = ""
-) -> tuple[Figure, Axes]:
-    """Draw curves ``(x, y)`` by label into a figure; one of them broad and grey."""
-    figure = sheet.figure(2.8)
-    ax = figure.subplots()
-    if grey:
-        ax.plot(*drawn[grey], color=MUTED, linewidth=2.5, label=grey)
-    for _, curve, look in styled({name: drawn[name] for name in drawn if name != grey}):
-        ax.plot(*curve, **look)
-    return figure, ax
 
 
 def pooled(matrix: Floats, cells: int = MAX_CELLS) -> tuple[Floats, int]:
@@ -454,13 +427,6 @@ def area(ax: Axes, edges: tuple[NDArray[Any], ...], **look: Any) -> None:
     ax.fill_between(at, low, high, linewidth=0, **look)
 
 
-def decibels(power: Floats) -> Floats:
-    """Return powers in decibels below the peak, none lower than 10 below `FLOOR`."""
-    least = 10 ** (FLOOR / 10) / 10
-    peak = power.max() or 1.0
-    return np.asarray(10 * np.log10(np.maximum(power / peak, least)))
-
-
 def position_label(layout: Layout) -> str:
     """Name an axis along the rows of a table."""
     return "patch, row by row" if isinstance(layout, Grid) else "position"
@@ -489,16 +455,9 @@ def _decade(axis: Axis, value: float, _: object) -> str:
     return f"{times:g}e{power}"
 
 
-def whole() -> MaxNLocator:
-    """Return a locator of whole numbers."""
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(nbins=6, integer=True)
-
-
 def layer_axis(ax: Axes) -> None:
     """Label an axis that runs over layers: whole numbers only."""
-    ax.xaxis.set_major_locator(whole())
+    ax.locator_params(axis="x", nbins=6, integer=True)
     ax.set_xlabel("layer (0: what enters the first)")
 
 

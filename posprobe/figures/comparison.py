@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
+from posprobe.encodings.rotary import rotary_kernel, wavelengths
 from posprobe.figures.common import (
     LETTER,
+    REPORT,
     Beside,
     Builder,
     Maps,
@@ -17,20 +21,18 @@ from posprobe.figures.common import (
     around,
     balanced,
     columns_of,
-    curves,
     ends_of,
     legend_above,
     legend_height,
     map_figure,
     maps,
     plain,
-    pooled,
     position_label,
+    styled,
 )
 from posprobe.figures.frequencies import shares
-from posprobe.figures.relative import APART, color_map
 from posprobe.figures.similarity import matrices, of_cosines, profiles
-from posprobe.figures.styles import BLUE, DIVERGING, INK, LINES, MUTED, RED
+from posprobe.figures.styles import BLUE, DIVERGING, INK, LINES, MUTED, RED, SIGNED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,75 +134,78 @@ def _cells(ax: Axes, matrix: Floats, *, low: int, reverse: bool, size: float) ->
     ax.spines[:].set_visible(False)
 
 
-def kernel_curves(sheet: Sheet, results: Mapping[str, Floats], _: Beside) -> Figure:
+def kernel_curves(_: Sheet, results: Mapping[str, Floats], __: Beside) -> Figure:
     """Draw standardised curves: ``[n - 1]`` from distance 1, or ``[2h - 1, 2w - 1]`` on a grid."""
     if next(iter(results.values())).ndim == 2:
         shown = {name: around(curve) for name, curve in results.items()}
-        return map_figure(sheet, shown, 4, "standard deviations", APART, **_of_deviations())
-    kernels = results.items()
-    figure, ax = curves(sheet, {name: (np.arange(1, len(c) + 1), c) for name, c in kernels})
-    ax.axhline(0, color=MUTED, linewidth=0.5)
-    ax.set(xscale="log", xlabel="distance (positions)", ylabel="standard deviations")
-    ax.set_xlim(1, max(map(len, results.values())))
-    plain(ax.xaxis)
-    ax.legend(loc="best")
+        along = ("columns to key", "rows to key")
+        colors = {"cmap": SIGNED, "vmin": -3, "vmax": 3, "extend": "both"}
+        return map_figure(REPORT, shown, 4, "standard deviations", along, **colors)
+    figure = _curves(
+        {name: (np.arange(1, len(curve) + 1), curve) for name, curve in results.items()},
+        xscale="log", xlabel="distance (positions)", ylabel="standard deviations",
+        xlim=(1, max(map(len, results.values()))),
+    )  # fmt: skip
+    figure.axes[0].axhline(0, color=MUTED, linewidth=0.5)
     return figure
 
 
-def kernel_maps(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
-    """Draw the standardised ``kernels`` of what is beside, ``[n, n]`` by label, on one range."""
-    shown: Maps = {
-        label: (pooled(kernel)[0], ends_of(0, len(kernel)))
-        for label, kernel in beside["kernels"].items()
-    }
-    return map_figure(sheet, shown, 3, "standard deviations", ("key", "query"), **_of_deviations())
-
-
-def _of_deviations() -> dict[str, Any]:
-    return {"cmap": color_map("bias"), "vmin": -3, "vmax": 3, "extend": "both"}
-
-
 #: Of a comparison of kernels.
-KERNEL_FIGURES: Mapping[str, Builder] = {
-    "curves": kernel_curves,
-    "kernels": kernel_maps,
-    "distances": distances_figure,
-}
+KERNEL_FIGURES: Mapping[str, Builder] = {"curves": kernel_curves, "distances": distances_figure}
+
+
+def _curves(drawn: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], **axes: Any) -> Figure:
+    """Draw curves ``(x, y)`` by label for a report; that from ``before`` broad and grey."""
+    figure = REPORT.figure(2.8)
+    ax = figure.subplots()
+    if "before" in drawn:
+        ax.plot(*drawn["before"], color=MUTED, linewidth=2.5, label="before")
+    for _, curve, look in styled({name: drawn[name] for name in drawn if name != "before"}):
+        ax.plot(*curve, **look)
+    ax.set(**axes)
+    plain(*(axis for axis in (ax.xaxis, ax.yaxis) if axis.get_scale() == "log"))
+    if len(drawn) > 1:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def _by_place(drawn: Mapping[str, Floats], **axes: Any) -> Figure:
+    """Draw curves over the number of a row or pair."""
+    return _curves({name: (np.arange(len(each)), each) for name, each in drawn.items()}, **axes)
+
+
+def ways_figures(
+    cosines: Mapping[str, Floats], norms: Mapping[str, Floats], losses: Mapping[str, Floats]
+) -> dict[str, Callable[[], Figure]]:
+    """Return how to draw a table before and in each way of resizing.
+
+    Parameters
+    ----------
+    cosines
+        Centred, ``[c, c]`` by label, on one range.
+    norms, losses
+        ``[n]`` by position; no losses where the model was not run.
+    """
+    shown: Maps = {name: (each, ends_of(0, len(norms[name]))) for name, each in cosines.items()}
+    along, label = ("position", "position"), "cosine, centred"
+    made: dict[str, Callable[[], Figure]] = {
+        "cosines": partial(map_figure, REPORT, shown, 4, label, along, **of_cosines()),
+        "norms": partial(_by_place, norms, xlabel="position", ylabel="norm", ylim=(0, None)),
+    }
+    return made | ({"losses": partial(_losses, losses)} if losses else {})
 
 
 #: Points of a curve of losses: each is the mean of its neighbours.
 POINTS = 48
 
 
-def _cosines(sheet: Sheet, results: Mapping[str, Floats], beside: Beside) -> Figure:
-    """Draw centred cosines ``[c, c]`` of the table before and in each way, on one range."""
-    shown: Maps = {
-        label: (cosines, ends_of(0, beside["positions"][label]))
-        for label, cosines in results.items()
-    }
-    return map_figure(sheet, shown, 4, "cosine, centred", ("position", "position"), **of_cosines())
-
-
-def _norms(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
-    """Draw ``norms`` of what is beside, ``[n]`` by label, by position."""
-    norms = beside["norms"].items()
-    figure, ax = curves(
-        sheet, {how: (np.arange(len(found)), found) for how, found in norms}, grey="before"
-    )
-    ax.set(xlabel="position", ylabel="norm", ylim=(0, None))
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
-
-
-def _losses(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
-    """Draw ``losses`` of what is beside, ``[n]`` by label, by position; means of neighbours."""
-    losses = beside["losses"]
-    figure, ax = curves(
-        sheet, {how: _averaged(loss) for how, loss in losses.items()}, grey="before"
-    )
-    ax.axvline(len(losses["before"]) - 0.5, color=MUTED, linewidth=0.8)
-    ax.set(xlabel="position in the context", ylabel="loss (nats)")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+def _losses(losses: Mapping[str, Floats]) -> Figure:
+    """Draw means of neighbouring losses by position, and where the old length ends."""
+    figure = _curves(
+        {name: _averaged(loss) for name, loss in losses.items()},
+        xlabel="position in the context", ylabel="loss (nats)",
+    )  # fmt: skip
+    figure.axes[0].axvline(len(losses["before"]) - 0.5, color=MUTED, linewidth=0.8)
     return figure
 
 
@@ -211,57 +216,63 @@ def _averaged(loss: Floats) -> tuple[Floats, Floats]:
     return np.array([p.mean() for p in kept]), np.array([loss[p].mean() for p in kept])
 
 
-#: Of ways of resizing a table.
-WAY_FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms, "losses": _losses}
+#: Distances at which a mean rotation is drawn.
+DISTANCES = 400
 
 
-def _wavelengths(sheet: Sheet, results: Mapping[str, Floats], beside: Beside) -> Figure:
-    """Draw wavelengths ``[pairs]`` by rule, with both lengths."""
-    rules = results.items()
-    figure, ax = curves(sheet, {name: (np.arange(len(found)), found) for name, found in rules})
-    for name in ("training", "to"):
-        ax.axhline(beside[name], color=MUTED, linewidth=0.8)
-    ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions)")
-    plain(ax.yaxis)
-    ax.legend(loc="best")
-    return figure
+def rules_figures(
+    ladders: Mapping[str, Floats], training: int, to: int, losses: Mapping[str, Floats]
+) -> dict[str, Callable[[], Figure]]:
+    """Return how to draw rules that scale rotary positions.
+
+    Parameters
+    ----------
+    ladders
+        Frequencies ``[pairs]`` by rule.
+    training, to
+        Both lengths.
+    losses
+        ``[n]`` by position; none where the model was not run.
+    """
+
+    def waves() -> Figure:
+        found = {name: wavelengths(omega) for name, omega in ladders.items()}
+        known = {name: np.where(np.isfinite(each), each, np.nan) for name, each in found.items()}
+        figure = _by_place(
+            known, yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions)"
+        )
+        for length in (training, to):
+            figure.axes[0].axhline(length, color=MUTED, linewidth=0.8)
+        return figure
+
+    def decay() -> Figure:
+        at = np.unique(np.geomspace(1, to, DISTANCES).round())
+        figure = _curves(
+            {name: (at, rotary_kernel(omega, at)) for name, omega in ladders.items()},
+            xscale="log", xlabel="distance (positions)", ylabel="mean rotation",
+        )  # fmt: skip
+        figure.axes[0].axhline(0, color=MUTED, linewidth=0.5)
+        figure.axes[0].axvline(training, color=MUTED, linewidth=0.8)
+        return figure
+
+    run = {"losses": partial(_losses, losses)} if losses else {}
+    return {"wavelengths": waves, "decay": decay, **run}
 
 
-def _decay(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
-    """Draw the mean rotation ``[k]`` at each ``distance`` by rule."""
-    distance, kernels = beside["distance"], beside["kernels"]
-    figure, ax = curves(sheet, {name: (distance, kernel) for name, kernel in kernels.items()})
-    ax.axhline(0, color=MUTED, linewidth=0.5)
-    ax.axvline(beside["training"], color=MUTED, linewidth=0.8)
-    ax.set(xscale="log", xlabel="distance (positions)", ylabel="mean rotation")
-    plain(ax.xaxis)
-    ax.legend(loc="best")
-    return figure
-
-
-#: Of rules that scale rotary positions.
-RULE_FIGURES: Mapping[str, Builder] = {"wavelengths": _wavelengths, "decay": _decay}
-
-
-def _by_place(x: str, y: str) -> Builder:
+def _of_copies(x: str, y: str) -> Builder:
     """Return what draws a curve for each encoding by the number of its rows or pairs."""
 
-    def drawn(sheet: Sheet, found: Mapping[str, Floats], _: Mapping[str, Any]) -> Figure:
+    def drawn(_: Sheet, found: Mapping[str, Floats], __: Beside) -> Figure:
         # Where there is one encoding it has no name.
-        lines = {name or y: (np.arange(len(each)), each) for name, each in found.items()}
-        figure, ax = curves(sheet, lines)
-        ax.set(xlabel=x, ylabel=y)
-        if len(found) > 1:
-            ax.legend(loc="best")
-        return figure
+        return _by_place({name or y: each for name, each in found.items()}, xlabel=x, ylabel=y)
 
     return drawn
 
 
 #: Of two copies of a model.
 CHECK_FIGURES: Mapping[str, Builder] = {
-    "ladder": _by_place("pair, fastest first", "frequency in B over that in A"),
-    "rows": _by_place("row of A", "distance of B's row, over a row's length"),
+    "ladder": _of_copies("pair, fastest first", "frequency in B over that in A"),
+    "rows": _of_copies("row of A", "distance of B's row, over a row's length"),
 }
 
 

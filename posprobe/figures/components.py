@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,11 @@ from posprobe.figures.common import (
     nothing,
     of_one,
     panels,
-    pieces,
     plain,
     styled,
     with_legend,
 )
-from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, signed
+from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, SIGNED
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Components that are drawn against position.
 COMPONENTS = 6
+#: Pieces of a path that have a colour of their own: a colour map has no more colours.
+MAX_PIECES = 256
 #: Changes of sign from which on a component is drawn up to the second of these.
 MANY, SHOWN = 80, 40
 
@@ -75,11 +77,12 @@ def score(ax: Axes, result: PCA, component: int) -> None:
     """Draw one component's score against position, or as a map of the grid."""
     values = result.scores[:, component]
     share = result.explained_variance_ratio[component]
-    ax.set_title(f"component {component + 1}: {share:.1%}")
+    title = f"{component + 1}: {share:.1%}"
+    ax.set_title(title, pad=3)
     if isinstance(result.layout, Grid):
         limit = np.abs(values).max() or 1.0
         shown = values.reshape(result.layout.height, result.layout.width)
-        ax.imshow(shown, cmap=signed("PuOr_r"), vmin=-limit, vmax=limit)
+        ax.imshow(shown, cmap=SIGNED, vmin=-limit, vmax=limit)
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
         return
@@ -90,7 +93,7 @@ def score(ax: Axes, result: PCA, component: int) -> None:
     if len(crossings) > MANY:
         shown = crossings[SHOWN] + 1
         position, values = position[:shown], values[:shown]
-        ax.set_title(f"{component + 1}: {share:.1%}, first {shown} rows")
+        ax.set_title(f"{title}, first {shown} rows", pad=3)
     ax.plot(*extremes(position, values), color=BLUE, linewidth=0.9)
     ax.margins(x=0.01)
 
@@ -100,12 +103,38 @@ def path_plane(ax: Axes, result: PCA) -> ScalarMappable:
 
     On a grid every row is a path of its own, coloured by the row.
     """
-    steps, shade, colors = _steps(result, 2)
-    _lines(ax, steps, colors.to_rgba(shade))
-    ends(ax, result.scores[:, :2], label=_ends_of(result))
-    first, second = result.explained_variance_ratio[:2]
-    ax.set(xlabel=f"component 1 ({first:.1%})", ylabel=f"component 2 ({second:.1%})")
+    points, first = result.scores[:, :2], result.start
+    if isinstance(result.layout, Grid):
+        height, width = result.layout.height, result.layout.width
+        steps, number = list(points.reshape(height, width, -1)), np.arange(float(height))
+        first, last, said = 0, height - 1, ("first patch", "last patch")
+    else:
+        steps, number = _pieces(points)
+        number, last = number + first, first + len(points) - 1
+        said = f"position {first}", f"position {last}"
+    colors = _colors(first, last)
+    _lines(ax, steps, colors.to_rgba(number))
+    _ends(ax, points, said)
+    one, two = result.explained_variance_ratio[:2]
+    ax.set(xlabel=f"component 1 ({one:.1%})", ylabel=f"component 2 ({two:.1%})")
     return colors
+
+
+def _pieces(points: Floats) -> tuple[list[Floats], Floats]:
+    """Cut a path ``[n, c]`` into as few steps each as keep its pieces few; and their middles."""
+    steps = len(points) - 1
+    block = max(math.ceil(steps / MAX_PIECES), 1)
+    starts = np.arange(0, steps, block)
+    middles = (starts + np.minimum(starts + block, steps)) / 2
+    return [points[k : k + block + 1] for k in starts], middles
+
+
+def _colors(first: int, last: int) -> ScalarMappable:
+    """Return the colours of places along a path."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    return ScalarMappable(Normalize(first, max(last, first + 1)), ONE_SIDED)
 
 
 def _lines(ax: Axes, steps: list[Floats], shades: Any) -> None:
@@ -118,69 +147,15 @@ def _lines(ax: Axes, steps: list[Floats], shades: Any) -> None:
     ax.margins(0.07)
 
 
-def space(ax: Any, result: PCA) -> None:
-    """Draw the path through the first three components into 3-D Axes."""
-    steps, shade, colors = _steps(result, 3)
-    path_in_space(ax, steps, [f"component {k}" for k in (1, 2, 3)], colors.to_rgba(shade), 1.1)
-    ends(ax, result.scores[:, :3], label=_ends_of(result))
-    reach = 1.05 * np.abs(result.scores[:, :3]).max(axis=0)
-    ax.set(xlim=(-reach[0], reach[0]), ylim=(-reach[1], reach[1]), zlim=(-reach[2], reach[2]))
-    # Stretched, so that a weak third component can be seen; the plane beside it keeps the units.
-    ax.set_box_aspect((1, 1, 0.9), zoom=1.15)
-    ax.view_init(elev=22, azim=-58)
-
-
-def path_in_space(
-    ax: Any, steps: list[Floats], names: Sequence[str], shades: Any, width: float
-) -> None:
-    """Draw the pieces of a path into 3-D Axes, whose axes are named and have no numbers."""
-    from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
-        Line3DCollection,
-    )
-
-    # Pieces of unequal length: the first releases of matplotlib 3.10 cannot find their limits.
-    ax.add_collection3d(Line3DCollection(steps, colors=shades, linewidths=width), autolim=False)
-    for axis, name in zip((ax.xaxis, ax.yaxis, ax.zaxis), names, strict=True):
-        axis.set_pane_color((1, 1, 1, 0))
-        axis.line.set(color=MUTED, linewidth=0.6)
-        axis.set_ticks([0], [""])
-        axis._axinfo["grid"].update({"linewidth": 0.5, "color": GRID})
-        axis.set_label_text(name)
-        axis.labelpad = -14
-
-
-def ends(ax: Any, path: Floats, label: tuple[str, str] = ("", ""), **look: Any) -> None:
-    """Mark the first and the last row of a path ``[n, c]``."""
+def _ends(ax: Axes, path: Floats, label: tuple[str, str] = ("", "")) -> None:
+    """Mark the first and the last row of a path ``[n, 2]``."""
     # Ink follows a page's theme, so that an open and a full mark of one shape would look alike.
     marks = ((path[0], "white", "o", label[0]), (path[-1], INK, "s", label[1]))
     for row, face, marker, said in marks:
         ax.plot(
             *row[:, None], marker=marker, markersize=4, markerfacecolor=face, markeredgecolor=INK,
-            markeredgewidth=0.8, linestyle="none", label=said or None, **look,
+            markeredgewidth=0.8, linestyle="none", label=said or None, zorder=4,
         )  # fmt: skip
-
-
-def _steps(result: PCA, components: int) -> tuple[list[Floats], Floats, ScalarMappable]:
-    """Return the pieces of the path ``[k, components]``, what colours each, and the colours."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    points = result.scores[:, :components]
-    if isinstance(result.layout, Grid):
-        height, width = result.layout.height, result.layout.width
-        steps, number = list(points.reshape(height, width, -1)), np.arange(float(height))
-        first, last = 0, height - 1
-    else:
-        steps, number = pieces(points)
-        first, last = result.start, result.start + len(points) - 1
-        number = number + first
-    return steps, number, ScalarMappable(Normalize(first, max(last, first + 1)), ONE_SIDED)
-
-
-def _ends_of(result: PCA) -> tuple[str, str]:
-    if isinstance(result.layout, Grid):
-        return "first patch", "last patch"
-    return f"position {result.start}", f"position {result.start + len(result.scores) - 1}"
 
 
 def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Beside) -> Figure:
@@ -203,10 +178,6 @@ def components_figure(sheet: Sheet, result: PCA) -> Figure:
     axes = panels(figure, count, columns)
     for number, ax in enumerate(axes.flat[:count]):
         score(ax, result, number)
-        title = ax.get_title(loc="left")
-        if sheet.narrow:
-            title = title.removeprefix("component ").removesuffix(" rows")
-        ax.set_title(title, pad=3)
         if not on_grid:
             ax.locator_params(axis="y", nbins=3)
             ax.locator_params(axis="x", nbins=2 if sheet.narrow else 4, integer=True)
@@ -220,29 +191,18 @@ def components_figure(sheet: Sheet, result: PCA) -> Figure:
 
 @of_one
 def trajectory_figure(sheet: Sheet, result: PCA) -> Figure:
-    """Draw the path through the first two components, and through three where there are."""
-    three = result.scores.shape[1] > 2
-    shape = sheet.beside(1 + three)
-    height = {(1, 1): 0.8 * min(sheet.width, 4), (2, 1): 1.62 * sheet.width}
-    figure = sheet.figure(height.get(shape, 0.44 * sheet.width))
-    flat = figure.add_subplot(*shape, 1)
-    axes: list[Any] = [flat]
-    colors = path_plane(flat, result)
-    if three:
-        axes.append(figure.add_subplot(*shape, 2, projection="3d"))
-        space(axes[1], result)
-        if sheet.low:
-            axes[1].set_box_aspect((1, 1, 0.9), zoom=0.85)
-    flat.locator_params(nbins=5)
-    legend_above(flat)
+    """Draw the path through the first two components."""
+    figure = sheet.figure(0.8 * min(sheet.width, 4.5), width=4.5)
+    ax = figure.subplots()
+    colors = path_plane(ax, result)
+    ax.locator_params(nbins=5)
+    legend_above(ax)
     label = "row" if isinstance(result.layout, Grid) else "position"
-    figure.colorbar(colors, ax=axes, label=label, aspect=30, shrink=0.9, pad=0.02)
+    figure.colorbar(colors, ax=ax, label=label, aspect=30, shrink=0.9, pad=0.02)
     return figure
 
 
-#: R² of a component against the phase from which it is drawn as the axis of a helix.
-CARRIES = 0.5
-#: Turns beyond which a path in its plane is drawn as points, and a helix ends: more fill both.
+#: Turns beyond which a path in its plane is drawn as points: lines would fill it.
 MANY_TURNS = 12
 
 
@@ -256,44 +216,18 @@ def plot_winding(ax: Axes, result: Winding) -> None:
 
 def pair_plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
     """Draw a pair in its plane, both components in units of the same size."""
-    path = _circle(pair)
-    colors, shade = _colors(result)
-    steps, number = pieces(path)
+    path = np.column_stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)])
+    colors = _colors(result.start, result.start + len(path) - 1)
+    steps, number = _pieces(path)
     many = pair.turns > MANY_TURNS
     _lines(ax, [] if many else steps, colors.to_rgba(result.start + number))
-    if many or len(path) <= 64:
-        size = 3 if many else 10
-        shown = colors.to_rgba(shade)
-        ax.scatter(path[:, 0], path[:, 1], c=shown, s=size, linewidths=0, zorder=3)
-    ends(ax, path, zorder=4)
+    if many:
+        shades = colors.to_rgba(result.start + np.arange(len(path)))
+        ax.scatter(path[:, 0], path[:, 1], c=shades, s=3, linewidths=0, zorder=3)
+    _ends(ax, path)
     first, second = pair.components
     ax.set(xlabel=f"component {first + 1}", ylabel=f"component {second + 1}")
     ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%} of variance")
-    return colors
-
-
-def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
-    """Draw a pair into 3-D Axes, upwards the component that rises with its phase, or position.
-
-    Of more than `MANY_TURNS` turns the first are drawn.
-    """
-    shown = _drawn(pair)
-    colors, shade = _colors(result)
-    carried = pair.axis is not None and pair.axis_r2 >= CARRIES and pair.turns <= MANY_TURNS
-    up = (result.scores[:, pair.axis] if carried and pair.axis is not None else shade)[:shown]
-    points = np.column_stack([_circle(pair)[:shown], up])
-    steps, number = pieces(points)
-    first, second = pair.components
-    third = f"component {pair.axis + 1}" if carried and pair.axis is not None else "position"
-    names = (f"component {first + 1}", f"component {second + 1}", third)
-    path_in_space(ax, steps, names, colors.to_rgba(result.start + number), 1.5)
-    ends(ax, points)
-    reach = 1.05 * max(float(np.abs(points[:, :2]).max()), np.finfo(float).tiny)
-    low, high = float(up.min()), float(up.max())
-    ax.set_box_aspect((1, 1, 1.15), zoom=1.05)
-    ax.view_init(elev=18, azim=-60)
-    # After the ticks, which would widen them.
-    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(low, high if high > low else low + 1))
     return colors
 
 
@@ -327,45 +261,18 @@ def period(ax: Axes, result: Winding, pair: WindingPair) -> None:
     ax.margins(x=0.02)
 
 
-def _drawn(pair: WindingPair) -> int:
-    """Return how many rows a helix shows: of many turns the first ones, which can be told apart."""
-    turns = np.abs(pair.phase - pair.phase[0]) / (2 * np.pi)
-    return int(np.argmax(turns > MANY_TURNS)) if turns.max() > MANY_TURNS else len(turns)
-
-
-def _circle(pair: WindingPair) -> Floats:
-    """Return the path in the plane of a pair: ``[n, 2]``."""
-    return np.column_stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)])
-
-
-def _colors(result: Winding) -> tuple[ScalarMappable, Floats]:
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    shade = result.start + np.arange(len(result.scores), dtype=np.float64)
-    return ScalarMappable(Normalize(shade[0], shade[-1]), ONE_SIDED), shade
-
-
 @of_one
 def winding_figure(sheet: Sheet, result: Winding) -> Figure:
-    """Draw the first pair in space, and beside it or below phase and period."""
+    """Draw the first pair in its plane, and beside it or below phase and period."""
     pair = result.pairs[0]
-    figure = sheet.figure(5.2 if sheet.narrow else 3.0)
+    figure = sheet.figure(5.2 if sheet.narrow else 2.8)
     ratios: dict[str, Any] = {"width_ratios": (1.1, 1)}
     if sheet.narrow:
         ratios = {"height_ratios": (1.5, 1)}
     left, right = figure.subfigures(*sheet.beside(2), squeeze=False, **ratios).flat
-    space = left.add_subplot(projection="3d")
-    colors = helix(space, result, pair)
-    if space.get_zlabel() != "position":
-        bar = left.colorbar(colors, ax=space, shrink=0.6, pad=0.02, label="position")
-        bar.outline.set_visible(False)
-    title = f"{pair.turns:.2f} turns, {pair.share:.0%} of the variance"
-    if not sheet.narrow:
-        title += f", radius varies by {pair.radius_cv:.0%}"
-    if _drawn(pair) < len(pair.phase):
-        title += f"; drawn: the first {MANY_TURNS}"
-    figure.suptitle(title, x=0.01, ha="left")
+    plane = left.subplots()
+    colors = pair_plane(plane, result, pair)
+    left.colorbar(colors, ax=plane, label="position", aspect=30, pad=0.02)
     above, below = right.subplots(2, 1, sharex=True)
     phase(above, result, pair)
     period(below, result, pair)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from posprobe.analyses.sequences.budget import LABELS, ORDER, Budget
-from posprobe.analyses.tables.probes import AbsoluteProbe
 from posprobe.analyses.tables.sinusoids import ENOUGH
 from posprobe.figures.common import (
     Beside,
@@ -167,14 +166,8 @@ class _Line(NamedTuple):
     published: bool = False
 
 
-def plot_probes(ax: Axes, result: Probes | AbsoluteProbe) -> None:
-    """Draw each probe's error as a share of its own chance level, the number itself beside it.
-
-    A single probe of the position is drawn by its predictions.
-    """
-    if isinstance(result, AbsoluteProbe):
-        _predictions(ax, result)
-        return
+def plot_probes(ax: Axes, result: Probes) -> None:
+    """Draw each probe's error as a share of its own chance level, the number itself beside it."""
     lines = list(_lines(result))
     if not lines:
         nothing(ax, result.undefined or "there are no probes")
@@ -195,28 +188,6 @@ def plot_probes(ax: Axes, result: Probes | AbsoluteProbe) -> None:
     ax.set(xlabel="error as a share of its chance level (0: none, 1: chance)")
     ax.set_xlim(-0.08, max(1.12, max(line.error / line.chance for line in lines) * 1.1))
     ax.set_ylim(height[-1] - 0.6, 0.8)
-
-
-def _predictions(ax: Axes, result: AbsoluteProbe) -> None:
-    """Draw the predicted against the true position, for held-out blocks and for random folds."""
-    position = result.start + np.arange(len(result.predicted))
-    ends = position[[0, -1]]
-    ax.plot(ends, ends, color=MUTED, linewidth=0.6, linestyle=(0, (4, 1.5)), label="exact")
-    drawn = (
-        (result.shuffled, "random folds", RED, "."),
-        (result.predicted, "held-out blocks", BLUE, "o"),
-    )
-    for predicted, label, color, marker in drawn:
-        ax.plot(
-            position, result.start + predicted, marker, color=color, label=label, markersize=1.6,
-            markeredgewidth=0,
-        )  # fmt: skip
-    # A probe that fails beyond the training rows may land anywhere.
-    margin = 0.25 * (ends[1] - ends[0])
-    ax.set(xlabel="position", ylabel="predicted position")
-    ax.set_xlim(*ends)
-    ax.set_ylim(ends[0] - margin, ends[1] + margin)
-    ax.legend(loc="upper left", markerscale=3)
 
 
 def _lines(result: Probes) -> Iterator[_Line]:

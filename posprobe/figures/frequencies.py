@@ -11,21 +11,18 @@ import numpy as np
 from posprobe.analyses.sequences.budget import Clock
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
-    FLOOR,
     Beside,
     Builder,
     Sheet,
     alone,
     cross,
-    decibels,
-    legend_above,
     nothing,
     of_one,
     plain,
     styled,
     with_legend,
 )
-from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
+from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED, RED
 from posprobe.layouts import Grid
 from posprobe.text import period_of
 
@@ -33,11 +30,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from posprobe.analyses import Shift, Spectrogram, Spectrum
 
 
+#: Decibels below the peak at which the colours end.
+FLOOR = -40.0
 #: Logarithm of the ratio of two frequencies whose labels do not touch.
 APART = 0.45
 
@@ -98,30 +96,6 @@ def _period_axis(ax: Axes) -> Axis:
     return top.xaxis
 
 
-def ladder(ax: Axes, result: Spectrum) -> None:
-    """Draw each dimension's dominant frequency, sorted, beside the sinusoid's ladder."""
-    if result.undefined:
-        nothing(ax, result.undefined)
-        return
-    order = np.argsort(-np.nan_to_num(result.dominant_frequency, nan=-1.0))
-    frequency = result.dominant_frequency[order]
-    rank = np.arange(1, len(order) + 1) / len(order)
-    marked = result.dominant_significant[order]
-    ax.plot(rank, frequency, ".", color=GRID, markersize=3, label="dimension")
-    if marked.any():
-        ax.plot(rank[marked], frequency[marked], ".", color=BLUE, markersize=3.5,
-                label="above its red noise")  # fmt: skip
-    lowest = result.frequency[1]
-    sinusoid = 10_000.0 ** (-rank) / (2 * np.pi)
-    ax.plot(rank, sinusoid, color=RED, linestyle=(0, (4, 1.5)), label="sinusoid's frequencies")
-    ax.axhline(lowest, color=MUTED, linewidth=0.5, label="one cycle in the table")
-    ax.set(yscale="log", xlabel="dimensions, fastest first (share)")
-    ax.set_ylabel("dominant frequency\n(cycles per position)")
-    ax.set_ylim(lowest / 2.5, 0.7)
-    plain(ax.yaxis)
-    ax.legend(loc="upper right")
-
-
 def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     """Draw each table's spectrum as the share of its power at each frequency."""
     first = next(iter(results.values()))
@@ -134,20 +108,18 @@ def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
 
 
 def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Beside) -> Figure:
-    """Draw the power spectrum and, of a single sequence, each dimension's dominant frequency."""
-    first = next(iter(results.values()))
-    if len(results) > 1 or isinstance(first.layout, Grid):
-        # The label of the vertical axis needs the height.
-        return with_legend(sheet, results, plot_spectrum, shares, 0.3)
-    figure = sheet.figure(4.4 if sheet.narrow else 2.8)
-    ratios = None if sheet.narrow else (1.2, 1.0)
-    axes = figure.subplots(*sheet.beside(2), width_ratios=ratios)
-    plot_spectrum(axes[0], first)
-    ladder(axes[1], first)
-    if sheet.narrow:
-        for ax in axes:
-            legend_above(ax, top=ax is axes[0])
-    return figure
+    """Draw the power spectrum."""
+    line = not isinstance(next(iter(results.values())).layout, Grid)
+    # The label of the vertical axis needs the height, and that of periods more of it.
+    more = 1.0 if line and len(results) == 1 else 0.3
+    return with_legend(sheet, results, plot_spectrum, shares, more)
+
+
+def _decibels(power: Floats) -> Floats:
+    """Return powers in decibels below the peak, none lower than 10 below `FLOOR`."""
+    least = 10 ** (FLOOR / 10) / 10
+    peak = power.max() or 1.0
+    return np.asarray(10 * np.log10(np.maximum(power / peak, least)))
 
 
 def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
@@ -158,8 +130,8 @@ def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
     half, bin_, highest = result.step / 2, result.frequency[1], result.frequency[-1]
     sides = (result.center[0] - half, result.center[-1] + half, -bin_ / 2, highest + bin_ / 2)
     image = ax.imshow(
-        decibels(result.power).T, origin="lower", aspect="auto", cmap=ONE_SIDED, vmin=FLOOR, vmax=0,
-        extent=sides,
+        _decibels(result.power).T, origin="lower", aspect="auto", cmap=ONE_SIDED, vmin=FLOOR,
+        vmax=0, extent=sides,
     )  # fmt: skip
     if not np.isnan(result.fastest).all():
         ax.plot(
@@ -182,8 +154,6 @@ spectrogram_figure: Builder = alone(plot_spectrogram, 2.5)
 #: Periods written beside the circle, and the angle in radians that each needs.
 LABELLED_MODES = 8
 TURN_APART = 0.17
-#: Share of the variance from which a mode is labelled even close to another.
-STRONG = 0.05
 
 
 def plot_shift(ax: Axes, result: Shift) -> None:
@@ -211,17 +181,12 @@ def plot_shift(ax: Axes, result: Shift) -> None:
             )  # fmt: skip
     # A single stray eigenvalue must not shrink the circle.
     limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
-    chosen = _labelled(result, angle)
-    turns = _spread(angle[chosen].tolist())
-    room = 1.45 if turns and turns[-1] > 0.6 * np.pi else 1.1
-    for place, mode in zip(turns, chosen, strict=True):
-        x, y = 1.16 * np.cos(place), 1.16 * np.sin(place)
-        ax.annotate(
-            period_of(result.periods[mode]), (modes[mode].real, modes[mode].imag), (x, y),
-            color=INK, ha="left" if x > 0.1 else "right" if x < -0.1 else "center", va="center",
-            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED, "shrinkA": 0},
-        )  # fmt: skip
-    ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit), aspect="equal")
+    for mode in _labelled(result, angle):
+        x, y = np.cos(angle[mode]), np.sin(angle[mode])
+        side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
+        said = period_of(result.periods[mode])
+        ax.text(1.08 * x, 1.08 * y, said, color=INK, ha=side, va="center")
+    ax.set(xlim=(-1.4 * limit, 1.4 * limit), ylim=(-1.2 * limit, 1.2 * limit), aspect="equal")
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)")
     box = ax.viewLim
     beyond = sum(not box.contains(value.real, value.imag) for value in every)
@@ -230,30 +195,13 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
 
-def _labelled(result: Shift, angle: Floats) -> NDArray[np.intp]:
-    """Choose modes to label, in the order of their angles.
-
-    Rotations come before the rest and strong ones before weak ones; but first those far from
-    each other, so that a dense ladder is labelled all around.
-    """
-    order = np.lexsort((-result.shares, ~result.rotations))
+def _labelled(result: Shift, angle: Floats) -> list[int]:
+    """Choose modes to label that stand apart: rotations first, and strong ones before weak ones."""
     chosen: list[int] = []
-    for mode in order.tolist():
+    for mode in np.lexsort((-result.shares, ~result.rotations)).tolist():
         if all(abs(angle[mode] - angle[other]) >= TURN_APART for other in chosen):
             chosen.append(mode)
-    rest = [mode for mode in order.tolist() if mode not in chosen]
-    chosen += [mode for mode in rest if result.shares[mode] >= STRONG]
-    # Periods rise, angles fall.
-    return np.sort(np.array(chosen[:LABELLED_MODES], dtype=np.intp))[::-1]
-
-
-def _spread(rising: list[float]) -> list[float]:
-    """Move rising angles on until no label covers the one before, and back below half a turn."""
-    places: list[float] = []
-    for place in rising:
-        places.append(max(place, places[-1] + TURN_APART) if places else place)
-    excess = max(places[-1] - np.pi, 0.0) if places else 0.0
-    return [place - excess for place in places]
+    return chosen[:LABELLED_MODES]
 
 
 @of_one

@@ -1,4 +1,4 @@
-"""Patches on a grid: a tile of cosines for each, the spectrum of the plane, and axis codes."""
+"""Patches on a grid: a tile of cosines for each, and axis codes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ import numpy as np
 from posprobe.analyses.grids.grid import TILES
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
-    FLOOR,
-    Builder,
     Sheet,
-    alone,
-    decibels,
     legend_height,
     nothing,
     of_one,
 )
 from posprobe.figures.components import pair_plane
-from posprobe.figures.styles import GAP, GRID, LINES, ONE_SIDED, signed
+from posprobe.figures.styles import DIVERGING, GRID, LINES, gapped
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -68,7 +64,7 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
     """Draw one tile per patch: its cosine with every patch (Dosovitskiy et al. 2021, figure 7)."""
     block, step = tile_block(result.layout), every(result.layout)
     # Gaps are grey, since white is a cosine of 0 and what is transparent a second raster.
-    image = ax.imshow(canvas(result), cmap=signed().with_extremes(bad=GAP), vmin=-1, vmax=1)
+    image = ax.imshow(canvas(result), cmap=gapped(DIVERGING), vmin=-1, vmax=1)
     for axis, side in ((ax.xaxis, result.layout.width), (ax.yaxis, result.layout.height)):
         count, tile = -(-side // step), -(-side // block)
         named = np.arange(0, count, -(-count // LABELS))
@@ -91,17 +87,6 @@ def tile_block(layout: Grid) -> int:
     return math.ceil(2 * longer / MAX_TILE) if longer > MAX_TILE else 1
 
 
-def _plane_power(ax: Axes, result: Patches) -> None:
-    """Draw the two-dimensional spectrum, zero frequency in the middle, in decibels below peak."""
-    height, width = result.layout.height, result.layout.width
-    # The middle cell is frequency 0 whether or not there is a Nyquist frequency to its left.
-    left, top = -(width // 2 + 0.5) / width, -(height // 2 + 0.5) / height
-    extent = (left, left + 1, top + 1, top)
-    image = ax.imshow(decibels(result.power), cmap=ONE_SIDED, vmin=FLOOR, vmax=0, extent=extent)
-    ax.set(xlabel="cycles per patch, along rows", ylabel="cycles per patch, along columns")
-    ax.figure.colorbar(image, ax=ax, label="power (dB below peak)")
-
-
 @of_one
 def mosaic_figure(sheet: Sheet, result: Patches) -> Figure:
     """Draw a tile per patch."""
@@ -113,9 +98,6 @@ def mosaic_figure(sheet: Sheet, result: Patches) -> Figure:
     if sheet.exact:
         ax.set_title("a tile: cosine of one patch with all", pad=4)
     return figure
-
-
-plane_spectrum_figure: Builder = alone(_plane_power, 3.0, width=4.0)
 
 
 #: Components of a code that are drawn along its axis.

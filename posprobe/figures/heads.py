@@ -6,19 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.models.head_logits import HeadLogits, HeadsByLayer
 from posprobe.arrays import Floats
-from posprobe.figures.common import Builder, Sheet, around, cross, layer_axis, of_one, plain, whole
+from posprobe.figures.common import Builder, Sheet, layer_axis, of_one, plain
 from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES, stripes, tiles
-from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, ONE_SIDED, RED
+from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, ONE_SIDED, RED, gapped
 from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
     from posprobe.analyses import AttentionByOffset
@@ -72,13 +70,6 @@ def _near(curves: Floats, *, causal: bool) -> Floats:
     return curves[:, *(slice(max(m - GRID_REACH, 0), m + GRID_REACH + 1) for m in middle)]
 
 
-def _greyed(name: str) -> Colormap:
-    """Have offsets that attention never meets in grey."""
-    from matplotlib import colormaps
-
-    return colormaps[name].with_extremes(bad=GRID)
-
-
 def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
     """Draw the mean logit of every head by offset: a row per head, or a tile per head on a grid.
 
@@ -90,7 +81,7 @@ def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
     near = {k: _levelled(_near(found.curves, causal=first.causal)) for k, found in layers.items()}
     _draw(
         ax, near, first.layout, "logit, centred and scaled", causal=first.causal, vmin=-1.0,
-        vmax=1.0, cmap=_greyed(DIVERGING),
+        vmax=1.0, cmap=gapped(DIVERGING, GRID),
     )  # fmt: skip
 
 
@@ -103,62 +94,12 @@ def _levelled(rows: Floats) -> Floats:
     return shown
 
 
-def _peak_histogram(ax: Axes, layers: Mapping[int, HeadLogits]) -> None:
-    """Count heads by the offset that they prefer, if any, beside what an even choice would give.
-
-    -1 is the previous token, 1 the next; on a grid the counts stand at rows and columns.
-    """
-    first = next(iter(layers.values()))
-    peaks = np.concatenate([found.peak[found.has_peak] for found in layers.values()])
-    if isinstance(first.layout, Grid):
-        _peak_map(ax, peaks, first.layout)
-        return
-    inside = np.clip(peaks[:, 0], -REACH - 1, REACH + 1)
-    values, counts = np.unique(inside, return_counts=True)
-    ax.bar(values, counts, color=BLUE, width=0.8)
-    half = first.layout.size // 2
-    even = len(peaks) / (half + 1 if first.causal else 2 * half + 1)
-    ax.axhline(even, color=RED, linestyle=LINES[1][1], label="even choice among the offsets")
-    marks = [-REACH - 1, -REACH // 2, -1, *(() if first.causal else (1, REACH // 2, REACH + 1))]
-    names = {-REACH - 1: f"below\n-{REACH}", REACH + 1: f"above\n{REACH}"}
-    labels = [names.get(mark, str(mark)).replace("-", "\N{MINUS SIGN}") for mark in marks]
-    ax.set_xticks(marks, labels)
-    ax.set_xlim(-REACH - 2, 1.5 if first.causal else REACH + 2)
-    ax.set_xlabel("preferred offset (key minus query)")
-    ax.set_ylabel("heads")
-    ax.yaxis.set_major_locator(whole())
-    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0))
-
-
-def _peak_map(ax: Axes, peaks: NDArray[np.int64], layout: Grid) -> None:
-    down, right = (min(GRID_REACH, size - 1) for size in (layout.height, layout.width))
-    counts = np.zeros((2 * down + 1, 2 * right + 1))
-    place = np.add(np.clip(peaks, (-down, -right), (down, right)), (down, right))
-    np.add.at(counts, tuple(place.T), 1)
-    shown, ends = around(np.where(counts > 0, counts, np.nan))
-    image = ax.imshow(shown, extent=ends, cmap=ONE_SIDED, vmin=0)
-    cross(ax)
-    ax.set(xlabel="columns from query to key", ylabel="rows from query to key")
-    ax.xaxis.set_major_locator(whole())
-    ax.yaxis.set_major_locator(whole())
-    ax.figure.colorbar(image, ax=ax, label="heads", shrink=0.85, ticks=whole())
-
-
 @of_one
 def heads_figure(sheet: Sheet, found: HeadsByLayer) -> Figure:
     """Draw the logits of every head by offset."""
     first = next(iter(found.layers.values()))
     figure = _figure(sheet, [len(layer.peak) for layer in found.layers.values()], first.layout)
     plot_logits(figure.subplots(), found)
-    return figure
-
-
-@of_one
-def peaks_figure(sheet: Sheet, found: HeadsByLayer) -> Figure:
-    """Count heads by the offset that they prefer."""
-    on_grid = isinstance(next(iter(found.layers.values())).layout, Grid)
-    figure = sheet.figure(3.0, width=3.8) if on_grid else sheet.figure(2.2, width=5.4)
-    _peak_histogram(figure.subplots(), found.layers)
     return figure
 
 
@@ -176,7 +117,7 @@ def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
     met = {k: np.where(rows > 0, np.maximum(rows, low), np.nan) for k, rows in near.items()}
     _draw(
         ax, met, result.layout, "mean attention", causal=result.causal, norm=LogNorm(low, top),
-        cmap=_greyed(ONE_SIDED),
+        cmap=gapped(ONE_SIDED, GRID),
     )  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from posprobe.analyses.models.rotary_use import HeadUse, MatchedHead, Place, RotaryUse
     from posprobe.analyses.models.rotary_weights import WeightUse
 
+
+class _Place(NamedTuple):
+    """A head of a layer."""
+
+    layer: int
+    head: int
+
+
+_Head = TypeVar("_Head", _Place, "HeadUse")
 
 #: Layers and heads of a layer that curves are drawn of at most.
 MAX_LAYERS, MAX_HEADS = 12, 8
@@ -48,31 +57,34 @@ def _distances(curve: NDArray[np.float64], result: RotaryUse, head: HeadUse) -> 
 def rotary_curves_figure(sheet: Sheet, found: RotaryUse) -> Figure:
     """Draw both curves of every head: layers down, heads across, one range per layer."""
     rows = _chosen(found)
-    across = max(map(len, rows))
+    figure = _grid(sheet, rows, lambda ax, head: _one_head(ax, found, head))
     every = max(len(_of_layer(found, row[0].layer)) for row in rows)
-    wide = (sheet.width - 0.4) / across
-    figure = sheet.figure(min(wide, 0.8) * len(rows) + 0.5)
+    part = []
+    measured = {head.layer for head in found.heads}
+    if len(rows) < len(measured):
+        part.append(f"{len(rows)} of {len(measured)} layers")
+    if max(map(len, rows)) < every:
+        part.append(f"the {MAX_HEADS} heads of largest spread of {every}")
+    said = ["distance (tokens)", *filter(None, [", ".join(part)])]
+    figure.supxlabel("; ".join(said), fontsize="medium")
+    return figure
+
+
+def _grid(
+    sheet: Sheet, rows: Sequence[Sequence[_Head]], draw: Callable[[Axes, _Head], object]
+) -> Figure:
+    """Draw panels of heads: layers down, heads across, one range per layer."""
+    across = max(map(len, rows))
+    side = min((sheet.width - 0.4) / across, 0.8)
+    figure = sheet.figure(side * len(rows) + 0.5)
     grid = figure.subplots(len(rows), across, sharey="row", squeeze=False)
     for axes, heads in zip(grid, rows, strict=True):
         for ax in axes[len(heads) :]:
             ax.set_axis_off()
         for ax, head in zip(axes, heads, strict=False):
-            _one_head(ax, found, head)
-            if len(heads) < every:
-                ax.set_title(f"head {head.head}", fontsize=6, pad=2)
+            draw(ax, head)
+            ax.set_title(f"head {head.head}", fontsize=6, pad=2)
         axes[0].set_ylabel(f"layer {heads[0].layer}")
-    if across == every:
-        for number, ax in enumerate(grid[0]):
-            ax.set_title(f"head {number}")
-    part = []
-    measured = {head.layer for head in found.heads}
-    if len(rows) < len(measured):
-        part.append(f"{len(rows)} of {len(measured)} layers")
-    if across < every:
-        part.append(f"the {across} heads of largest spread of {every}")
-    figure.supxlabel(
-        "distance (tokens)" + (f"; {', '.join(part)}" if part else ""), fontsize="medium"
-    )
     return figure
 
 
@@ -241,21 +253,19 @@ def weights_usage_figure(sheet: Sheet, found: WeightUse) -> Figure:
 @of_one
 def weights_curves_figure(sheet: Sheet, found: WeightUse) -> Figure:
     """Draw the self-match curves of some layers and heads, and the curves of biases."""
-    layers = spread(list(found.layers), MAX_LAYERS)
-    across = min(max(len(layer.heads) for layer in layers), MAX_HEADS)
-    wide = (sheet.width - 0.4) / across
-    figure = sheet.figure(min(wide, 0.8) * len(layers) + 0.5)
-    grid = figure.subplots(len(layers), across, sharey="row", squeeze=False)
-    for axes, layer in zip(grid, layers, strict=True):
-        heads = spread(list(range(len(layer.heads))), across)
-        for ax in axes[len(heads) :]:
-            ax.set_axis_off()
-        for ax, head in zip(axes, heads, strict=False):
-            for curves, color in ((layer.self_match, MUTED), (layer.bias_curve, BLUE)):
-                if curves is not None:
-                    curve = curves[head] - curves[head].mean()
-                    ax.plot(distance_axis(ax, np.arange(len(curve))), curve, color=color)
-            ax.set_title(f"head {head}", fontsize=6, pad=2)
-        axes[0].set_ylabel(f"layer {layer.layer}")
+    layers = {layer.layer: layer for layer in spread(list(found.layers), MAX_LAYERS)}
+    rows = [
+        [_Place(number, head) for head in spread(list(range(len(layer.heads))), MAX_HEADS)]
+        for number, layer in layers.items()
+    ]
+
+    def draw(ax: Axes, place: _Place) -> None:
+        layer = layers[place.layer]
+        for curves, color in ((layer.self_match, MUTED), (layer.bias_curve, BLUE)):
+            if curves is not None:
+                curve = curves[place.head] - curves[place.head].mean()
+                ax.plot(distance_axis(ax, np.arange(len(curve))), curve, color=color)
+
+    figure = _grid(sheet, rows, draw)
     figure.supxlabel("distance (tokens)", fontsize="medium")
     return figure

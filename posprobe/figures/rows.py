@@ -19,7 +19,7 @@ from posprobe.figures.common import (
     plain,
     position_label,
 )
-from posprobe.figures.styles import BLUE, INK, ONE_SIDED, RED, signed
+from posprobe.figures.styles import BLUE, INK, ONE_SIDED, RED, SIGNED
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -66,23 +66,18 @@ def plot_table(ax: Axes, table: PositionTable) -> None:
 
     Of more than `MAX_CELLS` rows or dimensions every second, third … is drawn, as the labels say.
     """
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
     values = np.asarray(table.values, dtype=np.float32)
     limit = float(np.percentile(np.abs(values), 99, overwrite_input=True)) or 1.0
-    colors = ScalarMappable(Normalize(-limit, limit), signed("PuOr_r"))
     rows, columns = (math.ceil(size / MAX_CELLS) for size in values.shape)
-    # Colouring here rather than in imshow, which would need twenty times the table's memory.
-    shown = values[::rows, ::columns].T
-    pixels = np.stack([colors.to_rgba(dimension, bytes=True) for dimension in shown])
     first, stop = table.rows
-    extent = (first - 0.5, stop - 0.5, table.dim - 0.5, -0.5)
-    ax.imshow(pixels, aspect="auto", extent=extent)
+    image = ax.imshow(
+        values[::rows, ::columns].T, aspect="auto", cmap=SIGNED, vmin=-limit, vmax=limit,
+        extent=(first - 0.5, stop - 0.5, table.dim - 0.5, -0.5),
+    )  # fmt: skip
     ax.set_xlabel(_every(position_label(table.layout), rows))
     ax.set_ylabel(_every("dimension", columns))
     ax.spines[:].set_visible(False)
-    bar = ax.figure.colorbar(colors, ax=ax, label="value", extend="both", aspect=25, pad=0.02)
+    bar = ax.figure.colorbar(image, ax=ax, label="value", extend="both", aspect=25, pad=0.02)
     bar.ax.locator_params(nbins=5)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -15,20 +15,20 @@ from posprobe.analyses.models.rotary import SAME, Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.arrays import Floats
 from posprobe.encodings import wavelengths
-from posprobe.figures import builder
-from posprobe.figures.common import REPORT, Beside, Sheet, ends_of, maps, note, nothing, plain
-from posprobe.figures.relative import CENTRED, HEAD_FIGURES, in_range, suited
+from posprobe.figures import rotary_use
+from posprobe.figures.common import REPORT, Beside, Builder, Sheet, note, nothing, plain
+from posprobe.figures.relative import heads_figure, suited
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, printable
 from posprobe.layouts import Grid
-from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, stated_length
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from posprobe.analyses import Result
-    from posprobe.figures.common import Builder
-    from posprobe.schemes import LinearBias
+
+_Kind = TypeVar("_Kind")
 
 
 def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
@@ -81,16 +81,10 @@ def _ladder(
 
 
 def decay(ax: Axes, result: Rotation) -> None:
-    """Draw the mean rotation by distance and where it is first negative, with the bound's shape.
-
-    The bound is RoFormer's, on logits in units of the content's differences: relative to its value
-    at distance 0, it bounds nothing that is drawn here.
-    """
+    """Draw the mean rotation by distance and where it is first negative."""
     later = result.distance > 0
     distance = result.distance[later]
-    bound = result.bound[later] / result.bound[0]
     ax.axhline(0, color=MUTED, linewidth=0.5)
-    ax.plot(distance, bound, color=MUTED, linestyle=(0, (4, 1.5)), label="shape of the bound")
     ax.plot(distance, result.kernel[later], color=BLUE, label="mean rotation")
     if result.first_negative is not None and result.first_negative <= distance[-1]:
         ax.plot([result.first_negative], [0], "o", color=RED, markersize=3.5)
@@ -100,12 +94,11 @@ def decay(ax: Axes, result: Rotation) -> None:
     ax.set(
         xscale="log",
         xlabel=f"distance{along} (positions)",
-        ylabel="share of the value at distance 0",
+        ylabel="mean rotation",
     )
     ax.set_xlim(1, distance[-1])
     ax.set_ylim(min(-0.3, float(result.kernel.min()) - 0.05), 1.03)
     plain(ax.xaxis)
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
 def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Beside) -> Figure:
@@ -117,9 +110,6 @@ def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Beside) ->
     for (left, right), (name, result) in zip(axes, results.items(), strict=True):
         plot_rotation(left, result)
         decay(right, result)
-        if sheet.width <= 6:
-            for ax in (left, right):
-                ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
         if count > 1:
             left.set_ylabel(f"{name}\n{left.get_ylabel()}")
         elif not sheet.exact:
@@ -185,80 +175,46 @@ def plot_smoothness(ax: Axes, result: Smoothness) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
-def _by_encoding(
-    ax: Axes,
-    values: Mapping[str, Floats],
-    label: str,
-    chance: Mapping[str, Floats] | None = None,
-) -> None:
-    """Draw one number of every head against its encoding, and the median of each encoding.
-
-    Parameters
-    ----------
-    ax
-        To draw into.
-    values
-        ``[heads]`` by encoding.
-    label
-        What the numbers are.
-    chance
-        Of each head, what 95 % of permutations stay below; the highest is drawn.
-    """
-    at = np.arange(len(values))
-    for x, heads in zip(at, values.values(), strict=True):
-        spread = 0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
-        ax.plot(x + spread, heads, ".", color=BLUE, markersize=3, label="head" if x == 0 else None)
-    if chance:
-        highest = [heads[np.isfinite(heads)].max(initial=0) for heads in chance.values()]
-        ax.bar(at, highest, width=0.8, color=GRID, label="95 % of permutations lie below")
-    defined = [heads[np.isfinite(heads)] for heads in values.values()]
-    median = [float(np.median(heads)) if heads.size else np.nan for heads in defined]
+def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], _: Beside) -> Figure:
+    """Draw the smoothness of every head against its encoding, and the median of each encoding."""
+    figure = sheet.figure(2.4)
+    ax = figure.subplots()
+    at = np.arange(len(results))
+    for x, result in zip(at, results.values(), strict=True):
+        heads = result.correlation
+        beside = 0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
+        ax.plot(x + beside, heads, ".", color=BLUE, markersize=3, label="head" if x == 0 else None)
+    highest = [_known(result.p95).max(initial=0) for result in results.values()]
+    ax.bar(at, highest, width=0.8, color=GRID, label="95 % of permutations lie below")
+    known = [_known(result.correlation) for result in results.values()]
+    median = [float(np.median(heads)) if heads.size else np.nan for heads in known]
     ax.plot(at, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median")
-    step = math.ceil(len(values) / NAMED)
-    ax.set_xticks(
-        at[::step], list(values)[::step], rotation=90 if sum(map(len, values)) > 80 else 0
-    )
-    ax.set_ylabel(label)
+    ax.axhline(0, color=MUTED, linewidth=0.5)
+    step = math.ceil(len(results) / NAMED)
+    turned = 90 if sum(map(len, results)) > 80 else 0
+    ax.set_xticks(at[::step], list(results)[::step], rotation=turned)
+    ax.set(xlabel="encoding", ylabel="correlation of\nneighbouring distances")
     ax.margins(x=0.02)
-
-
-def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], beside: Beside) -> Figure:
-    """Draw the smoothness by encoding, below the windows of the ``heads`` of what is beside."""
-    layers = beside.get("heads", {})
-    figure = sheet.figure(4.2 if layers else 2.4)
-    axes = figure.subplots(
-        2 if layers else 1, 1, sharex=set(layers) == set(results), squeeze=False
-    )[:, 0]  # fmt: skip
-    if layers:
-        windows = {name: heads.window for name, heads in layers.items()}
-        _by_encoding(axes[0], windows, "window (positions)")
-        axes[0].set_ylim(bottom=0)
-    found = {name: result.correlation for name, result in results.items()}
-    chance = {name: result.p95 for name, result in results.items()}
-    _by_encoding(axes[-1], found, "correlation of\nneighbouring distances", chance)
-    axes[-1].axhline(0, color=MUTED, linewidth=0.5)
-    axes[-1].set_xlabel("encoding")
-    for ax in axes:
-        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
     return figure
 
 
-Make: TypeAlias = "Callable[[], Figure]"
+def _known(values: Floats) -> Floats:
+    return values[np.isfinite(values)]
+
 
 #: Most figures of a bundle, whatever the checkpoint holds.
 MAX_FIGURES = 12
 #: Most encodings of one kind that get figures of their own.
 ALONE = 2
-#: Rows and columns of a kernel that is drawn: a band is as well seen in a few.
-KERNEL = 256
 
 
 def scheme_figures(
     records: Sequence[Scheme], results: Sequence[Mapping[str, Result]]
-) -> dict[str, Make]:
+) -> dict[str, Callable[[], Figure]]:
     """Name the figures of a bundle of encodings without a table, and how to make each.
 
-    Many encodings of one kind share a figure, and equal rotations are drawn once.
+    Biases of one kind share a figure, and equal rotations are drawn once.
 
     Parameters
     ----------
@@ -268,62 +224,48 @@ def scheme_figures(
         Of each, by name.
     """
     names = list(printable(dict.fromkeys(short_names([record.name for record in records]))))
-    biases: dict[tuple[bool, str], dict[str, Heads]] = {}
-    rotations: dict[str, Rotation] = {}
-    weights: dict[str, WeightUse] = {}
-    linear: dict[str, LinearBias] = {}
-    smooth: dict[str, Smoothness] = {}
-    for name, record, found in zip(names, records, results, strict=True):
-        match record:
-            case RelativeBias():
-                if isinstance(heads := found["heads"], Heads):
-                    kind = isinstance(record.layout, Grid), record.quantity
-                    biases.setdefault(kind, {})[name] = heads
-                if isinstance(result := found.get("smoothness"), Smoothness):
-                    smooth[name] = result
-            case Rotary():
-                rotation = found["rotation"]
-                if isinstance(rotation, Rotation):
-                    rotations[name] = rotation
-                used = found.get("weights")
-                if isinstance(used, WeightUse) and used.layers and not used.normed:
-                    weights[name] = used
-            case LinearBias():
-                linear[name] = record
+    found = dict(zip(names, results, strict=True))
+    figures: dict[str, Callable[[], Figure]] = {}
 
-    def every() -> Iterator[tuple[str, Make]]:
-        for (_, quantity), layers in biases.items():
-            ending = "" if quantity == "bias" else "_cosine"
-            for name, shown in _shared(layers):
-                kind = suited(shown, REPORT)
-                yield name + ending, partial(HEAD_FIGURES[kind], REPORT, shown, {})
-        if len(smooth) > ALONE:
-            windows = biases.get((True, "bias")) or biases.get((False, "bias")) or {}
-            yield "depth", partial(depth_figure, REPORT, smooth, {"heads": windows})
-        single: dict[str, tuple[Builder, Mapping[str, Any]]] = {
-            "rotation": (rotation_figure, unlike(rotations)), "slopes": (slopes_figure, linear),
-        }  # fmt: skip
-        for kind, (build, alone) in single.items():
-            for k, (name, one) in enumerate(islice(alone.items(), ALONE)):
-                yield _numbered(kind, k), partial(build, REPORT, {name: one}, {})
-        for k, (name, one) in enumerate(islice(weights.items(), ALONE)):
-            for kind in ("weights_usage", "weights_curves"):
-                yield _numbered(kind, k), partial(builder(one, kind), REPORT, {name: one}, {})
-        if len(records) <= ALONE:
-            yield "kernels", partial(_kernels, REPORT, dict(zip(names, records, strict=True)))
+    def add(name: str, build: Builder, shown: Mapping[str, Any]) -> None:
+        if len(figures) < MAX_FIGURES:
+            figures[name] = partial(build, REPORT, shown, {})
 
-    return dict(islice(every(), MAX_FIGURES))
+    def add_each(name: str, build: Builder, shown: Mapping[str, Any]) -> None:
+        for k, (label, one) in enumerate(islice(shown.items(), ALONE)):
+            add(name if k == 0 else f"{name}_{k + 1}", build, {label: one})
+
+    by_name = dict(zip(names, records, strict=True))
+    learned = {name for name, record in by_name.items() if isinstance(record, RelativeBias)}
+    every = _of_type({name: found[name] for name in names if name in learned}, "heads", Heads)
+    for quantity, ending in (("bias", ""), ("cosine", "_cosine")):
+        for on_grid in (False, True):
+            alike = {
+                name: heads
+                for name, heads in every.items()
+                if heads.quantity == quantity and isinstance(heads.layout, Grid) == on_grid
+            }
+            if alike:
+                add(suited(alike) + ending, heads_figure, alike)
+    smooth = _of_type(found, "smoothness", Smoothness)
+    if len(smooth) > ALONE:
+        add("depth", depth_figure, smooth)
+    add_each("rotation", rotation_figure, unlike(_of_type(found, "rotation", Rotation)))
+    linear = {name: each for name, each in by_name.items() if isinstance(each, LinearBias)}
+    add_each("slopes", slopes_figure, linear)
+    used = _of_type(found, "weights", WeightUse)
+    known = {name: each for name, each in used.items() if each.layers and not each.normed}
+    for kind in ("weights_usage", "weights_curves"):
+        add_each(kind, getattr(rotary_use, f"{kind}_figure"), known)
+    return figures
 
 
-def _shared(layers: Mapping[str, Heads]) -> Iterator[tuple[str, dict[str, Heads]]]:
-    """Pick the encodings that share a figure, and its name: few that are large have their own."""
-    alone = [suited({name: heads}, REPORT) for name, heads in layers.items()]
-    together = suited(layers, REPORT)
-    if len(layers) > ALONE or together == "maps" or "stripes" in alone:
-        yield together, dict(layers)
-        return
-    for k, ((name, heads), kind) in enumerate(zip(layers.items(), alone, strict=True)):
-        yield _numbered(kind, k), {name: heads}
+def _of_type(
+    found: Mapping[str, Mapping[str, Result]], name: str, kind: type[_Kind]
+) -> dict[str, _Kind]:
+    """Return the results of one kind that encodings have, by their label."""
+    known = ((label, results.get(name)) for label, results in found.items())
+    return {label: result for label, result in known if isinstance(result, kind)}
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -348,34 +290,3 @@ def unlike(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:
     for name, each in rotations.items():
         first.setdefault((each.wavelength.tobytes(), each.training, each.target), name)
     return {name: rotations[name] for name in first.values()}
-
-
-def _numbered(name: str, k: int) -> str:
-    return name if k == 0 else f"{name}_{k + 1}"
-
-
-def _kernels(sheet: Sheet, records: Mapping[str, Scheme]) -> Figure:
-    """Draw the kernel of each encoding, the mean over its heads; unseen keys are left empty."""
-    figure = sheet.figure(2.9, width=0.3 + 3.0 * len(records))
-    parts = figure.subfigures(1, len(records), squeeze=False)[0]
-    for part, (name, record) in zip(parts, records.items(), strict=True):
-        kernel = record.kernel(_positions(record)).mean(axis=0)
-        quantity, label = "cosine", "mean rotation"
-        if not isinstance(record, Rotary):
-            quantity = record.quantity if isinstance(record, RelativeBias) else "bias"
-            label = CENTRED[quantity].replace("the head's", "its")
-            if record.causal:
-                kernel[np.triu_indices(len(kernel), 1)] = np.nan
-        if quantity == "bias":
-            kernel = kernel - np.nanmean(kernel)
-        look, extend = in_range([kernel[np.isfinite(kernel)]], quantity)
-        # Of at most `KERNEL` positions: as many cells as a page shows.
-        shown = {name: (kernel, ends_of(0, len(kernel)))}
-        maps(part, shown, 1, label, ("key", "query"), extend=extend, **look)
-    return figure
-
-
-def _positions(record: Scheme) -> int:
-    stated = stated_length(record) or KERNEL
-    on_grid = isinstance(record, RelativeBias) and isinstance(record.layout, Grid)
-    return stated if on_grid else min(stated, KERNEL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +18,13 @@ from posprobe.figures.common import (
     around,
     ends_of,
     extremes,
-    legend_above,
-    legend_height,
     map_figure,
     pooled,
     position_label,
     styled,
+    with_legend,
 )
-from posprobe.figures.styles import BLUE, MUTED, RED, signed
+from posprobe.figures.styles import BLUE, DIVERGING, MUTED, RED
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def cells(cosine: Cosine, start: int) -> tuple[NDArray[Any], Ends]:
 
 def of_cosines() -> dict[str, Any]:
     """Return colours and limits that all cosines share."""
-    return {"cmap": signed(), "vmin": -1, "vmax": 1}
+    return {"cmap": DIVERGING, "vmin": -1, "vmax": 1}
 
 
 def displacements(result: Similarity, centred: bool | None = None) -> tuple[NDArray[Any], Ends]:
@@ -152,11 +152,5 @@ def profile_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Besi
         shown = {name: displacements(result, centred) for name, result in results.items()}
         along = ("columns apart", "rows apart")
         return map_figure(sheet, shown, 2 if sheet.narrow else 3, label, along, **of_cosines())
-    figure = sheet.figure(sheet.plain + legend_height([*results, ""], sheet.width))
-    ax = figure.subplots()
-    if len(results) == 1:
-        profile(ax, first, centred)
-    else:
-        profiles(ax, results, centred=centred is not False)
-    legend_above(ax)
-    return figure
+    one = partial(profile, centred=centred)
+    return with_legend(sheet, results, one, partial(profiles, centred=centred is not False), 0.0)

@@ -11,22 +11,23 @@ from numpy.typing import NDArray
 from posprobe.analyses.grids.grid import Patches
 from posprobe.figures.common import (
     Beside,
+    Builder,
     Ends,
     Sheet,
+    alone,
     balanced,
     ends_of,
     layer_axis,
     map_figure,
     maps,
     nothing,
-    of_one,
     panels,
     pooled,
 )
 from posprobe.figures.components import path_plane
 from posprobe.figures.grid import canvas
 from posprobe.figures.similarity import displacements, of_cosines
-from posprobe.figures.styles import BLUE, GAP, GRID, LINES, MUTED, ONE_SIDED, RED, SKY, signed
+from posprobe.figures.styles import BLUE, DIVERGING, GRID, LINES, MUTED, RED, SKY, gapped
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _along(result: Similarity | Patches) -> tuple[str, str]:
 
 
 def _look() -> dict[str, Any]:
-    return of_cosines() | {"cmap": signed().with_extremes(bad=GAP)}
+    return of_cosines() | {"cmap": gapped(DIVERGING)}
 
 
 def paths_figure(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
@@ -214,8 +215,6 @@ def effective_figure(sheet: Sheet, results: Mapping[str, EffectiveTable], beside
 
 #: Token directions that a running mean goes over: this share of all, at least 3.
 WINDOW = 1 / 24
-#: Groups of neighbouring token directions that a map shows at most.
-GROUPS = 64
 
 
 def plot_subspaces(ax: Axes, found: SubspaceOverlap) -> None:
@@ -241,49 +240,11 @@ def plot_subspaces(ax: Axes, found: SubspaceOverlap) -> None:
         means = (sums[window:] - sums[:-window]) / window
         middle = numbers[: len(means)] + (window - 1) / 2
         ax.plot(middle, means, color=BLUE, label=f"mean of {window}")
-    _along_tokens(ax, len(numbers))
-    ax.set_ylabel("share within positions")
+    ax.locator_params(axis="x", integer=True)
+    ax.set(xlabel="token direction, by singular value", ylabel="share within positions")
+    ax.set_xlim(0.5, len(numbers) + 0.5)
     ax.set_ylim(bottom=0)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, columnspacing=1.2)
 
 
-def overlap_map(ax: Axes, found: SubspaceOverlap) -> None:
-    """Draw where each position direction lies among the token directions.
-
-    Neighbouring token directions are added up in groups. The colour says how many times as much of
-    a position direction lies there as of a random one.
-    """
-    if not (found.rank and len(found.overlap)):
-        nothing(ax, found.undefined["top"])
-        return
-    rank, count = found.matrix.shape
-    size = -(-count // GROUPS)
-    starts = np.arange(0, count, size)
-    widths = np.diff(np.append(starts, count))
-    shares = np.add.reduceat(found.matrix, starts, axis=1)
-    times = shares * len(found.cosine_change) / widths
-    image = ax.imshow(
-        times, aspect="auto", interpolation="nearest", cmap=ONE_SIDED, vmin=0,
-        extent=(0.5, len(starts) * size + 0.5, rank + 0.5, 0.5),
-    )  # fmt: skip
-    _along_tokens(ax, count)
-    ax.set_ylabel("position direction")
-    ax.figure.colorbar(image, ax=ax, label="times a random direction's share", aspect=30)
-
-
-def _along_tokens(ax: Axes, count: int) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    ax.set_xlim(0.5, count + 0.5)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("token direction, by singular value")
-
-
-@of_one
-def overlap_figure(sheet: Sheet, found: SubspaceOverlap) -> Figure:
-    """Draw the share of each token direction, and where position directions lie."""
-    figure = sheet.figure(4.6)
-    upper, lower = figure.subplots(2, 1)
-    plot_subspaces(upper, found)
-    overlap_map(lower, found)
-    return figure
+overlap_figure: Builder = alone(plot_subspaces, 2.6)

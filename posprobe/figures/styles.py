@@ -16,7 +16,6 @@ from posprobe.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
-
 #: ``column``: one of the columns of text; ``page``: across all of them.
 Span: TypeAlias = Literal["column", "page"]
 
@@ -124,14 +123,19 @@ LINES = (
 )
 #: Cosines: one diverging map with fixed limits, so that panels can be compared.
 DIVERGING = "RdBu_r"
+#: Other numbers with a sign, on limits as far from 0 on either side.
+SIGNED = "PuOr_r"
 #: One-sided quantities.
 ONE_SIDED = "viridis"
-#: Diverging maps that a figure can have instead; each but the last also reversed, with ``_r``.
-SIGNED = ("RdBu", "PuOr", "PRGn", "BrBG", "PiYG", "coolwarm", "grey")
-#: Lightness of `grey` on both sides of 0: the step shows the sign of what is nearly 0.
-STEP = (0.42, 0.58)
 #: Between panels of numbers: no map here has this colour.
 GAP = "#808080"
+
+
+def gapped(name: str, gap: str = GAP) -> Colormap:
+    """Return a colour map in which what is not known is grey."""
+    from matplotlib import colormaps
+
+    return colormaps[name].with_extremes(bad=gap)
 
 
 @cache
@@ -145,48 +149,10 @@ def _settings() -> dict[str, Any]:
 
 #: Whether a style is in force already.
 _IN_FORCE: ContextVar[bool] = ContextVar("posprobe style", default=False)
-#: The diverging map that was asked for, if any.
-_CHOSEN: ContextVar[str | None] = ContextVar("posprobe colour map", default=None)
-
-
-def signed(usual: str = DIVERGING) -> Colormap:
-    """Return the map of numbers with a sign: what `style` was asked for, else the usual one."""
-    from matplotlib import colormaps
-
-    name = _CHOSEN.get() or usual
-    return _grey() if name == "grey" else colormaps[name]
-
-
-@cache
-def _grey() -> Colormap:
-    """Make a map that keeps the sign in black and white: dark below 0, light above."""
-    import numpy as np
-    from matplotlib.colors import ListedColormap
-
-    below, above = STEP
-    levels = np.concatenate([np.linspace(0, below, 128), np.linspace(above, 1, 128)])
-    return ListedColormap(np.repeat(levels[:, None], 3, axis=1), name="grey")
-
-
-def check_map(name: str | None) -> None:
-    """Refuse a colour map that is none for numbers with a sign.
-
-    Raises
-    ------
-    UsageError
-        If it is not one of `SIGNED`.
-    """
-    if name is not None and name not in SIGNED and name.removesuffix("_r") not in SIGNED[:-1]:
-        raise UsageError(
-            f"unknown colour map {name!r}. Choose one of {', '.join(SIGNED)}; all but grey also "
-            "come reversed, such as RdBu_r."
-        )
 
 
 @contextmanager
-def style(
-    venue: str | None = None, *, span: Span = "column", cmap: str | None = None
-) -> Iterator[None]:
+def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
     """Apply posprobe's look within a ``with`` block; new figures get the venue's width.
 
     Within another such block, ``style()`` changes nothing: the drawings of results, which apply it
@@ -198,15 +164,11 @@ def style(
         Key of `posprobe.figures.styles.venues`; where None, the look of the report.
     span
         The width of a column of text, or of the page.
-    cmap
-        Diverging colour map of numbers with a sign, as matplotlib names it: RdBu, PuOr, PRGn,
-        BrBG, PiYG or coolwarm, with ``_r`` reversed; or ``grey``, in which what is below 0 is dark
-        and what is above is light. Where None, RdBu_r for cosines and PuOr_r for other numbers.
 
     Raises
     ------
     UsageError
-        If there is no such venue, span or colour map.
+        If there is no such venue or span.
 
     Examples
     --------
@@ -220,12 +182,11 @@ def style(
     """
     import matplotlib as mpl
 
-    if venue is None and cmap is None and _IN_FORCE.get():
+    if venue is None and _IN_FORCE.get():
         yield
         return
-    check_map(cmap)
     settings = _settings() | ({} if venue is None else venue_rc(venue, span=span))
-    token, chosen = _IN_FORCE.set(True), _CHOSEN.set(cmap)
+    token = _IN_FORCE.set(True)
     try:
         # Its keys are a closed list.
         with mpl.rc_context(settings), warnings.catch_warnings():  # type: ignore[arg-type]
@@ -234,7 +195,6 @@ def style(
             yield
     finally:
         _IN_FORCE.reset(token)
-        _CHOSEN.reset(chosen)
 
 
 def printable(results: Mapping[str, _Drawn]) -> dict[str, _Drawn]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from posprobe.figures.common import Builder, Sheet, alone, of_one, shortened
 from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
-from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,11 +112,10 @@ def _along(ax: Axes, found: SubstitutionEffect) -> None:
     if costs is None:
         return
     names = [each.name for each in found.substitutes]
-    shown = [name for name in main_ones(found) if name in names]
     if found.unchanged is not None:
         at, values = _binned(found.unchanged)
         ax.plot(at, values, color=INK, label=found.substitutes[0].label)
-    for name, (color, dash) in zip(shown, LINES, strict=False):
+    for name, (color, dash) in zip(_main_ones(found, names), LINES, strict=False):
         rows = costs[names.index(name)]
         at, values = _binned(rows if found.unchanged is None else rows + found.unchanged)
         label = found.substitutes[names.index(name)].label
@@ -129,36 +127,14 @@ def _along(ax: Axes, found: SubstitutionEffect) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
-def _far(ax: Axes, found: SubstitutionEffect) -> None:
-    """Draw the share of attention by range of distances, as it is and with main substitutes."""
-    first = found.distances or ()
-    at = np.arange(len(first))
-    names = [name for name in main_ones(found) if any(e.name == name for e in found.substitutes)]
-    looks = [(INK, "-"), *LINES]
-    for name, (color, dash) in zip([found.substitutes[0].name, *names], looks, strict=False):
-        shares = np.array(found[name].attention, dtype=float).reshape(-1, 2)
-        ax.errorbar(
-            at, shares[:, 0], yerr=shares[:, 1], color=color, linestyle=dash, marker="o",
-            markersize=2.5, elinewidth=0.8, label=shortened(found[name].label, LETTERS),
-        )  # fmt: skip
-    ends = [f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in pairwise(first)]
-    ax.set_xticks(at, [*ends, f"≥ {first[-1]}"])
-    ax.set_ylim(0, None)
-    ax.set_xlabel(
-        "distance (patches)" if isinstance(found.layout, Grid) else "distance (positions)"
-    )
-    ax.set_ylabel("share of attention")
-    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
-
-
-def main_ones(found: SubstitutionEffect) -> list[str]:
+def _main_ones(found: SubstitutionEffect, names: Sequence[str]) -> list[str]:
     """Choose what is drawn by position: the removal, three components, sinusoids, and order."""
-    names = [each.name for each in found.substitutes]
     waves = [f"sinusoids_{k}" for k in range(1, 11) if f"sinusoids_{k}" in names]
-    return [
+    main = (
         found.removed, "components_3", *waves[-1:], "codes", "permuted", "components_10",
         "band_1", "band_4", "band_8",
-    ]  # fmt: skip
+    )  # fmt: skip
+    return [name for name in main if name in names]
 
 
 def _plain_positions(ax: Axes, length: int) -> None:
@@ -238,4 +214,3 @@ def substitution_figure(sheet: Sheet, found: SubstitutionEffect) -> Figure:
 
 
 substitution_positions_figure: Builder = alone(_along, 2.6, width=4.8)
-substitution_attention_figure: Builder = alone(_far, 2.6, width=4.8)

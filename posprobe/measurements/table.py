@@ -1,9 +1,18 @@
-"""Every measurement of a table, in the order of the page."""
+"""What the product knows of measurements, beside the mathematics, and every one of a table.
+
+A `Measurement` says how it is computed, what its result is, and which figures there are. Everything
+that lists measurements or numbers follows from these records, in their order.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from posprobe import analyses
 from posprobe.analyses import (
@@ -19,13 +28,266 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
-from posprobe.analyses.facts import Number
+from posprobe.analyses.facts import Cause, Number
 from posprobe.analyses.grids.grid import AxisCodes
+from posprobe.analyses.grids.grid_model import GridModel
+from posprobe.analyses.result import Result, numbers_of
 from posprobe.analyses.sequences.budget import Budget, Clock, clock_of
+from posprobe.analyses.sequences.planes import Turning
+from posprobe.analyses.sequences.seams import Stretch, long_runs, stretch
 from posprobe.analyses.sequences.winding import Winding
 from posprobe.analyses.tables.bridging import Bridging
-from posprobe.layouts import Grid
-from posprobe.measurements.base import Drawing, Measurement, TableInputs
+from posprobe.analyses.tables.cached import View, view
+from posprobe.analyses.tables.outliers import MOST, without
+from posprobe.arrays import Array, Positions, to_numpy
+from posprobe.layouts import Grid, Sequence
+from posprobe.report.narrator.captions import LACKS
+from posprobe.tables import PositionTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+R = TypeVar("R", bound=Result)
+I = TypeVar("I")  # noqa: E741 - what a measurement takes
+
+
+#: Leading components of the stretch that its measurements need.
+LEADING = 64
+#: Most patches of which a model is fitted: more than any trained table has, whose transform takes
+#: a second.
+MOST_PATCHES = 2**14
+
+
+class Tokens(Protocol):
+    """Embeddings that positions are added to: `posprobe.families.TokenSample`."""
+
+    @property
+    def values(self) -> NDArray[np.floating[Any]]:
+        """``[k, d]``."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return where they come from."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of a measurement, made by the module of `posprobe.figures` that draws its result.
+
+    How to read it, and why it cannot be drawn of a result, are told under its name in
+    `posprobe.report.narrator.captions`.
+
+    Parameters
+    ----------
+    name
+        Of the figure: its file in a bundle, its kind for `posprobe figure`.
+    several
+        Whether it shows several tables in one figure.
+    centring
+        Whether rows can be drawn as stored or less their mean, as asked for; its caption is then
+        told which by ``centred``, None where nothing was asked for.
+    columns
+        Whether it has panels of which so many as asked for stand side by side.
+    draws
+        What it draws, for the help of `posprobe figure`; empty where papers cannot have it.
+    """
+
+    name: str
+    several: bool = False
+    centring: bool = False
+    columns: bool = False
+    draws: str = ""
+
+    def lacks(self, result: Result) -> str:
+        """Return why it cannot be drawn of a result; empty where it can."""
+        if self.name in LACKS:
+            return LACKS[self.name](result)
+        undefined = getattr(result, "undefined", "")
+        return undefined if isinstance(undefined, str) else ""  # else of single numbers
+
+
+@dataclass(frozen=True)
+class Measurement(Generic[I, R]):
+    """One measurement: everything that the product needs to know of it.
+
+    Parameters
+    ----------
+    name, title
+        Its key in ``analysis.json`` and in ``--only``, and what people call it.
+    compute
+        From what it takes, the frozen result.
+    record
+        The type of the result, from which its numbers, arrays and JSON Schema follow.
+    drawings
+        Its figures.
+    needs
+        From what it takes, why it does not apply; empty where it does.
+    slow
+        Whether it is left out unless asked for.
+    whole
+        Whether it takes a table with all rows, and results of such measurements alone: it does not
+        wait for the questions, nor they for it.
+    drawn_with
+        From the result, what its figures show beyond it, computed.
+    """
+
+    name: str
+    title: str
+    compute: Callable[[I], R]
+    record: type[R]
+    drawings: tuple[Drawing, ...] = ()
+    needs: Callable[[I], str] = lambda _: ""
+    slow: bool = False
+    whole: bool = False
+    drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
+
+    @cached_property
+    def numbers(self) -> Mapping[str, Number]:
+        """What its section lists, by key path in the block."""
+        return {key: number for key, number, _ in numbers_of(self.record)}
+
+    def figures(self, results: Mapping[str, R]) -> dict[str, Callable[[], Figure]]:
+        """Return how to make the figures of a report that results by label allow."""
+        from posprobe.figures import report_figures
+
+        names = [
+            drawing.name
+            for drawing in self.drawings
+            if not any(drawing.lacks(result) for result in results.values())
+        ]
+        shown: dict[str, Any] = {}
+        for result in results.values():
+            shown |= self.drawn_with(result)
+        return report_figures(results, names, shown)
+
+
+@dataclass(frozen=True, eq=False)
+class TableInputs:
+    """What a measurement of a table takes.
+
+    Parameters
+    ----------
+    table
+        The table.
+    positions
+        Its values on the device that computes.
+    seed
+        Of everything that is drawn.
+    tokens
+        What the positions are added to, where it is known.
+    chosen
+        The measurements of this run.
+    all_rows
+        Whether seams and special rows are no reason to leave any row out.
+    results
+        What was measured so far; `result` fills it.
+    """
+
+    table: PositionTable
+    positions: Positions
+    seed: int
+    tokens: Tokens | None
+    chosen: Mapping[str, Measurement[TableInputs, Any]]
+    all_rows: bool = False
+    results: dict[str, Result] = field(default_factory=dict)
+
+    def result(self, name: str) -> Any:
+        """Return the result of another measurement of this run, None where it is not chosen."""
+        if name not in self.results and name in self.chosen:
+            self.results[name] = self.chosen[name].compute(self)
+        return self.results.get(name)
+
+    @cached_property
+    def stretch(self) -> Stretch:
+        """The longest stretch of rows without seams and special rows, or all rows."""
+        if self.all_rows:
+            return Stretch(0, len(self.table), True, (Cause("all_rows"),))
+        return stretch(self.seams)
+
+    @cached_property
+    def seams(self) -> Seams:
+        """Seams and special rows, whether or not they are among the chosen."""
+        found = self.result("seams")
+        return found if isinstance(found, Seams) else analyses.seams(self.positions)
+
+    @property
+    def replaced(self) -> tuple[int, ...]:
+        """Special patches in whose place the questions see the mean of their neighbours.
+
+        Where many are special none is replaced: of half a grid of zeros the rest says nothing.
+        """
+        special = tuple(found.row for found in self.seams.special)
+        on_grid = isinstance(self.positions.layout, Grid)
+        few = len(special) <= MOST * len(self.table)
+        return special if on_grid and few and not self.all_rows else ()
+
+    @cached_property
+    def kept(self) -> Positions:
+        """That stretch; of a grid all patches, with the `replaced` ones replaced."""
+        given, rows = self.positions, self.stretch.rows
+        if isinstance(given.layout, Grid) and self.replaced:
+            height, width = given.layout.height, given.layout.width
+            filled = without(given.values, self.replaced, height, width, given.xp)
+            return replace(given, values=filled)
+        if self.stretch.whole:
+            return given
+        layout = Sequence(self.stretch.stop - self.stretch.first)
+        return replace(
+            given, values=given.values[rows], layout=layout, start=given.start + rows.start
+        )
+
+    @cached_property
+    def kept_components(self) -> PCA:
+        """Its principal components."""
+        found = self.result("pca") if self.stretch.whole else None
+        return found if isinstance(found, PCA) else analyses.pca(self.kept, leading=LEADING)
+
+    @cached_property
+    def seen(self) -> View:
+        """What all questions about that stretch share."""
+        return view(
+            _host(self.kept.values), seed=self.seed, layout=self.kept.layout, dtype=self._dtype,
+            start=self.table.start, breaks=self.seams, replaced=self.replaced,
+            all_rows=_host(self.positions.values), measured=self.results,
+        )  # fmt: skip
+
+    @cached_property
+    def parts(self) -> tuple[tuple[int, int, View], ...]:
+        """The other long runs between breaks, in order: first row, stop, and what is seen."""
+        if self.stretch.whole or isinstance(self.positions.layout, Grid):
+            return ()
+        own = (self.stretch.first, self.stretch.stop)
+        return tuple(
+            (
+                first,
+                stop,
+                view(_host(self.positions.values[first:stop]), seed=self.seed, dtype=self._dtype),
+            )
+            for first, stop in long_runs(self.seams)
+            if (first, stop) != own
+        )
+
+    @property
+    def models(self) -> dict[tuple[int, int], Turning]:
+        """The additive model of that stretch and of the other long runs; none of a grid."""
+        if isinstance(self.positions.layout, Grid):
+            return {}
+        own = (self.stretch.first, self.stretch.stop)
+        others = {(first, stop): part.turning for first, stop, part in self.parts}
+        return {own: self.seen.turning, **others}
+
+    @property
+    def patches(self) -> GridModel | None:
+        """The additive model of a grid; None of a sequence, and where all patches are equal."""
+        fitted = isinstance(self.positions.layout, Grid) and len(self.table) <= MOST_PATCHES
+        return self.seen.grid_model if fitted and not self.seen.constant else None
+
+    @property
+    def _dtype(self) -> str:
+        return self.table.source.dtype or "F32"
+
+
+def _host(values: Array) -> NDArray[np.float64]:
+    return np.asarray(to_numpy(values), dtype=np.float64)
 
 
 def _needs_grid(given: TableInputs) -> str:
@@ -88,10 +350,7 @@ _EVERY: tuple[TableMeasurement, ...] = (
         compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
         record=Patches,
         whole=True,
-        drawings=(
-            Drawing("mosaic", draws="similarity of patches, a tile for each"),
-            Drawing("plane_spectrum"),
-        ),
+        drawings=(Drawing("mosaic", draws="similarity of patches, a tile for each"),),
         needs=_needs_grid,
     ),
     Measurement[TableInputs, Similarity](

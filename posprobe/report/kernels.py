@@ -179,11 +179,7 @@ class KernelComparison(Saved):
             else standardised(_by_distance(curve), 0)[1:]
             for curve in self.curves
         ]
-        kernels = [standardised(k, slice(None, None, len(k) + 1)) for k in self.kernels]
-        references = {
-            "kernels": printable(dict(zip(self.labels, kernels, strict=True))),
-            "distances": {name: getattr(self, name) for name in ALIKE},
-        }
+        references = {"distances": {name: getattr(self, name) for name in ALIKE}}
         results = printable(dict(zip(self.labels, curves, strict=True)))
         found: dict[str, Callable[[], Figure]] = {
             name: partial(build, REPORT, results, references)

@@ -148,7 +148,7 @@ def kernel_page(document: Block) -> Page:
             *schemes.kernel_notes(document),
             *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
         ),
-        pictures=pictures("kernels", ("curves", "kernels")),
+        pictures=pictures("kernels", ("curves",)),
         subjects=labels,
         evidence=(
             *_pairs(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -232,7 +231,7 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
     UsageError
         If more rotations differ than fit, or the length is too small.
     """
-    from posprobe.figures.relative import HEAD_FIGURES, suited
+    from posprobe.figures.relative import heads_figure
     from posprobe.figures.schemes import rotation_figure, slopes_figure, unlike
     from posprobe.figures.styles import printable
 
@@ -255,8 +254,7 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
         text = captions.slopes(first)
     else:
         found = results_of(results, "heads", Heads)
-        build = HEAD_FIGURES[suited(found, sheet)]
-        figure, text = build(sheet, printable(found), {}), captions.heads(found)
+        figure, text = heads_figure(sheet, printable(found), {}), captions.heads(found)
     whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
     more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""
     return figure, (text, whence, more)
@@ -307,7 +305,7 @@ class PaperFigure:
         UsageError
             If the suffix is none of these.
         OutputError
-            If a file cannot be written, or a caption stands there that posprobe did not write.
+            If a file cannot be written, or a text stands there that is no caption of posprobe's.
         """
         target, beside = figure_paths(Path(path))
         content = self._draw(target.suffix.lower())
@@ -321,15 +319,10 @@ class PaperFigure:
 
         from posprobe.figures import style
 
-        mark = {"Keywords": _mark(self.caption.encode())}
-        metadata: dict[str, dict[str, Any]] = {
-            ".pdf": {"CreationDate": None, **mark},
-            ".svg": {"Date": None, **mark},
-            ".png": {"Software": None, **mark},
-        }
+        metadata = {".pdf": "CreationDate", ".svg": "Date", ".png": "Software"}
         buffer = BytesIO()
         with style(self.venue, span=self.span), mpl.rc_context({"svg.hashsalt": "posprobe"}):
-            self.figure.savefig(buffer, format=suffix[1:], metadata=metadata[suffix])
+            self.figure.savefig(buffer, format=suffix[1:], metadata={metadata[suffix]: None})
         if suffix == ".svg":
             return smaller_images(buffer.getvalue().decode()).encode()
         return buffer.getvalue()
@@ -344,51 +337,27 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
         If the suffix is not a known one.
     OutputError
         If there is no such folder, a folder stands where a file should, or a text where the caption
-        should that is not of a figure beside it.
+        should that is none.
     """
     path = file_path(path, SUFFIXES, any_case=True)
     beside = path.with_suffix(".caption.txt")
     if folder_there(beside):
         raise OutputError(f"{beside}: it is a folder. Choose another name.")
     recover(path)
-    if there(beside) and not _own_caption(path, beside):
+    if there(beside) and not _own_caption(beside):
         raise OutputError(
-            f"{beside}: posprobe did not write this text, or it changed since, and the caption "
-            "would replace it. Move it away, or choose another name."
+            f"{beside}: posprobe did not write this text, and the caption would replace it. Move "
+            "it away, or choose another name."
         )
     return path, beside
 
 
-def _mark(caption: bytes) -> str:
-    """Return what a figure carries to tell its caption from a text of somebody else."""
-    return f"caption sha256 {hashlib.sha256(caption).hexdigest()}"
-
-
-def _own_caption(path: Path, beside: Path) -> bool:
+def _own_caption(path: Path) -> bool:
+    """Return whether a text ends as captions do."""
     try:
-        mark = _mark(read_regular(beside)).encode()
+        return re.search(rb"Made with posprobe \S+\.\n\Z", read_regular(path)) is not None
     except (InvalidCheckpoint, FileNotFoundError):
         return False
-    # One caption serves a figure in several formats.
-    for figure in {path, *(path.with_suffix(suffix) for suffix in SUFFIXES)}:
-        with suppress(InvalidCheckpoint, FileNotFoundError):
-            if mark in read_regular(figure):
-                return True
-    return False
-
-
-def _colours(figure: Figure, cmap: str) -> str:
-    """Say how to read the colours that were asked for, which must be there.
-
-    Raises
-    ------
-    UsageError
-        If nothing is drawn in the colour map that was asked for.
-    """
-    maps = {part.get_cmap().name for part in figure.findobj() if hasattr(part, "get_cmap")}
-    if cmap not in maps:
-        raise UsageError("this figure has no signed values, which --cmap colours.")
-    return "Dark is below 0, light above." if cmap == "grey" else ""
 
 
 def check_request(
@@ -396,7 +365,6 @@ def check_request(
     venue: str,
     path: Path,
     *,
-    cmap: str | None,
     centred: bool | None,
     columns: int | None,
 ) -> None:
@@ -405,16 +373,14 @@ def check_request(
     Raises
     ------
     UsageError
-        If the kind, the venue, the colour map or the suffix is unknown, or the kind has not what
-        was asked for.
+        If the kind, the venue or the suffix is unknown, or the kind has not what was asked for.
     OutputError
         If the path cannot be written to.
     """
-    from posprobe.figures.styles import check_map, venue_of
+    from posprobe.figures.styles import venue_of
 
     check_kind(kind, centred, columns)
     venue_of(venue)
-    check_map(cmap)
     figure_paths(path)
 
 
@@ -426,7 +392,6 @@ def paper_figure(
     labels: Sequence[str] | None = None,
     centred: bool | None = None,
     columns: int | None = None,
-    cmap: str | None = None,
     seed: int = 0,
     device: Device = "auto",
     length: int | None = None,
@@ -451,9 +416,6 @@ def paper_figure(
         the kind. ``similarity``, ``profile`` and ``comparison`` have the choice.
     columns
         Panels per row, for ``similarity``, ``components`` and ``comparison``.
-    cmap
-        Colours of numbers with a sign, as for `posprobe.style`; ``"grey"`` keeps the sign in black
-        and white.
     seed, device
         As for `analyze`.
     length
@@ -462,8 +424,8 @@ def paper_figure(
     Raises
     ------
     UsageError
-        If the kind, venue, span or colour map is unknown, the kind does not apply to these records
-        or has not what was asked for, or there are more or fewer labels than records.
+        If the kind, venue or span is unknown, the kind does not apply to these records or has not
+        what was asked for, or there are more or fewer labels than records.
     InvalidTable
         If a table has a single row.
 
@@ -482,7 +444,7 @@ def paper_figure(
             return of_schemes(schemes_for(records), sheet, length, seed)
         return of_tables(kind, tables_for(kind, records), sheet, seed, device, centred=centred)
 
-    return at_venue(make, venue, span, columns=columns, cmap=cmap)
+    return at_venue(make, venue, span, columns=columns)
 
 
 def at_venue(
@@ -491,7 +453,6 @@ def at_venue(
     span: Span,
     *,
     columns: int | None = None,
-    cmap: str | None = None,
 ) -> PaperFigure:
     """Lay a figure out for a venue.
 
@@ -499,22 +460,21 @@ def at_venue(
     ----------
     make
         Draws it on the sheet that the venue gives.
-    venue, span, columns, cmap
+    venue, span, columns
         As for `paper_figure`.
 
     Raises
     ------
     UsageError
-        If the venue, span or colour map is unknown, or nothing is drawn in such colours.
+        If the venue or span is unknown.
     """
     from posprobe.figures import style
     from posprobe.figures.common import Sheet, lay_out, shown_plainly
     from posprobe.figures.styles import venue_of
 
     place = venue_of(venue)
-    with style(venue, span=span, cmap=cmap):
+    with style(venue, span=span):
         figure, (text, *whence) = make(Sheet(place.width(span), place.height, columns=columns))
-        colours = _colours(figure, cmap) if cmap else ""
         with stage("Laying out the figure"):
             lay_out(shown_plainly(figure))
-    return PaperFigure(figure, caption(text, colours, *whence), venue, span)
+    return PaperFigure(figure, caption(text, *whence), venue, span)

@@ -293,10 +293,7 @@ def scheme_page(document: Block) -> Page:
         # Bundles of earlier versions have findings alone.
         headline=told["summary"] if told else found,
         notes=tuple(_gathered(notes, len(schemes))),
-        pictures=(
-            *_of_kind(first),
-            *(pictures("encodings", ("kernels",)) if len(schemes) <= ALONE else ()),
-        ),
+        pictures=tuple(_of_kind(first)),
         evidence=tuple(_evidence(document, others)),
         key=" ".join(KEYS[each] for each in learned),
         numbers=_all_numbers(schemes),

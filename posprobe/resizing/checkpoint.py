@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe import samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
@@ -32,17 +31,8 @@ from posprobe.report.files import expanded, folder_there, scratch, there
 from posprobe.resizing.facts import Copied
 from posprobe.tables import PositionTable
 
-if TYPE_CHECKING:
-    from collections.abc import Set
-
-
 #: Files of weights in any format: a copy has those that were resized, and no others.
 _WEIGHTS = (*suffixes_of(READERS), ".ckpt", ".ot", ".index.json")
-#: Files beside the configuration that may state a size as well, for whoever prepares the input.
-_PREPARING = (
-    "preprocessor_config.json", "processor_config.json", "tokenizer_config.json",
-    "generation_config.json", "sentence_bert_config.json",
-)  # fmt: skip
 _CONFIG = "config.json"
 
 
@@ -112,7 +102,7 @@ def write_checkpoint(
     Returns
     -------
     Copied
-        What was changed, what was left out, and what may state the old size still.
+        What was changed, and what was left out.
 
     Raises
     ------
@@ -159,10 +149,8 @@ def write_checkpoint(
         file=new.info.file,
         was=tuple(new.info.shape),
         now=tuple(new.shape),
-        configured=bool(checkpoint.config),
         keys=keys,
         left=tuple(files.left),
-        stating=tuple(name for name in _PREPARING if name in files.taken),
     )
 
 
@@ -256,7 +244,12 @@ def _new_tensor(
     shape = _new_shape(info, rows, table, len(full))
     if rows.channels_first:
         full = np.moveaxis(full.reshape(1, *shape[2:], shape[1]), -1, 1)
-    return _NewTensor(info, shape, stored_bytes(_finite(full, info), info.dtype))
+    if not np.isfinite(full).all():
+        raise OutputError(
+            f"{info.file}: tensor {info.name}: the new rows do not fit its format {info.dtype}. "
+            "Use another way."
+        )
+    return _NewTensor(info, shape, stored_bytes(full, info.dtype))
 
 
 def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -> tuple[int, ...]:
@@ -269,15 +262,6 @@ def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -
         return (*blocks[:-2], layout.height, layout.width, shape[-1])
     place = max(range(len(blocks)), key=blocks.__getitem__)
     return (*blocks[:place], count, *blocks[place + 1 :], shape[-1])
-
-
-def _finite(values: NDArray[Any], info: TensorInfo) -> NDArray[Any]:
-    if not np.isfinite(values).all():
-        raise OutputError(
-            f"{info.file}: tensor {info.name}: the new rows do not fit its format {info.dtype}. "
-            "Use another way."
-        )
-    return values
 
 
 @dataclass(frozen=True)
@@ -309,7 +293,7 @@ class _Files:
             return cls(source.parent, tuple(sorted({source.name, *weights, *beside})), (), shard)
         own = weights | {choose_weights((p.name for p in source.iterdir()), str(source))}
         found = tuple(_walk(source))
-        taken = tuple(name for name in found if name in own or not _is_weights(name, own))
+        taken = tuple(name for name in found if name in own or not name.endswith(_WEIGHTS))
         return cls(source, taken, tuple(name for name in found if name not in taken), shard)
 
     def copy(self, folder: Path, new: _NewTensor, config: dict[str, Any] | None) -> None:
@@ -335,10 +319,6 @@ def _walk(root: Path) -> Iterator[str]:
             path = Path(folder) / name
             if path.is_file():
                 yield str(path.relative_to(root))
-
-
-def _is_weights(name: str, own: Set[str]) -> bool:
-    return name not in own and name.endswith(_WEIGHTS)
 
 
 def _index(old: Path, new: _NewTensor) -> str:

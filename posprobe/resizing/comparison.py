@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -71,28 +70,24 @@ def effect(made: PositionTable, old: PositionTable, *, stretched: bool) -> Effec
         reason.
     """
     values, before = (table.values.astype(np.float64) for table in (made, old))
-    undefined: dict[str, str] = {}
-    lengths = norms(made)
+    mean, lengths, found = before.mean(axis=0), norms(made), seams(made)
+    place, position = _nearest(old.layout, made.layout), _shared(old.layout, made.layout)
+    between = None if found.undefined else _created(old, found.between, made, stretched=stretched)
+    special = tuple(each.row + made.start for each in found.special)
+    zero, many = "no row differs from the mean row", f"more than {MAX_ROWS} positions"
+    undefined = {
+        "same_place": zero, "same_position": zero, "neighbour_cosine": many,
+        "translation_invariance": many, "seams": found.undefined, "special": found.no_special,
+    }  # fmt: skip
     neighbours = invariance = None
     if len(made) <= MAX_ROWS:
         likeness = similarity(made)
         neighbours = likeness.centered.neighbour_mean
         invariance = likeness.raw.translation_invariance
-        undefined |= {
-            "neighbour_cosine": likeness.centered.undefined.get("neighbour_mean", ""),
-            "translation_invariance": likeness.raw.undefined.get("translation_invariance", ""),
-        }
-    else:
-        why = f"more than {MAX_ROWS} positions"
-        undefined |= {"neighbour_cosine": why, "translation_invariance": why}
-    mean = before.mean(axis=0)
-    place, position = _nearest(old.layout, made.layout), _shared(old.layout, made.layout)
-    found = seams(made)
-    between = None if found.undefined else _created(old, found.between, made, stretched=stretched)
-    undefined |= {"seams": found.undefined, "special": found.no_special}
-    zero = "no row differs from the mean row"
-    undefined |= dict.fromkeys(("same_place", "same_position"), zero)
-    special = tuple(each.row + made.start for each in found.special)
+        undefined["neighbour_cosine"] = likeness.centered.undefined.get("neighbour_mean", "")
+        undefined["translation_invariance"] = likeness.raw.undefined.get(
+            "translation_invariance", ""
+        )
     measured = Effect(
         norm_mean=float(lengths.norms.mean()),
         norm_min=float(lengths.norms.min()),
@@ -248,17 +243,10 @@ class WaysCompared(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.common import REPORT
-        from posprobe.figures.comparison import WAY_FIGURES
+        from posprobe.figures.comparison import ways_figures
 
-        sizes = {how: len(found) for how, found in self.norms.items()}
         losses = {} if self.run is None else self.run.losses
-        references = {"positions": sizes, "norms": self.norms, "losses": losses}
-        return {
-            name: partial(build, REPORT, self.cosines, references)
-            for name, build in WAY_FIGURES.items()
-            if name != "losses" or losses
-        }
+        return ways_figures(self.cosines, self.norms, losses)
 
 
 def compare(
@@ -291,38 +279,31 @@ def compare(
         If there is neither a table nor a rotation.
     """
     if contexts is not None:
-        _check_contexts(loaded, contexts)
+        _check_text(loaded, contexts)
+        model_source(parse_reference(reference))  # what is not a model is refused at once
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
-        if contexts is not None:
-            model_source(parse_reference(reference))  # what is not a model is refused at once
         found = compare_ways(loaded, to=to, ways=ways, command=command)
         if contexts is None:
             return found
         from posprobe.resizing.losses import run_ways
 
         with stage("Running the model"):
-            run = run_ways(reference, loaded, found.tables, contexts, **where)
-        return replace(found, run=run)
+            return replace(found, run=run_ways(reference, found.tables, contexts, **where))
     rotary = _one_rotation(loaded)
     if how is not None or isinstance(to, tuple):
         raise UsageError(
             f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
             "--how: all rules of scaling are compared."
         )
-    if contexts is not None:
-        model_source(parse_reference(reference))
     rules = compare_rules(rotary, to=to, command=command)
     if contexts is None:
         return rules
     from posprobe.resizing.losses import run_rules
 
     with stage("Running the model"):
-        run = run_rules(
-            reference, rules, contexts, revision=where.get("revision"),
-            offline=where.get("offline", False),
-        )  # fmt: skip
-    return replace(rules, run=run)
+        known = {name: where[name] for name in ("revision", "offline") if name in where}
+        return replace(rules, run=run_rules(reference, rules, contexts, **known))
 
 
 def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
@@ -342,33 +323,17 @@ def _one_rotation(loaded: tuple[Scheme, ...]) -> Rotary:
     return rotations[0]
 
 
-def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
-    """Refuse a text for positions in pictures, and pictures for those on a line, before any work.
-
-    Raises
-    ------
-    UsageError
-        If they do not fit, or are neither a text nor pictures.
-    """
+def _check_text(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
+    """Refuse positions in pictures, and contexts that are no text, before any work."""
     if isinstance(loaded, PositionTable):
         name, of_pictures = loaded.name, isinstance(loaded.layout, Grid)
     else:
         name = loaded[0].name
         of_pictures = any(isinstance(each, Rotary) and each.axes > 1 for each in loaded)
-    if contexts.text and of_pictures:
+    if of_pictures or not contexts.text:
         raise UsageError(
-            f"{name}: its positions are patches of pictures, and --text is for models of text. Use "
-            "--images DIR, or neither."
-        )
-    if contexts.images and not of_pictures:
-        raise UsageError(
-            f"{name}: its positions lie on a line, and --images is for patches on a grid. Use "
-            "--text FILE, or neither."
-        )
-    if not contexts.text and not contexts.images:
-        raise UsageError(
-            f"{name}: ways of resizing are compared on a text or on pictures. Name one: --text "
-            "FILE or --images DIR."
+            f"{name}: a model is run at another size on a text (--text FILE), where its positions "
+            "lie on a line."
         )
 
 

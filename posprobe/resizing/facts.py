@@ -6,7 +6,7 @@ Numbers alone, as the documents hold them; words are made of them at the very en
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -80,15 +80,12 @@ class Period:
         Whether it stays, scales with the table, or is not found again.
     before, now
         In positions; None where it is not found again.
-    lead
-        That of the pair of components that leads now; None where none has a period.
     """
 
     axis: str
     change: Literal["stays", "scales", "lost"]
     before: float
     now: float | None
-    lead: float | None
 
 
 @dataclass(frozen=True)
@@ -141,16 +138,16 @@ class Way(Effect):
             before, now = self.before.turns[axis].periods, self.turns[axis].periods
             if not before:
                 continue
-            was, lead = before[0], now[0] if now else None
+            was = before[0]
             again = [period for period in now if _near(period / was, 1.0)]
             # Which of several pairs holds most may change with the size.
             scaled = [period for period in now if _near(period / was, factor)]
             if self.kind == "stretches" and factor != 1 and scaled:
-                yield Period(axis, "scales", was, scaled[0], lead)
+                yield Period(axis, "scales", was, scaled[0])
             elif again:
-                yield Period(axis, "stays", was, again[0], lead)
+                yield Period(axis, "stays", was, again[0])
             else:
-                yield Period(axis, "lost", was, None, lead)
+                yield Period(axis, "lost", was, None)
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -225,11 +222,9 @@ class Part:
 class Cost:
     """What the model does with one table, or by one rule."""
 
-    value: Annotated[float, "Mean loss in nats, or share of pictures with the same answer."]
+    value: Annotated[float, "Mean loss in nats."]
     error: Annotated[Size | None, "Standard error over contexts."]
-    parts: Annotated[
-        tuple[Part, ...], "Of a text, by position in the context; of pictures empty."
-    ] = ()
+    parts: Annotated[tuple[Part, ...], "By position in the context."] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,31 +234,27 @@ class Run:
     Parameters
     ----------
     before
-        Of a text, at its own length.
+        At its own length.
     ways
         By way or rule, at the new length.
     best
         The way that costs least, and those that cannot be told from it.
     length, cut
-        Tokens of a window, and of its beginning that the unchanged model reads; 0 of pictures.
+        Tokens of a window, and of its beginning that the unchanged model reads.
     losses
-        Under ``before`` and by way, the mean loss by position ``[n]``; empty of pictures.
+        Under ``before`` and by way, the mean loss by position ``[n]``.
     """
 
     kind: Annotated[Text, "What it was run on."]
     contexts: Natural
-    measure: Annotated[
-        Literal["loss", "agreement"], "`loss` of a text, or `agreement` with the unchanged model."
-    ]
-    task: Annotated[str | None, "What is predicted: the next, or a masked token."]
-    before: Annotated[
-        Cost | None, "The unchanged model on the beginning of the same windows of text."
-    ]
+    task: Annotated[str, "What is predicted: the next, or a masked token."]
+    before: Annotated[Cost, "The unchanged model on the beginning of the same windows of text."]
     ways: dict[str, Cost]
     best: Annotated[tuple[str, ...], HIDDEN]
-    length: Annotated[int, HIDDEN] = 0
-    cut: Annotated[int, HIDDEN] = 0
-    losses: Annotated[Mapping[str, NDArray[np.float64]], HIDDEN] = field(default_factory=dict)
+    length: Annotated[int, HIDDEN]
+    cut: Annotated[int, HIDDEN]
+    losses: Annotated[Mapping[str, NDArray[np.float64]], HIDDEN]
+    measure: Literal["loss"] = "loss"
 
 
 @dataclass(frozen=True)
@@ -276,10 +267,7 @@ class Copied:
     #: Shapes before and after.
     was: tuple[int, ...]
     now: tuple[int, ...]
-    #: Whether it has a configuration, and the keys of that which were changed.
-    configured: bool
+    #: Keys of its configuration that were changed.
     keys: tuple[str, ...]
     #: Files left out, since they may hold the table at its old size.
     left: tuple[str, ...]
-    #: Files copied as they are, which may state the old size.
-    stating: tuple[str, ...]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 #: Positions that may be asked for.
 LONGEST = 2**31
-#: Points of a drawn curve over distance.
-POINTS = 400
 #: Rounding of a frequency, and of the largest angle, as a share.
 SLIGHT = 1e-9
 #: Distances up to which the first negative mean rotation is looked for, in new lengths.
@@ -123,31 +120,10 @@ class RulesCompared(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.common import REPORT
-        from posprobe.figures.comparison import RULE_FIGURES, WAY_FIGURES
+        from posprobe.figures.comparison import rules_figures
 
-        distance = np.unique(np.geomspace(1, self.to, POINTS).round())
-        references = {
-            "training": self.training,
-            "to": self.to,
-            "distance": distance,
-            "kernels": {
-                name: rotary_kernel(omega, distance) for name, omega in self.ladders.items()
-            },
-        }
-        results = {name: _drawn(wavelengths(omega)) for name, omega in self.ladders.items()}
-        if self.run is None:
-            builders = RULE_FIGURES
-        else:
-            references["losses"] = self.run.losses
-            builders = {**RULE_FIGURES, "losses": WAY_FIGURES["losses"]}
-        return {
-            name: partial(build, REPORT, results, references) for name, build in builders.items()
-        }
-
-
-def _drawn(wavelength: Floats) -> Floats:
-    return np.where(np.isfinite(wavelength), wavelength, np.nan)
+        losses = {} if self.run is None else self.run.losses
+        return rules_figures(self.ladders, self.training, self.to, losses)
 
 
 def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> RulesCompared:

@@ -27,7 +27,7 @@ from posprobe.arrays import Floats
 from posprobe.errors import MissingExtra, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.progress import importing
-from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS
+from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS, WAYS
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ import posprobe as pp
 from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.figures.states import overlap_map, plot_subspaces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,10 +199,9 @@ def test_what_has_no_directions_is_said(
         assert part.value is None
     assert found.undefined["top"] == reason
     json.dumps(as_block(found), allow_nan=False)
-    for drawing in (plot_subspaces, overlap_map):
-        ax = Figure().add_subplot()
-        drawing(ax, found)
-        assert reason in ax.texts[0].get_text()
+    ax = Figure().add_subplot()
+    found.plot(ax)
+    assert reason in ax.texts[0].get_text()
 
 
 def test_arguments_that_do_not_fit_are_one_clear_error() -> None:

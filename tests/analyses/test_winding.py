@@ -105,7 +105,7 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
 
 
 @pytest.mark.parametrize("width", [3.3, 7.0])
-def test_the_figure_draws_helix_phase_and_period(width: float) -> None:
+def test_the_figure_draws_path_phase_and_period(width: float) -> None:
     found = winding(helix(80, 2.3, 3.0))
     (described,) = TABLE["winding"].drawings
     assert not described.lacks(found)
@@ -113,5 +113,3 @@ def test_the_figure_draws_helix_phase_and_period(width: float) -> None:
     figure = winding_figure(Sheet(width, 9.0), {"helix": found}, {})
     labels = [ax.get_ylabel() for ax in figure.axes]
     assert {"turns", "period", "position"} <= set(labels)
-    assert figure.axes[0].name == "3d"
-    assert figure.axes[0].get_zlabel() == "component 3"  # type: ignore[attr-defined]

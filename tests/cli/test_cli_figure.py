@@ -15,7 +15,7 @@ from made_cli import Cli, cli
 from made_tables import walk
 from safetensors.numpy import save_file
 
-from posprobe.figures.styles import SIGNED, venues
+from posprobe.figures.styles import venues
 
 __all__ = ["cli"]
 
@@ -72,9 +72,7 @@ def test_references_are_called_by_their_labels(figure: Figure, tmp_path: Path) -
     np.save(tmp_path / "a=b.npy", walk(50, 8))
     refs = ("a=b.npy", "sinusoidal", "rotary:64x8,base=500")
     labels = ("--label", "a=b.npy=Ours = 1", "--label", "sinusoidal=sinusoid")
-    code, out, err = figure(
-        "similarity", *refs[:2], *labels, "-o", "f.svg", "--cmap", "grey", "--raw"
-    )
+    code, out, err = figure("similarity", *refs[:2], *labels, "-o", "f.svg", "--raw")
     assert code == 0, err
     assert "Ours = 1: learned table" in out
     assert "sinusoid: fixed table" in out
@@ -144,9 +142,7 @@ def test_the_request_is_checked_before_anything_is_fetched(figure: Figure) -> No
     assert ".pdf, .svg or .png" in err
 
 
-def test_the_help_names_every_venue_and_map() -> None:
+def test_the_help_names_every_venue() -> None:
     texts = json.loads((files("posprobe") / "cli/options.json").read_bytes())["figure"]
     named = texts["venue"]["help"].partition(": ")[2].rstrip(".")
     assert re.split(r", | or ", named) == list(venues())
-    maps = texts["cmap"]["help"].partition(": ")[2].partition(", with")[0]
-    assert set(re.split(r", | or ", maps)) <= set(SIGNED)

@@ -15,7 +15,7 @@ from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Part, Result, Stored
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Sequence
-from posprobe.measurements.base import Drawing
+from posprobe.measurements import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Column
 from posprobe.report.narrator import PICTURES

@@ -543,7 +543,7 @@ def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:
     # Random tokens are no text: outputs are compared, and no loss.
     assert document["substitution"]["measure"] == "divergence"
     assert {path.stem for path in (folder / "figures").glob("*.svg")} == {
-        "substitution", "substitution_positions", "substitution_attention",
+        "substitution", "substitution_positions",
     }  # fmt: skip
     arrays = np.load(folder / "arrays.npz")
     assert arrays["substitution_by_position"].shape == (

@@ -33,7 +33,7 @@ from posprobe.analyses.models.subspaces import subspace_overlap
 from posprobe.forward.replacements import explained, explanations
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.baselines import numbers_of_table
-from posprobe.measurements.model.registry import with_numbers
+from posprobe.measurements.model import with_numbers
 from posprobe.report.bundle import to_json
 from posprobe.report.forward import ForwardAnalysis
 from posprobe.sources import Source

@@ -165,7 +165,7 @@ def test_a_figure_replaces_its_own_caption_in_every_format(tmp_path: Path) -> No
         beside = two.save(tmp_path / f"fig{suffix}")
         assert beside.read_text() == two.caption
     beside.write_text(two.caption + "edited")
-    with pytest.raises(OutputError, match="changed since"):
+    with pytest.raises(OutputError, match="did not write this text"):
         one.save(tmp_path / "fig.pdf")
 
 

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from made_figures import ax, pyplot_is_left_alone
 from made_tables import as_table, gaussian, patches, walk, waves
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 import posprobe as pp
-from posprobe.analyses import Result
 from posprobe.drawable import Drawable
-from posprobe.encodings.tables import frequencies
-from posprobe.figures import builder, report_figures
-from posprobe.figures.common import FLOOR, MAX_CELLS, REPORT, Beside, Sheet, pooled
+from posprobe.figures.common import MAX_CELLS, pooled
 from posprobe.figures.components import score
-from posprobe.figures.frequencies import ladder
 from posprobe.figures.grid import MAX_TILES, mosaic
 from posprobe.figures.similarity import heat_map, profile
 from posprobe.layouts import Grid
@@ -142,13 +133,26 @@ def test_the_profile_is_the_mean_cosine_by_offset_with_its_band(ax: Axes) -> Non
     assert heights.max() == pytest.approx(mean + sd)
 
 
-def test_the_profile_of_a_grid_is_the_map_of_displacements(ax: Axes) -> None:
-    found = pp.similarity(patches(4, 6, 8))
-    profile(ax, found)
-    image = image_of(ax)
-    np.testing.assert_array_equal(numbers_of(image), found.centered.offset_mean)
-    assert image.get_clim() == (-1, 1)
-    assert tuple(image.get_extent()) == (-5.5, 5.5, 3.5, -3.5)
+@pytest.mark.parametrize("drawn", ["profile", "scores", "norms"])
+def test_on_a_grid_numbers_of_patches_are_a_map(drawn: str, ax: Axes) -> None:
+    table = patches(4, 6, 8)
+    if drawn == "profile":
+        found = pp.similarity(table)
+        profile(ax, found)
+        numbers = found.centered.offset_mean
+        assert image_of(ax).get_clim() == (-1, 1)
+        assert tuple(image_of(ax).get_extent()) == (-5.5, 5.5, 3.5, -3.5)
+    elif drawn == "scores":
+        components = pp.pca(table)
+        score(ax, components, 0)
+        numbers = components.scores[:, 0]
+        low, high = image_of(ax).get_clim()
+        assert -low == high == np.abs(numbers).max()
+    else:
+        lengths = pp.norms(table)
+        lengths.plot(ax)
+        numbers = lengths.norms
+    np.testing.assert_array_equal(numbers_of(image_of(ax)).ravel(), numbers.ravel())
 
 
 def test_explained_variance_is_drawn_with_its_running_sum(ax: Axes) -> None:
@@ -173,15 +177,6 @@ def test_scores_are_drawn_against_position(ax: Axes) -> None:
     np.testing.assert_array_equal(line.get_xdata(), np.arange(20, 50))
     np.testing.assert_array_equal(line.get_ydata(), found.scores[:, 1])
     assert ax.get_title(loc="left") or ax.get_title()
-
-
-def test_scores_on_a_grid_are_a_map_around_zero(ax: Axes) -> None:
-    found = pp.pca(patches(4, 6, 8))
-    score(ax, found, 0)
-    image = image_of(ax)
-    np.testing.assert_array_equal(numbers_of(image).ravel(), found.scores[:, 0])
-    low, high = image.get_clim()
-    assert -low == high == np.abs(found.scores[:, 0]).max()
 
 
 def test_the_spectrum_is_drawn_with_its_red_noise_and_its_lines(ax: Axes) -> None:
@@ -211,21 +206,6 @@ def test_the_period_axis_is_one_over_frequency(ax: Axes) -> None:
     assert "period" in top.get_xlabel()
 
 
-def test_resolved_columns_of_the_sinusoid_lie_on_the_ladder(ax: Axes) -> None:
-    found = pp.spectrum(pp.sinusoidal(512, 256))
-    ladder(ax, found)
-    line = lines_of(ax)["sinusoid's frequencies"]
-    rank, frequency = (np.asarray(data) for data in line.get_data())
-    # The line is the ladder itself, one step for each pair of columns.
-    pairs = frequencies(256) / (2 * np.pi)
-    np.testing.assert_allclose(frequency[1::2], np.append(pairs[1:], 1e-4 / (2 * np.pi)))
-    dots = lines_of(ax)["dimension"]
-    resolved = frequency > 5 / 512
-    ratio = np.asarray(dots.get_ydata())[resolved] / frequency[resolved]
-    assert np.abs(np.log(ratio)).max() < 0.2
-    np.testing.assert_array_equal(dots.get_xdata(), rank)
-
-
 def test_norms_mark_the_rows_that_stand_out(ax: Axes) -> None:
     values = gaussian(40, 16)
     values[12] *= 20
@@ -240,80 +220,14 @@ def test_norms_mark_the_rows_that_stand_out(ax: Axes) -> None:
     assert ax.get_ylim()[0] == 0
 
 
-def test_norms_of_patches_are_a_map(ax: Axes) -> None:
-    table = patches(4, 6, 8)
-    found = pp.norms(table)
-    found.plot(ax)
-    np.testing.assert_array_equal(numbers_of(image_of(ax)).ravel(), found.norms)
-
-
 def test_the_table_is_drawn_with_positions_from_left_to_right(ax: Axes) -> None:
     table = as_table(walk(60, 4))[20:50]
     table.plot(ax)
-    low, high = ax.figure.axes[-1].get_ylim()
+    low, high = image_of(ax).get_clim()
     assert -low == high == pytest.approx(np.percentile(np.abs(table.values), 99), rel=1e-6)
-    colors = ScalarMappable(Normalize(low, high), "PuOr_r")
     assert tuple(image_of(ax).get_extent()) == (19.5, 49.5, 3.5, -0.5)
-    # One colour for each number, dimensions downwards.
-    drawn = numbers_of(image_of(ax))
-    expected = colors.to_rgba(table.values.T.astype(np.float32), bytes=True)
-    np.testing.assert_array_equal(drawn, expected)
-
-
-@pytest.mark.parametrize(("height", "width"), [(4, 7), (1, 5)])
-def test_the_plane_spectrum_is_in_decibels_with_frequency_zero_in_the_middle(
-    height: int, width: int
-) -> None:
-    found = pp.grid(patches(height, width, 8))
-    figure = builder(found, "plane_spectrum")(REPORT, {"patches": found}, {})
-    image = image_of(figure.axes[0])
-    level = numbers_of(image)
-    peak = np.unravel_index(np.argmax(found.power), found.power.shape)
-    assert level[peak] == 0
-    shown = level > FLOOR
-    np.testing.assert_allclose(
-        10 ** (level[shown] / 10), found.power[shown] / found.power.max(), rtol=1e-12
-    )
-    left, right, bottom, top = image.get_extent()
-    for axis, extent in ((1, (left, right)), (0, (top, bottom))):
-        size = level.shape[axis]
-        centers = extent[0] + (np.arange(size) + 0.5) * (extent[1] - extent[0]) / size
-        np.testing.assert_allclose(centers, np.fft.fftshift(np.fft.fftfreq(size)), atol=1e-12)
-
-
-# Drawings are found by name.
-
-
-def test_a_drawing_is_found_by_the_name_that_its_result_gives(
-    ax: Axes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Toy(Result):
-        """A number."""
-
-        figures = "toy.plot"
-
-        def __init__(self, number: float) -> None:
-            self.number = number
-
-    def panels(sheet: Sheet, results: dict[str, Toy], _: Beside) -> Figure:
-        figure = sheet.figure(2.0)
-        for axes, (name, result) in zip(figure.subplots(2), results.items(), strict=True):
-            module.plot(axes, result)
-            axes.set_title(name)
-        return figure
-
-    module: Any = ModuleType("posprobe.figures.toy")
-    module.plot = lambda axes, result: axes.plot([0, 1], [result.number] * 2)
-    module.toy_figure = panels
-    monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
-    assert Toy(3.0).plot(ax) is ax
-    assert list(np.asarray(ax.lines[0].get_ydata())) == [3, 3]
-    made = report_figures({"one": Toy(1.0), "_two": Toy(2.0)}, ("toy",))
-    assert set(made) == {"toy"}
-    figure = made["toy"]()
-    assert [axes.lines[0].get_ydata()[0] for axes in figure.axes] == [1, 2]  # type: ignore[index]
-    # What matplotlib would hide or read as markup is printed.
-    assert [axes.get_title() for axes in figure.axes] == ["one", " _two"]
+    # Dimensions downwards.
+    np.testing.assert_array_equal(numbers_of(image_of(ax)), table.values.T.astype(np.float32))
 
 
 def test_every_function_that_a_record_names_draws_it() -> None:

@@ -22,7 +22,7 @@ from posprobe.analyses import Result
 from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.figures import builder, style
-from posprobe.figures.common import REPORT, Sheet
+from posprobe.figures.common import Sheet
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 
@@ -165,15 +165,3 @@ def test_every_figure_of_a_table_fits_every_sheet(
         width, height = figure.get_size_inches()
         assert width == sheet.width
         assert height <= sheet.limit + 1e-9
-
-
-def test_several_tables_share_a_figure() -> None:
-    tables = {"first": as_table(walk(70, 6)), "second": as_table(waves(70, [9.0], noise=0.1))}
-    every = {name: pp.analyze(table, nulls=0) for name, table in tables.items()}
-    for key in (key for key, result in every["first"].results.items() if result.figures):
-        results = {name: analysis.results[key] for name, analysis in every.items()}
-        for figure in {one.name for one in TABLE[key].drawings} & {"variance", "profile"}:
-            with style():
-                made = builder(results["first"], figure)(REPORT, results, {})
-            (axes,) = made.axes
-            assert {*tables} <= {line.get_label() for line in axes.lines}

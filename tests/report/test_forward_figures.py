@@ -31,11 +31,11 @@ from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 
 FIGURES = {
-    "states": {"layers", "cosines", "paths"}, "heads": {"heads", "peaks"},
+    "states": {"layers", "cosines", "paths"}, "heads": {"heads"},
     "effective": {"effective"}, "subspaces": {"overlap"}, "attention": {"attention", "first"},
     "words": {"words"}, "permutation": {"permutation"}, "shift": {"shift"}, "blank": {"blank"},
     "rotary_use": {"rotary_curves", "rotary_usage"},
-    "substitution": {"substitution", "substitution_positions", "substitution_attention"},
+    "substitution": {"substitution", "substitution_positions"},
 }  # fmt: skip
 
 
@@ -112,15 +112,6 @@ def test_bars_are_as_long_as_what_changes() -> None:
         [bar.get_width() for bar in ax.patches if isinstance(bar, Rectangle)] for ax in figure.axes
     ]
     assert widths == [[0.8, 0.3, 1e-7, 0.0], [0.9, 0.1, 0.2, 0.1]]
-
-
-def test_the_perplexity_beside_the_loss_is_its_exponential() -> None:
-    with style():
-        figure = forward_analysis().figures()["shift"]()
-        figure.draw_without_rendering()
-    loss = figure.axes[1]
-    (right,) = loss.child_axes
-    np.testing.assert_allclose(np.log(right.get_ylim()), loss.get_ylim())
 
 
 def test_heads_of_a_large_model_are_chosen_and_the_figure_says_so() -> None:

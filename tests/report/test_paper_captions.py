@@ -100,9 +100,9 @@ def test_captions_hold_the_numbers_of_the_analyses(kind: str, case: str) -> None
     ("kind", "case", "said"),
     [
         ("mosaic", "sequence", "positions on a grid"),
-        ("heads", "sequence", "table of positions"),
+        ("heads", "sequence", "and no tables"),
         ("similarity", "curves", "kind heads"),
-        ("norms", "several", "one table"),
+        ("norms", "several", "1 to 1 tables, and 3 are given"),
         ("comparison", "sequence", "2 to 6 tables"),
         ("shift", "grid", "cannot be drawn"),
         ("spectrogram", "grid", "cannot be drawn"),
@@ -124,7 +124,7 @@ def test_other_refusals_say_what_there_is() -> None:
         paper_figure("variance", *[table] * 7)
     with pytest.raises(UsageError, match="0 are given"):
         paper_figure("similarity")
-    with pytest.raises(UsageError, match="no encoding"):
+    with pytest.raises(UsageError, match="and no tables"):
         paper_figure("heads")
     with pytest.raises(UsageError, match="same grid"):
         paper_figure("profile", table, records("grid")[0])
@@ -140,6 +140,9 @@ def test_other_refusals_say_what_there_is() -> None:
 def test_what_is_undefined_is_not_drawn(kind: str) -> None:
     with pytest.raises(UsageError, match=f"{kind} cannot be drawn: "):
         paper_figure(kind, as_table(np.full((32, 3), 0.1)))
+    if kind == "trajectory":
+        with pytest.raises(UsageError, match="two components"):
+            paper_figure(kind, as_table(gaussian(30, 1)))
 
 
 def test_captions_tell_of_what_is_drawn() -> None:

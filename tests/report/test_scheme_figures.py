@@ -12,7 +12,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from posprobe.analyses.models.head_biases import heads, smoothness
+from posprobe.analyses.models.head_biases import smoothness
 from posprobe.analyses.models.rotary import rotation
 from posprobe.figures import style
 from posprobe.figures.common import REPORT
@@ -62,51 +62,41 @@ def numbers_of(image: AxesImage | QuadMesh) -> Any:
 # Biases by offset.
 
 
-def test_each_head_has_a_panel_with_its_curve_on_shared_axes() -> None:
-    record = buckets(heads=6, n=200)
-    figure = drawn(record)["curves"]
-    shown = panels(figure)
-    assert len(shown) == 6
-    for curve, ax in zip(record.curves(200), shown, strict=True):
-        line = ax.lines[-1]
-        np.testing.assert_array_equal(line.get_xdata(), np.arange(-199, 200))
-        np.testing.assert_array_equal(line.get_ydata(), curve)
-    assert len({ax.get_ylim() for ax in shown}) == 1
-    assert len({ax.get_xlim() for ax in shown}) == 1
-    assert shown[0].get_xscale() == "symlog"
-
-
-def test_a_causal_head_is_drawn_for_earlier_keys_alone() -> None:
-    record = buckets(heads=2, n=40, causal=True)
-    (first, _) = panels(drawn(record)["curves"])
-    line = first.lines[-1]
-    np.testing.assert_array_equal(line.get_xdata(), np.arange(-39, 1))
-    np.testing.assert_array_equal(line.get_ydata(), record.curves(40)[0, :40])
-    assert first.get_xscale() == "linear"
-
-
-def test_titles_name_the_window_of_each_head() -> None:
-    record = buckets(heads=3, n=50)
-    window = heads(record.curves(50)).window
-    titles = [ax.get_title(loc="left") for ax in panels(drawn(record)["curves"])]
-    assert titles == [f"head {k}, window {value:.3g}" for k, value in enumerate(window)]
+@pytest.mark.parametrize("causal", [False, True])
+def test_few_heads_are_curves_told_apart_by_dash(causal: bool) -> None:
+    record = buckets(heads=4, n=200, causal=causal)
+    (ax,) = panels(drawn(record)["curves"])
+    seen = 200 if causal else 399
+    for curve, line in zip(record.curves(200), ax.lines, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(-199, 200)[:seen])
+        np.testing.assert_array_equal(line.get_ydata(), curve[:seen])
+    assert len({str(line._dash_pattern) for line in ax.lines}) == 4  # type: ignore[attr-defined]
+    assert ax.get_xscale() == "symlog"
+    alone = Figure().add_subplot()
+    assert record.plot(alone) is alone
+    for one, other in zip(alone.lines, ax.lines, strict=True):
+        np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
 
 
 def test_many_heads_become_stripes_that_hold_each_curve_less_its_mean() -> None:
-    record = buckets(heads=MAX_HEADS + 4, n=60)
-    (ax,) = panels(drawn(record)["stripes"])
-    (mesh,) = [artist for artist in ax.collections if isinstance(artist, QuadMesh)]
+    record = buckets(heads=20, n=60)
     curves = record.curves(60)
-    shown = numbers_of(mesh)
-    np.testing.assert_allclose(shown, curves - curves.mean(axis=1, keepdims=True))
-    low, high = mesh.get_clim()
-    assert -low == high > 0
+    alone = Figure().add_subplot()
+    record.plot(alone)
+    (ax,) = panels(drawn(record)["stripes"])
+    for each in (ax, alone):
+        (mesh,) = [artist for artist in each.collections if isinstance(artist, QuadMesh)]
+        shown = numbers_of(mesh)
+        np.testing.assert_allclose(shown, curves - curves.mean(axis=1, keepdims=True))
+        low, high = mesh.get_clim()
+        assert -low == high == np.abs(shown).max()
 
 
 def test_offsets_on_a_page_are_not_called_positions() -> None:
     page = buckets(2, 101, name="page", unit="hundredths of the page's width")
-    (figure,) = (f for name, f in drawn(page).items() if name == "curves")
-    assert figure.get_supxlabel() == ("offset (key minus query, hundredths of the page's width)")
+    assert panels(drawn(page)["curves"])[0].get_xlabel() == (
+        "offset (key minus query, hundredths of the page's width)"
+    )
     both = drawn(buckets(2), page, buckets(2, name="other"))["stripes"]
     label = " ".join(panels(both)[0].get_xlabel().split())
     assert "positions or hundredths of the page's width" in label
@@ -123,49 +113,7 @@ def test_stripes_of_too_many_heads_skip_some_and_say_so() -> None:
     np.testing.assert_allclose(numbers_of(mesh)[24], centred[0])
 
 
-def test_curves_of_few_heads_in_one_axes_are_told_apart_by_dash(ax: Axes) -> None:
-    record = buckets(heads=4, n=30)
-    assert record.plot(ax) is ax
-    for curve, line in zip(record.curves(30), ax.lines, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), curve)
-    dashes = {str(line._dash_pattern) for line in ax.lines}  # type: ignore[attr-defined]
-    assert len(dashes) == 4
-
-
-def test_curves_of_many_heads_in_one_axes_have_their_mean_beside_them(ax: Axes) -> None:
-    record = buckets(heads=9, n=30)
-    record.plot(ax)
-    curves = record.curves(30)
-    for curve, line in zip([*curves, curves.mean(axis=0)], ax.lines, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), curve)
-
-
 # Biases by displacement.
-
-
-def test_each_head_has_a_map_less_its_mean_on_one_range_around_zero() -> None:
-    record = window(5, 7, heads=8)
-    shown = panels(drawn(record)["maps"])
-    assert len(shown) == 8
-    limits = set()
-    for values, ax in zip(record.values, shown, strict=True):
-        (image,) = ax.images
-        np.testing.assert_allclose(numbers_of(image), values - values.mean())
-        assert tuple(image.get_extent()) == (-6.5, 6.5, 4.5, -4.5)
-        limits.add(image.get_clim())
-    ((low, high),) = limits
-    centred = record.values - record.values.mean(axis=(1, 2), keepdims=True)
-    assert -low == high == pytest.approx(np.percentile(np.abs(centred), 99))
-
-
-def test_cosines_are_drawn_as_they_are_from_minus_one_to_one() -> None:
-    layers = [window(4, 4, heads=1, quantity="cosine", name=f"b.{k}", seed=k) for k in range(3)]
-    shown = panels(drawn(*layers)["maps_cosine"])
-    for record, ax in zip(layers, shown, strict=True):
-        (image,) = ax.images
-        np.testing.assert_array_equal(numbers_of(image), record.values[0])
-        assert image.get_clim() == (-1, 1)
-        assert image.cmap.name == "RdBu_r"
 
 
 def test_the_mosaic_holds_a_tile_for_each_layer_and_head() -> None:
@@ -183,6 +131,16 @@ def test_the_mosaic_holds_a_tile_for_each_layer_and_head() -> None:
             else:
                 assert np.isnan(tile).all()
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0", "1", "2", "3"]
+
+
+def test_cosines_are_drawn_as_they_are_from_minus_one_to_one() -> None:
+    layers = [window(4, 4, heads=1, quantity="cosine", name=f"b.{k}", seed=k) for k in range(3)]
+    (ax,) = panels(drawn(*layers)["mosaic_cosine"])
+    canvas = numbers_of(ax.images[0])
+    for k, record in enumerate(layers):
+        np.testing.assert_array_equal(canvas[8 * k : 8 * k + 7], record.values[0])
+    assert ax.images[0].get_clim() == (-1, 1)
+    assert ax.images[0].cmap.name == "RdBu_r"
 
 
 def test_windows_of_two_sizes_share_a_mosaic_with_the_query_in_the_middle() -> None:
@@ -210,7 +168,7 @@ def test_a_mosaic_says_which_heads_and_layers_it_leaves_out() -> None:
     assert len(ax.get_xticks()) == MAX_HEADS
 
 
-def test_maps_in_one_axes_are_tiles(ax: Axes) -> None:
+def test_heads_of_a_single_window_stand_in_rows(ax: Axes) -> None:
     record = window(3, 3, heads=6)
     record.plot(ax)
     canvas = numbers_of(ax.images[0])
@@ -274,15 +232,6 @@ def test_linear_biases_are_lines_of_slope_one_that_meet_one_logit_at_one_over_th
     assert {note.get_text() for note in ax.texts} == {f"head {head}" for head in range(8)}
 
 
-def test_kernels_of_causal_records_leave_later_keys_empty() -> None:
-    figure = drawn(linear(2), buckets(2, 40))["kernels"]
-    causal, both = (numbers_of(ax.images[0]) for ax in panels(figure))
-    n = len(causal)
-    np.testing.assert_array_equal(np.isnan(causal), np.triu(np.ones((n, n)), 1) > 0)
-    kernel = buckets(2, 40).kernel(40).mean(axis=0)
-    np.testing.assert_allclose(both, kernel - kernel.mean())
-
-
 # All of them.
 
 BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
@@ -343,14 +292,10 @@ def test_smoothness_shows_each_head_over_its_band(ax: Axes) -> None:
 def test_depth_shows_every_head_of_every_encoding() -> None:
     layers = [window(4, 4, heads=3, name=f"l.{k}", seed=k) for k in range(5)]
     results = analyze_schemes(*layers).results
-    upper, lower = panels(drawn(*layers)["depth"])
-    for ax, number in ((upper, "window"), (lower, "correlation")):
-        dots = np.concatenate(
-            [np.asarray(line.get_ydata()) for line in ax.lines if line.get_marker() == "."]
-        )
-        block = "heads" if number == "window" else "smoothness"
-        expected = np.concatenate([getattr(result[block], number) for result in results])
-        np.testing.assert_array_equal(dots, expected)
+    (ax,) = panels(drawn(*layers)["depth"])
+    dots = [np.asarray(line.get_ydata()) for line in ax.lines if line.get_marker() == "."]
+    expected = [result["smoothness"].correlation for result in results]  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(dots, expected)
 
 
 def test_names_lose_what_they_share() -> None:
@@ -369,26 +314,20 @@ def test_names_of_encodings_are_drawn_whatever_they_are(name: str) -> None:
             assert "$" not in text.get_text() or "frac" in text.get_text()
 
 
-def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
+def test_curves_and_distances_of_kernels_hold_their_numbers() -> None:
     rng = np.random.default_rng(0)
     curves = {name: rng.standard_normal(19) for name in "abcd"}
-    kernels = {name: rng.standard_normal((20, 20)) for name in "abcd"}
     made = {}
     matrix = rng.uniform(-1, 1, (4, 4))
-    references = {"kernels": kernels, "distances": {"correlation": matrix}}
+    references = {"distances": {"correlation": matrix}}
     for name, build in KERNEL_FIGURES.items():
         with style():
             made[name] = build(REPORT, curves, references)
             made[name].draw_without_rendering()
-    assert set(made) == {"curves", "kernels", "distances"}
     (ax,) = panels(made["curves"])
     for curve, line in zip(curves.values(), ax.lines, strict=False):
         np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 20))
         np.testing.assert_array_equal(line.get_ydata(), curve)
-    images = [ax.images[0] for ax in panels(made["kernels"])]
-    for kernel, image in zip(kernels.values(), images, strict=True):
-        np.testing.assert_array_equal(numbers_of(image), kernel)
-        assert image.get_clim() == (-3, 3)
     (ax,) = panels(made["distances"])
     np.testing.assert_array_equal(numbers_of(ax.images[0]), matrix)
     assert ax.images[0].get_clim() == (-1, 1)

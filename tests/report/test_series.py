@@ -192,7 +192,7 @@ def test_the_command_draws_a_run(cli: Cli, tmp_path: Path) -> None:
     several = run(str(out))
     assert several.code == 2
     assert f"choose one of its training runs: {out}#a, {out}#b" in several.err
-    assert run(f"{out}#b", "--cmap", "grey").code == 2
+    assert run(f"{out}#b", "--columns", "2").code == 2
     assert run(str(tmp_path)).code == 3
     done = run(f"{out}#b")
     assert done.code == 0

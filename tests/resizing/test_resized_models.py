@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -17,17 +16,15 @@ from torch.nn import functional
 
 import posprobe as pp
 from posprobe.checkpoint_analysis import load_any
-from posprobe.cli import main
-from posprobe.cli.models import parse_size
 from posprobe.errors import UsageError
 from posprobe.forward.models import built_anew
 from posprobe.measurements.model import Contexts
 from posprobe.report.screen import text
 from posprobe.resizing.comparison import WaysCompared, compare
 from posprobe.resizing.rotary import RulesCompared
-from posprobe.samples import sample_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 library: Any = transformers
@@ -57,6 +54,31 @@ def saved(model: Any, folder: Path) -> Path:
     return folder
 
 
+def losses_of(model: Any, windows: torch.Tensor) -> torch.Tensor:
+    """The loss of each next token, by hand."""
+    with torch.no_grad():
+        logits = model(windows).logits[:, :-1].transpose(1, 2)
+    return functional.cross_entropy(logits, windows[:, 1:], reduction="none")
+
+
+def hold(run: Mapping[str, Any], found: Any, name: str, by_hand: torch.Tensor) -> None:
+    """Hold the losses of a way or rule to those that were computed by hand."""
+    cost = run["ways"][name]
+    assert cost["value"] == pytest.approx(float(by_hand.mean()), rel=1e-5)
+    error = by_hand.mean(dim=1).std() / len(by_hand) ** 0.5
+    assert cost["error"] == pytest.approx(float(error), rel=1e-4)
+    by_position = found.arrays()[f"{name}_losses"]
+    np.testing.assert_allclose(by_position[:-1], by_hand.mean(dim=0).numpy(), rtol=1e-4)
+
+
+def told(run: Mapping[str, Any], found: Any) -> None:
+    """Hold what is said and drawn to the numbers."""
+    best = min(run["ways"], key=lambda name: run["ways"][name]["value"])
+    assert f"`{best}` costs the model least" in run["sentence"]
+    assert "mean loss (nats)" in text(found.to_dict())
+    assert "losses" in found.figures()
+
+
 def test_one_window_of_a_text_names_no_single_best_way(tmp_path: Path) -> None:
     folder = saved(gpt2(OLD), tmp_path / "gpt2")
     (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in range(NEW)))
@@ -75,107 +97,26 @@ def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
     run = found.to_dict()["run"]
     assert (run["contexts"], run["measure"], run["task"]) == (5, "loss", "next token")
 
-    def losses(model: Any, windows: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            logits = model(windows).logits[:, :-1].transpose(1, 2)
-        return functional.cross_entropy(logits, windows[:, 1:], reduction="none")
-
     windows = torch.from_numpy(ids)
-    before = losses(old, windows[:, :OLD])
+    before = losses_of(old, windows[:, :OLD])
     assert run["before"]["value"] == pytest.approx(float(before.mean()), rel=1e-5)
     for how, cost in run["ways"].items():
         new = gpt2(NEW)
         rows = torch.from_numpy(np.array(pp.resize(pp.load(str(folder)), to=NEW, how=how).values))
         new.load_state_dict({**old.state_dict(), "transformer.wpe.weight": rows})
-        each = losses(new, windows)
-        assert cost["value"] == pytest.approx(float(each.mean()), rel=1e-5)
-        error = each.mean(dim=1).std() / len(each) ** 0.5
-        assert cost["error"] == pytest.approx(float(error), rel=1e-4)
-        by_position = found.arrays()[f"{how}_losses"]
-        np.testing.assert_allclose(by_position[:-1], each.mean(dim=0).numpy(), rtol=1e-4)
+        hold(run, found, how, losses_of(new, windows))
         last = cost["parts"][-1]
         assert (last["first"], last["last"]) == (OLD + (NEW - OLD) // 2, NEW - 1)
-    best = min(run["ways"], key=lambda how: run["ways"][how]["value"])
-    assert f"`{best}` costs the model least" in run["sentence"]
-    assert "mean loss (nats)" in text(found.to_dict())
-    assert "losses" in found.figures()
+    told(run, found)
 
 
-def test_agreement_is_that_of_a_model_with_that_table(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    pictures = [np.uint8(rng.integers(0, 256, (8, 8))) for _ in range(6)]
-    for number, picture in enumerate(pictures):
-        Image.fromarray(picture).save(tmp_path / f"{number}.png")
-    ref, side = "sample:digits-vit", 12
-    found = asked(ref, (side, side), Contexts(images=tmp_path, batch_size=4))
-    run = found.to_dict()["run"]
-    old = library.ViTForImageClassification.from_pretrained(sample_path("digits-vit"))
-    prepare = library.AutoImageProcessor.from_pretrained(sample_path("digits-vit"))
-    given = [Image.fromarray(picture) for picture in pictures]
-    shown = prepare(given, return_tensors="pt")["pixel_values"]
-    larger = prepare(given, size={"height": side, "width": side}, return_tensors="pt")
-    with torch.no_grad():
-        wanted = old(shown).logits.argmax(dim=1)
-        for how, cost in run["ways"].items():
-            made = pp.resize(pp.load(ref), to=(side, side), how=how)
-            rows = np.concatenate([np.asarray(made.prefix), made.values])[None]
-            config = library.ViTConfig(**old.config.to_dict() | {"image_size": side})
-            new = library.ViTForImageClassification(config).train(mode=False)
-            key = "vit.embeddings.position_embeddings"
-            new.load_state_dict({**old.state_dict(), key: torch.from_numpy(rows)})
-            same = new(larger["pixel_values"]).logits.argmax(dim=1) == wanted
-            assert cost["value"] == pytest.approx(float(same.double().mean()))
-            assert cost["error"] > 0
-    assert "losses" not in found.figures()
-    assert "of 6 pictures" in run["sentence"]
-
-
-def test_a_model_without_answers_has_no_costs(tmp_path: Path) -> None:
-    library.ViTModel(
-        library.ViTConfig(
-            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-            image_size=8, patch_size=4,
-        )
-    ).save_pretrained(tmp_path / "vit")  # fmt: skip
-    library.ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(tmp_path / "vit")
-    (tmp_path / "pictures").mkdir()
-    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "pictures" / "a.png")
-    with pytest.raises(UsageError, match="names no classes"):
-        asked(str(tmp_path / "vit"), (3, 3), Contexts(images=tmp_path / "pictures"))
-
-
-@pytest.mark.parametrize(
-    ("reference", "to", "option", "expected"),
-    [
-        ("sample:digits-vit", "12x12", "text", "patches of pictures, and --text is for models of"),
-        ("sample:all-minilm-l6-v2", "600", "images", "on a line, and --images is for patches"),
-    ],
-)
-def test_contexts_of_the_other_kind_are_refused_before_anything_is_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    reference: str, to: str, option: str, expected: str,
-) -> None:  # fmt: skip
-    def compared(*_: Any, **__: Any) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr("posprobe.resizing.comparison.compare_ways", compared)
-    place = tmp_path / "given"
-    if option == "text":
-        place.write_text("w0 w1")
-    else:
-        place.mkdir()
-        Image.fromarray(np.zeros((8, 8), np.uint8)).save(place / "a.png")
-    command = ["posprobe", "resize", reference, "--to", to, f"--{option}", str(place), "--quiet"]
-    monkeypatch.setattr("sys.argv", command)
-    with pytest.raises(SystemExit) as ended:
-        main()
-    told = capsys.readouterr()
-    assert (ended.value.code, told.out, told.err.count("posprobe:")) == (2, "", 1)
-    assert expected in " ".join(told.err.split())
-    contexts = Contexts(text=place) if option == "text" else Contexts(images=place)
-    size = parse_size(to)
-    with pytest.raises(UsageError, match=expected):
-        compare(pp.load(reference), to=size, contexts=contexts, reference=reference)
+def test_a_text_for_patches_of_pictures_is_refused_before_anything_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posprobe.resizing.comparison.compare_ways", None)
+    (tmp_path / "text.txt").write_text("w0 w1")
+    with pytest.raises(UsageError, match="where its positions lie on a line"):
+        asked("sample:digits-vit", (12, 12), Contexts(text=tmp_path / "text.txt"))
 
 
 def llama(folder: Path, **rope: Any) -> Any:
@@ -206,13 +147,8 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
     run = found.to_dict()["run"]
     assert set(run["ways"]) == {"none", "linear", "dynamic", "yarn", "llama3", "longrope"}
 
-    def losses(model: Any, windows: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            logits = model(windows).logits[:, :-1].transpose(1, 2)
-        return functional.cross_entropy(logits, windows[:, 1:], reduction="none")
-
     windows = torch.from_numpy(ids)
-    before = losses(old, windows[:, :OLD])
+    before = losses_of(old, windows[:, :OLD])
     assert run["before"]["value"] == pytest.approx(float(before.mean()), rel=1e-5)
     factor, original = {"factor": NEW / OLD}, {"original_max_position_embeddings": OLD}
     stated: dict[str, dict[str, Any]] = {
@@ -224,7 +160,7 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
                    "high_freq_factor": 4.0, **original},
         "longrope": {"rope_type": "longrope", **factor, **original, **factors},
     }  # fmt: skip
-    for rule, cost in run["ways"].items():
+    for rule in run["ways"]:
         # As a user would, who writes the rule into config.json.
         folder = tmp_path / rule
         old.save_pretrained(folder)
@@ -232,12 +168,8 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
         config["rope_parameters"] = {"rope_theta": 100.0, **stated[rule]}
         config["max_position_embeddings"] = OLD if rule == "dynamic" else NEW
         (folder / "config.json").write_text(json.dumps(config))
-        each = losses(library.LlamaForCausalLM.from_pretrained(folder), windows)
-        assert cost["value"] == pytest.approx(float(each.mean()), rel=1e-5)
-        error = each.mean(dim=1).std() / len(each) ** 0.5
-        assert cost["error"] == pytest.approx(float(error), rel=1e-4)
-        by_position = found.arrays()[f"{rule}_losses"]
-        np.testing.assert_allclose(by_position[:-1], each.mean(dim=0).numpy(), rtol=1e-4)
+        new = library.LlamaForCausalLM.from_pretrained(folder)
+        hold(run, found, rule, losses_of(new, windows))
     # By hand: linear scaling is the unchanged model at positions that lie closer together.
     places = (torch.arange(NEW) * OLD / NEW)[None]
     old.config.rope_parameters = {"rope_type": "default", "rope_theta": 100.0}
@@ -247,10 +179,7 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
     by_hand = functional.cross_entropy(logits, windows[:, 1:])
     assert run["ways"]["linear"]["value"] == pytest.approx(float(by_hand), rel=1e-5)
     assert len({round(way["value"], 4) for way in run["ways"].values()}) == 6
-    best = min(run["ways"], key=lambda rule: run["ways"][rule]["value"])
-    assert f"`{best}` costs the model least" in run["sentence"]
-    assert "mean loss (nats)" in text(found.to_dict())
-    assert "losses" in found.figures()
+    told(run, found)
 
 
 def test_rotary_models_without_a_rule_in_their_configuration_are_refused(tmp_path: Path) -> None:

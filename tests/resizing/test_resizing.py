@@ -13,7 +13,7 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 
 import posprobe as pp
 from posprobe.errors import UsageError
-from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS
+from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS, WAYS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -370,8 +370,6 @@ class AbsoluteProbe(Result):
         Position of the first row.
     """
 
-    figures: ClassVar[str] = "fits.plot_probes"
-
     predicted: Floats
     shuffled: Annotated[
         Floats, As(Size, lambda probe: probe.mae_shuffled), "With folds drawn at random."

@@ -20,7 +20,7 @@ from posprobe.forward.averages import check_layers
 from posprobe.forward.contexts import check_ids, context_length
 from posprobe.forward.running import image_shape, is_timm
 from posprobe.layouts import Sequence as Line, cut
-from posprobe.measurements.base import Measurement
+from posprobe.measurements import Measurement
 from posprobe.progress import stage
 from posprobe.tables import PositionTable
 from posprobe.text import Block, cell, lookup

@@ -12,7 +12,6 @@ import numpy as np
 from posprobe.analyses import PCA, Shift, SinusoidFit, Spectrum
 from posprobe.analyses.models.attention import AttentionByOffset
 from posprobe.analyses.models.experiments import SubstitutionEffect
-from posprobe.analyses.models.head_logits import HeadsByLayer
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.analyses.sequences.budget import Clock
 from posprobe.analyses.sequences.winding import Winding
@@ -100,7 +99,7 @@ _NAMES: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
     "shift": _turning,
     "spectrum": _lines,
     "table": _limit,
-    "trajectory": lambda result: _top(result, 3),
+    "trajectory": lambda result: _top(result, 2),
     "winding": _pair,
 }
 #: How rows are drawn, by whether they are centred; None draws both ways.
@@ -159,11 +158,6 @@ def _none_receives(result: AttentionByOffset) -> str:
     return "" if receivers(result) else "there is no first position and no special token"
 
 
-def _no_peaks(result: HeadsByLayer) -> str:
-    found = any(layer.has_peak.any() for layer in result.layers.values())
-    return "" if found else "no head prefers an offset"
-
-
 def _still(result: MeanDecomposition) -> str:
     moves = any(layer.stable_rank is not None for layer in result.layers.values())
     return "" if moves else "positions add nothing at any layer"
@@ -185,11 +179,9 @@ LACKS: Mapping[str, Callable[[Any], str]] = {
     "bridging": lambda result: "" if result.axes else result.undefined,
     "rotary_curves": no_heads,
     "rotary_usage": no_heads,
-    "substitution_attention": lambda result: result.undefined.get("attention", ""),
     "cosines": _still,
     "first": _none_receives,
     "paths": _no_plane,
-    "peaks": _no_peaks,
     # A figure of a running model has this name, too.
     "shift": lambda result: result.undefined if isinstance(result, Shift) else "",
     "sinusoid": _no_wave,

@@ -85,12 +85,9 @@ def _continued(f: Way) -> Iterator[str]:
 
 def _period(f: Period) -> str:
     axis = "" if f.axis == "positions" else f" along the {f.axis}"
-    was, now, lead = (two_figures(period or 0) for period in (f.before, f.now, f.lead))
+    was, now = (two_figures(period or 0) for period in (f.before, f.now))
     said = f"The leading period{axis} of {was} positions"
-    other = "" if f.lead in (None, f.now) else f"; {lead} leads"
-    if f.change == "lost":
-        return f"{said} is lost{other}."
-    return f"{said} {f.change} ({now} now{other})."
+    return f"{said} is lost." if f.change == "lost" else f"{said} {f.change} ({now} now)."
 
 
 def _breaks(f: Way) -> Iterator[str]:
@@ -126,14 +123,10 @@ def costs(f: Run) -> str:
     """Say which way or rule costs the model least, and what cannot be told from it."""
     best, *others = f.best
     cost = f.ways[best].value
-    told = f"`{best}` costs the model least: "
-    if f.before is None:
-        told += f"{round(cost * f.contexts)} of {f.contexts} pictures keep their answer."
-    else:
-        told += (
-            f"{cost:.3f} nats per {f.task} at {f.length} tokens. The unchanged model has "
-            f"{f.before.value:.3f} on the first {f.cut} of the same windows."
-        )
+    told = (
+        f"`{best}` costs the model least: {cost:.3f} nats per {f.task} at {f.length} tokens. The "
+        f"unchanged model has {f.before.value:.3f} on the first {f.cut} of the same windows."
+    )
     if others:
         do = "does" if len(others) == 1 else "do"
         names = listed([f"`{how}`" for how in others], 9)
@@ -221,10 +214,6 @@ def copied(f: Copied) -> tuple[str, ...]:
     said = [f"{f.tensor} in {f.file}: {was} became {now}"]
     if f.keys:
         said.append(f"config.json: changed {listed(f.keys)}")
-    elif f.configured:
-        said.append("config.json: it states no size of this table, and is as it was")
     if f.left:
         said.append(f"left out, since they may hold the table at its old size: {listed(f.left)}")
-    if f.stating:
-        said.append(f"copied as they are, and may state the old size: {listed(f.stating)}")
     return tuple(said)
