@@ -24,6 +24,8 @@ BLOCKS = "█▓▒░"
 LINES = 19
 #: Lines of a headline, and columns of a line where nothing says how wide the terminal is.
 HEADLINE, WIDTH = 4, 80
+#: A space at which no line is broken.
+HARD = "\N{NO-BREAK SPACE}"
 
 
 def text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
@@ -138,6 +140,7 @@ def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
         share += part.share
         block = BLOCKS[k % len(BLOCKS)]
         bar += block * (round((width - 4) * share) - len(bar))
-        names.append(f"{block} {part.short}: {part.value}")
+        # A block stays with its name.
+        names.append(f"{block} {part.short}: {part.value}".replace(" ", HARD))
     told = f"{', '.join(names)}{'; ' if note else ''}{note}"
-    return [f"  {bar}", wrapped(told, "  ", width)] if parts else []
+    return [f"  {bar}", wrapped(told, "  ", width).replace(HARD, " ")] if parts else []

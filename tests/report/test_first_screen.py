@@ -27,7 +27,6 @@ __all__ = ["browser", "show"]
 
 SAMPLES = (
     "all-minilm-l6-v2",
-    "rxnmapper-albert",
     "sapiens-roberta",
     "whisper-tiny-decoder",
     "digits-vit",
@@ -95,8 +94,8 @@ def test_a_terminal_shows_a_table_on_one_screen(name: str, analyses: dict[str, A
 
 
 def test_a_terminal_shows_a_comparison_on_one_screen(analyses: dict[str, Any]) -> None:
-    table = analyses["all-minilm-l6-v2"].table
-    said = text(pp.compare(table, pp.sinusoidal(512, 384)).to_dict(), 80).split("\n")
+    table = analyses["all-minilm-l6-v2"].table[:160]
+    said = text(pp.compare(table, pp.sinusoidal(160, 384)).to_dict(), 80).split("\n")
     assert len(said) <= 24
     assert max(map(len, said)) <= 80
     assert any(line.split() == ["Known", "formula?", "no", "yes"] for line in said)

@@ -6,7 +6,6 @@ import json
 import math
 import shutil
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from hypothesis import given, strategies as st
 from made_schemas import problems
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk
-from test_report_page import HOSTILE, Page
+from test_report_page import Page
 
 import posprobe as pp
 from posprobe.analyses.models.head_biases import heads
@@ -25,13 +24,11 @@ from posprobe.layouts import Sequence
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import WALKS, compare_kernels, standardised, toeplitz, walks
 from posprobe.report.narrator import ASKS
-from posprobe.report.page import render
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.screen import text as summary
 from posprobe.schemes import LinearBias, RelativeBias, Scheme
-from posprobe.sources import Source
 from posprobe.tables import PositionTable
-from posprobe.text import between, minus, plain, show
+from posprobe.text import between, minus, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,37 +167,6 @@ def test_a_damaged_bundle_is_refused_in_words(
     (folder / "analysis.json").write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(InvalidCheckpoint, match="lacks what the report shows"):
         render_bundle(folder)
-
-
-def named(text: str) -> tuple[Scheme, ...]:
-    """Encodings that say ``text`` wherever a checkpoint can put its own words."""
-    origin = Source(
-        reference=text, resolved=text, revision=text, file=text, tensor=text, shape=(3, 4),
-        dtype=text, sha256="0" * 64,
-    )  # fmt: skip
-    fields: dict[str, Any] = {"name": text, "source": origin, "family": text, "notes": (text,)}
-    special = {text: np.zeros(2)}
-    scaling = {"rope_type": "linear", "factor": 2.0, f"_{text}": text}
-    return (
-        replace(buckets(2, 20), **fields),
-        replace(window(3, 3, 2), special=special, **fields),
-        replace(rotary(), **fields, scaling=scaling),
-        replace(linear(2), **fields),
-    )
-
-
-@cache
-def shape_of(text: str) -> list[tuple[str, list[str]]]:
-    page = Page(render(analyze_schemes(*named(text), command=text).to_dict(), {}))
-    assert page.source.count("alert(1)</script>") == 0
-    if text != "harmless":
-        assert page.all("body")[0].text.count(plain(text)) >= 10
-    return [(element.name, list(element.attributes)) for element in page.elements]
-
-
-@pytest.mark.parametrize("text", HOSTILE)
-def test_a_hostile_name_is_shown_and_does_nothing(text: str) -> None:
-    assert shape_of(text) == shape_of("harmless")
 
 
 # Kernels side by side.
