@@ -141,6 +141,6 @@ def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
         block = BLOCKS[k % len(BLOCKS)]
         bar += block * (round((width - 4) * share) - len(bar))
         # A block stays with its name.
-        names.append(f"{block} {part.short}: {part.value}".replace(" ", HARD))
+        names.append(f"{block}{HARD}{part.short}: {part.value}")
     told = f"{', '.join(names)}{'; ' if note else ''}{note}"
     return [f"  {bar}", wrapped(told, "  ", width).replace(HARD, " ")] if parts else []
