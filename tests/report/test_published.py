@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from made_tables import as_table, walk
-from safetensors.numpy import save_file
 
 import posprobe as pp
 from posprobe.layouts import Sequence
@@ -133,23 +132,18 @@ def test_a_formula_is_known_by_its_name_and_width() -> None:
     assert published_for(pp.sincos2d(16, 32, 768)) == ()
 
 
-def test_a_local_roberta_is_recognised_from_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "roberta-base"
-    folder.mkdir()
+def test_rows_that_are_no_positions_make_it_another_quantity() -> None:
     name = "roberta.embeddings.position_embeddings.weight"
-    save_file({name: walk(514, 768).astype(np.float32)}, folder / "model.safetensors")
-    config = {"model_type": "roberta", "pad_token_id": 1, "max_position_embeddings": 514}
-    (folder / "config.json").write_text(json.dumps(config))
-    table = pp.load(str(folder))
-    values = named(published_for(table))
-    assert len(table) == 512
-    assert all(value.matched == "name" for value in values.values())
+    whole = from_hub("FacebookAI/roberta-base", (514, 768), name)
+    values = named(
+        published_for(replace(whole[2:], dropped=(DroppedRow(0, "a"), DroppedRow(1, "b"))))
+    )
+    assert values
     assert all("2 are not positions" in value.differs for value in values.values())
-
-    whole = published_for(pp.load(str(folder), tensor=name))
     # With every stored row, the order probe takes the published rows; the other takes 512 of 514.
-    assert named(whole)["probes.order_published.error"].differs == ""
-    assert "rows 0 to 513, here 0 to 511" in named(whole)["probes.absolute_published.mae"].differs
+    values = named(published_for(whole))
+    assert values["probes.order_published.error"].differs == ""
+    assert "rows 0 to 513, here 0 to 511" in values["probes.absolute_published.mae"].differs
 
 
 # --- which rows ---
