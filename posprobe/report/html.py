@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from html import escape
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -28,7 +27,7 @@ CITATION = "The posprobe authors. posprobe: what a trained transformer has learn
 SHOWN, FOLDED = 12, 300
 
 
-def html(page: Page, version: str, drawings: Mapping[str, str] = MappingProxyType({})) -> str:
+def html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
     """Render a page: HTML that refers to nothing outside itself but the files beside it.
 
     Parameters
@@ -38,7 +37,7 @@ def html(page: Page, version: str, drawings: Mapping[str, str] = MappingProxyTyp
     version
         Of posprobe, which made the numbers.
     drawings
-        Elements of SVG by name, made or checked by posprobe; a picture without one is left out.
+        Elements by name, made by posprobe; a picture without one is left out.
     """
     shown = _shared("page.js", version, drawings)
     rendered = _template("page.html").render(page=page, folded=FOLDED, **shown)
