@@ -69,34 +69,18 @@ class Patches(Result):
     mosaic: Floats
     power: Annotated[Floats, Stored("grid_power")]
     layout: Annotated[Grid, HIDDEN]
-    neighbour_right: Annotated[
-        Cosine | None, Number("neighbour to the right", "mean centred cosine")
-    ]
+    neighbour_right: Annotated[Cosine | None, Number("right neighbour", "mean centred cosine")]
     neighbour_below: Annotated[Cosine | None, Number("neighbour below", "mean centred cosine")]
-    own_row: Annotated[
-        Cosine | None, Number("own row", "mean centred cosine with the rest of the row")
-    ]
-    own_column: Annotated[
-        Cosine | None, Number("own column", "mean centred cosine with the rest of the column")
-    ]
-    elsewhere: Annotated[
-        Cosine | None, Number("elsewhere", "mean centred cosine with other rows and columns")
-    ]
-    row_share: Annotated[
-        float | None,
-        Number("rows", "share of the variance that the row alone explains", compared=True),
-    ]
-    column_share: Annotated[
-        float | None,
-        Number("columns", "share of the variance that the column alone explains", compared=True),
-    ]
+    own_row: Annotated[Cosine | None, Number("own row", "mean centred cosine with its rest")]
+    own_column: Annotated[Cosine | None, Number("own column", "mean centred cosine in it")]
+    elsewhere: Annotated[Cosine | None, Number("elsewhere", "mean centred cosine with others")]
+    row_share: Annotated[float | None, Number("rows", "share of the variance", compared=True)]
+    column_share: Annotated[float | None, Number("columns", "share of the variance", compared=True)]
     interaction_share: Annotated[
-        float | None,
-        Number("interaction", "share of the variance that neither explains", compared=True),
+        float | None, Number("interaction", "share of the variance", compared=True)
     ]
     axis_power_share: Annotated[
-        float | None,
-        Number("power on the axes", "share in waves along one axis only", compared=True),
+        float | None, Number("power on the axes", "share in waves along one", compared=True)
     ]
     undefined: Reasons
     every: Annotated[int, HIDDEN] = 1

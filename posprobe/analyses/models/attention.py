@@ -59,11 +59,7 @@ class LayerAttention(Peaked):
     """
 
     curves: Annotated[NDArray[np.float64], Stored()]
-    peak: Annotated[
-        Peaks,
-        "The offset, key minus query, at which the mean is farthest above uniform attention; rows "
-        "and columns on a grid; null where it is so at none.",
-    ]
+    peak: Annotated[Peaks, "The offset at which the mean is farthest above uniform attention."]
     has_peak: NDArray[np.bool_]
     first: WithGaps
     special: WithGaps
@@ -107,11 +103,7 @@ class AttentionByOffset(Result):
         )
 
     @property
-    def uniform_first(
-        self,
-    ) -> Annotated[
-        float | None, "What uniform attention would pay the first position; null on a grid."
-    ]:
+    def uniform_first(self) -> Annotated[float | None, "What uniform attention would pay it."]:
         """What uniform attention would pay the first position; None on a grid."""
         n = self.layout.size
         if isinstance(self.layout, Grid) or n == 1:
@@ -293,13 +285,9 @@ def attention_by_offset(
     layout, name, stopped
         As in `AttentionByOffset`.
     """
-    return AttentionByOffset(
-        layers={number: _layer(found, layout) for number, found in sums.items()},
-        contexts=next(iter(sums.values())).contexts,
-        layout=layout,
-        name=name,
-        stopped=stopped,
-    )
+    layers = {number: _layer(found, layout) for number, found in sums.items()}
+    contexts = next(iter(sums.values())).contexts
+    return AttentionByOffset(layers, contexts, layout, name, stopped)
 
 
 def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:

@@ -76,11 +76,7 @@ class Heads(Result):
 
     curves: Annotated[NDArray[np.float64], Stored("curves")]
     layout: Layout
-    quantity: Annotated[
-        Literal["bias", "cosine"],
-        "Logits that are added, or cosines with the vector of distance 0; for rotary, the mean "
-        "rotation.",
-    ]
+    quantity: Annotated[Literal["bias", "cosine"], "Logits that are added, or cosines."]
     causal: bool
     window: Annotated[
         NDArray[np.float64],
@@ -101,8 +97,7 @@ class Heads(Result):
     near: Annotated[
         NDArray[np.float64],
         As(list[bool | None], _is_near),
-        "Per head: whether the largest value, of cosines that beyond distance 0, lies within a "
-        "quarter of the positions.",
+        "Per head: whether the largest value lies within a quarter of the positions.",
     ]
     monotone_fraction: Annotated[
         NDArray[np.float64],

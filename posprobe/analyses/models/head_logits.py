@@ -106,11 +106,7 @@ class HeadLogits(Peaked, Result):
     curves: Annotated[NDArray[np.float64], Stored("logits")]
     offset_share: WithGaps
     key_share: WithGaps
-    peak: Annotated[
-        Peaks,
-        "The offset, key minus query, with the largest mean; rows and columns on a grid; null "
-        "where all have the same.",
-    ]
+    peak: Annotated[Peaks, "The offset with the largest mean; null where all have the same."]
     has_peak: NDArray[np.bool_]
     attention: WithGaps
     uniform: WithGaps

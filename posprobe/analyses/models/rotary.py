@@ -144,24 +144,14 @@ class Rotation(Result):
 
     wavelength: Annotated[NDArray[np.float64], Stored("wavelength")]
     unscaled: NDArray[np.float64]
-    training: Annotated[
-        Natural | None, "Positions that a query saw in training, the window where there is one."
-    ]
-    target: Annotated[
-        Natural | None, "Positions that it sees of the promised length, or the window."
-    ]
-    never_turn_training: Annotated[
-        Share | None, "Share of the pairs that make no whole turn within the training length."
-    ]
-    never_turn_target: Annotated[
-        Share | None, "Share of the pairs that make no whole turn within the promised length."
-    ]
+    training: Annotated[Natural | None, "Positions that a query saw in training, or the window."]
+    target: Annotated[Natural | None, "Positions that it sees of the promised length."]
+    never_turn_training: Annotated[Share | None, "Of the pairs: no whole turn in training."]
+    never_turn_target: Annotated[Share | None, "Of the pairs: none within the promised length."]
     distance: Annotated[NDArray[np.int64], Stored("distance")]
     kernel: Annotated[NDArray[np.float64], Stored("kernel")]
     bound: Annotated[NDArray[np.float64], Stored("bound")]
-    first_negative: Annotated[
-        Natural | None, "First distance at which the mean rotation is negative."
-    ]
+    first_negative: Annotated[Natural | None, "First distance with a negative mean rotation."]
     searched: Annotated[Natural, NEWER, "Largest distance at which that was looked for."]
     attention_factor: float
     axes: Annotated[int, HIDDEN] = 1
@@ -174,8 +164,7 @@ class Rotation(Result):
     horizon: Annotated[
         dict[str, int | None],
         NEWER,
-        "By type of number, the first position at which a pair's angle is off by 0.1 rad, all "
-        "arithmetic being of that type; null where none is looked at. Empty of several axes.",
+        "By type of number, the first position at which a pair's angle is off by 0.1 rad.",
     ] = field(default_factory=dict)
 
     along: Annotated[

@@ -208,16 +208,12 @@ class Summary:
     yes: Annotated[Count, Number("heads that prefer a distance", "answer yes", form="d")]
     no: Annotated[Count, Number("heads that prefer none", "answer no", form="d")]
     open: Annotated[Count, Number("heads of which it cannot be told", "neither", form="d")]
-    moved: Annotated[
-        float | None, Number("moved attention", "median over heads, distance being hidden")
-    ]
+    moved: Annotated[float | None, Number("moved attention", "median, distance being hidden")]
     never: Annotated[
-        float | None,
-        Number("usage in pairs that never turn", "mean over heads, within the stated context"),
+        float | None, Number("usage in pairs that never turn", "within the stated context")
     ]
     never_in_contexts: Annotated[
-        float | None,
-        Number("usage in pairs that do not turn here", "mean over heads, within these contexts"),
+        float | None, Number("usage in pairs that do not turn here", "within these contexts")
     ]
     positions: Natural
 

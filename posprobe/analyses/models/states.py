@@ -242,8 +242,7 @@ class LayerMeans:
     analyses: Annotated[
         Mapping[str, float | None],
         As(dict[str, float | None]),
-        "Headline numbers of the table that positions add at this layer, by their key path in "
-        "posprobe.analysis/2; a run of the model fills them in.",
+        "Headline numbers of the table that positions add at this layer, by their key path.",
     ] = field(default_factory=dict)
     noise_draws: Annotated[tuple[float, ...], HIDDEN] = ()
 
@@ -372,14 +371,9 @@ def mean_decomposition(
             )
     numbers = sorted(sums)
     layers = in_parallel(_layer, [sums[number] for number in numbers], np)
-    return MeanDecomposition(
-        layers=dict(zip(numbers, layers, strict=True)),
-        contexts=next(iter(sums.values())).contexts,
-        layout=layout,
-        start=start,
-        name=name,
-        stopped=stopped,
-    )
+    contexts = next(iter(sums.values())).contexts
+    by_number = dict(zip(numbers, layers, strict=True))
+    return MeanDecomposition(by_number, contexts, layout, start, name, stopped)
 
 
 def _layer(sums: Moments) -> LayerMeans:

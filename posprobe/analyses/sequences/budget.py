@@ -323,9 +323,7 @@ class Clock(Result):
     lock: tuple[float, ...] = ()
     shared: bool | None = None
     fixed: float | None = None
-    one: Annotated[
-        float | None, Number("explained by one clock", "share of the rotations' planes")
-    ] = None
+    one: Annotated[float | None, Number("explained by one clock", "of their planes")] = None
     own: float | None = None
     evidence: float | None = None
     variation: float | None = None

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import ModuleType
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
@@ -279,52 +280,29 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     0
     """
     given = positions(table, squares=True)
-    values, xp = given.values, given.xp
-    n = values.shape[0]
-    centered, error = centred(values, xp)
-    length = xp.linalg.vector_norm(centered, axis=1)
-    rounding = error * values.shape[1] ** 0.5
-    eps = float(xp.finfo(values.dtype).eps)
-    defined = to_numpy(length > rounding)
-    units = centered / xp.where(length > rounding, length, 1.0)[:, None]
-    cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
-    cosines[~(defined[1:] & defined[:-1])] = np.nan
-    steps = _host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
-    norms = xp.linalg.vector_norm(values, axis=1)
-    directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
-    there = max(int(xp.sum(norms > 0)), 2)
-    likeness = _host((directions @ xp.sum(directions, axis=0) - 1.0) / (there - 1))
-    likeness[to_numpy(norms == 0)] = np.nan
-    series = Series(
-        norms=_host(norms),
-        likeness=likeness,
-        steps=np.where(steps > rounding, steps, 0.0),
-        # Below the rounding of a cosine, rows have one direction.
-        chords=np.sqrt(np.where(1 - cosines > 8 * eps, 2 - 2 * cosines, 0.0) + 0 * cosines),
-        units=_host(units),
-        rows=_host(centered),
-    )
+    values, xp, n = given.values, given.xp, given.values.shape[0]
+    series, cosines, varies = _series(values, xp)
     why = ""
     if n < 2 * MIN_SIDE:
         why = f"fewer than {2 * MIN_SIDE} rows"
     elif values.shape[1] < 2:
         why = "a single column has no directions"
-    elif not defined.any():
+    elif not varies:
         why = "all rows are equal"
-    no_special = why
+    no_special, found = why, Found()
+    alike: list[tuple[int, int]] | None = []
     untrained: tuple[int, int, int] | None = None
-    line = not isinstance(given.layout, Grid)
-    alike = equal_rows(values, xp) if line and not why else []
     if isinstance(given.layout, Grid):
         why = "patches lie on a grid: neighbours in the table need not be neighbours there"
-        no_special = no_special_patches(given.layout, equal=not defined.any())
+        no_special = no_special_patches(given.layout, equal=not varies)
         odd = None if no_special else special_patches(series, given.layout)
         if not no_special and odd is None:
             no_special = "many patches are copies of those around them, and many are not"
-        found = odd or Found()
-    else:
-        found = Found() if why else _find_on_a_line(series, alike, given.start)
-        untrained = None if why else _untrained(series, found)
+        found = odd or found
+    elif not why:
+        alike = equal_rows(values, xp)
+        found = _find_on_a_line(series, alike, given.start)
+        untrained = _untrained(series, found)
     between = sorted(found.between)
     return Seams(
         between=tuple((left, left + 1) for left in between),
@@ -341,6 +319,34 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         untrained=untrained and untrained[0],
         untrained_interval=untrained and untrained[1:],
     )
+
+
+def _series(values: Array, xp: ModuleType) -> tuple[Series, Floats, bool]:
+    """Return what breaks are read off, centred cosines of neighbours, and whether rows differ."""
+    centered, error = centred(values, xp)
+    length = xp.linalg.vector_norm(centered, axis=1)
+    rounding = error * values.shape[1] ** 0.5
+    defined = to_numpy(length > rounding)
+    units = centered / xp.where(length > rounding, length, 1.0)[:, None]
+    cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
+    cosines[~(defined[1:] & defined[:-1])] = np.nan
+    steps = _host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
+    norms = xp.linalg.vector_norm(values, axis=1)
+    directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
+    there = max(int(xp.sum(norms > 0)), 2)
+    likeness = _host((directions @ xp.sum(directions, axis=0) - 1.0) / (there - 1))
+    likeness[to_numpy(norms == 0)] = np.nan
+    # Below the rounding of a cosine, rows have one direction.
+    apart = 1 - cosines > 8 * float(xp.finfo(values.dtype).eps)
+    series = Series(
+        norms=_host(norms),
+        likeness=likeness,
+        steps=np.where(steps > rounding, steps, 0.0),
+        chords=np.sqrt(np.where(apart, 2 - 2 * cosines, 0.0) + 0 * cosines),
+        units=_host(units),
+        rows=_host(centered),
+    )
+    return series, cosines, bool(defined.any())
 
 
 def _host(array: Array) -> Floats:

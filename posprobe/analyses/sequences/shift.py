@@ -338,21 +338,11 @@ class Shift(Result):
     ] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     eigenvalues: NDArray[np.complex128] = field(default_factory=nothing)
     skill: Annotated[
-        float | None,
-        Number(
-            "shift skill",
-            "how well one linear map predicts the next position, on held-out rows; 1 is exact",
-            compared=True,
-        ),
+        float | None, Number("shift skill", "of the next row, held out; 1 is exact", compared=True)
     ] = None
     r2: Annotated[float | None, Number("shift R²", "the same against the mean row")] = None
-    rank: Annotated[
-        Count | None, Number("shift rank", "leading components that the map acts on", form="d")
-    ] = None
-    variance: Annotated[
-        float | None,
-        Number("shift variance", "share of the variance that those components explain"),
-    ] = None
+    rank: Annotated[Count | None, Number("shift rank", "components it acts on", form="d")] = None
+    variance: Annotated[float | None, Number("shift variance", "share in those components")] = None
     skill_persistence: float | None = None
     skill_rows: float | None = None
     undefined: Annotated[str, As(Reasons)] = ""

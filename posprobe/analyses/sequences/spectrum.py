@@ -114,16 +114,10 @@ class Spectrum(Result):
         "Peaks that red noise does not explain, strongest first.",
     ] = ()
     entropy: Annotated[
-        float | None,
-        Number("spectral entropy", "over frequencies; 1 is white noise", compared=True),
+        float | None, Number("spectral entropy", "1 is white noise", compared=True)
     ] = None
     edge_frequency: Annotated[
-        float | None,
-        Number(
-            "edge frequency",
-            "cycles per position: 90 % of the power is below",
-            compared=True,
-        ),
+        float | None, Number("edge frequency", "90 % of the power is below", compared=True)
     ] = None
     dominant_frequency: Floats = field(default_factory=nothing)
     dominant_significant: NDArray[np.bool_] = field(default_factory=nothing)
@@ -363,9 +357,7 @@ class Spectrogram(Result):
     fastest: Floats = field(default_factory=nothing)
     length: Annotated[Natural | None, Number("segment", "positions in each", form="d")] = None
     step: Annotated[Natural | None, "Positions from one segment to the next."] = None
-    drift: Annotated[
-        float | None, Number("drift", "of the fastest line: its 10 to 90 % range over its median")
-    ] = None
+    drift: Annotated[float | None, Number("drift", "10 to 90 % of the fastest line")] = None
     undefined: Annotated[str, As(Reasons)] = ""
     detrend: Literal["linear"] = "linear"
     window: Literal["hann"] = "hann"

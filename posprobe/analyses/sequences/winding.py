@@ -164,18 +164,10 @@ class Winding(Result):
     scores: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     ratio: Floats = field(default_factory=nothing)
     undefined: Annotated[str, As(Reasons)] = ""
-    turns: Annotated[
-        float | None, Number("turns", "of the pair with the most variance, about its centre")
-    ] = None
-    share: Annotated[
-        float | None, Number("variance of the winding pair", "share of the variance it explains")
-    ] = None
-    phase_linearity: Annotated[
-        float | None, Number("phase linearity", "R² of its phase against position")
-    ] = None
-    radius_cv: Annotated[
-        float | None, Number("radius CV", "standard deviation of its radius over the mean")
-    ] = None
+    turns: Annotated[float | None, Number("turns", "of the strongest pair")] = None
+    share: Annotated[float | None, Number("winding pair", "share of the variance")] = None
+    phase_linearity: Annotated[float | None, Number("phase linearity", "R² of its phase")] = None
+    radius_cv: Annotated[float | None, Number("radius CV", "deviation over the mean")] = None
     components: int | None = None
 
     @property

@@ -220,9 +220,7 @@ class Bridging(Result):
     beyond: Annotated[dict[str, Floats], As(dict[str, Beyond] | None, _ends)] = field(
         default_factory=dict
     )
-    components: Annotated[
-        int | None, Number("components bridged", "leading ones, which are predicted", form="d")
-    ] = None
+    components: Annotated[int | None, Number("components bridged", "the leading", form="d")] = None
     variance: float | None = None
     first: Annotated[int, HIDDEN] = 0
     stop: Annotated[int, HIDDEN] = 0

@@ -64,11 +64,7 @@ class Norms(Result):
     figures: ClassVar[str] = "rows.plot_norms"
 
     norms: Annotated[Floats, Stored("norms")]
-    mean_row_norm: Annotated[
-        float,
-        "Norm of the mean row: what all positions share.",
-        Number("norm of the mean row", "what all positions share"),
-    ]
+    mean_row_norm: Annotated[float, Number("norm of the mean row", "what all positions share")]
     outlier_rows: tuple[OutlierRow, ...]
     zero_rows: tuple[Row, ...]
     layout: Annotated[Layout, HIDDEN]
@@ -202,34 +198,23 @@ class Scale(Result):
 
     position_norms: Floats
     token_norms: Floats
-    ratio: Annotated[
-        Size | None, Number("ratio of norms", "mean position norm over mean token norm")
-    ]
+    ratio: Annotated[Size | None, Number("ratio of norms", "mean position over mean token")]
     ratio_band: Annotated[
         tuple[float, float] | None,
         As(list[Size] | None),
-        "Mean position norm over the 95th and over the 5th percentile of the token norms.",
         TWO,
         Number("ratio for long and short tokens", "95th and 5th percentile of tokens", form=" to "),
     ]
-    neighbour_distance: Annotated[
-        Size | None, Number("distance of neighbours", "mean, in mean token norms")
-    ]
-    smallest_distance: Annotated[
-        Size | None, Number("smallest distance", "of any two, in mean token norms")
-    ]
+    neighbour_distance: Annotated[Size | None, Number("distance of neighbours", "in token norms")]
+    smallest_distance: Annotated[Size | None, Number("smallest distance", "in token norms")]
     closest: Annotated[
         tuple[int, int] | None,
         As(list[Row] | None),
         TWO,
         Number("closest positions", "the two nearest positions", form=" and "),
     ]
-    mean_cosine: Annotated[
-        Cosine | None, Number("cosine of the means", "mean position with mean token")
-    ]
-    variance_share: Annotated[
-        Share | None, Number("share of variance", "of position in token plus position")
-    ]
+    mean_cosine: Annotated[Cosine | None, Number("cosine of the means", "position and token")]
+    variance_share: Annotated[Share | None, Number("share of variance", "of token plus position")]
     undefined: Reasons
     sample: Annotated[Mapping[str, Any] | None, As(TokenSampleBlock)] = None
 

@@ -378,9 +378,7 @@ class AbsoluteProbe(Result):
     interpolation: Annotated[Size, "Over the inner blocks."]
     extrapolation: Annotated[Size, "Over the first and the last block."]
     mae_shuffled: Annotated[float, HIDDEN]
-    chance: Annotated[
-        Size, Number("its chance level", "error of always answering the mean training position")
-    ]
+    chance: Annotated[Size, Number("its chance level", "of answering the mean training position")]
     chance_interpolation: Size
     chance_extrapolation: Size
     chance_shuffled: Size

@@ -147,8 +147,6 @@ class Process:
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Draw a table ``[n, r]`` in the table's principal directions, rather than its columns."""
-        from scipy.fft import ifftn
-
         shape, count = self.amplitude.shape, len(self.columns)
         axes = tuple(range(len(shape)))
         kept = tuple(slice(size // 2) for size in shape)
@@ -156,7 +154,7 @@ class Process:
         # independent columns, and stand side by side in memory.
         white = rng.standard_normal((*shape, count + count % 2), dtype=np.float32)
         waves = white.view(np.complex64) * self.amplitude.astype(np.float32)[..., None]
-        rows = ifftn(waves, axes=axes, norm="ortho")[kept].view(np.float32)
+        rows = np.fft.ifftn(waves, axes=axes, norm="ortho")[kept].view(np.float32)
         rows = rows.reshape(-1, count + count % 2)[:, :count]
         drawn = (rows - rows.mean(axis=0)) * self.columns + self.mean
         return np.asarray(drawn, dtype=np.float32)

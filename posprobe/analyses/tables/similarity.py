@@ -273,43 +273,25 @@ class Cosine:
     offset_std: Floats
     offset_count: NDArray[np.int64]
     neighbour_mean: Annotated[
-        CosineNumber | None,
-        Number("neighbour cosine", "mean cosine of neighbouring rows", compared=True),
+        CosineNumber | None, Number("neighbour cosine", "mean of neighbours", compared=True)
     ]
     far_mean: Annotated[
         CosineNumber | None,
-        Number(
-            "far cosine",
-            "mean cosine of rows more than a quarter of the table apart",
-            compared=True,
-        ),
+        Number("far cosine", "mean beyond a quarter of the table", compared=True),
     ]
     minimum: Annotated[CosineNumber | None, Number("smallest cosine", "of any pair of rows")]
     translation_invariance: Annotated[
         float | None,
-        "Share of the variance off the diagonal that the offset explains: Toeplitz R², block "
-        "Toeplitz on a grid.",
+        "Share of the variance off the diagonal that the offset explains.",
         limits(maximum=1),
-        Number(
-            "translation invariance",
-            "share of the variance of the cosines that the offset explains, off the diagonal",
-            compared=True,
-        ),
+        Number("translation invariance", "variance that the offset explains", compared=True),
     ]
     monotone_fraction: Annotated[
         Share | None,
-        Number(
-            "monotone fraction",
-            "how often the cosine falls one position further away",
-            compared=True,
-        ),
+        Number("monotone fraction", "how often the cosine falls a position on", compared=True),
     ]
     undefined: Reasons
-    pooled: Annotated[
-        Natural,
-        "Positions along a side of a cell of the matrix in arrays.npz, whose cells are means: 1 "
-        "where every pair has its own.",
-    ] = 1
+    pooled: Annotated[Natural, "Positions along a side of a cell of the matrix."] = 1
 
     @property
     def offset_profile(

@@ -13,9 +13,9 @@ of it. Only a comparison with such nulls says more.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -374,11 +374,7 @@ class SinusoidFit(Result):
     reference: Annotated[str | None, "The formula compared with."] = None
     cka: Annotated[
         float | None,
-        Number(
-            "CKA with the sinusoid",
-            "debiased centred kernel alignment; 1 is a rotated copy",
-            compared=True,
-        ),
+        Number("CKA with the sinusoid", "debiased; 1 is a rotated copy", compared=True),
     ] = None
     cka_biased: Share | None = None
     procrustes: Annotated[
@@ -386,26 +382,16 @@ class SinusoidFit(Result):
         limits(minimum=0, maximum=1.4142136),
         Number("Procrustes distance", "0 is a rotated copy, 1.41 the maximum"),
     ] = None
-    subspace_overlap: Annotated[
-        Share | None, Number("subspace overlap", "of the leading directions; 1 is complete")
-    ] = None
+    subspace_overlap: Annotated[Share | None, Number("subspace overlap", "1 is complete")] = None
     subspace_rank: Annotated[Natural | None, "Leading directions compared."] = None
     subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."] = None
     ladder_share: Annotated[
         Share | None,
-        Number(
-            "explained by the sinusoid",
-            "share of the variance that the sinusoid's frequencies explain",
-            compared=True,
-        ),
+        Number("explained by the sinusoid", "by its frequencies", compared=True),
     ] = None
     ladder_rank: Annotated[Count | None, "Dimensions of that span."] = None
     ladder_white_share: Annotated[
-        float | None,
-        Number(
-            "explained, white noise",
-            "share of the variance of white noise that so many waves explain",
-        ),
+        float | None, Number("explained, white noise", "by so many waves")
     ] = None
 
     @cached_property
@@ -456,11 +442,7 @@ class SinusoidFit(Result):
         self,
     ) -> Annotated[
         Natural | None,
-        Number(
-            "sinusoids for 90 %",
-            "freely chosen frequencies that explain 90 % of the variance",
-            form="d",
-        ),
+        Number("sinusoids for 90 %", "of the variance, freely chosen", form="d"),
     ]:
         """How many explain as much."""
         return self.sinusoids.enough if self.sinusoids else None
@@ -511,47 +493,37 @@ def against_sinusoid(
     """
     given = positions(table)
     n, d = given.values.shape
-    points = cloud(given, decomposition=decomposition)
-    why = ""
-    if n < MIN_LENGTH:
-        why = f"fewer than {MIN_LENGTH} positions"
-    elif points.total == 0:
-        why = "all rows are equal"
-    bare = SinusoidFit(layout=given.layout, points=None, width=d, missing={})
-    if why:
-        undefined = dict.fromkeys((*_DISTANCES, *_LADDER, *_LINES, *_BASE), why)
-        return replace(bare, missing=undefined)
+    points, on_grid = cloud(given, decomposition=decomposition), isinstance(given.layout, Grid)
+    missing: dict[str, str] = {}
+    numbers: dict[str, Any] = {}
+    if n < MIN_LENGTH or points.total == 0:
+        why = f"fewer than {MIN_LENGTH} positions" if n < MIN_LENGTH else "all rows are equal"
+        missing = dict.fromkeys((*_DISTANCES, *_LADDER, *_LINES, *_BASE), why)
+        return SinusoidFit(layout=given.layout, points=None, width=d, missing=missing)
     if isinstance(given.layout, Grid):
-        return _on_grid(bare, given.layout, points)
-    return _on_line(replace(bare, points=points), points)
-
-
-def _on_line(bare: SinusoidFit, points: Cloud) -> SinusoidFit:
-    n, d = len(points), bare.width
-    if d % 2:
+        why = "one ladder of frequencies does not describe a grid"
+        missing = dict.fromkeys((*_LADDER, *_LINES, *_BASE), why)
+        if d % 4:
+            why = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
+            missing |= dict.fromkeys(_DISTANCES, why)
+        else:
+            height, width = given.layout.height, given.layout.width
+            formula = _grid_cloud(height, width, d)
+            numbers = _compared(points, formula, f"sincos2d:{height}x{width}x{d}", missing)
+    elif d % 2:
         why = f"the sinusoid has no table of odd width {d}"
-        return replace(bare, missing=dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why))
-    rungs = ladder(n, d)
-    why = "the ladder spans every table of this length"
-    missing = {"ladder_share": why} if rungs.spans_all else {}
-    fit = _compared(replace(bare, missing=missing), points, rungs.cloud, f"sinusoidal:{n}x{d}")
-    return replace(
-        fit,
-        ladder_share=None if rungs.spans_all else rungs.share(points),
-        ladder_rank=rungs.rank,
-        ladder_white_share=rungs.white_share,
+        missing = dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why)
+    else:
+        rungs = ladder(n, d)
+        numbers = _compared(points, rungs.cloud, f"sinusoidal:{n}x{d}", missing)
+        numbers |= {"ladder_rank": rungs.rank, "ladder_white_share": rungs.white_share}
+        if rungs.spans_all:
+            missing["ladder_share"] = "the ladder spans every table of this length"
+        else:
+            numbers["ladder_share"] = rungs.share(points)
+    return SinusoidFit(
+        layout=given.layout, points=None if on_grid else points, width=d, missing=missing, **numbers
     )
-
-
-def _on_grid(bare: SinusoidFit, grid: Grid, points: Cloud) -> SinusoidFit:
-    h, w, d = grid.height, grid.width, bare.width
-    why = "one ladder of frequencies does not describe a grid"
-    missing = dict.fromkeys((*_LADDER, *_LINES, *_BASE), why)
-    if d % 4:
-        why = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
-        return replace(bare, missing=missing | dict.fromkeys(_DISTANCES, why))
-    fit = replace(bare, missing=missing)
-    return _compared(fit, points, _grid_cloud(h, w, d), f"sincos2d:{h}x{w}x{d}")
 
 
 @lru_cache(maxsize=4)
@@ -566,20 +538,19 @@ def _best_share(points: Cloud, count: int) -> Floats:
     return np.asarray(np.minimum(share[last], 1.0))
 
 
-def _compared(bare: SinusoidFit, points: Cloud, formula: Cloud, name: str) -> SinusoidFit:
-    """Return a fit with the distances of a table to a formula."""
+def _compared(points: Cloud, formula: Cloud, name: str, missing: dict[str, str]) -> dict[str, Any]:
+    """Return the distances of a table to a formula; reasons for lacking ones join the others."""
     near = closeness(points, formula)
-    rank, undefined = near.subspace_rank or None, dict(near.undefined)
-    if why := undefined.get("subspace_overlap"):
-        undefined |= dict.fromkeys(("subspace_rank", "subspace_chance"), why)
-    return replace(
-        bare,
-        missing={**bare.missing, **undefined},
-        reference=name,
-        cka=near.cka,
-        cka_biased=near.cka_biased,
-        procrustes=near.procrustes,
-        subspace_overlap=near.subspace_overlap,
-        subspace_rank=rank,
-        subspace_chance=rank and rank / (len(points) - 1),
-    )
+    rank = near.subspace_rank or None
+    missing |= near.undefined
+    if why := near.undefined.get("subspace_overlap"):
+        missing |= dict.fromkeys(("subspace_rank", "subspace_chance"), why)
+    return {
+        "reference": name,
+        "cka": near.cka,
+        "cka_biased": near.cka_biased,
+        "procrustes": near.procrustes,
+        "subspace_overlap": near.subspace_overlap,
+        "subspace_rank": rank,
+        "subspace_chance": rank and rank / (len(points) - 1),
+    }
