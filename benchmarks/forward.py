@@ -29,8 +29,7 @@ import transformers
 
 from posprobe.analyses.models.rotary_heads import RotarySums, Turning, rotary_result
 from posprobe.forward import attend, decompose, random_tokens, rotary_use
-from posprobe.forward.rotary_layers import Handed, Looked
-from posprobe.forward.rotary_use import window_sums
+from posprobe.forward.rotary import Handed, Looked, window_sums
 from posprobe.forward.running import output_of
 
 Contexts = list[Any]

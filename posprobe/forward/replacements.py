@@ -26,7 +26,7 @@ from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.errors import UsageError
 from posprobe.forward.experiments import position_table, restored
 from posprobe.forward.models import required
-from posprobe.forward.rotary_layers import frequencies_of
+from posprobe.forward.rotary import frequencies_of
 from posprobe.forward.running import final_states, positions_of
 from posprobe.layouts import Grid, Layout, Sequence as Line, cut
 from posprobe.sources import Source

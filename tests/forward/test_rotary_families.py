@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from posprobe.forward import rotary_use
-from posprobe.forward.rotary_layers import run_watched
+from posprobe.forward.rotary import run_watched
 
 torch.set_num_threads(1)
 LENGTH, VOCABULARY = 40, 64

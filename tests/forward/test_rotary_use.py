@@ -21,8 +21,7 @@ from posprobe.analyses.models.rotary_heads import Turning, ignores_position, jud
 from posprobe.analyses.models.rotary_use import HeadUse, LayerUse
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.forward import file_tokens, rotary_use, sampled_tokens
-from posprobe.forward.rotary_layers import Handed, Looked
-from posprobe.forward.rotary_use import window_sums
+from posprobe.forward.rotary import Handed, Looked, window_sums
 from posprobe.report import read_bundle
 
 __all__ = ["cli"]

@@ -26,7 +26,7 @@ from posprobe.analyses.models.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.contexts import has_table
-from posprobe.forward.rotary_layers import stated_context
+from posprobe.forward.rotary import stated_context
 from posprobe.forward.running import body_of, is_sound
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import Drawing, compared_numbers
