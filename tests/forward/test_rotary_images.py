@@ -122,7 +122,7 @@ def test_answers_and_numbers_have_one_mean_rotation(axes: int) -> None:
     assert answers["rotary_positive"]["answer"] == ("yes" if axes > 1 else "no")
     (sign,) = answers["rotary_positive"]["facts"]["encodings"]
     assert (sign["first"], sign["axes"]) == (first, axes)
-    (ladder,) = answers["rotary_turns"]["facts"]["ladders"]
+    (ladder,) = answers["rotary_turns"]["facts"]["encodings"]
     assert ladder["pairs"] * ladder["axes"] == record.rotated / 2 == 12
 
 
