@@ -24,7 +24,9 @@ from posprobe.relations.tables import row_lag
 from posprobe.relations.values import relate_sketches_of_tables
 from posprobe.tables import PositionTable
 
-#: Numbers to which a row is projected; a narrower one is kept as it is.
+#: Numbers to which a row is projected; a narrower one is kept as it is. The square of a length is
+#: then known to (2 / 64)**0.5 of it, over 100 rows to 2 %. With the rows and parts below, a table
+#: of 512 positions takes (112 + 36) x 64 numbers of two bytes, 25 kB as text.
 NUMBERS = 64
 #: Parts of a table whose mean rows are kept: of a sequence in a line, of a grid six by six.
 SIDE = 6
