@@ -81,10 +81,6 @@ SCALINGS: dict[str, dict[str, Any]] = {
         "rope_type": "longrope", "original_max_position_embeddings": 128, "factor": 2.0,
         "attention_factor": 1.4, "short_factor": listed(1, 1), "long_factor": listed(1, 9),
     },
-    "llama3": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 256,
-    },
     "llama3, all three ranges": {
         "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 2, "high_freq_factor": 50,
         "original_max_position_embeddings": 500, "rope_theta": 500_000.0,
@@ -97,15 +93,11 @@ SCALINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def llama(scaling: dict[str, Any], **others: Any) -> LlamaConfig:
+def llama(scaling: dict[str, Any]) -> LlamaConfig:
     return LlamaConfig(
         hidden_size=2 * HEAD, num_attention_heads=2, max_position_embeddings=LONGEST,
-        rope_parameters=dict(scaling), **others,
+        rope_parameters=dict(scaling),
     )  # fmt: skip
-
-
-def made(cls: Any, **settings: Any) -> Any:
-    return cls(**settings)  # configurations read older keys that their signatures do not list
 
 
 def assert_turns_like(module: Any, length: int, inv_freq: Floats, factor: float) -> None:
