@@ -223,14 +223,13 @@ def _table(
         return None
     part = part_for(info.name, parts)
     scheme = part.config.get("position_embedding_type", "absolute")
-    if scheme == "absolute":
-        return _read_as(checkpoint, info, parts, part, known)
     # BERT-like models keep an unused table when they use relative or rotary positions; where there
     # are no vectors of distances, transformers 5 ignores what is said and adds this table.
-    if scheme not in ("relative_key", "relative_key_query") or any(
+    ignored = scheme in ("relative_key", "relative_key_query") and not any(
         "distance_embedding" in name and part_for(name, parts) == part
         for name in checkpoint.tensors
-    ):
+    )
+    if scheme != "absolute" and not ignored:
         return None
     return _read_as(checkpoint, info, parts, part, known)
 
