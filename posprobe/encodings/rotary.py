@@ -18,14 +18,18 @@ from posprobe import settings
 from posprobe.arrays import Floats
 from posprobe.errors import InvalidCheckpoint, UsageError
 
+#: Turns within the training length from which YaRN keeps a pair, and up to which it interpolates
+#: one, where nothing else is stated (Peng et al. 2023, section 3.2).
+FAST, SLOW = 32.0, 1.0
+
 
 def yarn_correction_range(
     dim: int,
     base: float,
     length: float,
     *,
-    fast: float = 32.0,
-    slow: float = 1.0,
+    fast: float = FAST,
+    slow: float = SLOW,
     truncate: bool = True,
 ) -> tuple[float, float]:
     """Pairs between which YaRN goes over from kept to interpolated (Peng et al. 2023, sec. 3.2).
@@ -150,8 +154,8 @@ def _yarn(head: Head) -> tuple[Floats, float]:
     if stated.get("mscale") and stated.get("mscale_all_dim"):
         attention = temperature(head.number("mscale")) / temperature(head.number("mscale_all_dim"))
     # The library takes a 0 for "not given", as for null.
-    fast = head.number("beta_fast") if stated.get("beta_fast") else 32.0
-    slow = head.number("beta_slow") if stated.get("beta_slow") else 1.0
+    fast = head.number("beta_fast") if stated.get("beta_fast") else FAST
+    slow = head.number("beta_slow") if stated.get("beta_slow") else SLOW
     if fast < slow:
         raise settings.wrong("beta_fast", fast, f"at least beta_slow = {slow:g}", "rope_parameters")
     truncate = bool(stated.get("truncate", True))

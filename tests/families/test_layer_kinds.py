@@ -189,6 +189,12 @@ def test_dense_layers_of_a_mixture_rotate_though_they_see_everything(tmp_path: P
     assert windows == {"full_attention": None, "sliding_attention": WINDOW}
 
 
+def test_windows_that_are_a_radius_do_not_count_the_query(tmp_path: Path) -> None:
+    sizes = {"head_dim": 8, "rope_theta": 1e4, "sliding_window": WINDOW}
+    (record,) = stated(tmp_path, model_type="neomme", **sizes)
+    assert record.window == WINDOW + 1
+
+
 @pytest.mark.parametrize("other", ["conv", "linear_attention", "mamba"])
 def test_layers_without_attention_are_no_encoding_of_their_own(tmp_path: Path, other: str) -> None:
     common: dict[str, Any] = {"head_dim": 8, "rope_theta": 1e4, "sliding_window": WINDOW}

@@ -153,6 +153,7 @@ def test_mpnet_has_a_table_and_a_bias(tmp_path: Path) -> None:
     (record,) = relative(reference)
     expected = model.encoder.compute_position_bias(torch.zeros(1, 40, 16))[0]
     np.testing.assert_array_equal(record.kernel(40), numbers(expected))
+    assert record.layout == Sequence(40)
 
 
 def by_index(table: Any, index: Any) -> Any:
