@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from posprobe.checkpoints import Checkpoint
 from posprobe.data import read_data
 from posprobe.encodings import rotary_frequencies
+from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.settings import LARGEST, number, whole
 
 _DATA = read_data("families/configurations.toml")
@@ -121,13 +122,34 @@ def _words(name: str) -> list[str]:
     return [word for word in re.split(r"[._/\d]+", name.lower()) if word]
 
 
-def layer_norm(
-    rows: NDArray[np.float64],
-    gain: NDArray[np.floating[Any]],
-    shift: NDArray[np.floating[Any]],
-    eps: float,
+def norm_part(checkpoint: Checkpoint, name: str, part: Literal["weight", "bias"]) -> str | None:
+    """Find a part of a LayerNorm; checkpoints converted from TensorFlow say gamma and beta."""
+    other = {"weight": "gamma", "bias": "beta"}[part]
+    names = (f"{name}.{part}", f"{name}.{other}")
+    return next((name for name in names if name in checkpoint.tensors), None)
+
+
+def normalised(
+    checkpoint: Checkpoint, rows: NDArray[np.float64], name: str, eps: float
 ) -> NDArray[np.float64]:
-    """Bring each row to mean 0 and variance 1, then scale and shift (Ba et al. 2016)."""
+    """Apply a LayerNorm of a model: mean 0 and variance 1, then gain and shift (Ba et al. 2016).
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is missing or of another width.
+    UsageError
+        If it has no bias.
+    """
+    where = f"{checkpoint.location}: LayerNorm {name}"
+    weight, bias = (norm_part(checkpoint, name, part) for part in ("weight", "bias"))
+    if weight is None:
+        raise InvalidCheckpoint(f"{where} is missing.")
+    if bias is None:
+        raise UsageError(f"{where} has no bias: it may be an RMSNorm, which is not followed.")
+    gain, shift = checkpoint.read(weight).values, checkpoint.read(bias).values
+    if not gain.shape == shift.shape == rows.shape[1:]:
+        raise InvalidCheckpoint(f"{where} is not {rows.shape[1]} wide.")
     values = rows - rows.mean(axis=1, keepdims=True)
     values /= np.sqrt((values**2).mean(axis=1, keepdims=True) + eps)
     return np.asarray(values * gain + shift)

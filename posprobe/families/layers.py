@@ -20,7 +20,7 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.configurations import layer_norm, part_for, parts_of
+from posprobe.families.configurations import norm_part, normalised, part_for, parts_of
 from posprobe.families.projections import Stored, read_pair
 from posprobe.families.read import load, open_reference
 from posprobe.families.tokens import sample_tokens
@@ -121,13 +121,6 @@ def full_name(checkpoint: Checkpoint, module: str, stated: str) -> str:
     name = module + stated.removesuffix("?")
     there = not stated.endswith("?") or norm_part(checkpoint, name, "weight")
     return name if stated and there else ""
-
-
-def norm_part(checkpoint: Checkpoint, name: str, part: Literal["weight", "bias"]) -> str | None:
-    """Find a part of a LayerNorm; checkpoints converted from TensorFlow say gamma and beta."""
-    other = {"weight": "gamma", "bias": "beta"}[part]
-    names = (f"{name}.{part}", f"{name}.{other}")
-    return next((name for name in names if name in checkpoint.tensors), None)
 
 
 def epsilon(checkpoint: Checkpoint, rule: Rule, module: str, config: Mapping[str, Any]) -> float:
@@ -271,7 +264,7 @@ def open_model(
     added, notes = _content(checkpoint, position, module + rule.token_type, content, table.dim)
     values = table.values.astype(np.float64) + added
     if name := full_name(checkpoint, module, rule.first_norm):
-        values = _normalised(checkpoint, values, name, eps)
+        values = normalised(checkpoint, values, name, eps)
         notes = (*notes, f"LayerNorm {name} is applied to the rows")
     if name := full_name(checkpoint, module, rule.projection):
         values = _projected(checkpoint, values, name)
@@ -300,7 +293,7 @@ def table_at(model: TableInModel, layer: int) -> PositionTable:
     # The release of OPT-350m normalises after the attention instead.
     if model.rule.norm and model.config.get("do_layer_norm_before") is not False:
         name = model.module + model.rule.norm.format(layer)
-        values = _normalised(model.checkpoint, values, name, model.eps)
+        values = normalised(model.checkpoint, values, name, model.eps)
         notes = (*notes, f"LayerNorm {name} is applied to the rows")
     if layer:
         notes = (*notes, f"direct path: the {layer} layers below are left out")
@@ -332,22 +325,6 @@ def _content(
     bias = read_vector(checkpoint, name)
     grey = np.zeros(dim) if bias is None else bias.astype(np.float64)
     return grey, (f"a grey patch is added to each: {name}{' (none)' if bias is None else ''}",)
-
-
-def _normalised(
-    checkpoint: Checkpoint, rows: NDArray[np.float64], name: str, eps: float
-) -> NDArray[np.float64]:
-    """Apply a LayerNorm of a model."""
-    where = f"{checkpoint.location}: LayerNorm {name}"
-    weight, bias = (norm_part(checkpoint, name, part) for part in ("weight", "bias"))
-    if weight is None:
-        raise InvalidCheckpoint(f"{where} is missing.")
-    if bias is None:
-        raise UsageError(f"{where} has no bias: it may be an RMSNorm, which is not followed.")
-    gain, shift = checkpoint.read(weight).values, checkpoint.read(bias).values
-    if not gain.shape == shift.shape == rows.shape[1:]:
-        raise InvalidCheckpoint(f"{where} is not {rows.shape[1]} wide.")
-    return layer_norm(rows, gain, shift, eps)
 
 
 def _projected(checkpoint: Checkpoint, rows: NDArray[np.float64], name: str) -> NDArray[np.float64]:

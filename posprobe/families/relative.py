@@ -21,7 +21,7 @@ from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
-from posprobe.families.configurations import Part, dotted, layer_norm, part_for, parts_of
+from posprobe.families.configurations import Part, dotted, normalised, part_for, parts_of
 from posprobe.families.rows import source_of
 from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import POSITIONS, RelativeBias
@@ -164,15 +164,8 @@ def _normalised(
     """Apply the layer normalisation that DeBERTa v2 puts on its vectors (``norm_rel_ebd``)."""
     if "layer_norm" not in str(part.config.get("norm_rel_ebd", "none")):
         return vectors
-    module = found.tensors[0].name.removesuffix(found.rule.tensors[0])
-    names = [f"{module}LayerNorm.{kind}" for kind in ("weight", "bias")]
-    if any(name not in checkpoint.tensors for name in names):
-        raise InvalidCheckpoint(
-            f"{found.tensors[0].file}: the configuration normalises {found.tensors[0].name} "
-            f"(norm_rel_ebd), and {names[0]} is not there. Fix config.json."
-        )
-    weight, bias = (checkpoint.read(name).values.astype(np.float64) for name in names)
-    return layer_norm(vectors, weight, bias, part.number("layer_norm_eps") or 1e-7)
+    name = found.tensors[0].name.removesuffix(found.rule.tensors[0]) + "LayerNorm"
+    return normalised(checkpoint, vectors, name, part.number("layer_norm_eps") or 1e-7)
 
 
 def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray]) -> RelativeBias:
