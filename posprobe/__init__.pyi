@@ -60,6 +60,9 @@ from .measure import (
 from .measurements.model import (
     Contexts as Contexts,
 )
+from .nulls import (
+    surrogate as surrogate,
+)
 from .report import (
     analyze as analyze,
     compare as compare,

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from posprobe.analyses.tables.processes import Process, fit_process
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from posprobe.documents import BandBlock
@@ -41,14 +43,49 @@ def null_models(layout: Layout) -> tuple[str, ...]:
     return tuple(name for name in NULLS if name != "walk" or not isinstance(layout, Grid))
 
 
-def surrogate(
+def surrogate(table: PositionTable, name: str, seed: int = 0) -> PositionTable:
+    """Draw a table that shares one trivial property with another, and nothing else.
+
+    Parameters
+    ----------
+    table
+        Gives that property, the layout and the width.
+    name
+        ``gaussian`` (its row norms), ``permuted`` (its rows in random order), ``walk`` (its steps
+        with random signs, added up) or ``stationary`` (a smooth process with its covariance of
+        columns).
+    seed
+        Of the draw.
+
+    Raises
+    ------
+    UsageError
+        If there is no such surrogate; patches on a grid have no walk.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.surrogate(pp.sinusoidal(64, 8), "walk")
+    PositionTable('walk', fixed, sequence of 64, dim=8)
+    """
+    scale = float(np.abs(table.values).max()) or 1.0
+    values = np.asarray(table.values, dtype=np.float64) / scale
+    rows = scale * draw_rows(values, name, np.random.default_rng(seed), table.layout)
+    rows = np.pad(rows, ((0, 0), (0, table.dim - rows.shape[1])))
+    source = Source(reference=name, resolved=f"drawn from {table.name}, seed {seed}")
+    return PositionTable(
+        rows, table.layout, name=name, source=source, kind="fixed", start=table.start
+    )
+
+
+def draw_rows(
     values: NDArray[np.floating[Any]],
     name: str,
     rng: np.random.Generator,
     layout: Layout,
     process: Process | None = None,
 ) -> NDArray[np.float32]:
-    """Draw one surrogate of a table.
+    """Draw the rows of a surrogate.
 
     Parameters
     ----------
@@ -71,7 +108,7 @@ def surrogate(
 
     Raises
     ------
-    ValueError
+    UsageError
         If there is no such null model.
     """
     match name:
@@ -87,7 +124,7 @@ def surrogate(
         case "stationary":
             return (process or fit_process(values, layout)).draw(rng)
     names = ", ".join(null_models(layout))
-    raise ValueError(f"unknown null model {name!r}. Choose from {names}.")
+    raise UsageError(f"unknown null model {name!r}. Choose from {names}.")
 
 
 def _directions(

@@ -45,7 +45,12 @@ def compare(
     from posprobe.tables import PositionTable
 
     records = options.load_records(
-        refs, rows=rows, where=options.Where(offline=offline), labels=label, runs=True
+        refs,
+        rows=rows,
+        where=options.Where(offline=offline),
+        labels=label,
+        runs=True,
+        seed=seed,
     )
     out = options.place_of(out, *records)
     tables = [record for record in records if isinstance(record, PositionTable)]

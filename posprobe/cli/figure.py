@@ -65,7 +65,7 @@ def figure(
             "--tensor, --grid and --revision apply to one reference. Write REF@REVISION for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
-    records = options.load_records(refs, rows=rows, where=where, labels=label)
+    records = options.load_records(refs, rows=rows, where=where, labels=label, seed=seed)
     length = options.scheme_length(rows) if kind == "heads" else None
     made = paper_figure(
         kind, *records, venue=venue, span=span, seed=seed, device=device, length=length, **look

@@ -133,14 +133,17 @@ def load_records(
     where: Where,
     labels: Sequence[str] | None = None,
     runs: bool = False,
+    seed: int = 0,
 ) -> list[PositionTable | Scheme]:
     """Load what several references name, and say what was found.
 
-    A formula without sizes takes the shape of the first table. Several encodings of one checkpoint
-    get the checkpoint's name before their own. ``labels`` (``REF=LABEL``) are their names instead.
+    A formula without sizes takes the shape of the first table, and a null model is drawn from it,
+    with ``seed``. Several encodings of one checkpoint get the checkpoint's name before their own.
+    ``labels`` (``REF=LABEL``) are their names instead.
     With ``runs``, a folder of `posprobe forward` stands for what its heads do.
     """
     from posprobe.encodings import FORMULAS, of_shape
+    from posprobe.nulls import NULLS, surrogate
     from posprobe.report.files import there
     from posprobe.report.kernels import measured_heads
     from posprobe.tables import PositionTable
@@ -155,7 +158,10 @@ def load_records(
     records: list[PositionTable | Scheme] = []
     for ref in refs:
         first = records[0] if records else None
-        alike = of_shape(ref, first) if isinstance(first, PositionTable) else None
+        alike = None
+        if isinstance(first, PositionTable):
+            drawn = ref in NULLS and not there(Path(ref))
+            alike = surrogate(first, ref, seed) if drawn else of_shape(ref, first)
         run = measured_heads(ref) if runs else None
         loaded = alike or (run and (run,)) or load_any(ref, rows=rows, where=where)
         tell(found(loaded))

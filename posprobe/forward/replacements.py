@@ -308,7 +308,7 @@ def _surrogates(around: Floats, layout: Layout, seed: int) -> Iterator[Explanati
         if name == "stationary":
             drawn = _stationary(around / scale, layout, rng)
         else:
-            drawn = nulls.surrogate(around / scale, name, rng, layout).astype(np.float64)
+            drawn = nulls.draw_rows(around / scale, name, rng, layout).astype(np.float64)
         rows = scale * (drawn - drawn.mean(axis=0))
         yield Explanation(name, _NULLS[name], rows, "null")
 

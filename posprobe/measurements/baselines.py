@@ -23,7 +23,7 @@ from posprobe.arrays import cores, positions
 from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import TABLE, TableInputs, compared_numbers
-from posprobe.nulls import NULLS, band, check_draws, null_models, surrogate
+from posprobe.nulls import NULLS, band, check_draws, draw_rows, null_models
 from posprobe.progress import stage
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -146,7 +146,7 @@ def _drawn(
 
     def measured(name: str, draw: int) -> dict[str, float | None]:
         rng = np.random.default_rng([seed, list(NULLS).index(name), draw])
-        rows = surrogate(values, name, rng, table.layout, process)
+        rows = draw_rows(values, name, rng, table.layout, process)
         # A stationary process is drawn along its principal directions.
         rows = np.pad(rows, ((0, 0), (0, table.dim - rows.shape[1])))
         return numbers_of_table(made(rows, table.layout), names)

@@ -24,7 +24,7 @@ from posprobe.data import read_data
 from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
-from posprobe.nulls import DRAWS, NULLS, band, null_models, surrogate
+from posprobe.nulls import DRAWS, NULLS, band, draw_rows, null_models
 from posprobe.progress import stage
 from posprobe.report.analysis import Analysis, Saved, analyze, environment, results_of
 from posprobe.report.document import shared_block
@@ -284,7 +284,7 @@ def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> Pai
         values = []
         for draw in range(draws if name in null_models(x.layout) else 0):
             drawn = [
-                surrogate(
+                draw_rows(
                     one, name, np.random.default_rng([seed, index, draw, side]), x.layout, fit
                 )
                 for side, (one, fit) in enumerate(zip(scaled, fitted, strict=True))

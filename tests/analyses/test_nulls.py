@@ -14,7 +14,7 @@ import posprobe as pp
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.baselines import bands, formula_numbers, made, numbers_of_table
-from posprobe.nulls import NULLS, band, null_models, surrogate
+from posprobe.nulls import NULLS, band, draw_rows, null_models
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ LAYOUTS = pytest.mark.parametrize("layout", [LINE, PLANE], ids=["line", "plane"]
 
 def draw(values: Floats, name: str, layout: Layout | None = None, seed: int = 0) -> Floats:
     rng = np.random.default_rng(seed)
-    return np.asarray(surrogate(values, name, rng, layout or Sequence(len(values))))
+    return np.asarray(draw_rows(values, name, rng, layout or Sequence(len(values))))
 
 
 def structured() -> Floats:
@@ -111,7 +111,7 @@ def test_a_stationary_process_does_not_depend_on_the_basis_of_the_columns() -> N
 
 def test_patches_have_no_walk() -> None:
     assert "walk" not in null_models(PLANE)
-    with pytest.raises(ValueError, match=r"'walk'\. Choose from gaussian, permuted, stationary"):
+    with pytest.raises(UsageError, match=r"'walk'\. Choose from gaussian, permuted, stationary"):
         draw(structured(), "walk", PLANE)
     found = bands(patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5)
     assert found["grid.row_share"]["walk"] is None
@@ -146,7 +146,7 @@ def test_a_draw_has_the_table_s_shape_and_leaves_the_table_alone(name: str, layo
 
 
 def test_an_unknown_model_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match=r"bootstrap.*gaussian, permuted, walk, stationary"):
+    with pytest.raises(UsageError, match=r"bootstrap.*gaussian, permuted, walk, stationary"):
         draw(structured(), "bootstrap")
 
 
@@ -168,7 +168,7 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
     for index, name in enumerate(NULLS):
         for k in range(count if name in null_models(table.layout) else 0):
             rng = np.random.default_rng([seed, index, k])
-            rows = surrogate(values, name, rng, table.layout)
+            rows = draw_rows(values, name, rng, table.layout)
             wide = np.zeros(table.shape)
             wide[:, : rows.shape[1]] = rows
             number: Any = numbers_of_table(made(wide, table.layout))[key]
@@ -319,3 +319,14 @@ def test_the_numbers_of_the_sinusoid_are_those_of_its_table(shape: tuple[int, in
     expected = numbers_of_table(pp.sinusoidal(*shape))
     found = formula_numbers(Sequence(shape[0]), shape[1])
     assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_surrogate_is_a_table_in_the_shape_and_at_the_place_of_the_other() -> None:
+    table = pp.table(100 * structured())[10:50]
+    for name in ALL:
+        drawn = pp.surrogate(table, name)
+        assert (drawn.values.shape, drawn.rows) == (table.values.shape, table.rows)
+        assert not moved(drawn.values, pp.surrogate(table, name).values)
+        assert moved(drawn.values, pp.surrogate(table, name, seed=1).values)
+    walk_of = pp.surrogate(table, "walk")
+    np.testing.assert_allclose(steps(walk_of.values), steps(table.values), rtol=1e-4)

@@ -233,6 +233,7 @@ def test_compare_says_what_was_cut_and_what_was_found(cli: Cli, tmp_path: Path) 
     ("words", "layout"),
     [
         ("sample:rxnmapper-albert sinusoidal --rows 8:60", {"type": "sequence", "length": 52}),
+        ("sample:rxnmapper-albert walk --rows 8:60", {"type": "sequence", "length": 52}),
         ("sincos2d:4x5x12 sincos2d", {"type": "grid", "height": 4, "width": 5}),
     ],
 )
@@ -251,6 +252,7 @@ def test_a_formula_takes_the_shape_of_the_rows_that_are_kept(
         ("sincos2d:4x5x12 sinusoidal", "no table in the shape of"),
         ("sinusoidal:40x12 sincos2d", "no table in the shape of"),
         ("sinusoidal sinusoidal:40x12", "cannot be the first"),
+        ("sincos2d:4x5x12 walk", "Choose from gaussian, permuted, stationary"),
         ("sinusoidal:40x12", "at least two tables"),
         ("t5:8x2 sinusoidal:14x4 --nulls -1", "--nulls -1"),
     ],
