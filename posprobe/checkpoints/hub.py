@@ -125,6 +125,8 @@ class RemoteFiles:
         """
         if (path := self._cached(file)) is not None:
             return path
+        if self.offline:
+            raise self._not_here(file)
         # Asking for the size also meets refusals and limits under our own patience: the client's
         # download waits as long as a server tells it to.
         size = self.size(file) / 1e6
@@ -140,6 +142,12 @@ class RemoteFiles:
         path = try_to_load_from_cache(self.repo_id, file, revision=self.commit)
         there = isinstance(path, str) and Path(path).is_file() and os.access(path, os.R_OK)
         return Path(path) if there and isinstance(path, str) else None
+
+    def _not_here(self, file: str) -> Unreachable:
+        return Unreachable(
+            f"{self.told(file)}: not in the local cache. Run once without --offline and "
+            f"HF_HUB_OFFLINE, or run `hf download {self.repo_id} {file} --revision {self.commit}`."
+        )
 
     def _mapped(self, file: str) -> memoryview[int] | None:
         if file not in self.maps:
@@ -190,11 +198,7 @@ class RemoteFiles:
         self, file: str, start: int, stop: int, version: transfer.Version | None
     ) -> tuple[bytes, transfer.Version]:
         if self.offline:
-            raise Unreachable(
-                f"{self.told(file)}: not in the local cache. Run once without --offline and "
-                f"HF_HUB_OFFLINE, or run `hf download {self.repo_id} {file} --revision "
-                f"{self.commit}`."
-            )
+            raise self._not_here(file)
         if not self.has(file):
             raise InvalidCheckpoint(
                 f"{self.told(file)}: it is not in the repository. Choose another revision."

@@ -15,7 +15,7 @@ from hub_server import Hub, Sparse
 from huggingface_hub import constants, hf_hub_download
 from made_hub import WPE, entries, gpt2, no_file_longer_than, read, server, small, table, waits
 
-from posprobe.checkpoints import hub_local
+from posprobe.checkpoints import hub, hub_local
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import MissingExtra, Unreachable
 
@@ -190,6 +190,23 @@ def test_a_torch_repository_is_downloaded_after_saying_how_large_it_is(
     assert caplog.text == ""
     offline = open_hub("someone/old", None, offline=True)
     np.testing.assert_array_equal(offline.read(WPE).values, values)
+
+
+def test_offline_a_file_that_must_come_whole_is_not_asked_for(
+    server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> str:
+        raise OSError("the disk is full")
+
+    server.add("someone/old", {"pytorch_model.bin": torch_file({WPE: table(32, 16)})})
+    with monkeypatch.context() as patch:
+        patch.setattr(hub, "hf_hub_download", broken)
+        with pytest.raises(Unreachable, match="the disk is full"):
+            open_hub("someone/old", None, offline=False)
+    server.forget()
+    with pytest.raises(Unreachable, match="pytorch_model.bin: not in the local cache"):
+        open_hub("someone/old", None, offline=True)
+    assert server.requests == []
 
 
 def test_a_download_that_fails_at_first_and_is_cut_short(server: Hub, waits: list[float]) -> None:
