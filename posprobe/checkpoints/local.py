@@ -131,7 +131,7 @@ def _is_model(files: Files, name: str, value: Any) -> bool:
     named = isinstance(value, list) and len(name) <= _LONGEST and name.isprintable()
     if not named or name in (".", "..") or PurePosixPath(name).name != name:
         return False
-    return any(map(is_weights, files.names(f"{name}/")))
+    return any(is_weights(file) for file in files.names(f"{name}/") if "/" not in file)
 
 
 def open_model(

@@ -127,9 +127,8 @@ def test_rows_of_a_npy_file_on_the_hub_cost_themselves(server: Hub) -> None:
 
 def test_one_of_several_models_costs_its_own_header_and_table(server: Hub) -> None:
     folder = FORMATS / "diffusers"
-    server.add(
-        "me/diffusion", content_of(folder) | {"v1.ckpt": b"a single file beside the folders"}
-    )
+    others = {"v1.ckpt": b"a file beside the folders", "scheduler/old/model.safetensors": b""}
+    server.add("me/diffusion", content_of(folder) | others)
     found = load("me/diffusion#text_encoder_2")
     expected = load(f"{folder}#text_encoder_2")
     assert found.values.tobytes() == expected.values.tobytes()
