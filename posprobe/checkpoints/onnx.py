@@ -276,7 +276,7 @@ class _Stored:
         tensor, info = self.tensor, self.info
         what = f"{info.where} {info.dtype}, has no numbers that fit it"
         with explained(InvalidCheckpoint, what, AGAIN):
-            if info.stop:
+            if tensor.data_location == _EXTERNAL:  # the package would look where we run
                 check_unpacked(f"{info.where},", _size(tensor), NO_TABLE)
                 if data is None:
                     data = self.files.exactly(info.file, info.start, info.stop)

@@ -459,6 +459,22 @@ def at(key: str, value: str) -> Callable[[onnx.ModelProto], object]:
     return change
 
 
+def test_data_of_no_length_are_not_looked_for_where_one_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def emptied(model: onnx.ModelProto) -> None:
+        for tensor in model.graph.initializer:
+            tensor.dims[0] = 0
+            del tensor.external_data[:]
+            tensor.external_data.add(key="location", value="beside")
+
+    path = external(tmp_path / "model", emptied)
+    (tmp_path / "beside").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidCheckpoint, match="model/beside: not a regular file, or not there"):
+        open_local(path).read("pos_embed")
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
