@@ -145,7 +145,9 @@ def _dynamic(head: Head) -> tuple[Floats, float]:
 
 
 def _yarn(head: Head) -> tuple[Floats, float]:
-    factor, original, stated = head.factor, head.original_length, head.stated
+    original, stated = head.original_length, head.stated
+    # Null stands for the ratio of the lengths; without the key the library has no factor.
+    factor = head.factor if "factor" in stated else head.number("factor")
 
     def temperature(scale: float) -> float:
         return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0

@@ -189,6 +189,7 @@ def test_longrope_and_default_have_older_names() -> None:
 BAD_SCALINGS: list[tuple[str, dict[str, Any], str]] = [
     ("ntk", {}, "default, linear, dynamic, yarn, longrope, llama3"),
     ("linear", {}, "needs factor"),
+    ("yarn", {"original_max_position_embeddings": 64}, "needs factor"),
     *(("linear", {"factor": factor}, "factor as .*a positive number")
       for factor in (0, "8", True, math.nan, 10**400)),
     ("yarn", {"factor": 2.0, "beta_fast": 1, "beta_slow": 32}, "beta_fast"),
