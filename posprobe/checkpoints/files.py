@@ -13,11 +13,12 @@ import os
 import struct
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, UnknownReference, first_line
 from posprobe.opening import open_regular
 
 
@@ -184,8 +185,32 @@ class LocalFiles:
 
     def _mapped(self, file: str) -> memoryview[int]:
         if file not in self.maps:
-            self.maps[file] = map_file(self.path(file))
+            with readable(self.told(file)):
+                self.maps[file] = map_file(self.path(file))
         return self.maps[file]
+
+
+@contextmanager
+def readable(where: Path | str) -> Iterator[None]:
+    """Say which file cannot be read.
+
+    Raises
+    ------
+    UnknownReference, InvalidCheckpoint
+        In place of an `OSError`.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        why = "permission denied. Check that you may read it."
+        raise UnknownReference(f"{error.filename or where}: {why}") from error
+    except FileNotFoundError as error:
+        raise UnknownReference(
+            f"{error.filename or where}: no such file. Check the path."
+        ) from error
+    except OSError as error:
+        said = f"{error.filename or where}: it cannot be read ({first_line(error)})"
+        raise InvalidCheckpoint(f"{said}. Download it again.") from error
 
 
 def map_file(path: Path) -> memoryview[int]:

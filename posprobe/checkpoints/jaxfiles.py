@@ -40,7 +40,7 @@ from posprobe.checkpoints.base import (
 )
 from posprobe.checkpoints.files import Files, Stream
 from posprobe.checkpoints.hub_local import bytes_read, count_bytes
-from posprobe.checkpoints.local import MAX_JSON, read_json, readable
+from posprobe.checkpoints.local import MAX_JSON, read_json
 from posprobe.errors import InvalidCheckpoint, PosprobeError, explained
 
 #: Levels of names, values, and characters of a name that a file of weights has at most.
@@ -304,11 +304,10 @@ def served(files: Files, folder: str) -> Iterator[tuple[str, str]]:
                 self.send_error(404)
                 return
             try:
-                with readable(files.told(file)):
-                    size = files.size(file)
-                    start, stop = _range(self.headers.get("Range", ""), size)
-                    _refuse_long(file, stop - start)
-                    content = files.read(file, start, stop)
+                size = files.size(file)
+                start, stop = _range(self.headers.get("Range", ""), size)
+                _refuse_long(file, stop - start)
+                content = files.read(file, start, stop)
             except PosprobeError as error:
                 failures.append(error)
                 self.send_error(400)  # which is not tried again

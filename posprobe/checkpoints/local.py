@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
@@ -16,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from posprobe.checkpoints.base import Checkpoint, gathered, joined
-from posprobe.checkpoints.files import Files, LocalFiles
-from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explained, first_line
+from posprobe.checkpoints.files import Files, LocalFiles, readable
+from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explained
 from posprobe.opening import open_regular
 from posprobe.readers import (
     MAGIC,
@@ -76,29 +75,6 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
                 # Rotary and linear positions are there: their tensors are none.
                 return Checkpoint(location, {}, lambda _: b"", config)
         return open_model(files, within, location)
-
-
-@contextmanager
-def readable(where: Path | str) -> Iterator[None]:
-    """Say which file cannot be read.
-
-    Raises
-    ------
-    UnknownReference, InvalidCheckpoint
-        In place of an `OSError`.
-    """
-    try:
-        yield
-    except PermissionError as error:
-        why = "permission denied. Check that you may read it."
-        raise UnknownReference(f"{error.filename or where}: {why}") from error
-    except FileNotFoundError as error:
-        raise UnknownReference(
-            f"{error.filename or where}: no such file. Check the path."
-        ) from error
-    except OSError as error:
-        said = f"{error.filename or where}: it cannot be read ({first_line(error)})"
-        raise InvalidCheckpoint(f"{said}. Download it again.") from error
 
 
 def open_models(
@@ -332,8 +308,7 @@ def read_json(files: Files, file: str) -> dict[str, Any]:
         If it is longer than `MAX_JSON`, or no JSON object.
     """
     told = files.told(file)
-    with readable(told):
-        content = bytes(files.read(file, 0, MAX_JSON))
+    content = bytes(files.read(file, 0, MAX_JSON))
     if files.size(file) > len(content):
         raise InvalidCheckpoint(f"{told}: longer than {MAX_JSON} bytes. Download it again.")
     return parse_json(content, told)

@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
+from posprobe.checkpoints.files import LocalFiles
 from posprobe.errors import (
     AmbiguousTable,
     InvalidCheckpoint,
@@ -189,6 +190,12 @@ def test_what_may_not_be_read_is_refused(file: str, unprivileged: Path) -> None:
     (unprivileged / file).chmod(0)
     with pytest.raises(UnknownReference, match=rf"{file}: permission denied"):
         open_local(weights)
+
+
+def test_what_may_not_be_read_later_is_refused_then(unprivileged: Path) -> None:
+    (unprivileged / "data").touch(mode=0)
+    with pytest.raises(UnknownReference, match="data: permission denied"):
+        LocalFiles(unprivileged).read("data", 0, 1)
 
 
 @pytest.fixture
