@@ -293,12 +293,9 @@ def _costs(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
     """Yield what the model does with each table, or by each rule, as a whole and by position."""
     if run is None:
         return
-    blocks = ({"before": run["before"]} if run["before"] else {}) | run["ways"]
+    blocks = {"before": run["before"]} | run["ways"]
     found = [blocks.get(name) for name in names]
-    yield (
-        resizing.measured(run),
-        *(resizing.cost(run, block) if block else "–" for block in found),
-    )
+    yield (resizing.MEASURED, *(resizing.cost(block) if block else "–" for block in found))
     most = max((block["parts"] for block in blocks.values()), key=len)
     for place, part in enumerate(most):
         losses = (block["parts"][place : place + 1] if block else () for block in found)

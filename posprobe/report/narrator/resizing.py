@@ -8,7 +8,7 @@ from posprobe.layouts import Grid
 from posprobe.page import NONE, Line
 from posprobe.report.narrator.words import listed, some, two_figures
 from posprobe.resizing.facts import Copied, Period, Rule, Run, Way
-from posprobe.text import Block, percent_with_error, show, with_error
+from posprobe.text import Block, show, with_error
 
 #: How positions that a way adds come about.
 _ADDED: Mapping[str, str] = {
@@ -170,15 +170,13 @@ def rules_headline(rules: Sequence[Block], pairs: int) -> str:
     return f"Of {some(pairs, 'pair')}, {listed(counts, 9)} reach angles unseen in training."
 
 
-def measured(run: Block) -> str:
-    """Say what a run of the model measures."""
-    return "mean loss (nats)" if run["measure"] == "loss" else "pictures with the same answer"
+#: What a run of the model measures.
+MEASURED = "mean loss (nats)"
 
 
-def cost(run: Block, block: Block) -> str:
-    """Write what the model does with one table, or by one rule."""
-    write = with_error if run["measure"] == "loss" else percent_with_error
-    return write(block["value"], block["error"])
+def cost(block: Block) -> str:
+    """Write what the model loses with one table, or by one rule."""
+    return with_error(block["value"], block["error"])
 
 
 def run_key(run: Block | None) -> str:
@@ -192,7 +190,7 @@ def way_line(way: Block, run: Block | None) -> Line:
     """Return what a way keeps, or what it costs the model, as a line without an answer."""
     name, how = f"way-{way['how']}", way["how"]
     if run is not None:
-        return Line(name, "", how, measured(run), cost(run, run["ways"][how]))
+        return Line(name, "", how, MEASURED, cost(run["ways"][how]))
     same = "place" if way["kind"] == "stretches" else "position"
     value = way[f"same_{same}"]
     written = NONE if value is None else _short(value)
@@ -203,7 +201,7 @@ def rule_line(rule: Block, pairs: int, run: Block | None) -> Line:
     """Return what a rule leaves to new angles, or costs the model, as a line without an answer."""
     name = f"rule-{rule['rule']}"
     if run is not None and rule["rule"] in run["ways"]:
-        return Line(name, "", rule["rule"], measured(run), cost(run, run["ways"][rule["rule"]]))
+        return Line(name, "", rule["rule"], MEASURED, cost(run["ways"][rule["rule"]]))
     count = f"{rule['extrapolated']} of {pairs}"
     return Line(name, "", rule["rule"], "pairs at unseen angles", count)
 
