@@ -37,7 +37,8 @@ def real_numbers(values: Any, name: str) -> Any:
     if hasattr(values, "detach"):
         tensor = values.detach()
         if not _is_plain(tensor):
-            raise _refused(name, values, f"{tensor.dtype}, {tensor.layout}".replace("torch.", ""))
+            kind = f"{tensor.dtype}, {tensor.layout}, {tensor.device}"
+            raise _refused(name, values, kind.replace("torch.", ""))
         return tensor.resolve_neg()
     what = f"{name}: {type(values).__name__} is not an array of numbers"
     advice = "Pass an array such as model.wpe.weight, or rows of as many numbers each."

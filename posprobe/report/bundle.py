@@ -113,10 +113,10 @@ def sources_of(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, str 
 
 def _sources_in(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | None:
     """Return what a bundle was made of; None where it does not say."""
-    if document["schema"] == FORWARD:
-        return {(document.get("name", ""), None)}
     several = document.get("tables") or document.get("schemes") or document.get("records")
     try:
+        if document["schema"] == FORWARD:
+            return {(document["name"], None)}
         blocks = [record.get("table", record)["source"] for record in several or [document]]
         return {(block["resolved"], block["tensor"]) for block in blocks}
     except (LookupError, TypeError, AttributeError):
@@ -200,7 +200,10 @@ def render_bundle(folder: Path) -> Path:
     recover(target)
     document = read_bundle(folder)
     again = "Run the model again." if document["schema"] == FORWARD else AGAIN
-    files = own_files(folder) if there(target) else files_in(folder)
+    try:
+        files = own_files(folder) if there(target) else files_in(folder)
+    except FileNotFoundError:  # a link to nowhere
+        files = None
     if files is None:
         raise OutputError(
             f"{target}: posprobe did not write it, or it changed since, and would be lost. Move it "

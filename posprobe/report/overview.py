@@ -58,7 +58,8 @@ def drawings(document: Block, arrays: Arrays) -> dict[str, str]:
     n = document["table"]["positions"]
     cosines = arrays.get("similarity_centered")
     # Those of a long sequence are means over blocks.
-    if cosines is not None and cosines.shape == ((n, n) if shape else cosines.shape[:1] * 2):
+    side = n if shape or cosines is None else len(cosines)
+    if cosines is not None and cosines.shape == (side, side):
         found["similarity"] = _similarity(document, cosines, arrays.get("norms"), shape)
     scores = arrays.get("pca_scores")
     if scores is not None and scores.ndim == 2 and len(scores) == n and np.isfinite(scores).all():

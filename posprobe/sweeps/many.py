@@ -152,7 +152,7 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
     from pyarrow import parquet
 
     path = expanded(Path(folder)) / TABLE
-    if not path.is_file():
+    if not there(path):
         raise UnknownReference(
             f"{folder}: contains no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
         )

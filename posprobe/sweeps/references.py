@@ -117,7 +117,7 @@ def _csv(text: str, name: str) -> Iterator[Entry]:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [part.strip() for part in next(rows, [])]
-        if REFERENCE not in header or len({*header, ""}) <= len(header):
+        if REFERENCE not in header or "" in header or len(set(header)) < len(header):
             names = ", ".join(map(repr, header[:8])) or "nothing"
             raise UsageError(
                 f"{name}: its first line names {names}. Name each column once, and one of them "

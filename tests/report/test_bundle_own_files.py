@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -17,7 +18,14 @@ from made_tables import walk
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import OutputError
-from posprobe.report import check_place, files as moves, read_bundle, render_bundle, write_bundle
+from posprobe.report import (
+    check_place,
+    default_place,
+    files as moves,
+    read_bundle,
+    render_bundle,
+    write_bundle,
+)
 from posprobe.report.files import foreign_in
 
 __all__ = ["bundles", "place"]
@@ -188,6 +196,25 @@ def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) ->
     assert made[1].name == f"{made[0].name}-2"
     read = [read_bundle(path)["table"]["source"]["resolved"] for path in made]
     assert read == [str(tmp_path / folder / "model.npy") for folder in ("a", "b")]
+
+
+def test_a_run_that_does_not_say_of_what_it_is_keeps_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reports" / "run").mkdir(parents=True)
+    document = {"schema": "posprobe.forward/2", "name": ["a"]}
+    (tmp_path / "reports" / "run" / "analysis.json").write_text(json.dumps(document))
+    assert default_place("run", {("a", None)}).name == "run-2"
+
+
+def test_report_writes_over_no_link_to_nowhere(place: Path) -> None:
+    page = place / "bundle" / "report.html"
+    page.unlink()
+    page.symlink_to("nowhere")
+    with pytest.raises(OutputError, match=r"\.html: posprobe did not write it"):
+        render_bundle(place / "bundle")
+    assert page.is_symlink()
 
 
 def test_a_page_without_its_list_of_files_is_not_posprobe_s_own(place: Path) -> None:

@@ -538,5 +538,7 @@ def test_a_folder_without_a_finished_sweep_says_so(tmp_path: Path) -> None:
         pp.read_sweep(tmp_path)
     with pytest.raises(UnknownReference, match=r"contains no sweep\.parquet"):
         pp.read_sweep(tmp_path / "sweep.parquet")
+    with pytest.raises(UnknownReference, match=r"contains no sweep\.parquet"):
+        pp.read_sweep(tmp_path / ("n" * 300))
     with pytest.raises(UnknownReference, match=r"contains no fingerprints\.jsonl"):
         pp.nearest("sinusoidal:8x4", sweep=tmp_path / "sweep.parquet")
