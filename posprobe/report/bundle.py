@@ -41,7 +41,7 @@ from posprobe.report.files import (
     written,
 )
 from posprobe.report.overview import drawings, standalone
-from posprobe.report.page import of_table, render
+from posprobe.report.page import figures_of, of_table, render
 from posprobe.report.svg import svg_of
 from posprobe.tables import PositionTable
 from posprobe.text import plain_json
@@ -200,8 +200,9 @@ def render_bundle(folder: Path) -> Path:
     recover(target)
     document = read_bundle(folder)
     again = "Run the model again." if document["schema"] == FORWARD else AGAIN
+    lost = not there(target)
     try:
-        files = own_files(folder) if there(target) else files_in(folder)
+        files = {} if lost else own_files(folder)
     except FileNotFoundError:  # a link to nowhere
         files = None
     if files is None:
@@ -222,6 +223,7 @@ def render_bundle(folder: Path) -> Path:
                 )
         with stage("Writing the page"):
             page = render(document, made)
+        names = figures_of(document)
     except (
         LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
         TemplateError,
@@ -230,6 +232,12 @@ def render_bundle(folder: Path) -> Path:
             f"{folder / 'analysis.json'}: it lacks what the report shows "
             f"({type(error).__name__}: {error}). {again}"
         ) from error
+    if lost:  # the page says which figures are the bundle's own: those that it may have are taken
+        files = {
+            name: entry
+            for name, entry in files_in(folder).items()
+            if not name.startswith("figures/") or Path(name).stem in names
+        }
     write_page(target, seal(page, files))
     return target
 

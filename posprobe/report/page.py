@@ -47,6 +47,14 @@ def page_of(document: Block) -> Page:
     return page
 
 
+def figures_of(document: Block) -> set[str]:
+    """Name the figures that a bundle of such a document may have."""
+    if of_table(document):
+        drawn = {each.name for found in TABLE.values() for each in found.drawings}
+        return {"table", *drawn, *(f"overview-{name}" for name in overview.NAMES)}
+    return {picture.name for picture in page_of(document).drawn}
+
+
 def render(document: Block, drawings: Mapping[str, str]) -> str:
     """Render a bundle's page.
 
