@@ -56,8 +56,9 @@ def heads_figure(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figur
     heads = [len(found.curves) for found in results.values()]
     kind = suited(results)
     if kind == "mosaic":
-        rows, across = balanced(heads[0], 4) if len(heads) == 1 else (len(heads), max(heads))
-        side = min((sheet.width - 1.6) / min(across, MAX_HEADS), 0.8)
+        most = min(max(heads), MAX_HEADS)
+        rows, across = balanced(most, 4) if len(heads) == 1 else (len(heads), most)
+        side = min((sheet.width - 1.6) / across, 0.8)
         height = max(side * min(rows, MAX_LAYERS) + 0.7, LABEL)
         figure = sheet.figure(height, width=max(side * across + 2.0, 4.6), compressed=True)
     else:

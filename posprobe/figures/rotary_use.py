@@ -65,8 +65,8 @@ def rotary_curves_figure(sheet: Sheet, found: RotaryUse) -> Figure:
         part.append(f"{len(rows)} of {len(measured)} layers")
     if max(map(len, rows)) < every:
         part.append(f"the {MAX_HEADS} heads of largest spread of {every}")
-    said = ["distance (tokens)", *filter(None, [", ".join(part)])]
-    figure.supxlabel("; ".join(said), fontsize="medium")
+    drawn = f"; {', '.join(part)}" if part else ""
+    figure.supxlabel(f"distance (tokens){drawn}", fontsize="medium")
     return figure
 
 

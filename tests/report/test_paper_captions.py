@@ -155,3 +155,6 @@ def test_captions_tell_of_what_is_drawn() -> None:
         assert "positions 3 to 119 " in text, kind
     grid = patches(6, 6, 8)
     assert "of the row code and of the column code" in paper_figure("bridging", grid).caption
+    several = {"similarity": "rows as stored.", "profile": "rows after subtracting the mean row;"}
+    for kind, treated in several.items():
+        assert treated in paper_figure(kind, table, table, labels=["a", "b"]).caption

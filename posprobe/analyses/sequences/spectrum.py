@@ -394,7 +394,7 @@ class Spectrogram(Result):
         why = f"{shown} of {len(self.fastest)} segments show a line above red noise"
         gaps = ["strongest_period", "fastest_period"]
         gaps += [] if shown else ["fastest_period_p10_p50_p90"]
-        return dict.fromkeys(gaps if self.drift else (*gaps, "drift"), why)
+        return dict.fromkeys(gaps if self.drift is not None else (*gaps, "drift"), why)
 
 
 def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:

@@ -239,9 +239,9 @@ def find_beside(
 
 
 def _part(series: Series, first: int, stop: int) -> Series:
-    steps = first, stop - 1
+    last = stop - 1
     return Series(
         series.norms[first:stop], series.likeness[first:stop],
-        series.steps[slice(*steps)], series.chords[slice(*steps)],
+        series.steps[first:last], series.chords[first:last],
         series.units[first:stop], series.rows[first:stop],
     )  # fmt: skip

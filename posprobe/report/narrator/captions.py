@@ -120,7 +120,8 @@ def reading(kind: str, draws: str, results: Any, *, centred: bool | None = None)
     results
         The result, or results by label where a figure shows several.
     centred
-        Whether rows are drawn after subtracting their mean.
+        Whether rows are drawn after subtracting their mean; where None, as figures choose: a single
+        table both ways, of several the matrices as stored and the profiles centred.
     """
     if kind not in _texts():
         return f"{capital(draws)}."
@@ -132,6 +133,9 @@ def reading(kind: str, draws: str, results: Any, *, centred: bool | None = None)
         for label, result in several.items()
     ]
     first = next(iter(several.values()))
+    alone = len(several) == 1 and not (kind == "profile" and isinstance(first.layout, Grid))
+    if centred is None and not alone:
+        centred = kind == "profile"
     more = {"each": "; ".join(each), "treated": _TREATED[centred]}
     return _say(kind, r=first, **names(first), **more)
 
