@@ -158,7 +158,8 @@ def test_the_figure_shows_the_eigenvalues_and_the_periods() -> None:
     found = shift(planted(LADDER))
     ax: Any = found.plot(Figure().add_subplot())
     texts = {text.get_text() for text in ax.texts}
-    assert texts == {"6", "18", "54", "162", f"{found.periods[4]:,.0f}"}
+    # Longer periods lie too near each other on the circle to be named.
+    assert texts == {"6", "18", "54"}
     points = {line.get_label(): line.get_xydata() for line in ax.lines}
     turning = points["rotation"]
     np.testing.assert_allclose(np.hypot(*turning.T), np.tile(found.moduli[:4], 2))
