@@ -43,7 +43,7 @@ Pick a figure and copy its command. Each comes with a caption; `posprobe list fi
 kinds. Made by `tools/gallery.py` from the bundled samples.
 
 First screens of real checkpoints: [GPT-2](images/gpt2.png), [DeiT-Ti](images/deit-tiny.png),
-[T5's encoder](images/t5-encoder.png), [a rotary ladder](images/rotary-2048x128.png),
+[a rotary ladder](images/rotary-2048x128.png),
 [heads of a rotary model](images/forward-pydoc-llama.png), and
 [a run of a vision model](images/forward-digits-vit.png).
 """
