@@ -426,6 +426,10 @@ def from_config(folder: Path, **config: Any) -> Any:
     return record
 
 
+#: A rule whose factor is missing.
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "original_max_position_embeddings": 128}
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -438,7 +442,7 @@ def from_config(folder: Path, **config: Any) -> Any:
         ({"rope_theta": 1e4, "head_dim": 10**9}, "head_dim"),
         ({"rope_theta": 1e4, "head_dim": 8, "max_position_embeddings": "512"}, "'512'"),
         ({"rope_parameters": [1], "head_dim": 8}, "mapping"),
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}, "head_dim": 8}, "factor"),
+        ({"rope_parameters": YARN, "head_dim": 8, "max_position_embeddings": 512}, "factor"),
         ({"model_type": "bloom"}, "how many heads"),
         ({"model_type": "bloom", "n_head": 0}, "n_head"),
         ({"model_type": "falcon", "alibi": "false"}, "true or false"),
