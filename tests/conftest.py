@@ -27,18 +27,17 @@ MODELS = re.compile(
 #: Modules that analyse and draw whole bundles or large tables, wait for servers, or draw many
 #: tables: they belong to the slow tier too, so that the quick one takes less than a minute.
 WHOLE = {
-    "test_absolute_position", "test_additive_model", "test_analyses_identities", "test_answers",
-    "test_atlas", "test_bridging", "test_budget", "test_bundle", "test_bundle_own_files",
+    "test_additive_model", "test_analyses_identities", "test_answers", "test_atlas",
+    "test_bridging", "test_budget", "test_bundle", "test_bundle_own_files",
     "test_bundle_replacement", "test_bundle_writing", "test_cli", "test_cli_errors",
-    "test_cli_figure", "test_cli_processes", "test_comparison",
-    "test_devices", "test_document", "test_edges", "test_environments",
-    "test_examples", "test_figures", "test_figures_of_every_result",
-    "test_first_screen", "test_foreign_text", "test_frame", "test_grids", "test_hostile_contexts",
-    "test_hub", "test_hub_failures", "test_large_tables",
-    "test_notebook_cards", "test_nulls", "test_paper_captions", "test_paper_figures",
-    "test_probes", "test_relations", "test_report_page", "test_research_table",
-    "test_resizing_effects", "test_rotary_weights", "test_scheme_figures", "test_scheme_report",
-    "test_scheme_verdict", "test_series", "test_sweep", "test_untrained", "test_words",
+    "test_cli_figure", "test_cli_processes", "test_comparison", "test_devices", "test_document",
+    "test_edges", "test_environments", "test_examples", "test_figures",
+    "test_figures_of_every_result", "test_first_screen", "test_foreign_text", "test_frame",
+    "test_grids", "test_hostile_contexts", "test_hub", "test_hub_failures", "test_large_tables",
+    "test_notebook_cards", "test_nulls", "test_paper_captions", "test_paper_figures", "test_probes",
+    "test_relations", "test_report_page", "test_research_table", "test_resizing_effects",
+    "test_rotary_weights", "test_scheme_figures", "test_scheme_report", "test_scheme_verdict",
+    "test_series", "test_sweep", "test_untrained", "test_words",
 }  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"

@@ -291,6 +291,7 @@ def test_what_winds_is_named_by_its_periods(periods: list[float], reason: str) -
     assert said in sentence(answer)
 
 
+@pytest.mark.slow
 def test_components_that_mix_a_circle_and_a_wave_are_no_circle() -> None:
     time = 2 * np.pi * np.arange(256)
     points = np.stack([np.cos(time / 32), np.sin(time / 32), np.cos(time / 8)], axis=1)
@@ -419,6 +420,7 @@ def test_a_yes_is_tested_by_the_number_that_it_tells(sign: str) -> None:
     assert test.p == answer.facts.p_shift == answer.value["p_shift"] <= 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_stationary_tables_rarely_depend_on_place(power: float) -> None:
     found = [
@@ -431,6 +433,7 @@ def test_stationary_tables_rarely_depend_on_place(power: float) -> None:
     assert sum(found) <= 3
 
 
+@pytest.mark.slow
 def test_slow_waves_of_many_columns_do_not_mirror_places() -> None:
     # The leading principal components are cosines, the same from either end.
     for seed in range(4):
