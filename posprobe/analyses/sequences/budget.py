@@ -323,7 +323,9 @@ class Clock(Result):
     lock: tuple[float, ...] = ()
     shared: bool | None = None
     fixed: float | None = None
-    one: Annotated[float | None, Number("explained by one clock", "of their planes")] = None
+    one: Annotated[
+        float | None, Number("explained by one clock", "share of their planes' variance")
+    ] = None
     own: float | None = None
     evidence: float | None = None
     variation: float | None = None

@@ -145,7 +145,7 @@ class Spectrum(Result):
         self,
     ) -> Annotated[
         Count | None,
-        Number("dimensions with a line", "whose strongest is above their own red noise", form="d"),
+        Number("dimensions with a line", "strongest line above their own red noise", form="d"),
     ]:
         """How many dimensions have a significant peak; None on a grid."""
         return None if self.threshold is None else int(self.dominant_significant.sum())
@@ -355,7 +355,9 @@ class Spectrogram(Result):
     )
     strongest: Floats = field(default_factory=nothing)
     fastest: Floats = field(default_factory=nothing)
-    length: Annotated[Natural | None, Number("segment", "positions in each", form="d")] = None
+    length: Annotated[Natural | None, Number("segment", "positions in each segment", form="d")] = (
+        None
+    )
     step: Annotated[Natural | None, "Positions from one segment to the next."] = None
     drift: Annotated[float | None, Number("drift", "10 to 90 % of the fastest line")] = None
     undefined: Annotated[str, As(Reasons)] = ""
@@ -363,7 +365,9 @@ class Spectrogram(Result):
     window: Literal["hann"] = "hann"
 
     @property
-    def segments(self) -> Annotated[Count | None, Number("segments", "overlapping", form="d")]:
+    def segments(
+        self,
+    ) -> Annotated[Count | None, Number("segments", "number of overlapping ones", form="d")]:
         """How many there are."""
         return len(self.center) or None
 

@@ -387,11 +387,13 @@ class SinusoidFit(Result):
     subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."] = None
     ladder_share: Annotated[
         Share | None,
-        Number("explained by the sinusoid", "by its frequencies", compared=True),
+        Number(
+            "explained by the sinusoid", "share of the variance at its frequencies", compared=True
+        ),
     ] = None
     ladder_rank: Annotated[Count | None, "Dimensions of that span."] = None
     ladder_white_share: Annotated[
-        float | None, Number("explained, white noise", "by so many waves")
+        float | None, Number("explained, white noise", "what as many waves explain of noise")
     ] = None
 
     @cached_property
