@@ -85,8 +85,13 @@ TABLES: dict[str, Callable[[], PositionTable]] = {
 
 
 @cache
+def analysis_of(name: str) -> Analysis:
+    return pp.analyze(TABLES[name](), nulls=1, device="cpu")
+
+
+@cache
 def document_of(name: str) -> str:
-    return to_json(pp.analyze(TABLES[name](), nulls=1, device="cpu").to_dict())
+    return to_json(analysis_of(name).to_dict())
 
 
 def remove(*path: str) -> Callable[[Any], None]:

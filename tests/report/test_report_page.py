@@ -2,161 +2,62 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import itertools
 import re
 import xml.etree.ElementTree as ET  # our own drawings are parsed here, nothing from outside
-from dataclasses import dataclass, field, replace
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
-from made_schemes import buckets, linear, rotary, source, window
-from made_tables import as_table, gaussian, patches, walk, waves
+from made_pages import (
+    HOSTILE,
+    PAGES,
+    SCHEMES,
+    SCRIPT,
+    Page,
+    named,
+    saved,
+    taken_apart,
+    with_special_rows,
+)
+from made_tables import as_table, gaussian, walk
 
-import posprobe
 import posprobe as pp
-from posprobe.layouts import Grid, Sequence
-from posprobe.report import read_bundle, to_json
-from posprobe.report.kernels import compare_kernels
+from posprobe.layouts import Grid
+from posprobe.report import read_bundle, render_bundle, to_json
 from posprobe.report.page import render
-from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import embedded
-from posprobe.schemes import RelativeBias
-from posprobe.sources import Source
-from posprobe.tables import DroppedRow, PositionTable, PrefixRow
-from posprobe.text import plain, show
+from posprobe.text import between, plain, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from posprobe.tables import PositionTable
 
 LIMIT = 700_000
-SCRIPT = Path(posprobe.__file__).parent / "report" / "templates" / "page.js"
-VOID = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
 #: Attributes through which a page fetches something.
 FETCHING = {"src", "href", "xlink:href", "srcset", "data", "poster", "action", "background"}
 SVG = "{http://www.w3.org/2000/svg}"
 BLOCKS = ["norms", "similarity", "pca", "spectrum"]
 
 
-@dataclass
-class Element:
-    name: str
-    attributes: dict[str, str]
-    text: str = ""
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.getbasetemp()
 
 
-@dataclass
-class Page(HTMLParser):
-    """A page taken apart; tags that do not match are an error."""
-
-    source: str
-    elements: list[Element] = field(default_factory=list)
-    open: list[Element] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.feed(self.source)
-        self.close()
-        assert self.open == [], f"never closed: {[element.name for element in self.open]}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = [name for name, _ in attrs]
-        assert len(names) == len(set(names)), f"<{tag}> has an attribute twice: {names}"
-        element = Element(tag, {name: value or "" for name, value in attrs})
-        self.elements.append(element)
-        if tag not in VOID:
-            self.open.append(element)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        opened = self.open.pop()
-        assert opened.name == tag, f"</{tag}> closes <{opened.name}>"
-
-    def handle_data(self, data: str) -> None:
-        # What a script holds is no text of the page.
-        script = self.open and self.open[-1].name == "script"
-        for element in self.open[-1:] if script else self.open:
-            element.text += data
-
-    def all(self, *names: str) -> list[Element]:
-        return [element for element in self.elements if element.name in names]
-
-    def values(self, attribute: str) -> list[str]:
-        return [e.attributes[attribute] for e in self.elements if attribute in e.attributes]
-
-    def runs_nothing_but_its_own(self) -> bool:
-        """Whether any script that a browser would run is ours, and the policy says so."""
-        scripts = [e.text for e in self.all("script")]
-        (policy,) = (
-            e.attributes["content"]
-            for e in self.all("meta")
-            if e.attributes.get("http-equiv") == "Content-Security-Policy"
-        )
-        rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
-        assert rules["default-src"] == "'none'"
-        digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()) for each in scripts]
-        allowed = [f"'sha256-{digest.decode()}'" for digest in digests] or ["'none'"]
-        assert [rules["script-src"]] == allowed
-        return scripts in ([], [SCRIPT.read_text(encoding="utf-8")])
-
-
-def page_of(content: Any, place: Path) -> Page:
-    folder = content.save(place / "bundle")
-    return Page((folder / "report.html").read_text(encoding="utf-8"))
-
-
-def with_special_rows() -> PositionTable:
-    """A table on which everything that the page can show is there."""
-    values = waves(64, [5.0, 9.0], noise=0.02)
-    values[10] *= 30
-    return replace(
-        as_table(values)[5:],
-        prefix=np.ones((1, 4)),
-        prefix_rows=(PrefixRow(0, "CLS"),),
-        dropped=(DroppedRow(1, "padding"),),
-        notes=("a note",),
-    )
-
-
-PAGES: dict[str, Callable[[], Any]] = {
-    "sequence": lambda: pp.analyze(with_special_rows(), nulls=2),
-    "patches": lambda: pp.analyze(patches(8, 8, 12), nulls=0),
-    "constant": lambda: pp.analyze(as_table(np.full((64, 4), 0.1), Grid(8, 8)), nulls=1),
-    "short": lambda: pp.analyze(as_table(gaussian(2, 3)), nulls=1),
-    "comparison": lambda: pp.compare(as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1),
-    "schemes": lambda: analyze_schemes(rotary(), linear(112), buckets(3), window()),
-    "flat schemes": lambda: analyze_schemes(
-        RelativeBias(np.ones((2, 9)), Sequence(9), "zero", source()),
-        rotary(max_positions=None, training_length=None),
-    ),
-    "kernels": lambda: compare_kernels(as_table(walk(40, 6)), rotary(), linear(), buckets()),
-}
+@pytest.fixture(scope="module", params=PAGES)
+def folder(request: pytest.FixtureRequest, base: Path) -> Path:
+    """A bundle of every kind."""
+    return saved(base, request.param)
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Page, Path]]:
-    """Every kind of page, taken apart, and its folder."""
-    made = {}
-    for name, make in PAGES.items():
-        place = tmp_path_factory.mktemp("page")
-        made[name] = (page_of(make(), place), place / "bundle")
-    return made
-
-
-@pytest.fixture(params=PAGES)
-def page(request: pytest.FixtureRequest, pages: dict[str, tuple[Page, Path]]) -> Page:
-    return pages[request.param][0]
+def page(folder: Path) -> Page:
+    return taken_apart(folder)
 
 
 def test_the_page_says_what_it_is(page: Page) -> None:
@@ -169,24 +70,22 @@ def test_the_page_says_what_it_is(page: Page) -> None:
     assert any(meta.attributes.get("name") == "viewport" for meta in page.all("meta"))
 
 
-def test_only_our_script_runs_and_nothing_is_fetched(
-    pages: dict[str, tuple[Page, Path]],
-) -> None:
-    for page, folder in pages.values():
-        assert (folder / "report.html").stat().st_size < LIMIT
-        assert page.runs_nothing_but_its_own()
-        assert not page.all("iframe", "object", "embed", "link", "base", "form")
-        for element in page.elements:
-            for name, value in element.attributes.items():
-                assert not name.startswith("on"), f"<{element.name} {name}>"
-                if name in FETCHING and not value.startswith(("#", "data:image/")):
-                    # What lies beside the page may be linked to, not embedded.
-                    assert element.name == "a"
-                    assert (folder / value).exists()
-        images = re.compile(r'src="data:image/svg[^"]*"')
-        assert "://" not in images.sub("", page.source)
-        assert "url(" not in images.sub("", page.source)
-        assert "@import" not in page.source
+def test_only_our_script_runs_and_nothing_is_fetched(page: Page, folder: Path) -> None:
+    size = (folder / "report.html").stat().st_size
+    assert size < (400_000 if (folder / "figures" / "overview-budget.svg").exists() else LIMIT)
+    assert page.runs_nothing_but_its_own()
+    assert not page.all("iframe", "object", "embed", "link", "base", "form")
+    for element in page.elements:
+        for name, value in element.attributes.items():
+            assert not name.startswith("on"), f"<{element.name} {name}>"
+            if name in FETCHING and not value.startswith(("#", "data:image/")):
+                # What lies beside the page may be linked to, not embedded.
+                assert element.name == "a"
+                assert (folder / value).exists()
+    images = re.compile(r'src="data:image/svg[^"]*"')
+    assert "://" not in images.sub("", page.source)
+    assert "url(" not in images.sub("", page.source)
+    assert "@import" not in page.source
 
 
 def test_ids_are_unique_and_whatever_points_to_one_finds_it(page: Page) -> None:
@@ -231,9 +130,25 @@ def test_no_number_is_left_raw(page: Page) -> None:
     assert not re.search(r"\d\.\d{7,}", text)
 
 
-def test_the_page_shows_the_numbers_of_the_document(pages: dict[str, tuple[Page, Path]]) -> None:
-    page, _ = pages["sequence"]
-    text = page.all("body")[0].text
+def test_figures_and_answers_of_the_folder_are_on_the_page_which_is_rendered_again(
+    page: Page, folder: Path
+) -> None:
+    drawings = [*(folder / "figures").glob("*.svg")]
+    assert drawings
+    if not drawings[0].name.startswith("overview-"):  # those are drawn into the page
+        assert len(page.all("figure")) == len(drawings)
+    text = " ".join(page.all("body")[0].text.split())
+    document = read_bundle(folder)
+    # Of tables, answers are joined; of several of them they are marks.
+    answers = document.get("verdict", {}).get("answers", []) if "table" not in document else []
+    for answer in answers:
+        assert "answers" in answer or " ".join(answer["sentence"].split()) in text
+    assert render_bundle(folder) == folder / "report.html"
+    assert (folder / "report.html").read_text(encoding="utf-8") == page.source
+
+
+def test_the_page_shows_the_numbers_of_the_document(base: Path) -> None:
+    text = taken_apart(saved(base, "sequence")).all("body")[0].text
     document = pp.analyze(with_special_rows(), only=BLOCKS, nulls=0).to_dict()
     assert show(document["pca"]["stable_rank"]) in text
     assert show(document["similarity"]["centered"]["neighbour_mean"]) in text
@@ -275,12 +190,13 @@ def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
         assert contrast(colors["--mark"], colors[paper]) >= 3
 
 
-def test_the_citation_is_that_of_the_repository(pages: dict[str, tuple[Page, Path]]) -> None:
+def test_the_citation_is_that_of_the_repository(base: Path) -> None:
     text = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
     found = dict(
         re.findall(r'^(?:  - )?(title|name|version|doi): "?([^"\n]+)"?$', text, re.MULTILINE)
     )
-    page, folder = pages["sequence"]
+    folder = saved(base, "sequence")
+    page = taken_apart(folder)
     version = read_bundle(folder)["environment"]["posprobe"]
     cited = f"{found['name']}. {found['title']}. Version {version}."
     assert [each.text for each in page.all("dd") if each.text == cited] == [cited]
@@ -315,41 +231,50 @@ def test_the_page_of_a_large_table_is_small(
     assert (folder / "report.html").stat().st_size < LIMIT
 
 
+# Encodings without a table.
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_page_shows_the_numbers_of_all_heads(name: str, base: Path) -> None:
+    folder = saved(base, name)
+    cells = [cell.text for cell in taken_apart(folder).all("td", "th")]
+    for scheme in read_bundle(folder)["schemes"]:
+        if scheme["scheme"] == "rotary":
+            for key in ("shortest_wavelength", "first_negative", "never_turn_target"):
+                assert scheme["rotation"][key] is None or show(scheme["rotation"][key]) in cells
+            assert f"{scheme['base']:g}" in cells
+            continue
+        lists = [scheme["heads"][key] for key in ("window", "half_width", "asymmetry")]
+        lists += [scheme[key] for key in ("slopes",) if key in scheme]
+        for key in ("correlation", "p95") if "smoothness" in scheme else ():
+            lists.append(scheme["smoothness"][key])
+        for values in lists:
+            known = [value for value in values if value is not None]
+            assert not known or between(known) in cells
+
+
+def test_what_some_encodings_alone_have_is_said_with_their_names(base: Path) -> None:
+    text = taken_apart(saved(base, "schemes")).all("body")[0].text
+    for kind in ("rotary embeddings", "linear biases", "learned bias", "learned vector"):
+        assert kind in text
+    assert "no position table" in text
+    page = taken_apart(saved(base, "T5")).source
+    assert "encoder: a note." in page
+    cells = '{}</th><td class="r">{}</td><td class="r">{}</td>'
+    assert cells.format("later keys hidden", "no", "yes") in page
+    # Where the last of the buckets begins: more of them are an earlier key's of a decoder.
+    assert cells.format("distance from which one value is shared", 91, 113) in page
+    assert "token to CLS" in taken_apart(saved(base, "BEiT")).all("body")[0].text
+
+
 # Names come from strangers.
-
-HOSTILE = [
-    "</script><script>alert(1)</script>",
-    "<!--<script>",
-    '"><script>alert(1)</script>',
-    "' onmouseover='alert(1)",
-    "</style></title></svg><script>alert(1)</script>",
-    "{{ 7 * 191 }}{% raw %}",
-    "<!-- ]]> &lt;b&gt; &amp;",
-    "$\\frac{1}{0}$ \x01 \\u0041",
-]
-
-
-def named(text: str) -> PositionTable:
-    """A table that says ``text`` wherever a checkpoint can put its own words."""
-    source = Source(
-        reference=text, resolved=text, revision=text, file=text, tensor=text, shape=(13, 4),
-        dtype=text, sha256="0" * 64,
-    )  # fmt: skip
-    return replace(
-        as_table(walk(12, 4)),
-        name=text,
-        source=source,
-        family=text,
-        prefix=np.ones((1, 4)),
-        prefix_rows=(PrefixRow(0, text),),
-        dropped=(DroppedRow(1, text),),
-        notes=(text, text),
-    )
 
 
 def hostile_page(text: str, place: Path) -> Page:
     command = f"posprobe {text}"
-    return page_of(pp.analyze(named(text), only=["norms"], nulls=0, command=command), place)
+    return taken_apart(
+        pp.analyze(named(text), only=["norms"], nulls=0, command=command).save(place)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -375,9 +300,11 @@ def test_a_hostile_name_is_shown_and_does_nothing(
 @pytest.mark.parametrize("text", [HOSTILE[0], HOSTILE[-1], "_hidden", "a/" * 150])
 def test_a_comparison_names_its_tables_whatever_they_are_called(text: str, tmp_path: Path) -> None:
     table = replace(as_table(walk(40, 6)), name=text)
-    page = page_of(pp.compare(table, pp.sinusoidal(40, 6), nulls=0), tmp_path)
-    drawings = sorted((tmp_path / "bundle" / "figures").glob("*.svg"))
-    assert page.runs_nothing_but_its_own()
+    tables = table, pp.sinusoidal(40, 6)
+    folder = pp.compare(*tables, only=["similarity", "pca"], nulls=0).save(tmp_path / "bundle")
+    drawings = sorted((folder / "figures").glob("*.svg"))
+    assert len(drawings) > 1
+    assert taken_apart(folder).runs_nothing_but_its_own()
     for path in drawings:
         root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
         shown = " ".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from made_pages import SCHEMES, saved
 from made_schemas import problems
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk
-from test_report_page import Page
 
 import posprobe as pp
 from posprobe.analyses.models.head_biases import heads
@@ -26,50 +26,15 @@ from posprobe.report.kernels import WALKS, compare_kernels, standardised, toepli
 from posprobe.report.narrator import ASKS
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.screen import text as summary
-from posprobe.schemes import LinearBias, RelativeBias, Scheme
+from posprobe.schemes import LinearBias, RelativeBias
 from posprobe.tables import PositionTable
-from posprobe.text import between, minus, show
+from posprobe.text import minus, show
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from posprobe.report.kernels import KernelComparison, Record
-
-
-BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
-    "T5": lambda: (
-        buckets(6, 300, notes=("a note",)),
-        buckets(6, 300, "decoder", 1, causal=True),
-    ),
-    "Swin": lambda: tuple(
-        window(7, 7, 3 * 2 ** (k // 6), f"layers.{k}.attn", k) for k in range(24)
-    ),
-    "BEiT": lambda: (window(4, 4, 12, special={"token to CLS": np.zeros(12)}),),
-    "Llama": lambda: (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
-    "rotary without lengths": lambda: (rotary(max_positions=None, training_length=None),),
-    "BLOOM": lambda: (linear(112),),
-    "all kinds": lambda: (
-        rotary(),
-        linear(),
-        buckets(3),
-        window(),
-        buckets(1, 30, "cosines", quantity="cosine"),
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Page, Path]]:
-    """Every kind of page, taken apart, and its folder."""
-    made = {}
-    for name, make in BUNDLES.items():
-        folder = analyze_schemes(*make()).save(tmp_path_factory.mktemp("page") / "bundle")
-        made[name] = Page((folder / "report.html").read_text(encoding="utf-8")), folder
-    kernels = compare_kernels(as_table(walk(40, 6)), rotary(), linear(), buckets(), seed=3)
-    folder = kernels.save(tmp_path_factory.mktemp("page") / "bundle")
-    made["kernels"] = Page((folder / "report.html").read_text(encoding="utf-8")), folder
-    return made
 
 
 # The document.
@@ -85,69 +50,6 @@ def test_a_document_has_a_table_or_schemes_and_never_both() -> None:
     assert problems("analysis", {key: value for key, value in schemes.items() if key != "schemes"})
 
 
-# The page.
-
-
-@pytest.mark.parametrize("name", [*BUNDLES, "kernels"])
-def test_every_figure_is_on_the_page(name: str, pages: dict[str, tuple[Page, Path]]) -> None:
-    page, folder = pages[name]
-    drawings = list((folder / "figures").glob("*.svg"))
-    assert len(page.all("figure")) == len(drawings) >= 1
-
-
-@pytest.mark.parametrize("name", BUNDLES)
-def test_the_page_shows_the_numbers_of_all_heads(
-    name: str, pages: dict[str, tuple[Page, Path]]
-) -> None:
-    page, folder = pages[name]
-    schemes = read_bundle(folder)["schemes"]
-    cells = [cell.text for cell in page.all("td", "th")]
-    for scheme in schemes:
-        if scheme["scheme"] == "rotary":
-            for key in ("shortest_wavelength", "first_negative", "never_turn_target"):
-                assert scheme["rotation"][key] is None or show(scheme["rotation"][key]) in cells
-            assert f"{scheme['base']:g}" in cells
-            continue
-        lists = [scheme["heads"][key] for key in ("window", "half_width", "asymmetry")]
-        lists += [scheme[key] for key in ("slopes",) if key in scheme]
-        for key in ("correlation", "p95") if "smoothness" in scheme else ():
-            lists.append(scheme["smoothness"][key])
-        for values in lists:
-            known = [value for value in values if value is not None]
-            assert not known or between(known) in cells
-
-
-def test_a_page_says_what_the_scheme_is_and_all_that_was_found(
-    pages: dict[str, tuple[Page, Path]],
-) -> None:
-    page, folder = pages["all kinds"]
-    text = " ".join(page.all("body")[0].text.split())
-    assert "no position table" in text
-    for kind in ("rotary embeddings", "linear biases", "learned bias", "learned vector"):
-        assert kind in text
-    for answer in read_bundle(folder)["verdict"]["answers"]:
-        assert answer["sentence"] in text
-
-
-def test_what_some_encodings_alone_have_is_said_with_their_names(
-    pages: dict[str, tuple[Page, Path]],
-) -> None:
-    page = pages["T5"][0].source
-    assert "encoder: a note." in page
-    cells = '{}</th><td class="r">{}</td><td class="r">{}</td>'
-    assert cells.format("later keys hidden", "no", "yes") in page
-    # Where the last of the buckets begins: more of them are an earlier key's of a decoder.
-    assert cells.format("distance from which one value is shared", 91, 113) in page
-    assert "token to CLS" in pages["BEiT"][0].all("body")[0].text
-
-
-@pytest.mark.parametrize("name", ["all kinds", "kernels"])
-def test_rendering_again_changes_nothing(name: str, pages: dict[str, tuple[Page, Path]]) -> None:
-    page, folder = pages[name]
-    assert render_bundle(folder) == folder / "report.html"
-    assert (folder / "report.html").read_text(encoding="utf-8") == page.source
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -159,9 +61,9 @@ def test_rendering_again_changes_nothing(name: str, pages: dict[str, tuple[Page,
     ],
 )
 def test_a_damaged_bundle_is_refused_in_words(
-    damage: Callable[[Any], None], pages: dict[str, tuple[Page, Path]], tmp_path: Path
+    damage: Callable[[Any], None], tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    folder = shutil.copytree(pages["Swin"][1], tmp_path / "damaged")
+    folder = shutil.copytree(saved(tmp_path_factory.getbasetemp(), "Swin"), tmp_path / "damaged")
     document = read_bundle(folder)
     damage(document)
     (folder / "analysis.json").write_text(json.dumps(document), encoding="utf-8")
@@ -383,10 +285,9 @@ def test_standardising_undoes_units(n: int, scale: float, shift: float, seed: in
 # The terminal.
 
 
-@pytest.mark.parametrize("name", BUNDLES)
+@pytest.mark.parametrize("name", SCHEMES)
 def test_the_summary_is_short_and_has_every_encoding(name: str) -> None:
-    records = BUNDLES[name]()
-    document = analyze_schemes(*records).to_dict()
+    document = analyze_schemes(*SCHEMES[name]()).to_dict()
     lines = summary(document, 100).splitlines()
     assert len(lines) <= 24
     assert "None" not in summary(document)
