@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -293,8 +294,7 @@ def test_a_table_that_timm_resampled_and_stored() -> None:
 
 @pytest.mark.parametrize("cosines", [True, False])
 def test_an_engine_that_does_what_the_checkpoint_says(cosines: bool, tmp_path: Path) -> None:
-    ropes: list[dict[str, Any]] = [{}, LLAMA3, YARN]
-    for rope in ropes:
+    for rope in ({}, LLAMA3, YARN):
         a = llama(tmp_path / "a", rope=rope)
         found = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=cosines))
         assert found.causes == (), str(found)
@@ -426,8 +426,8 @@ def test_tables_of_cosines_of_any_length_and_factor_are_alike_however_they_are_s
     name: str,
 ) -> None:
     for model in made.PUBLISHED:
-        ladder = made.published(model)
-        for rows in (64, 4096):
+        ladder = replace(made.published(model), context=512)
+        for rows in (64, 1024):
             angles = np.outer(np.arange(float(rows)), ladder.omega)
             cos, sin = (to_type((ladder.factor or 1) * f(angles), name) for f in (np.cos, np.sin))
             found = relate_ladders(ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder)
@@ -624,11 +624,8 @@ def trained(folder: Path, seed: int, kind: str) -> str:
     """Train a tiny model of so many steps to copy the token before, from its own seed."""
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {
-        "vocab_size": 16,
-        "pad_token_id": 0,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-    }
+        "vocab_size": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    }  # fmt: skip
     model: Any = (
         LlamaForCausalLM(LlamaConfig(
             **sizes, hidden_size=32, intermediate_size=32, num_attention_heads=2,
@@ -763,10 +760,19 @@ def test_bad_input_is_said_in_one_sentence(
     assert len([line for line in done.err.splitlines() if words in line]) <= 1
 
 
-def test_encodings_of_two_kinds_cannot_be_compared() -> None:
-    found = pp.check("rotary:4096x128", "sample:digits-vit")
-    assert (found.alike, found.exit_code) == (None, 7)
-    assert "nothing that both have" in str(found)
+@pytest.mark.parametrize(
+    ("a", "b", "cause"),
+    [
+        ("alibi:512x8", "alibi:1024x8", None),
+        ("alibi:512x8", "alibi:512x12", "heads"),
+        ("t5:512x32", "t5:512x32", None),
+        ("t5:512x32", "t5:512x32,max=64", "buckets"),
+    ],
+)
+def test_slopes_and_buckets(a: str, b: str, cause: str | None) -> None:
+    found = pp.check(a, b)
+    assert found.alike is (cause is None)
+    assert [each.what for each in found.causes[:1]] == ([cause] if cause else [])
 
 
 def test_neither_has_a_position(tmp_path: Path) -> None:
@@ -803,37 +809,21 @@ def test_of_a_model_on_the_hub_one_head_of_three_layers_is_read(
     assert server.sent() < whole / 20
 
 
-def test_slopes_and_buckets() -> None:
-    assert pp.check("alibi:512x8", "alibi:1024x8").alike
-    assert causes(pp.check("alibi:512x8", "alibi:512x12")) == ["heads"]
-    assert pp.check("t5:512x32", "t5:512x32").alike
-    assert pp.check("t5:512x32", "t5:512x32,max=64").causes[0].what == "buckets"
-
-
-def test_the_command_says_the_verdict_first_in_twelve_lines(cli: Cli, tmp_path: Path) -> None:
-    a = llama(tmp_path / "a", rope=LLAMA3)
-    b = llama(tmp_path / "b", rope={"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4})
-    done = cli("check", a, b)
-    assert done.code == 6
-    assert done.out.startswith("Different: ")
-    assert len(done.out.splitlines()) <= 12
-    done = cli("check", a, b, "--json")
-    document = json.loads(done.out)
-    assert (done.code, document["schema"], document["alike"]) == (6, "posprobe.check/1", False)
-    keys = {"part", "what", "cause", "a", "b", "value", "tolerance", "first_distance", "sentence"}
-    assert keys <= document["causes"][0].keys()
-    assert problems("check", document) == []
-    assert cli("check", a, a, "--all").code == 0
-    assert cli("check", a, "sample:digits-vit").code == 7
-
-
-def test_a_report_of_a_check_shows_where_copies_differ(cli: Cli, tmp_path: Path) -> None:
+def test_the_command_says_the_verdict_first_and_a_report_shows_where_copies_differ(
+    cli: Cli, tmp_path: Path
+) -> None:
     a = llama(tmp_path / "a", rope=LLAMA3)
     b, out = llama(tmp_path / "b"), tmp_path / "out"
     done = cli("check", a, b, "--out", str(out))
     assert (done.code, done.out.partition(".")[0]) == (6, "Different: B lost the scaling by parts")
     document = json.loads((out / "analysis.json").read_text())
     assert problems("check", document) == []
+    printed = cli("check", a, b, "--json")
+    said = json.loads(printed.out)
+    assert (printed.code, said["schema"], said["alike"]) == (6, "posprobe.check/1", False)
+    assert said["causes"] == document["causes"]
+    assert cli("check", a, a, "--all").code == 0
+    assert cli("check", a, "sample:digits-vit").code == 7
     assert document["environment"]["command"].startswith("posprobe check")
     scaled, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5, scaling=LLAMA3)
     plain, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5)
@@ -873,15 +863,3 @@ def test_a_report_without_anything_to_draw_is_rendered_again(tmp_path: Path) -> 
     assert "Cannot tell." in page
     pp.report.render_bundle(folder)
     assert (folder / "report.html").read_text() == page
-
-
-def test_every_relation_is_told_in_a_sentence_and_follows_the_schema() -> None:
-    named = set()
-    for _, _, found in made.cases(0):
-        differ = tuple(each for each in found if not each.alike)
-        alike = tuple(each for each in found if each.alike)
-        told = pp.Check("a", "b", None, differ, alike, context=4096)
-        assert problems("check", told.to_dict()) == []
-        assert len(str(told).splitlines()) <= 12
-        named |= {each.cause for each in found}
-    assert len(named) > 30

@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 import relations as made
+from made_schemas import problems
 
 import posprobe as pp
 from posprobe.data import read_data
 from posprobe.encodings.rotary import to_type
-from posprobe.relations import RULES, Ladder, Projections, relate_ladders, relate_tables
+from posprobe.relations import RULES, Finding, Ladder, Projections, relate_ladders, relate_tables
 from posprobe.relations.ladders import harm
 from posprobe.relations.tables import resampling
 from posprobe.relations.weights import relate_projections, reordered
 
+Case: TypeAlias = tuple[str, str, tuple[Finding, ...]]
+
 
 @pytest.fixture(scope="module")
-def cases() -> list[tuple[str, str, tuple[str, ...]]]:
-    return [(s, cause, tuple(f.cause for f in found)) for s, cause, found in made.cases(0)]
+def cases() -> list[Case]:
+    with pytest.MonkeyPatch.context() as patch:
+        # What a difference of two ladders does is looked at up to there; the causes are not.
+        patch.setattr("posprobe.relations.ladders.FURTHEST", 1024)
+        return list(made.cases(0))
 
 
-def test_every_change_is_named_by_its_cause(
-    cases: list[tuple[str, str, tuple[str, ...]]],
-) -> None:
-    assert [case for case in cases if case[1] not in case[2]] == []
-    tried = Counter(cause for _, cause, _ in cases)
-    assert {*made.TABLE_CHANGES, "resized", "exchanged"} <= tried.keys()
-    assert min(tried.values()) >= 1
+def test_every_change_and_nothing_else_is_named_by_its_cause(cases: list[Case]) -> None:
+    alike = {cause for cause, rule in RULES.items() if rule.alike}
+    for subject, cause, found in cases:
+        names = {each.cause for each in found}
+        assert cause in names, (subject, cause, names)
+        assert (cause in alike) == (names <= alike), (subject, cause, names)
+    assert {*made.TABLE_CHANGES, "resized", "exchanged"} <= {cause for _, cause, _ in cases}
     assert len(cases) > 200
 
 
-def test_only_what_was_changed_is_called_different(
-    cases: list[tuple[str, str, tuple[str, ...]]],
-) -> None:
-    alike = {cause for cause, rule in RULES.items() if rule.alike}
-    for subject, cause, names in cases:
-        assert (cause in alike) == (set(names) <= alike), (subject, cause, names)
+def test_every_relation_is_told_in_a_sentence_and_follows_the_schema(cases: list[Case]) -> None:
+    told = {}
+    for _, cause, found in cases:
+        differ = tuple(each for each in found if not each.alike)
+        alike = tuple(each for each in found if each.alike)
+        told[cause] = pp.Check("a", "b", None, differ, alike, context=4096)
+    assert len(told) > 30
+    for check in told.values():
+        assert problems("check", check.to_dict()) == []
+        assert len(str(check).splitlines()) <= 12
 
 
 def test_every_cause_has_words_and_every_difference_a_headline() -> None:
@@ -50,10 +60,8 @@ def test_every_cause_has_words_and_every_difference_a_headline() -> None:
 
 
 def test_tables_without_relation_are_no_kin() -> None:
-    assert made.false_kin(600) == Counter()
-    assert {kind for seed in range(600) for kind in made.unrelated(seed)[0].split(", ")} == {
-        *made.KINDS, "one mean",
-    }  # fmt: skip
+    # Every kind and a common mean row are among the first 200 pairs.
+    assert made.false_kin(200) == Counter()
 
 
 def test_a_large_common_mean_row_is_no_kinship_and_hides_none() -> None:
