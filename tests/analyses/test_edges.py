@@ -69,24 +69,24 @@ def test_radii_whose_squares_leave_the_range_vary_as_others_do() -> None:
     assert pp.winding(circle).radius_cv == pytest.approx(pp.winding(circle * 1e200).radius_cv)
 
 
-def test_a_table_of_a_million_rows_is_refused_before_its_numbers_are_widened(
+def test_a_table_with_too_many_rows_is_refused_before_its_numbers_are_widened(
     tmp_path: Path,
 ) -> None:
     with (tmp_path / "t.npy").open("wb") as file:
-        shape, width = (2**20, 512), 4  # 2 GiB, of which the file holds nothing
+        shape, width = (2**18, 512), 4  # 512 MiB, of which the file holds nothing
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         file.truncate(file.tell() + shape[0] * shape[1] * width)
-    # As float64 the numbers would take 4 GiB; whether each is finite takes half of one.
-    done = posprobe("analyze", "t.npy", "--quiet", cwd=tmp_path, limits=Limits(memory=2**30))
+    # As float64 the numbers would take 1 GiB; whether each is finite takes an eighth of one.
+    done = posprobe("analyze", "t.npy", "--quiet", cwd=tmp_path, limits=Limits(memory=2**29))
     assert_one_clear_error(done, 4)
-    assert "1048576 positions" in done.err
+    assert "262144 positions" in done.err
 
 
 def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> None:
     done = posprobe(
-        "analyze", "sinusoidal:20000x2000", "--quiet", cwd=tmp_path,
-        limits=Limits(memory=600 * 2**20),
+        "analyze", "sinusoidal:20000x1000", "--quiet", cwd=tmp_path,
+        limits=Limits(memory=300 * 2**20),
     )  # fmt: skip
     assert_one_clear_error(done, OUT_OF_MEMORY)
     assert "out of memory" in done.err

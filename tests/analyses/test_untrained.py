@@ -27,24 +27,24 @@ def half_trained(trained: int, rest: int, d: int, seed: int) -> Floats:
 @pytest.mark.parametrize("d", [32, 512])
 @pytest.mark.parametrize(("trained", "rest"), [(50, 60), (150, 300)])
 def test_their_beginning_is_found(trained: int, rest: int, d: int) -> None:
-    found = [untrained_from(half_trained(trained, rest, d, seed)) for seed in range(10)]
+    found = [untrained_from(half_trained(trained, rest, d, seed)) for seed in range(5)]
     assert all(told and abs(told[0] - trained) <= 3 for told in found), found
-    assert sum(told is not None and told[1] <= trained <= told[2] for told in found) >= 9
+    assert sum(told is not None and told[1] <= trained <= told[2] for told in found) >= 4
 
 
 @pytest.mark.parametrize("fade", [1, 20, 60])
 @pytest.mark.parametrize("size", [1.5, 3.0])
 def test_an_interval_holds_the_end_of_training(fade: int, size: float) -> None:
     held, off, n = 0, [], 256
-    for seed in range(10):
-        end = 90 + 10 * seed
+    for seed in range(6):
+        end = 90 + 16 * seed
         left = np.clip((end - np.arange(n)) / fade, 0, 1)
         values = gaussian(n, 64, seed) + size * left[:, None] * smooth(n, 64, 8.0, seed + 1)
         told: Any = untrained_from(values)
         row, least, most = told
         held += least <= end <= most
         off.append(abs(row - end))
-    assert held >= 9
+    assert held >= 5
     assert np.median(off) <= 1 + fade / 10
 
 
