@@ -31,7 +31,7 @@ WHOLE = {
     "test_bridging", "test_budget", "test_bundle", "test_bundle_own_files",
     "test_bundle_replacement", "test_bundle_writing", "test_cli", "test_cli_errors",
     "test_cli_figure", "test_cli_processes", "test_comparison", "test_devices", "test_document",
-    "test_edges", "test_environments", "test_examples", "test_figures",
+    "test_environments", "test_examples", "test_figures",
     "test_figures_of_every_result", "test_first_screen", "test_foreign_text", "test_frame",
     "test_grids", "test_hostile_contexts", "test_hub", "test_hub_failures", "test_large_tables",
     "test_notebook_cards", "test_nulls", "test_paper_captions", "test_paper_figures", "test_probes",

@@ -52,20 +52,12 @@ def test_a_constant_table_is_undefined_with_reasons(value: float, layout: Sequen
     table = as_table(np.full((64, 7), value) * np.arange(1, 8), layout)
     centered = pp.similarity(table).centered
     assert np.isnan(centered.matrix).all()
-    assert centered.translation_invariance is None
     assert set(centered.undefined) >= {"neighbour_mean", "translation_invariance"}
-    components = pp.pca(table)
-    assert components.undefined
-    assert components.stable_rank is None
-    assert components.components_for(0.9) is None
-    assert pp.spectrum(table).undefined
+    assert pp.pca(table).components_for(0.9) is None
     assert pp.spectrum(table).lines == ()
     assert pp.norms(table).outlier_rows == ()
     if isinstance(layout, Grid):
-        found = pp.grid(table)
-        assert found.axis_power_share is None
-        assert found.row_share is None
-        assert {"axis_power_share", "row_share"} <= set(as_block(found)["undefined"])
+        assert {"axis_power_share", "row_share"} <= set(as_block(pp.grid(table))["undefined"])
 
 
 def assert_reasons(block: Mapping[str, Any]) -> None:

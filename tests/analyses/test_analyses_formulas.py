@@ -1,4 +1,4 @@
-"""The analyses against naive formulas, on small tables."""
+"""The analyses against naive formulas on small tables, against scikit-learn, and their anchors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import math
 
 import numpy as np
 import pytest
-from made_tables import as_table, patches, walk
-from naive_similarity import naive_statistics
+from made_tables import as_table, gaussian, patches, walk
+from naive_similarity import naive_invariance, naive_monotone, naive_statistics
+from sklearn import decomposition
 
 import posprobe as pp
 from posprobe.layouts import Grid, Sequence
+from posprobe.samples import tables
 
 
 @pytest.mark.parametrize(
@@ -172,3 +174,67 @@ def test_rings_of_a_grid_hold_the_power_of_their_radius() -> None:
     np.testing.assert_allclose(found.power, rings, atol=1e-12)
     assert found.lines == ()
     assert (found.detrend, found.window) == ("constant", "none")
+
+
+@pytest.mark.parametrize("name", [sample.name for sample in tables()])
+def test_pca_is_that_of_scikit_learn_on_real_tables(name: str) -> None:
+    values = np.asarray(pp.load(f"sample:{name}").values, dtype=np.float64)
+    found = pp.pca(values)
+    reference = decomposition.PCA(svd_solver="full").fit(values)
+    kept = reference.singular_values_ > 1e-9 * reference.singular_values_[0]
+    np.testing.assert_allclose(
+        found.explained_variance_ratio[kept],
+        reference.explained_variance_ratio_[kept],
+        rtol=1e-10,
+    )
+    np.testing.assert_allclose(
+        found.singular_values[kept], reference.singular_values_[kept], rtol=1e-10
+    )
+    # Components are defined where their singular value stands apart from its neighbours.
+    leading = slice(0, 8)
+    ours, theirs = found.components[leading], reference.components_[leading]
+    signs = np.sign((ours * theirs).sum(axis=1))
+    np.testing.assert_allclose(ours, theirs * signs[:, None], rtol=0, atol=1e-10)
+    scores = reference.transform(values)[:, leading] * signs
+    np.testing.assert_allclose(
+        found.scores[:, leading], scores, rtol=0, atol=1e-10 * np.abs(scores).max()
+    )
+
+
+def test_translation_invariance_and_monotone_fraction_anchors() -> None:
+    sinusoid, minilm = (
+        pp.similarity(table).raw
+        for table in (pp.sinusoidal(512, 768), pp.load("sample:all-minilm-l6-v2"))
+    )
+    assert sinusoid.monotone_fraction == pytest.approx(0.969, abs=5e-4)
+    assert minilm.monotone_fraction == pytest.approx(0.525, abs=5e-4)
+    for found in (sinusoid, minilm):
+        assert found.monotone_fraction == pytest.approx(naive_monotone(found.matrix), abs=1e-12)
+    naive = naive_invariance(minilm.matrix)
+    assert minilm.translation_invariance == pytest.approx(naive, abs=1e-10)
+
+
+def test_noise_is_not_translation_invariant_although_its_diagonal_looks_so() -> None:
+    found = pp.similarity(gaussian(512, 384)).raw
+    assert found.translation_invariance == pytest.approx(0.004, abs=5e-4)
+    # The trap: with the diagonal of ones the same matrix seems to have structure.
+    assert naive_invariance(found.matrix, diagonal=True) == pytest.approx(0.431, abs=4e-3)
+    assert found.translation_invariance == pytest.approx(naive_invariance(found.matrix), abs=1e-10)
+
+
+def test_effective_dimensions_of_the_sinusoid() -> None:
+    found = pp.pca(pp.sinusoidal(512, 768))
+    # The second way: eigenvalues of the centred Gram matrix, from the angles alone.
+    angles = np.arange(512)[:, None] * 10_000 ** (-np.arange(384) / 384)
+    gram = np.cos(angles) @ np.cos(angles).T + np.sin(angles) @ np.sin(angles).T
+    gram -= gram.mean(axis=0)
+    gram -= gram.mean(axis=1)[:, None]
+    eigenvalues = np.linalg.eigvalsh(gram)[::-1].clip(0)
+    share = eigenvalues / eigenvalues.sum()
+    np.testing.assert_allclose(found.explained_variance_ratio, share, atol=1e-10)
+    assert found.stable_rank == pytest.approx(1 / share[0], rel=1e-10)
+    assert found.participation_ratio == pytest.approx(1 / (share**2).sum(), rel=1e-10)
+    assert found.effective_rank == pytest.approx(59.09, abs=5e-3)
+    for threshold, count in zip((0.90, 0.95, 0.99), (90, 111, 133), strict=True):
+        assert found.components_for(threshold) == count
+        assert share[:count].sum() >= threshold > share[: count - 1].sum()

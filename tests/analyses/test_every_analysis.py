@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from posprobe.analyses.tables.sinusoid import against_sinusoid
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
 from posprobe.report.narrator import cause
+from posprobe.schemes import RelativeBias
 
 Measure = Callable[..., Any]
 
@@ -218,3 +220,52 @@ def test_torch_gives_the_same_numbers(measure: Measure) -> None:
 def test_what_is_no_table_is_refused(measure: Measure, values: Any, message: str) -> None:
     with pytest.raises(InvalidTable, match=message):
         measure(values)
+
+
+# --- numbers at the edge ---
+
+SQUARES: tuple[Measure, ...] = (
+    pp.norms, pp.seams, pp.similarity, pp.spectrogram, pp.spectrum,
+)  # fmt: skip
+SUMS: tuple[Measure, ...] = (
+    pp.axis_codes, pp.bridging, pp.budget, pp.pca, pp.shift, pp.winding,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("measure", "reach"),
+    [
+        *((measure, reach) for measure in SQUARES for reach in (1e160, 1e308, 1e-200)),
+        *((measure, 1e308) for measure in SUMS),
+    ],
+)
+def test_a_measurement_of_numbers_at_the_edge_is_refused_by_name(
+    measure: Measure, reach: float
+) -> None:
+    table = np.random.default_rng(0).uniform(-1, 1, (16, 16))
+    with pytest.raises(InvalidTable, match=r"reach .* Scale the table"):
+        measure(pp.table(table / np.abs(table).max() * reach, grid=(4, 4)))
+
+
+@pytest.mark.parametrize("exponent", [-460, 460])
+def test_what_has_no_units_is_the_same_up_to_the_edge(exponent: int) -> None:
+    # By a power of two, which changes no digit.
+    table = np.cos(np.arange(96)[:, None] * 1e4 ** -(np.arange(16) / 16))
+    one, other = (
+        (pp.spectrum(part), pp.spectrogram(part), pp.winding(part), pp.pca(part))
+        for part in (table, np.ldexp(table, exponent))
+    )
+    noise, scaled = (np.asarray(each[0].threshold) / each[0].power for each in (one, other))
+    np.testing.assert_allclose(noise, scaled)
+    np.testing.assert_allclose(one[1].strongest, other[1].strongest)
+    assert one[2].radius_cv == pytest.approx(other[2].radius_cv)
+    moved = np.ldexp(other[3].singular_values, -exponent)
+    np.testing.assert_allclose(moved, one[3].singular_values, atol=1e-12)
+
+
+@pytest.mark.parametrize("reach", [1e150, 1e-170])
+def test_biases_at_the_edge_are_refused_by_name(reach: float) -> None:
+    (bias,) = pp.load_schemes("t5:32x8")
+    assert isinstance(bias, RelativeBias)
+    with pytest.raises(InvalidTable, match=r"t5:32x8.* reach .* Scale them"):
+        replace(bias, values=bias.values / np.abs(bias.values).max() * reach)

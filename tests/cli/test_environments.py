@@ -1,4 +1,4 @@
-"""Surroundings: encodings, streams on a full disk, optimised Python, a display that is none."""
+"""Surroundings: memory and files that run out, encodings, streams on a full disk, signals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from limits import Limits, posprobe
+from made_cli import Cli, assert_one_clear_error, cli
+
+from posprobe.errors import OUT_OF_MEMORY, UsageError
+
+__all__ = ["cli"]
 
 MAIN = [sys.executable, "-m", "posprobe"]
 PATCHES = ["analyze", "sincos2d:4x4x16", "--only", "norms", "--nulls", "0"]
@@ -43,13 +50,8 @@ def test_an_encoding_that_lacks_letters_gets_escapes(tmp_path: Path) -> None:
     assert "bug" not in made.stderr
 
 
-def test_a_display_that_is_none_is_not_asked(tmp_path: Path) -> None:
-    done = run(*ROWS, cwd=tmp_path, MPLBACKEND="nonsense")
-    assert done.returncode == 0, done.stderr
-
-
-def test_python_without_assertions_and_docstrings_does_the_same(tmp_path: Path) -> None:
-    done = run(*ROWS, cwd=tmp_path, python="-OO")
+def test_neither_a_display_nor_assertions_and_docstrings_are_needed(tmp_path: Path) -> None:
+    done = run(*ROWS, cwd=tmp_path, python="-OO", MPLBACKEND="nonsense")
     assert done.returncode == 0, done.stderr
 
 
@@ -117,3 +119,44 @@ posprobe.cli.main()
     assert "Traceback" not in done.stderr
     assert "bug" not in done.stderr
     assert {path.name for path in tmp_path.iterdir()} <= {"b"}
+
+
+def test_a_table_with_too_many_rows_is_refused_before_its_numbers_are_widened(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "t.npy").open("wb") as file:
+        shape, width = (2**18, 512), 4  # 512 MiB, of which the file holds nothing
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + shape[0] * shape[1] * width)
+    # As float64 the numbers would take 1 GiB; whether each is finite takes an eighth of one.
+    done = posprobe("analyze", "t.npy", "--quiet", cwd=tmp_path, limits=Limits(memory=2**29))
+    assert_one_clear_error(done, 4)
+    assert "262144 positions" in done.err
+
+
+def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> None:
+    done = posprobe(
+        "analyze", "sinusoidal:20000x1000", "--quiet", cwd=tmp_path,
+        limits=Limits(memory=300 * 2**20),
+    )  # fmt: skip
+    assert_one_clear_error(done, OUT_OF_MEMORY)
+    assert "out of memory" in done.err
+
+
+@pytest.mark.parametrize("files", [5, 6, 7])
+def test_out_of_file_descriptors_nothing_is_left(files: int, tmp_path: Path) -> None:
+    words = ("analyze", "sinusoidal:16x4", "--only", "norms", "--nulls", "0", "--out", "b")
+    done = posprobe(*words, "--quiet", cwd=tmp_path, limits=Limits(files=files))
+    left = [path.name for path in tmp_path.iterdir()]
+    assert left == (["b"] if done.code == 0 else [])
+
+
+@pytest.mark.parametrize("words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"])
+def test_a_working_directory_that_was_deleted_is_no_bug(
+    words: str, cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert_one_clear_error(cli(*words.split(), "--quiet"), UsageError.exit_code)
