@@ -37,7 +37,7 @@ WHOLE = {
     "test_notebook_cards", "test_nulls", "test_paper_captions", "test_paper_figures", "test_probes",
     "test_relations", "test_report_page", "test_research_table", "test_resizing_effects",
     "test_rotary_weights", "test_scheme_figures", "test_scheme_report", "test_scheme_verdict",
-    "test_series", "test_sweep", "test_untrained", "test_words",
+    "test_series", "test_stretches", "test_sweep", "test_words",
 }  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"

@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from posprobe.analyses.models.head_logits import head_logits
+from posprobe.analyses.models.head_logits import NO_PEAK, head_logits, peak_name
+from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable
-from posprobe.layouts import Sequence
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def made(values: NDArray[np.float64]) -> PositionTable:
-    return PositionTable(values, Sequence(len(values)), "made", Source("made", "made"))
+def made(values: NDArray[np.float64], layout: Layout | None = None) -> PositionTable:
+    layout = layout or Sequence(len(values))
+    return PositionTable(values, layout, "made", Source("made", "made"))
 
 
 @given(seed=st.integers(0, 999), n=st.integers(3, 9), causal=st.booleans())
@@ -86,3 +88,53 @@ def test_torch_and_numpy_give_the_same_numbers() -> None:
 def test_too_many_positions_are_refused_before_memory_is_taken() -> None:
     with pytest.raises(InvalidTable, match="--rows"):
         head_logits(np.ones((20_000, 2)), np.eye(2), np.eye(2), heads=1)
+
+
+@pytest.mark.parametrize(
+    ("layout", "shift", "offset"),
+    [
+        *((Sequence(12), shift, [shift]) for shift in (-1, 1, 0, -3)),
+        (Grid(3, 4), -1, [0, -1]), (Grid(3, 4), 4, [1, 0]), (Grid(3, 4), -4, [-1, 0]),
+    ],
+)  # fmt: skip
+def test_a_head_made_to_look_somewhere_is_reported_to_look_there(
+    layout: Layout, shift: int, offset: list[int]
+) -> None:
+    # The one-hot row i asks for the row i + shift; the second head has no weights.
+    w_q, w_k = np.zeros((2, 12, 24))
+    w_q[:, :12], w_k[:, :12] = 99 * np.eye(12), np.roll(np.eye(12), shift, axis=1).T
+    found = head_logits(made(np.eye(12), layout), w_q, w_k, heads=2)
+    assert found.peak[0].tolist() == offset
+    assert found.attention[0] > 0.9
+    assert found.uniform[0] < 0.3
+    # A head without weights prefers nothing: its attention is uniform everywhere.
+    assert np.isnan(found.offset_share[1])
+    assert found.peak_name[1] == NO_PEAK
+    assert np.isnan(found.attention[1])
+    assert np.nanmax(np.abs(found.curves[1])) == 0
+
+
+def test_a_head_that_looks_at_one_key_from_everywhere_prefers_no_offset() -> None:
+    rows = np.eye(8)
+    # A bias of the queries meets the key of row 5 alone.
+    found = head_logits(rows, np.zeros((8, 4)), 9 * rows[:, [5, 5, 5, 5]], np.ones(4), heads=1)
+    assert found.key_share[0] == 1
+    block = as_block(found)
+    assert (block["peak"], block["peak_name"], block["without_peak"]) == ([None], [NO_PEAK], 1)
+    assert block["attention"] == [None]
+
+
+@pytest.mark.parametrize(
+    ("offset", "name"),
+    [
+        ([0], "same token"), ([-1], "previous token"),
+        ([1], "next token"), ([-3], "3 tokens before"),
+        ([2], "2 tokens after"), ([0, 0], "same patch"),
+        ([-1, 0], "one row up"), ([1, 0], "one row down"),
+        ([0, -1], "one column left"), ([0, 2], "same row, 2 columns right"),
+        ([2, 0], "same column, 2 rows down"),
+        ([-1, 2], "one row up, 2 columns right"),
+    ],
+)  # fmt: skip
+def test_an_offset_is_named_by_where_it_leads(offset: list[int], name: str) -> None:
+    assert peak_name(offset) == name

@@ -187,12 +187,6 @@ def test_how_many_pairs_complete_a_turn(base: float, length: int, turning: int) 
     assert result.never_turn_training == result.never_turn_target
 
 
-@pytest.mark.parametrize(("base", "first"), [(1e4, 1707), (5e5, 18_438), (1e6, 27_115)])
-def test_where_the_mean_rotation_first_turns_negative(base: float, first: int) -> None:
-    result = rotation(ladder(base=base))
-    assert result.first_negative == first
-
-
 def test_frequencies_that_cannot_be_are_refused() -> None:
     for bad in ([], [-1.0], [np.nan], [[1.0]]):
         with pytest.raises(InvalidTable):

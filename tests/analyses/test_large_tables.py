@@ -129,19 +129,6 @@ def test_a_pooled_matrix_is_the_mean_of_what_is_defined(
 
 
 @few
-@given(height=st.integers(1, 7), width=st.integers(1, 9), seed=st.integers(0, 2**31))
-def test_a_matrix_is_summed_pair_by_pair(height: int, width: int, seed: int) -> None:
-    n = height * width
-    matrix = np.random.default_rng(seed).standard_normal((2, n, n))
-    expected = np.zeros((2, 2 * height - 1, 2 * width - 1))
-    for i in range(n):
-        for j in range(n):
-            down, right = j // width - i // width, j % width - i % width
-            expected[:, down + height - 1, right + width - 1] += matrix[:, i, j]
-    np.testing.assert_allclose(by_displacement(matrix, height, width, np), expected, atol=1e-12)
-
-
-@few
 @given(
     height=st.integers(1, 7), width=st.integers(1, 7), d=st.integers(1, 5), seed=st.integers(0, 99)
 )

