@@ -212,7 +212,7 @@ def test_a_sinusoid_has_neither(n: int, d: int) -> None:
 def _phases(table: Floats, seed: int) -> Floats:
     """Each column's power with random phases."""
     spectrum = np.abs(np.fft.rfft(table, axis=0))
-    noise = np.fft.rfft(gaussian(*table.shape, seed), axis=0)
+    noise = np.fft.rfft(np.random.default_rng(seed).normal(size=table.shape), axis=0)
     return np.asarray(np.fft.irfft(spectrum * noise / np.abs(noise), n=len(table), axis=0))
 
 
@@ -359,7 +359,7 @@ def test_a_change_of_norm_among_independent_rows_is_placed_by_the_rows(factor: f
 # --- changes of pace ---
 
 
-def steps_of(values: Floats) -> Floats:
+def steps_of(values: Any) -> NDArray[np.float64]:
     return np.asarray(np.linalg.norm(np.diff(values, axis=0), axis=1))
 
 
