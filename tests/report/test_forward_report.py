@@ -144,10 +144,10 @@ def test_random_contexts_are_called_what_they_are(kind: str, random: str) -> Non
     made = forward_analysis(kind=kind)
     summary = made.to_dict()["verdict"]["summary"]
     assert ("(The rest is measured on random tokens.)" in summary) == bool(random)
-    assert ("Measured on random tokens, not on text" in page_of(made)) == bool(random)
+    assert ("To measure on text instead" in page_of(made)) == bool(random)
     # What is random is a field, and no word.
     named = replace(made, contexts={**made.contexts, "random": False})
-    assert "Measured on random" not in page_of(named)
+    assert "To measure on text" not in page_of(named)
 
 
 def test_contexts_that_nothing_was_measured_on_are_not_spoken_of() -> None:

@@ -223,6 +223,12 @@ MEDIANS = {
 }
 
 
+def _needs_added(given: ModelInputs) -> str:
+    # A model that rotates queries and keys adds no rows to its input.
+    lacks = forward.is_rotary(given.model) and not has_table(given.model)
+    return NEEDS_ADDED if lacks else ""
+
+
 def _needs(given: ModelInputs) -> str:
     # Along rows and columns of images nothing is measured, and the attempt says so.
     turns = forward.turns_images if given.takes_images else forward.is_rotary
@@ -404,10 +410,7 @@ _EVERY: tuple[ModelMeasurement[Any], ...] = (
         record=HeadsByLayer,
         drawings=(Drawing("heads"),),
         rows=_head_rows,
-        # A model that rotates queries and keys adds no rows whose logits weights alone would give.
-        needs=lambda given: (
-            NEEDS_ADDED if forward.is_rotary(given.model) and not has_table(given.model) else ""
-        ),
+        needs=_needs_added,
         from_weights=True,
     ),
     ModelMeasurement[RotaryUse](
@@ -426,6 +429,7 @@ _EVERY: tuple[ModelMeasurement[Any], ...] = (
         compute=_effective,
         record=EffectiveTable,
         drawings=(Drawing("effective"),),
+        needs=_needs_added,
         rows=_effective_rows,
         from_weights=True,
         drawn_with=lambda result: {"effective": cosines_of(result.table)},
@@ -436,6 +440,7 @@ _EVERY: tuple[ModelMeasurement[Any], ...] = (
         compute=_subspaces,
         record=SubspaceOverlap,
         drawings=(Drawing("overlap"),),
+        needs=_needs_added,
         rows=_subspace_rows,
         from_weights=True,
     ),
@@ -474,6 +479,7 @@ _EVERY: tuple[ModelMeasurement[Any], ...] = (
         ),
         record=PermutationEffect,
         drawings=(Drawing("permutation"),),
+        needs=_needs_added,
         rows=_permutation_rows,
     ),
     ModelMeasurement[PhaseShift](

@@ -291,10 +291,10 @@ def notes(document: Block) -> Iterator[str]:
             yield f"{said}: {listed(names)}."
     contexts = document["contexts"]
     if contexts.get("random") and contexts["used"]:
-        given, real, option = "tokens", "text", "--text FILE"
+        real, option = "text", "--text FILE"
         if "shape" in contexts:
-            given, real, option = "pixels", "pictures", "--images DIR"
-        yield f"Measured on random {given}, not on {real}: run it with `{option}` to see those."
+            real, option = "pictures", "--images DIR"
+        yield f"To measure on {real} instead, use `{option}`."
     for note in document["notes"]:
         yield f"{capital(note)}."
     missing = document["missing"]
