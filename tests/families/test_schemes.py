@@ -375,18 +375,6 @@ def test_a_kernel_that_no_memory_holds_is_refused() -> None:
     assert record.curves(MAX_KERNEL + 1).shape == (8, 2 * MAX_KERNEL + 1)
 
 
-def test_the_rotary_kernel_is_the_mean_cosine() -> None:
-    record = Rotary(8, "made", SOURCE)
-    expected = [np.mean(np.cos(m * 10_000.0 ** (-np.arange(4) / 4))) for m in range(5)]
-    np.testing.assert_allclose(record.kernel(5)[0, 0], expected, atol=1e-12)
-
-
-def test_with_two_axes_one_axis_turns_half_of_the_pairs() -> None:
-    one, two = Rotary(8, "made", SOURCE), Rotary(16, "made", SOURCE, axes=2)
-    assert two.rotated == 16
-    np.testing.assert_allclose(two.curves(9), (one.curves(9) + 1) / 2)
-
-
 def test_a_table_has_the_kernel_of_its_cosines() -> None:
     table = load("sinusoidal:16x8")
     kernel = table.kernel(16)

@@ -30,16 +30,18 @@ def iglm() -> Path:
 def test_everything_is_measured_of_a_released_model(
     model: Callable[[], Path], tmp_path: Path
 ) -> None:
-    contexts = pp.Contexts(count=8, length=32, batch_size=4)
+    contexts = pp.Contexts(count=4, length=16, batch_size=4)
     analysis = pp.analyze_model(str(model()), contexts, nulls=0)
     assert analysis.missing == {}
     on_request = {key for key, measurement in MODEL.items() if measurement.slow}
     assert set(analysis.results) == set(MODEL) - {"blank", "rotary_use"} - on_request
-    folder = analysis.save(tmp_path / "bundle")
-    document = json.loads((folder / "analysis.json").read_text())
+    document = analysis.to_dict()
     assert len(document["states"]["layers"]) == (13 if model is rxnmapper else 4)
     assert document["findings"]
-    assert (folder / "report.html").stat().st_size < 2e6
+    if model is iglm:  # twelve layers are drawn as three are
+        folder = analysis.save(tmp_path / "bundle")
+        assert json.loads((folder / "analysis.json").read_text())["findings"]
+        assert (folder / "report.html").stat().st_size < 2e6
 
 
 #: Variable regions of the heavy chains of trastuzumab, adalimumab, pembrolizumab and rituximab, as
