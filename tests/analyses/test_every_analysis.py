@@ -17,6 +17,7 @@ import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.tables.probes import probes
 from posprobe.analyses.tables.sinusoid import against_sinusoid
+from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
 from posprobe.report.narrator import cause
@@ -194,14 +195,47 @@ def test_known_components_are_used_and_held_to_the_table(measure: Measure) -> No
         measure(TURNING, pca=pp.pca(TURNING[1:]))
 
 
-@pytest.mark.parametrize("measure", [pp.seams, pp.shift, pp.winding, pp.spectrogram])
-def test_torch_gives_the_same_numbers(measure: Measure) -> None:
-    keys = UNITLESS[measure][1]
-    for table in (TURNING, SEAM):
-        expected, found = (block_of(measure(each)) for each in (table, torch.from_numpy(table)))
-        assert found["undefined"] == expected["undefined"]
-        known = tuple(key for key in keys if expected[key] is not None)
-        assert numbers(found, known) == pytest.approx(numbers(expected, known), rel=1e-9)
+def assert_same(found: Any, expected: Any, where: str) -> None:
+    """Assert that parts of two results, or of their blocks, agree."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for key, value in expected.items():
+            assert_same(found[key], value, f"{where}.{key}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for index, pair in enumerate(zip(found, expected, strict=True)):
+            assert_same(*pair, f"{where}[{index}]")
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-9), where
+    else:
+        assert found == expected, where
+
+
+#: Of these the whole result has to agree, of others the numbers without a unit.
+WHOLE: tuple[Measure, ...] = (pp.norms, pp.similarity, pp.pca, pp.spectrum, pp.grid)
+ON_DEVICES = (
+    TURNING, SEAM, np.vstack([np.zeros((1, 12)), walk(19, 12)]), np.ones((32, 5)), walk(9, 40),
+    patches(9, 12, 20),
+)  # fmt: skip
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.parametrize("measure", [*WHOLE, pp.seams, pp.shift, pp.winding, pp.spectrogram])
+def test_torch_gives_the_same_numbers(measure: Measure, device: str) -> None:
+    for table in ON_DEVICES:
+        given = positions(table, "cpu")
+        if measure is pp.grid and not isinstance(given.layout, Grid):
+            continue
+        values = torch.from_numpy(np.array(table, dtype=np.float64)).to(device)
+        found, expected = measure(replace(given, values=values, device=device)), measure(table)
+        blocks = block_of(found), block_of(expected)
+        if measure in WHOLE:
+            assert_same(*blocks, measure.__name__)
+            continue
+        assert blocks[0]["undefined"] == blocks[1]["undefined"]
+        known = tuple(key for key in UNITLESS[measure][1] if blocks[1][key] is not None)
+        assert numbers(blocks[0], known) == pytest.approx(numbers(blocks[1], known), rel=1e-9)
 
 
 @pytest.mark.parametrize("measure", [*OF_ALL, pp.norms, pp.similarity, pp.pca, pp.spectrum, probes])

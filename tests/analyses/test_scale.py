@@ -460,7 +460,7 @@ def test_the_standard_error_of_a_vocabulary_without_order_is_the_spread_of_its_m
     }
     safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
     means, errors = [], []
-    for seed in range(300):
+    for seed in range(150):
         sample = beside(tmp_path, "wpe.weight", seed)
         means.append(np.linalg.norm(sample.values, axis=1).mean())
         errors.append(sample.error)
@@ -484,7 +484,7 @@ def test_minilm_positions_are_half_as_long_as_its_tokens() -> None:
     assert whole.ratio == pytest.approx(norms[0] / norms[1])
     assert whole.ratio == pytest.approx(0.445, abs=0.001)
     far = []
-    for seed in range(40):
+    for seed in range(20):
         sample = beside(folder, "embeddings.position_embeddings.weight", seed)
         assert sample.values.size <= SAMPLE
         ratio: Any = scale(table, sample.values).ratio

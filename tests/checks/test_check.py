@@ -171,43 +171,6 @@ def test_a_sound_conversion_is_alike_also_in_8_bits(tmp_path: Path) -> None:
         assert ("rounded to Q8_0 in B" in str(found)) == (kind is not None)
 
 
-@pytest.mark.parametrize("kind", ["Q4_K", "Q6_K", "Q4_0"])
-def test_what_gguf_quantised_is_named_by_its_type(kind: str, tmp_path: Path) -> None:
-    draw, quant = np.random.default_rng(0), gguf.GGMLQuantizationType[kind]
-    size, length = gguf.GGML_QUANT_SIZES[quant]
-    rows, places = 256 // size * length, {"Q6_K": [208], "Q4_0": [0]}.get(kind, [0, 2])
-    about = {"num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 256}
-    tensors = {}
-    writer = gguf.GGUFWriter(tmp_path / "b.gguf", "llama")
-    for add, value in (
-        (writer.add_embedding_length, 256), (writer.add_block_count, 1),
-        (writer.add_head_count, 4), (writer.add_rope_dimension_count, 64),
-        (writer.add_rope_freq_base, 500_000),
-    ):  # fmt: skip
-        add(value)
-    for name in "qk":
-        blocks = draw.integers(0, 256, (256, rows // length, length), dtype=np.uint8)
-        for place in places:
-            blocks[..., place : place + 2] = np.float16(0.01).reshape(1).view(np.uint8)
-        stored = blocks.reshape(256, rows)
-        writer.add_tensor(f"blk.0.attn_{name}.weight", stored, raw_dtype=quant)
-        values = gguf.quants.dequantize(stored, quant)
-        halves = values.reshape(4, 32, 2, 256).swapaxes(1, 2).reshape(256, 256)
-        near = halves + 0.003 * draw.uniform(-1, 1, halves.shape)
-        tensors[f"model.layers.0.self_attn.{name}_proj.weight"] = near.astype("f4")
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    found = pp.check(
-        llama(tmp_path / "a", tensors, head_dim=64, num_hidden_layers=1, **about),
-        tmp_path / "b.gguf",
-    )
-    (told,) = (each for each in found.compared if each.what == "weights")
-    assert (told.cause, told.more["type"], told.more["side"]) == ("quantised", kind, "b")
-    assert f"rounded to {kind} in B" in str(found)
-
-
 @pytest.mark.parametrize("kind", ["Q8_0", "Q5_1", "Q4_0"])
 def test_a_copy_that_was_trained_on_and_then_quantised_is_both(kind: str, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
