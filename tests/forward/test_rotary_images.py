@@ -178,8 +178,8 @@ def test_heads_that_turn_along_rows_and_columns_are_said_not_to_be_measured(
         save_for_hf(model, str(tmp_path), safe_serialization=True)
     if text.startswith("Along"):  # of what takes pixels by itself, a run says the same
         given = pp.Contexts(count=2)
-        asked = {"only": ("rotary_use", "states"), "nulls": 0, "device": "cpu"}
-        missing = pp.analyze_model(str(tmp_path), given, **asked).missing
+        asked = ("rotary_use", "states")
+        missing = pp.analyze_model(str(tmp_path), given, only=asked, nulls=0, device="cpu").missing
         assert missing["rotary_use"].endswith(text)
 
 
