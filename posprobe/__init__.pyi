@@ -54,11 +54,11 @@ from .forward import (
     substitution_effect as substitution_effect,
 )
 from .forward.averages import attend as attend, decompose as decompose
-from .measure import (
-    analyze_model as analyze_model,
-)
 from .measurements.model import (
     Contexts as Contexts,
+)
+from .model_analysis import (
+    analyze_model as analyze_model,
 )
 from .nulls import (
     surrogate as surrogate,

@@ -7,7 +7,7 @@ from operator import index
 from typing import ClassVar, Literal, TypeAlias, TypedDict
 
 from posprobe.errors import UsageError, explained
-from posprobe.schema import Natural
+from posprobe.number_types import Natural
 
 
 @dataclass(frozen=True)

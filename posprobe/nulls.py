@@ -20,7 +20,7 @@ from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
-    from posprobe.documents import BandBlock
+    from posprobe.blocks import BandBlock
 
 #: What each null model keeps of the table.
 NULLS: Mapping[str, str] = {

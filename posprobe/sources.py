@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from posprobe.schema import Natural, limits
+from posprobe.number_types import Natural, limits
 
 
 @dataclass(frozen=True)

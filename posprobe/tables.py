@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 from posprobe.drawable import Drawable, line, to_frame
 from posprobe.errors import InvalidTable, UsageError, explained
 from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
-from posprobe.schema import Count
+from posprobe.number_types import Count
 from posprobe.sources import Source
 
 if TYPE_CHECKING:

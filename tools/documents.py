@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
 from posprobe.analyses.models.rotary_use import HeadMatch, Origin
-from posprobe.documents import (
+from posprobe.blocks import (
     BandBlock,
     EnvironmentBlock,
     LinearBiasBlock,
@@ -19,7 +19,7 @@ from posprobe.documents import (
     TableBlock,
 )
 from posprobe.layouts import LayoutBlock
-from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, Text, limits
+from posprobe.number_types import TWO, Count, Natural, Reasons, Share, Size, Text, limits
 from posprobe.sources import Source
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.

@@ -10,9 +10,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from posprobe.arrays import Floats
+from posprobe.blocks import EnvironmentBlock
 from posprobe.checks.compare import compare
 from posprobe.checks.sides import Record, open_side
-from posprobe.documents import EnvironmentBlock
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.analysis import Saved, environment
 from posprobe.report.files import CHECK

@@ -78,8 +78,8 @@ def _run(
 ) -> "ForwardAnalysis":
     """Run a model for one measurement."""
     with stage("Starting"):
-        from posprobe.measure import analyze_model
         from posprobe.measurements.model.contexts import Contexts
+        from posprobe.model_analysis import analyze_model
         from posprobe.report.paper import figure_paths
 
     figure_paths(output)

@@ -51,8 +51,8 @@ def forward(
     model samples itself. Ctrl-C keeps what has been measured so far.
     """
     with stage("Starting"):
-        from posprobe.measure import analyze_model
         from posprobe.measurements.model import Contexts
+        from posprobe.model_analysis import analyze_model
         from posprobe.report import check_place, default_place, forward_name
 
         folder = out or default_place(forward_name(ref), {(ref, None)})
@@ -173,8 +173,8 @@ def _write(
 
 def _contexts(text: Path, count: int, rows: str | None) -> Contexts:
     """Return what the model is run on, checked before anything is read."""
-    from posprobe.measure import check_contexts
     from posprobe.measurements.model import Contexts
+    from posprobe.model_analysis import check_contexts
 
     if rows:
         raise UsageError("--text runs the model with a whole table. Leave out --rows.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from posprobe.analyses.sequences.budget import LABELS, ORDER, Budget
-from posprobe.analyses.tables.sinusoids import ENOUGH
+from posprobe.analyses.tables.matching_pursuit import ENOUGH
 from posprobe.figures.common import (
     Beside,
     Builder,

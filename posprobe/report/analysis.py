@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.documents import EnvironmentBlock
+    from posprobe.blocks import EnvironmentBlock
     from posprobe.report.bundle import Bundled
     from posprobe.report.schemes import SchemeAnalysis
 
@@ -91,7 +91,7 @@ class Saved:
 
     def _repr_html_(self: Bundled) -> str:
         from posprobe.report.overview import drawings
-        from posprobe.report.page import of_table, render
+        from posprobe.report.render import of_table, render
 
         document = self.to_dict()
         # Other figures take their time: in a notebook each is drawn where it is asked for.

@@ -41,7 +41,7 @@ from posprobe.report.files import (
     written,
 )
 from posprobe.report.overview import drawings, standalone
-from posprobe.report.page import figures_of, of_table, render
+from posprobe.report.render import figures_of, of_table, render
 from posprobe.report.svg import svg_of
 from posprobe.tables import PositionTable
 from posprobe.text import plain_json

@@ -20,8 +20,8 @@ from posprobe.analyses.tables.closeness import Closeness, cka, closeness, cloud
 from posprobe.analyses.tables.probes import PUBLISHED_ROWS
 from posprobe.analyses.tables.processes import fit_process
 from posprobe.arrays import Array, Device, Floats
+from posprobe.blocks import PairBlock
 from posprobe.data import read_data
-from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.nulls import DRAWS, NULLS, band, draw_rows, null_models
@@ -36,7 +36,7 @@ from posprobe.text import lookup
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.documents import BandBlock, EnvironmentBlock
+    from posprobe.blocks import BandBlock, EnvironmentBlock
 
 
 _Record = TypeVar("_Record", bound=PositionTable | Scheme)

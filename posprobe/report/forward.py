@@ -23,7 +23,7 @@ from posprobe.report.document import Finding, answer_block, findings_of
 from posprobe.report.files import FORWARD
 from posprobe.report.narrator import PICTURES, claim, models, models as narrator, pictures
 from posprobe.report.narrator.models import run_of, summary
-from posprobe.report.page import versions
+from posprobe.report.render import versions
 from posprobe.text import Block, lookup, show
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ from posprobe.tables import PositionTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.documents import EnvironmentBlock
+    from posprobe.blocks import EnvironmentBlock
 
 
 Record: TypeAlias = PositionTable | Scheme

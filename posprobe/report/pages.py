@@ -21,7 +21,7 @@ from posprobe.report.narrator import (
     schemes,
 )
 from posprobe.report.narrator.lines import lines
-from posprobe.report.page import versions
+from posprobe.report.render import versions
 from posprobe.resizing.facts import Effect, Rule
 from posprobe.text import Block, cell, show
 

@@ -29,7 +29,7 @@ from posprobe.report.document import answer_block, findings_of
 from posprobe.report.files import ANALYSIS
 from posprobe.report.narrator import PICTURES, claim, pictures, weights
 from posprobe.report.narrator.schemes import KEYS, line, summary, what_it_is
-from posprobe.report.page import origin, tensor, versions
+from posprobe.report.render import origin, tensor, versions
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts, stated_length
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
@@ -38,7 +38,7 @@ from posprobe.text import Block, between, cell, lookup
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.documents import EnvironmentBlock
+    from posprobe.blocks import EnvironmentBlock
 
 
 #: Positions at which curves are taken where neither the user nor the checkpoint states a length.

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from posprobe.page import NONE, Line, Page, Table
 from posprobe.report.narrator.lines import Part, budget_note, budget_parts
-from posprobe.report.page import page_of
+from posprobe.report.render import page_of
 from posprobe.text import Block, plain
 
 #: Marks of answers, and blocks of a bar, which neighbours do not share.

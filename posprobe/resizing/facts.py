@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Count, Natural, Reasons, Row, Size, Text
+from posprobe.number_types import Count, Natural, Reasons, Row, Size, Text
 
 #: Changes below which a cosine, and a norm as a share, stays as it is.
 SLIGHT, SHARE = 0.02, 0.05

@@ -26,7 +26,7 @@ from typing import (
 from posprobe import questions
 from posprobe.analyses.models.rotary_use import Summary
 from posprobe.analyses.result import in_json, numbers_of, shown
-from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
+from posprobe.blocks import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.measurements import TABLE
 from posprobe.report import Analysis, SchemeAnalysis

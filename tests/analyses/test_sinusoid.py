@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 import posprobe as pp
 from posprobe.analyses.result import as_block
 from posprobe.analyses.tables.closeness import cka, closeness, cloud
+from posprobe.analyses.tables.matching_pursuit import choose_sinusoids
 from posprobe.analyses.tables.sinusoid import (
     MIN_LINES,
     SinusoidFit,
@@ -23,7 +24,6 @@ from posprobe.analyses.tables.sinusoid import (
     fit_base,
     ladder,
 )
-from posprobe.analyses.tables.sinusoids import choose_sinusoids
 from posprobe.figures.fits import plot_base
 from posprobe.layouts import Grid
 from posprobe.tables import PositionTable

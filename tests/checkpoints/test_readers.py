@@ -19,7 +19,7 @@ from posprobe.encodings import fixed_formula
 from posprobe.errors import InvalidCheckpoint, MissingExtra
 from posprobe.families.rows import added_families
 from posprobe.readers import READERS, SUFFIXES, Reader, added_readers, load_opener, reader_of
-from posprobe.report.page import page_of
+from posprobe.report.render import page_of
 from posprobe.sources import Quantisation
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "extend.md"

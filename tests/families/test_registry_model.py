@@ -19,7 +19,7 @@ from posprobe.measurements import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Column
 from posprobe.report.narrator import PICTURES
-from posprobe.report.page import page_of
+from posprobe.report.render import page_of
 from posprobe.report.screen import text
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from posprobe.encodings.rotary import precision_horizon
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.projections import open_rotary_weights
 from posprobe.report.narrator import weights
-from posprobe.report.page import page_of
+from posprobe.report.render import page_of
 
 #: Fixtures that pytest finds by name.
 __all__ = ["cli", "server", "waits"]

@@ -44,7 +44,7 @@ from posprobe.forward import (
 from posprobe.forward.models import refuse_lost
 from posprobe.forward.running import final_states
 from posprobe.layouts import Grid, Sequence
-from posprobe.measure import analyze_model
+from posprobe.model_analysis import analyze_model
 from posprobe.report.screen import text
 
 

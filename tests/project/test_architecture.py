@@ -20,7 +20,7 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE = {
     "text", "arrays", "data", "drawable", "errors", "layouts", "progress",
-    "opening", "readers", "reference", "schema",
+    "opening", "readers", "reference", "number_types",
     "sources", "tables",
 }  # fmt: skip
 
@@ -31,15 +31,15 @@ ALLOWED: Mapping[str, set[str]] = {
     "data": set(),
     "errors": {"text"},
     "page": set(),
-    "schema": set(),
+    "number_types": set(),
     "drawable": {"errors", "text"},
-    "layouts": {"errors", "schema"},
+    "layouts": {"errors", "number_types"},
     "progress": {"text"},
     "opening": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": {"data"},
-    "sources": {"schema"},
-    "tables": {"drawable", "errors", "layouts", "schema", "sources", "text"},
+    "sources": {"number_types"},
+    "tables": {"drawable", "errors", "layouts", "number_types", "sources", "text"},
     "arrays": {"errors", "layouts", "progress", "tables"},
     "reference": {"errors", "readers"},
     "settings": {"errors"},
@@ -53,7 +53,7 @@ ALLOWED: Mapping[str, set[str]] = {
     # What two copies are to each other, from their numbers alone.
     "relations": {*BASE, "encodings"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
-    "documents": {"analyses", "layouts", "schema", "sources", "tables"},
+    "blocks": {"analyses", "layouts", "number_types", "sources", "tables"},
     # Answers follow from numbers; only the narrator makes words of them.
     "questions": {*BASE, "analyses", "encodings", "schemes"},
     # What is known of resizing, and of tables near each other, lies below who speaks of it.
@@ -63,7 +63,7 @@ ALLOWED: Mapping[str, set[str]] = {
         *BASE, "analyses", "figures", "questions", "relations", "resizing.facts", "schemes",
         "sweeps.fingerprints", "page",
     },
-    "nulls": {*BASE, "analyses", "documents", "encodings"},
+    "nulls": {*BASE, "analyses", "blocks", "encodings"},
     "schemes": {*BASE, "encodings"},
     "forward": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings",
@@ -77,39 +77,39 @@ ALLOWED: Mapping[str, set[str]] = {
         "nulls", "report.narrator",
     },
     "report": {
-        *BASE, "analyses", "documents", "encodings", "figures",
+        *BASE, "analyses", "blocks", "encodings", "figures",
         "measurements", "measurements.model", "nulls", "page", "questions", "report.narrator",
         "resizing.facts", "schemes",
     },
-    "measure": {
+    "model_analysis": {
         *BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report",
         "report.narrator",
     },
     "checkpoint_analysis": {*BASE, "analyses", "families", "report", "schemes"},
     "checks": {
-        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "encodings",
+        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "blocks", "encodings",
         "families", "figures", "relations", "report", "report.narrator", "schemes", "settings",
     },
     "resizing": {
-        *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
+        *BASE, "analyses", "checkpoints", "blocks", "encodings", "families", "figures",
         "forward", "measurements.model", "report", "report.narrator",
         "resizing.facts", "samples", "schemes",
     },
     "sweeps": {
-        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",
+        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "blocks", "families",
         "measurements", "nulls", "page", "questions", "report", "report.narrator",
         "schemes", "sweeps.fingerprints",
     },
     "cli": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "checks", "encodings",
-        "families", "figures", "forward", "measure", "measurements",
+        "families", "figures", "forward", "model_analysis", "measurements",
         "measurements.model", "nulls", "report", "report.narrator", "resizing", "samples",
         "schemes", "sweeps",
     },
     "__main__": {"cli"},
     # The public face names every home, and imports it on first use.
     "": {
-        *BASE, "analyses", "checks", "encodings", "families", "figures", "forward", "measure",
+        *BASE, "analyses", "checks", "encodings", "families", "figures", "forward", "model_analysis",
         "measurements.model", "nulls", "report", "resizing", "schemes", "sweeps",
     },
 }  # fmt: skip
@@ -127,7 +127,7 @@ FOREIGN: Mapping[str, set[str]] = {
     "analyses": {"matplotlib", "jinja2", "safetensors", "huggingface_hub", "torch", "typer"},
     "figures": {"scipy", "sklearn", "torch", "array_api_compat", "jinja2", "typer"},
     "report": {"sklearn", "torch", "typer", "huggingface_hub"},
-    "measure": {"matplotlib", "torch", "typer", "huggingface_hub"},
+    "model_analysis": {"matplotlib", "torch", "typer", "huggingface_hub"},
     "measurements": {"matplotlib", "torch", "typer", "huggingface_hub", "jinja2", "sklearn"},
     "measurements.model": {
         "matplotlib",

@@ -17,7 +17,7 @@ from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.questions.models import QUESTIONS
-from posprobe.report.page import page_of
+from posprobe.report.render import page_of
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 

@@ -15,7 +15,7 @@ from posprobe.encodings import alibi_slopes
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions.schemes import NAMES, answers_of
 from posprobe.report.narrator import templates
-from posprobe.report.page import page_of
+from posprobe.report.render import page_of
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.text import lookup

@@ -19,7 +19,7 @@ from posprobe.layouts import Grid
 from posprobe.report import compare, to_json
 from posprobe.report.comparison import published_for
 from posprobe.report.narrator.words import similarity
-from posprobe.report.page import page_of
+from posprobe.report.render import page_of
 from posprobe.report.screen import text
 
 if TYPE_CHECKING:

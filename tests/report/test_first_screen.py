@@ -13,7 +13,7 @@ from made_tables import as_table, walk
 import posprobe as pp
 from posprobe.report.narrator.lines import lines
 from posprobe.report.overview import drawings, strip
-from posprobe.report.page import render
+from posprobe.report.render import render
 from posprobe.report.screen import text
 
 SAMPLES = (

@@ -28,7 +28,7 @@ from made_tables import as_table, gaussian, walk
 import posprobe as pp
 from posprobe.layouts import Grid
 from posprobe.report import read_bundle, render_bundle, to_json
-from posprobe.report.page import render
+from posprobe.report.render import render
 from posprobe.report.svg import embedded
 from posprobe.text import between, plain, show
 

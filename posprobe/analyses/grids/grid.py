@@ -25,7 +25,7 @@ from posprobe.analyses.tables.similarity import Similarity, similarity, unit_row
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Cosine, Natural, Reasons
+from posprobe.number_types import Cosine, Natural, Reasons
 from posprobe.tables import PositionTable
 
 #: Most tiles along a side of a mosaic: more are a few millimetres wide on a page.

@@ -16,7 +16,7 @@ from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.arrays import Array, Sums, namespace, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Natural, Reasons, limits
+from posprobe.number_types import Natural, Reasons, limits
 
 #: Mean attention to later tokens up to which they are hidden: masks leave exactly 0, or the
 #: exponential of a large negative number.

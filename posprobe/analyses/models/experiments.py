@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Count, Natural, Reasons, Share, Size, limits
+from posprobe.number_types import Count, Natural, Reasons, Share, Size, limits
 
 
 @dataclass(frozen=True)

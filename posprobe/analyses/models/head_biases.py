@@ -12,7 +12,7 @@ from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, centr
 from posprobe.arrays import quotient
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size
+from posprobe.number_types import TWO, Count, Natural, Reasons, Share, Size
 
 #: Share of a curve's variance in its odd part from which before and after differ: one part is then
 #: a tenth of the other in size, which a reader sees in the curve.

@@ -20,7 +20,7 @@ from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.arrays import Array, Positions, namespace, positions, quotient
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
+from posprobe.number_types import TWO, Count, Natural, Reasons, Text, limits
 from posprobe.tables import PositionTable
 
 #: Largest number of positions whose n x n logits are formed, one head at a time: 2 GiB.

@@ -19,7 +19,7 @@ from posprobe.encodings.rotary import (
     wavelengths,
 )
 from posprobe.errors import InvalidTable
-from posprobe.schema import Count, Natural, Reasons, Share
+from posprobe.number_types import Count, Natural, Reasons, Share
 
 #: Distances beyond which the first negative kernel value is not looked for: the longest contexts
 #: that are promised have a million positions.

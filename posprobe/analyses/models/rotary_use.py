@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number, Verdict
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
-from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, limits
+from posprobe.number_types import TWO, Count, Natural, Reasons, Share, Size, limits
 
 #: Fewest contexts of which a head is judged: of fewer, random signs cannot reach a p of 0.01.
 MIN_CONTEXTS = 12

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
-from posprobe.schema import Count, Natural, Reasons, Share, Size, limits
+from posprobe.number_types import Count, Natural, Reasons, Share, Size, limits
 
 #: How rows of a head can make pairs: row i with i + P, 2 i with 2 i + 1, and either once more
 #: reordered, as by a converter that is run twice.

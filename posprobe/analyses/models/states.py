@@ -18,7 +18,7 @@ from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
 from posprobe.arrays import Array, Sums, in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Count, Natural, Reasons, Share, Text, limits
+from posprobe.number_types import Count, Natural, Reasons, Share, Text, limits
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 

@@ -26,7 +26,7 @@ from posprobe.analyses.tables.cached import view
 from posprobe.analyses.tables.outliers import without
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Reasons
+from posprobe.number_types import Reasons
 from posprobe.tables import PositionTable
 
 PartName: TypeAlias = Literal[

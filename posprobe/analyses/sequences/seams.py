@@ -53,7 +53,7 @@ from posprobe.analyses.tables.outliers import (
 )
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import TWO, Reasons, Row, Text
+from posprobe.number_types import TWO, Reasons, Row, Text
 from posprobe.tables import PositionTable
 
 #: Steps in a row that are long together where training blurred a boundary, as in Whisper's

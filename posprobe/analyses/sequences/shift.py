@@ -24,7 +24,7 @@ from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
 from posprobe.analyses.tables.pca import PCA, components_of
 from posprobe.arrays import Array, Floats, Positions, positions
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Count, Reasons
+from posprobe.number_types import Count, Reasons
 from posprobe.tables import PositionTable
 
 #: Fewest rows of which one half can teach what the other half tests: eight rows teach two

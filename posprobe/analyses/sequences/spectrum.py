@@ -22,7 +22,7 @@ from posprobe.analyses.linear import participation
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, nothing
 from posprobe.arrays import Array, Floats, Positions, positions, quotient, to_numpy
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Count, Natural, Reasons, limits
+from posprobe.number_types import Count, Natural, Reasons, limits
 from posprobe.tables import PositionTable
 
 #: Half a unit of float32 in the last place, with room to spare.

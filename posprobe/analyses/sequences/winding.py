@@ -23,7 +23,7 @@ from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
 from posprobe.analyses.tables.pca import PCA, components_of
 from posprobe.arrays import Array, Floats, Positions, positions, quotient
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Reasons
+from posprobe.number_types import Reasons
 from posprobe.tables import PositionTable
 
 #: Fewest rows: of fewer, a turn is two or three steps.

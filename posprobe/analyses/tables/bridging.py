@@ -24,7 +24,7 @@ from posprobe.analyses.sequences.waves import FEWEST, Waves, covariance, find_wa
 from posprobe.analyses.tables.pca import PCA, components_of, pca as principal_components
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Reasons
+from posprobe.number_types import Reasons
 from posprobe.tables import PositionTable
 
 Rows: TypeAlias = NDArray[np.integer[Any]]

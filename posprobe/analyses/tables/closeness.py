@@ -20,7 +20,7 @@ from posprobe.analyses.result import EPS, centred, centring_error
 from posprobe.analyses.tables.pca import PCA
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
-from posprobe.schema import Count, Reasons, Share, limits
+from posprobe.number_types import Count, Reasons, Share, limits
 from posprobe.tables import PositionTable
 
 #: Principal directions whose span is compared, where both tables have as many: five planes, as

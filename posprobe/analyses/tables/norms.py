@@ -19,7 +19,7 @@ from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
+from posprobe.number_types import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from posprobe.analyses.tables.similarity import sum_of_squares
 from posprobe.arrays import Array, Floats, Positions, namespace, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout
-from posprobe.schema import Natural, Reasons, Share, Size, limits
+from posprobe.number_types import Natural, Reasons, Share, Size, limits
 from posprobe.tables import PositionTable
 
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two

@@ -25,7 +25,7 @@ from posprobe.analyses.result import HIDDEN, As, Part, Result, centred
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
-from posprobe.schema import Count, Natural, Reasons, Share, Size
+from posprobe.number_types import Count, Natural, Reasons, Share, Size
 from posprobe.tables import PositionTable
 
 #: Fewer rows leave folds of a handful, whose errors mean nothing.

@@ -21,7 +21,7 @@ from posprobe.analyses.result import HIDDEN, Part, Result, Stored, centred, cent
 from posprobe.arrays import Array, Floats, Positions, in_parallel, positions, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout, Sequence
-from posprobe.schema import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
+from posprobe.number_types import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
 from posprobe.tables import PositionTable
 
 #: Offsets looked at by the monotone fraction: a figure of the text has as many, and further away

@@ -22,12 +22,12 @@ import numpy as np
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import EPS, HIDDEN, As, Result, centring_error
 from posprobe.analyses.tables.closeness import Cloud, closeness, cloud, unbiased
+from posprobe.analyses.tables.matching_pursuit import Sinusoids, choose_sinusoids
 from posprobe.analyses.tables.pca import PCA
-from posprobe.analyses.tables.sinusoids import Sinusoids, choose_sinusoids
 from posprobe.arrays import Array, Floats, Positions, positions
 from posprobe.encodings.tables import frequencies, sincos2d
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Count, Natural, Reasons, Share, limits
+from posprobe.number_types import Count, Natural, Reasons, Share, limits
 from posprobe.tables import PositionTable
 
 #: Directions in which the ladder varies less than this, as a share of its widest, do not count:

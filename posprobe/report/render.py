@@ -41,7 +41,7 @@ def page_of(document: Block) -> Page:
     LookupError, TypeError, AttributeError
         If the document lacks a block that the page shows.
     """
-    place = next((place for key, place in OTHERS.items() if key in document), "page.table_page")
+    place = next((place for key, place in OTHERS.items() if key in document), "render.table_page")
     module, _, build = place.partition(".")
     page: Page = getattr(import_module(f"posprobe.report.{module}"), build)(document)
     return page

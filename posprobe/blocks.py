@@ -10,7 +10,7 @@ from posprobe.analyses.models.rotary import Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.analyses.tables.closeness import Closeness
 from posprobe.layouts import LayoutBlock
-from posprobe.schema import TWO, Count, Natural, Text, limits
+from posprobe.number_types import TWO, Count, Natural, Text, limits
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PrefixRow
 
