@@ -76,8 +76,8 @@ def repeat_last(rows: Floats, size: int) -> Floats:
 def sinusoids(rows: Floats, size: int) -> Floats:
     """Continue with the sinusoids that the rows amount to; the old rows stay as they are.
 
-    Their frequencies are those of `posprobe.analyses.tables.matching_pursuit`, refined together to the
-    end, common to all columns; amplitudes and a constant are each column's own (least squares).
+    Their frequencies are those of `posprobe.analyses.tables.matching_pursuit`, refined together to
+    the end, common to all columns; amplitudes and a constant are each column's own (least squares).
     Without a trend, so that what rose along the table is continued by half a wave.
 
     There must be `FEWEST_ROWS` rows.

@@ -109,8 +109,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "__main__": {"cli"},
     # The public face names every home, and imports it on first use.
     "": {
-        *BASE, "analyses", "checks", "encodings", "families", "figures", "forward", "model_analysis",
-        "measurements.model", "nulls", "report", "resizing", "schemes", "sweeps",
+        *BASE, "analyses", "checks", "encodings", "families", "figures", "forward",
+        "measurements.model", "model_analysis", "nulls", "report", "resizing", "schemes", "sweeps",
     },
 }  # fmt: skip
 
