@@ -99,7 +99,7 @@ def _members(rng: random.Random) -> Case:
             ("version", packed(members | {"archive/version": rng.choice(versions)})),
             ("root", packed({n.replace("archive/", root): c for n, c in members.items()})),
             ("appended", packed(members) + rng.randbytes(rng.choice((1, 22, 100)))),
-            ("bomb", packed(without, (chosen, bytes(48 * 2**20), 8))),
+            ("bomb", packed(without, (chosen, bytes(8 * 2**20), 8))),
             ("encrypted", build.listed(packed(members), 8, lambda flags: flags | 1)),
         )
     )

@@ -146,7 +146,7 @@ def _case(
     what: str, files: dict[str, bytes], word: str, place: str, special: dict[str, str]
 ) -> Case:
     kept = {name: content for name, content in files.items() if name not in special}
-    argv = [*models.ARGV, "--only", "states", word, place]
+    argv = [*models.ARGV, "--only", "heads", word, place]
     if word == "--images":
         at = argv.index("--length")
         del argv[at : at + 2]

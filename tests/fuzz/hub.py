@@ -48,7 +48,7 @@ class Dripping(Sparse):
     """A file that comes byte by byte, with pauses."""
 
     def read(self, start: int, stop: int) -> bytes:
-        time.sleep(0.01)
+        time.sleep(0.001)
         return super().read(start, stop)
 
 
@@ -271,7 +271,7 @@ def _names(rng: random.Random) -> Case:
 
 def _drip(rng: random.Random) -> Case:
     """Send a byte now and then."""
-    return _case("a hundred bytes a second", _tensors(rng), drip=True)
+    return _case("byte by byte", _tensors(rng), drip=True)
 
 
 make = build.one_of(

@@ -61,7 +61,7 @@ def case(
 ) -> Case:
     content = config if isinstance(config, bytes) else build.dumps(config)
     given = {"m/config.json": content, "m/model.safetensors": _gpt2(), **(files or {})}
-    only = () if "--only" in words else ("--only", "states")
+    only = () if "--only" in words else ("--only", "heads")
     return Case(
         what,
         (*ARGV, *only, *words),
@@ -93,7 +93,7 @@ def _code(rng: random.Random) -> Case:
         if rng.random() < 0.25:
             config[name] = rng.choice(values)
     words = rng.choice(
-        ((), (), ("--only", "heads"), ("--only", "states,attention"), ("--only", "order"))
+        ((), (), (), (), ("--only", "states,attention"), ("--only", "shift"))
     )
     files = {"m/evil.py": CODE, "m/modeling_evil.py": CODE}
     return case(f"code beside {config['architectures']}", config, *words, files=files)

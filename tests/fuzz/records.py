@@ -246,7 +246,7 @@ WARM = (
     ("check", "rotary:8x4", "rotary:8x4"),
     ("compare", "rotary:8x4", "rotary:8x8", "--out", "compared"),
 )
-NEEDS = ("h5py", "pyarrow.parquet", "posprobe.sweeps.many")
+NEEDS = ("h5py", "joblib", "pandas", "pyarrow.parquet", "posprobe.sweeps.many")
 
 
 def prepare() -> None:

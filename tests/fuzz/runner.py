@@ -6,7 +6,9 @@ import gc
 import hashlib
 import io
 import os
+import pkgutil
 import resource
+import select
 import shutil
 import signal
 import stat
@@ -16,9 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import posprobe
 from limits import Limits
 
 from fuzz.case import Case
@@ -112,6 +116,9 @@ def runner() -> Iterator[Runner]:
     with tempfile.TemporaryDirectory(prefix="posprobe-fuzz-") as name:
         root = Path(name).resolve()
         _build_commands_once()
+        for module in pkgutil.walk_packages(posprobe.__path__, "posprobe."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
         made = Runner(root, root / "warm" / "bundle")
         made.warm(
             ("inspect", "sample:digits-vit"),
@@ -119,6 +126,7 @@ def runner() -> Iterator[Runner]:
             ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", "bundle"),
             ("report", "bundle"),
             ("extract", "sinusoidal:8x4", "-o", "x.safetensors"),
+            ("inspect", "x.safetensors"),
         )
         if not (made.bundle / "report.html").is_file():
             raise RuntimeError("a plain analysis fails: there is nothing to fuzz")
@@ -164,14 +172,14 @@ def _watched(child: int) -> int:
     """Wait for a child, and end it once it has done nothing for too long; a busy machine is not
     taken for a hang.
     """
-    used, since, pause = 0, time.monotonic(), 0.001
-    begun = since
+    begun = since = time.monotonic()
+    used, end = 0, os.pidfd_open(child)
+    ended = select.poll()
+    ended.register(end, select.POLLIN)
     while True:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.02)
+        if ended.poll(500):
+            os.close(end)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         now = sum(
             map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13])
         )
@@ -180,8 +188,6 @@ def _watched(child: int) -> int:
             used, since = now, clock
         if clock - since > IDLE or clock - begun > LIMITS.wall:
             os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return -signal.SIGKILL
 
 
 def _confine(scratch: Path) -> None:
