@@ -3,8 +3,8 @@
 They are kept in ``tests/data/formats``, since Keras, KerasHub, JAX and Flax take longer to import
 than the tests may. In an environment that has them, one library at a time:
 ``python tools/format_samples.py keras`` (Keras 3.15.1 and KerasHub 0.32.0, installed without what
-it depends on, made the files), ``python tools/format_samples.py flax`` (Flax 0.12.8 and
-Orbax 0.12.8), ``python tools/format_samples.py diffusers`` (0.42.1) and
+it depends on, made the files), ``python tools/format_samples.py flax`` (Flax 0.12.8),
+``python tools/format_samples.py diffusers`` (0.42.1) and
 ``python tools/format_samples.py onnxruntime`` (1.32.0). Each parameter holds the numbers of
 `numbers`, so that the tests know all of them; of quantised ones onnxruntime's answer is kept too.
 """
@@ -83,10 +83,9 @@ def keras_shard_files() -> None:
 
 
 def flax_files() -> None:
-    """Write what ``flax.serialization`` and Orbax make of parameters."""
+    """Write what ``flax.serialization`` makes of parameters."""
     import flax.serialization
     import ml_dtypes
-    import orbax.checkpoint
 
     model = {
         "bert": {
@@ -98,12 +97,6 @@ def flax_files() -> None:
         }
     }
     (FOLDER / "bert.msgpack").write_bytes(flax.serialization.to_bytes(model))
-    for ocdbt in (True, False):
-        saver = orbax.checkpoint.PyTreeCheckpointer(use_ocdbt=ocdbt)
-        name = "orbax" if ocdbt else "orbax_zarr"
-        saver.save(FOLDER / name, {"params": model, "step": 3}, force=True)
-        for beside in ("commit_success.txt", "_CHECKPOINT_METADATA", "_sharding"):
-            (FOLDER / name / beside).unlink()  # they name this machine
 
 
 def diffusers_files() -> None:

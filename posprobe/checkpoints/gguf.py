@@ -1,4 +1,4 @@
-"""Files of ggml: GGUF, the format of llama.cpp, and whisper.cpp's older one (``.bin``).
+"""GGUF, the format of llama.cpp.
 
 Headers are parsed here rather than by the gguf package, which maps whole files: so vocabularies are
 stepped over, and sizes that a file cannot hold end it at once. The package turns quantised blocks
@@ -36,16 +36,7 @@ _ABOUT = {int(k): about for k, about in read_data("checkpoints/ggml_types.toml")
 #: Types of tensors by their number: name, numbers in a block, bytes of a block.
 TYPES: Mapping[int, tuple[str, int, int]] = {k: about[:3] for k, about in _ABOUT.items()}
 _NUMBERS = {name: number for number, (name, _, _) in TYPES.items()}
-#: What stands first in a file of whisper.cpp.
-_SIZES = (
-    "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer", "n_text_ctx",
-    "n_text_state", "n_text_head", "n_text_layer", "n_mels", "ftype",
-)  # fmt: skip
-_MOST_WORDS, _MOST_AXES, _LONGEST_NAME = 2**20, 4, 300
-_ADVICE = (
-    "It is truncated, damaged, or a model that is not read (of ggml's older files only those of "
-    "whisper.cpp are): download it again, or convert it to GGUF."
-)
+_ADVICE = "It is truncated, damaged, or of another version: download it again."
 
 
 def read_gguf(files: Files, file: str) -> Checkpoint:
@@ -87,54 +78,12 @@ def read_gguf(files: Files, file: str) -> Checkpoint:
         and info.dtype == "F32"
         and math.prod(info.shape) <= _MOST_KEPT
     }
-    # What divides frequencies is a setting that is stored as a tensor.
-    return _checkpoint(files, file, tensors, {**settings, **factors})
-
-
-def read_ggml(files: Files, file: str) -> Checkpoint:
-    """Read the tensors' names of a model of whisper.cpp in the format that came before GGUF.
-
-    It is the magic number, eleven sizes, the filters of mel bins, the vocabulary, and the tensors
-    one after the other, each behind its own sizes.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If it is damaged, or another model's.
-    """
-    tensors: dict[str, TensorInfo] = {}
-    with explained(InvalidCheckpoint, f"{file}: not a model of whisper.cpp", _ADVICE, ValueError):
-        header = _Header(files, file)
-        header.skip(4)
-        sizes = header.numbers(f"{len(_SIZES)}i")
-        mels, bins = header.numbers("2i")
-        header.skip(4 * mels * bins if min(mels, bins) > 0 else -1)
-        words = header.number("i")
-        if words > _MOST_WORDS:
-            raise ValueError(f"{words} words are announced")
-        for _ in range(words):
-            header.skip(header.number("i"))
-        while header.tell() < header.size:
-            dimensions, length, kind = header.numbers("3i")
-            if not 0 < dimensions <= _MOST_AXES or not 0 < length <= _LONGEST_NAME:
-                raise ValueError(f"a tensor has {dimensions} axes and a name of {length} bytes")
-            shape = header.numbers(f"{dimensions}i")[::-1]
-            name = header.take(length).decode()
-            if min(shape) < 0 or name in tensors or len(tensors) == _MOST_ENTRIES:
-                raise ValueError(f"tensor {name[:80]!r} has no sound name and shape")
-            tensors[name] = _place_tensor(name, shape, kind, file, header.tell())
-            header.skip(tensors[name].stop - header.tell())
-    return _checkpoint(files, file, tensors, dict(zip(_SIZES, sizes, strict=True)))
-
-
-def _checkpoint(
-    files: Files, file: str, tensors: dict[str, TensorInfo], config: dict[str, Any]
-) -> Checkpoint:
     return Checkpoint(
         file,
         tensors,
         lambda info: files.exactly(file, info.start, info.stop),
-        config,
+        # What divides frequencies is a setting that is stored as a tensor.
+        {**settings, **factors},
         dequantise=dequantise,
     )
 
@@ -199,32 +148,21 @@ class _Header(Stream):
         name, dimensions = self.text(), self.number("I")
         if dimensions > _MOST_DIMENSIONS:
             raise ValueError(f"tensor {name[:80]!r} has {dimensions} dimensions")
-        shape = self.numbers(f"{dimensions}Q")
-        kind, offset = self.numbers("IQ")
-        return _place_tensor(name, shape[::-1], kind, file, offset)  # the fastest axis is first
-
-
-def _place_tensor(
-    name: str, shape: tuple[int, ...], kind: int, file: str, start: int
-) -> TensorInfo:
-    """Describe a tensor of one of ggml's types that begins at byte ``start``.
-
-    Raises
-    ------
-    ValueError
-        If there is no such type, or the last axis is not a whole number of blocks.
-    """
-    if kind not in TYPES:
-        raise ValueError(f"tensor {name[:80]!r} is of ggml's type {kind}, which is not known here")
-    dtype, block, width = TYPES[kind]
-    if (shape[-1] if shape else 1) % block:
-        raise ValueError(
-            f"{name[:80]!r}, shape {list(shape)}, is no whole number of {dtype} blocks"
-        )
-    stop = start + math.prod(shape) // block * width
-    if block == 1:
-        return TensorInfo(name, shape, dtype, file, start, stop)
-    return TensorInfo(name, shape, "F32", file, start, stop, Quantisation(dtype))
+        shape = self.numbers(f"{dimensions}Q")[::-1]  # the fastest axis is first
+        kind, start = self.numbers("IQ")
+        if kind not in TYPES:
+            raise ValueError(
+                f"tensor {name[:80]!r} is of ggml's type {kind}, which is not known here"
+            )
+        dtype, block, width = TYPES[kind]
+        if (shape[-1] if shape else 1) % block:
+            raise ValueError(
+                f"{name[:80]!r}, shape {list(shape)}, is no whole number of {dtype} blocks"
+            )
+        stop = start + math.prod(shape) // block * width
+        if block == 1:
+            return TensorInfo(name, shape, dtype, file, start, stop)
+        return TensorInfo(name, shape, "F32", file, start, stop, Quantisation(dtype))
 
 
 def dequantise(

@@ -175,7 +175,6 @@ _KEYS = _DATA["llama_cpp"]
 _NAMES = _KEYS["names"]
 _NEIGHBOURS = _KEYS["neighbours"]
 _SIZES = _KEYS["sizes"]
-_WHISPER = _KEYS["whisper"]
 #: Architectures that rotate, and those with a linear bias, although their files may not say so.
 _ROTATING = frozenset({"falcon"})
 _LINEAR: Mapping[str, float] = {"bloom": 8.0, "refact": 8.0, "jina-bert-v2": 8.0}
@@ -187,9 +186,6 @@ def translated(checkpoint: Checkpoint) -> Checkpoint:
     What a config.json beside the file states counts more than what the file says.
     """
     config = checkpoint.config
-    if checkpoint.format == "ggml":
-        stated = {key: config[name] for name, key in _WHISPER.items() if name in config}
-        return replace(checkpoint, config={"model_type": "whisper", **stated, **config})
     if checkpoint.format == "GGUF":
         return replace(checkpoint, config={**as_config(config), **config})
     return checkpoint

@@ -1,4 +1,4 @@
-"""GGUF and whisper.cpp's older files: what llama.cpp's converters write is read back."""
+"""GGUF: what llama.cpp's converters write is read back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from made_gguf import write, write_whisper
+from made_gguf import write
 from safetensors.numpy import save_file
 
 import posprobe as pp
@@ -331,19 +331,6 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
         path.write_bytes(content[:length])
         with pytest.raises(InvalidCheckpoint, match=r"cut\.gguf"):
             open_local(path)
-
-
-@pytest.mark.parametrize(
-    ("place", "value"), [(48, -1), (48, 2**31 - 1), (116, -5), (116, 2**31 - 1), (147, 99)]
-)
-def test_a_lying_whisper_file_is_refused(place: int, value: int, tmp_path: Path) -> None:
-    names = ("encoder.positional_embedding", "decoder.positional_embedding")
-    path = Path(write_whisper(tmp_path / "model.bin", dict.fromkeys(names, TABLE[:, :8])))
-    content = bytearray(path.read_bytes())
-    content[place : place + 4] = struct.pack("<i", value)
-    path.write_bytes(content)
-    with pytest.raises(InvalidCheckpoint, match=r"model\.bin"):
-        open_local(path)
 
 
 def test_without_the_package_blocks_name_the_extra(

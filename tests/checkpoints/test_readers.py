@@ -201,3 +201,15 @@ def test_components_below_the_steps_of_a_quantised_table_are_counted() -> None:
     rounded = np.round(waves / step) * step
     assert fixed_formula(rounded, pp.layouts.Sequence(64), "F32") is None
     assert fixed_formula(rounded, pp.layouts.Sequence(64), "F32", step)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("_METADATA", b'{"tree_metadata": {}}'), ("ggml.bin", b"lmgg" + bytes(99))],
+)
+def test_a_format_that_is_not_read_ends_in_one_sentence(
+    file: str, content: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(InvalidCheckpoint, match=rf"^[^\n]*{file}[^\n]+$"):
+        open_local(tmp_path)

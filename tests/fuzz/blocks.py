@@ -1,7 +1,6 @@
-"""Files of llama.cpp and whisper.cpp: counts, sizes, places and types of tensors that lie.
+"""GGUF: counts, sizes, places and types of tensors that lie.
 
-The gguf package reads the same bytes of a GGUF file; of whisper.cpp's older format, which no
-package reads, the numbers that were written are known.
+The gguf package reads the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuzz import build
-from fuzz.arrays import compared
 from fuzz.build import HUGE
 from fuzz.case import Case
 
@@ -29,9 +27,6 @@ class _Tensor:
     kind: int
     data: bytes
     offset: int | None = None
-
-
-# --- GGUF --------------------------------------------------------------------------------------
 
 
 def _text(content: bytes, length: int | None = None) -> bytes:
@@ -184,64 +179,5 @@ def _settings(rng: random.Random) -> Case:
     return _case(_gguf(_tensors(rng), settings, arch=arch), what, look=look)
 
 
-# --- whisper.cpp's older format ----------------------------------------------------------------
-
-
-def _whisper(rng: random.Random, **changed: Any) -> tuple[bytes, Any]:
-    sizes = changed.get("sizes", (4, 6, 32, 2, 1, 8, 32, 2, 1, 5, 1))
-    mels, bins, words = changed.get("counts", (5, 3, 2))
-    content = b"lmgg" + struct.pack("<13i", *sizes, mels, bins) + bytes(60)
-    content += struct.pack("<i", words)
-    content += struct.pack("<i", 1) + b"a" + struct.pack("<i", changed.get("word", 1)) + b"\xff"
-    kind = rng.choice((0, 1, 2, 8))
-    expected = None
-    for name in (WHISPER_NAME, "encoder.positional_embedding"):
-        tensor, numbers = _stored(rng, name.encode(), kind)
-        entry = {"rank": 2, "length": len(name), "kind": kind, "shape": (32, 8), **changed}
-        raw = entry.get("name", name.encode())
-        content += struct.pack("<3i", entry["rank"], entry["length"], entry["kind"])
-        content += struct.pack(f"<{len(entry['shape'])}i", *entry["shape"]) + raw + tensor.data
-        expected = numbers if expected is None else expected
-    return content, expected
-
-
-def _ggml(content: bytes, what: str, expected: Any, numbers: Any = None) -> Case:
-    files = {"ggml-tiny.bin": content}
-    case = build.extract(f"whisper.cpp: {what}", files, WHISPER_NAME, expected=expected)
-    return compared(case, numbers)
-
-
-def _whisper_sound(rng: random.Random) -> Case:
-    content, numbers = _whisper(rng)
-    return _ggml(content, "sound", "accepted", numbers)
-
-
-def _whisper_damaged(rng: random.Random) -> Case:
-    # Without the first bytes it would be a file of PyTorch's, which other cases are about.
-    what, content = build.damage(rng, _whisper(rng)[0][4:])
-    return _ggml(b"lmgg" + content, what, "error" if what == "cut short" else "any")
-
-
-def _whisper_header(rng: random.Random) -> Case:
-    small = (-1, 0, -(2**31), 2**31 - 1, 2**20, 300)
-    counts = [5, 3, 2]
-    counts[rng.randrange(3)] = rng.choice(small)
-    shapes = ((-32, 8), (32, -8), (-32, -8), (2**31 - 1, 2**31 - 1), (0, 8), (31, 8), (32, 9))
-    changes: dict[str, Any] = {
-        **{each: rng.choice(small) for each in ("word", "rank", "length")},
-        "counts": counts,
-        "kind": rng.choice((4, 5, 9, 31, 99, -1, 2**31 - 1)),
-        "shape": rng.choice(shapes),
-        "name": rng.choice((b"\xff" * len(WHISPER_NAME), bytes(40), b"")),
-        "sizes": [rng.choice((*small, 5)) for _ in range(11)],
-    }
-    kind = rng.choice(sorted(changes))
-    expected = "any" if kind in ("name", "sizes") else "error"
-    return _ggml(_whisper(rng, **{kind: changes[kind]})[0], kind, expected)
-
-
-make = build.one_of(
-    (2, _sound), (3, _damaged), (5, _header), (4, _settings), (1, _whisper_sound),
-    (2, _whisper_damaged), (4, _whisper_header),
-)  # fmt: skip
-NEEDS = ("gguf", "posprobe.checkpoints.gguf")
+make = build.one_of((2, _sound), (3, _damaged), (5, _header), (4, _settings))
+NEEDS = ("gguf",)

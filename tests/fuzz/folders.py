@@ -6,14 +6,11 @@ What a sound file of the folder holds is read by its package, or known because i
 from __future__ import annotations
 
 import random
-import zlib
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fuzz import build
-from fuzz.arrays import compared
 from fuzz.case import Case
 from fuzz.formats import weights
 
@@ -120,142 +117,6 @@ def _pipeline(rng: random.Random) -> Case:
     return _pipeline_case(files, kind, reference, expected=expected, special=special, read=read)
 
 
-# --- Orbax -------------------------------------------------------------------------------------
-
-
-def _entry(*keys: Any, **about: Any) -> dict[str, Any]:
-    return {
-        "key_metadata": [{"key": key, "key_type": 2} for key in keys],
-        "value_metadata": {"value_type": "jax.Array", "skip_deserialize": False, **about},
-    }
-
-
-def _array(values: Any, **changed: Any) -> dict[str, Any]:
-    shape = list(values.shape)
-    return {
-        "zarr_format": 2, "shape": shape, "chunks": shape, "dtype": values.dtype.str,
-        "compressor": None, "fill_value": None, "filters": None, "order": "C",
-        "dimension_separator": ".", **changed,
-    }  # fmt: skip
-
-
-def _orbax_files(rng: random.Random) -> tuple[dict[str, bytes], Any]:
-    """Lay a parameter down as Orbax does without its store, and return its numbers too."""
-    values = build.table(rng, 8, 4)
-    tree = {"tree_metadata": {"('params', 'wpe')": _entry("params", "wpe")}}
-    return {
-        "m/_METADATA": build.dumps(tree),
-        "m/params.wpe/.zarray": build.dumps(_array(values)),
-        "m/params.wpe/0.0": values.tobytes(),
-    }, values
-
-
-def _orbax_case(files: Mapping[str, bytes], what: str, expected: Any = "any", **more: Any) -> Case:
-    numbers, tensor = more.pop("numbers", None), more.pop("tensor", "params/wpe")
-    case = build.extract(f"Orbax: {what}", files, tensor, "m", expected=expected, **more)
-    return compared(case, numbers)
-
-
-def _orbax_sound(rng: random.Random) -> Case:
-    files, values = _orbax_files(rng)
-    return _orbax_case(files, "sound", "accepted", numbers=values)
-
-
-def _orbax_list(rng: random.Random) -> Case:
-    """Change the list of parameters."""
-    files, values = _orbax_files(rng)
-    kind = rng.choice(("mutated", "damaged", "outside", "name", "many", "missing"))
-    tree: dict[str, Any] = {"tree_metadata": {"('params', 'wpe')": _entry("params", "wpe")}}
-    names: dict[str, Any] = tree["tree_metadata"]
-    tensor, expected, numbers = "params/wpe", "any", values
-    match kind:
-        case "mutated":
-            tree = build.altered(rng, tree, (1, 2))
-        case "outside":  # an array that lies beside the folder, and not in it
-            keys = rng.choice((("..",), ("", "", ""), ("..", "m"), ("../secret",), (".",), ("",)))
-            names["x"] = _entry(*keys)
-            values = build.table(rng, 8, 4)
-            for folder in ("", "secret/"):
-                files[f"{folder}.zarray"] = build.dumps(_array(values))
-                files[f"{folder}0.0"] = values.tobytes()
-            tensor, expected, numbers = "/".join(keys), "error", None
-        case "name":
-            names["x"] = _entry(rng.choice((*build.HOSTILE, 7, None, True, ["a"], 10**30)))
-        case "many":
-            names |= {f"x{number}": _entry("params", f"x{number}") for number in range(3000)}
-        case "missing":
-            names["x"] = _entry("params", "x")
-            tensor, expected, numbers = "params/x", "error", None
-    files["m/_METADATA"] = build.dumps(tree)
-    if kind == "damaged":
-        _, files["m/_METADATA"] = build.damage(rng, files["m/_METADATA"])
-    return _orbax_case(files, f"list, {kind}", expected, numbers=numbers, tensor=tensor)
-
-
-def _orbax_arrays(rng: random.Random) -> Case:
-    """Let what describes an array, or its bytes, lie."""
-    files, values = _orbax_files(rng)
-    about, content = "m/params.wpe/.zarray", "m/params.wpe/0.0"
-    odd: dict[str, tuple[Any, ...]] = {
-        **dict.fromkeys(("shape", "chunks"), (
-            [2**40, 4], [8, 2**40], [-8, 4], [8], [8, 4, 1], [0, 4], [8, 0], [2**62, 2**62],
-            [2**63, 4], [8.5, 4], ["8", 4], None, 8, [[8], 4], [4, 4], [9, 4],
-        )),
-        "dtype": ("<f8", ">f4", "|O", "<i8", "<c8", "<U4", "bfloat16", "x\x1b[2J", None,
-                  [["a", "<f4"]]),
-        **dict.fromkeys(("compressor", "filters"), (
-            {"id": "zstd", "level": 1}, {"id": "blosc"}, {"id": "x\x1b[2J"}, [], {"id": "gzip"},
-            [{"id": "delta"}], {"id": "pickle"}, {"id": "bz2", "level": 99}, 7,
-        )),
-    }  # fmt: skip
-    kind = rng.choice((*odd, "mutated", "bytes", "special", "fill", "bomb"))
-    special: dict[str, str] = {}
-    if kind in odd:
-        files[about] = build.dumps(_array(values, **{kind: rng.choice(odd[kind])}))
-    elif kind == "fill":
-        shape = rng.choice(([2**13, 2**13], [2**16, 2**16], [2**20, 2**20]))
-        chunks = rng.choice(([8, 4], [2**13, 2**13]))
-        files[about] = build.dumps(_array(values, shape=shape, chunks=chunks, fill_value=1.0))
-    elif kind == "mutated":
-        files[about] = build.dumps(build.mutated(rng, _array(values)))
-    elif kind == "bytes":
-        _, files[content] = build.damage(rng, files[content])
-    elif kind == "special":
-        place = rng.choice((content, about, "m/params.wpe", "m/_METADATA"))
-        files, special = _without(rng, files, place)
-        outside = build.table(rng, 8, 4)
-        files |= {"outside/.zarray": build.dumps(_array(outside)), "outside/0.0": outside.tobytes()}
-    else:
-        files[about] = build.dumps(_array(values, compressor={"id": "zlib", "level": 9}))
-        files[content] = zlib.compress(bytes(16 * 2**20), 9)
-    expected = "error" if kind == "bomb" else "any"
-    return _orbax_case(files, f"array, {kind}", expected, special=special)
-
-
-@cache
-def _store() -> dict[str, bytes]:
-    folder = FORMATS / "orbax"
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {f"m/{path.relative_to(folder)}": path.read_bytes() for path in found}
-
-
-def _orbax_store(rng: random.Random) -> Case:
-    """Damage the store of all parameters together."""
-    files = {**_store()}
-    name = rng.choice([name for name in files if not name.endswith("_METADATA")])
-    special: dict[str, str] = {}
-    tensor = "params/bert/embeddings/position_embeddings/embedding"
-    kind = rng.choice(("sound", "damaged", "damaged", "special", "swapped"))
-    if kind == "damaged":
-        _, files[name] = build.damage(rng, files[name])
-    elif kind == "special":
-        files, special = _without(rng, files, name)
-    elif kind == "swapped":
-        files[name] = files[rng.choice(sorted(files))]
-    expected = "accepted" if kind == "sound" else "any"
-    return _orbax_case(files, f"store, {kind}", expected, special=special, tensor=tensor)
-
-
 # --- Keras -------------------------------------------------------------------------------------
 
 
@@ -319,8 +180,5 @@ def _shards(rng: random.Random) -> Case:
     return _shard_case(files, kind, expected, special=special)
 
 
-make = build.one_of(
-    (1, _pipeline_sound), (6, _pipeline), (1, _orbax_sound), (3, _orbax_list), (4, _orbax_arrays),
-    (2, _orbax_store), (1, _shards_sound), (5, _shards),
-)  # fmt: skip
-NEEDS = ("h5py", "tensorstore", "posprobe.checkpoints.base")
+make = build.one_of((1, _pipeline_sound), (6, _pipeline), (1, _shards_sound), (5, _shards))
+NEEDS = ("h5py",)

@@ -92,9 +92,7 @@ def _code(rng: random.Random) -> Case:
     for name, values in others.items():
         if rng.random() < 0.25:
             config[name] = rng.choice(values)
-    words = rng.choice(
-        ((), (), (), (), ("--only", "states,attention"), ("--only", "shift"))
-    )
+    words = rng.choice(((), (), (), (), ("--only", "states,attention"), ("--only", "shift")))
     files = {"m/evil.py": CODE, "m/modeling_evil.py": CODE}
     return case(f"code beside {config['architectures']}", config, *words, files=files)
 

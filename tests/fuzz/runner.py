@@ -22,9 +22,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import posprobe
 from limits import Limits
 
+import posprobe
 from fuzz.case import Case
 
 #: What one case may use, and seconds in which it may do nothing at all.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 import h5py
 import msgpack
 import numpy as np
-from made_gguf import write_whisper
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
@@ -93,16 +91,7 @@ def array(shape: Any, dtype: str, data: bytes) -> msgpack.ExtType:
     return msgpack.ExtType(1, msgpack.packb((shape, dtype, data)))
 
 
-def large_whisper(path: Path, values: NDArray[np.float32]) -> None:
-    write_whisper(path, {f"{part}.positional_embedding": values for part in ("encoder", "decoder")})
-    with path.open("r+b") as file:
-        file.seek(0, os.SEEK_END)
-        file.write(struct.pack("<4i", 1, 3, 0, SIZE // 4) + b"big")
-        file.seek(SIZE, 1)
-        file.write(struct.pack("<4i", 1, 4, 0, 8) + b"last" + bytes(32))
-
-
 LARGE = {
-    "weights.h5": large_hdf5, "keras": large_keras, "msgpack": large_flax, "bin": large_whisper,
+    "weights.h5": large_hdf5, "keras": large_keras, "msgpack": large_flax,
     "npz": large_npz,
 }  # fmt: skip

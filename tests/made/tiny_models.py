@@ -655,7 +655,7 @@ def _fairseq_cases() -> Iterator[Case]:
         yield Case(f"fairseq-{label}", "fairseq-roberta", None, roberta(padding), save)
 
 
-# --- llama.cpp and whisper.cpp ---
+# --- llama.cpp ---
 
 
 def save_gguf(tiny: Tiny, folder: Path, *, arch: str) -> str:
@@ -690,22 +690,7 @@ def save_mmproj(tiny: Tiny, folder: Path) -> str:
     return write(folder / "mmproj.gguf", "clip", tensors, sizes)
 
 
-def save_ggml(tiny: Tiny, folder: Path) -> str:
-    """Save both tables of a Whisper under the names of OpenAI's release."""
-    from made_gguf import write_whisper
-
-    folder.mkdir()
-    tensors = {
-        f"{part}.positional_embedding": find(tiny.model, f"{part}.embed_positions.weight").data
-        for part in ("encoder", "decoder")
-    }
-    tensors["decoder.token_embedding.weight"] = find(tiny.model, "decoder.embed_tokens.weight").data
-    return write_whisper(
-        folder / "ggml-tiny.bin", {name: table.numpy() for name, table in tensors.items()}
-    )
-
-
-def _ggml_cases() -> Iterator[Case]:
+def _gguf_cases() -> Iterator[Case]:
     for arch, model_type, name, table, config in (
         ("bert", "bert", "BertModel", BERT, _SIZE),
         ("gpt2", "gpt2", "GPT2Model", "wpe.weight", _GPT),
@@ -718,11 +703,8 @@ def _ggml_cases() -> Iterator[Case]:
     for name, tokens in (("CLIPVisionModel", ("class_embedding",)), ("SiglipVisionModel", ())):
         build = partial(hf_vision, name, CLIP, tokens=tokens, **square)
         yield Case(f"gguf-{name}", "llama.cpp-vision", "mmproj_vision", build, save_mmproj)
-    for part, kind in (("encoder", "fixed"), ("decoder", "learned")):
-        build = partial(hf_whisper, "WhisperModel", part)
-        yield Case(f"ggml-{part}", "whisper", "whisper", build, save_ggml, f"#{part}", kind)
 
 
 CASES: tuple[Case, ...] = (
-    *_text_cases(), *_vision_cases(), *_fairseq_cases(), *_ggml_cases(),
+    *_text_cases(), *_vision_cases(), *_fairseq_cases(), *_gguf_cases(),
 )  # fmt: skip
