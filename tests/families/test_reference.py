@@ -100,7 +100,7 @@ def test_an_unknown_formula_or_sample_is_refused(text: str, says: str) -> None:
         load(text)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(st.text(max_size=30) | st.text("ab12./@#:~-_", max_size=20))
 def test_any_text_is_a_reference_or_an_explained_failure(text: str) -> None:
     try:

@@ -173,7 +173,7 @@ def split(text: str, **_: Any) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("count", [1, 3, None])
 def test_a_text_is_read_until_enough_tokens_are_there(count: int | None, tmp_path: Path) -> None:
-    text = "\n".join(f"line {number} says what its number is" for number in range(100_000))
+    text = "\n".join(f"line {number} says what its number is" for number in range(30_000))
     (tmp_path / "a.txt").write_text(text)
     split.given = 0  # type: ignore[attr-defined]
     (found,) = text_windows(tmp_path / "a.txt", split, 16, count=count, batch_size=2**20)

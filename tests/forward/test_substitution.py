@@ -148,7 +148,7 @@ def test_special_patches_are_replaced_by_the_mean_of_those_beside_them() -> None
 
 
 def test_random_tables_keep_what_they_say_and_the_mean_row() -> None:
-    values = np.cumsum(np.random.default_rng(4).normal(size=(200, 3)), axis=0) @ (
+    values = np.cumsum(np.random.default_rng(4).normal(size=(80, 3)), axis=0) @ (
         np.random.default_rng(5).normal(size=(3, 10))
     )
     made, again = named(line(values), seed=7), named(line(values), seed=7)
