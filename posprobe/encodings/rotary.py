@@ -454,8 +454,8 @@ def to_type(values: ArrayLike, name: str) -> Floats:
     return kept.view(np.float32).astype(np.float64)
 
 
-def precision_horizon(inv_freq: ArrayLike, name: str, off: float = OFF) -> int | None:
-    """First position at which the angle of some pair is off, all arithmetic being of one type.
+def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
+    """First position at which the angle of some pair is off by `OFF`, all arithmetic of one type.
 
     Positions, frequencies and their products are rounded, as where a model is cast as a whole.
     Engines that keep angles in float32 and round cosines alone have no such position.
@@ -466,8 +466,6 @@ def precision_horizon(inv_freq: ArrayLike, name: str, off: float = OFF) -> int |
         ``[pairs]``, radians per position.
     name
         As for `to_type`.
-    off
-        By how many radians.
 
     Returns
     -------
@@ -482,7 +480,7 @@ def precision_horizon(inv_freq: ArrayLike, name: str, off: float = OFF) -> int |
     [40, 182]
     """
     omega = np.asarray(inv_freq, dtype=np.float64)
-    least = off / _SHARE[name]  # no smaller angle can be off by as much
+    least = OFF / _SHARE[name]  # no smaller angle can be off by as much
     omega = omega[omega * FARTHEST > least]
     if not omega.size:
         return None
@@ -492,7 +490,7 @@ def precision_horizon(inv_freq: ArrayLike, name: str, off: float = OFF) -> int |
         turned = omega[omega * place[-1] > least]
         exact = np.outer(place, turned)
         angle = to_type(np.outer(to_type(place, name), to_type(turned, name)), name)
-        wrong = (np.abs(angle - exact) > off).any(axis=1)
+        wrong = (np.abs(angle - exact) > OFF).any(axis=1)
         if wrong.any():
             return first + int(wrong.argmax())
     return None

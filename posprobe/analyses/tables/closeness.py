@@ -270,34 +270,6 @@ def unbiased(product: Any, x: Floats, y: Floats) -> Any:
     return product - diagonals * (1 + 2 / (n - 2)) + sums / ((n - 1) * (n - 2))
 
 
-def debiased_cka(
-    cross: float, squares: tuple[float, float], power: tuple[Floats, Floats], eps: float = EPS
-) -> float | None:
-    """Compute the debiased CKA of two tables from sums over their centred Gram matrices.
-
-    Parameters
-    ----------
-    cross
-        Inner product of the two matrices.
-    squares
-        Squared norm of each.
-    power
-        ``[n]``: diagonal of each; n at least 4.
-    eps
-        Relative error of the sums.
-
-    Returns
-    -------
-    float or None
-        None where, off the diagonal, nothing but rounding tells the positions of one apart.
-    """
-    own = [float(unbiased(each, p, p)) for each, p in zip(squares, power, strict=True)]
-    n = len(power[0])
-    if any(o <= centring_error(each, n, eps) for o, each in zip(own, squares, strict=True)):
-        return None
-    return float(unbiased(cross, *power)) / float(np.sqrt(own[0] * own[1]))
-
-
 def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
     """Return the CKA, or why it is undefined."""
     cross, own, other = inner(x, y), x.squared_gram, y.squared_gram
@@ -307,8 +279,13 @@ def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
         return cross / float(np.sqrt(own * other)), ""
     if len(x) < 4:
         return None, "the debiased form needs four positions"
-    value = debiased_cka(cross, (own, other), (x.power, y.power))
-    return value, "" if value is not None else "all rows of a table are equally far apart"
+    left = [float(unbiased(each, c.power, c.power)) for each, c in ((own, x), (other, y))]
+    # Off the diagonal, nothing but rounding may tell the positions of a table apart.
+    if any(
+        o <= centring_error(each, len(x), EPS) for o, each in zip(left, (own, other), strict=True)
+    ):
+        return None, "all rows of a table are equally far apart"
+    return float(unbiased(cross, x.power, y.power)) / float(np.sqrt(left[0] * left[1])), ""
 
 
 def _pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:
