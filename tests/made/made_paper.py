@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from posprobe.report.paper import Record
 
 
-DRAWS = 2
-
-
 def sequence(name: str = "waves", seed: int = 0) -> pp.PositionTable:
     return as_table(waves(96, [6.0, 18.0, 40.0], seed=seed, noise=0.05), name=name)
 
@@ -59,7 +56,7 @@ CASES = [
     *((kind, "grid") for kind in ("similarity", "profile", "variance", "components", "trajectory")),
     *((kind, "grid") for kind in ("spectrum", "table", "norms")),
     *(("heads", case) for case in ("causal", "layers", "window", "windows", "rotary", "alibi")),
-    *((kind, "cut") for kind in ("similarity", "components", "trajectory", "table", "norms")),
+    *((kind, "cut") for kind in ("trajectory", "table")),
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,9 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from made_figures import pyplot_is_left_alone
-from made_paper import CASES, FIRST, KINDS, made, records, sequence
-from made_tables import as_table, walk
+from made_paper import CASES, FIRST, KINDS, MANY, made, records, sequence
+from made_schemes import buckets, rotary, window
+from made_tables import as_table, gaussian, patches, walk
 from matplotlib import pyplot as plt
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -42,9 +44,6 @@ STATED = {
     "slides": ((14 - 0.4) / 2 / 2.54, (16 - 2) / 2.54),
     "web": (360 / 96, 720 / 96),
 }
-#: Venues whose pages differ from those of papers, all of which are about as wide as ACL's.
-UNLIKE = ("slides", "web")
-
 #: Autouse: it holds every drawing here to leaving no figure and no setting behind.
 __all__ = ["pyplot_is_left_alone"]
 
@@ -91,37 +90,36 @@ def test_widths_are_those_of_the_author_kits(venue: str) -> None:
     assert found.height <= 10
 
 
-def test_every_venue_is_tested() -> None:
+def test_every_venue_and_kind_is_tested() -> None:
     assert set(venues()) == set(STATED)
     assert {kind for kind, _ in CASES} == set(KINDS)
 
 
-@pytest.mark.parametrize(
-    ("venue", "kind"),
-    [
-        (venue, kind)
-        for venue in STATED
-        for kind in KINDS
-        if venue == UNLIKE[0] or kind == "similarity"
-    ],
-)
-def test_every_kind_is_drawn_for_every_venue(venue: str, kind: str) -> None:
-    spans: tuple[Span, ...] = ("column", "page") if venue in UNLIKE else ("column",)
-    for span in spans:
-        if (venue, kind, span) == ("slides", "comparison", "column"):
-            with pytest.raises(UsageError, match="--span page"):
-                made(kind, FIRST[kind], venue, span)
-            continue
-        check_page(made(kind, FIRST[kind], venue, span), venue, span)
+@pytest.mark.parametrize("venue", STATED)
+def test_cosines_are_drawn_for_every_venue(venue: str) -> None:
+    check_page(made("similarity", FIRST["similarity"], venue, "column"), venue, "column")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_drawn_for_slides_which_are_unlike_papers(kind: str) -> None:
+    if kind == "comparison":
+        with pytest.raises(UsageError, match="--span page"):
+            made(kind, FIRST[kind], "slides", "column")
+    else:
+        check_page(made(kind, FIRST[kind], "slides", "column"), "slides", "column")
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_every_layout_and_number_of_tables_is_drawn_as_papers_ask(kind: str, case: str) -> None:
-    spans: tuple[Span, ...] = ("column", "page")
-    for span in spans:
-        check_page(made(kind, case, "acl", span), "acl", span)
-    check_colours(made(kind, case).figure)
-    check_legends(made(kind, case).figure)
+    drawn = made(kind, case)
+    check_page(drawn, "acl", "column")
+    check_colours(drawn.figure)
+    check_legends(drawn.figure)
+    assert drawn.caption.endswith(".\n")
+    assert "\n" not in drawn.caption[:-1]
+    assert "  " not in drawn.caption
+    if kind in MANY or kind == "components":
+        check_page(made(kind, case, "acl", "page"), "acl", "page")
 
 
 def check_colours(figure: Figure) -> None:
@@ -184,20 +182,6 @@ def saved(drawn: PaperFigure, path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize(("kind", "case"), FIRST.items())
-def test_a_pdf_has_the_exact_width_and_fonts_that_printers_take(
-    kind: str, case: str, tmp_path: Path
-) -> None:
-    content = saved(made(kind, case), tmp_path / "f.pdf")
-    (box,) = re.findall(rb"/MediaBox \[ ([\d. ]+) \]", content)
-    left, bottom, right, _ = map(float, box.split())
-    assert (left, bottom) == (0, 0)
-    assert right / 72 == pytest.approx(STATED["acl"][0], abs=1e-4)
-    assert b"/Type3" not in content
-    assert b"/FontFile2" in content
-    assert b"/CreationDate" not in content
-
-
 #: Rasters by kind: each heat map at the size of its data, and one colour bar.
 @pytest.mark.parametrize(
     ("kind", "case", "sizes"),
@@ -216,10 +200,17 @@ def test_a_pdf_has_the_exact_width_and_fonts_that_printers_take(
         ("shift", "sequence", []),
     ],
 )
-def test_a_heat_map_is_one_raster_at_the_resolution_of_its_data(
+def test_a_pdf_has_the_exact_width_fonts_for_printers_and_a_raster_for_each_heat_map(
     kind: str, case: str, sizes: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     content = saved(made(kind, case), tmp_path / "f.pdf")
+    (box,) = re.findall(rb"/MediaBox \[ ([\d. ]+) \]", content)
+    left, bottom, right, _ = map(float, box.split())
+    assert (left, bottom) == (0, 0)
+    assert right / 72 == pytest.approx(STATED["acl"][0], abs=1e-4)
+    assert b"/Type3" not in content
+    assert b"/FontFile2" in content
+    assert b"/CreationDate" not in content
     objects = re.findall(rb"<<(?:(?!>>).)*?/Subtype /Image.*?>>\s*(?:/|stream)", content, re.DOTALL)
     found = []
     for text in re.findall(rb"\d+ 0 obj\s(.*?)stream", content, re.DOTALL):
@@ -245,7 +236,7 @@ def test_a_png_has_its_pixels_and_an_svg_its_width_and_text(tmp_path: Path) -> N
     assert "<dc:date>" not in svg
 
 
-@pytest.mark.parametrize("kind", ["similarity", "trajectory", "comparison", "heads"])
+@pytest.mark.parametrize("kind", ["trajectory", "comparison"])
 def test_the_same_figure_gives_the_same_bytes(kind: str, tmp_path: Path) -> None:
     again = paper_figure(kind, *records(FIRST[kind]))
     assert again.caption == made(kind, FIRST[kind]).caption
@@ -261,9 +252,6 @@ def test_the_caption_stands_beside_the_figure_in_one_paragraph(tmp_path: Path) -
     beside = drawn.save(tmp_path / "one.two.pdf")
     assert beside == tmp_path / "one.two.caption.txt"
     assert beside.read_text(encoding="utf-8") == drawn.caption
-    assert drawn.caption.endswith(".\n")
-    assert "\n" not in drawn.caption[:-1]
-    assert "  " not in drawn.caption
 
 
 @pytest.mark.parametrize("name", ["f.jpg", "f", "f.eps", ".pdf"])
@@ -343,15 +331,15 @@ def test_rows_are_drawn_as_stored_or_centred_as_asked() -> None:
 
 
 def test_no_more_panels_stand_side_by_side_than_asked() -> None:
-    six = [sequence(f"table {k}", k) for k in range(6)]
+    tables = [sequence(f"table {k}", k) for k in range(3)]
     for columns in (1, 2, 3):
-        made = paper_figure("similarity", *six, columns=columns, span="page")
+        made = paper_figure("similarity", *tables, columns=columns, span="page")
         left = {round(ax.get_position().x0, 2) for ax in made.figure.axes if ax.images}
         assert len(left) == columns
     with pytest.raises(UsageError, match="--columns applies only"):
-        paper_figure("norms", six[0], columns=2)
+        paper_figure("norms", tables[0], columns=2)
     with pytest.raises(UsageError, match="--columns 0"):
-        paper_figure("similarity", *six, columns=0)
+        paper_figure("similarity", *tables, columns=0)
 
 
 def test_papers_are_set_in_serif_and_slides_are_not() -> None:
@@ -378,7 +366,7 @@ def test_decades_of_an_axis_are_written_in_one_way() -> None:
 
 @pytest.mark.parametrize(
     "label",
-    ["a" * 200, "_hidden $x_1$ \\frac{1}", "naïve 模型 🙂 <b>&", "tab\tnew\nline", ""],
+    ["a" * 200, "_hidden $x_1$ \\frac{1}", "naïve 模型 🙂 <b>&\tnew\nline", ""],
 )
 def test_any_name_can_be_drawn(label: str, tmp_path: Path) -> None:
     tables = as_table(walk(40, 4), name=label), as_table(walk(40, 4, 1), name="other")
@@ -386,6 +374,139 @@ def test_any_name_can_be_drawn(label: str, tmp_path: Path) -> None:
     for suffix in ("pdf", "svg"):
         assert saved(drawn, tmp_path / f"f.{suffix}")
     assert "\n" not in drawn.caption[:-1]
+
+
+# Captions hold true numbers.
+
+
+def test_a_caption_says_of_what_it_is_and_how_it_was_made() -> None:
+    table = pp.load("sample:sapiens-roberta")
+    text = paper_figure("similarity", table).caption
+    found = pp.similarity(table)
+    for said in (
+        "n = 144",
+        "d = 128",
+        "positions 0 to 143",
+        "rows 0 to 1 as stored left out",
+        "decoder.sentence_encoder.embed_positions.weight (F32)",
+        "sample:sapiens-roberta",
+        f"SHA-256 {str(table.source.sha256)[:12]}",
+        "after subtracting the mean row",
+        f"{found.raw.neighbour_mean:.3g} raw",
+        f"{found.centered.neighbour_mean:.3g} centred",
+        f"posprobe {pp.__version__}",
+    ):
+        assert said in text
+
+
+def test_a_caption_names_the_revision_and_the_rows() -> None:
+    first, second = sequence("one"), sequence("two", 5)
+    hub = replace(first, source=replace(first.source, revision="0123456789abcdef" * 2))
+    text = paper_figure("profile", hub[10:60], second).caption
+    assert "revision 0123456789ab" in text
+    assert "positions 10 to 59" in text
+
+
+def numbers_of(kind: str, record: Any) -> list[str]:
+    """What a caption must hold, computed from the record by the analyses."""
+    match kind:
+        case "variance":
+            found = pp.pca(record)
+            needed = found.components_for(0.9)
+            return [f"stable rank {found.stable_rank:.3g}", f"{needed} components for 90 %"]
+        case "spectrum":
+            spectrum = pp.spectrum(record)
+            periods = [f"{line.period:.3g}" for line in spectrum.lines]
+            assert periods
+            return [f"{spectrum.entropy:.3g}", "Hann window", *periods]
+        case "components":
+            return [f"{pp.pca(record).explained_variance_ratio[:6].sum():.1%}", "columns centred"]
+        case "norms":
+            return [f"mean {pp.norms(record).norms.mean():.3g}"]
+        case "shift":
+            shift = pp.shift(record)
+            periods = [f"{period:.3g}" for period in shift.periods[shift.rotations]]
+            assert periods
+            return [f"held-out rows: {shift.skill:.3g}", f"first {shift.rank} princ", *periods]
+        case "mosaic":
+            return ["6 × 8", f"{pp.grid(record).neighbour_right:.3g} with the right"]
+        case "spectrogram":
+            return [f"segments of {pp.spectrogram(record).length} positions"]
+        case "table":
+            return [f"±{np.percentile(np.abs(record.values), 99):.3g}"]
+        case "heads":
+            return [f"{record.slopes.max():.3g} to {record.slopes.min():.3g}", "8 heads"]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [item for item in FIRST.items() if item[1] != "several" and item[0] != "heads"]
+    + [("heads", "alibi")],
+)
+def test_captions_hold_the_numbers_of_the_analyses(kind: str, case: str) -> None:
+    text = made(kind, case).caption
+    for number in numbers_of(kind, records(case)[0]):
+        assert number in text
+
+
+# Refusals.
+
+
+FOUR = tuple(rotary(f"r{k}", base=10.0 ** (3 + k)) for k in range(4))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "options", "said"),
+    [
+        ("mosaic", "sequence", {}, "positions on a grid"),
+        ("heads", "sequence", {}, "and no tables"),
+        ("heads", (), {}, "and no tables"),
+        ("similarity", "curves", {}, "kind heads"),
+        ("similarity", (), {}, "0 are given"),
+        ("norms", "several", {}, "1 to 1 tables, and 3 are given"),
+        ("comparison", "sequence", {}, "2 to 6 tables"),
+        ("shift", "grid", {}, "cannot be drawn"),
+        ("spectrogram", "grid", {}, "cannot be drawn"),
+        ("pie", "sequence", {}, "Choose one of budget, clock, mosaic"),
+        ("profile", "sequence", {"venue": "nature"}, "Choose one of acl, neurips"),
+        ("profile", "sequence", {"span": "wide"}, "Choose one of column, page"),
+        ("variance", (sequence(),) * 7, {}, "1 to 6 tables, and 7 are given"),
+        ("profile", (sequence(), patches(6, 8, 12)), {}, "same grid"),
+        ("heads", (buckets(), rotary()), {}, "REF#NAME"),
+        ("heads", (buckets(), window()), {}, "do not share a figure"),
+        ("heads", FOUR, {}, "4 rotations differ"),
+    ],
+)
+def test_what_does_not_apply_is_refused_with_what_there_is(
+    kind: str, given: Any, options: Any, said: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        paper_figure(kind, *(records(given) if isinstance(given, str) else given), **options)
+
+
+@pytest.mark.parametrize("kind", ["variance", "components", "trajectory", "spectrum", "shift"])
+def test_what_is_undefined_is_not_drawn(kind: str) -> None:
+    with pytest.raises(UsageError, match=f"{kind} cannot be drawn: "):
+        paper_figure(kind, as_table(np.full((32, 3), 0.1)))
+    if kind == "trajectory":
+        with pytest.raises(UsageError, match="two components"):
+            paper_figure(kind, as_table(gaussian(30, 1)))
+
+
+def test_captions_tell_of_what_is_drawn() -> None:
+    t = np.arange(120.0)
+    ring = np.stack([np.cos(t / 5), np.sin(t / 5)], axis=1) @ gaussian(2, 16)
+    ring[:3] = 40 * gaussian(3, 16)  # special rows: the rest is measured
+    table = as_table(ring + 0.01 * gaussian(120, 16))
+    for kind in ("winding", "bridging"):
+        text = paper_figure(kind, table).caption
+        assert "positions 3 to 119 " in text, kind
+    grid = patches(6, 6, 8)
+    assert "of the row code and of the column code" in paper_figure("bridging", grid).caption
+    several = {"similarity": "rows as stored.", "profile": "rows after subtracting the mean row;"}
+    for kind, treated in several.items():
+        assert treated in paper_figure(kind, table, table, labels=["a", "b"]).caption
 
 
 # The style of a venue.
