@@ -198,7 +198,6 @@ def test_what_returns_does_so_after_its_period_and_what_moves_on_does_not(
 # --- what must not matter ---
 
 TABLES = {
-    "planted": turning([5.3, 17.0], 96, 16),
     "walk": walk(96, 16),
     "smooth": smooth(96, 16, 4.0),
     "noise": gaussian(96, 16),
@@ -459,7 +458,6 @@ def test_the_digits_table_is_codes_of_rows_and_columns() -> None:
     assert answers["closed_form"].answer == "no"
 
 
-@pytest.mark.slow
 def test_minilm_is_a_ladder_of_rotations_behind_a_seam() -> None:
     found = planted("sample:all-minilm-l6-v2")
     answers = found.answers

@@ -227,19 +227,18 @@ def test_codes_in_equal_noise_are_never_denied_of_a_small_grid(seed: int) -> Non
 # --- rotations of codes ---
 
 
-@pytest.mark.parametrize("side", [8, 14])
-@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize(("side", "noise"), [(8, 0.3), (14, 0.0), (14, 0.3)])
 def test_circles_are_told_the_more_surely_the_further_they_go_round(
     side: int, noise: float
 ) -> None:
     level = {"no": 0, "cannot tell": 1, "yes": 2}
     found = [
         asked_rotations(circles(side, turns, noise), side)
-        for turns in (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
+        for turns in (0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5)
     ]
     told = [level[answer.answer] for answer in found]
     assert told == sorted(told)
-    assert told[0] < level["yes"] == told[6]
+    assert told[0] < level["yes"] == told[5]
     first = [answer.facts.codes[0] for answer in found]
     shares = [code.circle.share for code in first if code.circle]  # of long ones, lines may stand
     assert (np.diff(shares) > (-0.1 if noise else -1e-9)).all()

@@ -427,16 +427,16 @@ def test_stationary_tables_rarely_depend_on_place(power: float) -> None:
         ask("absolute_position", process(128, d, length, power, seed)).yes
         for d in (4, 64)
         for length in (3.0, 32.0, 128.0)
-        for seed in range(5)
+        for seed in range(3)
     ]
-    # Of thirty at a level of 0.02, more than three happen one time in three hundred.
-    assert sum(found) <= 3
+    # Of eighteen at a level of 0.02, more than two happen one time in two hundred.
+    assert sum(found) <= 2
 
 
 @pytest.mark.slow
 def test_slow_waves_of_many_columns_do_not_mirror_places() -> None:
     # The leading principal components are cosines, the same from either end.
-    for seed in range(4):
+    for seed in range(2):
         assert not ask("absolute_position", process(512, 768, 3.0, seed=seed)).yes
 
 

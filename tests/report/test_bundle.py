@@ -185,13 +185,6 @@ def test_a_folder_name_cannot_lead_elsewhere(name: str, folder: str) -> None:
 # Rendered again.
 
 
-def test_report_renders_the_same_page_again(own_bundle: Path) -> None:
-    before = tree(own_bundle)
-    (own_bundle / "report.html").unlink()
-    assert render_bundle(own_bundle) == own_bundle / "report.html"
-    assert tree(own_bundle) == before
-
-
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
     """A bundle whose page shows its figures."""

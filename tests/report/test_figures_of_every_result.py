@@ -112,8 +112,12 @@ def test_without_axes_a_new_figure_is_made_for_the_notebook(
         plt.close(ax.figure)  # type: ignore[arg-type]
 
 
+#: A column of a paper, and half a slide.
+SHEETS = (Sheet(3.03, 9.7), Sheet(2.68, 3.15))
+
+
 @pytest.mark.parametrize("name", TABLES)
-def test_every_table_gets_a_picture_without_a_warning(
+def test_every_table_gets_pictures_that_can_be_read(
     name: str, drawn: dict[str, pp.report.Analysis]
 ) -> None:
     made = drawn[name].figures()
@@ -142,26 +146,20 @@ def test_only_what_was_analysed_is_drawn() -> None:
     assert set(pp.analyze(table, only=["norms"], nulls=0).figures()) == {"table", "norms"}
 
 
-#: A column of a paper and half a slide; reports are drawn above.
-SHEETS = (Sheet(3.03, 9.7), Sheet(2.68, 3.15))
-
-
-@pytest.mark.parametrize("name", ["grid", "constant", "two rows", "one row of patches"])
+@pytest.mark.parametrize("name", ["grid", "constant", "one row of patches"])
 def test_every_figure_of_a_table_fits_every_sheet(
     name: str, drawn: dict[str, pp.report.Analysis]
 ) -> None:
-    analysis = drawn[name]
-    named: list[tuple[str, Any]] = [("table", analysis.table)]
+    named: list[tuple[str, Any]] = [("table", drawn[name].table)]
     named += [
         (drawing.name, result)
-        for key, result in analysis.results.items()
+        for key, result in drawn[name].results.items()
         for drawing in TABLE[key].drawings
         if not drawing.lacks(result)
     ]
-    for (name, result), sheet in itertools.product(named, SHEETS):
+    for (kind, result), sheet in itertools.product(named, SHEETS):
         with style():
-            figure = builder(result, name)(sheet, {"a table": result}, {})
-            figure.draw_without_rendering()
+            figure = builder(result, kind)(sheet, {"a table": result}, {})
         width, height = figure.get_size_inches()
         assert width == sheet.width
         assert height <= sheet.limit + 1e-9

@@ -16,12 +16,7 @@ from posprobe.report.overview import drawings, strip
 from posprobe.report.render import render
 from posprobe.report.screen import text
 
-SAMPLES = (
-    "all-minilm-l6-v2",
-    "sapiens-roberta",
-    "whisper-tiny-decoder",
-    "digits-vit",
-)
+SAMPLES = ("all-minilm-l6-v2", "rxnmapper-albert", "digits-vit")
 
 
 # How much there is.

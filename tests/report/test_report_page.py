@@ -28,7 +28,7 @@ from made_tables import as_table, gaussian, walk
 import posprobe as pp
 from posprobe.layouts import Grid
 from posprobe.report import read_bundle, render_bundle, to_json
-from posprobe.report.render import render
+from posprobe.report.render import page_of, render
 from posprobe.report.svg import embedded
 from posprobe.text import between, plain, show
 
@@ -143,6 +143,9 @@ def test_figures_and_answers_of_the_folder_are_on_the_page_which_is_rendered_aga
     answers = document.get("verdict", {}).get("answers", []) if "table" not in document else []
     for answer in answers:
         assert "answers" in answer or " ".join(answer["sentence"].split()) in text
+    for row in page_of(document).numbers.rows:
+        assert " ".join(str(getattr(row[0], "text", row[0])).split()) in text
+    (folder / "report.html").unlink()
     assert render_bundle(folder) == folder / "report.html"
     assert (folder / "report.html").read_text(encoding="utf-8") == page.source
 
