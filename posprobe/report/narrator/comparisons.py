@@ -143,7 +143,8 @@ KEY = "By chance: 5–95 % of random walks with the same steps. Answers: each ta
 def lead(tables: Sequence[Block]) -> str:
     """Say of which sizes the tables are that are compared, from their blocks."""
     sizes = [size(table["table"]).partition(" · ")[0] for table in tables]
-    return f"{len(tables)} position tables: {listed(sizes)}"
+    said = f" of {sizes[0]}" if len(set(sizes)) == 1 else f": {listed(sizes)}"
+    return f"{len(tables)} position tables{said}"
 
 
 def rows_compared(document: Block) -> Iterator[str]:
