@@ -29,8 +29,8 @@ MODELS = re.compile(
 WHOLE = {
     "test_additive_model", "test_analyses_identities", "test_answers", "test_atlas",
     "test_bridging", "test_budget", "test_bundle", "test_bundle_own_files",
-    "test_bundle_replacement", "test_bundle_writing", "test_cli", "test_cli_errors",
-    "test_cli_figure", "test_cli_processes", "test_comparison", "test_devices", "test_document",
+    "test_bundle_replacement", "test_cli", "test_cli_errors",
+    "test_cli_figure", "test_cli_processes", "test_comparison", "test_devices",
     "test_environments", "test_examples", "test_figures",
     "test_figures_of_every_result", "test_first_screen", "test_foreign_text", "test_frame",
     "test_grids", "test_hostile_contexts", "test_hub", "test_hub_failures", "test_large_tables",

@@ -1,9 +1,12 @@
-"""What posprobe did not write is refused before the work, and kept: a bundle knows its own."""
+"""A bundle is written whole or not at all, and what posprobe did not write is kept."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_bundles import tree
+from made_bundles import MAIN, MEMBERS, tree
 from made_replacements import bundles, child, content, needs_fork, no_exchange, place
 from made_tables import walk
 
@@ -33,19 +36,143 @@ __all__ = ["bundles", "place"]
 pytestmark = needs_fork
 
 
-# A file of the user, saved while figures are drawn.
+# Written whole or not at all.
 
 
-class Slow:
-    """What is written, while somebody saves a file into the folder."""
+class Broken:
+    """An analysis one of whose figures fails after others are on disk, or does something else."""
 
-    def __init__(self, given: Any, save: Callable[[], object]) -> None:
-        self.to_dict, self.arrays, self.save, self.given = given.to_dict, given.arrays, save, given
+    def __init__(self, given: Any, act: Callable[[], object]) -> None:
+        self.to_dict, self.arrays, self.given, self.act = given.to_dict, given.arrays, given, act
 
     def figures(self) -> dict[str, Any]:
-        self.save()
-        made: dict[str, Any] = self.given.figures()
-        return made
+        made = self.given.figures()
+        return {**made, "last": lambda: self.act() and made["norms"]()}
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("no font"), KeyboardInterrupt(), OSError(errno.EIO, "broken")], ids=repr
+)
+@pytest.mark.parametrize("name", ["bundle", "new/bundle"])
+def test_a_run_that_breaks_leaves_everything_byte_for_byte(
+    error: BaseException, name: str, place: Path, bundles: tuple[Path, Any]
+) -> None:
+    before = tree(place)
+    with pytest.raises(OutputError if isinstance(error, OSError) else type(error)):
+        write_bundle(Broken(bundles[1], raising(error)), place / name, every=True)
+    assert tree(place) == before
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), KeyboardInterrupt()], ids=repr)
+def test_a_failing_move_puts_the_old_bundle_back(
+    error: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = place / "bundle"
+    before, move = tree(place), Path.rename
+
+    def fail_on_the_new_one(path: Path, target: Path) -> Path:
+        if path.name == "bundle" and Path(target) == folder:
+            raise error
+        return move(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail_on_the_new_one)
+    monkeypatch.setattr(moves, "exchange", no_exchange)
+    with pytest.raises(OutputError if isinstance(error, OSError) else KeyboardInterrupt):
+        content(1).save(folder)
+    assert tree(place) == before
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    content(0).save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == MEMBERS
+
+
+def test_a_disk_of_its_own_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "volume").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+    with pytest.raises(OutputError, match=r"a mount point, .*a folder in it can"):
+        check_place(tmp_path / "volume")
+    check_place(tmp_path / "volume" / "bundle")
+
+
+def test_the_folder_one_stands_in_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for here in (".", ""):
+        with pytest.raises(OutputError, match=r"working directory .*cannot be replaced"):
+            content(0).save(here)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["thesis.tex", "file", "file/bundle", "link", "dangling", f"new/{'x' * 300}"]
+)
+def test_a_place_that_cannot_be_taken_is_refused_and_left_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    target = tmp_path if name == "thesis.tex" else tmp_path / name
+    (tmp_path / "thesis.tex").write_text("years of work")
+    before = tree(tmp_path)
+    with pytest.raises(OutputError, match=r"--out DIR") as refused:
+        content(0).save(target)
+    assert str(target) in str(refused.value)
+    assert tree(tmp_path) == before
+
+
+#: What a full disk, or one that is read-only, does to each command that writes.
+WRITING = {
+    "analyze": ["analyze", "sinusoidal:64x16", "--nulls", "0", "--out", "new/folder/bundle"],
+    "extract": ["extract", "sinusoidal:640x64", "-o", "table.safetensors"],
+}
+#: A limit on the size of files stands for the full disk where nothing may be mounted.
+LIMITED = (
+    "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000));"
+    "from posprobe.cli import main; main()"
+)
+MOUNTED = 'mount -t tmpfs -o {} none "$0" && cd "$0" && "$@"; c=$?; find .; exit $c'
+#: A mount of one's own needs a namespace of one's own, which not every container grants.
+NAMESPACES = (
+    shutil.which("unshare") is not None
+    and subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
+)
+DISKS = [("analyze", "limit")]
+if NAMESPACES:
+    DISKS += [("analyze", "size=48k"), ("analyze", "ro"), ("extract", "size=48k")]
+
+
+@pytest.mark.parametrize(("command", "disk"), DISKS)
+def test_a_disk_that_is_full_or_read_only_ends_in_one_clear_error_and_leaves_nothing(
+    command: str, disk: str, tmp_path: Path
+) -> None:
+    start = ["unshare", "-rm", "sh", "-c", MOUNTED.format(disk), str(tmp_path), *MAIN]
+    if disk == "limit":
+        start = [sys.executable, "-B", "-c", LIMITED]
+    done = subprocess.run(
+        [*start, *WRITING[command]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written" in done.stderr
+    assert "Choose another place" in done.stderr
+    for noise in ("Traceback", "Exception ignored", "Warning"):
+        assert noise not in done.stderr
+    # Nothing is printed, and nothing is found on the disk.
+    assert done.stdout == ("" if disk == "limit" else ".\n")
+    assert tree(tmp_path) == {}
+
+
+# A file of the user, saved while figures are drawn.
 
 
 @pytest.mark.parametrize("exchanges", [True, False], ids=["exchange", "two renames"])
@@ -60,7 +187,7 @@ def test_a_file_saved_while_figures_are_drawn_is_not_lost(
     if not exchanges:
         monkeypatch.setattr(moves, "exchange", no_exchange)
     before = tree(place)
-    slow = Slow(bundles[1], lambda: (place / "bundle" / name).write_text("mine"))
+    slow = Broken(bundles[1], lambda: (place / "bundle" / name).write_text("mine"))
     with pytest.raises(OutputError, match=rf"bundle: it holds {name}"):
         write_bundle(slow, place / "bundle", every=True)
     assert tree(place) == before | {f"bundle/{name}": b"mine"}
@@ -141,10 +268,6 @@ def test_a_bundle_without_its_page_can_be_replaced_after_report(place: Path) -> 
         check_place(place / "bundle")
     render_bundle(place / "bundle")
     check_place(place / "bundle")
-    (place / "bundle" / "report.html").unlink()
-    with_own(place / "bundle", "figures/mine.svg")
-    render_bundle(place / "bundle")
-    assert foreign_in(place / "bundle") == ["figures/mine.svg"]
 
 
 def test_a_page_is_written_through_no_link(place: Path) -> None:

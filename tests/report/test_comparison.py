@@ -142,6 +142,8 @@ def test_measurements_are_chosen_as_in_an_analysis() -> None:
     assert [("pca" in t, "similarity" in t) for t in document["tables"]] == [(True, False)] * 2
     assert "verdict" not in document
     assert document["pairs"][0]["cka"] is not None
+    with pytest.raises(UsageError, match="no analysis is chosen"):
+        against(smooth(), noise(), only=())
 
 
 @pytest.mark.parametrize(
