@@ -17,7 +17,7 @@ from transformers.models.florence2.modeling_florence2 import (
 from posprobe.encodings import frequencies, sincos2d, sine_ladder, sinusoidal, translation_matrix
 from posprobe.encodings.tables import Order
 from posprobe.errors import UsageError
-from posprobe.layouts import Grid, Sequence
+from posprobe.layouts import Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 orders = st.sampled_from(["interleaved", "halves"])
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 24))
 quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
-
-
-def cosine(values: Floats) -> Floats:
-    rows = values / np.linalg.norm(values, axis=1, keepdims=True)
-    return np.asarray(rows @ rows.T)
 
 
 # --- one dimension ---
@@ -56,20 +51,6 @@ def test_laws_of_every_sinusoid(
         np.testing.assert_allclose(diagonal, diagonal[0], atol=1e-12 * d)
     omega = frequencies(d, base=base, endpoint=endpoint)
     np.testing.assert_allclose(gram[0], np.cos(np.outer(np.arange(n), omega)).sum(axis=1))
-
-
-def test_the_paper_interleaves_and_tensor2tensor_does_not() -> None:
-    position, width = 37, 8
-    expected = [
-        math.sin(position / 10_000 ** (i / width))
-        if i % 2 == 0
-        else math.cos(position / 10_000 ** ((i - 1) / width))
-        for i in range(width)
-    ]
-    interleaved = sinusoidal(40, width).values
-    np.testing.assert_allclose(interleaved[position], expected, rtol=1e-13)
-    halves = sinusoidal(40, width, order="halves").values
-    np.testing.assert_array_equal(halves, interleaved[:, [0, 2, 4, 6, 1, 3, 5, 7]])
 
 
 @quick
@@ -137,19 +118,6 @@ def test_a_base_that_makes_no_ladder_is_wrong_usage(base: float) -> None:
 
 
 # --- grids ---
-
-
-@quick
-@given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 8))
-def test_the_similarity_on_a_grid_is_a_sum_of_its_axes(
-    height: int, width: int, quarter: int
-) -> None:
-    table = sincos2d(height, width, 4 * quarter)
-    assert table.layout == Grid(height, width)
-    assert table.kind == "fixed"
-    similarity = cosine(table.values)[0].reshape(height, width)
-    expected = similarity[:, :1] + similarity[:1] - 1  # C(dx, dy) = C(dx, 0) + C(0, dy) - 1
-    np.testing.assert_allclose(similarity, expected, atol=1e-12)
 
 
 @quick

@@ -245,18 +245,6 @@ def test_kernel_and_bound_keep_the_shape_of_distances_and_blocks_do_not_show() -
 
 
 @quick
-@given(
-    st.integers(0, 2**31), st.sampled_from([4, 16, 64]), st.integers(0, 500), st.integers(0, 500)
-)
-def test_the_kernel_is_the_logit_of_equal_unit_pairs(seed: int, head: int, m: int, n: int) -> None:
-    inv_freq, _ = rotary_frequencies(head)
-    phase = np.random.default_rng(seed).uniform(0, 2 * np.pi, head // 2)
-    query, key = np.exp(1j * (phase + np.outer([m, n], inv_freq)))
-    logit = (query * key.conj()).real.mean()
-    assert logit == pytest.approx(rotary_kernel(inv_freq, abs(m - n)), abs=1e-9)
-
-
-@quick
 @given(st.integers(0, 2**31), st.sampled_from([4, 16, 64]), st.integers(0, 3000))
 def test_no_logit_exceeds_roformers_bound(seed: int, head: int, distance: int) -> None:
     inv_freq, _ = rotary_frequencies(head)

@@ -253,19 +253,6 @@ def test_a_large_common_mean_costs_no_digits() -> None:
     assert_layer(found.layers[0], plainly(hidden))
 
 
-def test_results_do_not_depend_on_how_contexts_are_grouped(device: str) -> None:
-    model, contexts = gpt2().to(device), tokens(24)
-    one = decompose(model, in_batches(contexts, 1))
-    for size in (5, 24):
-        other = decompose(model, in_batches(contexts, size))
-        for number, layer in one.layers.items():
-            np.testing.assert_allclose(other.layers[number].pos, layer.pos, atol=2e-6)
-            assert other.layers[number].rank == layer.rank
-            assert other.layers[number].relative_norm == pytest.approx(
-                layer.relative_norm, rel=1e-5
-            )
-
-
 def test_dropout_is_off_and_a_model_is_left_as_it_was_found() -> None:
     model = bert(hidden_dropout_prob=0.5)
     still = decompose(model, [tokens(3)])
@@ -284,18 +271,6 @@ def test_positions_at_a_layer_are_a_table_that_the_analyses_take() -> None:
     assert pp.similarity(table).raw.minimum is not None
     with pytest.raises(UsageError, match="0, 1, 2"):
         found.table(3)
-
-
-def test_at_layer_0_of_gpt2_every_position_adds_its_row_of_the_table() -> None:
-    model = gpt2().double()
-    rows = model.transformer.wpe.weight.numpy(force=True)
-    # The same words at every position: then nothing is left to chance.
-    words = np.repeat(np.arange(6)[:, None], LENGTH, axis=1)
-    found = decompose(model, [words])
-    np.testing.assert_allclose(found.layers[0].pos, rows - rows.mean(axis=0), atol=1e-12)
-    np.testing.assert_allclose(found.layers[0].error, 0, atol=1e-7)
-    assert found.layers[0].shares is not None
-    assert found.layers[0].shares["rest"] == pytest.approx(0, abs=1e-12)
 
 
 def test_numbers_that_are_not_defined_are_none_with_a_reason() -> None:
