@@ -93,15 +93,17 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
         found.append(rounded)
     else:
         found += _frequencies(a, b)
-    first, rotation = harm(a.omega, b.omega, context)
     if found and len(a.omega) == len(b.omega):
         found[0] = replace(found[0], curve=b.omega / a.omega)
-    told = [
-        each
-        if each.alike
-        else replace(each, first_distance=each.first_distance or first, rotation=rotation)
-        for each in found
-    ]
+    told = [each for each in found if each.alike]
+    if len(told) < len(found):
+        first, rotation = harm(a.omega, b.omega, context)
+        told = [
+            each
+            if each.alike
+            else replace(each, first_distance=each.first_distance or first, rotation=rotation)
+            for each in found
+        ]
     limit = RULES["factor"].tolerance if _precise(a) and _precise(b) else 2**-8
     if a.factor is not None and b.factor is not None and abs(a.factor - b.factor) > limit:
         told.append(Finding("factor", "factor", a.factor, b.factor, abs(a.factor - b.factor)))
