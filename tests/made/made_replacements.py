@@ -14,7 +14,10 @@ import pytest
 from made_tables import as_table, walk
 
 import posprobe as pp
+from posprobe.report import files as moves
 
+#: Everything that changes a folder, by which moments are counted.
+STEPS = ("mkdir", "rename", "replace", "rmdir", "unlink")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 
@@ -57,3 +60,56 @@ def child(job: Callable[[], None]) -> int:
 
 def no_exchange(*_: object) -> bool:
     return False
+
+
+# Fault injection: what stops a process at its k-th step, in a process of its own.
+
+
+def stop_at(step: int, stop: Callable[[], None]) -> list[int]:
+    """Let this process be stopped at its step number ``step``; the list counts them."""
+    count = [0]
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*given: Any, **named: Any) -> Any:
+            count[0] += 1
+            if count[0] == step:
+                stop()
+            return call(*given, **named)
+
+        return counting
+
+    for name in STEPS:
+        setattr(os, name, counted(getattr(os, name)))
+    moves.exchange = counted(moves.exchange)
+    return count
+
+
+def kill(number: int) -> Callable[[], None]:
+    return lambda: os.kill(os.getpid(), number)
+
+
+def told_after(job: Callable[[], None], tell: Callable[[], str]) -> str:
+    """Run a job in a process of its own and return what that tells at its end."""
+    ours, theirs = os.pipe()
+
+    def telling() -> None:
+        try:
+            job()
+        finally:
+            os.write(theirs, tell().encode())
+
+    assert child(telling) == 0
+    os.close(theirs)
+    with os.fdopen(ours) as told:
+        return told.read()
+
+
+def steps_of(job: Callable[[], None]) -> int:
+    """Count the steps of a job."""
+    counts = []
+
+    def counted() -> None:
+        counts.append(stop_at(-1, lambda: None))
+        job()
+
+    return int(told_after(counted, lambda: str(counts[0][0])))

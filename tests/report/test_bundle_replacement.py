@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -17,7 +16,18 @@ from typing import Any
 
 import pytest
 from made_bundles import MEMBERS, tree
-from made_replacements import bundles, child, content, needs_fork, no_exchange, place
+from made_replacements import (
+    bundles,
+    child,
+    content,
+    kill,
+    needs_fork,
+    no_exchange,
+    place,
+    steps_of,
+    stop_at,
+    told_after,
+)  # fmt: skip
 
 from posprobe.cli import main
 from posprobe.report import check_place, files as moves, read_bundle, write_bundle
@@ -26,62 +36,6 @@ from posprobe.report.files import foreign_in
 __all__ = ["bundles", "place"]
 
 pytestmark = needs_fork
-
-#: Everything that changes a folder, by which moments are counted.
-STEPS = ("mkdir", "rename", "replace", "rmdir", "unlink")
-
-
-# Fault injection: what stops a process at its k-th step, in a process of its own.
-
-
-def stop_at(step: int, stop: Callable[[], None]) -> list[int]:
-    """Let this process be stopped at its step number ``step``; the list counts them."""
-    count = [0]
-
-    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def counting(*given: Any, **named: Any) -> Any:
-            count[0] += 1
-            if count[0] == step:
-                stop()
-            return call(*given, **named)
-
-        return counting
-
-    for name in STEPS:
-        setattr(os, name, counted(getattr(os, name)))
-    moves.exchange = counted(moves.exchange)
-    return count
-
-
-def kill(number: int) -> Callable[[], None]:
-    return lambda: os.kill(os.getpid(), number)
-
-
-def told_after(job: Callable[[], None], tell: Callable[[], str]) -> str:
-    """Run a job in a process of its own and return what that tells at its end."""
-    ours, theirs = os.pipe()
-
-    def telling() -> None:
-        try:
-            job()
-        finally:
-            os.write(theirs, tell().encode())
-
-    assert child(telling) == 0
-    os.close(theirs)
-    with os.fdopen(ours) as told:
-        return told.read()
-
-
-def steps_of(job: Callable[[], None]) -> int:
-    """Count the steps of a job."""
-    counts = []
-
-    def counted() -> None:
-        counts.append(stop_at(-1, lambda: None))
-        job()
-
-    return int(told_after(counted, lambda: str(counts[0][0])))
 
 
 class OneFigure:
