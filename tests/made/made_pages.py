@@ -157,9 +157,14 @@ PAGES: dict[str, Callable[[], Any]] = {
 
 
 @cache
+def content(name: str) -> Any:
+    return PAGES[name]()
+
+
+@cache
 def saved(base: Path, name: str) -> Path:
     """Return a folder with the bundle of that name; each is made once below a base."""
-    folder: Path = PAGES[name]().save(base / "pages" / name)
+    folder: Path = content(name).save(base / "pages" / name)
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from posprobe.analyses.tables.copies import Copies, copies
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE, corrections
 from posprobe.questions.rotations import Rotations
-from posprobe.report.document import shared_block, verdict_block
+from posprobe.report.document import shared_block
 from posprobe.report.narrator import templates
 
 if TYPE_CHECKING:
@@ -419,27 +418,6 @@ def test_no_scale_leaves_the_range_of_numbers(scale: float) -> None:
 
 
 # --- documents ---
-
-
-def test_the_block_shows_the_answers_with_what_they_were_held_against() -> None:
-    found = planted("smooth")
-    block = verdict_block(found)
-    json.dumps(block, allow_nan=False)
-    assert block["rows"] == [0, 128]
-    for told, answer in zip(block["answers"], found.answers.values(), strict=True):
-        assert (told["question"], told["answer"]) == (answer.question, answer.answer)
-        assert told["reason"] == answer.reason
-        assert told["p"] == answer.p
-        if answer.test is None:
-            assert told["interval"] is told["null"] is told["draws"] is None
-        else:
-            assert told["interval"] is None or told["interval"][0] <= told["interval"][1]
-            assert (told["baseline"] or "", told["draws"] or 0) == (
-                answer.test.of,
-                answer.test.draws,
-            )
-        if told["change"]:
-            assert told["change"]["by"] != told["question"]
 
 
 def test_tables_are_compared_by_their_answers() -> None:

@@ -15,13 +15,9 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.experiments import Change, Cost, PermutationEffect, PhaseShift
 from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.analyses.models.subspaces import Share, subspace_overlap
-from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.questions.models import QUESTIONS
-from posprobe.report.render import page_of
+from posprobe.layouts import Sequence
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
-
-LAYOUTS: list[Layout] = [Sequence(24), Grid(4, 6)]
 
 
 def told(name: str, result: Result, **changes: Any) -> Mapping[str, Answer]:
@@ -36,32 +32,6 @@ def permuted(known: float, zero: float) -> PermutationEffect:
 def shifted(*changes: float) -> PhaseShift:
     shifts = np.arange(len(changes)) * 4
     return PhaseShift(shifts, np.array(changes), None, "", 5)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_keys_lead_to_numbers_and_findings_are_what_is_answered_yes(layout: Layout) -> None:
-    document = forward_analysis(layout).to_dict()
-    answers = document["verdict"]["answers"]
-    names = [answer["question"] for answer in answers]
-    assert names == [name for name in QUESTIONS if name in names]
-    for answer in answers:
-        for key in answer["keys"]:
-            assert _found(document, key), key
-    yes = [answer for answer in answers if answer["answer"] == "yes"]
-    assert document["findings"] == [
-        {"text": answer["sentence"], "keys": answer["keys"]} for answer in yes
-    ]
-
-
-def _found(block: Any, key: str) -> bool:
-    for part in key.split("."):
-        if isinstance(block, list):
-            block = block[int(part)]
-        elif part in block:
-            block = block[part]
-        else:
-            return False
-    return True
 
 
 def kept(states: Any, *others: Any) -> Answer:
@@ -233,14 +203,6 @@ def test_a_sharp_head_is_counted_and_an_even_one_is_not() -> None:
     assert [(each.offset, each.heads) for each in sharp.facts.offsets] == [((-1,), 2)]
     # Of three positions any head pays more than half somewhere.
     assert (of(0.6, 0.4).answer, of(0.6, 0.4).reason) == ("no", "short")
-
-
-def test_a_bundle_without_a_verdict_shows_its_findings() -> None:
-    document = forward_analysis().to_dict()
-    del document["verdict"]
-    page = page_of(document)
-    assert all(finding["text"] in page.headline for finding in document["findings"])
-    assert page.single == ()
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ import pytest
 import schemas
 from made_bundles import TABLES, document_of, put, remove, strict_json
 from made_forward import forward_analysis
+from made_pages import PAGES, content
 from made_schemas import VERSIONS, problems, schema
 from made_tables import as_table, walk
 
 import posprobe as pp
-from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
 from posprobe.report import to_json
+from posprobe.report.render import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +45,10 @@ def test_a_file_is_a_schema_and_complete_in_itself(name: str) -> None:
     assert found["$id"] == f"urn:posprobe:{name}:{version}"
     assert found["title"] == f"posprobe.{name}/{version}"
     text = json.dumps(found)
-    for block, content in found["$defs"].items():
-        assert f'"#/$defs/{block}"' in text, f"nothing refers to {block}"
-        assert content["additionalProperties"] is not True
-        assert set(content["required"]) <= set(content["properties"])
+    for name, block in found["$defs"].items():
+        assert f'"#/$defs/{name}"' in text, f"nothing refers to {name}"
+        assert block["additionalProperties"] is not True
+        assert set(block["required"]) <= set(block["properties"])
 
 
 # Documents.
@@ -75,6 +76,9 @@ def undefined_numbers(block: Any, where: str = "") -> list[str]:
 
 def resolves(document: Any, key: str) -> bool:
     """Whether a dotted path leads somewhere; keys along it may hold dots themselves."""
+    if isinstance(document, list):
+        place, _, rest = key.partition(".")
+        return not rest or resolves(document[int(place)], rest)
     if not isinstance(document, dict):
         return False
     return any(
@@ -84,20 +88,50 @@ def resolves(document: Any, key: str) -> bool:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_document_follows_the_schema_and_says_why_a_number_is_null(name: str) -> None:
+def test_a_number_of_a_table_that_is_null_has_its_reason_beside_it(name: str) -> None:
     document = strict_json(document_of(name))
     assert problems("analysis", document) == []
     assert to_json(document) == document_of(name)
-    for block, content in document.items():
+    for block, numbers in document.items():
         if block not in ("table", "environment", "nulls"):
-            assert undefined_numbers(content, block) == []
+            assert undefined_numbers(numbers, block) == []
     for reason in document["pca"]["undefined"].values():
         assert len(reason) > 10
-    for finding in document["findings"]:
-        assert finding["text"].strip()
-        assert finding["keys"]
-        for key in finding["keys"]:
+    hold_to_its_answers(document)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_kind_of_document_follows_its_schema_and_shows_its_answers(name: str) -> None:
+    made = content(name).to_dict()
+    document = strict_json(to_json(made))
+    assert problems(document["schema"].removeprefix("posprobe.").partition("/")[0], made) == []
+    hold_to_its_answers(document)
+
+
+def hold_to_its_answers(document: Any) -> None:
+    """Hold answers to numbers that are there, and findings and page to the answers."""
+    page = page_of(document)
+    block = document.get("verdict")
+    if block is None or any("answers" in answer for answer in block["answers"]):
+        return
+    # Of equal patches there are no codes, which answers that cannot tell would rest on.
+    told = [answer for answer in block["answers"] if answer["reason"] != "all_equal"]
+    for answer in (*told, *document["findings"]):
+        assert answer["keys"]
+        for key in answer["keys"]:
             assert resolves(document, key), key
+    yes = [answer["sentence"] for answer in block["answers"] if answer["answer"] == "yes"]
+    assert [finding["text"] for finding in document["findings"]] == yes
+    assert page.headline == block["summary"]
+    if "table" not in document:
+        assert [each.name for each in page.single if each.answer] == [
+            answer["question"] for answer in block["answers"]
+        ]
+        # Runs and encodings once had findings and no verdict.
+        del document["verdict"]
+        page = page_of(document)
+        assert all(finding["text"] in page.headline for finding in document["findings"])
+        assert not any(each.answer for each in page.single)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +182,8 @@ def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
     assert problems("comparison", document)
 
 
-@pytest.mark.parametrize("layout", [Sequence(24), Grid(3, 4)], ids=str)
-def test_a_run_of_a_model_follows_the_schema(layout: Sequence | Grid) -> None:
-    document = forward_analysis(layout).to_dict()
-    assert problems("forward", document) == []
+def test_a_run_of_a_model_has_every_block() -> None:
+    document = forward_analysis().to_dict()
     for name in MODEL:
         without = {key: value for key, value in document.items() if key != name}
         assert problems("forward", without), name

@@ -13,12 +13,9 @@ from scipy.stats import binom
 from posprobe.analyses.facts import Answer
 from posprobe.encodings import alibi_slopes
 from posprobe.layouts import Grid, Sequence
-from posprobe.questions.schemes import NAMES, answers_of
-from posprobe.report.narrator import templates
-from posprobe.report.render import page_of
+from posprobe.questions.schemes import answers_of
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.text import lookup
 
 
 def told(*records: Scheme, length: int | None = None) -> dict[str, Answer]:
@@ -258,47 +255,3 @@ def test_encoder_and_decoder_share_one_bias_from_different_distances_on() -> Non
         assert (far == far[:, :1]).all()
         assert (offsets[:, each.reach - 1] != far[:, 0]).any()
         assert (each.name, each.causal) == (record.name, record.causal)
-
-
-KINDS: dict[str, tuple[Scheme, ...]] = {
-    "rotary": (rotary(),),
-    "many rotary": tuple(rotary(f"layer {k}", base=100.0 * (k + 1)) for k in range(5)),
-    "standing": (Rotary(2, "one pair", source(), max_positions=8),),
-    "alibi": (linear(),),
-    "one head": (linear(1),),
-    "buckets": (buckets(), buckets(name="decoder", causal=True)),
-    "windows": (window(), window(7, 7)),
-    "vectors": (window(quantity="cosine"), buckets(1, quantity="cosine")),
-    "constant": (RelativeBias(np.ones((2, 9)), Sequence(5), "flat", source()),),
-    "one value": (RelativeBias(np.zeros((2, 3, 3)), Grid(2, 2), "flat", source()),),
-    "all": (rotary(), linear(), buckets(3), window(), buckets(1, 30, "c", quantity="cosine")),
-}
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_every_answer_rests_on_numbers_and_findings_follow(name: str) -> None:
-    document = analyze_schemes(*KINDS[name]).to_dict()
-    block = document["verdict"]
-    names = [answer["question"] for answer in block["answers"]]
-    assert names == [name for name in NAMES if name in names]
-    for answer in block["answers"]:
-        assert (answer["question"], answer["reason"]) in templates()
-        assert answer["facts"]
-        assert answer["keys"]
-        for key in answer["keys"]:
-            _, number, path = key.split(".", 2)
-            scheme = document["schemes"][int(number)]
-            parent = lookup(scheme, path.rpartition(".")[0]) if "." in path else scheme
-            assert path.rpartition(".")[2] in parent
-    assert len(document["findings"]) == sum(a["answer"] == "yes" for a in block["answers"])
-    page = page_of(document)
-    assert page.headline == block["summary"]
-    assert [each.name for each in page.single if each.answer] == names
-
-
-def test_a_bundle_without_a_verdict_shows_its_findings() -> None:
-    document = analyze_schemes(rotary()).to_dict()
-    del document["verdict"]
-    page = page_of(document)
-    assert all(finding["text"] in page.headline for finding in document["findings"])
-    assert not any(each.answer for each in page.single)
