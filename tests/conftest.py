@@ -32,7 +32,7 @@ WHOLE = {
     "test_bundle_replacement", "test_cli", "test_cli_errors",
     "test_cli_figure", "test_cli_processes", "test_comparison", "test_devices",
     "test_environments", "test_examples", "test_figures",
-    "test_figures_of_every_result", "test_first_screen", "test_foreign_text", "test_frame",
+    "test_first_screen", "test_foreign_text", "test_frame",
     "test_grids", "test_hostile_contexts", "test_hub", "test_hub_failures", "test_large_tables",
     "test_notebook_cards", "test_nulls", "test_paper_figures", "test_probes",
     "test_relations", "test_report_page", "test_research_table", "test_resizing_effects",

@@ -71,62 +71,25 @@ FACTS: dict[str, tuple[type, ...]] = {
 COSINES = {"cosine", "chance", "cka", "similar", "neighbours", "between", "invariance", "curve"}
 COUNTS = st.integers(1, 4096)
 POSITIVE = st.floats(1e-3, 1e6)
-#: What a reason says of its facts: fields that are there, whatever their type allows.
-SAID: dict[tuple[str, str], tuple[str, ...]] = {
-    ("rotations", "preferred"): ("preferred",),
-    ("closed_form", "exact"): ("formula", "base"),
-    ("closed_form", "nearly"): ("formula", "base", "scale", "error"),
-    ("closed_form", "sinusoid"): ("base", "cka"),
-    ("closed_form", "sincos2d"): ("cka",),
-    ("special_rows", "found"): ("positions", "causes"),
-    ("special_rows", "longest"): ("largest", "chance"),
-    ("special_rows", "patch_found"): ("positions", "causes", "width"),
-    ("seams", "found"): ("pairs", "causes"),
-    ("order", "winding"): ("turns",),
-    ("order", "copies"): ("copies",),
-    ("smooth", "line"): ("straight",),
-    ("smooth", "noisy_line"): ("straight",),
-    ("smooth", "rotations"): ("gap", "waves", "curve"),
-    ("absolute_position", "copies"): ("copies",),
-    ("rotations", "stand_out"): ("lines",),
-    ("rotations", "small"): ("lines",),
-    ("rotations", "dense"): ("similar",),
-    ("rotations", "pace"): ("turn",),
-    ("winding", "rotation"): ("rotation",),
-    ("winding", "mixed"): ("mixed",),
-    ("winding", "mixed_waves"): ("mixed",),
-    ("ladder", "base"): ("series",),
-    ("ladder", "dense"): ("similar",),
-    **{
-        ("ladder", reason): ("factor", "off", "worst")
-        for reason in ("even", "uneven", "random", "between", "open")
-    },
-}
 CAUSES = st.builds(
     Cause, st.sampled_from(sorted(TEXTS["causes"])), st.tuples(*[POSITIVE] * 3), st.just("rows")
 )
 
 
-def made(
-    kind: Any, name: str, reason: str, *, there: tuple[str, ...] = ()
-) -> st.SearchStrategy[Any]:
-    """Draw what a field may hold."""
-    must = name in there
+def made(kind: Any, name: str, reason: str) -> st.SearchStrategy[Any]:
+    """Draw what a field may hold where it is there: planted tables lack what may be lacking."""
     if get_origin(kind) is typing.Annotated:
         return st.none()  # hidden from documents
     if get_origin(kind) in (Union, types.UnionType):
         (one,) = (each for each in get_args(kind) if each is not type(None))
-        value = made(one, name, reason)
-        return value if must else st.none() | value
+        return made(one, name, reason)
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
     if get_origin(kind) is tuple:
         parts = get_args(kind)
         if parts[-1] is not Ellipsis:
             return st.tuples(*(made(part, name, reason) for part in parts)).map(sorted).map(tuple)
-        several = st.lists(
-            made(parts[0], name, reason), min_size=1 if must else 0, max_size=4, unique=True
-        )
+        several = st.lists(made(parts[0], name, reason), min_size=1, max_size=4, unique=True)
         return several.map(lambda found: tuple(sorted(found) if name == "positions" else found))
     if kind is Cause:
         return CAUSES
@@ -141,11 +104,9 @@ def made(
     return st.floats(-1, 1) if name in COSINES else POSITIVE
 
 
-def built(kind: Any, reason: str, there: tuple[str, ...] = ()) -> st.SearchStrategy[Any]:
+def built(kind: Any, reason: str) -> st.SearchStrategy[Any]:
     hints = get_type_hints(kind, include_extras=True)
-    drawn = {
-        each.name: made(hints[each.name], each.name, reason, there=there) for each in fields(kind)
-    }
+    drawn = {each.name: made(hints[each.name], each.name, reason) for each in fields(kind)}
     if kind is AbsolutePosition and reason.startswith("place_"):
         place = drawn["place"]
         drawn["place"] = place.map(lambda f: type(f)(reason[6:], f.share, f.typical, f.large))
@@ -159,7 +120,7 @@ def facts_of(question: str, reason: str) -> st.SearchStrategy[Any]:
         return codes(reason)
     kinds = FACTS[question]
     kind = kinds[-1] if reason.startswith("patch_") else kinds[0]
-    return built(kind, reason, SAID.get((question, reason), ()))
+    return built(kind, reason)
 
 
 @st.composite
