@@ -34,7 +34,7 @@ WHOLE = {
     "test_environments", "test_examples", "test_figures",
     "test_first_screen", "test_foreign_text", "test_frame",
     "test_grids", "test_hostile_contexts", "test_hub", "test_hub_failures", "test_large_tables",
-    "test_notebook_cards", "test_nulls", "test_paper_figures", "test_probes",
+    "test_nulls", "test_paper_figures", "test_probes",
     "test_relations", "test_report_page", "test_research_table", "test_resizing_effects",
     "test_rotary_weights", "test_scheme_figures", "test_scheme_report", "test_scheme_verdict",
     "test_series", "test_stretches", "test_sweep", "test_words",
