@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,3 +31,28 @@ def pyplot_is_left_alone() -> Iterator[None]:
 @pytest.fixture
 def ax() -> Axes:
     return Figure().add_subplot()
+
+
+def numbers_of(image: Any) -> Any:
+    """The numbers behind an image or a mesh, NaN where nothing is drawn."""
+    return np.ma.filled(image.get_array(), np.nan)
+
+
+def texts(figure: Figure) -> list[Text]:
+    """Every text that is seen."""
+    found = [text for text in figure.findobj(Text) if isinstance(text, Text)]
+    return [text for text in found if text.get_text().strip() and text.get_visible()]
+
+
+def hold_to_colours(figure: Figure) -> None:
+    """Hold cosines to one diverging range, and sizes to viridis."""
+    for image in figure.findobj(AxesImage):
+        assert isinstance(image, AxesImage)
+        assert image.get_interpolation() == "none"
+        low, high = image.get_clim()
+        if image.cmap.name == "RdBu_r":
+            assert (low, high) == (-1, 1)
+        elif image.cmap.name == "PuOr_r":
+            assert low == -high
+        else:
+            assert image.cmap.name in ("viridis", "cividis")

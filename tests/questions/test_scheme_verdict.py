@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 from made_schemes import buckets, linear, rotary, source, window
+from made_tables import as_table, walk
 from scipy.stats import binom
 
+import posprobe as pp
 from posprobe.analyses.facts import Answer
 from posprobe.encodings import alibi_slopes
 from posprobe.layouts import Grid, Sequence
-from posprobe.questions.schemes import answers_of
+from posprobe.questions.schemes import NAMES, answers_of, kernel_answers
+from posprobe.report.kernels import compare_kernels
+from posprobe.report.narrator import sentence, templates
+from posprobe.report.narrator.schemes import kernels_headline, pair_sentences, summary
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 
@@ -255,3 +262,201 @@ def test_encoder_and_decoder_share_one_bias_from_different_distances_on() -> Non
         assert (far == far[:, :1]).all()
         assert (offsets[:, each.reach - 1] != far[:, 0]).any()
         assert (each.name, each.causal) == (record.name, record.causal)
+
+
+def said(*records: Scheme) -> dict[str, str]:
+    """Return the sentences by question, and the headline."""
+    answers = told(*records)
+    sentences = {name: sentence(answer) for name, answer in answers.items()}
+    return {**sentences, "summary": summary(answers)}
+
+
+def mixed(quantity: Any = "bias") -> RelativeBias:
+    """Of 12 heads, 4 fall from the query, 4 rise, 2 are noise and 2 have one value."""
+    offsets = np.abs(np.arange(-59, 60))
+    rng = np.random.default_rng(5)
+    noisy = rng.standard_normal((2, 119))
+    falls, rises = np.exp(-offsets / 5.0), 1 - np.exp(-offsets / 20.0)
+    values = np.stack([*[falls] * 4, *[rises] * 4, *noisy, *np.ones((2, 119))])
+    values[:8] += 0.01 * rng.standard_normal((8, 119))
+    return RelativeBias(values, Sequence(60), "m", source(), quantity=quantity)
+
+
+def peaks(*shifts: int, quantity: Any = "bias", **fields: Any) -> RelativeBias:
+    offsets = np.arange(-39, 40)
+    values = np.stack([np.exp(-((offsets - shift) ** 2) / 20) for shift in shifts])
+    return RelativeBias(values, Sequence(40), "peaks", source(), quantity=quantity, **fields)
+
+
+SLOW = {"rope_type": "linear", "factor": 2e7}
+FLAT = np.full((2, 79), 3.0)
+RECORDS: dict[str, tuple[Scheme, ...]] = {
+    "rotary": (rotary(),),
+    "short": (rotary(base=50.0, max_positions=20), rotary("other", base=50.0)),
+    "no length": (rotary(max_positions=None, training_length=None),),
+    "fast": (rotary(base=50.0, max_positions=300),),
+    "axes": (Rotary(24, "vision", source(), base=50.0, axes=2, max_positions=900),),
+    "one": (Rotary(2, "one", source(), max_positions=8),),
+    "not searched": (Rotary(2, "one", source(), max_positions=2**21, scaling=SLOW),),
+    "changed": (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
+    "unchanged": (rotary(scaling={"rope_type": "linear", "factor": 1.0}),),
+    "alibi": (linear(),),
+    "alibi without length": (linear(1, max_positions=None),),
+    "alibi far": (LinearBias(np.array([1e-3]), "far", source(), max_positions=300),),
+    "buckets": (buckets(), buckets(name="decoder", causal=True)),
+    "noise": (noise(12, 60, 3),),
+    "open": (noise(8, 60, 3), peaks(-2, 0, 0)),
+    "mixed": (mixed(),),
+    "sided": (peaks(-3, -3, 0, 3),),
+    "far": (peaks(-30, 30, 30),),
+    "weak": (peaks(0),),
+    "flat": (RelativeBias(FLAT, Sequence(40), "flat", source()),),
+    "computed": (replace(buckets(), computed=True),),
+    "windows": (window(), window(7, 7)),
+    **{
+        f"vectors {name}": (record,)
+        for name, record in {
+            "buckets": buckets(quantity="cosine"),
+            "noise": noise(12, 60, 3, quantity="cosine"),
+            "mixed": mixed("cosine"),
+            "near": peaks(0, 0, 0, quantity="cosine"),
+            "one": peaks(0, quantity="cosine"),
+            "flat": RelativeBias(FLAT / 3, Sequence(40), "flat", source(), quantity="cosine"),
+            "computed": peaks(0, quantity="cosine", computed=True),
+        }.items()
+    },
+    "vectors open": (noise(8, 60, 3, quantity="cosine"), peaks(-2, 0, 0, quantity="cosine")),
+}
+
+
+def test_every_reason_is_reached_and_told() -> None:
+    reached: dict[tuple[str, str], str] = {}
+    for records in RECORDS.values():
+        for answer in told(*records).values():
+            reached[answer.question, answer.reason] = sentence(answer)
+    wanted = {key for key in templates() if key[0] in NAMES}
+    assert wanted == set(reached)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_sentences_begin_with_their_subject_and_are_short(name: str) -> None:
+    for question, text in said(*RECORDS[name]).items():
+        assert text.endswith(".")
+        assert not re.match(r"(yes|no|cannot tell)\b(?! order)", text, re.IGNORECASE)
+        assert "None" not in text
+        assert "nan" not in text.split()
+        if question != "summary":
+            parts = re.split(r"[.;:] ", text)
+            assert all(len(re.sub(r"\(.*?\)", "", part).split()) <= 25 for part in parts), text
+
+
+# Numbers and what they are of.
+
+
+def test_biases_that_are_all_zero_are_not_said_to_depend_on_distance() -> None:
+    """As BEiT and Swin are initialised."""
+    zero = RelativeBias(np.zeros((4, 7, 7)), Grid(4, 4), "a", source())
+    assert said(zero, replace(zero, name="b"))["summary"] == (
+        "The biases are the same at all distances."
+    )
+
+
+def test_pairs_of_a_head_are_counted_whatever_axis_they_belong_to() -> None:
+    """Qwen2-VL's images: heads of 80 numbers, half of whose pairs turn along rows."""
+    images = Rotary(80, "vision", source(), axes=2)
+    text = Rotary(128, "text", source(), base=1e6, max_positions=32_768)
+    alone = said(images)["summary"]
+    assert alone.startswith("40 pairs (20 per axis) of wavelength 6.3 to 40,000 positions.")
+    sentences = said(text, images)
+    assert "vision: 40 pairs (20 per axis)" in sentences["summary"]
+    assert sentences["rotary_turns"].startswith(
+        "24 of 64 pairs never turn within the context of 32,768 positions"
+    )
+    framed = said(replace(images, max_positions=100))["rotary_turns"]
+    slow = 2 * (2 * np.pi / images.frequencies() > 100).sum()
+    assert framed.startswith(f"{slow} of 40 pairs (20 per axis) never turn")
+
+
+def test_a_score_is_positive_up_to_the_distance_before_it_is_not() -> None:
+    (first,) = told(rotary(max_positions=128))["rotary_positive"].value
+    assert said(rotary(max_positions=128))["rotary_positive"] == (
+        "With identical query and key, the RoPE score stays positive up to distance "
+        f"{first - 1} (context of 128 positions)."
+    )
+    assert "(window of 64 positions)" in said(rotary(window=64))["rotary_positive"]
+    along = "never negative along one axis: the pairs of the others stand still."
+    assert said(*RECORDS["axes"])["rotary_positive"].endswith(along)
+    looked = said(*RECORDS["not searched"])["rotary_positive"]
+    assert "up to 1,048,576, the farthest looked at" in looked
+
+
+def test_what_a_rule_changes_is_told_with_the_length_of_the_text() -> None:
+    changed, unchanged = (
+        said(*RECORDS[name])["rotary_stretched"] for name in ("changed", "unchanged")
+    )
+    assert changed == (
+        "The rule linear changes the wavelengths for texts of 4,096 positions (training: 2,048)."
+    )
+    assert unchanged == "The rule linear changes no wavelength for texts of 4,096 positions."
+
+
+def test_keys_are_told_of_how_many() -> None:
+    """BLOOM states no length: curves are taken at 512 positions."""
+    sentence = said(linear(16, max_positions=None))["alibi_near"]
+    assert re.search(r"over 3\.9 to 440 of 512 keys\.$", sentence)
+
+
+def test_each_limit_is_told_with_the_encodings_that_have_it() -> None:
+    sentences = said(*RECORDS["buckets"])
+    limits = (
+        "From 91 positions on, distances share one bias per side (encoder). From 113 positions "
+        "on, distances share one bias (decoder)."
+    )
+    assert sentences["bias_limit"] == limits
+    assert sentences["summary"].endswith(limits)
+    page = replace(buckets(6), unit="hundredths of the page's width", layout=Sequence(101))
+    assert "From 91 hundredths of the page's width on" in said(page)["bias_limit"]
+
+
+def test_heads_are_told_with_all_that_they_are_of() -> None:
+    sentences = said(mixed())
+    assert sentences["bias_smooth"] == (
+        "In 8 of 12 heads, neighbouring distances have more similar biases than in 95 % of "
+        "permutations (0.5 expected by chance)."
+    )
+    assert sentences["bias_near"] == (
+        "Of 8 heads with an order of distances, 4 favour near ones and 4 those beyond a quarter "
+        "of the length; 2 of 12 have no order."
+    )
+    assert said(*RECORDS["sided"])["bias_sides"] == (
+        "4 heads with an order of distances: the largest bias is at an earlier key in 2, at a "
+        "later key in 1, at neither in 1."
+    )
+
+
+# Kernels side by side.
+
+
+def test_curves_are_similar_only_beyond_random_walks() -> None:
+    falls = RelativeBias(-np.abs(np.arange(-59.0, 60))[None], Sequence(60), "falls", source())
+    rises = replace(falls, values=-falls.values, name="rises")
+    other = replace(falls, values=noise(1, 60, 0).values, name="other")
+    document = compare_kernels(falls, replace(falls, name="again"), rises, other).to_dict()
+    pairs, walk = document["pairs"], document["walk"]
+    assert walk is not None
+    for pair in pairs:
+        text = kernels_headline([pair], walk)
+        assert ("no more" in text) == ((pair["correlation"] or 0) <= walk["correlation"])
+        assert all(told.endswith(".") for told in pair_sentences(pair, walk))
+    assert kernels_headline(pairs, walk) == ("1 of 6 pairs is more similar than two random walks.")
+
+
+def test_kernels_are_asked_by_their_numbers() -> None:
+    document = compare_kernels(linear(4), pp.sinusoidal(48, 16), as_table(walk(48, 4))).to_dict()
+    found = {
+        record["label"]: [each.answer for each in kernel_answers(record)]
+        for record in document["records"]
+    }
+    assert list(found.values()) == [
+        ["yes", "yes", "cannot tell"], ["no", "yes", "yes"], ["no", "no", "yes"],
+    ]  # fmt: skip

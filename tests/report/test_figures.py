@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from made_bundles import with_zero_row
-from made_figures import ax, pyplot_is_left_alone
+from made_figures import ax, hold_to_colours, numbers_of, pyplot_is_left_alone, texts
 from made_schemes import rotary, window
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.text import Text
 
 import posprobe as pp
 from posprobe import analyses
@@ -46,11 +45,6 @@ __all__ = ["ax", "pyplot_is_left_alone"]
 def image_of(ax: Axes) -> AxesImage:
     (image,) = ax.images
     return image
-
-
-def numbers_of(image: AxesImage) -> Any:
-    values: Any = image.get_array()
-    return np.ma.filled(values, np.nan)
 
 
 # The numbers behind the marks.
@@ -348,15 +342,8 @@ def test_every_table_gets_pictures_that_can_be_read(
         with style():
             figure = make()
             figure.draw_without_rendering()
-        for text in figure.findobj(Text):
-            assert isinstance(text, Text)
-            if text.get_text() and text.get_visible():
-                assert float(text.get_fontsize()) >= 6
-        for image in figure.findobj(AxesImage):
-            assert isinstance(image, AxesImage)
-            if image.cmap.name == "RdBu_r":
-                assert image.get_clim() == (-1, 1)
-            assert image.cmap.name in ("RdBu_r", "PuOr_r", "viridis", "cividis")
+        assert all(float(text.get_fontsize()) >= 6 for text in texts(figure))
+        hold_to_colours(figure)
 
 
 def test_only_what_was_analysed_is_drawn() -> None:

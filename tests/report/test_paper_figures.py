@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-from made_figures import pyplot_is_left_alone
+from made_figures import hold_to_colours, pyplot_is_left_alone, texts
 from made_paper import CASES, FIRST, KINDS, MANY, made, records, sequence
 from made_schemes import buckets, rotary, window
 from made_tables import as_table, gaussian, patches, walk
@@ -52,15 +52,6 @@ def table_of(case: str) -> pp.PositionTable:
     (record,) = records(case)
     assert isinstance(record, pp.PositionTable)
     return record
-
-
-def texts(figure: Figure) -> list[Text]:
-    found = figure.findobj(Text)
-    return [
-        text
-        for text in found
-        if isinstance(text, Text) and text.get_text().strip() and text.get_visible()
-    ]
 
 
 def check_page(drawn: PaperFigure, venue: str, span: Span) -> None:
@@ -113,27 +104,13 @@ def test_every_kind_is_drawn_for_slides_which_are_unlike_papers(kind: str) -> No
 def test_every_layout_and_number_of_tables_is_drawn_as_papers_ask(kind: str, case: str) -> None:
     drawn = made(kind, case)
     check_page(drawn, "acl", "column")
-    check_colours(drawn.figure)
+    hold_to_colours(drawn.figure)
     check_legends(drawn.figure)
     assert drawn.caption.endswith(".\n")
     assert "\n" not in drawn.caption[:-1]
     assert "  " not in drawn.caption
     if kind in MANY or kind == "components":
         check_page(made(kind, case, "acl", "page"), "acl", "page")
-
-
-def check_colours(figure: Figure) -> None:
-    """Hold cosines to one diverging range, and sizes to viridis."""
-    for image in figure.findobj(AxesImage):
-        assert isinstance(image, AxesImage)
-        assert image.get_interpolation() == "none"
-        low, high = image.get_clim()
-        if image.cmap.name == "RdBu_r":
-            assert (low, high) == (-1, 1)
-        elif image.cmap.name == "PuOr_r":
-            assert low == -high
-        else:
-            assert image.cmap.name in ("viridis", "cividis")
 
 
 def check_legends(figure: Figure) -> None:
@@ -345,14 +322,14 @@ def test_no_more_panels_stand_side_by_side_than_asked() -> None:
 def test_papers_are_set_in_serif_and_slides_are_not() -> None:
     for venue, face in (("acl", "STIXGeneral"), ("slides", "DejaVu Sans")):
         figure = paper_figure("norms", sequence(), venue=venue).figure
-        texts = [text for text in figure.findobj(Text) if text.get_text()]
-        assert {text.get_fontname() for text in texts} == {face}
+        written = [text for text in figure.findobj(Text) if text.get_text()]
+        assert {text.get_fontname() for text in written} == {face}
 
 
 def test_decades_of_an_axis_are_written_in_one_way() -> None:
     from posprobe.figures.common import plain
 
-    for low, high, texts in (
+    for low, high, written in (
         (1e-4, 1.0, ["0.0001", "0.001", "0.01", "0.1", "1"]),
         (1e-6, 1e-2, ["1e-6", "1e-5", "1e-4", "1e-3", "1e-2"]),
         (1e3, 1e6, ["1e3", "1e4", "1e5", "1e6"]),
@@ -361,7 +338,7 @@ def test_decades_of_an_axis_are_written_in_one_way() -> None:
         ax.set(yscale="log", ylim=(low, high))
         plain(ax.yaxis)
         ticks = [t for t in ax.get_yticks() if low <= t * 1.001 and t <= high * 1.001]
-        assert [ax.yaxis.get_major_formatter()(tick) for tick in ticks] == texts
+        assert [ax.yaxis.get_major_formatter()(tick) for tick in ticks] == written
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from made_figures import pyplot_is_left_alone
+from made_figures import ax, hold_to_colours, numbers_of, pyplot_is_left_alone, texts
+from made_pages import SCHEMES
 from made_schemes import buckets, linear, rotary, source, window
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
@@ -19,7 +20,6 @@ from posprobe.figures.common import REPORT
 from posprobe.figures.comparison import KERNEL_FIGURES
 from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
 from posprobe.figures.schemes import MAX_FIGURES, decay, scheme_figures, short_names
-from posprobe.layouts import Sequence
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import RelativeBias, Scheme
 
@@ -27,16 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matplotlib.axes import Axes
-    from matplotlib.image import AxesImage
 
 
 #: A fixture that pytest finds by name.
-__all__ = ["pyplot_is_left_alone"]
-
-
-@pytest.fixture
-def ax() -> Axes:
-    return Figure().add_subplot()
+__all__ = ["ax", "pyplot_is_left_alone"]
 
 
 def drawn(*records: Scheme) -> dict[str, Figure]:
@@ -52,11 +46,6 @@ def drawn(*records: Scheme) -> dict[str, Figure]:
 def panels(figure: Figure) -> list[Axes]:
     """The Axes that show something, colour bars left out."""
     return [ax for ax in figure.axes if ax.axison and ax.get_label() != "<colorbar>"]
-
-
-def numbers_of(image: AxesImage | QuadMesh) -> Any:
-    values: Any = image.get_array()
-    return np.ma.filled(values, np.nan)
 
 
 # Biases by offset.
@@ -235,28 +224,19 @@ def test_linear_biases_are_lines_of_slope_one_that_meet_one_logit_at_one_over_th
 # All of them.
 
 BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
-    "T5": lambda: (buckets(12, 512), buckets(12, 512, name="decoder", causal=True)),
-    "Swin": lambda: tuple(
-        window(7, 7, 3 * 2 ** (k // 6), f"layers.{k}.attn", k) for k in range(24)
-    ),
-    "one window": lambda: (window(6, 6, 12, special={"token to CLS": np.zeros(12)}),),
+    **SCHEMES,
     "cosines and biases": lambda: (
         window(4, 4, 1, "a.pos", quantity="cosine"),
         window(9, 4, 2, "b.pos"),
         buckets(1, 30, "c.pos", quantity="cosine"),
         buckets(2, 30, "d.pos"),
     ),
-    "rotary": lambda: (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
-    "rotary without lengths": lambda: (rotary(max_positions=None, training_length=None),),
-    "ALiBi": lambda: (linear(112),),
     "one head": lambda: (linear(1), buckets(1, 3)),
-    "constant": lambda: (RelativeBias(np.ones((2, 9)), Sequence(9), "zero", source()),),
     "zeros": lambda: tuple(
         RelativeBias(np.zeros((2, 5, 5)), window(3, 3).layout, f"zero.{k}", source())
         for k in range(3)
     ),
     "one cell": lambda: (window(1, 1, 2),),
-    "all kinds": lambda: (rotary(), rotary("b", base=9.0), linear(), buckets(), window()),
 }
 
 
@@ -267,17 +247,8 @@ def test_every_bundle_is_drawn_within_bounds_and_can_be_read(name: str) -> None:
     for figure in made.values():
         assert figure.get_figwidth() <= 6.31
         assert figure.get_figheight() <= 8
-        for text in figure.findobj(Text):
-            assert isinstance(text, Text)
-            if text.get_text() and text.get_visible():
-                assert 6 <= float(text.get_fontsize()) <= 8
-        for ax in panels(figure):
-            for image in ax.images:
-                low, high = image.get_clim()
-                assert low == -high
-                assert image.cmap.name in ("PuOr_r", "RdBu_r")
-                if image.cmap.name == "RdBu_r":
-                    assert (low, high) == (-1, 1)
+        assert all(6 <= float(text.get_fontsize()) <= 8 for text in texts(figure))
+        hold_to_colours(figure)
 
 
 def test_smoothness_shows_each_head_over_its_band(ax: Axes) -> None:
