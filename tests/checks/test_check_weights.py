@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ CONFIG = {
 }  # fmt: skip
 
 
+@cache
 def llama_2_7b(seed: int = 0, layers: int = LAYERS) -> dict[str, bytes | Sparse]:
     """The files of Llama 2 7B, zero but for the first head of its queries and keys."""
     shapes = {"model.embed_tokens.weight": [32000, HIDDEN]}
@@ -66,7 +68,8 @@ def llama_2_7b(seed: int = 0, layers: int = LAYERS) -> dict[str, bytes | Sparse]
             stop = begin + 2 * math.prod(shape)
             entries[name] = entry(shape, begin, stop, "F16")
             if ".q_proj." in name or ".k_proj." in name:
-                pieces[begin] = draw.normal(size=(HEAD, HIDDEN)).astype("<f2").tobytes()
+                rows = draw.standard_normal((HEAD, HIDDEN), dtype=np.float32)
+                pieces[begin] = rows.astype("<f2").tobytes()
             places[name], begin = file, stop
         header = header_of(entries)
         placed = {len(header) + at: piece for at, piece in pieces.items()}
