@@ -195,17 +195,6 @@ def test_degenerate_tables_have_no_rotation(values: Floats) -> None:
 # --- trained tables ---
 
 
-def test_minilm_has_four_periods_each_three_times_the_one_before() -> None:
-    found = find_rotations(centred(pp.load("sample:all-minilm-l6-v2").values[128:510]), 0)
-    periods = np.array([each.period for each in found.rotations if each.share > 0.02])
-    assert periods[1:] / periods[:-1] == pytest.approx([3, 3, 3], rel=0.01)
-    assert [each.pace for each in found.rotations] == ["smooth"] * 4
-    # In its planes at a constant radius; counted by a search of its own with other tools.
-    shares = [each.share for each in found.rotations]
-    assert shares == pytest.approx([0.28, 0.157, 0.166, 0.185], abs=0.015)
-    assert sum(shares) == pytest.approx(0.798, abs=0.01)
-
-
 def test_whisper_has_a_fixed_period_beside_others() -> None:
     found = find_rotations(centred(pp.load("sample:whisper-tiny-decoder").values[4:223]), 0)
     fixed = [each for each in found.rotations if each.pace == "fixed"]
