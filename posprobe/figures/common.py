@@ -133,22 +133,14 @@ def lay_out(figure: Figure) -> None:
     figure.set_layout_engine(None)  # "none" would be an engine that saving draws once more for
 
 
-def legend_above(ax: Axes, *, top: bool = False) -> None:
-    """Move a legend above the axes, in as many columns as fit.
-
-    Parameters
-    ----------
-    ax
-        With or without a legend.
-    top
-        Whether the axes have an axis of their own at the top.
-    """
+def legend_above(ax: Axes) -> None:
+    """Move a legend above the axes, in as many columns as fit; there may be none."""
     handles, labels = ax.get_legend_handles_labels()
     if not handles or (ax.get_legend() is None and len(handles) < 2):
         return
     width = ax.figure.bbox.width / ax.figure.dpi
     ax.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.24 if top else 1.0),
+        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.0),
         ncols=columns_of(labels, width), borderaxespad=0.2, columnspacing=1.0,
         handlelength=2.4, labelspacing=0.3,
     )  # fmt: skip

@@ -59,7 +59,7 @@ def rank(value: float, drawn: Floats) -> float:
 
 
 def against(
-    value: float, drawn: Floats, of: str, p: float, *, median: float | None = None, times: int = 1
+    value: float, drawn: Floats, of: str, p: float, *, null: float | None = None, times: int = 1
 ) -> Test:
     """Return the record of a test.
 
@@ -73,14 +73,14 @@ def against(
         Name of that null.
     p
         The p-value.
-    median
-        Of the null where it is known exactly.
+    null
+        What is expected of it; where None, the median of what was drawn.
     times
         Numbers among which the strongest was taken, with a p-value so many times as large.
     """
     low, middle, high = (float(q) for q in np.quantile(drawn, (0.05, 0.5, 0.95)))
-    null = middle if median is None else median
-    return Test(value, p, null, (low, high), of, len(drawn), min(1.0, times / (len(drawn) + 1)))
+    expected = middle if null is None else null
+    return Test(value, p, expected, (low, high), of, len(drawn), min(1.0, times / (len(drawn) + 1)))
 
 
 def draw_until(

@@ -133,7 +133,7 @@ def ask_patch_order(seen: View) -> Answer:
     if answer == "yes" and abs(cosine - chance) < LEAST_SHARE:
         answer, reason = "no", "patch_small"
     facts = PatchOrder(cosine, chance)
-    test = replace(against(cosine, drawn, "permuted", p), null=chance)
+    test = against(cosine, drawn, "permuted", p, null=chance)
     return Answer("order", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 

@@ -135,7 +135,7 @@ def ask_order(seen: View) -> Answer:
     small = abs(cosine - chance) if reason == "neighbours" else facts.share - facts.typical
     if reason in {"neighbours", "wave"} and small < LEAST_SHARE:
         answer, reason = "no", "small"
-    test = replace(against(cosine, found[0, 1:], "permuted", p, times=3), null=chance)
+    test = against(cosine, found[0, 1:], "permuted", p, null=chance, times=3)
     return Answer("order", answer, reason, facts, test, ORDER_KEYS)
 
 
