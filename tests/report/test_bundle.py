@@ -29,6 +29,7 @@ from made_bundles import (
     strict_json,
     tree,
 )
+from made_pages import saved
 from made_schemas import problems
 from made_tables import as_table, walk
 from PIL import Image
@@ -246,6 +247,26 @@ def test_no_missing_or_wrong_value_of_the_document_is_a_crash(value: Any, bundle
             try:
                 page = render_bundle(bundle).read_text(encoding="utf-8")
                 assert "\x1b" not in page
+            except InvalidCheckpoint:
+                refused += 1
+    assert refused > 5
+
+
+@pytest.mark.parametrize("name", ["comparison", "schemes", "kernels", "run", "ways"])
+def test_no_block_that_is_missing_or_something_else_is_a_crash(
+    name: str, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    given = saved(tmp_path_factory.getbasetemp(), name)
+    folder = Path(shutil.copytree(given, tmp_path / "bundle"))
+    document = read_bundle(folder)
+    refused = 0
+    for key in document:
+        for change in (remove(key), put([[3]], key)):
+            changed = copy.deepcopy(document)
+            change(changed)
+            (folder / "analysis.json").write_text(json.dumps(changed), encoding="utf-8")
+            try:
+                render_bundle(folder)
             except InvalidCheckpoint:
                 refused += 1
     assert refused > 5

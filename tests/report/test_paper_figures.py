@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from made_figures import hold_to_colours, pyplot_is_left_alone, texts
-from made_paper import CASES, FIRST, KINDS, MANY, made, records, sequence
-from made_schemes import buckets, rotary, window
-from made_tables import as_table, gaussian, patches, walk
+from made_schemes import buckets, linear, rotary, window
+from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib import pyplot as plt
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -25,11 +25,11 @@ import posprobe as pp
 from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
 from posprobe.figures.styles import venues
-from posprobe.layouts import Grid
-from posprobe.report.paper import PaperFigure, paper_figure
+from posprobe.report.paper import PaperFigure, kinds, kinds_of_several, paper_figure
 
 if TYPE_CHECKING:
     from posprobe.figures.styles import Span
+    from posprobe.report.paper import Record
 
 #: Widths in inches that the author kits state, found independently of the code.
 STATED = {
@@ -46,6 +46,55 @@ STATED = {
 }
 #: Autouse: it holds every drawing here to leaving no figure and no setting behind.
 __all__ = ["pyplot_is_left_alone"]
+
+
+def sequence(name: str = "waves", seed: int = 0) -> pp.PositionTable:
+    return as_table(waves(96, [6.0, 18.0, 40.0], seed=seed, noise=0.05), name=name)
+
+
+@cache
+def records(case: str) -> tuple[Record, ...]:
+    """What each case draws, made once."""
+    long = as_table(walk(120, 6), name="a longer walk with a long name")
+    grid = patches(6, 8, 12)
+    made: dict[str, tuple[Record, ...]] = {
+        "sequence": (sequence(),),
+        "cut": (long[20:70],),
+        "several": (sequence(), long, pp.sinusoidal(96, 6)),
+        "six": tuple(sequence(f"table {k}", k) for k in range(6)),
+        "grid": (grid,),
+        "grids": (grid, pp.sincos2d(6, 8, 12)),
+        "curves": (buckets(4),),
+        "causal": (buckets(8, causal=True),),
+        "layers": tuple(buckets(4, name=f"layer {k}", seed=k) for k in range(3)),
+        "window": (window(),),
+        "windows": (window(name="stage 0"), window(7, 7, 4, name="stage 1")),
+        "rotary": (rotary(scaling={"rope_type": "linear", "factor": 2.0}),),
+        "alibi": (linear(),),
+    }
+    return made[case]
+
+
+#: One case for each kind; others in `CASES`.
+KINDS, MANY = kinds(), kinds_of_several()
+FIRST = dict.fromkeys(KINDS, "sequence") | {
+    "mosaic": "grid", "axis_codes": "grid", "heads": "curves", "comparison": "several",
+}  # fmt: skip
+CASES = [
+    *FIRST.items(),
+    *((kind, "several") for kind in MANY if kind != "comparison"),
+    *((kind, "grids") for kind in MANY),
+    *((kind, "six") for kind in ("similarity", "comparison")),
+    *((kind, "grid") for kind in ("similarity", "profile", "variance", "components", "trajectory")),
+    *((kind, "grid") for kind in ("spectrum", "table", "norms")),
+    *(("heads", case) for case in ("causal", "layers", "window", "windows", "rotary", "alibi")),
+    *((kind, "cut") for kind in ("trajectory", "table")),
+]  # fmt: skip
+
+
+@cache
+def made(kind: str, case: str, venue: str = "acl", span: Span = "column") -> PaperFigure:
+    return paper_figure(kind, *records(case), venue=venue, span=span)
 
 
 def table_of(case: str) -> pp.PositionTable:
@@ -511,10 +560,3 @@ def test_a_style_within_a_style_keeps_the_outer_one() -> None:
         assert mpl.rcParams["figure.figsize"][0] == width
     with style():
         assert mpl.rcParams["figure.figsize"] == mpl.rcParamsDefault["figure.figsize"]
-
-
-def test_grids_of_patches_are_labelled_as_such() -> None:
-    assert isinstance(table_of("grid").layout, Grid)
-    axes = made("similarity", "grid").figure.axes[0]
-    assert axes.get_xlabel() == axes.get_ylabel() == "patch, row by row"
-    assert made("similarity", "sequence").figure.axes[0].get_xlabel() == "position"
