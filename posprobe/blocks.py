@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
+
+import numpy as np
 
 from posprobe.analyses.models.head_biases import Heads, Smoothness
 from posprobe.analyses.models.rotary import Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.analyses.tables.closeness import Closeness
-from posprobe.layouts import LayoutBlock
+from posprobe.errors import UsageError
+from posprobe.layouts import LayoutBlock, describe_layout
 from posprobe.number_types import TWO, Count, Natural, Text, limits
-from posprobe.sources import Source
-from posprobe.tables import DroppedRow, PrefixRow
+from posprobe.sources import Source, describe_source
+from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
 # What several documents share.
 
@@ -46,6 +54,57 @@ class EnvironmentBlock(TypedDict):
     seed: int
     command: str | None
     created: Annotated[str, limits(format="date-time")]
+
+
+def describe(table: PositionTable) -> dict[str, Any]:
+    """Return the ``table`` block of ``analysis.json``."""
+    return {
+        "name": table.name,
+        "kind": table.kind,
+        "family": table.family,
+        "positions": len(table),
+        "dim": table.dim,
+        "rows": list(table.rows),
+        "layout": describe_layout(table.layout),
+        "prefix_rows": [{"row": row.row, "token": row.token} for row in table.prefix_rows],
+        "dropped_rows": [{"row": row.row, "reason": row.reason} for row in table.dropped],
+        "notes": list(table.notes),
+        "source": describe_source(table.source),
+    }
+
+
+def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock:
+    """Return the ``environment`` block: versions, device, seed, command and time."""
+    versions = {"posprobe": version("posprobe"), "python": platform.python_version()}
+    versions["numpy"] = np.__version__
+    used = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
+    versions |= {name: version(name) for name in used}
+    run = {
+        "device": device,
+        "seed": seed,
+        "command": command,
+        "created": made_at().isoformat(timespec="seconds"),
+    }
+    return cast("EnvironmentBlock", versions | run)
+
+
+def made_at() -> datetime:
+    """Return the time that documents state: now, or that of SOURCE_DATE_EPOCH.
+
+    Raises
+    ------
+    UsageError
+        If that is no time in seconds.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    if epoch is None:
+        return datetime.now(UTC)
+    try:
+        return datetime.fromtimestamp(int(epoch), UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH={epoch!r} is not a time in seconds. Set it to a whole number."
+        ) from error
 
 
 class BandBlock(TypedDict):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from posprobe import forward
 from posprobe.analyses.result import Result
 from posprobe.arrays import Device, device_name
+from posprobe.blocks import environment
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.read import model_source
 from posprobe.forward.models import first_device, says_timm
@@ -18,7 +19,6 @@ from posprobe.measurements.model.contexts import TAKES_IMAGES, Material, read_ma
 from posprobe.nulls import DRAWS, MAX_DRAWS
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import environment
 from posprobe.report.files import folder_there, there
 from posprobe.report.forward import ForwardAnalysis
 from posprobe.report.narrator.models import INTERRUPTED, interrupted, left_out

@@ -10,13 +10,13 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from posprobe.arrays import Floats
-from posprobe.blocks import EnvironmentBlock
+from posprobe.blocks import EnvironmentBlock, environment
 from posprobe.checks.compare import compare
 from posprobe.checks.sides import Record, open_side
 from posprobe.relations import RULES, Finding, NotCompared
-from posprobe.report.analysis import Saved, environment
 from posprobe.report.files import CHECK
 from posprobe.report.narrator import relations
+from posprobe.report.saved import Saved
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,7 +4,6 @@ from .analysis import (
     Analysis as Analysis,
     analyze as analyze,
     check_request as check_request,
-    describe as describe,
 )
 from .bundle import (
     bundle_name as bundle_name,

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import sys
-import webbrowser
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from html import escape
-from importlib.metadata import version
-from pathlib import Path
-from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +14,8 @@ from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
 from posprobe.analyses.tables.similarity import within_reach
 from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
-from posprobe.drawable import line
+from posprobe.blocks import EnvironmentBlock, describe, environment, made_at
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.layouts import describe_layout
 from posprobe.measurements import TABLE, TableInputs, TableMeasurement, Tokens, compared_numbers
 from posprobe.measurements.baselines import SMALL, bands, formula_numbers
 from posprobe.nulls import MAX_DRAWS, NULLS
@@ -33,105 +23,17 @@ from posprobe.progress import stage
 from posprobe.report.document import Finding, findings_of, verdict_block, verdicts
 from posprobe.report.files import ANALYSIS
 from posprobe.report.narrator import cause
+from posprobe.report.saved import Plotted
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import lookup
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.blocks import EnvironmentBlock
-    from posprobe.report.bundle import Bundled
     from posprobe.report.schemes import SchemeAnalysis
 
 R = TypeVar("R", bound=Result)
-
-
-class Saved:
-    """What can be written as a bundle: an analysis or a comparison."""
-
-    def save(
-        self: Bundled,
-        folder: str | Path,
-        *,
-        every: bool = False,
-        formats: Collection[str] = ("svg",),
-    ) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Parameters
-        ----------
-        folder
-            Where.
-        every
-            Of a table, whether to make every figure, rather than those of the first screen alone.
-        formats
-            Of these figures, among ``svg``, ``pdf`` and ``png``.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder), every=every, formats=formats)
-
-    def __repr__(self: Any) -> str:
-        verdict = self.to_dict().get("verdict") or {}
-        return line(self, self._of(), verdict.get("summary") or "no answers")
-
-    def show(self: Any) -> Path:
-        """Write the bundle to a temporary folder, open its page in a browser, and return it."""
-        page: Path = self.save(Path(mkdtemp(prefix="posprobe-")) / "report") / "report.html"
-        webbrowser.open(page.as_uri())
-        return page
-
-    def _repr_html_(self: Bundled) -> str:
-        from posprobe.report.overview import drawings
-        from posprobe.report.render import of_table, render
-
-        document = self.to_dict()
-        # Other figures take their time: in a notebook each is drawn where it is asked for.
-        page = render(document, drawings(document, self.arrays()) if of_table(document) else {})
-        # It has a style of its own, which must not become that of the notebook.
-        return (
-            f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '
-            'style="border: 0"></iframe>'
-        )
-
-
-class Plotted(Saved):
-    """What has results that can be drawn one by one."""
-
-    def _drawable(self) -> Mapping[str, Result]:
-        """Return the results that can be drawn by themselves, the leading one first."""
-        raise NotImplementedError
-
-    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
-        """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
-
-        Parameters
-        ----------
-        kind
-            Its name in ``results``, such as ``pca``; of several encodings with that of one before
-            it, such as ``encoder.heads``. Where None, the variance budget, or the curves of the
-            first encoding's heads.
-        ax, properties
-            Where to draw, and properties of the Axes.
-
-        Raises
-        ------
-        UsageError
-            If there is no such result.
-        """
-        found = self._drawable()
-        kind = next(iter(found)) if kind is None else kind
-        if kind not in found:
-            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(found)}.")
-        return found[kind].plot(ax, **properties)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -411,7 +313,7 @@ def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> tup
             f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."
         )
     check_device(device)
-    _now()
+    made_at()
     return names
 
 
@@ -445,48 +347,3 @@ def results_of(found: Mapping[str, Mapping[str, Result]], name: str, kind: type[
     """Return one result of each of several subjects, of those that have it."""
     results = {label: own.get(name) for label, own in found.items()}
     return {label: result for label, result in results.items() if isinstance(result, kind)}
-
-
-def describe(table: PositionTable) -> dict[str, Any]:
-    """Return the ``table`` block of ``analysis.json``."""
-    return {
-        "name": table.name,
-        "kind": table.kind,
-        "family": table.family,
-        "positions": len(table),
-        "dim": table.dim,
-        "rows": list(table.rows),
-        "layout": describe_layout(table.layout),
-        "prefix_rows": [{"row": row.row, "token": row.token} for row in table.prefix_rows],
-        "dropped_rows": [{"row": row.row, "reason": row.reason} for row in table.dropped],
-        "notes": list(table.notes),
-        "source": describe_source(table.source),
-    }
-
-
-def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock:
-    """Return the ``environment`` block: versions, device, seed, command and time."""
-    now = _now()
-    versions = {"posprobe": version("posprobe"), "python": platform.python_version()}
-    versions["numpy"] = np.__version__
-    used = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
-    versions |= {name: version(name) for name in used}
-    run = {
-        "device": device,
-        "seed": seed,
-        "command": command,
-        "created": now.isoformat(timespec="seconds"),
-    }
-    return cast("EnvironmentBlock", versions | run)
-
-
-def _now() -> datetime:
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    if epoch is None:
-        return datetime.now(UTC)
-    try:
-        return datetime.fromtimestamp(int(epoch), UTC)
-    except (ValueError, OverflowError, OSError) as error:
-        raise UsageError(
-            f"SOURCE_DATE_EPOCH={epoch!r} is not a time in seconds. Set it to a whole number."
-        ) from error

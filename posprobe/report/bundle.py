@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.blocks import describe
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import describe
 from posprobe.report.files import (
     AGAIN,
     CHECK,

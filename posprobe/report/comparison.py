@@ -20,15 +20,16 @@ from posprobe.analyses.tables.closeness import Closeness, cka, closeness, cloud
 from posprobe.analyses.tables.probes import PUBLISHED_ROWS
 from posprobe.analyses.tables.processes import fit_process
 from posprobe.arrays import Array, Device, Floats
-from posprobe.blocks import PairBlock
+from posprobe.blocks import PairBlock, environment
 from posprobe.data import read_data
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.nulls import DRAWS, NULLS, band, draw_rows, null_models
 from posprobe.progress import stage
-from posprobe.report.analysis import Analysis, Saved, analyze, environment, results_of
+from posprobe.report.analysis import Analysis, analyze, results_of
 from posprobe.report.document import shared_block
 from posprobe.report.files import COMPARISON
+from posprobe.report.saved import Saved
 from posprobe.schemes import Scheme
 from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import lookup

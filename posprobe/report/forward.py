@@ -18,12 +18,12 @@ from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.contexts import SINUSOID, WALKS, WHOLE, LabelledRow
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.questions.models import QUESTIONS as MODEL_QUESTIONS, Run
-from posprobe.report.analysis import Saved
 from posprobe.report.document import Finding, answer_block, findings_of
 from posprobe.report.files import FORWARD
 from posprobe.report.narrator import PICTURES, claim, models, models as narrator, pictures
 from posprobe.report.narrator.models import run_of, summary
 from posprobe.report.render import versions
+from posprobe.report.saved import Saved
 from posprobe.text import Block, lookup, show
 
 if TYPE_CHECKING:

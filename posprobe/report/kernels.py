@@ -17,16 +17,17 @@ from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import Origin, Place, match_heads
 from posprobe.analyses.result import as_block, plain
 from posprobe.arrays import Floats
+from posprobe.blocks import environment
 from posprobe.encodings.tables import whole
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
 from posprobe.layouts import Grid, Layout, Sequence as Positions, describe_layout
 from posprobe.progress import stage
 from posprobe.questions.schemes import kernel_answers
-from posprobe.report.analysis import Saved, environment
 from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.document import shared_block
 from posprobe.report.files import FORWARD, KERNELS, read_bundle, stored_arrays
 from posprobe.report.narrator.schemes import kernels_headline
+from posprobe.report.saved import Saved
 from posprobe.report.schemes import check_record
 from posprobe.schemes import (
     MAX_KERNEL,

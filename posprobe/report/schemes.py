@@ -16,6 +16,7 @@ from posprobe.analyses.models.head_biases import heads, smoothness
 from posprobe.analyses.models.rotary import axis_ladders, rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.analyses.result import as_block, plain, stored
+from posprobe.blocks import environment
 from posprobe.data import read_data
 from posprobe.encodings.tables import whole
 from posprobe.errors import UsageError
@@ -24,12 +25,12 @@ from posprobe.layouts import Grid
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.progress import stage
 from posprobe.questions.schemes import answers_of, kind_of
-from posprobe.report.analysis import Plotted, environment
 from posprobe.report.document import answer_block, findings_of
 from posprobe.report.files import ANALYSIS
 from posprobe.report.narrator import PICTURES, claim, pictures, weights
 from posprobe.report.narrator.schemes import KEYS, line, summary, what_it_is
 from posprobe.report.render import origin, tensor, versions
+from posprobe.report.saved import Plotted
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts, stated_length
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable

@@ -21,16 +21,16 @@ from posprobe.analyses.sequences.winding import Winding, winding
 from posprobe.analyses.tables.norms import norms
 from posprobe.analyses.tables.similarity import MAX_ROWS, similarity
 from posprobe.arrays import Floats
-from posprobe.blocks import EnvironmentBlock, TableBlock
+from posprobe.blocks import EnvironmentBlock, TableBlock, describe, environment
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.families.read import model_source
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Text
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import Saved, describe, environment
 from posprobe.report.files import RESIZING
 from posprobe.report.narrator import resizing as narrator
+from posprobe.report.saved import Saved
 from posprobe.resizing.facts import Effect, Turns, Way
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
 from posprobe.resizing.tables import CONTINUING, check_way, new_layout, resize, ways_of

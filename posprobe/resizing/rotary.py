@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.models.rotary import SEARCH
 from posprobe.analyses.result import HIDDEN, as_block
 from posprobe.arrays import Floats
-from posprobe.blocks import EnvironmentBlock
+from posprobe.blocks import EnvironmentBlock, environment
 from posprobe.encodings.rotary import (
     first_negative,
     rotary_frequencies,
@@ -27,9 +27,9 @@ from posprobe.encodings.rotary import (
 )
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.number_types import Natural, Text, limits
-from posprobe.report.analysis import Saved, environment
 from posprobe.report.files import RESIZING
 from posprobe.report.narrator import resizing as narrator
+from posprobe.report.saved import Saved
 from posprobe.resizing.facts import Rule, Run
 from posprobe.schemes import Rotary
 from posprobe.sources import Source

@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from posprobe.blocks import environment
 from posprobe.errors import (
     InvalidCheckpoint,
     MissingExtra,
@@ -38,7 +39,7 @@ from posprobe.errors import (
 from posprobe.measurements import TABLE as MEASUREMENTS
 from posprobe.opening import open_regular
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import check_request, environment
+from posprobe.report.analysis import check_request
 from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files, write_page
 from posprobe.report.series import Series
 from posprobe.sweeps.atlas import atlas

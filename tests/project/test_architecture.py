@@ -52,8 +52,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "analyses": {*BASE, "encodings"},
     # What two copies are to each other, from their numbers alone.
     "relations": {*BASE, "encodings"},
-    # Whole documents: types alone, imported by the type checker and by the schemas' tool.
-    "blocks": {"analyses", "layouts", "number_types", "sources", "tables"},
+    "blocks": {"analyses", "errors", "layouts", "number_types", "sources", "tables"},
     # Answers follow from numbers; only the narrator makes words of them.
     "questions": {*BASE, "analyses", "encodings", "schemes"},
     # What is known of resizing, and of tables near each other, lies below who speaks of it.
@@ -82,7 +81,7 @@ ALLOWED: Mapping[str, set[str]] = {
         "resizing.facts", "schemes",
     },
     "model_analysis": {
-        *BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report",
+        *BASE, "analyses", "blocks", "families", "forward", "measurements.model", "nulls", "report",
         "report.narrator",
     },
     "checkpoint_analysis": {*BASE, "analyses", "families", "report", "schemes"},

@@ -12,8 +12,8 @@ import pytest
 from made_tables import as_table, walk
 
 import posprobe as pp
+from posprobe.blocks import describe
 from posprobe.layouts import Sequence
-from posprobe.report.analysis import describe
 from posprobe.report.comparison import Published, published, published_for
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PositionTable

@@ -1,0 +1,104 @@
+"""What is written as a bundle or shown in a notebook, whatever was analysed."""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Collection, Mapping
+from html import escape
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+from posprobe.analyses import Result
+from posprobe.drawable import line
+from posprobe.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from posprobe.report.bundle import Bundled
+
+
+class Saved:
+    """What can be written as a bundle: an analysis or a comparison."""
+
+    def save(
+        self: Bundled,
+        folder: str | Path,
+        *,
+        every: bool = False,
+        formats: Collection[str] = ("svg",),
+    ) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Parameters
+        ----------
+        folder
+            Where.
+        every
+            Of a table, whether to make every figure, rather than those of the first screen alone.
+        formats
+            Of these figures, among ``svg``, ``pdf`` and ``png``.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder), every=every, formats=formats)
+
+    def __repr__(self: Any) -> str:
+        verdict = self.to_dict().get("verdict") or {}
+        return line(self, self._of(), verdict.get("summary") or "no answers")
+
+    def show(self: Any) -> Path:
+        """Write the bundle to a temporary folder, open its page in a browser, and return it."""
+        page: Path = self.save(Path(mkdtemp(prefix="posprobe-")) / "report") / "report.html"
+        webbrowser.open(page.as_uri())
+        return page
+
+    def _repr_html_(self: Bundled) -> str:
+        from posprobe.report.overview import drawings
+        from posprobe.report.render import of_table, render
+
+        document = self.to_dict()
+        # Other figures take their time: in a notebook each is drawn where it is asked for.
+        page = render(document, drawings(document, self.arrays()) if of_table(document) else {})
+        # It has a style of its own, which must not become that of the notebook.
+        return (
+            f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '
+            'style="border: 0"></iframe>'
+        )
+
+
+class Plotted(Saved):
+    """What has results that can be drawn one by one."""
+
+    def _drawable(self) -> Mapping[str, Result]:
+        """Return the results that can be drawn by themselves, the leading one first."""
+        raise NotImplementedError
+
+    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
+        """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
+
+        Parameters
+        ----------
+        kind
+            Its name in ``results``, such as ``pca``; of several encodings with that of one before
+            it, such as ``encoder.heads``. Where None, the variance budget, or the curves of the
+            first encoding's heads.
+        ax, properties
+            Where to draw, and properties of the Axes.
+
+        Raises
+        ------
+        UsageError
+            If there is no such result.
+        """
+        found = self._drawable()
+        kind = next(iter(found)) if kind is None else kind
+        if kind not in found:
+            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(found)}.")
+        return found[kind].plot(ax, **properties)
