@@ -220,8 +220,13 @@ ON_DEVICES = (
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
-@pytest.mark.parametrize("measure", [*WHOLE, pp.seams, pp.shift, pp.winding, pp.spectrogram])
+@pytest.mark.parametrize(
+    ("measure", "device"),
+    [
+        *((each, "cpu") for each in (*WHOLE, pp.seams, pp.shift, pp.winding, pp.spectrogram)),
+        *(pytest.param(each, "cuda", marks=needs_cuda) for each in WHOLE),
+    ],
+)
 def test_torch_gives_the_same_numbers(measure: Measure, device: str) -> None:
     for table in ON_DEVICES:
         given = positions(table, "cpu")

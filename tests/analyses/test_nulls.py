@@ -74,15 +74,11 @@ def test_a_permutation_puts_every_row_anywhere() -> None:
     assert orders == set(itertools.permutations(range(4)))
 
 
-def test_a_walk_keeps_step_lengths_in_place_and_the_first_row() -> None:
+def test_a_walk_begins_in_the_first_row_and_its_steps_know_nothing_of_each_other() -> None:
     values = structured()
     drawn = draw(values, "walk")
-    np.testing.assert_allclose(steps(drawn), steps(values), rtol=1e-4)
     np.testing.assert_allclose(drawn[0], values[0], rtol=1e-6)
     assert moved(drawn[7:], values[7:])
-
-
-def test_the_steps_of_a_walk_know_nothing_of_each_other() -> None:
     drawn = np.diff(draw(np.arange(20_000.0)[:, None] * [1.0, 0, 0], "walk"), axis=0)
     assert abs(np.mean(np.sum(drawn[1:] * drawn[:-1], axis=1))) < 0.03
     np.testing.assert_allclose(drawn.mean(axis=0), 0, atol=0.03)
@@ -126,23 +122,16 @@ MODELS = pytest.mark.parametrize(
 @MODELS
 def test_no_null_model_keeps_what_another_does(name: str, layout: Layout) -> None:
     values = structured()
+    values.flags.writeable = False
     drawn = draw(values, name, layout)
+    assert (drawn.shape, drawn.dtype) == (values.shape, np.float32)
+    assert np.isfinite(drawn).all()
     kept = {
         "gaussian": np.allclose(lengths(drawn), lengths(values), rtol=1e-3),
         "permuted": np.allclose(sorted_rows(drawn), sorted_rows(values), atol=1e-4),
         "walk": np.allclose(steps(drawn), steps(values), rtol=1e-3),
     }
     assert [null for null, holds in kept.items() if holds] == ([name] if name in kept else [])
-
-
-@MODELS
-def test_a_draw_has_the_table_s_shape_and_leaves_the_table_alone(name: str, layout: Layout) -> None:
-    values = structured()
-    values.flags.writeable = False
-    drawn = draw(values, name, layout)
-    assert drawn.shape == values.shape
-    assert drawn.dtype == np.float32
-    assert np.isfinite(drawn).all()
 
 
 def test_an_unknown_model_is_named_with_those_that_there_are() -> None:
@@ -268,7 +257,7 @@ def test_a_lean_table_has_numbers_within_bounds_or_none(name: str) -> None:
     table = LEAN[name]
     own = numbers_of_table(table)
     shares = ("top3", "_share", "fraction", "entropy", "ladder", "edge_frequency")
-    for key, block in bands(table, own, 3, 0).items():
+    for key, block in bands(table, own, 2, 0).items():
         for value in numbers_of(block):
             assert np.isfinite(value)
             assert value <= 1 + 1e-5 or key in ("pca.stable_rank", "pca.participation_ratio")
