@@ -15,10 +15,7 @@ from posprobe.analyses.sequences.mixture import cosine_power
 from posprobe.analyses.sequences.waves import covariance, find_waves
 from posprobe.analyses.tables.bridging import bridging, process
 from posprobe.families import load
-from posprobe.figures.common import Sheet
-from posprobe.figures.fits import bridging_figure
 from posprobe.layouts import Grid
-from posprobe.measurements import TABLE
 
 # --- what each rule is made for ---
 
@@ -175,17 +172,3 @@ def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     # Sums are rounded as the rows happen to lie in memory.
     alone = bridging(table[25:125]).r2["linear"]
     np.testing.assert_allclose(found.r2["linear"], alone, rtol=1e-12)
-
-
-# --- what is drawn ---
-
-
-def test_grids_and_sequences_have_a_figure() -> None:
-    results = {"walk": bridging(walk(64, 8)), "patches": bridging(patches(9, 9, 8))}
-    (described,) = TABLE["bridging"].drawings
-    assert not any(described.lacks(result) for result in results.values())
-    titles = {
-        name: [ax.get_title() for ax in bridging_figure(Sheet(3.3, 9.0), {name: result}, {}).axes]
-        for name, result in results.items()
-    }
-    assert titles == {"walk": [""], "patches": ["rows", "columns"]}

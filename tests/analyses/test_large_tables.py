@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from made_cli import cli
 from made_tables import as_table, gaussian, patches, walk
 
 import posprobe as pp
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
     from posprobe.analyses import Cosine
     from posprobe.tables import PositionTable
-
-__all__ = ["cli"]
 
 # By name, as the functions of the package hide the modules that they stand in.
 SIMILARITY = import_module("posprobe.analyses.tables.similarity")

@@ -124,7 +124,8 @@ def test_no_null_model_keeps_what_another_does(name: str, layout: Layout) -> Non
     values = structured()
     values.flags.writeable = False
     drawn = draw(values, name, layout)
-    assert (drawn.shape, drawn.dtype) == (values.shape, np.float32)
+    assert drawn.shape == values.shape
+    assert drawn.dtype == np.float32
     assert np.isfinite(drawn).all()
     kept = {
         "gaussian": np.allclose(lengths(drawn), lengths(values), rtol=1e-3),

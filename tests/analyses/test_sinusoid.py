@@ -230,24 +230,19 @@ def on_grid(values: Floats, height: int, width: int) -> PositionTable:
 @pytest.mark.parametrize(
     ("table", "defined"),
     [
-        (gaussian(1, 4), set()),
         (gaussian(7, 4), set()),
         (np.full((30, 4), 0.1), set()),
-        (np.zeros((30, 4)), set()),
         (walk(30, 1), {"sinusoids"}),
-        (walk(30, 5), {"sinusoids"}),
         (walk(8, 64), {"cka", "procrustes", "sinusoids"}),  # the ladder spans every such table
         (np.outer(np.arange(30.0), [1, 2]), {"cka", "procrustes", "ladder_share", "sinusoids"}),
         (np.eye(30), {"procrustes", "ladder_share", "sinusoids"}),
         (walk(600, 16) * (np.arange(600) > 520)[:, None], {"cka", "ladder_share", "sinusoids"}),
         (on_grid(walk(30, 8), 5, 6), {"cka", "procrustes"}),
         (on_grid(walk(30, 6), 5, 6), set()),
-        (on_grid(walk(6, 8), 2, 3), set()),
-        (on_grid(np.ones((30, 8)), 5, 6), set()),
     ],
     ids=[
-        "one row", "short", "constant", "zero", "one column", "odd", "spanned", "rank one",
-        "simplex", "constant start", "grid", "grid of odd width", "small grid", "constant grid",
+        "short", "constant", "one column", "spanned", "rank one", "simplex", "constant start",
+        "grid", "grid of odd width",
     ],
 )  # fmt: skip
 def test_what_is_undefined_has_a_reason(table: Any, defined: set[str]) -> None:

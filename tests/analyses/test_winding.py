@@ -7,9 +7,6 @@ import pytest
 from made_tables import Floats, gaussian, rotation, walk
 
 from posprobe.analyses.sequences.winding import COHERENT, winding
-from posprobe.figures.common import Sheet
-from posprobe.figures.components import winding_figure
-from posprobe.measurements import TABLE
 
 
 def helix(n: int, turns: float, rise: float, d: int = 6) -> Floats:
@@ -99,17 +96,3 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
         )
         np.testing.assert_allclose(other.radius, scale * one.radius, rtol=1e-6)
         assert other.pitch == pytest.approx(scale * one.pitch, rel=1e-6)
-
-
-# --- what is drawn ---
-
-
-@pytest.mark.parametrize("width", [3.3, 7.0])
-def test_the_figure_draws_path_phase_and_period(width: float) -> None:
-    found = winding(helix(80, 2.3, 3.0))
-    (described,) = TABLE["winding"].drawings
-    assert not described.lacks(found)
-    assert described.lacks(winding(gaussian(100, 20)))
-    figure = winding_figure(Sheet(width, 9.0), {"helix": found}, {})
-    labels = [ax.get_ylabel() for ax in figure.axes]
-    assert {"turns", "period", "position"} <= set(labels)

@@ -16,10 +16,8 @@ import pytest
 import relations as made
 import torch
 import transformers
-from hub_server import Hub
 from made_cli import Cli, cli
 from made_gguf import write
-from made_hub import server, waits
 from made_schemas import problems
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
@@ -53,7 +51,7 @@ from posprobe.relations.dumps import read_dump
 from posprobe.relations.weights import reordered
 from posprobe.schemes import Rotary
 
-__all__ = ["cli", "server", "waits"]
+__all__ = ["cli"]
 
 LLAMA3 = made._LLAMA3
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
@@ -743,33 +741,6 @@ def test_neither_has_a_position(tmp_path: Path) -> None:
         save_file({"x": np.ones((3, 4), "f4")}, tmp_path / f"{name}.safetensors")
     with pytest.raises(NoPositionTable):
         pp.check(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-
-
-def test_other_weights_are_a_difference_only_where_asked(tmp_path: Path) -> None:
-    a, b = llama(tmp_path / "a"), llama(tmp_path / "b", projections(seed=1))
-    assert pp.check(a, b).alike
-    assert causes(pp.check(a, b, same_weights=True)) == ["other_weights"]
-
-
-def test_of_a_model_on_the_hub_one_head_of_three_layers_is_read(
-    server: Hub, tmp_path: Path
-) -> None:
-    draw = np.random.default_rng(0)
-    large = {
-        f"model.layers.{layer}.self_attn.{name}_proj.weight": draw.normal(
-            size=(64 * WIDTH, HIDDEN)
-        ).astype("f4")
-        for layer in range(4)
-        for name in "qk"
-    }
-    a = Path(llama(tmp_path / "a", large, num_hidden_layers=4))
-    server.add("someone/llama", {file.name: file.read_bytes() for file in a.iterdir()})
-    found = pp.check("someone/llama", str(a))
-    assert found.alike, str(found)
-    (weights,) = (each for each in found.compared if each.what == "weights")
-    assert (weights.cause, weights.more["layers"]) == ("identical", [0, 2, 3])
-    whole = (a / "model.safetensors").stat().st_size
-    assert server.sent() < whole / 20
 
 
 def test_the_command_says_the_verdict_first_and_a_report_shows_where_copies_differ(

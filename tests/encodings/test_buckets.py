@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 from timm.models.swin_transformer_v2 import WindowAttention as TimmSwinv2Attention
 from transformers import Swinv2Config
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.floating[Any]]
-
-quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
 def made(untyped: Any, *arguments: Any, **options: Any) -> Any:

@@ -416,17 +416,10 @@ def along(path: str) -> dict[str, tuple[float, float, int, int]]:
 
 #: Configurations, and of some axes: shortest and longest wavelength, turning and dead pairs.
 AXES: dict[str, tuple[dict[str, Any], dict[str, tuple[float, float, int, int]]]] = {
-    "qwen2_vl_vision": (
-        {"embed_dim": 1280, "num_heads": 16}, {"rows": (6.283, 39_644, 4, 7)},
-    ),
     "dinov3_vit": (
         {"hidden_size": 384, "image_size": 224, "num_attention_heads": 6, "patch_size": 16,
          "rope_theta": 100.0},
         dict.fromkeys(("rows", "columns"), (7, 524.9, 3, 0)),
-    ),
-    "pixtral": (
-        {"head_dim": 64, "image_size": 1024, "patch_size": 16, "rope_theta": 1e4},
-        {"rows": (6.283, 35_333, 5, 4), "columns": (8.379, 47_117, 4, 5)},
     ),
     "qwen2_vl_text": (
         {"head_dim": 128, "max_position_embeddings": 32_768, "rope_parameters": {

@@ -24,7 +24,6 @@ from made_models import (
     tokens,
     vit,
 )
-from made_schemas import problems
 
 import posprobe as pp
 from posprobe.analyses.models.experiments import costs, early
@@ -34,14 +33,12 @@ from posprobe.figures import builder
 from posprobe.figures.common import REPORT
 from posprobe.forward.replacements import explained, explanations
 from posprobe.layouts import Grid, Sequence
-from posprobe.report import read_bundle
 from posprobe.report.screen import text
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -524,22 +521,3 @@ def test_a_table_of_equal_rows_is_drawn_and_makes_no_difference() -> None:
     assert builder(found, "substitution")(REPORT, {"made": found}, {}).axes
     needed = answers_of(found)["needed"]
     assert (needed.answer, needed.reason) == ("no", "little")
-
-
-def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:
-    gpt2().save_pretrained(tmp_path / "gpt2")
-    analysis = pp.analyze_model(
-        str(tmp_path / "gpt2"), pp.Contexts(count=6), only=["substitution"], device="cpu"
-    )
-    folder = analysis.save(tmp_path / "out")
-    document = read_bundle(folder)
-    assert problems("forward", document) == []
-    # Random tokens are no text: outputs are compared, and no loss.
-    assert document["substitution"]["measure"] == "divergence"
-    assert {path.stem for path in (folder / "figures").glob("*.svg")} == {
-        "substitution", "substitution_positions",
-    }  # fmt: skip
-    arrays = np.load(folder / "arrays.npz")
-    assert arrays["substitution_by_position"].shape == (
-        len(document["substitution"]["substitutes"]), LENGTH,
-    )  # fmt: skip
