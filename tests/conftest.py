@@ -9,6 +9,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 # Archives need this codec. Where it is first looked up while a test makes files unreadable, Python
 # remembers that there is none.
 codecs.lookup("cp437")
+
+# A property is tried on few examples, always the same ones, however slow the machine is.
+settings.register_profile("tests", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.load_profile("tests")
 
 #: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
 MODELS = re.compile(

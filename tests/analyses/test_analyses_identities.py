@@ -8,20 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_tables import gaussian, walk, waves
 
 import posprobe as pp
-
-#: A property is tried on few examples, always the same ones.
-few = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 
 SEEDS = st.integers(0, 2**31)
 LENGTHS = st.integers(2, 40)
 WIDTHS = st.integers(1, 8)
 
 
-@few
 @given(SEEDS, LENGTHS, WIDTHS, st.sampled_from([1e-30, 1e-3, 3.0, 1e30, -2.0]))
 def test_the_scale_of_a_table_is_no_part_of_its_structure(
     seed: int, n: int, d: int, scale: float
@@ -45,7 +41,6 @@ def test_the_scale_of_a_table_is_no_part_of_its_structure(
     assert [line.frequency for line in after.lines] == [line.frequency for line in before.lines]
 
 
-@few
 @given(SEEDS, LENGTHS, WIDTHS, st.sampled_from([1e-30, 1.0, 1e30]))
 def test_cosines_are_symmetric_bounded_and_one_on_the_diagonal(
     seed: int, n: int, d: int, scale: float
@@ -57,7 +52,6 @@ def test_cosines_are_symmetric_bounded_and_one_on_the_diagonal(
     np.testing.assert_allclose(np.diagonal(found.raw.matrix), 1, rtol=0, atol=1e-15)
 
 
-@few
 @given(
     SEEDS,
     st.integers(4, 60),
@@ -72,7 +66,6 @@ def test_circles_at_any_speed_are_exactly_translation_invariant(
     assert found.translation_invariance == pytest.approx(1, abs=1e-6)
 
 
-@few
 @given(SEEDS, st.floats(3, 40), st.integers(0, 2))
 def test_a_planted_line_is_found_with_its_period(seed: int, period: float, others: int) -> None:
     n = 256

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
 from made_answers import planted, smooth
 from made_tables import as_table, gaussian, rotation, walk, waves
@@ -47,7 +47,6 @@ def shares(budget: Any) -> dict[str, float]:
         elements=st.floats(-1e3, 1e3, width=32),
     )
 )
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
 def test_shares_add_up_to_the_sum_of_squares(values: Floats) -> None:
     found = pp.budget(values)
     if not np.asarray(values, dtype=np.float32).any():

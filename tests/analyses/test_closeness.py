@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.spatial
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_tables import as_table, gaussian, rotation, walk
 
 import posprobe as pp
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-few = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 SEEDS = st.integers(0, 2**31)
 WIDTHS = st.integers(1, 12)
 
@@ -101,7 +100,6 @@ def test_the_overlap_is_that_of_scipy_s_principal_angles() -> None:
 # --- laws ---
 
 
-@few
 @given(SEEDS, WIDTHS, WIDTHS)
 def test_symmetric_and_blind_to_rotation_shift_scale_and_empty_columns(
     seed: int, d1: int, d2: int
@@ -118,7 +116,6 @@ def test_symmetric_and_blind_to_rotation_shift_scale_and_empty_columns(
     assert same.subspace_overlap == pytest.approx(1, abs=1e-9)
 
 
-@few
 @given(SEEDS, WIDTHS, WIDTHS)
 def test_what_is_known_already_changes_no_number(seed: int, d1: int, d2: int) -> None:
     x, y = walk(15, d1 + 1, seed), gaussian(15, d2 + 1, seed + 1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_tables import as_table, gaussian, patches, walk
 
 import posprobe as pp
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 SIMILARITY = import_module("posprobe.analyses.tables.similarity")
 COMPONENTS = import_module("posprobe.analyses.tables.pca")
 
-few = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
 DEVICES = ["numpy", "cpu", pytest.param("cuda", marks=needs_cuda)]
 
@@ -125,7 +124,6 @@ def test_a_pooled_matrix_is_the_mean_of_what_is_defined(
                 assert large.matrix[i, j] == pytest.approx(mean, abs=1e-12, nan_ok=True)
 
 
-@few
 @given(
     height=st.integers(1, 7), width=st.integers(1, 7), d=st.integers(1, 5), seed=st.integers(0, 99)
 )

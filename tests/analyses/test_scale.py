@@ -14,7 +14,7 @@ import safetensors.numpy
 import tiny_models
 import torch
 import transformers
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_tables import gaussian
 from registry import package
 from scipy.spatial.distance import pdist, squareform
@@ -99,7 +99,6 @@ LENGTHS = ("ratio", "neighbour_distance", "smallest_distance")
 OTHERS = ("mean_cosine", "variance_share")
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(st.integers(0, 99), st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 def test_one_unit_more_changes_nothing_and_longer_positions_the_lengths_alone(
     seed: int, unit: float, longer: float

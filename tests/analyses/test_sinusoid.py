@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_tables import as_table, gaussian, rotation, walk, waves
 from matplotlib.figure import Figure
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-few = settings(max_examples=20, deadline=None, derandomize=True, database=None)
 SEEDS = st.integers(0, 2**31)
 PLANTED = [6.0, 18.0, 54.0, 162.0, 486.0]
 
@@ -157,7 +156,6 @@ def test_a_planted_ladder_is_found_again(seed: int) -> None:
     np.testing.assert_allclose(np.diff(found.share, prepend=0), 0.2, atol=0.01)
 
 
-@few
 @given(SEEDS, st.integers(8, 60), st.integers(1, 5), st.sampled_from([walk, gaussian]))
 def test_the_share_is_that_of_a_regression_on_the_sinusoids(
     seed: int, n: int, d: int, make: Any
@@ -174,7 +172,6 @@ def test_the_share_is_that_of_a_regression_on_the_sinusoids(
     assert (np.diff(found.share) > -1e-12).all()
 
 
-@few
 @given(SEEDS, st.integers(16, 40), st.integers(1, 4))
 def test_no_frequency_of_the_grid_explains_more_than_the_one_chosen(
     seed: int, n: int, d: int

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_answers import verdicts_of
 from made_tables import gaussian, patches, rotation
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ from posprobe.analyses.tables.outliers import largest_ratio, odd_patches, withou
 from posprobe.arrays import namespace
 
 Floats = NDArray[np.float64]
-
-
-quick = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 
 
 def surface(height: int, width: int, d: int, seed: int = 0) -> Floats:
@@ -46,7 +43,6 @@ def with_odd_patch(height: int, width: int, seed: int) -> tuple[Floats, int]:
     return values, row
 
 
-@quick
 @given(st.integers(0, 10_000), st.sampled_from([1e-5, 0.3, 1e6]))
 def test_scale_basis_and_the_side_from_which_a_grid_is_seen_change_nothing(
     seed: int, scale: float

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_formulas import distilbert, mae, marian, musicgen, timm, whisper
 from transformers.models.florence2.modeling_florence2 import (
     Florence2VisionPositionalEmbeddingCosine1D,
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
 
 orders = st.sampled_from(["interleaved", "halves"])
 sizes = st.tuples(st.integers(1, 40), st.integers(1, 24))
-quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
 # --- one dimension ---
 
 
-@quick
 @given(sizes, orders, st.booleans(), st.booleans(), st.sampled_from([100.0, 1e4, 1e6]))
 def test_laws_of_every_sinusoid(
     size: tuple[int, int], order: Order, endpoint: bool, cosine_first: bool, base: float
@@ -53,7 +51,6 @@ def test_laws_of_every_sinusoid(
     np.testing.assert_allclose(gram[0], np.cos(np.outer(np.arange(n), omega)).sum(axis=1))
 
 
-@quick
 @given(
     sizes, orders, st.booleans(), st.booleans(), st.floats(-500, 500), st.sampled_from([20.0, 1e4])
 )
@@ -120,7 +117,6 @@ def test_a_base_that_makes_no_ladder_is_wrong_usage(base: float) -> None:
 # --- grids ---
 
 
-@quick
 @given(st.integers(1, 7), st.integers(1, 7), st.integers(1, 8))
 def test_a_row_of_the_grid_encodes_its_column_and_then_its_row(
     height: int, width: int, quarter: int

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from posprobe.encodings import (
     FORMULAS,
@@ -20,8 +20,6 @@ from posprobe.encodings import (
 from posprobe.encodings.tables import MAX_SIZE
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
 from posprobe.families import load
-
-quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +93,6 @@ def test_a_table_names_the_reference_that_builds_it_again(typed: str, canonical:
     assert from_reference(typed).name == canonical
 
 
-@quick
 @given(st.floats(1, 1e300, exclude_min=True), st.booleans())
 def test_every_base_survives_its_reference(base: float, endpoint: bool) -> None:
     table = sinusoidal(3, 6, base=base, endpoint=endpoint)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from posprobe.encodings import (
     binary,
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.floating[Any]]
-
-quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
 def distinct(values: Floats) -> int:
@@ -48,7 +46,6 @@ def test_normalised_counting_is_bounded_but_depends_on_the_length() -> None:
     assert (normalised_counting(1, 2).values == 0).all()
 
 
-@quick
 @given(st.integers(1, 200), st.integers(1, 80))
 def test_binary_rows_are_the_digits_of_their_position(n: int, digits: int) -> None:
     values = binary(n, digits).values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from made_formulas import distilbert, mae, marian, musicgen, timm, videomae, whisper
 from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.floating[Any]]
-
-quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
 def rows_first(height: int, width: int) -> Floats:
@@ -132,7 +130,6 @@ def test_a_constant_table_is_no_formula(value: float, precision: Any) -> None:
         assert fixed_formula(values, layout, "F32") is None
 
 
-@quick
 @given(st.integers(0, 2**31), st.sampled_from([1, 4, 9, 16, 300]), st.sampled_from([2, 4, 8, 64]))
 def test_learned_tables_around_a_formula_are_learned(seed: int, n: int, d: int) -> None:
     chance = np.random.default_rng(seed)

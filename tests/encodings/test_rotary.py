@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from transformers import (
     GPTNeoXConfig,
     LlamaConfig,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 HEAD, LONGEST = 32, 512
 
@@ -244,7 +243,6 @@ def test_kernel_and_bound_keep_the_shape_of_distances_and_blocks_do_not_show() -
     assert rotary_bound(inv_freq, np.zeros((3, 0))).shape == (3, 0)
 
 
-@quick
 @given(st.integers(0, 2**31), st.sampled_from([4, 16, 64]), st.integers(0, 3000))
 def test_no_logit_exceeds_roformers_bound(seed: int, head: int, distance: int) -> None:
     inv_freq, _ = rotary_frequencies(head)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from posprobe.errors import PosprobeError, UnknownReference
 from posprobe.families import load
@@ -100,7 +100,6 @@ def test_an_unknown_formula_or_sample_is_refused(text: str, says: str) -> None:
         load(text)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(st.text(max_size=30) | st.text("ab12./@#:~-_", max_size=20))
 def test_any_text_is_a_reference_or_an_explained_failure(text: str) -> None:
     try:

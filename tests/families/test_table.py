@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
@@ -15,7 +15,6 @@ from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
 SOURCE = Source("it", "/where/it/is", tensor="wpe.weight", shape=(9, 4), dtype="F32")
-quick = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
 
 def table(values: Any, layout: Layout | None = None, **options: Any) -> PositionTable:
@@ -34,7 +33,6 @@ def positions(cut: PositionTable) -> list[int]:
 # --- slices ---
 
 
-@quick
 @given(st.integers(1, 30), st.integers(-40, 40) | st.none(), st.integers(-40, 40) | st.none())
 def test_a_slice_keeps_the_rows_that_a_list_would(n: int, a: int | None, b: int | None) -> None:
     kept = list(range(n))[a:b]
@@ -50,7 +48,6 @@ def test_a_slice_keeps_the_rows_that_a_list_would(n: int, a: int | None, b: int 
     assert cut.layout == Sequence(len(kept))
 
 
-@quick
 @given(st.integers(1, 30), st.data())
 def test_a_slice_of_a_slice_counts_from_the_slice(n: int, data: st.DataObject) -> None:
     a = data.draw(st.integers(0, n - 1))
@@ -63,7 +60,6 @@ def test_a_slice_of_a_slice_counts_from_the_slice(n: int, data: st.DataObject) -
     assert inner.layout == direct.layout
 
 
-@quick
 @given(st.integers(1, 6), st.integers(1, 6), st.data())
 def test_a_slice_of_a_grid_is_a_grid_where_it_is_made_of_whole_rows(
     height: int, width: int, data: st.DataObject
