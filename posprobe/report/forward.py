@@ -20,9 +20,8 @@ from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.questions.models import QUESTIONS as MODEL_QUESTIONS, Run
 from posprobe.report.document import Finding, answer_block, findings_of
 from posprobe.report.files import FORWARD
-from posprobe.report.narrator import PICTURES, claim, models, models as narrator, pictures
-from posprobe.report.narrator.models import run_of, summary
-from posprobe.report.render import versions
+from posprobe.report.narrator import PICTURES, claim, models, pictures
+from posprobe.report.render import headline, versions
 from posprobe.report.saved import Saved
 from posprobe.text import Block, lookup, show
 
@@ -118,7 +117,7 @@ class ForwardAnalysis(Saved):
             "notes": list(self.notes),
             "environment": dict(self.environment),
             "verdict": {
-                "summary": summary(answers, run),
+                "summary": models.summary(answers, run),
                 "answers": [answer_block(answer) for answer in answers.values()],
             },
             "findings": plain(self.findings),
@@ -168,7 +167,7 @@ class ForwardAnalysis(Saved):
             for name, result in self.results.items()
             if kind in {each.name for each in MODEL[name].drawings}
         )
-        said = models.on(result) if isinstance(result, RotaryUse) else run_of(self.to_dict())
+        said = models.on(result) if isinstance(result, RotaryUse) else models.run_of(self.to_dict())
         told = PICTURES["model"][kind], f"{self.name}, {said}."
         return at_venue(
             lambda sheet: (builder(result, kind)(sheet, {self.name: result}, {}), told), venue, span
@@ -188,7 +187,7 @@ SHOWN = 2
 
 def forward_page(document: Block) -> Page:
     """Lay out the page of a run of a model: the answers, and what was measured."""
-    told, made = document.get("verdict"), [name for name in MODEL if document.get(name) is not None]
+    made = [name for name in MODEL if document.get(name) is not None]
     leading = [name for name, of in LEADING.items() if of in made][:SHOWN]
     drawings = {
         name: pictures(
@@ -198,17 +197,14 @@ def forward_page(document: Block) -> Page:
     }
     every = [picture for found in drawings.values() for picture in found]
     return Page(
-        title=narrator.title(document["name"]),
+        title=models.title(document["name"]),
         subject="what position does inside it",
-        lead=narrator.run_of(document),
-        # Bundles of earlier versions have findings alone.
-        headline=told["summary"]
-        if told
-        else " ".join(finding["text"] for finding in document["findings"]),
-        notes=tuple(narrator.notes(document)),
+        lead=models.run_of(document),
+        headline=headline(document),
+        notes=tuple(models.notes(document)),
         pictures=tuple(picture for picture in every if picture.name in leading),
         evidence=tuple(_evidence(document, drawings, leading)),
-        key=narrator.KEY if told else "",
+        key=models.KEY if document.get("verdict") else "",
         numbers=_numbers(document, made),
         provenance=(Fact("reference", document["name"]), *versions(document["environment"])),
     )
@@ -226,7 +222,7 @@ def _evidence(
         # A figure stands beside the first answer that it shows.
         of = next((key.partition(".")[0] for key in answer["keys"]), "")
         yield Evidence(
-            (narrator.line(answer),), sentences=(claim(answer),), pictures=left.pop(of, ())
+            (models.line(answer),), sentences=(claim(answer),), pictures=left.pop(of, ())
         )
     for name, found in left.items():
         if found:

@@ -182,6 +182,14 @@ def quantised(source: Block) -> str:
     return f"dequantised from {known['name']}{step}"
 
 
+def headline(document: Block) -> str:
+    """Return the summary of the answers; bundles of earlier versions have findings alone."""
+    if told := document.get("verdict"):
+        summary: str = told["summary"]
+        return summary
+    return " ".join(finding["text"] for finding in document["findings"])
+
+
 def versions(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
     """Say what the numbers were made with."""
     return tuple(Fact(name, str(value)) for name, value in environment.items() if value is not None)

@@ -29,7 +29,7 @@ from posprobe.report.document import answer_block, findings_of
 from posprobe.report.files import ANALYSIS
 from posprobe.report.narrator import PICTURES, claim, pictures, weights
 from posprobe.report.narrator.schemes import KEYS, line, summary, what_it_is
-from posprobe.report.render import origin, tensor, versions
+from posprobe.report.render import headline, origin, tensor, versions
 from posprobe.report.saved import Plotted
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts, stated_length
 from posprobe.sources import describe_source
@@ -278,21 +278,18 @@ def _size(record: Scheme, length: int | None) -> int:
 
 def scheme_page(document: Block) -> Page:
     """Lay out the page of encodings without a table."""
-    schemes, told = document["schemes"], document.get("verdict")
+    schemes = document["schemes"]
     kinds: dict[str, list[Block]] = {}
     for scheme in schemes:
         kinds.setdefault(kind_of(scheme), []).append(scheme)
     first, *others = kinds
     notes = [(scheme["name"], f"{note}.") for scheme in schemes for note in scheme["notes"]]
-    # Bundles of earlier versions have findings alone.
-    found = " ".join(finding["text"] for finding in document["findings"])
     learned = dict.fromkeys(kind in ("bias", "cosine") for kind in kinds)
     return Page(
         title=document["name"],
         subject="how attention knows position",
         lead=f"{', '.join(map(what_it_is, kinds.values()))} · no position table",
-        # Bundles of earlier versions have findings alone.
-        headline=told["summary"] if told else found,
+        headline=headline(document),
         notes=tuple(_gathered(notes, len(schemes))),
         pictures=tuple(_of_kind(first)),
         evidence=tuple(_evidence(document, others)),
