@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
-from made_answers import planted, smooth
+from made_answers import planted, smooth, surface
 from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
@@ -90,13 +90,6 @@ def plane(height: int, width: int, d: int, seed: int) -> Floats:
     return np.asarray(place @ gaussian(2, d, seed))
 
 
-def surface(height: int, width: int, d: int, seed: int) -> Floats:
-    place = np.stack(np.divmod(np.arange(height * width), width), axis=1).astype(np.float64)
-    apart = np.square(place[:, None] - place[None]).sum(axis=-1)
-    root = np.linalg.cholesky(np.exp(-apart / 2 / 2.0**2) + 1e-8 * np.eye(len(place)))
-    return np.asarray(root @ gaussian(len(place), d, seed))
-
-
 @pytest.mark.parametrize(
     ("code", "share", "field"), [(codes, 0.1, 0.0), (plane, 0.3, 0.0), (codes, 0.3, 0.5)]
 )
@@ -108,7 +101,7 @@ def test_codes_beside_noise_and_surfaces_have_their_shares(
     for seed in range(4):
         values = of_size(code(14, 14, 64, seed), share)
         values += of_size(gaussian(196, 64, seed + 9), 1 - share - field)
-        values += of_size(surface(14, 14, 64, seed + 20), field)
+        values += of_size(surface(14, 64, 2, 2.0, seed + 20), field)
         told = shares(pp.budget(as_table(values, grid)))
         found += abs(told.get("rows", 0.0) + told.get("columns", 0.0) - share) < 0.08
     # Beside a surface of half of the variance a code of a seventh may hide.

@@ -11,6 +11,7 @@ import pytest
 import scipy.linalg
 import torch
 from hypothesis import given, strategies as st
+from made_tables import gaussian, rotation
 from matplotlib.figure import Figure
 from registry import package
 from safetensors.numpy import save_file
@@ -26,22 +27,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def noise(seed: int, *shape: int) -> NDArray[np.float64]:
-    return np.random.default_rng(seed).normal(size=shape)
-
-
 def skewed(seed: int, count: int, width: int) -> NDArray[np.float64]:
     """Tokens that use their first coordinate most and their last one least."""
-    return noise(seed, count, width) * np.geomspace(10, 0.1, width)
-
-
-def rotation(seed: int, width: int) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = np.linalg.qr(noise(seed, width, width))[0]
-    return found
+    return gaussian(count, width, seed) * np.geomspace(10, 0.1, width)
 
 
 def test_each_overlap_is_the_length_of_a_projection() -> None:
-    rows, tokens = noise(0, 40, 20), skewed(1, 300, 20)
+    rows, tokens = gaussian(40, 20, 0), skewed(1, 300, 20)
     found = subspace_overlap(rows, tokens, rank=5)
     basis = np.linalg.svd(rows - rows.mean(axis=0))[2][:5]
     # Directions of tokens by another road: eigenvectors of their covariance.
@@ -67,8 +59,8 @@ def test_planted_subspaces_are_found_where_they_are(place: str, share: str) -> N
     width, rank = 60, 6
     tokens, rows = skewed(0, 5000, width), np.zeros((40, width))
     cut = slice(0, rank) if place == "first" else slice(width - rank, None)
-    rows[:, cut] = noise(1, 40, rank)
-    turn = rotation(2, width)
+    rows[:, cut] = gaussian(40, rank, 1)
+    turn = rotation(width, 2)
     found = subspace_overlap(rows @ turn, tokens @ turn)
     assert found.rank == rank  # of 30, as many as there are
     here: Any = getattr(found, share)
@@ -88,7 +80,7 @@ def test_random_subspaces_lie_within_the_bands_as_often_as_stated() -> None:
     inside = dict.fromkeys(("top", "bottom", "variance", "first"), 0)
     means = dict.fromkeys(inside, 0.0)
     for seed in range(draws):
-        found = subspace_overlap(noise(seed + 1, 12, width), tokens, rank=4)
+        found = subspace_overlap(gaussian(12, width, seed + 1), tokens, rank=4)
         parts = {name: getattr(found, name) for name in ("top", "bottom", "variance")}
         values = {name: (part.value, part) for name, part in parts.items()}
         values["first"] = (found.overlap[0], found.chance)
@@ -107,7 +99,7 @@ def test_random_subspaces_lie_within_the_bands_as_often_as_stated() -> None:
 
 @given(seed=st.integers(0, 999), shift=st.floats(-3, 3))
 def test_neither_a_rotation_of_both_nor_a_shift_of_either_matters(seed: int, shift: float) -> None:
-    rows, tokens, turn = noise(seed, 9, 8), noise(seed + 1, 20, 8), rotation(seed + 2, 8)
+    rows, tokens, turn = gaussian(9, 8, seed), gaussian(20, 8, seed + 1), rotation(8, seed + 2)
     plain = subspace_overlap(rows, tokens, rank=3)
     other = subspace_overlap((rows + shift) @ turn, (tokens - 2 * shift) @ turn, rank=3)
     np.testing.assert_allclose(plain.overlap, other.overlap, atol=1e-8)
@@ -120,10 +112,10 @@ def test_loadings_count_the_coordinates_that_carry_a_direction() -> None:
     hadamard = scipy.linalg.hadamard(width) / math.sqrt(width)
     axes = np.zeros((8, width))
     axes[[0, 1, 2, 3], [3, 3, 5, 5]] = [4, -4, 2, -2]  # two directions: coordinates 3 and 5
-    tokens = noise(0, 40, width)
+    tokens = gaussian(40, width, 0)
     np.testing.assert_allclose(subspace_overlap(axes, tokens).loadings, [1, 1])
     np.testing.assert_allclose(subspace_overlap(axes @ hadamard, tokens).loadings, [16, 16])
-    found = subspace_overlap(noise(1, 400, 300), noise(2, 9, 300), rank=100)
+    found = subspace_overlap(gaussian(400, 300, 1), gaussian(9, 300, 2), rank=100)
     assert 1 / (1 / found.loadings).mean() == pytest.approx(302 / 3, rel=0.05)
     assert as_block(found)["loadings_expected"] == pytest.approx(302 / 3)
 
@@ -136,9 +128,9 @@ def naive_mean_cosine(rows: NDArray[np.float64]) -> float:
 
 
 def test_leaving_a_dimension_out_changes_the_mean_cosine_as_it_does_for_all_pairs() -> None:
-    rows = noise(0, 25, 10)
+    rows = gaussian(25, 10, 0)
     rows[:, 7] += 6  # what makes all rows alike
-    found = subspace_overlap(rows, noise(1, 30, 10))
+    found = subspace_overlap(rows, gaussian(30, 10, 1))
     assert found.mean_cosine == pytest.approx(naive_mean_cosine(rows))
     for k in range(10):
         alone = naive_mean_cosine(np.delete(rows, k, axis=1)) - naive_mean_cosine(rows)
@@ -147,36 +139,38 @@ def test_leaving_a_dimension_out_changes_the_mean_cosine_as_it_does_for_all_pair
     assert outliers[0]["dimension"] == 7
     assert outliers[0]["change"] < -0.5
     # A row without direction takes no part.
-    again = subspace_overlap(np.vstack([rows, np.zeros(10)]), noise(1, 30, 10))
+    again = subspace_overlap(np.vstack([rows, np.zeros(10)]), gaussian(30, 10, 1))
     np.testing.assert_allclose(again.cosine_change, found.cosine_change, atol=1e-12)
 
 
 def test_fewer_tokens_than_dimensions_have_no_least_used_directions() -> None:
-    found = subspace_overlap(noise(0, 40, 30), noise(1, 20, 30))
+    found = subspace_overlap(gaussian(40, 30, 0), gaussian(20, 30, 1))
     assert len(found.token_share) == 19
     assert found.bottom.value is None
     assert (
         "20 tokens span 19 of 30 directions: more than 30 are needed" in found.undefined["bottom"]
     )
     assert found.top.value is not None
-    few = subspace_overlap(noise(0, 40, 30), noise(1, 3, 30))
+    few = subspace_overlap(gaussian(40, 30, 0), gaussian(3, 30, 1))
     assert few.top.value is None
     assert set(few.undefined) == {"top", "bottom"}
-    flat = noise(1, 50, 30)
+    flat = gaussian(50, 30, 1)
     flat[:, 3] = 0  # a dimension that no token uses
     assert (
-        subspace_overlap(noise(0, 40, 30), flat).undefined["bottom"].endswith("29 of 30 directions")
+        subspace_overlap(gaussian(40, 30, 0), flat)
+        .undefined["bottom"]
+        .endswith("29 of 30 directions")
     )
 
 
 @pytest.mark.parametrize(
     ("rows", "tokens", "reason"),
     [
-        (np.full((9, 4), 0.1), noise(0, 9, 4), "all positions are equal"),
-        (np.full((1, 4), 0.1), noise(0, 9, 4), "all positions are equal"),
-        (np.zeros((5, 4)), noise(0, 9, 4), "all positions are equal"),
-        (noise(0, 9, 4), np.full((7, 4), 0.1), "all tokens are equal"),
-        (noise(0, 9, 1), noise(1, 1, 1), "all tokens are equal"),
+        (np.full((9, 4), 0.1), gaussian(9, 4, 0), "all positions are equal"),
+        (np.full((1, 4), 0.1), gaussian(9, 4, 0), "all positions are equal"),
+        (np.zeros((5, 4)), gaussian(9, 4, 0), "all positions are equal"),
+        (gaussian(9, 4, 0), np.full((7, 4), 0.1), "all tokens are equal"),
+        (gaussian(9, 1, 0), gaussian(1, 1, 1), "all tokens are equal"),
     ],
 )
 def test_what_has_no_directions_is_said(
@@ -194,16 +188,16 @@ def test_what_has_no_directions_is_said(
 
 def test_arguments_that_do_not_fit_are_one_clear_error() -> None:
     with pytest.raises(UsageError, match="width 4 and tokens 5"):
-        subspace_overlap(noise(0, 9, 4), noise(1, 9, 5))
+        subspace_overlap(gaussian(9, 4, 0), gaussian(9, 5, 1))
     with pytest.raises(UsageError, match="rank=0"):
-        subspace_overlap(noise(0, 9, 4), noise(1, 9, 4), rank=0)
+        subspace_overlap(gaussian(9, 4, 0), gaussian(9, 4, 1), rank=0)
     for bad in (np.full((3, 4), np.nan), np.ones(4), np.ones((0, 4))):
         with pytest.raises(InvalidTable):
-            subspace_overlap(noise(0, 9, 4), bad)
+            subspace_overlap(gaussian(9, 4, 0), bad)
 
 
 def test_torch_and_numpy_give_the_same_numbers() -> None:
-    rows, tokens = noise(0, 30, 12), skewed(1, 60, 12)
+    rows, tokens = gaussian(30, 12, 0), skewed(1, 60, 12)
     one = subspace_overlap(rows, tokens, rank=4)
     other = subspace_overlap(torch.from_numpy(rows), torch.from_numpy(tokens), rank=4)
     np.testing.assert_allclose(one.matrix, other.matrix, atol=1e-12)
@@ -216,9 +210,9 @@ def test_torch_and_numpy_give_the_same_numbers() -> None:
 
 
 def gpt2(folder: Path, vocabulary: int, width: int) -> str:
-    wte = noise(3, vocabulary, width).astype(np.float32)
+    wte = gaussian(vocabulary, width, 3).astype(np.float32)
     save_file(
-        {"wpe.weight": noise(4, 6, width).astype(np.float32), "wte.weight": wte},
+        {"wpe.weight": gaussian(6, width, 4).astype(np.float32), "wte.weight": wte},
         folder / "model.safetensors",
     )
     (folder / "config.json").write_text('{"model_type": "gpt2"}')

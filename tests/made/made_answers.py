@@ -83,12 +83,12 @@ def helix(n: int, turns: float, d: int = 24) -> Floats:
     return np.asarray(curve @ rotation(d)[:3] + 0.01 * gaussian(n, d))
 
 
-def surface(side: int, d: int, power: float, length: float) -> Floats:
+def surface(side: int, d: int, power: float, length: float, seed: int = 0) -> Floats:
     """An isotropic field: smooth with a power of 2, rough with 1."""
     place = np.stack(np.divmod(np.arange(side * side), side), axis=1) / length
     distance = np.sqrt(np.square(place[:, None] - place[None]).sum(axis=-1))
     kernel = np.exp(-(distance**power) / power) + 1e-8 * np.eye(side * side)
-    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(side * side, d))
+    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(side * side, d, seed))
 
 
 def summed(rows: Floats, columns: Floats, noise: float = 0.0) -> Floats:
