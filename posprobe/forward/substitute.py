@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from posprobe.analyses.linear import displacements
 from posprobe.analyses.models.experiments import (
     CERTAIN,
     MEASURES,
@@ -40,7 +41,7 @@ from posprobe.forward.running import (
     visit,
     wide,
 )
-from posprobe.layouts import Grid, Layout
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     import torch
@@ -185,18 +186,12 @@ def find_distances(model: Any, batch: torch.Tensor) -> Distances:
     if shapes != {(tokens, tokens)}:
         raise UsageError("its attention is not from every token to every token")
     layout = positions_of(model, batch, tokens)
-    distance = _distances(layout)
+    distance = np.maximum(*displacements(layout.height, layout.width))
     first = (0, *(2**k for k in range(int(distance.max()).bit_length())))
     ranges = np.searchsorted(first, distance, side="right") - 1
     if not isinstance(layout, Grid):
         ranges[:, 0] = len(first)
     return Distances(points, first, required("torch").as_tensor(ranges, device=batch.device))
-
-
-def _distances(layout: Layout) -> Any:
-    """Return the distance of all pairs of positions: ``[n, n]``."""
-    along = [part.ravel() for part in np.indices((layout.height, layout.width))]
-    return np.max([np.abs(part[:, None] - part[None]) for part in along], axis=0)
 
 
 @dataclass(frozen=True, eq=False)
