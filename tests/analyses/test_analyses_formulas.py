@@ -183,9 +183,7 @@ def test_pca_is_that_of_scikit_learn_on_real_tables(name: str) -> None:
     reference = decomposition.PCA(svd_solver="full").fit(values)
     kept = reference.singular_values_ > 1e-9 * reference.singular_values_[0]
     np.testing.assert_allclose(
-        found.explained_variance_ratio[kept],
-        reference.explained_variance_ratio_[kept],
-        rtol=1e-10,
+        found.explained_variance_ratio[kept], reference.explained_variance_ratio_[kept], rtol=1e-10
     )
     np.testing.assert_allclose(
         found.singular_values[kept], reference.singular_values_[kept], rtol=1e-10

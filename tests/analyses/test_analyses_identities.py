@@ -53,9 +53,7 @@ def test_cosines_are_symmetric_bounded_and_one_on_the_diagonal(
 
 
 @given(
-    SEEDS,
-    st.integers(4, 60),
-    st.lists(st.floats(2.5, 500), min_size=1, max_size=5, unique=True),
+    SEEDS, st.integers(4, 60), st.lists(st.floats(2.5, 500), min_size=1, max_size=5, unique=True)
 )
 def test_circles_at_any_speed_are_exactly_translation_invariant(
     seed: int, n: int, periods: list[float]

@@ -33,15 +33,9 @@ from posprobe.analyses.models.attention import (
 )
 from posprobe.analyses.models.head_logits import NO_PEAK, head_logits
 from posprobe.analyses.result import as_block
-from posprobe.errors import (
-    UsageError,
-)
+from posprobe.errors import UsageError
 from posprobe.families.layers import load_heads
-from posprobe.forward import (
-    attend,
-    load_model,
-    repeated_tokens,
-)
+from posprobe.forward import attend, load_model, repeated_tokens
 from posprobe.layouts import Grid, Sequence
 
 

@@ -178,8 +178,7 @@ def ladder(head_dim: int = 128, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("base", "length", "turning"),
-    [(1e4, 512, 31), (1e4, 4096, 46), (5e5, 8192, 35)],
+    ("base", "length", "turning"), [(1e4, 512, 31), (1e4, 4096, 46), (5e5, 8192, 35)]
 )
 def test_how_many_pairs_complete_a_turn(base: float, length: int, turning: int) -> None:
     result = rotation(ladder(base=base), training=length, target=length)

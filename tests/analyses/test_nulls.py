@@ -114,8 +114,7 @@ def test_patches_have_no_walk() -> None:
 
 
 MODELS = pytest.mark.parametrize(
-    ("name", "layout"),
-    [(name, layout) for layout in (LINE, PLANE) for name in null_models(layout)],
+    ("name", "layout"), [(name, layout) for layout in (LINE, PLANE) for name in null_models(layout)]
 )
 
 

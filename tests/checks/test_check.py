@@ -363,9 +363,7 @@ def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
             assert found.causes[0].first_distance == pytest.approx(first, abs=1)
 
 
-def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(
-    tmp_path: Path,
-) -> None:
+def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(tmp_path: Path) -> None:
     def dumped(omega: NDArray[np.float64]) -> str:
         angles = np.outer(np.arange(64.0), omega)
         cos, sin = (to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin))

@@ -16,12 +16,7 @@ from transformers.models.sew_d.modeling_sew_d import make_log_bucket_position as
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from posprobe.encodings import (
-    alibi_slopes,
-    deberta_buckets,
-    log_spaced_offsets,
-    t5_buckets,
-)
+from posprobe.encodings import alibi_slopes, deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import UsageError
 
 if TYPE_CHECKING:

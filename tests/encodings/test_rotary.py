@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from transformers import (
-    GPTNeoXConfig,
-    LlamaConfig,
-    Qwen2VLTextConfig,
-)
+from transformers import GPTNeoXConfig, LlamaConfig, Qwen2VLTextConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding
-from transformers.models.hunyuan_v1_dense.configuration_hunyuan_v1_dense import (
-    HunYuanDenseV1Config,
-)
+from transformers.models.hunyuan_v1_dense.configuration_hunyuan_v1_dense import HunYuanDenseV1Config
 from transformers.models.hunyuan_v1_dense.modeling_hunyuan_v1_dense import (
     HunYuanDenseV1RotaryEmbedding,
 )

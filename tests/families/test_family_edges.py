@@ -23,12 +23,7 @@ from tiny_models import (
     save_pretrained,
 )
 
-from posprobe.errors import (
-    AmbiguousTable,
-    InvalidCheckpoint,
-    NoPositionTable,
-    UnknownReference,
-)
+from posprobe.errors import AmbiguousTable, InvalidCheckpoint, NoPositionTable, UnknownReference
 from posprobe.families import find_encodings, load
 from posprobe.families.find import is_named_position
 from posprobe.families.read import open_reference

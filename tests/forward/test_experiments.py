@@ -30,9 +30,7 @@ from made_models import (
 )
 
 from posprobe.analyses.result import as_block
-from posprobe.errors import (
-    UsageError,
-)
+from posprobe.errors import UsageError
 from posprobe.forward import blank_images, load_model, permutation_effect, phase_shift
 from posprobe.forward.contexts import context_length
 from posprobe.forward.experiments import _order

@@ -29,13 +29,8 @@ from made_models import (
 import posprobe as pp
 from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.analyses.result import as_block
-from posprobe.errors import (
-    UsageError,
-)
-from posprobe.forward import (
-    decompose,
-    load_model,
-)
+from posprobe.errors import UsageError
+from posprobe.forward import decompose, load_model
 from posprobe.forward.running import find_hook_points
 from posprobe.layouts import Grid, Layout, Sequence
 

@@ -23,10 +23,7 @@ from made_models import (
     vit,
 )
 
-from posprobe.errors import (
-    InvalidTable,
-    UsageError,
-)
+from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward import (
     attend,
     blank_images,

@@ -26,12 +26,7 @@ from made_models import (
 )
 from PIL import Image
 
-from posprobe.errors import (
-    InvalidCheckpoint,
-    MissingExtra,
-    UnknownReference,
-    UsageError,
-)
+from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, UsageError
 from posprobe.forward import (
     decompose,
     image_files,
