@@ -353,13 +353,6 @@ def test_undeclared_layouts_are_those_that_the_weights_tell(tmp_path: Path) -> N
     assert [each.a for each in checked.compared if each.what == "pairs"] == ["neighbours"]
 
 
-def test_the_command_says_how_much_it_reads(tmp_path: Path, cli: Cli) -> None:
-    done = cli("analyze", llama(tmp_path / "model"), "--out", "out", "--layers", "0")
-    assert done.code == 0
-    assert "Reading 6.1 kB of query and key weights." in done.err
-    assert "from weights" in done.out
-
-
 def test_weights_on_the_hub_are_read_where_asked_and_nothing_else(
     server: Hub, tmp_path: Path
 ) -> None:

@@ -257,15 +257,6 @@ def test_tables_that_share_a_key_of_the_configuration_are_refused(tmp_path: Path
 # The command.
 
 
-def test_what_became_of_a_copy_is_told_line_by_line(tmp_path: Path, cli: Cli) -> None:
-    model("gpt2").save_pretrained(tmp_path / "old")
-    done = cli("resize", "./old", "--to", "48", "--how", "linear", "--into", "new")
-    assert done.code == 0
-    lines = done.err.splitlines()
-    assert "a sequence of 32 becomes a sequence of 48, by linear" in lines
-    assert "config.json: changed n_positions" in lines
-
-
 def test_what_the_command_writes_is_read_again(cli: Cli) -> None:
     ref = "sample:digits-vit"
     done = cli("resize", ref, "--to", "6x10", "--how", "fourier", "-o", "new.csv", "--quiet")
