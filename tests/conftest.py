@@ -42,7 +42,7 @@ WHOLE = {
     "test_nulls", "test_paper_figures", "test_probes",
     "test_relations", "test_report_page", "test_research_table", "test_resizing_effects",
     "test_rotary_weights", "test_scheme_figures", "test_scheme_report", "test_scheme_verdict",
-    "test_series", "test_stretches", "test_sweep", "test_words",
+    "test_series", "test_stretches", "test_sweep", "test_answers_in_words",
 }  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"

@@ -75,7 +75,7 @@ def lengths(values: Floats) -> Floats:
 
 
 TABLES: dict[str, tuple[Any, int, int]] = {
-    "noise": (lambda: gaussian(576, 64), 24, 24),
+    "noise": (lambda: gaussian(256, 64), 16, 16),
     "noise 3 x 3": (lambda: gaussian(9, 8), 3, 3),
     "noise of few columns": (lambda: gaussian(64, 2), 8, 8),
     "noise 2 x 20": (lambda: gaussian(40, 8), 2, 20),
