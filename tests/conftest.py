@@ -33,7 +33,7 @@ MODELS = re.compile(
 #: tables: they belong to the slow tier too, so that the quick one takes less than a minute.
 WHOLE = {
     "test_additive_model", "test_analyses_identities", "test_answers", "test_atlas",
-    "test_bridging", "test_budget", "test_bundle", "test_bundle_own_files",
+    "test_bridging", "test_budget", "test_bundle",
     "test_bundle_replacement", "test_cli", "test_cli_errors",
     "test_cli_figure", "test_cli_processes", "test_comparison", "test_devices",
     "test_environments", "test_examples", "test_figures",
@@ -41,8 +41,8 @@ WHOLE = {
     "test_grids", "test_hostile_contexts", "test_hub", "test_hub_failures", "test_large_tables",
     "test_nulls", "test_paper_figures", "test_probes",
     "test_relations", "test_report_page", "test_research_table", "test_resizing_effects",
-    "test_rotary_weights", "test_scheme_figures", "test_scheme_report", "test_scheme_verdict",
-    "test_series", "test_stretches", "test_sweep", "test_answers_in_words",
+    "test_rotary_weights", "test_scheme_report", "test_scheme_verdict",
+    "test_series", "test_stretches", "test_sweep",
 }  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"
