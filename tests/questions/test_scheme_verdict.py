@@ -352,86 +352,59 @@ def test_sentences_begin_with_their_subject_and_are_short(name: str) -> None:
 
 # Numbers and what they are of.
 
+#: As BEiT and Swin are initialised.
+ZERO = RelativeBias(np.zeros((4, 7, 7)), Grid(4, 4), "a", source())
+#: Qwen2-VL's images: heads of 80 numbers, half of whose pairs turn along rows.
+IMAGES = Rotary(80, "vision", source(), axes=2)
+TEXT = Rotary(128, "text", source(), base=1e6, max_positions=32_768)
+SHORT = replace(IMAGES, max_positions=100)
+SLOW_PAIRS = 2 * (2 * np.pi / IMAGES.frequencies() > 100).sum()
+PAGE = replace(buckets(6), unit="hundredths of the page's width", layout=Sequence(101))
+LIMITS = (
+    "From 91 positions on, distances share one bias per side (encoder). From 113 positions on, "
+    "distances share one bias (decoder)."
+)
 
-def test_biases_that_are_all_zero_are_not_said_to_depend_on_distance() -> None:
-    """As BEiT and Swin are initialised."""
-    zero = RelativeBias(np.zeros((4, 7, 7)), Grid(4, 4), "a", source())
-    assert said(zero, replace(zero, name="b"))["summary"] == (
-        "The biases are the same at all distances."
-    )
 
-
-def test_pairs_of_a_head_are_counted_whatever_axis_they_belong_to() -> None:
-    """Qwen2-VL's images: heads of 80 numbers, half of whose pairs turn along rows."""
-    images = Rotary(80, "vision", source(), axes=2)
-    text = Rotary(128, "text", source(), base=1e6, max_positions=32_768)
-    alone = said(images)["summary"]
-    assert alone.startswith("40 pairs (20 per axis) of wavelength 6.3 to 40,000 positions.")
-    sentences = said(text, images)
-    assert "vision: 40 pairs (20 per axis)" in sentences["summary"]
-    assert sentences["rotary_turns"].startswith(
-        "24 of 64 pairs never turn within the context of 32,768 positions"
-    )
-    framed = said(replace(images, max_positions=100))["rotary_turns"]
-    slow = 2 * (2 * np.pi / images.frequencies() > 100).sum()
-    assert framed.startswith(f"{slow} of 40 pairs (20 per axis) never turn")
+@pytest.mark.parametrize(
+    ("records", "question", "words"),
+    [
+        ((ZERO, replace(ZERO, name="b")), "summary", "The biases are the same at all distances."),
+        ((IMAGES,), "summary", "40 pairs (20 per axis) of wavelength 6.3 to 40,000 positions."),
+        ((TEXT, IMAGES), "summary", "vision: 40 pairs (20 per axis)"),
+        ((TEXT, IMAGES), "rotary_turns", "24 of 64 pairs never turn within the context of 32,768"),
+        ((SHORT,), "rotary_turns", f"{SLOW_PAIRS} of 40 pairs (20 per axis) never turn"),
+        ((rotary(window=64),), "rotary_positive", "(window of 64 positions)"),
+        (RECORDS["axes"], "rotary_positive", "one axis: the pairs of the others stand still."),
+        (RECORDS["not searched"], "rotary_positive", "up to 1,048,576, the farthest looked at"),
+        (RECORDS["changed"], "rotary_stretched", "for texts of 4,096 positions (training: 2,048)."),
+        (RECORDS["unchanged"], "rotary_stretched", "no wavelength for texts of 4,096 positions."),
+        # BLOOM states no length: curves are taken at 512 positions.
+        ((linear(16, max_positions=None),), "alibi_near", "over 3.9 to 440 of 512 keys."),
+        (RECORDS["buckets"], "bias_limit", LIMITS),
+        (RECORDS["buckets"], "summary", LIMITS),
+        ((PAGE,), "bias_limit", "From 91 hundredths of the page's width on"),
+        ((mixed(),), "bias_smooth", "In 8 of 12 heads, neighbouring distances have more similar"),
+        ((mixed(),), "bias_smooth", "(0.5 expected by chance)."),
+        (
+            (mixed(),),
+            "bias_near",
+            "Of 8 heads with an order of distances, 4 favour near ones and 4",
+        ),
+        ((mixed(),), "bias_near", "2 of 12 have no order."),
+        (RECORDS["sided"], "bias_sides", "an earlier key in 2, at a later key in 1, at neither in"),
+    ],
+)
+def test_sentences_hold_the_numbers_of_what_they_are_of(
+    records: tuple[Scheme, ...], question: str, words: str
+) -> None:
+    assert words in said(*records)[question]
 
 
 def test_a_score_is_positive_up_to_the_distance_before_it_is_not() -> None:
     (first,) = told(rotary(max_positions=128))["rotary_positive"].value
-    assert said(rotary(max_positions=128))["rotary_positive"] == (
-        "With identical query and key, the RoPE score stays positive up to distance "
-        f"{first - 1} (context of 128 positions)."
-    )
-    assert "(window of 64 positions)" in said(rotary(window=64))["rotary_positive"]
-    along = "never negative along one axis: the pairs of the others stand still."
-    assert said(*RECORDS["axes"])["rotary_positive"].endswith(along)
-    looked = said(*RECORDS["not searched"])["rotary_positive"]
-    assert "up to 1,048,576, the farthest looked at" in looked
-
-
-def test_what_a_rule_changes_is_told_with_the_length_of_the_text() -> None:
-    changed, unchanged = (
-        said(*RECORDS[name])["rotary_stretched"] for name in ("changed", "unchanged")
-    )
-    assert changed == (
-        "The rule linear changes the wavelengths for texts of 4,096 positions (training: 2,048)."
-    )
-    assert unchanged == "The rule linear changes no wavelength for texts of 4,096 positions."
-
-
-def test_keys_are_told_of_how_many() -> None:
-    """BLOOM states no length: curves are taken at 512 positions."""
-    sentence = said(linear(16, max_positions=None))["alibi_near"]
-    assert re.search(r"over 3\.9 to 440 of 512 keys\.$", sentence)
-
-
-def test_each_limit_is_told_with_the_encodings_that_have_it() -> None:
-    sentences = said(*RECORDS["buckets"])
-    limits = (
-        "From 91 positions on, distances share one bias per side (encoder). From 113 positions "
-        "on, distances share one bias (decoder)."
-    )
-    assert sentences["bias_limit"] == limits
-    assert sentences["summary"].endswith(limits)
-    page = replace(buckets(6), unit="hundredths of the page's width", layout=Sequence(101))
-    assert "From 91 hundredths of the page's width on" in said(page)["bias_limit"]
-
-
-def test_heads_are_told_with_all_that_they_are_of() -> None:
-    sentences = said(mixed())
-    assert sentences["bias_smooth"] == (
-        "In 8 of 12 heads, neighbouring distances have more similar biases than in 95 % of "
-        "permutations (0.5 expected by chance)."
-    )
-    assert sentences["bias_near"] == (
-        "Of 8 heads with an order of distances, 4 favour near ones and 4 those beyond a quarter "
-        "of the length; 2 of 12 have no order."
-    )
-    assert said(*RECORDS["sided"])["bias_sides"] == (
-        "4 heads with an order of distances: the largest bias is at an earlier key in 2, at a "
-        "later key in 1, at neither in 1."
-    )
+    words = f"stays positive up to distance {first - 1} (context of 128 positions)."
+    assert said(rotary(max_positions=128))["rotary_positive"].endswith(words)
 
 
 # Kernels side by side.

@@ -83,53 +83,38 @@ def test_the_page_on_replication_lists_every_value() -> None:
 # --- whose table it is ---
 
 
-def test_a_hub_table_is_known_by_its_id() -> None:
-    for name in ("gpt2", "openai-community/gpt2"):
-        values = published_for(gpt2(name))
-        assert {value.matched for value in values} == {"hub"}
-        assert {value.model for value in values} == {"gpt2"}
-        assert len(values) == 4
+BERT = "embeddings.position_embeddings.weight"
 
 
 @pytest.mark.parametrize(
-    "table",
+    ("table", "matched"),
     [
-        gpt2("someone/gpt2"),
-        gpt2("gpt2-medium"),
-        gpt2(tensor="wte.weight"),
-        from_hub("gpt2", (1024, 1024), "wpe.weight"),
-        from_hub("gpt2", (512, 768), "wpe.weight"),
-        as_table(walk(64, 8), name="gpt2"),
-        as_table(walk(64, 8), name="sinusoidal:64x768"),
+        (gpt2("gpt2"), "hub"),
+        (gpt2("openai-community/gpt2"), "hub"),
+        # Bytes are known wherever they lie; those of GPT-2 in half precision are not known.
+        (gpt2("/renamed", commit=None, sha256=GPT2_BYTES, tensor="values"), "bytes"),
+        (gpt2("/models/gpt2", commit=None, dtype="F16"), "name"),
+        (from_hub("/models/bert-base-uncased", (512, 768), BERT, commit=None), "name"),
+        (pp.sinusoidal(512, 768), "formula"),
+        # A local folder is believed only where nothing speaks against it.
+        (gpt2("/models/gpt2", commit=None), None),
+        (gpt2("/models/my-gpt2", commit=None, dtype="F16"), None),
+        (from_hub("/models/bert-base-uncased", (256, 768), BERT, commit=None), None),
+        (gpt2("someone/gpt2"), None),
+        (gpt2("gpt2-medium"), None),
+        (gpt2(tensor="wte.weight"), None),
+        (from_hub("gpt2", (1024, 1024), "wpe.weight"), None),
+        (from_hub("gpt2", (512, 768), "wpe.weight"), None),
+        (as_table(walk(64, 8), name="gpt2"), None),
+        (as_table(walk(64, 8), name="sinusoidal:64x768"), None),
+        (pp.sinusoidal(512, 384), None),
+        (pp.sincos2d(16, 32, 768), None),
     ],
 )
-def test_another_table_has_no_published_values(table: PositionTable) -> None:
-    assert published_for(table) == ()
-
-
-def test_known_bytes_are_known_wherever_they_lie() -> None:
-    table = gpt2("/somewhere/renamed", commit=None, sha256=GPT2_BYTES, tensor="values")
-    assert {value.matched for value in published_for(table)} == {"bytes"}
-
-
-def test_a_local_folder_is_believed_only_where_nothing_speaks_against_it() -> None:
-    # The bytes of GPT-2 in single precision are known, and these are not they.
-    assert published_for(gpt2("/models/gpt2", commit=None)) == ()
-    # In half precision they are not known.
-    half = gpt2("/models/gpt2", commit=None, dtype="F16")
-    assert {value.matched for value in published_for(half)} == {"name"}
-    assert published_for(gpt2("/models/my-gpt2", commit=None, dtype="F16")) == ()
-    bert = "embeddings.position_embeddings.weight"
-    local = from_hub("/models/bert-base-uncased", (512, 768), bert, commit=None)
-    assert {value.matched for value in published_for(local)} == {"name"}
-    short = from_hub("/models/bert-base-uncased", (256, 768), bert, commit=None)
-    assert published_for(short) == ()
-
-
-def test_a_formula_is_known_by_its_name_and_width() -> None:
-    assert {value.matched for value in published_for(pp.sinusoidal(512, 768))} == {"formula"}
-    assert published_for(pp.sinusoidal(512, 384)) == ()
-    assert published_for(pp.sincos2d(16, 32, 768)) == ()
+def test_a_table_is_known_by_its_id_its_bytes_its_name_or_its_formula(
+    table: PositionTable, matched: str | None
+) -> None:
+    assert {value.matched for value in published_for(table)} == ({matched} if matched else set())
 
 
 def test_rows_that_are_no_positions_make_it_another_quantity() -> None:
