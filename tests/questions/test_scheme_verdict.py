@@ -389,7 +389,7 @@ LIMITS = (
         (
             (mixed(),),
             "bias_near",
-            "Of 8 heads with an order of distances, 4 favour near ones and 4",
+            "Of 8 heads with an order of distances, 4 favour near ones and",
         ),
         ((mixed(),), "bias_near", "2 of 12 have no order."),
         (RECORDS["sided"], "bias_sides", "an earlier key in 2, at a later key in 1, at neither in"),
