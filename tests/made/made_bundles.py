@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +46,6 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
         text=True,
         check=False,
     )
-
-
-def small(**fields: Any) -> Analysis:
-    """An analysis that is quickly written: two figures."""
-    return pp.analyze(replace(as_table(walk(12, 4)), **fields), only=["norms"], nulls=0)
 
 
 def strict_json(text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Answers about whole tables: what is planted is found, and no basis or scale matters."""
+"""Answers about whole tables: what is planted is found and told, and no basis or scale matters."""
 
 from __future__ import annotations
 
@@ -489,6 +489,9 @@ def test_the_false_discovery_rate_is_held_over_the_questions() -> None:
 
 
 ALL = (*PLANTED, *SAMPLES)
+
+
+# --- words ---
 
 
 def test_every_question_is_asked_in_few_words() -> None:

@@ -292,6 +292,8 @@ def test_few_components_are_enough_where_two_standard_errors_less_are(
     assert few.facts.size == 1
 
 
+# Words.
+
 WORTH = Worth("table", "wpe.weight", "loss", "next token")
 TOLD = Summary(0.519, 0.0687, 0.697, 39, 0, 1, None, 0.876, None, 512)
 LAST = Layer(12, 0.26, 0.01, 7)

@@ -25,11 +25,11 @@ from made_bundles import (
     put,
     remove,
     run,
-    small,
     strict_json,
     tree,
 )
 from made_pages import saved
+from made_replacements import content as quick
 from made_schemas import problems
 from made_tables import as_table, walk
 from PIL import Image
@@ -139,14 +139,14 @@ def test_the_arrays_are_those_of_the_results(whole: Path) -> None:
 
 def test_the_time_is_that_of_source_date_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    assert small().environment["created"] == "2023-11-14T22:13:20+00:00"
+    assert quick(0).environment["created"] == "2023-11-14T22:13:20+00:00"
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
-    created = datetime.fromisoformat(small().environment["created"])
+    created = datetime.fromisoformat(quick(0).environment["created"])
     assert abs((datetime.now(UTC) - created).total_seconds()) < 600
     for wrong in ("yesterday", "9" * 30):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", wrong)
         with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH"):
-            small()
+            quick(0)
 
 
 def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A bundle is replaced whole or not at all, by whoever, killed whenever."""
+"""A bundle is written whole or not at all, killed whenever, and only where nothing of others is."""
 
 from __future__ import annotations
 

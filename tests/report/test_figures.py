@@ -1,4 +1,4 @@
-"""Figures: the numbers behind the marks, and the same limits everywhere."""
+"""Figures of tables and of encodings: the numbers behind the marks, the same limits everywhere."""
 
 from __future__ import annotations
 
@@ -259,6 +259,8 @@ def test_every_function_that_a_record_names_draws_it() -> None:
         module, _, function = name.partition(".")
         assert callable(getattr(import_module(f"posprobe.figures.{module}"), function))
 
+
+# Every result of every kind of table.
 
 KINDS_OF_TABLES: dict[str, Callable[[], PositionTable]] = {
     "sequence": lambda: as_table(waves(96, [6.0, 18.0], noise=0.05)),

@@ -1,4 +1,4 @@
-"""The first screen of a table, on the page and in a terminal: small, whole, and true."""
+"""The first screen of a table, on the page, in a terminal and in a notebook: whole, and true."""
 
 from __future__ import annotations
 
@@ -125,6 +125,9 @@ def test_undefined_cosines_are_holes() -> None:
     levels = np.frombuffer(base64.b64decode(carried), np.int8).reshape(9, 9)
     cosines = analysis.arrays()["similarity_centered"]
     np.testing.assert_array_equal(levels == -128, np.isnan(cosines))
+
+
+# In a notebook.
 
 
 def shown(result: Any) -> str:

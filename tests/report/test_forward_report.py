@@ -1,4 +1,4 @@
-"""The bundle of a run of a model: document, figures, page and what the terminal says."""
+"""The bundle of a run of a model: document, page, what the terminal says, and what is drawn."""
 
 from __future__ import annotations
 
@@ -329,6 +329,8 @@ def test_the_terminal_says_answers_and_what_is_missing(layout: Layout) -> None:
     assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 80
 
+
+# Figures.
 
 FIGURES = {
     "states": {"layers", "cosines", "paths"}, "heads": {"heads"},

@@ -1,4 +1,4 @@
-"""Bundles of encodings without a table, and of kernels side by side: data, pages, terminal."""
+"""Encodings without a table, kernels side by side, and heads of saved runs: data and terminal."""
 
 from __future__ import annotations
 
@@ -302,6 +302,8 @@ def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
         assert show(record["monotone_fraction"]) in text
     assert "None" not in text
 
+
+# Saved runs of rotary models, head by head.
 
 #: Which head of the first run each head of the second is.
 MOVED = (4, 0, 5, 1, 3, 2)
