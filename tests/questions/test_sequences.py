@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import smooth
+from made_answers import circling, smooth
 from made_tables import gaussian, rotation, walk, waves
 
 import posprobe as pp
@@ -67,14 +67,8 @@ def weak(share: float) -> Floats:
     return np.asarray(both + 1e-3 * gaussian(256, 16))
 
 
-def along(phase: Floats, noise: float = 0.05) -> Floats:
-    """A circle along given phases, in a little noise."""
-    curve = np.stack([np.cos(phase), np.sin(phase)], axis=1) @ rotation(16)[:2]
-    return np.asarray(curve + noise * gaussian(len(phase), 16))
-
-
 def chirp() -> Floats:
-    return along(2 * np.pi * np.arange(256) ** 2 / 2048)
+    return circling(2 * np.pi * np.arange(256) ** 2 / 2048)
 
 
 def two_arcs(turns: float) -> Floats:
@@ -331,7 +325,7 @@ def test_a_wave_along_one_direction_is_told_from_a_circle() -> None:
 
 
 def test_a_period_that_changes_is_said_to_change() -> None:
-    answer = ask("rotations", along(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15))
+    answer = ask("rotations", circling(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15))
     (line,) = answer.facts.lines
     local = 15 / (1.15 * (np.arange(256) / 256) ** 0.15)[1:]
     ends = tuple(np.quantile(local, [0.1, 0.9]))
@@ -366,7 +360,7 @@ def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
 
 def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
     pace = 2 * np.pi / 10 * np.exp(0.35 * np.sin(2 * np.pi * np.arange(200) / 61))
-    winds = ask("winding", along(np.cumsum(pace), 0.0))
+    winds = ask("winding", circling(np.cumsum(pace), 0.0))
     assert winds.yes
     own = asked("rotations", "unclear")
     answer: Any = by_winding(own, winds)

@@ -140,13 +140,14 @@ def test_cosines_are_drawn_for_every_venue(venue: str) -> None:
     check_page(made("similarity", FIRST["similarity"], venue, "column"), venue, "column")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_drawn_for_slides_which_are_unlike_papers(kind: str) -> None:
-    if kind == "comparison":
-        with pytest.raises(UsageError, match="--span page"):
-            made(kind, FIRST[kind], "slides", "column")
-    else:
-        check_page(made(kind, FIRST[kind], "slides", "column"), "slides", "column")
+@pytest.mark.parametrize("kind", ["mosaic", "axis_codes", "components", "winding", "heads"])
+def test_what_is_high_or_has_panels_is_drawn_for_slides_which_are_unlike_papers(kind: str) -> None:
+    check_page(made(kind, FIRST[kind], "slides", "column"), "slides", "column")
+
+
+def test_what_is_too_high_for_a_slide_is_refused_with_what_to_do() -> None:
+    with pytest.raises(UsageError, match="--span page"):
+        made("comparison", FIRST["comparison"], "slides", "column")
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
