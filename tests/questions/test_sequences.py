@@ -360,7 +360,7 @@ def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
 
 def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
     pace = 2 * np.pi / 10 * np.exp(0.35 * np.sin(2 * np.pi * np.arange(200) / 61))
-    winds = ask("winding", circling(np.cumsum(pace), 0.0))
+    winds = ask("winding", circling(np.cumsum(pace), noise=0.0))
     assert winds.yes
     own = asked("rotations", "unclear")
     answer: Any = by_winding(own, winds)

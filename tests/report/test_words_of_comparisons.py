@@ -73,7 +73,7 @@ def test_each_fact_of_a_way_has_its_sentence(given: dict[str, Any], expected: st
 
 
 def test_sentences_of_a_real_table_are_short_and_hold_one_number_style() -> None:
-    found = compare_ways(pp.load("sample:all-minilm-l6-v2"), to=700)
+    found = compare_ways(pp.load("sample:sapiens-roberta"), to=200)
     for way in found.to_dict()["ways"]:
         for sentence in way["sentences"]:
             assert len(sentence.split()) <= 25, sentence
