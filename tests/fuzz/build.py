@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import struct
 import sys
 import warnings
@@ -47,8 +48,12 @@ WRONG: tuple[Any, ...] = (
 )  # fmt: skip
 #: What may stand where a plain file should.
 SPECIAL = ("fifo", "link /dev/zero", "folder", "sparse 9999999999", "absent", "link nowhere")
-#: Counts, lengths and places that no small file has, of 64 bits.
+#: Counts, lengths and places that no small file has, of 64 bits; numbers as a header writes them.
 HUGE = (2**16, 2**31, 2**40, 2**62, 2**63, 2**64 - 1)
+_DIGITS = (
+    b"0", b"1", b"-1", b"00", b"1e400", b"1.0", b"true", b"'4'", b"NaN", b"2**2", b"4294967296",
+    b"9" * 20, b"9" * 5000,
+)  # fmt: skip
 
 
 def table(rng: random.Random, rows: int = 0, width: int = 0) -> NDArray[np.float32]:
@@ -96,6 +101,8 @@ def damage(rng: random.Random, content: bytes) -> tuple[str, bytes]:
     edge[place % 64 : place % 64 + 1] = rng.choice((b"\0", b"\xff", b"\x7f", b"\x80"))
     return rng.choice(
         (
+            *3 * (("a number replaced", _other_number(rng, content)),),
+            *2 * (("a text replaced", _other_text(rng, content)),),
             ("bits flipped", bytes(flipped)),
             ("cut short", content[:place]),
             ("bytes inserted", content[:place] + rng.randbytes(8) + content[place:]),
@@ -107,6 +114,103 @@ def damage(rng: random.Random, content: bytes) -> tuple[str, bytes]:
             ("a byte near the start set", bytes(edge)),
         )
     )
+
+
+def _other_number(rng: random.Random, content: bytes) -> bytes:
+    """Replace what may be a count, length, place or kind by a number that no small file has."""
+    digits = [*re.finditer(rb"\d+", content[:4000])]
+    if digits and rng.random() < 0.4:
+        found = rng.choice(digits)
+        return content[: found.start()] + rng.choice(_DIGITS) + content[found.end() :]
+    dtype = np.dtype(rng.choice(("<u2", "<u4", "<u4", "<u8", ">u4")))
+    if len(content) < dtype.itemsize:
+        return content
+    read: Any = np.ndarray((len(content) - dtype.itemsize + 1,), dtype, content, strides=(1,))
+    places = np.flatnonzero((read > 0) & (read <= len(content)))
+    if not places.size:
+        return content
+    # Numbers of headers come first.
+    at = int(places[rng.randrange(rng.choice((1 + places.size // 8, places.size)))])
+    number = rng.choice((0, 1, 3, 99, int(read[at]) + 1, int(read[at]) - 1, -1, *HUGE))
+    packed = np.array(number % 2 ** (8 * dtype.itemsize), dtype).tobytes()
+    return content[:at] + packed + content[at + dtype.itemsize :]
+
+
+def _other_text(rng: random.Random, content: bytes) -> bytes:
+    """Replace a name by a hostile one, mostly of its length, so that all else stays in place."""
+    names = [*re.finditer(rb"[!-~]{2,80}", content[:20_000])]
+    if not names:
+        return content
+    found = rng.choice(names)
+    text = rng.choice(HOSTILE).encode("utf-8", "surrogatepass")
+    if rng.random() < 0.8:
+        text = (text * len(found[0]))[: len(found[0])]
+    return content[: found.start()] + text + content[found.end() :]
+
+
+def repacked(rng: random.Random, content: bytes, *evil: tuple[str, bytes]) -> tuple[str, bytes]:
+    """Pack an archive's members again, in ways that readers of archives disagree about.
+
+    ``evil`` are members that may come to lie beside the others.
+    """
+    source = zipfile.ZipFile(io.BytesIO(content))
+    members = {name: source.read(name) for name in source.namelist()}
+    chosen = rng.choice(list(members))
+    held, others = members[chosen], [(n, c) for n, c in members.items() if n != chosen]
+    all_of = [*members.items()]
+    odd = rng.choice((b"", held[:-4], held + bytes(4), held[:1], b"big", b"-1\n", b"9" * 20))
+    name = rng.choice(("../", "/", "a/b/", "\\", rng.choice(HOSTILE), "\0")) + chosen
+    at, change = rng.choice(
+        (
+            (8, lambda flags: flags | 1),  # encrypted
+            (10, lambda _: rng.choice((1, 9, 12, 14, 93, 99))),  # how it is packed
+            (16, lambda byte: byte ^ 255),  # its sum
+            (rng.choice((20, 23, 24, 27)), lambda _: rng.choice((0, 10, 128, 255))),  # its sizes
+        )
+    )
+    clean = rng.choice((name, chosen)).encode("utf-8", "replace").decode()
+    return rng.choice(
+        (
+            ("deflated", archive(*all_of, packing=8)),
+            ("one deflated", archive(*others, (chosen, held, rng.choice((8, 12, 14))))),
+            ("twice", archive(*all_of, (chosen, rng.randbytes(len(held))))),
+            ("twin", archive(*all_of, (chosen.rpartition(".")[0] or "x", held))),
+            ("order", archive(*rng.sample(all_of, len(all_of)))),
+            ("prefix", rng.choice((b"#!/bin/sh\n", bytes(1), bytes(64))) + archive(*all_of)),
+            ("missing", archive(*others)),
+            ("another content", archive(*others, (chosen, odd))),
+            ("renamed", archive(*others, (clean, held))),
+            ("beside", archive(*all_of, (clean, rng.choice((b"x", held, content))))),
+            ("evil beside", archive(*all_of, *evil)),
+            ("many", archive(*all_of, *((f"b{number}", b"x") for number in range(200)))),
+            ("appended", content + rng.randbytes(rng.choice((1, 22, 100)))),
+            ("bomb", archive(*others, (chosen, held + bytes(8 * 2**20), 8))),
+            *3 * (("directory", listed(archive(*all_of), at, change)),),
+        )
+    )
+
+
+def spoiled(
+    rng: random.Random, files: Mapping[str, bytes], place: str, *, outside: bytes = b""
+) -> tuple[str, dict[str, bytes], dict[str, str]]:
+    """Damage or mutate a file, take it away, or put something else in its place.
+
+    Return what was done, and the files and what is no plain file then. What lies ``outside`` is
+    what a link that leads there would find.
+    """
+    changed, how = dict(files), rng.choice(("damaged", "damaged", "mutated", "special", "gone"))
+    if how == "mutated":
+        try:
+            changed[place] = dumps(mutated(rng, json.loads(files[place])))
+        except ValueError:
+            how = "damaged"
+    if how == "damaged":
+        how, changed[place] = damage(rng, files[place])
+    elif how in ("special", "gone"):
+        del changed[place]
+        changed["outside"] = outside
+    link = "link " + "../" * place.count("/") + "outside"
+    return how, changed, {place: rng.choice((*SPECIAL, link))} if how == "special" else {}
 
 
 def mutated(rng: random.Random, value: Any, depth: int = 0) -> Any:

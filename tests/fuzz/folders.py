@@ -1,33 +1,20 @@
-"""Folders of several files: pipelines of diffusers, Orbax, Keras's shards; links, pipes, lists.
+"""Folders of several files: pipelines of diffusers, and Keras's shards; links, pipes, lists.
 
-What a sound file of the folder holds is read by its package, or known because it was written here.
+What a sound file of the folder holds is read by its package.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fuzz import build
 from fuzz.case import Case
 from fuzz.formats import weights
 
-FORMATS = Path(__file__).parents[1] / "data" / "formats"
 CLIP = "text_model.embeddings.position_embedding.weight"
 WPE, INDEX = "layers/position_embedding/vars/0", "m/model.weights.json"
-#: What may stand where a file or a folder should; ``outside`` lies above the checkpoint's folder.
-_SPECIAL = (*build.SPECIAL, "link outside", "link .")
-
-
-def _without(
-    rng: random.Random, files: Mapping[str, bytes], place: str
-) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Put something else in a place, and leave out what lies there."""
-    kept = {name: content for name, content in files.items() if not name.startswith(place)}
-    kind = rng.choice(_SPECIAL)
-    return kept, {place: kind.replace("outside", "../" * place.count("/") + "outside")}
 
 
 # --- diffusers ---------------------------------------------------------------------------------
@@ -70,27 +57,17 @@ def _pipeline(rng: random.Random) -> Case:
     index, files = _pipeline_files(rng)
     special: dict[str, str] = {}
     reference = rng.choice(("m#text_encoder", "m#text_encoder", "m", "m#text_encoder_2"))
-    kind = rng.choice(("mutated", "damaged", "name", "special", "part", "config", "within", "many",
+    kind = rng.choice(("name", "spoiled", "spoiled", "spoiled", "folder", "within", "many",
                        "foreign"))  # fmt: skip
     hostile = rng.choice(build.HOSTILE)
     sound = hostile.encode("utf-8", "replace").decode()
     read, expected = True, "any"
-    part = "m/text_encoder/model.safetensors"
     match kind:
-        case "mutated":
-            index = build.altered(rng, index, (1, 2, 4))
         case "name":
             index[hostile] = ["transformers", hostile]
             if "\0" not in sound and len(sound) < 200 and not sound.startswith(("..", "/")):
                 files[f"m/{sound}/model.safetensors"] = build.safetensors({sound: build.table(rng)})
                 files[f"m/{sound}/config.json"] = build.dumps({"model_type": sound})
-        case "part":
-            _, files[part] = build.damage(rng, files[part])
-        case "config":
-            config = {"model_type": "clip_text_model", "hidden_size": 4,
-                      "max_position_embeddings": 8}  # fmt: skip
-            files["m/text_encoder/config.json"] = build.dumps(build.mutated(rng, config))
-            read = False
         case "within":  # a part that is a pipeline itself, or a folder of the whole
             files["m/text_encoder/model_index.json"] = build.dumps(index)
             if rng.random() < 0.5:
@@ -105,15 +82,17 @@ def _pipeline(rng: random.Random) -> Case:
         case "foreign":
             reference = f"m#{sound}".replace("\0", "")
     files["m/model_index.json"] = build.dumps(index)
-    if kind == "damaged":
-        _, files["m/model_index.json"] = build.damage(rng, files["m/model_index.json"])
-    elif kind == "special":
-        files, special = _without(rng, files, rng.choice(
-            ("m/text_encoder", part, "m/text_encoder/config.json", "m/text_encoder_2",
-             "m/model_index.json", "m/scheduler")
-        ))  # fmt: skip
+    if kind == "spoiled":
+        part = rng.choice(("model.safetensors", "config.json"))
+        place = rng.choice(("m/model_index.json", f"m/text_encoder/{part}"))
+        outside = build.safetensors({CLIP: build.table(rng, 8, 4)})
+        kind, files, special = build.spoiled(rng, files, place, outside=outside)
+        read = not special and place.endswith(".safetensors")
+    elif kind == "folder":
+        place, read = rng.choice(("m/text_encoder", "m/text_encoder_2", "m/scheduler")), False
+        files = {name: content for name, content in files.items() if not name.startswith(place)}
         files["outside/model.safetensors"] = build.safetensors({CLIP: build.table(rng, 8, 4)})
-        read = False
+        special[place] = rng.choice((*build.SPECIAL, "link ../outside", "link ."))
     return _pipeline_case(files, kind, reference, expected=expected, special=special, read=read)
 
 
@@ -149,34 +128,28 @@ def _shards_sound(rng: random.Random) -> Case:
 
 def _shards(rng: random.Random) -> Case:
     index, files = _shard_files(rng)
-    listed: dict[str, Any] = index["weight_map"]
     special: dict[str, str] = {}
     first, second = files
-    kind = rng.choice(("mutated", "damaged", "outside", "special", "part", "twice", "nested"))
-    match kind:
-        case "mutated":
-            index = build.altered(rng, index, (1,))
-        case "outside":
-            listed["/layers/other/vars"] = rng.choice(
-                ("../secret.weights.h5", "/etc/passwd", "a/b.weights.h5", "..", "x\x1b.weights.h5",
-                 "model_00000.safetensors", ".weights.h5", "", 7, None, ["../x.weights.h5"], [[]],
-                 {"a": "b"}, "model_00009.weights.h5", "x" * 5000 + ".weights.h5")
-            )  # fmt: skip
-            files["secret.weights.h5"] = weights({"other/vars/0": build.table(rng, 8, 4)})
-        case "part":
-            _, files[first] = build.damage(rng, files[first])
-        case "twice":
-            files[second] = files[first]
-        case "nested":
-            listed["/x"] = "model.weights.h5"
-            special["m/model.weights.h5"] = "link model.weights.json"
+    kind = rng.choice(("spoiled", "spoiled", "spoiled", "outside", "outside", "twice", "nested"))
+    if kind == "outside":
+        index["weight_map"]["/layers/other/vars"] = rng.choice(
+            ("../secret.weights.h5", "/etc/passwd", "a/b.weights.h5", "..", "x\x1b.weights.h5",
+             "model_00000.safetensors", ".weights.h5", "", 7, None, ["../x.weights.h5"], [[]],
+             {"a": "b"}, "model_00009.weights.h5", "x" * 5000 + ".weights.h5")
+        )  # fmt: skip
+        files["secret.weights.h5"] = weights({"other/vars/0": build.table(rng, 8, 4)})
+    elif kind == "twice":
+        files[second] = files[first]
+    elif kind == "nested":
+        index["weight_map"]["/x"] = "model.weights.h5"
+        special["m/model.weights.h5"] = "link model.weights.json"
     files[INDEX] = build.dumps(index)
-    if kind == "damaged":
-        _, files[INDEX] = build.damage(rng, files[INDEX])
-    elif kind == "special":
-        files, special = _without(rng, files, rng.choice((first, INDEX)))
-        files["outside"] = weights({WPE: build.table(rng, 8, 4)})
-    expected = "any" if kind in ("mutated", "damaged", "part") else "error"
+    expected = "error"
+    if kind == "spoiled":
+        place = rng.choice((first, INDEX))
+        outside = weights({WPE: build.table(rng, 8, 4)})
+        kind, files, special = build.spoiled(rng, files, place, outside=outside)
+        expected = "error" if special else "any"
     return _shard_case(files, kind, expected, special=special)
 
 

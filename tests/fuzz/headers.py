@@ -68,52 +68,43 @@ def _text(rng: random.Random) -> Case:
     text = json.dumps(header)
     raw = text.encode()
     again = rng.choice(('"dtype": "F32"', '"shape": [2, 2]', '"data_offsets": [0, 16]'))
-    number = rng.choice(("00", "0.0", "-0", "0e0", "1E-400", "9" * 20, "9" * 5000))
+    number = rng.choice(("00", "0.0", "-0", "0e0", "1E-400"))
     letter = rng.choice(("\\u0077", "\\ud800", "\\x77", "\\u0000"))
     byte = rng.choice((b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"\0"))
-    kind, made = rng.choice(
+    made = rng.choice(
         (
-            ("bom", b"\xef\xbb\xbf" + raw),
-            ("duplicate field", text.replace('{"dtype"', f'{{{again}, "dtype"', 1).encode()),
-            ("duplicate tensor", f"{text[:-1]}, {text[1:]}".encode()),
-            ("trailing", raw + rng.choice((b"\0", b"}", b" {}", b",", b"\n", b"\xff", b"  \t"))),
-            ("leading", rng.choice((b" ", b"\n", b"\0", b"[")) + raw),
-            ("encoding", text.encode(rng.choice(("utf-16", "utf-16-le", "utf-32")))),
-            ("comment", b"/* */" + raw),
-            ("single", text.replace('"', "'").encode()),
-            ("nan", (text[:-1] + ', "__metadata__": NaN}').encode()),
-            ("deep", b'{"a":' * rng.choice((200, 100_000))),
-            ("list", b"[" + raw + b"]"),
-            ("bytes", raw.replace(b"wpe", byte)),
-            ("number", text.replace("[0,", f"[{number},").encode()),
-            ("escape", text.replace("w", letter).encode()),
+            rng.choice((b"\xef\xbb\xbf", b" ", b"\n", b"\0", b"[", b"/* */")) + raw,
+            raw + rng.choice((b"\0", b"}", b" {}", b",", b"\n", b"\xff", b"  \t")),
+            text.replace('{"dtype"', f'{{{again}, "dtype"', 1).encode(),
+            f"{text[:-1]}, {text[1:]}".encode(),
+            text.encode(rng.choice(("utf-16", "utf-16-le", "utf-32"))),
+            (text[:-1] + ', "__metadata__": NaN}').encode(),
+            b'{"a":' * rng.choice((200, 100_000)),
+            raw.replace(b"wpe", byte),
+            text.replace("[0,", f"[{number},").encode(),
+            text.replace("w", letter).encode(),
         )
     )
-    length = rng.choice((0, 1, len(made) - 1, len(made) + 1, 2**31, 2**63, 2**64 - 1, 100_000_001))
-    if rng.random() < 0.1:
-        return _case("header text: length", build.framed(raw, data, length))
-    return _case(f"header text: {kind}", build.framed(made, data))
+    return _case("header text", build.framed(made, data))
 
 
 def _layout(rng: random.Random) -> Case:
     """Put tensors in other orders, over each other, with holes and with trailing bytes."""
     header, data = build.entries({name: build.table(rng) for name in (TENSOR, "b", "c")})
-    kind = rng.choice(("order", "overlap", "hole", "tail", "empty", "same"))
+    kind = rng.choice(("order", "overlap", "hole", "tail", "empty"))
     match kind:
         case "order":
             header = dict(sorted(header.items(), key=lambda _: rng.random()))
         case "overlap":
-            header["b"] = dict(header[TENSOR])
+            header[rng.choice("bd")] = dict(header[rng.choice((TENSOR, "c"))])
         case "hole":
             for name in ("b", "c"):
                 header[name]["data_offsets"] = [at + 8 for at in header[name]["data_offsets"]]
             data += bytes(8)
         case "tail":
             data += rng.randbytes(rng.choice((1, 4, 100)))
-        case "empty":
-            header["d"] = {"dtype": "F32", "shape": [0, 4], "data_offsets": [0, 0]}
         case _:
-            header["d"] = dict(header["c"])
+            header["d"] = {"dtype": "F32", "shape": [0, 4], "data_offsets": [0, 0]}
     return _case(f"layout: {kind}", build.framed(build.dumps(header), data))
 
 
@@ -121,30 +112,25 @@ def _shards(rng: random.Random) -> Case:
     """Let an index disagree with its shards."""
     right, wrong = build.table(rng, 8, 4), build.table(rng, 8, 4)
     first, second = rng.sample([f"model-0000{n}-of-00002.safetensors" for n in (1, 2)], 2)
-    weight_map: dict[str, object] = {TENSOR: first, "b": second}
+    index = "m/model.safetensors.index.json"
     tensors = {first: {TENSOR: right}, second: {"b": wrong}}
-    kind = rng.choice(("sound", "both", "other", "missing", "outside", "type", "damaged"))
-    special = {}
-    match kind:
-        case "both":
-            tensors[second][TENSOR] = wrong
-        case "other":
-            tensors = {first: {"a": right}, second: {TENSOR: wrong, "b": wrong}}
-        case "missing":
-            special[f"m/{second}"] = rng.choice(build.SPECIAL)
-        case "outside":
-            weight_map["b"] = rng.choice(
-                ("../x.safetensors", "/etc/passwd", "a/b.safetensors", ".safetensors",
-                 "x\0.safetensors", "model.safetensors.index.json", "~/x.safetensors",
-                 "\u202e.safetensors", "n" * 300 + ".safetensors", second.upper())
-            )  # fmt: skip
-        case "type":
-            weight_map[rng.choice((TENSOR, "b"))] = rng.choice(build.WRONG)
-    index: object = {"metadata": {"total_size": 1}, "weight_map": weight_map}
-    if kind == "damaged":
-        index = build.mutated(rng, index)
+    weight_map: dict[str, object] = {TENSOR: first, "b": second}
+    kind = rng.choice(("sound", "both", "other", "outside", "spoiled", "spoiled"))
+    if kind == "both":
+        tensors[second][TENSOR] = wrong
+    elif kind == "other":
+        tensors = {first: {"a": right}, second: {TENSOR: wrong, "b": wrong}}
+    elif kind == "outside":
+        weight_map["b"] = rng.choice(
+            ("../x.safetensors", "/etc/passwd", "a/b.safetensors", ".safetensors",
+             "x\0.safetensors", "model.safetensors.index.json", "~/x.safetensors",
+             "\u202e.safetensors", "n" * 300 + ".safetensors", second.upper())
+        )  # fmt: skip
     files = {f"m/{name}": build.safetensors(stored) for name, stored in tensors.items()}
-    files["m/model.safetensors.index.json"] = build.dumps(index)
+    files[index] = build.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map})
+    special: dict[str, str] = {}
+    if kind == "spoiled":
+        kind, files, special = build.spoiled(rng, files, rng.choice((index, f"m/{second}")))
     return build.extract(
         f"shards: {kind}", files, TENSOR, "m", special=special,
         read=(f"m/{first}", TENSOR) if kind in ("sound", "both") else None,

@@ -1,4 +1,4 @@
-"""Stores of sweeps, fingerprints, saved runs, dumps; TensorFlow's indexes and links of HDF5."""
+"""Stores of sweeps, fingerprints, saved runs, dumps, and TensorFlow's indexes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import io
 import json
 import random
-import struct
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,6 @@ import numpy as np
 from fuzz import build
 from fuzz.arrays import saved
 from fuzz.case import Case
-from fuzz.formats import hdf5, weights
 
 DATA = Path(__file__).parents[1] / "data"
 REFERENCES = ("sinusoidal:16x4", "rotary:16x4")
@@ -41,25 +39,18 @@ def _sweep() -> dict[str, bytes]:
 
 
 def _store(rng: random.Random) -> Case:
-    """Change a file of a sweep, and go on with it or make a table of it."""
+    """Change a file of a sweep, and go on with it, make a table of it or look into it."""
     files, special = dict(_sweep()), {}
     place = rng.choice(sorted(files))
-    kind = rng.choice(("damaged", "mutated", "value", "special", "gone"))
-    if kind == "value":
+    kind = "value"
+    if rng.random() < 0.2:
         place = rng.choice([name for name in sorted(files) if "/parts/" in name])
         part = json.loads(files[place])
         row = part["rows"][0]
         row[rng.choice(sorted(row))] = rng.choice((*build.WRONG, rng.choice(build.HOSTILE)))
         files[place] = build.dumps(part)
-    elif kind == "mutated" and place.endswith(".json"):
-        files[place] = build.dumps(build.mutated(rng, json.loads(files[place])))
-    elif kind == "special":
-        del files[place]
-        special[place] = rng.choice(build.SPECIAL)
-    elif kind == "gone":
-        del files[place]
     else:
-        files[place] = build.damage(rng, files[place])[1]
+        kind, files, special = build.spoiled(rng, files, place)
     words = rng.choice(
         (
             ("sweep", *REFERENCES, "--engine", "threads", "--jobs", "1", "--out", "s", "--nulls",
@@ -74,21 +65,14 @@ def _store(rng: random.Random) -> Case:
 
 def _prints(rng: random.Random) -> Case:
     """Change the fingerprints of a sweep, and look a table up in them."""
-    (line,) = _sweep()["s/fingerprints.jsonl"].splitlines()[:1]
-    kind, content = rng.choice(
-        (
-            ("damaged", build.damage(rng, line + b"\n")[1]),
-            ("mutated", build.dumps(build.altered(rng, json.loads(line), (1, 2, 5))) + b"\n"),
-            ("long", rng.choice((b"[" * 2**21, b'{"a":"' + b"x" * 2**21, bytes(2**21)))),
-            ("many", (line + b"\n") * 500),
-            ("special", b""),
-        )
-    )
-    place, special = "s/fingerprints.jsonl", {}
-    if kind == "special":
-        special[place] = rng.choice(build.SPECIAL)
+    place = "s/fingerprints.jsonl"
+    (line,) = _sweep()[place].splitlines()[:1]
+    long = rng.choice(((line + b"\n") * 500, b"[" * 2**21, b'{"a":"' + b"x" * 2**21, bytes(2**21)))
     argv = ("nearest", "sinusoidal:16x4", "--in", "s")
-    return Case(f"fingerprints: {kind}", argv, {} if special else {place: content}, special)
+    kind, files, special = "long", {place: long}, {}
+    if rng.random() < 0.8:
+        kind, files, special = build.spoiled(rng, {place: line + b"\n"}, place)
+    return Case(f"fingerprints: {kind}", argv, files, special)
 
 
 # --- saved runs of rotary models ---------------------------------------------------------------
@@ -159,29 +143,28 @@ def _dump(rng: random.Random) -> Case:
     )
     chosen = {name: whole[name] for name in names}
     name = rng.choice(sorted(chosen))
-    kind = rng.choice(("sound", "damaged", "values", "shape", "dtype", "special"))
-    special = {}
-    if kind == "values":
-        bad = rng.choice((np.nan, np.inf, 0.0, -1.0, 1e300, 1e-300))
-        chosen[name] = np.full_like(np.asarray(chosen[name], np.float64), bad)
-    elif kind == "shape":
-        shape = rng.choice(((), (0,), (1,), (3, 0), (5,), (1, 1, 1, 2), (2**18, 4), (2, 8192)))
-        chosen[name] = np.ones(shape)
-    elif kind == "dtype":
-        dtype = rng.choice(("f2", "i4", "?", "c8", "U3", ">f8", "O"))
-        chosen[name] = np.asarray(chosen[name]).astype(dtype)
-    content = build.archive(*((f"{each}.npy", saved(values)) for each, values in chosen.items()))
-    if kind == "damaged":
-        content = build.damage(rng, content)[1]
-    elif kind == "special":
-        special["d.npz"] = rng.choice(build.SPECIAL)
+    values = np.asarray(chosen[name], np.float64)
+    bad = rng.choice((np.nan, np.inf, 0.0, -1.0, 1e300, 1e-300))
+    shape = rng.choice(((), (0,), (1,), (3, 0), (5,), (1, 1, 1, 2), (2**18, 4), (2, 8192)))
+    dtype = rng.choice(("f2", "i4", "?", "c8", "U3", ">f8", "O"))
+    kind, chosen[name] = rng.choice(
+        (
+            ("spoiled", values),
+            ("values", np.full_like(values, bad)),
+            ("shape", np.ones(shape)),
+            ("dtype", values.astype(dtype)),
+        )
+    )
+    members = ((f"{each}.npy", saved(held)) for each, held in chosen.items())
+    files, special = {"d.npz": build.archive(*members)}, {}
+    if kind == "spoiled":
+        kind, files, special = build.spoiled(rng, files, "d.npz")
     words = rng.choice((("d.npz", "rotary:16x4"), ("rotary:16x4", "d.npz"), ("d.npz", "d.npz")))
-    files = {} if special else {"d.npz": content}
     out = rng.choice(((), ("--out", "o")))
     return Case(f"a dump: {kind} {name}", ("check", *words, *out), files, special, outputs=out[1:])
 
 
-# --- formats that lead elsewhere ---------------------------------------------------------------
+# --- TensorFlow --------------------------------------------------------------------------------
 
 
 def _index(rng: random.Random) -> Case:
@@ -189,64 +172,18 @@ def _index(rng: random.Random) -> Case:
     folder = DATA / "tensorflow-bert"
     index, data = "m/bert_model.ckpt.index", "m/bert_model.ckpt.data-00000-of-00001"
     files = {name: (folder / name[2:]).read_bytes() for name in (index, data)}
-    special = {}
     place = rng.choice((index, index, data))
-    byte, at = rng.choice((b"\0", b"\x7f", b"\x80", b"\xff")), rng.randrange(len(files[index]))
-    kind = rng.choice(("sound", "damaged", "damaged", "byte", "special"))
-    if kind == "damaged":
-        files[place] = build.damage(rng, files[place])[1]
-    elif kind == "byte":
-        files[index] = files[index][:at] + byte + files[index][at + 1 :]
-    elif kind == "special":
-        files["outside"] = files.pop(place)
-        special[place] = rng.choice((*build.SPECIAL, "link ../outside"))
+    kind, files, special = build.spoiled(rng, files, place, outside=files[place])
     argv = rng.choice((("inspect", "m"), ("extract", "m", "-o", "out.npy")))
     return Case(f"an index of TensorFlow: {kind}", argv, files, special, outputs=("out.npy",))
 
 
-def _links(rng: random.Random) -> Case:
-    """Let an HDF5 file lead to other files, to itself, or nowhere."""
-    import h5py
-
-    table, values = "wpe/embedding", np.arange(32, dtype="f4").reshape(8, 4)
-    files = ("other.h5", "../other.h5", "/etc/passwd", "/dev/zero")
-    layout = h5py.VirtualLayout((8, 4), "f4")
-    layout[:] = h5py.VirtualSource(rng.choice(files), table, (8, 4))
-    soft = h5py.SoftLink(rng.choice(("/nowhere", "/wpe/embedding", "..", "/wpe")))
-    outside = [(rng.choice(files), 0, 128)]
-    deep = "/".join(["wpe", *["embedding"] * rng.choice((5, 200, 2000))])
-
-    def cycle(file: Any) -> None:
-        group = file.create_group("wpe")
-        group["embedding"] = group
-
-    kind, fill = rng.choice(
-        (
-            ("external", lambda f: f.update({table: h5py.ExternalLink(rng.choice(files), table)})),
-            ("soft", lambda f: f.update({table: soft})),
-            ("cycle", cycle),
-            ("deep", lambda f: f.create_group(deep)),
-            ("virtual", lambda f: f.create_virtual_dataset(table, layout)),
-            ("storage", lambda f: f.create_dataset(table, (8, 4), "f4", external=outside)),
-            ("many", lambda f: f.update({f"{table}{n}": h5py.SoftLink("/x") for n in range(3000)})),
-        )
-    )
-    content = hdf5(fill)
-    if rng.random() < 0.3:
-        at = rng.randrange(8, len(content) - 8)
-        place = struct.pack("<Q", rng.choice((0, 8, 96, 2**40, 2**64 - 1)))
-        content = content[:at] + place + content[at + 8 :]
-    found = {"a.h5": content, "other.h5": weights({table: values})}
-    look = rng.random() < 0.5
-    return build.extract(f"links of HDF5: {kind}", found, table, look=look, read=None)
-
-
-make = build.one_of((5, _store), (4, _prints), (5, _edited), (5, _dump), (4, _index), (4, _links))
+make = build.one_of((5, _store), (3, _prints), (5, _edited), (5, _dump), (4, _index))
 WARM = (
     ("check", "rotary:8x4", "rotary:8x4"),
     ("compare", "rotary:8x4", "rotary:8x8", "--out", "compared"),
 )
-NEEDS = ("h5py", "joblib", "pandas", "pyarrow.parquet", "posprobe.sweeps.many")
+NEEDS = ("joblib", "pandas", "pyarrow.parquet")
 
 
 def prepare() -> None:

@@ -163,7 +163,9 @@ def _rows(f: Finding, verdict: str, context: int | None) -> Iterator[str]:
 #: Probability above which as small a distance is what chance makes.
 USUAL = 0.05
 _LIMIT = f"{CHANCE:.0e}".replace("-0", "-")
-_FORMATS: Mapping[str | None, str] = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+_FORMATS: Mapping[str | None, str] = {
+    "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+}  # fmt: skip
 
 
 def relation(f: Likeness) -> str:
