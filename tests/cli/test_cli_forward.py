@@ -232,7 +232,8 @@ def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing_behind(
 def long_run(models: Path, out: Path, *, terminal: int | None = None) -> subprocess.Popen[bytes]:
     command = [
         sys.executable, "-c", "from posprobe.cli import main; main()", "forward",
-        str(models / "gpt2"), "--contexts", "2000000", "--nulls", "0", "--out", str(out),
+        str(models / "gpt2"), "--contexts", "2000000", "--only", "states,heads,attention",
+        "--nulls", "0", "--out", str(out),
     ]  # fmt: skip
     return subprocess.Popen(
         command,

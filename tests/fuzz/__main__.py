@@ -1,6 +1,6 @@
 """``python -m tests.fuzz``: run cases, print a table, write what is wrong as files that show it.
 
-python -m tests.fuzz --minutes 10 --seed 7          every class in turn, for ten minutes
+python -m tests.fuzz --minutes 10 --seed 7          full runs of new cases, for ten minutes
 python -m tests.fuzz --class headers --cases 300    so many cases of one class
 python -m tests.fuzz --part 0.5                     the first half of the cases of every class
 python -m tests.fuzz --replay FILE...               cases that were written before
@@ -9,20 +9,14 @@ python -m tests.fuzz --replay FILE...               cases that were written befo
 from __future__ import annotations
 
 import argparse
-import json
-import multiprocessing
 import os
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
-from heapq import merge
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from itertools import chain, count, islice
+from itertools import count, islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "made")]
 
 from fuzz.case import Case, load, save  # noqa: E402
-from fuzz.oracle import Outcome, judge  # noqa: E402
+from fuzz.oracle import judge  # noqa: E402
 from fuzz.runner import Runner, runner  # noqa: E402
 
 #: The classes, those that import most last, with the cases of a full run.
@@ -43,8 +37,8 @@ CLASSES = {
     "configurations": 100, "options": 90, "text": 90, "outputs": 70, "bundles": 90, "hub": 50,
     "records": 200, "archives": 70, "models": 20, "contexts": 60,
 }  # fmt: skip
-#: The class of a case, how it is made, and its name.
-Planned: TypeAlias = tuple[str, Callable[[], Case], str]
+#: The class of a case, how it ended, in how many seconds, and its name.
+Result: TypeAlias = tuple[str, str, float, str]
 FAILURES, CORPUS = HERE / "failures", HERE / "corpus"
 
 
@@ -58,107 +52,47 @@ def main() -> None:
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--corpus", action="store_true", help="replay the corpus as well")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
     kinds = [kind for kind in CLASSES if kind in (asked.kinds or CLASSES)]
-    corpus = sorted(CORPUS.glob("*.json")) if asked.corpus else []
-    known = _kept(asked.replay or corpus, kinds)
-    until = None
-    if asked.replay:
-        todo: Iterator[Planned] = known
-    elif asked.minutes:
-        todo = chain.from_iterable(zip(*(_rounds(kinds, seed) for seed in asked.seed), strict=True))
-        until = time.monotonic() + 60 * asked.minutes
-    else:
-        numbers = {kind: asked.cases or round(asked.part * CLASSES[kind]) for kind in kinds}
-        new = (
-            islice(_cases(kind, seed), number)
-            for kind, number in numbers.items()
-            for seed in asked.seed
-        )
-        # Class by class: to fork a parent that has imported PyTorch costs twice as much.
-        order = list(CLASSES).index
-        todo = merge(known, chain.from_iterable(new), key=lambda planned: order(planned[0]))
-    results = _spread(todo, until, asked.jobs)
-    wrong = _report(results)
-    sys.exit(1 if wrong else 0)
+    known = [(*load(path), path.name) for path in asked.replay or CORPUS.glob("*.json")]
+    streams = {(kind, seed): _cases(kind, seed) for kind in kinds for seed in asked.seed}
+    numbers = {kind: asked.cases or round(asked.part * CLASSES[kind]) for kind in kinds}
+    until = time.monotonic() + 60 * (asked.minutes or 0)
+    results = []
+    with runner() as parent:
+        while True:
+            # Class by class: to fork a parent that has imported PyTorch costs twice as much.
+            for kind in kinds:
+                _prepare(parent, kind)
+                if asked.replay or asked.corpus:
+                    for its, case, name in known:
+                        results += [_run(parent, kind, case, name)] if its == kind else []
+                for seed in () if asked.replay else asked.seed:
+                    for name, case in islice(streams[kind, seed], numbers[kind]):
+                        results.append(_run(parent, kind, case, name))
+            if time.monotonic() > until:
+                break
+            known = []
+    sys.exit(1 if _report(results) else 0)
 
 
-def _kept(paths: Sequence[Path], kinds: Sequence[str]) -> Iterator[Planned]:
-    """Read the cases of files, those of classes that import most last."""
-    found = [(*load(path), path.name) for path in paths]
-    found.sort(key=lambda entry: list(CLASSES).index(entry[0]))
-    for kind, case, name in found:
-        if kind in kinds:
-            yield kind, partial(replace, case), name
-
-
-def _cases(kind: str, seed: int) -> Iterator[Planned]:
+def _cases(kind: str, seed: int) -> Iterator[tuple[str, Case]]:
     make = import_module(f"fuzz.{kind}").make
     for number in count():
         name = f"{seed}-{number}"
-        yield kind, partial(make, random.Random(f"{kind} {name}")), name
+        yield name, make(random.Random(f"{kind} {name}"))
 
 
-def _rounds(kinds: Sequence[str], seed: int) -> Iterator[Planned]:
-    """Go on for ever: in each round as large a share of every class as in a full run."""
-    streams = {kind: _cases(kind, seed) for kind in kinds}
-    while True:
-        for kind, stream in streams.items():
-            yield from islice(stream, max(1, CLASSES[kind] // 4))
-
-
-def _spread(todo: Iterator[Planned], until: float | None, jobs: int) -> list[dict[str, str]]:
-    """Run cases in several processes, each of which takes every n-th."""
-    results: list[dict[str, str]] = []
-    forks = multiprocessing.get_context("fork")
-    with runner() as parent:
-        answers = parent.root / "answers"
-        given = [(parent, todo, until, job, jobs, answers) for job in range(jobs)]
-        workers = [forks.Process(target=_work, args=each) for each in given]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        broken = [worker for worker in workers if worker.exitcode]
-        with suppress(FileNotFoundError):
-            results = [json.loads(line) for line in answers.read_text("ascii").splitlines()]
-        if broken:
-            raise SystemExit(f"{len(broken)} of {jobs} workers broke off")
-    return results
-
-
-def _work(
-    parent: Runner,
-    todo: Iterator[Planned],
-    until: float | None,
-    job: int,
-    jobs: int,
-    answers: Path,
-) -> None:
-    for number, (kind, make, name) in enumerate(todo):
-        if until is not None and time.monotonic() > until:
-            return
-        if number % jobs != job:
-            continue
-        _prepare(parent, kind)
-        case = make()
-        with parent.run(case) as seen:
-            outcome: Outcome = judge(case, seen)
-        record = {
-            "class": kind,
-            "name": name,
-            "verdict": outcome.verdict,
-            "what": case.what,
-            "reason": outcome.reason,
-            "seconds": f"{seen.seconds:.2f}",
-        }
-        if outcome.verdict == "wrong" and not name.endswith(".json"):
+def _run(parent: Runner, kind: str, case: Case, name: str) -> Result:
+    with parent.run(case) as seen:
+        outcome = judge(case, seen)
+    if outcome.verdict == "wrong":
+        print(f"WRONG {kind} {name}: {case.what}: {outcome.reason}")
+        if not name.endswith(".json"):
             path = FAILURES / f"{kind}-{name}.json"
             save(case, kind, path, reason=outcome.reason)
-            record["file"] = os.path.relpath(path)
-        with answers.open("a", encoding="ascii") as stream:
-            stream.write(json.dumps(record) + "\n")
+            print(f"      python -m tests.fuzz --replay {os.path.relpath(path)}")
+    return kind, outcome.verdict, seen.seconds, name
 
 
 def _prepare(parent: Runner, kind: str) -> None:
@@ -170,24 +104,19 @@ def _prepare(parent: Runner, kind: str) -> None:
     getattr(module, "prepare", lambda: None)()
 
 
-def _report(results: list[dict[str, str]]) -> int:
-    tally = Counter((entry["class"], entry["verdict"]) for entry in results)
-    wrong = [entry for entry in results if entry["verdict"] == "wrong"]
-    for entry in wrong:
-        print(f"WRONG {entry['class']} {entry['name']}: {entry['what']}: {entry['reason']}")
-        if "file" in entry:
-            print(f"      python -m tests.fuzz --replay {entry['file']}")
+def _report(results: Sequence[Result]) -> int:
+    """Print how many cases of each class ended how, and return how many are wrong."""
     columns = ("clear error", "accepted", "wrong")
+    tally = Counter((kind, verdict) for kind, verdict, *_ in results)
+    tally += Counter(("all", verdict) for _, verdict, *_ in results)
     print(f"{'class':<16}{'cases':>7}" + "".join(f"{column:>13}" for column in columns))
-    for kind in [kind for kind in CLASSES if any(key[0] == kind for key in tally)]:
+    for kind in (*CLASSES, "all"):
         numbers = [tally[kind, column] for column in columns]
-        print(f"{kind:<16}{sum(numbers):>7}" + "".join(f"{n:>13}" for n in numbers))
-    sums = [sum(n for (_, verdict), n in tally.items() if verdict == c) for c in columns]
-    print(f"{'all':<16}{sum(sums):>7}" + "".join(f"{n:>13}" for n in sums))
-    slowest = max(results, key=lambda entry: float(entry["seconds"]), default=None)
-    if slowest:
-        print(f"slowest: {slowest['class']} {slowest['name']}, {slowest['seconds']} s")
-    return len(wrong)
+        if sum(numbers):
+            print(f"{kind:<16}{sum(numbers):>7}" + "".join(f"{number:>13}" for number in numbers))
+    for kind, _, seconds, name in sorted(results, key=lambda result: -result[2])[:1]:
+        print(f"slowest: {kind} {name}, {seconds:.2f} s")
+    return tally["all", "wrong"]
 
 
 if __name__ == "__main__":

@@ -156,10 +156,11 @@ def _datasets(rng: random.Random) -> Case:
         fills[kind](file)
 
     files = {"a.h5": hdf5(fill), "other.h5": weights({TENSOR: values})}
+    more: dict[str, Any] = {"read": None} if kind in unread or kind in refused else {}
     return build.extract(
         f"dataset: {kind}", files, TENSOR, expected="error" if kind in refused else "any",
         look=kind not in refused and rng.random() < 0.2,
-        **({"read": None} if kind in unread or kind in refused else {}),
+        **more,
     )  # fmt: skip
 
 

@@ -104,7 +104,8 @@ def _damaged(rng: random.Random) -> Case:
 
 def _altered(rng: random.Random, message: Any) -> str:
     """Change a field of a message or of one within it, and return the field's name."""
-    fields = [(field, value) for field, value in message.ListFields() if field.name != "domain"]
+    left = ("domain", "type")  # which posprobe need not look at
+    fields = [(field, value) for field, value in message.ListFields() if field.name not in left]
     if not fields:
         return "nothing"
     field, value = rng.choice(fields)
@@ -117,10 +118,10 @@ def _altered(rng: random.Random, message: Any) -> str:
             value.append(inner)
         else:
             value.remove(inner)
-        return field.name
+        return str(field.name)
     if rng.random() < 0.15:
         message.ClearField(field.name)
-        return field.name
+        return str(field.name)
     old = rng.choice(list(value)) if many else value
     if isinstance(old, bytes):
         new: Any = rng.choice((old[:-1], old + bytes(rng.choice((1, 4, 1000))), old[:3], b""))
@@ -160,7 +161,10 @@ def _fields(rng: random.Random) -> Case:
 def _names(model: Any) -> list[Any]:
     """What says which tensor is the table."""
     graph = model.graph
-    nodes = [(node.op_type, *node.input, *node.output) for node in graph.node]
+    nodes = [
+        (node.op_type, *node.input, *node.output, *(each.name for each in node.attribute))
+        for node in graph.node
+    ]
     return [*nodes, *(tensor.name for tensor in graph.initializer)]
 
 
@@ -210,53 +214,5 @@ def _external(rng: random.Random) -> Case:
     return _case(model, f"external data: {kind}", expected, files=files, special=special)
 
 
-def _graph(rng: random.Random) -> Case:
-    """Let the nodes be more than a graph has, run in a circle, or be without inputs."""
-    from onnx import helper
-
-    model = _any_model(rng)
-    graph, kind = model.graph, rng.choice(("cycle", "many", "empty", "constant"))
-
-    def node(kind: str, *names: Any, **attributes: Any) -> None:
-        graph.node.append(helper.make_node(kind, *names, **attributes))
-
-    if kind == "cycle":
-        for number in range(200):
-            node("Identity", [f"v{number}"], [f"v{(number + 1) % 200}"])
-        node("Gather", ["wpe", "v0"], ["rows"])
-    elif kind == "many":
-        for number in range(3000):
-            node("Identity", ["wpe"], [f"v{number}"])
-    elif kind == "empty":
-        node("DequantizeLinear", [], [])
-        node("Gather", ["wpe"], [""])
-        node("Gather", ["wpe_quantized"], [])
-        node("Constant", [], [], value=_tensor("", [1]))
-    else:
-        tensor = graph.initializer.pop(0)
-        graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
-    look = kind != "constant" or rng.random() < 0.5
-    return _case(model, f"graph: {kind}", look=look)
-
-
-def _deep(rng: random.Random) -> Case:
-    """Nest graphs in attributes of nodes of graphs."""
-    content = _any_model(rng).graph.SerializeToString(deterministic=True)
-    for _ in range(rng.choice((5, 20, 45, 500))):
-        for number in (6, 5, 1):  # of an attribute, of a node, of a graph
-            content = _message(number, content)
-    return _case(_message(7, content), "graph: deep", look=True)
-
-
-def _message(number: int, content: bytes) -> bytes:
-    """Put a message into a field of another, as protobuf writes it."""
-    length, rest = b"", len(content)
-    while rest > 127:
-        length, rest = length + bytes([rest & 127 | 128]), rest >> 7
-    return bytes([number << 3 | 2]) + length + bytes([rest]) + content
-
-
-make = build.one_of(
-    (3, _sound), (3, _damaged), (9, _fields), (4, _scales), (3, _external), (2, _graph), (1, _deep)
-)  # fmt: skip
+make = build.one_of((3, _sound), (3, _damaged), (9, _fields), (4, _scales), (3, _external))
 NEEDS = ("onnx.reference",)

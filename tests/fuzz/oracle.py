@@ -207,7 +207,10 @@ def read_by_package(seen: Seen, file: str, tensor: str) -> NDArray[Any] | str:
 
     def act() -> int:
         try:
-            np.save(answer, _package(place, tensor), allow_pickle=False)
+            read = _package(place, tensor)
+            # A bfloat16 is none of NumPy's own numbers.
+            plain = read.astype(np.float64) if read.dtype.kind == "V" else read
+            np.save(answer, plain, allow_pickle=False)
         except Exception as error:  # noqa: BLE001 - each package has errors of its own
             refusal.write_text(f"{type(error).__name__}: {str(error)[:200]}", errors="replace")
         return 0

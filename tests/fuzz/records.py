@@ -40,7 +40,7 @@ def _sweep() -> dict[str, bytes]:
 
 def _store(rng: random.Random) -> Case:
     """Change a file of a sweep, and go on with it, make a table of it or look into it."""
-    files, special = dict(_sweep()), {}
+    files, special = dict(_sweep()), dict[str, str]()
     place = rng.choice(sorted(files))
     kind = "value"
     if rng.random() < 0.2:
@@ -69,7 +69,7 @@ def _prints(rng: random.Random) -> Case:
     (line,) = _sweep()[place].splitlines()[:1]
     long = rng.choice(((line + b"\n") * 500, b"[" * 2**21, b'{"a":"' + b"x" * 2**21, bytes(2**21)))
     argv = ("nearest", "sinusoidal:16x4", "--in", "s")
-    kind, files, special = "long", {place: long}, {}
+    kind, files, special = "long", {place: long}, dict[str, str]()
     if rng.random() < 0.8:
         kind, files, special = build.spoiled(rng, {place: line + b"\n"}, place)
     return Case(f"fingerprints: {kind}", argv, files, special)
@@ -156,7 +156,7 @@ def _dump(rng: random.Random) -> Case:
         )
     )
     members = ((f"{each}.npy", saved(held)) for each, held in chosen.items())
-    files, special = {"d.npz": build.archive(*members)}, {}
+    files, special = {"d.npz": build.archive(*members)}, dict[str, str]()
     if kind == "spoiled":
         kind, files, special = build.spoiled(rng, files, "d.npz")
     words = rng.choice((("d.npz", "rotary:16x4"), ("rotary:16x4", "d.npz"), ("d.npz", "d.npz")))

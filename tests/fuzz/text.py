@@ -146,22 +146,18 @@ def _option(rng: random.Random) -> Case:
     return Case(f"text in an option: {words[0][:9]!r}", words, outputs=outputs)
 
 
-def _analysis(rng: random.Random) -> Case:
-    """Strings of a bundle's document, which the page shows."""
+def _reference(rng: random.Random) -> Case:
+    """References that are no path, and the document of a bundle, which its page shows."""
     bad = hostile(rng)
     schema = rng.choice(("posprobe.analysis/1", bad))
     files = {"b/analysis.json": build.dumps({"schema": schema, "table": {"name": bad}})}
-    return Case("text in a bundle's document", ("report", "b"), files)
-
-
-def _hubname(rng: random.Random) -> Case:
-    """References that are no path."""
-    bad = typed(hostile(rng))
+    word = typed(bad)
     ref = rng.choice(
-        (f"a/{bad}", f"{bad}/b", f"a/b@{bad}", f"a/b#{bad}", f"sample:{bad}", f"sinusoidal:{bad}",
-         f"{bad}:1x1", f"./{bad}", f"~{bad}/x", f"sinusoidal:4x4,{bad}=1")
+        (f"a/{word}", f"{word}/b", f"a/b@{word}", f"a/b#{word}", f"sample:{word}",
+         f"sinusoidal:{word}", f"{word}:1x1", f"./{word}", f"~{word}/x", f"sinusoidal:4x4,{word}=1")
     )  # fmt: skip
-    return Case("text in a reference", ("inspect", ref))
+    argv = rng.choice((("inspect", ref), ("report", "b")))
+    return Case(f"text in a reference: {argv[0]}", argv, files)
 
 
 def _format(rng: random.Random) -> Case:
@@ -185,7 +181,7 @@ def _format(rng: random.Random) -> Case:
 
 
 make = build.one_of(
-    *((1, each) for each in (_tensor, _file, _config, _option, _analysis, _hubname, _format))
+    *((1, each) for each in (_tensor, _file, _config, _option, _reference, _reference, _format))
 )
 WARM = (
     ("figure", "norms", "sinusoidal:8x4", "-o", "f.svg"),
