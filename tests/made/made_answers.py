@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -166,3 +167,11 @@ def planted(name: str) -> Verdicts:
         return found
     values, grid = PLANTED[name]
     return verdicts_of(values(), grid)
+
+
+BEGINS = re.compile(r"(?:Yes|No|Cannot tell)[:,.]|Cannot\b|[a-z]")
+
+
+def is_a_sentence(text: str) -> bool:
+    broken = re.search(r"\bNone\b|\bnan\b|\binf\b|[{}]|-0(?:\.0+)?(?![.\d])", text)
+    return text.endswith(".") and not broken and not BEGINS.match(text)

@@ -16,6 +16,7 @@ from made_answers import (
     PLANTED,
     SAMPLES,
     answers_of,
+    is_a_sentence,
     planted,
     smooth,
     turning,
@@ -595,17 +596,11 @@ def codes(draw: Any, reason: str) -> AxisRotations:
     return AxisRotations(14, 14, tuple(made_codes), ("rows", "columns"))
 
 
-BEGINS = re.compile(r"(?:Yes|No|Cannot tell)[:,.]|Cannot\b|[a-z]")
 OF_TABLES = [
     (question, reason)
     for question, reason in templates()
     if question in {*SEQUENCE, *GRID} and reason not in {"changed", "slight", "rounding"}
 ]
-
-
-def is_a_sentence(text: str) -> bool:
-    broken = re.search(r"\bNone\b|\bnan\b|\binf\b|[{}]|-0(?:\.0+)?(?![.\d])", text)
-    return text.endswith(".") and not broken and not BEGINS.match(text)
 
 
 @settings(max_examples=8, deadline=None, derandomize=True, database=None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_answers import is_a_sentence
 from made_tables import as_table, fading, gaussian, hurried, patches, rotation, walk
 from numpy.typing import NDArray
 
@@ -189,10 +190,7 @@ def test_every_reason_is_reached_and_told() -> None:
     for table in tables().values():
         for answer in asked(table).values():
             reached.add((answer.question, answer.reason))
-            told = sentence(answer)
-            assert not told.startswith(("Yes", "Cannot"))
-            assert "inf" not in told
-            assert "nan" not in told
+            assert is_a_sentence(sentence(answer))
     assert reached == {key for key in templates() if key[0] in {"special_rows", "seams"}}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_answers import is_a_sentence
 from made_forward import WIDTH, forward_analysis, results_of, states_of, substitution_of
 
 from posprobe.analyses import Result
@@ -331,10 +332,7 @@ REASONS = [
 @pytest.mark.parametrize(("question", "reason"), REASONS)
 def test_a_sentence_is_short_and_does_not_begin_with_its_answer(question: str, reason: str) -> None:
     text = said(question, reason)
-    assert text.endswith(".")
-    assert not text.startswith(("Yes", "No:", "Cannot"))
-    assert "None" not in text
-    assert "{" not in text
+    assert is_a_sentence(text)
     for part in text.split(". "):
         assert len(part.split()) <= 31, part
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_answers import is_a_sentence
 from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
@@ -156,6 +157,7 @@ FOUND = [
 def test_planted_tables(table: str, question: str, answer: str, reason: str) -> None:
     found = answers(table)[question]
     assert (found.answer, found.reason) == (answer, reason)
+    assert is_a_sentence(sentence(found))
     assert found.change is None
 
 

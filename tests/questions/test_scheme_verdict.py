@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_answers import is_a_sentence
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, walk
 from scipy.stats import binom
@@ -341,10 +342,7 @@ def test_every_reason_is_reached_and_told() -> None:
 @pytest.mark.parametrize("name", RECORDS)
 def test_sentences_begin_with_their_subject_and_are_short(name: str) -> None:
     for question, text in said(*RECORDS[name]).items():
-        assert text.endswith(".")
-        assert not re.match(r"(yes|no|cannot tell)\b(?! order)", text, re.IGNORECASE)
-        assert "None" not in text
-        assert "nan" not in text.split()
+        assert is_a_sentence(text[0].upper() + text[1:])  # names may begin in small letters
         if question != "summary":
             parts = re.split(r"[.;:] ", text)
             assert all(len(re.sub(r"\(.*?\)", "", part).split()) <= 25 for part in parts), text
