@@ -10,11 +10,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from made_cli import Cli, cli
 from made_tables import as_table, walk
-from safetensors.numpy import save_file
 
 import posprobe as pp
 from posprobe.cli.process import set_up_logging
@@ -26,8 +23,6 @@ from posprobe.text import plain, plain_json
 #: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
 NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-#: A fixture that pytest finds by name.
-__all__ = ["cli"]
 
 
 def test_what_is_not_seen_is_escaped_and_the_rest_stays() -> None:
@@ -76,30 +71,3 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
         assert not CONTROLS.search(text)
     assert r"\x1b[2J" in page
     assert r"\u202e" in said[1]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["analyze", NASTY],
-        ["analyze", "sinusoidal:12x4", f"--{NASTY}"],
-        ["analyze", "sinusoidal:12x4", "--rows", NASTY],
-        ["analyze", "sinusoidal:12x4", "--only", NASTY],
-        ["extract", "sinusoidal:12x4", "-o", NASTY],
-        ["figure", NASTY, "sinusoidal:12x4", "-o", "f.pdf"],
-        ["report", NASTY],
-        ["--debug", "analyze", NASTY],
-        ["inspect", "t.safetensors"],
-        ["analyze", "t.safetensors", "--tensor", NASTY, "--only", "norms", "--out", NASTY],
-    ],
-    ids=lambda arguments: " ".join(map(plain, arguments)).replace(plain(NASTY), "NASTY"),
-)
-def test_no_control_character_reaches_the_terminal(
-    arguments: list[str], cli: Cli, tmp_path: Path
-) -> None:
-    save_file({NASTY: np.ones((12, 4), dtype=np.float32)}, tmp_path / "t.safetensors")
-    done = cli(*arguments)
-    assert done.out + done.err
-    assert not CONTROLS.search(done.out + done.err)
-    assert "a bug" not in done.err
-    assert done.code in (0, 2, 3, 4, 5)
