@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -22,9 +21,6 @@ from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
 from posprobe.families.tokens import RUNS, sample_tokens
 from posprobe.resizing.checkpoint import write_checkpoint
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["server", "waits"]
 

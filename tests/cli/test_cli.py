@@ -81,21 +81,6 @@ def test_commands_have_the_options_of_the_contract(command: str, options: str, c
     assert set(options.split()) <= words
 
 
-@pytest.mark.parametrize(
-    ("command", "first"),
-    [
-        ("analyze", "--out --rows --all-rows --only --json"),
-        ("figure", "--output --venue --span --label --rows"),
-        ("forward", "--out --text --images --only --length"),
-    ],
-)
-def test_help_shows_the_most_used_options_first(command: str, first: str, cli: Cli) -> None:
-    said = cli(command, "--help").out
-    shown, _, others = said.partition("\nOptions:\n")[2].partition("\nMore options:\n")
-    assert re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE) == first.split()
-    assert "--offline" in others
-
-
 def test_the_version_is_that_of_the_package(cli: Cli) -> None:
     assert cli("--version") == Done(0, version("posprobe") + "\n", "")
     assert pp.__version__ == version("posprobe")

@@ -423,25 +423,21 @@ def test_a_damaged_part_is_computed_again(tmp_path: Path) -> None:
     assert without_times(pp.read_sweep(tmp_path / "s")) == before
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
+def test_a_part_with_a_value_of_another_kind_is_computed_again(tmp_path: Path) -> None:
+    wrong = (
         ("positions", "many"), ("positions", 2**63), ("positions", True), ("pca.top3", [1]),
         ("pca.top3", float("inf")), ("pca.top3", 10**30), ("name", 7), ("seams.at", {}),
         ("findings", [1]), ("reference", None),
-    ],
-)  # fmt: skip
-def test_a_part_with_a_value_of_another_kind_is_computed_again(
-    column: str, value: Any, tmp_path: Path
-) -> None:
-    given = str(save(tmp_path / "a", 0))
-    run(given, tmp_path / "s")
+    )  # fmt: skip
+    for seed in range(len(wrong)):
+        save(tmp_path / "c" / str(seed), seed)
+    run(str(tmp_path / "c"), tmp_path / "s")
     before = without_times(pp.read_sweep(tmp_path / "s"))
-    (path,) = parts(tmp_path / "s")
-    part = json.loads(path.read_text())
-    part["rows"][0][column] = value
-    path.write_text(json.dumps(part))
-    assert run(given, tmp_path / "s")["computed"] == 1
+    for path, (column, value) in zip(parts(tmp_path / "s"), wrong, strict=True):
+        part = json.loads(path.read_text())
+        part["rows"][0][column] = value
+        path.write_text(json.dumps(part))
+    assert run(str(tmp_path / "c"), tmp_path / "s")["computed"] == len(wrong)
     assert without_times(pp.read_sweep(tmp_path / "s")) == before
 
 
