@@ -424,7 +424,7 @@ def test_a_damaged_part_is_computed_again(tmp_path: Path) -> None:
 
 
 def test_a_part_with_a_value_of_another_kind_is_computed_again(tmp_path: Path) -> None:
-    wrong = (
+    wrong: tuple[tuple[str, Any], ...] = (
         ("positions", "many"), ("positions", 2**63), ("positions", True), ("pca.top3", [1]),
         ("pca.top3", float("inf")), ("pca.top3", 10**30), ("name", 7), ("seams.at", {}),
         ("findings", [1]), ("reference", None),
