@@ -305,25 +305,6 @@ def test_what_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> N
     assert {path.name for path in tmp_path.iterdir()} == {"d.pdf", "e.caption.txt"}
 
 
-@pytest.mark.parametrize("broken", ["savefig", "replace"])
-def test_a_broken_run_leaves_the_old_files(
-    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn = made("profile", "sequence")
-    target = tmp_path / "f.pdf"
-    before = saved(made("variance", "sequence"), target), (tmp_path / "f.caption.txt").read_bytes()
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Figure if broken == "savefig" else Path, broken, fail)
-        with pytest.raises(OSError if broken == "savefig" else OutputError):
-            drawn.save(target)
-    assert (target.read_bytes(), (tmp_path / "f.caption.txt").read_bytes()) == before
-    assert {path.name for path in tmp_path.iterdir()} == {"f.pdf", "f.caption.txt"}
-
-
 # What an author can ask for.
 
 
