@@ -173,20 +173,6 @@ def _content(rng: random.Random) -> Case:
     return Case("content of an archive", argv, {"t.bin": _saved(content)}, outputs=("out.npy",))
 
 
-def _shards(rng: random.Random) -> Case:
-    """Let a tensor stand in two shards; the index names one."""
-    import torch
-
-    right, wrong = (torch.from_numpy(build.table(rng, 8, 4)) for _ in "ab")
-    first, second = rng.sample(["pytorch_model-1.bin", "pytorch_model-2.bin"], 2)
-    files = {
-        f"m/{first}": _saved({TENSOR: right}),
-        f"m/{second}": _saved({"b": wrong, TENSOR: wrong}),
-        "m/pytorch_model.bin.index.json": build.dumps({"weight_map": {TENSOR: first, "b": second}}),
-    }
-    return build.extract("a tensor in two shards", files, TENSOR, "m")
-
-
 def _huge(rng: random.Random) -> Case:
     """Claim more numbers than memory holds, in a few bytes."""
     import torch
@@ -201,7 +187,6 @@ def _huge(rng: random.Random) -> Case:
 
 
 make = build.one_of(
-    (2, _sound), (4, _damaged), (4, _members), (3, _evil), (3, _odd), (2, _content), (1, _shards),
-    (1, _huge),
-)  # fmt: skip
+    (2, _sound), (4, _damaged), (4, _members), (3, _evil), (3, _odd), (2, _content), (1, _huge)
+)
 NEEDS = ("torch",)

@@ -67,8 +67,6 @@ def served(told: Mapping[str, Any], scratch: Path) -> Iterator[None]:
         hub.add(REPO, files)
         for fault in told.get("faults", ()):
             hub.fail(**fault)
-        if told.get("loop"):
-            hub.renamed[REPO] = REPO
         patient = {
             "HF_HUB_DOWNLOAD_TIMEOUT": 1, "HF_HUB_ETAG_TIMEOUT": 1,
             "HF_HUB_DISABLE_PROGRESS_BARS": True,
@@ -231,20 +229,8 @@ def _files(rng: random.Random) -> Case:
     return _case(f"a damaged file: {what}", content, **_large(rng))
 
 
-def _names(rng: random.Random) -> Case:
-    """Ask for ids and revisions that are odd."""
-    ref = rng.choice(
-        ("me--model", "a/b--c", "owner/model@" + "x" * 300, "owner/model@../..",
-         "owner/model@main#x", "nope/x", "owner/.model", "owner/model.git", "owner/model@%2e%2e",
-         "a" * 96 + "/b", "owner/model@ ")
-    )  # fmt: skip
-    case = _case(f"the id {ref[:30]}", _tensors(rng), loop=rng.random() < 0.2)
-    return Case(case.what, ("inspect", ref), hub=case.hub)
-
-
 make = build.one_of(
     (2, _sound), (4, _status), (4, _headers), (4, _body), (3, _page), (3, _changing), (2, _files),
-    (1, _names),
 )  # fmt: skip
 
 

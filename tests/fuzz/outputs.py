@@ -65,30 +65,6 @@ def _touched(rng: random.Random) -> Case:
     )  # fmt: skip
 
 
-def _file(rng: random.Random) -> Case:
-    """Write a figure or a table over what the user has."""
-    content = build.safetensors({"wpe.weight": build.table(rng, 8, 4)})
-    kept = {"b/model/model.safetensors": content, "reports/model/analysis.json": MINE}
-    analyze = ("analyze", "b/model", "--only", "norms", "--nulls", "0")
-    caption, out = {"fig.caption.txt": MINE}, rng.choice(("npy", "csv", "npz", "safetensors"))
-    written = ("fig.svg", "fig.caption.txt")
-    return rng.choice(
-        (
-            Case("the user's own caption", (*FIGURE, "fig.svg"), caption, expected="error"),
-            Case(
-                "a folder in place of the file", (*EXTRACT, "out.npy"),
-                special={"out.npy": "folder"}, expected="error",
-            ),
-            Case("another model's default folder", analyze, kept, expected="error"),
-            Case("an older figure", (*FIGURE, "fig.svg"), {"fig.svg": MINE}, outputs=written),
-            Case(
-                "an older table", (*EXTRACT, f"out.{out}"), {f"out.{out}": MINE},
-                outputs=(f"out.{out}",),
-            ),
-        )
-    )  # fmt: skip
-
-
 def _links(rng: random.Random) -> Case:
     """Put links where posprobe writes; what they lead to must stay."""
     part, target = rng.choice(
@@ -135,7 +111,7 @@ def _odd(rng: random.Random) -> Case:
     )  # fmt: skip
 
 
-make = build.one_of((5, _foreign), (3, _touched), (3, _file), (2, _links), (2, _odd))
+make = build.one_of((5, _foreign), (3, _touched), (2, _links), (2, _odd))
 WARM = (
     (*FIGURE, "f.svg"),
     ("compare", "sinusoidal:8x4", "sinusoidal", "--nulls", "0", "--out", "c"),

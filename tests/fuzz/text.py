@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 
 from fuzz import build
-from fuzz.arrays import header
 from fuzz.case import Case
 
 
@@ -160,28 +159,8 @@ def _reference(rng: random.Random) -> Case:
     return Case(f"text in a reference: {argv[0]}", argv, files)
 
 
-def _format(rng: random.Random) -> Case:
-    """Messages of libraries that quote a file."""
-    bad = hostile(rng).encode("utf-8", "surrogatepass")
-    dtype = bad[:80].decode("latin-1")
-    array = header(f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': (4, 4)}}", bytes(64))
-    name, content = rng.choice(
-        (
-            ("m/config.json", b'{"a": ' + bad),
-            ("m/config.json", bad),
-            ("m/model.safetensors.index.json", b'{"weight_map": {"a": "' + bad),
-            ("a.npy", array),
-            ("a.npz", bad * 3),
-        )
-    )
-    files = {name: content}
-    if name == "m/config.json":
-        files["m/model.safetensors"] = build.safetensors({"wpe.weight": build.table(rng, 16, 4)})
-    return Case("text in a damaged file", ("inspect", name.partition("/")[0]), files)
-
-
 make = build.one_of(
-    *((1, each) for each in (_tensor, _file, _config, _option, _reference, _reference, _format))
+    *((1, each) for each in (_tensor, _file, _config, _option, _reference, _reference))
 )
 WARM = (
     ("figure", "norms", "sinusoidal:8x4", "-o", "f.svg"),
