@@ -19,7 +19,6 @@ from posprobe.arrays import GPU_PAYS, positions
 if TYPE_CHECKING:
     from pathlib import Path
 
-
 __all__ = ["cli"]
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")

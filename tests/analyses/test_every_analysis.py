@@ -211,8 +211,19 @@ def assert_same(found: Any, expected: Any, where: str) -> None:
         assert found == expected, where
 
 
-#: Of these the whole result has to agree, of others the numbers without a unit.
-WHOLE: tuple[Measure, ...] = (pp.norms, pp.similarity, pp.pca, pp.spectrum, pp.grid)
+#: Of these the whole result has to agree, with arrays that no document has; of others the numbers
+#: without a unit.
+WHOLE: dict[Measure, Callable[[Any], tuple[Any, ...]]] = {
+    pp.norms: lambda result: (result.norms,),
+    pp.similarity: lambda result: (result.raw.matrix, result.centered.matrix),
+    # Only the first components of all tables below have singular values of their own.
+    pp.pca: lambda result: (
+        result.singular_values,
+        *(() if result.undefined else (result.scores[:, :3], result.components[:3])),
+    ),
+    pp.spectrum: lambda result: (result.power, result.power_by_dim),
+    pp.grid: lambda result: (result.mosaic, result.power),
+}
 ON_DEVICES = (
     TURNING, SEAM, np.vstack([np.zeros((1, 12)), walk(19, 12)]), np.ones((32, 5)), walk(9, 40),
     patches(9, 12, 20),
@@ -237,6 +248,9 @@ def test_torch_gives_the_same_numbers(measure: Measure, device: str) -> None:
         blocks = block_of(found), block_of(expected)
         if measure in WHOLE:
             assert_same(*blocks, measure.__name__)
+            for one, other in zip(*map(WHOLE[measure], (found, expected)), strict=True):
+                assert one.dtype == other.dtype
+                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(table).max())
             continue
         assert blocks[0]["undefined"] == blocks[1]["undefined"]
         known = tuple(key for key in UNITLESS[measure][1] if blocks[1][key] is not None)
@@ -300,6 +314,15 @@ def test_what_has_no_units_is_the_same_up_to_the_edge(exponent: int) -> None:
     assert one[2].radius_cv == pytest.approx(other[2].radius_cv)
     moved = np.ldexp(other[3].singular_values, -exponent)
     np.testing.assert_allclose(moved, one[3].singular_values, atol=1e-12)
+
+
+@pytest.mark.parametrize("exponent", [-560, 660])
+def test_components_are_the_same_where_squares_leave_the_range(exponent: int) -> None:
+    table = np.hstack([waves(40, [8.0]), walk(40, 5)])
+    one, other = ((pp.pca(part), pp.winding(part)) for part in (table, np.ldexp(table, exponent)))
+    moved = np.ldexp(other[0].singular_values, -exponent)
+    np.testing.assert_allclose(moved, one[0].singular_values, rtol=1e-9)
+    assert other[1].pairs[0].radius_cv == pytest.approx(one[1].pairs[0].radius_cv)
 
 
 @pytest.mark.parametrize("reach", [1e150, 1e-170])

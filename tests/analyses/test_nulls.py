@@ -113,12 +113,9 @@ def test_patches_have_no_walk() -> None:
     assert found["grid.row_share"]["walk"] is None
 
 
-MODELS = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     ("name", "layout"), [(name, layout) for layout in (LINE, PLANE) for name in null_models(layout)]
 )
-
-
-@MODELS
 def test_no_null_model_keeps_what_another_does(name: str, layout: Layout) -> None:
     values = structured()
     values.flags.writeable = False

@@ -227,6 +227,7 @@ def on_grid(values: Floats, height: int, width: int) -> PositionTable:
 @pytest.mark.parametrize(
     ("table", "defined"),
     [
+        (gaussian(1, 4), set()),
         (gaussian(7, 4), set()),
         (np.full((30, 4), 0.1), set()),
         (walk(30, 1), {"sinusoids"}),
@@ -236,10 +237,11 @@ def on_grid(values: Floats, height: int, width: int) -> PositionTable:
         (walk(600, 16) * (np.arange(600) > 520)[:, None], {"cka", "ladder_share", "sinusoids"}),
         (on_grid(walk(30, 8), 5, 6), {"cka", "procrustes"}),
         (on_grid(walk(30, 6), 5, 6), set()),
+        (on_grid(np.ones((30, 8)), 5, 6), set()),
     ],
     ids=[
-        "short", "constant", "one column", "spanned", "rank one", "simplex", "constant start",
-        "grid", "grid of odd width",
+        "one row", "short", "constant", "one column", "spanned", "rank one", "simplex",
+        "constant start", "grid", "grid of odd width", "constant grid",
     ],
 )  # fmt: skip
 def test_what_is_undefined_has_a_reason(table: Any, defined: set[str]) -> None:

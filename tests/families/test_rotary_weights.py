@@ -353,6 +353,13 @@ def test_undeclared_layouts_are_those_that_the_weights_tell(tmp_path: Path) -> N
     assert [each.a for each in checked.compared if each.what == "pairs"] == ["neighbours"]
 
 
+def test_the_command_says_how_much_it_reads(tmp_path: Path, cli: Cli) -> None:
+    done = cli("analyze", llama(tmp_path / "model"), "--out", "out", "--layers", "0")
+    assert done.code == 0
+    assert "Reading 6.1 kB of query and key weights." in done.err
+    assert "from weights" in done.out
+
+
 def test_weights_on_the_hub_are_read_where_asked_and_nothing_else(
     server: Hub, tmp_path: Path
 ) -> None:
@@ -413,6 +420,10 @@ AXES: dict[str, tuple[dict[str, Any], dict[str, tuple[float, float, int, int]]]]
         {"hidden_size": 384, "image_size": 224, "num_attention_heads": 6, "patch_size": 16,
          "rope_theta": 100.0},
         dict.fromkeys(("rows", "columns"), (7, 524.9, 3, 0)),
+    ),
+    "pixtral": (
+        {"head_dim": 64, "image_size": 1024, "patch_size": 16, "rope_theta": 1e4},
+        {"rows": (6.283, 35_333, 5, 4), "columns": (8.379, 47_117, 4, 5)},
     ),
     "qwen2_vl_text": (
         {"head_dim": 128, "max_position_embeddings": 32_768, "rope_parameters": {

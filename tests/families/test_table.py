@@ -171,6 +171,12 @@ def test_rows_that_are_not_finite_are_counted_and_named(value: float) -> None:
 # --- how it shows itself ---
 
 
+def test_the_long_form_says_what_it_is() -> None:
+    html = numbered(6, Grid(2, 3), dropped=(DroppedRow(0, "padding"),))._repr_html_()
+    for part in ("grid of 2 x 3", "wpe.weight", "row 0: padding", "learned"):
+        assert part in html
+
+
 def test_the_long_form_escapes_what_came_from_a_file() -> None:
     evil = "<script>alert(1)</script>"
     source = Source(evil, evil, tensor=evil)
