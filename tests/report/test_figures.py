@@ -383,19 +383,25 @@ def test_every_figure_of_a_table_fits_every_sheet(
         assert height <= sheet.limit + 1e-9
 
 
-def drawn_of(*records: Scheme) -> dict[str, Figure]:
-    """Every figure of a bundle, laid out."""
-    made = {}
-    for name, make in scheme_figures(records, analyze_schemes(*records).results).items():
-        with style():
-            made[name] = make()
-            made[name].draw_without_rendering()
-    return made
+def makers_of(*records: Scheme) -> dict[str, Callable[[], Figure]]:
+    """Return how each figure of a bundle is made."""
+    return scheme_figures(records, analyze_schemes(*records).results)
+
+
+def laid_out(make: Callable[[], Figure]) -> Figure:
+    with style():
+        figure = make()
+        figure.draw_without_rendering()
+    return figure
 
 
 def panels(figure: Figure) -> list[Axes]:
     """The Axes that show something, colour bars left out."""
     return [ax for ax in figure.axes if ax.axison and ax.get_label() != "<colorbar>"]
+
+
+def panels_of(name: str, *records: Scheme) -> list[Axes]:
+    return panels(laid_out(makers_of(*records)[name]))
 
 
 # Biases by offset.
@@ -404,7 +410,7 @@ def panels(figure: Figure) -> list[Axes]:
 @pytest.mark.parametrize("causal", [False, True])
 def test_few_heads_are_curves_told_apart_by_dash(causal: bool) -> None:
     record = buckets(heads=4, n=200, causal=causal)
-    (ax,) = panels(drawn_of(record)["curves"])
+    (ax,) = panels_of("curves", record)
     seen = 200 if causal else 399
     for curve, line in zip(record.curves(200), ax.lines, strict=True):
         np.testing.assert_array_equal(line.get_xdata(), np.arange(-199, 200)[:seen])
@@ -422,7 +428,7 @@ def test_many_heads_become_stripes_that_hold_each_curve_less_its_mean() -> None:
     curves = record.curves(60)
     alone = Figure().add_subplot()
     record.plot(alone)
-    (ax,) = panels(drawn_of(record)["stripes"])
+    (ax,) = panels_of("stripes", record)
     for each in (ax, alone):
         (mesh,) = [artist for artist in each.collections if isinstance(artist, QuadMesh)]
         shown = numbers_of(mesh)
@@ -433,17 +439,17 @@ def test_many_heads_become_stripes_that_hold_each_curve_less_its_mean() -> None:
 
 def test_offsets_on_a_page_are_not_called_positions() -> None:
     page = buckets(2, 101, name="page", unit="hundredths of the page's width")
-    assert panels(drawn_of(page)["curves"])[0].get_xlabel() == (
+    assert panels_of("curves", page)[0].get_xlabel() == (
         "offset (key minus query, hundredths of the page's width)"
     )
-    both = drawn_of(buckets(2), page, buckets(2, name="other"))["stripes"]
-    label = " ".join(panels(both)[0].get_xlabel().split())
+    both = panels_of("stripes", buckets(2), page, buckets(2, name="other"))
+    label = " ".join(both[0].get_xlabel().split())
     assert "positions or hundredths of the page's width" in label
 
 
 def test_stripes_of_too_many_heads_skip_some_and_say_so() -> None:
     layers = [buckets(heads=24, n=20, name=f"block.{k}", seed=k) for k in range(20)]
-    (ax,) = panels(drawn_of(*layers)["stripes"])
+    (ax,) = panels_of("stripes", *layers)
     (mesh,) = [artist for artist in ax.collections if isinstance(artist, QuadMesh)]
     assert numbers_of(mesh).shape[0] <= MAX_STRIPES
     assert "one in 3" in ax.get_ylabel()
@@ -457,7 +463,7 @@ def test_stripes_of_too_many_heads_skip_some_and_say_so() -> None:
 
 def test_the_mosaic_holds_a_tile_for_each_layer_and_head() -> None:
     layers = [window(3, 3, heads=2 + k, name=f"layers.{k}.attn", seed=k) for k in range(4)]
-    (ax,) = panels(drawn_of(*layers)["mosaic"])
+    (ax,) = panels_of("mosaic", *layers)
     (image,) = ax.images
     canvas = numbers_of(image)
     assert canvas.shape == (4 * 6 - 1, 5 * 6 - 1)
@@ -474,7 +480,7 @@ def test_the_mosaic_holds_a_tile_for_each_layer_and_head() -> None:
 
 def test_cosines_are_drawn_as_they_are_from_minus_one_to_one() -> None:
     layers = [window(4, 4, heads=1, quantity="cosine", name=f"b.{k}", seed=k) for k in range(3)]
-    (ax,) = panels(drawn_of(*layers)["mosaic_cosine"])
+    (ax,) = panels_of("mosaic_cosine", *layers)
     canvas = numbers_of(ax.images[0])
     for k, record in enumerate(layers):
         np.testing.assert_array_equal(canvas[8 * k : 8 * k + 7], record.values[0])
@@ -484,7 +490,7 @@ def test_cosines_are_drawn_as_they_are_from_minus_one_to_one() -> None:
 
 def test_windows_of_two_sizes_share_a_mosaic_with_the_query_in_the_middle() -> None:
     layers = [window(side, side, heads=2, name=f"l.{side}") for side in (3, 4, 6)]
-    (ax,) = panels(drawn_of(*layers)["mosaic"])
+    (ax,) = panels_of("mosaic", *layers)
     canvas = numbers_of(ax.images[0])
     side = 2 * 11
     for r, record in enumerate(layers):
@@ -500,7 +506,7 @@ def test_windows_of_two_sizes_share_a_mosaic_with_the_query_in_the_middle() -> N
 def test_a_mosaic_says_which_heads_and_layers_it_leaves_out() -> None:
     count = MAX_LAYERS + 6
     layers = [window(2, 2, heads=MAX_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)]
-    (ax,) = panels(drawn_of(*layers)["mosaic"])
+    (ax,) = panels_of("mosaic", *layers)
     assert len(ax.get_yticks()) == count // 2
     assert "one row in 2" in ax.get_ylabel()
     assert {note.get_text() for note in ax.texts} == {"+3"}
@@ -554,8 +560,8 @@ def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -
 
 
 def test_equal_rotations_are_drawn_once() -> None:
-    assert "rotation_2" not in drawn_of(rotary("a"), rotary("b"))
-    assert "rotation_2" in drawn_of(rotary("a"), rotary("b", base=500.0))
+    assert "rotation_2" not in makers_of(rotary("a"), rotary("b"))
+    assert "rotation_2" in makers_of(rotary("a"), rotary("b", base=500.0))
 
 
 def test_linear_biases_are_lines_of_slope_one_that_meet_one_logit_at_one_over_theirs(
@@ -592,9 +598,9 @@ BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
 
 @pytest.mark.parametrize("name", BUNDLES)
 def test_every_bundle_is_drawn_within_bounds_and_can_be_read(name: str) -> None:
-    made = drawn_of(*BUNDLES[name]())
+    made = list(map(laid_out, makers_of(*BUNDLES[name]()).values()))
     assert 1 <= len(made) <= MAX_FIGURES
-    for figure in made.values():
+    for figure in made:
         assert figure.get_figwidth() <= 6.31
         assert figure.get_figheight() <= 8
         assert all(6 <= float(text.get_fontsize()) <= 8 for text in texts(figure))
@@ -613,7 +619,7 @@ def test_smoothness_shows_each_head_over_its_band(ax: Axes) -> None:
 def test_depth_shows_every_head_of_every_encoding() -> None:
     layers = [window(4, 4, heads=3, name=f"l.{k}", seed=k) for k in range(5)]
     results = analyze_schemes(*layers).results
-    (ax,) = panels(drawn_of(*layers)["depth"])
+    (ax,) = panels_of("depth", *layers)
     dots = [np.asarray(line.get_ydata()) for line in ax.lines if line.get_marker() == "."]
     expected = [result["smoothness"].correlation for result in results]  # type: ignore[attr-defined]
     np.testing.assert_array_equal(dots, expected)
@@ -630,7 +636,7 @@ def test_names_lose_what_they_share() -> None:
 @pytest.mark.parametrize("name", ["_hidden", "$\\frac{1}{0}$", "a/" * 100, "\x01<&"])
 def test_names_of_encodings_are_drawn_whatever_they_are(name: str) -> None:
     records = (buckets(2, 20, name), rotary(name + "2"), linear(2, name + "3"))
-    for figure in drawn_of(*records).values():
+    for figure in map(laid_out, makers_of(*records).values()):
         for text in figure.findobj(Text):
             assert "$" not in text.get_text() or "frac" in text.get_text()
 
