@@ -15,6 +15,8 @@ from posprobe.analyses.sequences.mixture import cosine_power
 from posprobe.analyses.sequences.waves import covariance, find_waves
 from posprobe.analyses.tables.bridging import bridging, process
 from posprobe.families import load
+from posprobe.figures.common import Sheet
+from posprobe.figures.fits import bridging_figure
 from posprobe.layouts import Grid
 
 # --- what each rule is made for ---
@@ -172,3 +174,8 @@ def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     # Sums are rounded as the rows happen to lie in memory.
     alone = bridging(table[25:125]).r2["linear"]
     np.testing.assert_allclose(found.r2["linear"], alone, rtol=1e-12)
+
+
+def test_the_panels_of_a_grid_say_which_axis_they_are_of() -> None:
+    figure = bridging_figure(Sheet(3.3, 9.0), {"patches": bridging(patches(9, 9, 8))}, {})
+    assert [ax.get_title() for ax in figure.axes] == ["rows", "columns"]
