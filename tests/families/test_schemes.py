@@ -14,7 +14,7 @@ import timm
 import torch
 import transformers
 from made_checkpoints import model_folder
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from timm.models import save_for_hf
 
 from posprobe import load, load_schemes, product
@@ -72,8 +72,16 @@ def test_t5(tmp_path: Path, buckets: int, farthest: int) -> None:
         relative_attention_num_buckets=buckets, relative_attention_max_distance=farthest,
     )  # fmt: skip
     model: Any = transformers.T5Model(config)
-    records = {record.name: record for record in relative(saved(model, tmp_path))}
-    assert set(records) == {"encoder", "decoder"}
+    folder, file = saved(model, tmp_path), tmp_path / "model.safetensors"
+    # As T5 1.0 is published: with a bias between decoder and encoder that nothing uses.
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    save_file(load_file(file) | {unused: np.ones((buckets, 4), np.float32)}, file)
+    found = relative(folder)
+    records = {record.name: record for record in found}
+    assert sorted(record.name for record in found) == ["decoder", "encoder"]
+    assert all(
+        str(each.source.tensor).startswith(f"{each.name}.block.0.layer.0.") for each in found
+    )
     for name, record in records.items():
         assert record.causal == (name == "decoder")
         attention = getattr(model, name).block[0].layer[0].SelfAttention

@@ -527,6 +527,8 @@ FACTS: dict[str, tuple[type, ...]] = {
     "axis_rotations": (AxisRotations,),
 }
 COSINES = {"cosine", "chance", "cka", "similar", "neighbours", "between", "invariance", "curve"}
+#: What no sentence may rest on, and no planted table lacks.
+LACKED = {"invariance"}
 COUNTS = st.integers(1, 4096)
 POSITIVE = st.floats(1e-3, 1e6)
 CAUSES = st.builds(
@@ -535,12 +537,13 @@ CAUSES = st.builds(
 
 
 def made(kind: Any, name: str, reason: str) -> st.SearchStrategy[Any]:
-    """Draw what a field may hold where it is there: planted tables lack what may be lacking."""
+    """Draw what a field may hold; of those that may be lacking most do so in planted tables."""
     if get_origin(kind) is typing.Annotated:
         return st.none()  # hidden from documents
     if get_origin(kind) in (Union, types.UnionType):
         (one,) = (each for each in get_args(kind) if each is not type(None))
-        return made(one, name, reason)
+        value = made(one, name, reason)
+        return st.none() | value if name in LACKED else value
     if get_origin(kind) is Literal:
         return st.sampled_from(get_args(kind))
     if get_origin(kind) is tuple:
@@ -680,13 +683,25 @@ def test_no_number_is_told_that_is_not_in_the_facts(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_what_chance_gives_stands_beside_each_number_that_was_tested(name: str) -> None:
     for question, answer in planted(name).answers.items():
-        told = p_value(answer_block(answer))
-        if answer.test is None:
+        block = answer_block(answer)
+        told, test = p_value(block), answer.test
+        assert [block[key] for key in ("question", "answer", "reason", "p")] == [
+            question, answer.answer, answer.reason, answer.p,
+        ]  # fmt: skip
+        assert bool(block["facts"]) == (answer.facts is not None)
+        if test is None:
+            assert block["interval"] is block["null"] is block["draws"] is None
             assert told == "–"
             continue
+        assert (block["null"], block["baseline"], block["draws"] or 0) == (
+            test.null, test.of or None, test.draws,
+        )  # fmt: skip
+        if test.interval:
+            assert block["tested"] == test.value
+            assert block["interval"] == sorted(block["interval"]) == list(test.interval)
         assert answer.p is not None
-        assert answer.p >= answer.test.least - 1e-12, question
-        assert ("≤" in told) == (answer.p == pytest.approx(answer.test.least, rel=1e-9))
+        assert answer.p >= test.least - 1e-12, question
+        assert ("≤" in told) == (answer.p == pytest.approx(test.least, rel=1e-9))
         if "≤" in told:
             assert answer.p <= float(told.rpartition(" ")[2]) < 1.2 * answer.p, question
 

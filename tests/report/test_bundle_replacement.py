@@ -500,6 +500,11 @@ def test_a_bundle_without_its_page_can_be_replaced_after_report(place: Path) -> 
         check_place(place / "bundle")
     render_bundle(place / "bundle")
     check_place(place / "bundle")
+    # A list that is made anew does not take what lies there by then for posprobe's.
+    (place / "bundle" / "report.html").unlink()
+    with_own(place / "bundle", "figures/mine.svg")
+    render_bundle(place / "bundle")
+    assert foreign_in(place / "bundle") == ["figures/mine.svg"]
 
 
 def test_a_page_is_written_through_no_link(place: Path) -> None:

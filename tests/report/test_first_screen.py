@@ -201,9 +201,14 @@ def test_what_users_hold_says_what_it_is_in_few_words() -> None:
         (rotary, "'rotary:64x16', head_count=1, head_dim=16"),
         (alibi, "'alibi:64x112', head_count=112"),
         (comparison, comparison.to_dict()["verdict"]["summary"]),
+        (pp.compare_kernels(sinusoid, rotary), "'sinusoidal:64x16' and 'rotary:64x16'"),
         (pp.report.analyze_schemes(rotary), "'rotary:64x16'"),
+        (pp.nearest("sample:digits-vit"), "identical to digits-vit"),
         (pp.nearest("sample:digits-vit").matches[0], "identical"),
+        (pp.paper_figure("norms", sinusoid), "venue='acl'"),
         (pp.families.load_heads("sample:digits-vit"), "heads=4"),
+        (pp.load_tokens(table), "white-noise patch"),
+        (pp.forward.explanations(table)[1], "leading component"),
     ]
     for thing, said in held:
         text = repr(thing)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_cli import Cli, cli
 from made_tables import as_table, walk
 
 import posprobe as pp
@@ -23,6 +24,8 @@ from posprobe.text import plain, plain_json
 #: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
 NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+#: A fixture that pytest finds by name.
+__all__ = ["cli"]
 
 
 def test_what_is_not_seen_is_escaped_and_the_rest_stays() -> None:
@@ -71,3 +74,21 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
         assert not CONTROLS.search(text)
     assert r"\x1b[2J" in page
     assert r"\u202e" in said[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["analyze", "sinusoidal:12x4", f"--{NASTY}"],
+        ["analyze", "sinusoidal:12x4", "--device", NASTY],
+        ["--debug", "analyze", NASTY],
+    ],
+    ids=["option", "choice", "traceback"],
+)
+def test_words_that_hostile_cases_do_not_hold_are_shown_as_escapes(
+    arguments: list[str], cli: Cli
+) -> None:
+    done = cli(*arguments)
+    assert done.code in (2, 3)
+    assert r"\x1b[2J" in done.err
+    assert not CONTROLS.search(done.out + done.err)

@@ -256,9 +256,12 @@ def test_a_script_from_elsewhere_does_not_run(base: Path, browser: Browser, tmp_
 
 
 @pytest.mark.registry
-def test_the_atlas_can_be_read_by_everybody(atlas: Page) -> None:
-    hold_to_a_narrow_screen(atlas)
+def test_axe_finds_no_violation_in_the_atlas(atlas: Page) -> None:
     hold_to_axe(atlas)
+
+
+def test_a_narrow_atlas_does_not_scroll_sideways(atlas: Page) -> None:
+    hold_to_a_narrow_screen(atlas)
 
 
 def test_the_atlas_shows_a_training_run(atlas: Page) -> None:

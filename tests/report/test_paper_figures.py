@@ -542,3 +542,9 @@ def test_a_style_within_a_style_keeps_the_outer_one() -> None:
         assert mpl.rcParams["figure.figsize"][0] == width
     with style():
         assert mpl.rcParams["figure.figsize"] == mpl.rcParamsDefault["figure.figsize"]
+
+
+def test_axes_of_grids_are_of_patches() -> None:
+    axes = made("similarity", "grid").figure.axes[0]
+    assert axes.get_xlabel() == axes.get_ylabel() == "patch, row by row"
+    assert made("similarity", "sequence").figure.axes[0].get_xlabel() == "position"
