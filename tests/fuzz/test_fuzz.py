@@ -7,8 +7,10 @@ import random
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ import pytest
 from fuzz.__main__ import CLASSES, CORPUS
 from fuzz.case import Case, load, save
 from fuzz.oracle import foreign_characters, judge
-from fuzz.runner import runner
+from fuzz.runner import Seen, runner
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -76,6 +78,52 @@ def test_the_oracle_sees_what_it_is_there_for() -> None:
                 outcome = judge(case, seen)
             assert (outcome.verdict == "wrong") == bool(reason)
             assert reason in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"after": {"work/canary": "file"}}, "code of the checkpoint ran"),
+        ({"after": {"home/x": "file"}}, "home/x is new"),
+        ({"out": b"Run it? [y/N]"}, "asks whether to run code"),
+        ({"out": b"a" * 500_000}, "bytes are printed"),
+        ({"out": b"\xff"}, "stdout holds bytes"),
+        ({"code": -9}, "signal 9"),
+        ({"code": 1}, "exit code 1"),
+        ({"seconds": 60.0}, "60 s of processor"),
+        ({"err": b"Traceback (most recent call last):\n"}, "a traceback"),
+        ({"err": b"posprobe: \x1b[2J\n"}, "stderr holds"),
+        ({"err": b""}, "0 error messages"),
+        ({"err": b"posprobe: no.\nposprobe: no.\n"}, "2 error messages"),
+    ],
+)
+def test_the_oracle_names_the_promise_that_is_broken(
+    changed: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    refused = Seen(4, b"", b"posprobe: no.\n", {}, {}, 0.1, tmp_path)
+    case = Case("", ("inspect", "a"))
+    assert judge(case, refused).verdict == "clear error"
+    assert reason in judge(case, replace(refused, **changed)).reason
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "",
+        "<iframe>",
+        "<img src=http://x/>",
+        "<p onclick=x>",
+        "<script>FOREIGN",
+        "\u202e",
+        "&#x202e;",
+    ],
+)
+def test_the_oracle_sees_what_a_page_must_not_hold(shown: str, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.html").write_text(f"<p>sound</p>{shown}", "utf-8")
+    seen = Seen(0, b"", b"", {}, {"work/a.html": "file"}, 0.1, tmp_path / "work")
+    outcome = judge(Case("", ("report", "a"), outputs=("a.html",)), seen)
+    assert ("the page a.html holds" in outcome.reason) == bool(shown)
 
 
 @pytest.mark.parametrize(
