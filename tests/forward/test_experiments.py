@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import permutations
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,9 +35,6 @@ from posprobe.forward import blank_images, load_model, permutation_effect, phase
 from posprobe.forward.contexts import context_length
 from posprobe.forward.experiments import _order
 from posprobe.layouts import Grid
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_without_positions_a_vision_transformer_does_not_see_that_digits_are_scrambled() -> None:

@@ -54,7 +54,8 @@ def main() -> None:
     parser.add_argument("--corpus", action="store_true", help="replay the corpus as well")
     asked = parser.parse_args()
     kinds = [kind for kind in CLASSES if kind in (asked.kinds or CLASSES)]
-    known = [(*load(path), path.name) for path in asked.replay or CORPUS.glob("*.json")]
+    kept = asked.replay or (CORPUS.glob("*.json") if asked.corpus else ())
+    known = [(*load(path), path.name) for path in kept]
     streams = {(kind, seed): _cases(kind, seed) for kind in kinds for seed in asked.seed}
     numbers = {kind: asked.cases or round(asked.part * CLASSES[kind]) for kind in kinds}
     until = time.monotonic() + 60 * (asked.minutes or 0)
@@ -64,15 +65,15 @@ def main() -> None:
             # Class by class: to fork a parent that has imported PyTorch costs twice as much.
             for kind in kinds:
                 _prepare(parent, kind)
-                if asked.replay or asked.corpus:
-                    for its, case, name in known:
-                        results += [_run(parent, kind, case, name)] if its == kind else []
+                for its, case, name in known:
+                    if its == kind:
+                        results.append(_run(parent, kind, case, name))
                 for seed in () if asked.replay else asked.seed:
                     for name, case in islice(streams[kind, seed], numbers[kind]):
                         results.append(_run(parent, kind, case, name))
             if time.monotonic() > until:
                 break
-            known = []
+            known = []  # which end each time as they did
     sys.exit(1 if _report(results) else 0)
 
 
@@ -114,7 +115,8 @@ def _report(results: Sequence[Result]) -> int:
         numbers = [tally[kind, column] for column in columns]
         if sum(numbers):
             print(f"{kind:<16}{sum(numbers):>7}" + "".join(f"{number:>13}" for number in numbers))
-    for kind, _, seconds, name in sorted(results, key=lambda result: -result[2])[:1]:
+    if results:
+        kind, _, seconds, name = max(results, key=lambda result: result[2])
         print(f"slowest: {kind} {name}, {seconds:.2f} s")
     return tally["all", "wrong"]
 
