@@ -43,7 +43,7 @@ from posprobe.questions.rotations import Ladder, Rotations, Winding
 from posprobe.questions.schemes import KERNELS
 from posprobe.questions.sequences import LowDimensional, Order, Smooth
 from posprobe.report import narrator
-from posprobe.report.document import answer_block, shared_block
+from posprobe.report.document import answer_block, shared_block, verdict_block
 from posprobe.report.narrator import ASKS, TEXTS, sentence, templates
 from posprobe.report.narrator.lines import p_value
 from posprobe.report.narrator.summary import clause, headline
@@ -439,6 +439,16 @@ def test_no_scale_leaves_the_range_of_numbers(scale: float) -> None:
 
 
 # --- documents ---
+
+
+def test_the_block_says_of_which_rows_its_answers_are() -> None:
+    row, patch, halves = (
+        verdict_block(planted(name)) for name in ("odd row", "odd patch", "two halves")
+    )
+    assert (row["rows"], row["replaced"], row["parts"]) == ([31, 96], [], [])
+    assert (patch["rows"], patch["replaced"]) == ([0, 144], [75])
+    assert halves["rows"] == [0, 80]
+    assert [part["rows"] for part in halves["parts"]] == [[80, 144]]
 
 
 def test_tables_are_compared_by_their_answers() -> None:
