@@ -126,10 +126,10 @@ PAIRS = [
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_two_planted_parts_have_their_shares_within_the_stated_errors(one: str, other: str) -> None:
-    # One bin alone holds most of what alternates: of short tables too much is told.
-    loose, sizes = (0.1, (400,) * 4) if other == "alternating" else (0.03, (128, 128, 200, 200))
+    # What alternates for a few rows alone is hard to tell from noise.
+    loose = 0.1 if other == "alternating" else 0.03
     off = []
-    for seed, n in enumerate(sizes):
+    for seed, n in enumerate((128, 128, 200, 200)):
         values = of_size(PARTS[one](n, seed), 0.6) + of_size(PARTS[other](n, seed + 50), 0.4)
         whole = float(np.square(values - values.mean(axis=0)).sum())
         # What the two have in common counts half with each.
