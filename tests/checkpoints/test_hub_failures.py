@@ -181,9 +181,10 @@ def test_a_server_that_falls_silent(
 ) -> None:
     values = small(server)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 2.0)  # a busy machine answers later
-    server.fail("hang", "/cdn/", after=7, times=1)
+    for at in ("/api/models", "/cdn/"):
+        server.fail("hang", at, after=7, times=1)
     np.testing.assert_array_equal(read(), values)
-    assert waits == [0.5]
+    assert waits == [0.5, 0.5]
 
 
 def test_nobody_listens(server: Hub, monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> None:
