@@ -111,9 +111,9 @@ def test_tensor_and_rows_are_those_of_the_other_commands(figure: Figure, tmp_pat
         (["profile", "sinusoidal:16x8", "-o", "f.gif"], ".pdf, .svg or .png"),
         (["profile", "sinusoidal:16x8", "-o", "no/f.pdf"], "no folder"),
         (["profile", "sinusoidal:16x8", "-o", "f.pdf", "--venue", "mind"], "Choose one of acl"),
-        (
-            ["series", "sweep", "-o", "f.pdf", "--seed", "1"],
-            "series takes --venue and --span only",
+        *(
+            (["series", "sweep", "-o", "f.pdf", *option], "series takes --venue and --span only")
+            for option in (["--seed", "1"], ["--grid", "2x2"])
         ),
         (
             ["profile", "sinusoidal:16x8", "sinusoidal:16x4", "-o", "f.pdf", "--tensor", "x"],
