@@ -132,7 +132,9 @@ def test_undefined_cosines_are_holes() -> None:
 
 def shown(result: Any) -> str:
     """The page within the frame that a notebook shows of an analysis."""
-    return unescape(result._repr_html_().partition('srcdoc="')[2].partition('"')[0])
+    frame = result._repr_html_()
+    assert 'sandbox="allow-scripts"' in frame  # it cannot reach the notebook around it
+    return unescape(frame.partition('srcdoc="')[2].partition('"')[0])
 
 
 def test_an_analysis_shows_its_first_screen() -> None:
