@@ -252,7 +252,7 @@ def test_hdf5_never_leads_to_another_file(tmp_path: Path) -> None:
             open_local(path)
 
 
-def test_hdf5_bombs_are_refused_before_they_are_unpacked(
+def test_hdf5_bombs_and_unknown_filters_are_refused_before_anything_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("base", "hdf5file"):
@@ -266,10 +266,11 @@ def test_hdf5_bombs_are_refused_before_they_are_unpacked(
         lies = file.create_dataset("lies", (8, 8), "f4", chunks=(8, 8), compression="gzip")
         lies.id.write_direct_chunk((0, 0), zlib.compress(bytes(2**25)))
         file.create_dataset("many", (4096, 32), "f4", chunks=(1, 1))
+        file.create_dataset("scaled", data=numbers((8, 8), 0), scaleoffset=2)
     checkpoint = open_local(path)
     tracemalloc.start()
-    for name in ("long", "chunk", "never", "lies", "many"):
-        with pytest.raises(InvalidCheckpoint, match=r"bomb\.h5.*(bytes|131072 chunks)"):
+    for name in ("long", "chunk", "never", "lies", "many", "scaled"):
+        with pytest.raises(InvalidCheckpoint, match=r"bomb\.h5.*(bytes|131072 chunks|filters)"):
             checkpoint.read(name)
     assert tracemalloc.get_traced_memory()[1] < 2**23
     tracemalloc.stop()
