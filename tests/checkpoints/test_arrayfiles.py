@@ -126,6 +126,16 @@ def test_a_damaged_numpy_file_is_one_clear_error(case: str, kind: str, tmp_path:
         open_local(path).read("table")
 
 
+def test_an_archive_that_holds_an_array_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "table.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("table.npy", npy("(6, 4)", data=bytes(96)))
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("table.npy", npy("(6, 4)", data=b"\1" * 96))
+    with pytest.raises(InvalidCheckpoint, match=r"table\.npy' is in the archive twice"):
+        open_local(path)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
