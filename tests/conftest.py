@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
+# Small products gain nothing from threads, and lose much where workers share the cores.
+os.environ.update(dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1"))
+
 # Archives need this codec. Where it is first looked up while a test makes files unreadable, Python
 # remembers that there is none.
 codecs.lookup("cp437")
