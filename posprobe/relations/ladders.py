@@ -95,10 +95,9 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
         found += _frequencies(a, b)
     if found and len(a.omega) == len(b.omega):
         found[0] = replace(found[0], curve=b.omega / a.omega)
-    told = [each for each in found if each.alike]
-    if len(told) < len(found):
+    if not all(each.alike for each in found):
         first, rotation = harm(a.omega, b.omega, context)
-        told = [
+        found = [
             each
             if each.alike
             else replace(each, first_distance=each.first_distance or first, rotation=rotation)
@@ -106,8 +105,8 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
         ]
     limit = RULES["factor"].tolerance if _precise(a) and _precise(b) else 2**-8
     if a.factor is not None and b.factor is not None and abs(a.factor - b.factor) > limit:
-        told.append(Finding("factor", "factor", a.factor, b.factor, abs(a.factor - b.factor)))
-    return tuple(told)
+        found.append(Finding("factor", "factor", a.factor, b.factor, abs(a.factor - b.factor)))
+    return tuple(found)
 
 
 def _precise(ladder: Ladder) -> bool:
