@@ -68,7 +68,7 @@ def plain(n: int, d: int) -> dict[str, float]:
 
 def components(n: int, d: int) -> dict[str, float]:
     """Measure the exact and the randomised decomposition, and how far their shares are apart."""
-    from posprobe.analyses.tables.pca import LEADING, leading_svd
+    from posprobe.analyses.descriptive.pca import LEADING, leading_svd
 
     values = np.cumsum(table(n, d), axis=0, dtype=np.float64)
     values -= values.mean(axis=0)

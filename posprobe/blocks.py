@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 
+from posprobe.analyses.descriptive.closeness import Closeness
 from posprobe.analyses.models.head_biases import Heads, Smoothness
 from posprobe.analyses.models.rotary import Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
-from posprobe.analyses.tables.closeness import Closeness
 from posprobe.errors import UsageError
 from posprobe.layouts import LayoutBlock, describe_layout
 from posprobe.number_types import TWO, Count, Natural, Text, limits

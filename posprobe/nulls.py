@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.tables.processes import Process, fit_process
+from posprobe.analyses.composition.processes import Process, fit_process
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.sources import Source

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 import posprobe as pp
-from posprobe.analyses.tables.probes import (
+from posprobe.analyses.descriptive.probes import (
     absolute_probe,
     absolute_probe_published,
     order_probe,

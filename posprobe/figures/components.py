@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import PCA
-    from posprobe.analyses.sequences.winding import Winding, WindingPair
+    from posprobe.analyses.descriptive.winding import Winding, WindingPair
 
 
 #: Components that are drawn against position.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from posprobe.analyses.sequences.budget import LABELS, ORDER, Budget
-from posprobe.analyses.tables.matching_pursuit import ENOUGH
+from posprobe.analyses.composition.budget import LABELS, ORDER, Budget
+from posprobe.analyses.descriptive.matching_pursuit import ENOUGH
 from posprobe.figures.common import (
     Beside,
     Builder,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.analyses.tables.bridging import Bridging
-    from posprobe.analyses.tables.probes import Probes
-    from posprobe.analyses.tables.sinusoid import SinusoidFit
+    from posprobe.analyses.composition.bridging import Bridging
+    from posprobe.analyses.descriptive.probes import Probes
+    from posprobe.analyses.descriptive.sinusoid import SinusoidFit
 
 
 #: A sinusoid's period is written out where it adds at least this share.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posprobe.analyses.grids.grid import TILES
+from posprobe.analyses.descriptive.grid import TILES
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
     Sheet,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     from posprobe.analyses import Patches
-    from posprobe.analyses.grids.grid import AxisCode, AxisCodes
+    from posprobe.analyses.descriptive.grid import AxisCode, AxisCodes
 
 
 #: Tiles per side of a mosaic; on larger grids every second, third … patch has one.

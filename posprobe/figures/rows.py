@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import Norms, Seams
-    from posprobe.analyses.tables.norms import Scale
+    from posprobe.analyses.descriptive.norms import Scale
     from posprobe.tables import PositionTable
 
 

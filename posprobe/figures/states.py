@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.grids.grid import Patches
+from posprobe.analyses.descriptive.grid import Patches
 from posprobe.figures.common import (
     Beside,
     Builder,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.descriptive.closeness import cka
 from posprobe.analyses.models.experiments import (
     BlankImages,
     Change,
@@ -20,7 +21,6 @@ from posprobe.analyses.models.experiments import (
     PhaseShift,
 )
 from posprobe.analyses.result import centring_error
-from posprobe.analyses.tables.closeness import cka
 from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families.find import is_named_position

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from posprobe import nulls
+from posprobe.analyses.breaks.outliers import without
+from posprobe.analyses.breaks.seams import seams
+from posprobe.analyses.composition.bridging import linear
+from posprobe.analyses.composition.processes import fit_process
+from posprobe.analyses.descriptive.closeness import cloud
+from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids
+from posprobe.analyses.descriptive.sinusoid import fit_base
 from posprobe.analyses.models.experiments import Scheme
 from posprobe.analyses.result import centred
-from posprobe.analyses.sequences.seams import seams
-from posprobe.analyses.tables.bridging import linear
-from posprobe.analyses.tables.cached import view
-from posprobe.analyses.tables.closeness import cloud
-from posprobe.analyses.tables.matching_pursuit import choose_sinusoids
-from posprobe.analyses.tables.outliers import without
-from posprobe.analyses.tables.processes import fit_process
-from posprobe.analyses.tables.sinusoid import fit_base
+from posprobe.analyses.view import view
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.errors import UsageError
@@ -91,8 +91,8 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     """Make the tables that different explanations of a table keep.
 
     The table itself; its k leading principal components; its k best sinusoids
-    (`posprobe.analyses.tables.matching_pursuit`); the rotations that stand out of a smooth spectrum
-    (`posprobe.analyses.sequences.planes`); the sinusoid of its shape, and that of the base that
+    (`analyses.descriptive.matching_pursuit`); the rotations that stand out of a smooth spectrum
+    (`analyses.composition.planes`); the sinusoid of its shape, and that of the base that
     fits best, each rotated and scaled to fit (Procrustes: Schönemann 1966); the table smoothed; row
     code plus column code; the table without its special rows, or patches; a draw of each null model
     (`posprobe.nulls`); the mean row; zeros. Those that a table does not have are left out: a grid

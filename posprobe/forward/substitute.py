@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from posprobe.analyses.descriptive.closeness import cka
 from posprobe.analyses.linear import displacements
 from posprobe.analyses.models.experiments import (
     CERTAIN,
@@ -22,7 +23,6 @@ from posprobe.analyses.models.experiments import (
     early,
     mean_and_error,
 )
-from posprobe.analyses.tables.closeness import cka
 from posprobe.arrays import Array, Floats, Sums
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.averages import step_by_step

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from posprobe.analyses.composition.processes import fit_process
+from posprobe.analyses.descriptive.pca import PCA, pca
+from posprobe.analyses.descriptive.sinusoid import ladder
 from posprobe.analyses.result import Result, plain
-from posprobe.analyses.tables.pca import PCA, pca
-from posprobe.analyses.tables.processes import fit_process
-from posprobe.analyses.tables.sinusoid import ladder
 from posprobe.arrays import cores, positions
 from posprobe.encodings.tables import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout

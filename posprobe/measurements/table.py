@@ -28,17 +28,17 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
+from posprobe.analyses.breaks.outliers import MOST, without
+from posprobe.analyses.breaks.seams import Stretch, long_runs, stretch
+from posprobe.analyses.composition.bridging import Bridging
+from posprobe.analyses.composition.budget import Budget, Clock, clock_of
+from posprobe.analyses.composition.grid_model import GridModel
+from posprobe.analyses.composition.planes import Turning
+from posprobe.analyses.descriptive.grid import AxisCodes
+from posprobe.analyses.descriptive.winding import Winding
 from posprobe.analyses.facts import Cause, Number
-from posprobe.analyses.grids.grid import AxisCodes
-from posprobe.analyses.grids.grid_model import GridModel
 from posprobe.analyses.result import Result, numbers_of
-from posprobe.analyses.sequences.budget import Budget, Clock, clock_of
-from posprobe.analyses.sequences.planes import Turning
-from posprobe.analyses.sequences.seams import Stretch, long_runs, stretch
-from posprobe.analyses.sequences.winding import Winding
-from posprobe.analyses.tables.bridging import Bridging
-from posprobe.analyses.tables.cached import View, view
-from posprobe.analyses.tables.outliers import MOST, without
+from posprobe.analyses.view import View, view
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
 from posprobe.report.narrator.captions import LACKS

@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.breaks.copies import Copies
+from posprobe.analyses.composition.processes import HALF
+from posprobe.analyses.descriptive.similarity import by_displacement, sums_of_rows, unit_rows
 from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.linear import leading, root, toeplitz
-from posprobe.analyses.tables.cached import DRAWN_ROWS, DRAWS, LEVEL, View, signed
-from posprobe.analyses.tables.copies import Copies
-from posprobe.analyses.tables.processes import HALF
-from posprobe.analyses.tables.similarity import by_displacement, sums_of_rows, unit_rows
+from posprobe.analyses.view import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
-from posprobe.analyses.tables.cached import LEVEL, View
+from posprobe.analyses.view import LEVEL, View
 from posprobe.arrays import Floats
 
 #: Between the level of a yes and this, the answer is left open.

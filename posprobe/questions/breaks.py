@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from posprobe.analyses.breaks.outliers import largest_ratio, usual_values
+from posprobe.analyses.breaks.seams import LONG, Seams
+from posprobe.analyses.composition.budget import SamePlanes
 from posprobe.analyses.facts import Answer, Cause, Verdict
-from posprobe.analyses.sequences.budget import SamePlanes
-from posprobe.analyses.sequences.seams import LONG, Seams
-from posprobe.analyses.tables.cached import View
-from posprobe.analyses.tables.outliers import largest_ratio, usual_values
+from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.questions.base import Ask
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from posprobe.analyses.descriptive.closeness import cka, cloud
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.tables.cached import View
-from posprobe.analyses.tables.closeness import cka, cloud
+from posprobe.analyses.view import View
 from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.tables import sincos2d
 from posprobe.errors import InvalidTable

@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from posprobe.analyses.breaks.copies import Copies, copies, returns
+from posprobe.analyses.breaks.seams import long_runs, stretch
+from posprobe.analyses.composition.budget import same_planes
 from posprobe.analyses.facts import Answer, Correction
-from posprobe.analyses.sequences.budget import same_planes
-from posprobe.analyses.sequences.seams import long_runs, stretch
-from posprobe.analyses.tables.cached import View
-from posprobe.analyses.tables.copies import Copies, copies, returns
+from posprobe.analyses.view import View
 from posprobe.questions import fields, grids, rotations
 
 Answers: TypeAlias = Mapping[str, Answer]

@@ -14,8 +14,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.composition.grid_model import fit_surface
+from posprobe.analyses.composition.processes import fit_kernel
 from posprobe.analyses.facts import Answer, TooFew
-from posprobe.analyses.grids.grid_model import fit_surface
 from posprobe.analyses.linear import (
     displacements,
     grid_distances,
@@ -25,8 +26,7 @@ from posprobe.analyses.linear import (
     root,
     toeplitz,
 )
-from posprobe.analyses.tables.cached import LEVEL, View, units
-from posprobe.analyses.tables.processes import fit_kernel
+from posprobe.analyses.view import LEVEL, View, units
 from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,

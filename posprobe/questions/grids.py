@@ -18,13 +18,13 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.composition.grid_model import SHORT_SIDE
+from posprobe.analyses.composition.planes import Rotation, find_rotations
+from posprobe.analyses.composition.processes import fit_kernel
+from posprobe.analyses.composition.wave_scores import LINE_LEVEL
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.grids.grid_model import SHORT_SIDE
 from posprobe.analyses.linear import root, toeplitz
-from posprobe.analyses.sequences.planes import Rotation, find_rotations
-from posprobe.analyses.sequences.wave_scores import LINE_LEVEL
-from posprobe.analyses.tables.cached import LEVEL, MAX_ROWS, View, chance_cosine, units, view
-from posprobe.analyses.tables.processes import fit_kernel
+from posprobe.analyses.view import LEVEL, MAX_ROWS, View, chance_cosine, units, view
 from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,

@@ -8,18 +8,23 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from posprobe.analyses.composition.bridging import Bridging
+from posprobe.analyses.composition.planes import DRAWS as PLANE_DRAWS, Preferred, Rotation, Turning
+from posprobe.analyses.composition.processes import fit_process
+from posprobe.analyses.composition.wave_scores import LINE_LEVEL
+from posprobe.analyses.composition.waves import FEWEST
+from posprobe.analyses.descriptive.closeness import cloud
+from posprobe.analyses.descriptive.sinusoid import fit_base
+from posprobe.analyses.descriptive.winding import (
+    WindingPair,
+    kept_components,
+    rhythms,
+    winding_pairs,
+)
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
 from posprobe.analyses.linear import leading, root, toeplitz
 from posprobe.analyses.result import HIDDEN
-from posprobe.analyses.sequences.planes import DRAWS as PLANE_DRAWS, Preferred, Rotation, Turning
-from posprobe.analyses.sequences.wave_scores import LINE_LEVEL
-from posprobe.analyses.sequences.waves import FEWEST
-from posprobe.analyses.sequences.winding import WindingPair, kept_components, rhythms, winding_pairs
-from posprobe.analyses.tables.bridging import Bridging
-from posprobe.analyses.tables.cached import DRAWS, LEVEL, View
-from posprobe.analyses.tables.closeness import cloud
-from posprobe.analyses.tables.processes import fit_process
-from posprobe.analyses.tables.sinusoid import fit_base
+from posprobe.analyses.view import DRAWS, LEVEL, View
 from posprobe.arrays import Floats
 from posprobe.layouts import Sequence
 from posprobe.questions.base import LEAST_SHARE, OPEN, Ask, against, draw_until, rank, too_few

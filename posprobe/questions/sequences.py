@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.breaks.copies import Copies
+from posprobe.analyses.composition.processes import HALF, Kernel, covariances, fit_kernels
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.linear import (
     half_length,
@@ -18,7 +20,7 @@ from posprobe.analyses.linear import (
     small_gram,
     toeplitz,
 )
-from posprobe.analyses.tables.cached import (
+from posprobe.analyses.view import (
     DRAWN_ROWS,
     DRAWS,
     LEVEL,
@@ -27,8 +29,6 @@ from posprobe.analyses.tables.cached import (
     random_signs,
     units,
 )
-from posprobe.analyses.tables.copies import Copies
-from posprobe.analyses.tables.processes import HALF, Kernel, covariances, fit_kernels
 from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result
+from posprobe.analyses.descriptive.similarity import within_reach
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
-from posprobe.analyses.tables.similarity import within_reach
 from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
 from posprobe.blocks import EnvironmentBlock, describe, environment, made_at
 from posprobe.errors import InvalidTable, UsageError

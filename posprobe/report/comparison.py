@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Similarity, Spectrum
+from posprobe.analyses.composition.processes import fit_process
+from posprobe.analyses.descriptive.closeness import Closeness, cka, closeness, cloud
+from posprobe.analyses.descriptive.probes import PUBLISHED_ROWS
 from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.closeness import Closeness, cka, closeness, cloud
-from posprobe.analyses.tables.probes import PUBLISHED_ROWS
-from posprobe.analyses.tables.processes import fit_process
 from posprobe.arrays import Array, Device, Floats
 from posprobe.blocks import PairBlock, environment
 from posprobe.data import read_data

@@ -8,7 +8,7 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer, Part, Shared, Verdict, Verdicts, decide
 from posprobe.analyses.result import as_block, plain
-from posprobe.analyses.tables.cached import View
+from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions import GRID, SEQUENCE, corrections

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from posprobe.analyses.tables.history import AnswerHistory, SeamHistory, histories
+from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory, histories
 from posprobe.drawable import line
 from posprobe.measurements import compared_numbers
 from posprobe.report.narrator import comparisons

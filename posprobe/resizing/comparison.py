@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.grids.grid import axis_codes
+from posprobe.analyses.breaks.seams import seams
+from posprobe.analyses.descriptive.grid import axis_codes
+from posprobe.analyses.descriptive.norms import norms
+from posprobe.analyses.descriptive.similarity import MAX_ROWS, similarity
+from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.result import HIDDEN, As, as_block
-from posprobe.analyses.sequences.seams import seams
-from posprobe.analyses.sequences.winding import Winding, winding
-from posprobe.analyses.tables.norms import norms
-from posprobe.analyses.tables.similarity import MAX_ROWS, similarity
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, TableBlock, describe, environment
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError

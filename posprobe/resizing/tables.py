@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.tables.closeness import cloud
-from posprobe.analyses.tables.matching_pursuit import choose_sinusoids, settled
+from posprobe.analyses.descriptive.closeness import cloud
+from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids, settled
 from posprobe.arrays import Floats
 from posprobe.errors import MissingExtra, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
@@ -76,8 +76,8 @@ def repeat_last(rows: Floats, size: int) -> Floats:
 def sinusoids(rows: Floats, size: int) -> Floats:
     """Continue with the sinusoids that the rows amount to; the old rows stay as they are.
 
-    Their frequencies are those of `posprobe.analyses.tables.matching_pursuit`, refined together to
-    the end, common to all columns; amplitudes and a constant are each column's own (least squares).
+    Their frequencies are those of `analyses.descriptive.matching_pursuit`, refined together to the
+    end, common to all columns; amplitudes and a constant are each column's own (least squares).
     Without a trend, so that what rose along the table is continued by half a wave.
 
     There must be `FEWEST_ROWS` rows.

@@ -12,9 +12,8 @@ from scipy.linalg import toeplitz
 from scipy.optimize import nnls
 
 import posprobe as pp
-from posprobe.analyses.grids.grid_model import fit_surface
-from posprobe.analyses.linear import grid_distances, leading, offset_sums, root
-from posprobe.analyses.sequences.mixture import (
+from posprobe.analyses.composition.grid_model import fit_surface
+from posprobe.analyses.composition.mixture import (
     Bands,
     cosine_power,
     dictionary,
@@ -24,10 +23,16 @@ from posprobe.analyses.sequences.mixture import (
     likelihood,
     non_negative,
 )
-from posprobe.analyses.sequences.planes import find_rotations
-from posprobe.analyses.sequences.wave_scores import transformed
-from posprobe.analyses.sequences.waves import component_shares, find_waves, lines_power, wave_shares
-from posprobe.analyses.tables.processes import fit_kernel, fit_process
+from posprobe.analyses.composition.planes import find_rotations
+from posprobe.analyses.composition.processes import fit_kernel, fit_process
+from posprobe.analyses.composition.wave_scores import transformed
+from posprobe.analyses.composition.waves import (
+    component_shares,
+    find_waves,
+    lines_power,
+    wave_shares,
+)
+from posprobe.analyses.linear import grid_distances, leading, offset_sums, root
 from posprobe.layouts import Grid, Sequence
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ import pytest
 from made_tables import as_table, patches, rotation, walk
 from matplotlib.figure import Figure
 
-from posprobe.analyses.grids.grid import axis_codes, grid
+from posprobe.analyses.descriptive.grid import axis_codes, grid
 from posprobe.analyses.result import as_block
 from posprobe.figures.grid import plot_axis_codes
 from posprobe.layouts import Grid

@@ -10,10 +10,10 @@ import pytest
 from made_answers import smooth
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 
+from posprobe.analyses.composition.bridging import bridging, process
+from posprobe.analyses.composition.mixture import cosine_power
+from posprobe.analyses.composition.waves import covariance, find_waves
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.mixture import cosine_power
-from posprobe.analyses.sequences.waves import covariance, find_waves
-from posprobe.analyses.tables.bridging import bridging, process
 from posprobe.families import load
 from posprobe.figures.common import Sheet
 from posprobe.figures.fits import bridging_figure
@@ -109,7 +109,7 @@ def test_the_covariance_of_a_fit_has_its_spectrum() -> None:
 
 
 def test_every_gap_has_known_rows_on_both_sides() -> None:
-    from posprobe.analyses.tables.bridging import _folds
+    from posprobe.analyses.composition.bridging import _folds
 
     for n in (8, 9, 14, 33, 64, 100, 382, 1019):
         gaps, folds = _folds(n)
@@ -165,7 +165,7 @@ def test_a_grid_is_measured_along_its_axes() -> None:
 
 def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package's own name for it is the function.
-    module = import_module("posprobe.analyses.tables.bridging")
+    module = import_module("posprobe.analyses.composition.bridging")
     monkeypatch.setattr(module, "MAX_ROWS", 100)
     table = walk(151, 8)
     found = bridging(table)

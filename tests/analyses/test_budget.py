@@ -16,8 +16,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.sequences.budget import ORDER, same_planes
-from posprobe.analyses.sequences.planes import Fitted, find_rotations, fit_clock
+from posprobe.analyses.composition.budget import ORDER, same_planes
+from posprobe.analyses.composition.planes import Fitted, find_rotations, fit_clock
 from posprobe.figures.fits import COLORS
 
 Floats = NDArray[np.float64]

@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 from made_tables import as_table, gaussian, rotation, walk
 
 import posprobe as pp
+from posprobe.analyses.descriptive.closeness import Closeness, Cloud, cka, closeness, cloud, inner
 from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.closeness import Closeness, Cloud, cka, closeness, cloud, inner
 from posprobe.errors import InvalidTable
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 
 import posprobe as pp
+from posprobe.analyses.descriptive.probes import probes
+from posprobe.analyses.descriptive.sinusoid import against_sinusoid
 from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.probes import probes
-from posprobe.analyses.tables.sinusoid import against_sinusoid
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid

@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 from made_tables import as_table, gaussian, patches, walk
 
 import posprobe as pp
+from posprobe.analyses.descriptive.similarity import by_displacement
 from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.arrays import Positions
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from posprobe.tables import PositionTable
 
 # By name, as the functions of the package hide the modules that they stand in.
-SIMILARITY = import_module("posprobe.analyses.tables.similarity")
-COMPONENTS = import_module("posprobe.analyses.tables.pca")
+SIMILARITY = import_module("posprobe.analyses.descriptive.similarity")
+COMPONENTS = import_module("posprobe.analyses.descriptive.pca")
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
 DEVICES = ["numpy", "cpu", pytest.param("cuda", marks=needs_cuda)]

@@ -15,8 +15,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import cross_val_score
 
 import posprobe as pp
-from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.probes import (
+from posprobe.analyses.descriptive.probes import (
     ALPHA,
     MIN_ROWS,
     AbsoluteProbe,
@@ -28,6 +27,7 @@ from posprobe.analyses.tables.probes import (
     order_probe_published,
     probes,
 )
+from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable
 from posprobe.tables import PositionTable
 
@@ -235,7 +235,7 @@ def test_awkward_tables_give_finite_numbers_without_warnings(values: Any) -> Non
 
 
 def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("posprobe.analyses.tables.probes"), "MAX_ITERATIONS", 1)
+    monkeypatch.setattr(import_module("posprobe.analyses.descriptive.probes"), "MAX_ITERATIONS", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = order_probe_published(walk(64, 8), seeds=2)

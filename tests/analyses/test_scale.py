@@ -21,8 +21,8 @@ from scipy.spatial.distance import pdist, squareform
 from tiny_models import CASES, Case, Tiny
 
 import posprobe as pp
+from posprobe.analyses.descriptive.norms import Scale, scale
 from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.norms import Scale, scale
 from posprobe.checkpoints import open_local
 from posprobe.errors import InvalidTable, PosprobeError, UsageError
 from posprobe.families import load

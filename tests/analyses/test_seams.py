@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.sequences.changes import pace_changes
-from posprobe.analyses.sequences.seams import Seams, seams, stretch
-from posprobe.analyses.tables.outliers import MIN_SIDE
+from posprobe.analyses.breaks.changes import pace_changes
+from posprobe.analyses.breaks.outliers import MIN_SIDE
+from posprobe.analyses.breaks.seams import Seams, seams, stretch
 from posprobe.encodings import sinusoidal
 from posprobe.families import load
 

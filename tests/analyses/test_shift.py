@@ -11,9 +11,9 @@ from made_tables import gaussian, held_out_skill, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from posprobe.analyses.descriptive.pca import pca
+from posprobe.analyses.descriptive.shift import RULE, least_skill, shift, shift_rank
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.shift import RULE, least_skill, shift, shift_rank
-from posprobe.analyses.tables.pca import pca
 from posprobe.encodings import sinusoidal
 from posprobe.encodings.tables import Order, frequencies
 from posprobe.families import load

@@ -14,16 +14,16 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 from matplotlib.figure import Figure
 
 import posprobe as pp
-from posprobe.analyses.result import as_block
-from posprobe.analyses.tables.closeness import cka, closeness, cloud
-from posprobe.analyses.tables.matching_pursuit import choose_sinusoids
-from posprobe.analyses.tables.sinusoid import (
+from posprobe.analyses.descriptive.closeness import cka, closeness, cloud
+from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids
+from posprobe.analyses.descriptive.sinusoid import (
     MIN_LINES,
     SinusoidFit,
     against_sinusoid,
     fit_base,
     ladder,
 )
+from posprobe.analyses.result import as_block
 from posprobe.figures.fits import plot_base
 from posprobe.layouts import Grid
 from posprobe.tables import PositionTable

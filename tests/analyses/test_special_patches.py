@@ -13,9 +13,9 @@ from made_tables import gaussian, patches, rotation
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.analyses.breaks.outliers import largest_ratio, odd_patches, without
+from posprobe.analyses.breaks.seams import seams
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.seams import seams
-from posprobe.analyses.tables.outliers import largest_ratio, odd_patches, without
 from posprobe.arrays import namespace
 
 Floats = NDArray[np.float64]

@@ -12,10 +12,10 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.analyses.breaks.changes import ROWS, untrained_from
+from posprobe.analyses.breaks.seams import seams, stretch
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.changes import ROWS, untrained_from
-from posprobe.analyses.sequences.seams import seams, stretch
 from posprobe.report.narrator.summary import headline
 
 Floats = NDArray[np.float64]

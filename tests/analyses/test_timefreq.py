@@ -14,8 +14,8 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 from matplotlib.figure import Figure
 
 import posprobe as pp
+from posprobe.analyses.descriptive.spectrum import spectrogram
 from posprobe.analyses.result import as_block
-from posprobe.analyses.sequences.spectrum import spectrogram
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

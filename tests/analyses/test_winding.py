@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_tables import Floats, gaussian, rotation, walk
 
-from posprobe.analyses.sequences.winding import COHERENT, winding
+from posprobe.analyses.descriptive.winding import COHERENT, winding
 
 
 def helix(n: int, turns: float, rise: float, d: int = 6) -> Floats:

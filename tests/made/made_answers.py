@@ -12,7 +12,7 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
 from posprobe.analyses.facts import decide
-from posprobe.analyses.tables.cached import view
+from posprobe.analyses.view import view
 from posprobe.arrays import positions
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, TableInputs

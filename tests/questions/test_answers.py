@@ -26,10 +26,10 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
 from posprobe.analyses import facts as settled
+from posprobe.analyses.breaks.copies import Copies, copies
 from posprobe.analyses.facts import Answer, Cause, Part, Test, TooFew, hold_rate
 from posprobe.analyses.linear import half_length
-from posprobe.analyses.tables.cached import units, view
-from posprobe.analyses.tables.copies import Copies, copies
+from posprobe.analyses.view import units, view
 from posprobe.layouts import Grid
 from posprobe.questions import ANALYSIS, GRID, SEQUENCE, corrections
 from posprobe.questions.absolute_position import AbsolutePosition

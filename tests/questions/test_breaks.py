@@ -12,11 +12,11 @@ from made_tables import as_table, fading, gaussian, hurried, patches, rotation, 
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.analyses.breaks.copies import Copies
+from posprobe.analyses.breaks.seams import SpecialRow
 from posprobe.analyses.facts import Cause, Verdicts
 from posprobe.analyses.result import plain as as_json
-from posprobe.analyses.sequences.seams import SpecialRow
-from posprobe.analyses.tables.cached import view
-from posprobe.analyses.tables.copies import Copies
+from posprobe.analyses.view import view
 from posprobe.arrays import positions
 from posprobe.data import read_data
 from posprobe.layouts import Grid

@@ -14,10 +14,10 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.analyses.descriptive.grid import axis_codes
 from posprobe.analyses.facts import Answer
-from posprobe.analyses.grids.grid import axis_codes
 from posprobe.analyses.linear import grid_distances, root
-from posprobe.analyses.tables.cached import view
+from posprobe.analyses.view import view
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE
 from posprobe.questions.fields import places_by_order

@@ -12,8 +12,8 @@ from made_answers import circling, is_a_sentence, smooth
 from made_tables import gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.tables.bridging import bridging
-from posprobe.analyses.tables.cached import View, random_signs, view
+from posprobe.analyses.composition.bridging import bridging
+from posprobe.analyses.view import View, random_signs, view
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE

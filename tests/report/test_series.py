@@ -11,7 +11,7 @@ import pytest
 from made_cli import Cli, Done, cli
 
 import posprobe as pp
-from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
+from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.report.series import Series
 from posprobe.sweeps import search
 from posprobe.sweeps.fingerprints import FAR, fingerprint, likeness

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import posprobe as pp
-from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
+from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.layouts import Grid, Sequence
 from posprobe.report.narrator import ASKS, comparisons, relations, resizing
 from posprobe.resizing.comparison import compare_ways

@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.descriptive.similarity import by_displacement
 from posprobe.analyses.models.head_logits import Peaked, Peaks, nearest_peak
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, WithGaps, centring_error
-from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.arrays import Array, Sums, namespace, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout

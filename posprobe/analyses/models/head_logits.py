@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.descriptive.similarity import by_displacement
 from posprobe.analyses.result import As, Part, Result, Stored, WithGaps, centring_error
-from posprobe.analyses.tables.similarity import by_displacement
 from posprobe.arrays import Array, Positions, namespace, positions, quotient
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout

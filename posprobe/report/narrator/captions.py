@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.analyses import PCA, Shift, SinusoidFit, Spectrum
+from posprobe.analyses.composition.bridging import Bridging
+from posprobe.analyses.composition.budget import Clock
+from posprobe.analyses.descriptive.winding import Winding
 from posprobe.analyses.models.attention import AttentionByOffset
 from posprobe.analyses.models.experiments import SubstitutionEffect
 from posprobe.analyses.models.states import MeanDecomposition
-from posprobe.analyses.sequences.budget import Clock
-from posprobe.analyses.sequences.winding import Winding
-from posprobe.analyses.tables.bridging import Bridging
 from posprobe.data import read_data
 from posprobe.layouts import Grid
 from posprobe.report.narrator.models import no_heads

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.analyses.facts import Shared, Verdict
-from posprobe.analyses.tables.history import AnswerHistory, SeamHistory
 from posprobe.page import Line
 from posprobe.report.narrator import ASKS
 from posprobe.report.narrator.lines import size

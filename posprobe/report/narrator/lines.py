@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
-from posprobe.analyses.sequences.budget import LABELS
+from posprobe.analyses.composition.budget import LABELS
 from posprobe.page import NONE, Line
 from posprobe.report.narrator import ASKS, NULLS
 from posprobe.report.narrator.words import capital, hundredths, listed, percent, some, two_figures
@@ -217,7 +217,7 @@ class Part:
     Parameters
     ----------
     kind, look
-        Of `posprobe.analyses.sequences.budget.ORDER`; its class of colours.
+        Of `posprobe.analyses.composition.budget.ORDER`; its class of colours.
     share
         Of the variance around the mean row.
     value

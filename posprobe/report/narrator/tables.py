@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from posprobe.analyses.breaks.copies import Copies
+from posprobe.analyses.composition.planes import Rotation
 from posprobe.analyses.facts import Verdicts
-from posprobe.analyses.sequences.planes import Rotation
-from posprobe.analyses.tables.copies import Copies
 from posprobe.questions.absolute_position import AbsolutePosition
 from posprobe.questions.breaks import Breaks, SpecialRows
 from posprobe.questions.closed_form import ClosedForm

@@ -19,11 +19,11 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from posprobe.analyses.descriptive.closeness import Cloud, closeness, cloud, unbiased
+from posprobe.analyses.descriptive.matching_pursuit import Sinusoids, choose_sinusoids
+from posprobe.analyses.descriptive.pca import PCA
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import EPS, HIDDEN, As, Result, centring_error
-from posprobe.analyses.tables.closeness import Cloud, closeness, cloud, unbiased
-from posprobe.analyses.tables.matching_pursuit import Sinusoids, choose_sinusoids
-from posprobe.analyses.tables.pca import PCA
 from posprobe.arrays import Array, Floats, Positions, positions
 from posprobe.encodings.tables import frequencies, sincos2d
 from posprobe.layouts import Grid, Layout
@@ -350,7 +350,7 @@ class SinusoidFit(Result):
     reference
         The formula compared with.
     cka, cka_biased, procrustes, subspace_overlap
-        Distances to the reference, see `posprobe.analyses.tables.closeness`.
+        Distances to the reference, see `posprobe.analyses.descriptive.closeness`.
     subspace_rank
         Leading directions compared.
     subspace_chance
@@ -360,7 +360,7 @@ class SinusoidFit(Result):
         every wave slower than its fastest, of 6.3 positions, so that any smooth table scores high.
     ladder_rank
         Dimensions of that span: directions in which the sinusoid varies by more than
-        `posprobe.analyses.tables.sinusoid.LADDER_CONDITION` of its widest.
+        `posprobe.analyses.descriptive.sinusoid.LADDER_CONDITION` of its widest.
     ladder_white_share
         What so many directions explain of white noise.
     """

@@ -2,8 +2,8 @@
 
 The mean row, rows that stand apart and the levels of the parts between breaks are taken off
 exactly. What is left of each long part is shared out by the additive model
-(`posprobe.analyses.sequences.mixture`), on a grid by that of grids
-(`posprobe.analyses.grids.grid_model`).
+(`posprobe.analyses.composition.mixture`), on a grid by that of grids
+(`posprobe.analyses.composition.grid_model`).
 
 The rotations among these parts have a record of their own: their circles, their clock, and whether
 other parts share them.
@@ -17,13 +17,13 @@ from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
+from posprobe.analyses.breaks.outliers import without
+from posprobe.analyses.breaks.seams import Seams, long_runs, runs, seams, stretch
+from posprobe.analyses.composition.grid_model import GridModel
+from posprobe.analyses.composition.planes import NEAR, Turning, forward, measured_path
 from posprobe.analyses.facts import Number
-from posprobe.analyses.grids.grid_model import GridModel
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, nothing, numbers_of
-from posprobe.analyses.sequences.planes import NEAR, Turning, forward, measured_path
-from posprobe.analyses.sequences.seams import Seams, long_runs, runs, seams, stretch
-from posprobe.analyses.tables.cached import view
-from posprobe.analyses.tables.outliers import without
+from posprobe.analyses.view import view
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons

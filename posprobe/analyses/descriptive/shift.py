@@ -18,10 +18,10 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.descriptive.pca import PCA, components_of
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import line_through
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
-from posprobe.analyses.tables.pca import PCA, components_of
 from posprobe.arrays import Array, Floats, Positions, positions
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Reasons
@@ -247,7 +247,7 @@ class RotationRule:
 
     Half of the next row's change is to be predicted; walks and noise have skills below 0. Phases of
     a walk are as straight as 0.99 over less than two turns. A radius that varies by 0.3 is that of
-    `posprobe.analyses.sequences.planes.EVEN`.
+    `posprobe.analyses.composition.planes.EVEN`.
     """
 
     min_share: float = 1e-4

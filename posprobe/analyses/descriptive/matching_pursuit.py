@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.tables.closeness import Cloud
+from posprobe.analyses.descriptive.closeness import Cloud
 from posprobe.arrays import Floats
 
 #: Most sinusoids that are chosen: 32 directions, which hold most of any trained table.

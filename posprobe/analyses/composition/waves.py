@@ -1,7 +1,7 @@
 """Waves in a table's spectrum: lines of fixed period, and humps whose phase follows none.
 
 The spectrum of everything without a period is fitted first
-(`posprobe.analyses.sequences.mixture`). What stands out of it is found by score tests, against the
+(`mixture` beside this module). What stands out of it is found by score tests, against the
 strongest of the same tests in tables drawn from that fit; each wave found joins the fit before the
 next is looked for.
 
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.linear import toeplitz
-from posprobe.analyses.sequences.mixture import (
+from posprobe.analyses.composition.mixture import (
     UPDATES,
     Bands,
     Components,
@@ -35,7 +34,7 @@ from posprobe.analyses.sequences.mixture import (
     stationary,
     updated,
 )
-from posprobe.analyses.sequences.wave_scores import (
+from posprobe.analyses.composition.wave_scores import (
     APART,
     FIRST,
     LINE_LEVEL,
@@ -49,6 +48,7 @@ from posprobe.analyses.sequences.wave_scores import (
     tail,
     transformed,
 )
+from posprobe.analyses.linear import toeplitz
 from posprobe.arrays import Floats
 
 #: Fewest rows of which waves are told: in 14, waves of three turns are found from a tenth of a

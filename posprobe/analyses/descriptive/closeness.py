@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
+from posprobe.analyses.descriptive.pca import PCA
 from posprobe.analyses.result import EPS, centred, centring_error
-from posprobe.analyses.tables.pca import PCA
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.number_types import Count, Reasons, Share, limits

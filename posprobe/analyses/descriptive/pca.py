@@ -14,9 +14,9 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
+from posprobe.analyses.descriptive.similarity import sum_of_squares
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, centred
-from posprobe.analyses.tables.similarity import sum_of_squares
 from posprobe.arrays import Array, Floats, Positions, namespace, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout

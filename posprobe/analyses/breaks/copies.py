@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.breaks.outliers import MIN_SIDE, Found, Series, zero_rows
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.linear import offset_sums
-from posprobe.analyses.tables.outliers import MIN_SIDE, Found, Series, zero_rows
 from posprobe.arrays import Array, Floats, to_numpy
 
 #: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so:

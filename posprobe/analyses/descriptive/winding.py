@@ -17,10 +17,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.descriptive.pca import PCA, components_of
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import line_through
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
-from posprobe.analyses.tables.pca import PCA, components_of
 from posprobe.arrays import Array, Floats, Positions, positions, quotient
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from posprobe.analyses.sequences.mixture import (
+from posprobe.analyses.composition.mixture import (
     stationary,
 )
 from posprobe.arrays import Floats

@@ -17,11 +17,11 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.composition.mixture import cosine_power
+from posprobe.analyses.composition.waves import FEWEST, Waves, covariance, find_waves, together
+from posprobe.analyses.descriptive.pca import PCA, components_of, pca as principal_components
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Result, nothing
-from posprobe.analyses.sequences.mixture import cosine_power
-from posprobe.analyses.sequences.waves import FEWEST, Waves, covariance, find_waves, together
-from posprobe.analyses.tables.pca import PCA, components_of, pca as principal_components
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons
@@ -257,7 +257,7 @@ def bridging(
     either side of each, and a quarter of the table at either end. What is predicted are the leading
     components of `SHARE` of the variance. The rules: the straight line between neighbours; the
     Gaussian process of what has no period in the additive model
-    (`posprobe.analyses.sequences.mixture`), and that of all, waves included, which is the same
+    (`posprobe.analyses.composition.mixture`), and that of all, waves included, which is the same
     where there are none; the linear map from each row to the next.
 
     Parameters

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.grids.grid_model import GridModel, fit_grid
+from posprobe.analyses.breaks.seams import Seams
+from posprobe.analyses.composition.bridging import Bridging, bridging
+from posprobe.analyses.composition.grid_model import GridModel, fit_grid
+from posprobe.analyses.composition.planes import Turning, find_rotations
+from posprobe.analyses.composition.processes import Kernel, fit_kernel
+from posprobe.analyses.descriptive.closeness import cloud
+from posprobe.analyses.descriptive.sinusoid import BaseFit, SinusoidFit, fit_base
+from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.linear import half_length, leading
-from posprobe.analyses.sequences.planes import Turning, find_rotations
-from posprobe.analyses.sequences.seams import Seams
-from posprobe.analyses.sequences.winding import Winding, winding
-from posprobe.analyses.tables.bridging import Bridging, bridging
-from posprobe.analyses.tables.closeness import cloud
-from posprobe.analyses.tables.processes import Kernel, fit_kernel
-from posprobe.analyses.tables.sinusoid import BaseFit, SinusoidFit, fit_base
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence
 

@@ -1,6 +1,6 @@
 """The additive model of a grid: codes of rows and columns, smooth and rough surfaces, noise.
 
-As `posprobe.analyses.sequences.mixture` for sequences, with the two-dimensional cosine transform.
+As `posprobe.analyses.composition.mixture` for sequences, with the two-dimensional cosine transform.
 A row code has power at column frequency 0 alone, a column code at row frequency 0; a surface
 everywhere.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.sequences.mixture import (
+from posprobe.analyses.composition.mixture import (
     EMPTY,
     FLOOR,
     KernelShape,

@@ -16,12 +16,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.descriptive.pca import PCA, pca as principal_components
+from posprobe.analyses.descriptive.similarity import Similarity, similarity, unit_rows
+from posprobe.analyses.descriptive.spectrum import detrended, grid_power
+from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored, centred
-from posprobe.analyses.sequences.spectrum import detrended, grid_power
-from posprobe.analyses.sequences.winding import Winding, winding
-from posprobe.analyses.tables.pca import PCA, pca as principal_components
-from posprobe.analyses.tables.similarity import Similarity, similarity, unit_rows
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.linear import offset_sums, slow_cosines
-from posprobe.analyses.tables.outliers import (
+from posprobe.analyses.breaks.outliers import (
     MIN_SIDE,
     WINDOW,
     Series,
     level_of,
 )
+from posprobe.analyses.linear import offset_sums, slow_cosines
 from posprobe.arrays import Floats
 
 #: Robust deviations between two levels of norms from which single rows tell their side: half way

@@ -25,11 +25,9 @@ from typing import Annotated, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.facts import Cause
-from posprobe.analyses.result import HIDDEN, NEWER, As, Result, centred
-from posprobe.analyses.sequences.changes import by_level, by_norm, pace_changes, untrained_from
-from posprobe.analyses.tables.copies import equal_rows, find_beside
-from posprobe.analyses.tables.outliers import (
+from posprobe.analyses.breaks.changes import by_level, by_norm, pace_changes, untrained_from
+from posprobe.analyses.breaks.copies import equal_rows, find_beside
+from posprobe.analyses.breaks.outliers import (
     AWAY,
     EXCESS,
     FALSE_ALARM,
@@ -51,6 +49,8 @@ from posprobe.analyses.tables.outliers import (
     usual_values,
     zero_rows,
 )
+from posprobe.analyses.facts import Cause
+from posprobe.analyses.result import HIDDEN, NEWER, As, Result, centred
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import TWO, Reasons, Row, Text
@@ -249,15 +249,15 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       beside them are from theirs: by `EXCESS`, and by ln(n / `FALSE_ALARM`) deviations, between the
       seams found so far.
     - Where a level changes, the seam stands where single rows are explained best
-      (`posprobe.analyses.sequences.changes`).
+      (`posprobe.analyses.breaks.changes`).
     - Or in the middle of `LONG` steps that are long together: `TIMES` the usual, and outside the
       tail of the means of as many steps.
     - Or where the length of steps changes at once, however rough they are, and a smooth trend over
-      the table does not describe it as well (`posprobe.analyses.sequences.changes`).
+      the table does not describe it as well (`posprobe.analyses.breaks.changes`).
     - Or where rows begin that look as they were initialised, after rows that do not
-      (`posprobe.analyses.sequences.changes`).
+      (`posprobe.analyses.breaks.changes`).
     - On a grid, where there are no seams, a patch is special that is far from those beside it
-      (`posprobe.analyses.tables.outliers`), or zero.
+      (`posprobe.analyses.breaks.outliers`), or zero.
 
     Parameters
     ----------

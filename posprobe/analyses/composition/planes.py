@@ -19,9 +19,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.sequences.mixture import Fit, Power, cosine_power, floored
-from posprobe.analyses.sequences.wave_scores import APART, FIRST, LINE_LEVEL
-from posprobe.analyses.sequences.waves import (
+from posprobe.analyses.composition.mixture import Fit, Power, cosine_power, floored
+from posprobe.analyses.composition.wave_scores import APART, FIRST, LINE_LEVEL
+from posprobe.analyses.composition.waves import (
     FEWEST,
     LEAST,
     TWO,

@@ -207,7 +207,7 @@ def absolute_probe_published(
     predictions, mean absolute error averaged over folds. Where a row is wider than the training
     rows are many, the fit is a minimum-norm interpolator. Not a measure of positional encoding: it
     is near zero for any smooth table, a random walk included; see
-    `posprobe.analyses.tables.probes.absolute_probe`.
+    `posprobe.analyses.descriptive.probes.absolute_probe`.
 
     Parameters
     ----------

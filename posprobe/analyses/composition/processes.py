@@ -1,10 +1,10 @@
 """Stationary processes: the kernel that fits a table best, and draws from it.
 
-A table is set beside Gaussian tables whose rows are as alike as its own are at every distance. The
-kernel is the mixture of kernels without a period of the additive model, fitted by its likelihood
-(`posprobe.analyses.sequences.mixture`, `posprobe.analyses.grids.grid_model`); no such mixture has a
-line. The draws are matrix normal: the kernel over positions times the table's covariance over
-columns. Everything here is unchanged when the columns are rotated.
+A table is set beside Gaussian tables whose rows are as alike as its own are at every distance.
+The kernel is the mixture of kernels without a period of the additive model, fitted by its
+likelihood (`mixture`, `grid_model` beside this module); no such mixture has a line. The draws are
+matrix normal: the kernel over positions times the table's covariance over columns. Everything
+here is unchanged when the columns are rotated.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.grids.grid_model import fit_surface
-from posprobe.analyses.sequences.mixture import (
+from posprobe.analyses.composition.grid_model import fit_surface
+from posprobe.analyses.composition.mixture import (
     UPDATES,
     Bands,
     cosine_power,

@@ -1,0 +1,1 @@
+"""Where a table changes: seams, outlier rows, copied rows, the history of training."""

@@ -1,0 +1,1 @@
+"""Numbers of a table as it stands: similarity, components, norms, spectra, probes."""
