@@ -21,7 +21,7 @@ from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.files import folder_there, there
 from posprobe.report.forward import ForwardAnalysis
-from posprobe.report.narrator.models import INTERRUPTED, interrupted, left_out
+from posprobe.words.models import INTERRUPTED, interrupted, left_out
 
 if TYPE_CHECKING:
     from posprobe.forward.models import Precision

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.relations.fingerprints import Likeness, fingerprint, likeness
 from posprobe.samples import tables as shipped
-from posprobe.sweeps.fingerprints import Likeness, fingerprint, likeness
 
 Floats = NDArray[np.float64]
 PAIRS = 50

@@ -19,9 +19,9 @@ from typing import Any
 
 import posprobe as pp
 from posprobe.measurements import compared_numbers
+from posprobe.relations.fingerprints import fingerprint
 from posprobe.samples import tables as shipped
 from posprobe.sweeps.columns import table_row
-from posprobe.sweeps.fingerprints import fingerprint
 from posprobe.sweeps.search import SHIPPED
 
 ROOT = Path(__file__).parents[1]

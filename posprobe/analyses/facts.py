@@ -1,7 +1,7 @@
 """The records that everything else is read from: numbers, tests, causes and answers.
 
 An answer follows from the numbers in its facts alone and holds no word that a user reads: sentences
-are made of its facts, at the very end, by `posprobe.report.narrator`.
+are made of its facts, at the very end, by `posprobe.words`.
 
 `decide` settles the answers of one subject: one rate of false yes, then corrections in order.
 """

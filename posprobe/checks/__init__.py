@@ -15,8 +15,8 @@ from posprobe.checks.compare import compare
 from posprobe.checks.sides import Record, open_side
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.files import CHECK
-from posprobe.report.narrator import relations
 from posprobe.report.saved import Saved
+from posprobe.words import relations
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

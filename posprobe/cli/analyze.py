@@ -43,7 +43,7 @@ def analyze(
     give_memory_back()
     options.check_asked(out, names, nulls, device)
     from posprobe.checkpoint_analysis import analyze_any, open_weights
-    from posprobe.report.narrator.weights import reading
+    from posprobe.words.weights import reading
 
     loaded = options.load_any(ref, rows=rows, where=where)
     if isinstance(loaded, tuple):

@@ -113,8 +113,8 @@ def nearest(
     Fine-tuning hardly changes position embeddings; tables trained separately are far apart.
     """
     table = options.load_table(ref, rows=rows, where=where)
-    from posprobe.report.narrator import relations
     from posprobe.sweeps.search import nearest_to
+    from posprobe.words import relations
 
     found = nearest_to(table, sweep, limit)
     if as_json:

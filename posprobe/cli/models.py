@@ -149,9 +149,9 @@ def _write(
         raise UsageError("--into resizes the whole table. Leave out --rows.")
     with stage("Starting"):
         from posprobe.report import table_path, write_table
-        from posprobe.report.narrator.resizing import copied
         from posprobe.resizing.checkpoint import copy_place, refuse_source, write_checkpoint
         from posprobe.resizing.tables import resize as resized
+        from posprobe.words.resizing import copied
 
         if output is not None:
             table_path(output)

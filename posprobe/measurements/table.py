@@ -41,8 +41,8 @@ from posprobe.analyses.result import Result, numbers_of
 from posprobe.analyses.view import View, view
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.narrator.captions import LACKS
 from posprobe.tables import PositionTable
+from posprobe.words.captions import LACKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +74,7 @@ class Drawing:
     """A figure of a measurement, made by the module of `posprobe.figures` that draws its result.
 
     How to read it, and why it cannot be drawn of a result, are told under its name in
-    `posprobe.report.narrator.captions`.
+    `posprobe.words.captions`.
 
     Parameters
     ----------

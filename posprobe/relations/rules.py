@@ -78,7 +78,7 @@ class NotCompared:
     what
         As in `Finding`, or the kind of an encoding.
     reason
-        A key of the narrator.
+        Key of the sentence in `words`.
     about
         What the sentence names.
     decides

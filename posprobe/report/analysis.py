@@ -22,11 +22,11 @@ from posprobe.nulls import MAX_DRAWS, NULLS
 from posprobe.progress import stage
 from posprobe.report.document import Finding, findings_of, verdict_block, verdicts
 from posprobe.report.files import ANALYSIS
-from posprobe.report.narrator import cause
 from posprobe.report.saved import Plotted
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import lookup
+from posprobe.words import cause
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,10 +12,10 @@ from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions import GRID, SEQUENCE, corrections
-from posprobe.report.narrator import cause, sentence
-from posprobe.report.narrator.comparisons import agreement, shared
-from posprobe.report.narrator.summary import clause, headline
-from posprobe.report.narrator.tables import based_on
+from posprobe.words import cause, sentence
+from posprobe.words.comparisons import agreement, shared
+from posprobe.words.summary import clause, headline
+from posprobe.words.tables import based_on
 
 
 def answer_block(answer: Answer) -> dict[str, Any]:

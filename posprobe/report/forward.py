@@ -20,10 +20,10 @@ from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.questions.models import QUESTIONS as MODEL_QUESTIONS, Run
 from posprobe.report.document import Finding, answer_block, findings_of
 from posprobe.report.files import FORWARD
-from posprobe.report.narrator import PICTURES, claim, models, pictures
 from posprobe.report.render import headline, versions
 from posprobe.report.saved import Saved
 from posprobe.text import Block, lookup, show
+from posprobe.words import PICTURES, claim, models, pictures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -26,7 +26,6 @@ from posprobe.questions.schemes import kernel_answers
 from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.document import shared_block
 from posprobe.report.files import FORWARD, KERNELS, read_bundle, stored_arrays
-from posprobe.report.narrator.schemes import kernels_headline
 from posprobe.report.saved import Saved
 from posprobe.report.schemes import check_record
 from posprobe.schemes import (
@@ -40,6 +39,7 @@ from posprobe.schemes import (
 )
 from posprobe.sources import Source, describe_source
 from posprobe.tables import PositionTable
+from posprobe.words.schemes import kernels_headline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from posprobe.arrays import Floats
 from posprobe.figures.common import pooled
 from posprobe.page import Line
-from posprobe.report.narrator.lines import budget_note, budget_parts, budget_sums
 from posprobe.report.svg import color_bar, curve, dots, map_of, path, rect, source, svg, text, ticks
 from posprobe.text import Block, fine_percent, minus, period_of
+from posprobe.words.lines import budget_note, budget_parts, budget_sums
 
 Arrays = Mapping[str, NDArray[Any]]
 

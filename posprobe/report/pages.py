@@ -10,7 +10,10 @@ from posprobe.analyses.result import numbers_of
 from posprobe.data import read_data
 from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Evidence, Fact, Line, Page, Picture, Row, Table, columns
-from posprobe.report.narrator import (
+from posprobe.relations.resized import Effect, Rule
+from posprobe.report.render import versions
+from posprobe.text import Block, cell, show
+from posprobe.words import (
     ASKS,
     PICTURES,
     claim,
@@ -20,10 +23,7 @@ from posprobe.report.narrator import (
     resizing,
     schemes,
 )
-from posprobe.report.narrator.lines import lines
-from posprobe.report.render import versions
-from posprobe.resizing.facts import Effect, Rule
-from posprobe.text import Block, cell, show
+from posprobe.words.lines import lines
 
 #: Numbers that a terminal prints unasked.
 UNASKED = (

@@ -25,12 +25,12 @@ from posprobe.report.files import (
     there,
     written,
 )
-from posprobe.report.narrator import captions
-from posprobe.report.narrator.captions import caption
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import smaller_images
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.tables import PositionTable
+from posprobe.words import captions
+from posprobe.words.captions import caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

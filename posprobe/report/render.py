@@ -10,11 +10,11 @@ from posprobe.measurements import TABLE
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report import overview
 from posprobe.report.html import html
-from posprobe.report.narrator import REPLACED, claim
-from posprobe.report.narrator.captions import baselines_caption
-from posprobe.report.narrator.lines import key, lines, size
 from posprobe.report.svg import embedded
 from posprobe.text import Block, between, cell, lookup, plain, show
+from posprobe.words import REPLACED, claim
+from posprobe.words.captions import baselines_caption
+from posprobe.words.lines import key, lines, size
 
 #: By a block that a document of something else than one table has, what lays out its page.
 OTHERS = {

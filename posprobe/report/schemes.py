@@ -27,14 +27,14 @@ from posprobe.progress import stage
 from posprobe.questions.schemes import answers_of, kind_of
 from posprobe.report.document import answer_block, findings_of
 from posprobe.report.files import ANALYSIS
-from posprobe.report.narrator import PICTURES, claim, pictures, weights
-from posprobe.report.narrator.schemes import KEYS, line, summary, what_it_is
 from posprobe.report.render import headline, origin, tensor, versions
 from posprobe.report.saved import Plotted
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts, stated_length
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
 from posprobe.text import Block, between, cell, lookup
+from posprobe.words import PICTURES, claim, pictures, weights
+from posprobe.words.schemes import KEYS, line, summary, what_it_is
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

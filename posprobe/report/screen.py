@@ -13,9 +13,9 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from posprobe.page import NONE, Line, Page, Table
-from posprobe.report.narrator.lines import Part, budget_note, budget_parts
 from posprobe.report.render import page_of
 from posprobe.text import Block, plain
+from posprobe.words.lines import Part, budget_note, budget_parts
 
 #: Marks of answers, and blocks of a bar, which neighbours do not share.
 MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}

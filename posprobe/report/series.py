@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory, histories
 from posprobe.drawable import line
 from posprobe.measurements import compared_numbers
-from posprobe.report.narrator import comparisons
+from posprobe.words import comparisons
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

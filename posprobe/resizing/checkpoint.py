@@ -27,8 +27,8 @@ from posprobe.layouts import Grid
 from posprobe.progress import aside, stage, uninterrupted
 from posprobe.readers import READERS, suffixes_of
 from posprobe.reference import Reference, parse_reference
+from posprobe.relations.resized import Copied
 from posprobe.report.files import expanded, folder_there, scratch, there
-from posprobe.resizing.facts import Copied
 from posprobe.tables import PositionTable
 
 #: Files of weights in any format: a copy has those that were resized, and no others.

@@ -28,14 +28,14 @@ from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Text
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
+from posprobe.relations.resized import Effect, Turns, Way
 from posprobe.report.files import RESIZING
-from posprobe.report.narrator import resizing as narrator
 from posprobe.report.saved import Saved
-from posprobe.resizing.facts import Effect, Turns, Way
 from posprobe.resizing.rotary import RulesCompared, ToldRun, compare_rules
 from posprobe.resizing.tables import CONTINUING, check_way, new_layout, resize, ways_of
 from posprobe.schemes import Rotary
 from posprobe.tables import PositionTable
+from posprobe.words import resizing as words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -191,7 +191,7 @@ class ToldWay(Way):
     @property
     def sentences(self) -> Annotated[tuple[Text, ...], ""]:
         """What it keeps, and what it changes."""
-        return narrator.way(self)
+        return words.way(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

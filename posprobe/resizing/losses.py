@@ -24,8 +24,8 @@ from posprobe.forward.replacements import find_target
 from posprobe.measurements.model.contexts import Contexts, ModelInputs, read_material
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
+from posprobe.relations.resized import Cost, Part
 from posprobe.resizing.checkpoint import write_checkpoint
-from posprobe.resizing.facts import Cost, Part
 from posprobe.resizing.rotary import RulesCompared, ToldRun
 from posprobe.tables import PositionTable
 

@@ -27,12 +27,12 @@ from posprobe.encodings.rotary import (
 )
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.number_types import Natural, Text, limits
+from posprobe.relations.resized import Rule, Run
 from posprobe.report.files import RESIZING
-from posprobe.report.narrator import resizing as narrator
 from posprobe.report.saved import Saved
-from posprobe.resizing.facts import Rule, Run
 from posprobe.schemes import Rotary
 from posprobe.sources import Source
+from posprobe.words import resizing as words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,7 +52,7 @@ class ToldRule(Rule):
     @property
     def sentence(self) -> Text:
         """What it slows down, and what it leaves to new angles."""
-        return narrator.rule(self)
+        return words.rule(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class ToldRun(Run):
     @property
     def sentence(self) -> Text:
         """Which way or rule costs least."""
-        return narrator.costs(self)
+        return words.costs(self)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,8 +1,5 @@
 """The public names, each once: type checkers and the lazy loader read them here."""
 
-from .fingerprints import (
-    Likeness as Likeness,
-)
 from .many import (
     Sweep as Sweep,
     read_sweep as read_sweep,
@@ -13,6 +10,7 @@ from .research import (
     research_table as research_table,
 )
 from .search import (
+    Likeness as Likeness,
     Match as Match,
     Nearest as Nearest,
     nearest as nearest,

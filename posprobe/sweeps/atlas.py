@@ -22,11 +22,11 @@ from posprobe import questions
 from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table
 from posprobe.report.html import listing
-from posprobe.report.narrator import ASKS
 from posprobe.report.series import HEADLINE, Series
 from posprobe.report.svg import embedded
 from posprobe.sweeps.columns import OWN, Kind
 from posprobe.text import cell, plain
+from posprobe.words import ASKS
 
 #: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
 MOST = 2000

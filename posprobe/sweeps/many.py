@@ -39,6 +39,7 @@ from posprobe.errors import (
 from posprobe.measurements import TABLE as MEASUREMENTS
 from posprobe.opening import open_regular
 from posprobe.reference import parse_reference
+from posprobe.relations.fingerprints import read_fingerprint
 from posprobe.report.analysis import check_request
 from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files, write_page
 from posprobe.report.series import Series
@@ -52,7 +53,6 @@ from posprobe.sweeps.columns import (
     number_in,
     typed_own,
 )
-from posprobe.sweeps.fingerprints import read_fingerprint
 from posprobe.sweeps.references import Entry, gather, once
 from posprobe.sweeps.search import FINGERPRINTS, Lineages, runs_of
 from posprobe.sweeps.workers import Engine, Options, Task, checked, outcomes, state_of

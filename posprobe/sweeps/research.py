@@ -24,13 +24,13 @@ from posprobe.report import Analysis
 from posprobe.report.analysis import check_request
 from posprobe.report.files import expanded, there
 from posprobe.report.kernels import run_document
-from posprobe.report.narrator import ASKS
-from posprobe.report.narrator.captions import DIGITS
 from posprobe.report.series import HEADLINE
 from posprobe.sweeps import many
 from posprobe.sweeps.columns import OWN, columns, rows_of, run_row
 from posprobe.tables import PositionTable
 from posprobe.text import cell, plain
+from posprobe.words import ASKS
+from posprobe.words.captions import DIGITS
 
 if TYPE_CHECKING:
     from jinja2 import Template

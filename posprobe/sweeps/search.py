@@ -20,19 +20,19 @@ from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.measurements import compared_numbers
 from posprobe.opening import open_regular
-from posprobe.report.files import expanded
-from posprobe.report.narrator import relations
-from posprobe.report.series import PATH, Series
-from posprobe.sweeps.columns import OWN, SEAMS
-from posprobe.sweeps.fingerprints import (
+from posprobe.relations.fingerprints import (
     Fingerprint,
-    Likeness,
+    Likeness as Likeness,
     fingerprint,
     likeness,
     read_fingerprint as read,
 )
+from posprobe.report.files import expanded
+from posprobe.report.series import PATH, Series
+from posprobe.sweeps.columns import OWN, SEAMS
 from posprobe.sweeps.references import counted_step
 from posprobe.tables import PositionTable, table
+from posprobe.words import relations
 
 #: The file of a sweep with a line for each table.
 FINGERPRINTS = "fingerprints.jsonl"

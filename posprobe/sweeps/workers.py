@@ -45,12 +45,12 @@ from posprobe.errors import (
 from posprobe.families import inspect
 from posprobe.progress import TimeLimit, deadline
 from posprobe.reference import Reference, parse_reference
+from posprobe.relations.fingerprints import fingerprint
 from posprobe.report import Analysis, SchemeAnalysis, bundle_name
 from posprobe.report.kernels import run_document
 from posprobe.schemes import Scheme
 from posprobe.sweeps.atlas import thumbnail
 from posprobe.sweeps.columns import rows_of, run_row
-from posprobe.sweeps.fingerprints import fingerprint
 from posprobe.tables import PositionTable
 from posprobe.text import brief
 

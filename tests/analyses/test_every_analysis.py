@@ -20,8 +20,8 @@ from posprobe.analyses.result import as_block
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
-from posprobe.report.narrator import cause
 from posprobe.schemes import RelativeBias
+from posprobe.words import cause
 
 Measure = Callable[..., Any]
 

@@ -16,7 +16,7 @@ from posprobe.analyses.breaks.changes import ROWS, untrained_from
 from posprobe.analyses.breaks.seams import seams, stretch
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.result import as_block
-from posprobe.report.narrator.summary import headline
+from posprobe.words.summary import headline
 
 Floats = NDArray[np.float64]
 

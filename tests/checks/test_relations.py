@@ -52,7 +52,7 @@ def test_every_relation_is_told_in_a_sentence_and_follows_the_schema(cases: list
 
 
 def test_every_cause_has_words_and_every_difference_a_headline() -> None:
-    told = read_data("report/narrator/checks.toml")["causes"]
+    told = read_data("words/checks.toml")["causes"]
     assert set(told) == set(RULES)
     assert {cause for cause, rule in RULES.items() if not rule.alike} <= {
         cause for cause, words in told.items() if "head" in words

@@ -19,9 +19,9 @@ from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Column
-from posprobe.report.narrator import PICTURES
 from posprobe.report.render import page_of
 from posprobe.report.screen import text
+from posprobe.words import PICTURES
 
 if TYPE_CHECKING:
     from pathlib import Path

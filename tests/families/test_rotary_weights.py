@@ -23,8 +23,8 @@ from posprobe.checkpoint_analysis import analyze_any, load_any, open_weights
 from posprobe.encodings.rotary import precision_horizon
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.projections import open_rotary_weights
-from posprobe.report.narrator import weights
 from posprobe.report.render import page_of
+from posprobe.words import weights
 
 #: Fixtures that pytest finds by name.
 __all__ = ["cli", "server", "waits"]

@@ -51,17 +51,11 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "analyses": {*BASE, "encodings"},
     # What two copies are to each other, from their numbers alone.
-    "relations": {*BASE, "encodings"},
+    "relations": {*BASE, "analyses", "encodings"},
     "blocks": {"analyses", "errors", "layouts", "number_types", "sources", "tables"},
-    # Answers follow from numbers; only the narrator makes words of them.
+    # Answers follow from numbers; only `words` makes sentences of them.
     "questions": {*BASE, "analyses", "encodings", "schemes"},
-    # What is known of resizing, and of tables near each other, lies below who speaks of it.
-    "resizing.facts": {*BASE, "analyses"},
-    "sweeps.fingerprints": {*BASE, "relations"},
-    "report.narrator": {
-        *BASE, "analyses", "figures", "questions", "relations", "resizing.facts", "schemes",
-        "sweeps.fingerprints", "page",
-    },
+    "words": {*BASE, "analyses", "figures", "questions", "relations", "schemes", "page"},
     "nulls": {*BASE, "analyses", "blocks", "encodings"},
     "schemes": {*BASE, "encodings"},
     "forward": {
@@ -69,40 +63,40 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "measurements": {
-        *BASE, "analyses", "encodings", "figures", "nulls", "report.narrator",
+        *BASE, "analyses", "encodings", "figures", "nulls", "words",
     },
     "measurements.model": {
         *BASE, "analyses", "families", "figures", "forward", "measurements",
-        "nulls", "report.narrator",
+        "nulls", "words",
     },
     "report": {
         *BASE, "analyses", "blocks", "encodings", "figures",
-        "measurements", "measurements.model", "nulls", "page", "questions", "report.narrator",
-        "resizing.facts", "schemes",
+        "measurements", "measurements.model", "nulls", "page", "questions", "words",
+        "relations", "schemes",
     },
     "model_analysis": {
         *BASE, "analyses", "blocks", "families", "forward", "measurements.model", "nulls", "report",
-        "report.narrator",
+        "words",
     },
     "checkpoint_analysis": {*BASE, "analyses", "families", "report", "schemes"},
     "checks": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "blocks", "encodings",
-        "families", "figures", "relations", "report", "report.narrator", "schemes", "settings",
+        "families", "figures", "relations", "report", "words", "schemes", "settings",
     },
     "resizing": {
         *BASE, "analyses", "checkpoints", "blocks", "encodings", "families", "figures",
-        "forward", "measurements.model", "report", "report.narrator",
-        "resizing.facts", "samples", "schemes",
+        "forward", "measurements.model", "report", "words",
+        "relations", "samples", "schemes",
     },
     "sweeps": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "blocks", "families",
-        "measurements", "nulls", "page", "questions", "report", "report.narrator",
-        "schemes", "sweeps.fingerprints",
+        "measurements", "nulls", "page", "questions", "report", "words",
+        "schemes", "relations",
     },
     "cli": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "checks", "encodings",
         "families", "figures", "forward", "model_analysis", "measurements",
-        "measurements.model", "nulls", "report", "report.narrator", "resizing", "samples",
+        "measurements.model", "nulls", "report", "words", "resizing", "samples",
         "schemes", "sweeps",
     },
     "__main__": {"cli"},
@@ -143,7 +137,7 @@ FOREIGN: Mapping[str, set[str]] = {
     "sweeps": {"matplotlib", "torch", "typer", "huggingface_hub", "sklearn"},
     "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},
     "encodings": {"matplotlib", "torch", "transformers", "typer"},
-    "relations": {"matplotlib", "torch", "transformers", "typer", "scipy"},
+    "relations": {"matplotlib", "torch", "transformers", "typer"},
 }
 
 
@@ -210,7 +204,7 @@ def targets(found: Import) -> Iterator[str]:
 
 def layer_of(module: str) -> str:
     """The first part of a module's name, but for rooms that others may enter alone."""
-    rooms = ("measurements.model", "report.narrator", "resizing.facts", "sweeps.fingerprints")
+    rooms = ("measurements.model",)
     inside = (room for room in rooms if f"{module}.".startswith(f"{room}."))
     return next(inside, module.split(".")[0])
 
@@ -398,7 +392,7 @@ def test_the_architecture_document_names_modules_that_exist() -> None:
 # Words are made in one place.
 
 #: What lays out the sentences of a document.
-RENDERERS = ("report.document", "report.narrator", "report.pages")
+RENDERERS = ("report.document", "words", "report.pages")
 
 
 def within(module: str, homes: tuple[str, ...]) -> bool:
@@ -406,10 +400,10 @@ def within(module: str, homes: tuple[str, ...]) -> bool:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_sentences_are_made_by_the_narrator_and_read_by_nobody(module: str) -> None:
+def test_sentences_are_made_in_words_and_read_by_nobody(module: str) -> None:
     source = MODULES[module].read_text(encoding="utf-8")
-    if not within(module, ("report.narrator",)):
-        words = "posprobe.report.narrator.words"
+    if not within(module, ("words",)):
+        words = "posprobe.words.formats"
         assert not any(words in (i.module, f"{i.module}.{i.name}") for i in imports_of(source))
     if not within(module, RENDERERS):
         for node in ast.walk(ast.parse(source)):

@@ -25,6 +25,7 @@ from made_answers import (
 from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
+from posprobe import words
 from posprobe.analyses import facts as settled
 from posprobe.analyses.breaks.copies import Copies, copies
 from posprobe.analyses.facts import Answer, Cause, Part, Test, TooFew, hold_rate
@@ -42,12 +43,11 @@ from posprobe.questions.models import QUESTIONS
 from posprobe.questions.rotations import Ladder, Rotations, Winding
 from posprobe.questions.schemes import KERNELS
 from posprobe.questions.sequences import LowDimensional, Order, Smooth
-from posprobe.report import narrator
 from posprobe.report.document import answer_block, shared_block, verdict_block
-from posprobe.report.narrator import ASKS, TEXTS, sentence, templates
-from posprobe.report.narrator.lines import p_value
-from posprobe.report.narrator.summary import clause, headline
-from posprobe.report.narrator.tables import based_on
+from posprobe.words import ASKS, TEXTS, sentence, templates
+from posprobe.words.lines import p_value
+from posprobe.words.summary import clause, headline
+from posprobe.words.tables import based_on
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -511,7 +511,7 @@ def test_every_question_is_asked_in_few_words() -> None:
 
 
 def test_every_part_that_is_made_by_a_function_is_told() -> None:
-    for made_parts in narrator.made_parts():
+    for made_parts in words.made_parts():
         for question, parts in made_parts.items():
             told = f"{TEXTS[question]} {TEXTS['shared']['parts']}"
             # Of a text and a function of one name, one would never be told.
@@ -632,7 +632,7 @@ def test_reasons_that_all_questions_share_have_words(reason: str) -> None:
     answer = Answer("order", "yes", "too_few", facts)
     told = sentence(answer.corrected("cannot tell", reason, "another"))
     assert is_a_sentence(told)
-    assert (narrator.AMONG_MANY in told) == (reason == "among_many")
+    assert (words.AMONG_MANY in told) == (reason == "among_many")
 
 
 # --- numbers ---

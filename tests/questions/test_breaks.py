@@ -22,9 +22,9 @@ from posprobe.data import read_data
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions.breaks import ask_seams, ask_special_rows
-from posprobe.report.narrator import cause, sentence, templates
-from posprobe.report.narrator.tables import based_on, copied
 from posprobe.tables import PositionTable
+from posprobe.words import cause, sentence, templates
+from posprobe.words.tables import based_on, copied
 
 Floats = NDArray[np.float64]
 
@@ -200,9 +200,9 @@ def test_every_cause_is_reached_and_has_words() -> None:
         inputs = inputs_of(table)
         causes |= {*inputs.seams.reasons, *inputs.stretch.reasons}
         causes |= {each for row in inputs.seams.special for each in row.causes}
-    assert {each.kind for each in causes} == set(
-        read_data("report/narrator/answers.toml")["causes"]
-    ) - {"together"}
+    assert {each.kind for each in causes} == set(read_data("words/answers.toml")["causes"]) - {
+        "together"
+    }
     for each in causes:
         assert np.isfinite(each.numbers).all()
         assert "{" not in cause(each)

@@ -34,11 +34,11 @@ from posprobe.questions.models import (
     Run,
     Worth,
 )
-from posprobe.report.narrator import sentence, templates
-from posprobe.report.narrator.models import summary
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 from posprobe.text import fine_percent, percent_with_error, with_error
+from posprobe.words import sentence, templates
+from posprobe.words.models import summary
 
 
 def told(name: str, result: Result, **changes: Any) -> Mapping[str, Answer]:
@@ -438,7 +438,7 @@ def test_a_summary_is_short_and_of_no_answer_says_so(layout: Any) -> None:
 
 
 def test_notes_of_an_interruption_name_what_was_measured_until_then() -> None:
-    from posprobe.report.narrator.models import interrupted
+    from posprobe.words.models import interrupted
 
     states: Any = mean_decomposition(
         {0: moments(np.ones((3, 4, WIDTH)))}, layout=Sequence(4), stopped=True

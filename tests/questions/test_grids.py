@@ -22,7 +22,7 @@ from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE
 from posprobe.questions.fields import places_by_order
 from posprobe.questions.grids import ask_axis_rotations, circles_by_formula
-from posprobe.report.narrator import sentence, templates
+from posprobe.words import sentence, templates
 
 Floats = NDArray[np.float64]
 

@@ -31,9 +31,9 @@ from posprobe.measurements import (
     compared_numbers,
 )
 from posprobe.report import read_bundle
-from posprobe.report.narrator.captions import reading
 from posprobe.report.paper import kinds
 from posprobe.report.screen import text
+from posprobe.words.captions import reading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

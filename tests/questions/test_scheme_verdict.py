@@ -20,10 +20,10 @@ from posprobe.encodings import alibi_slopes
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions.schemes import NAMES, answers_of, kernel_answers
 from posprobe.report.kernels import compare_kernels
-from posprobe.report.narrator import sentence, templates
-from posprobe.report.narrator.schemes import kernels_headline, pair_sentences, summary
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.words import sentence, templates
+from posprobe.words.schemes import kernels_headline, pair_sentences, summary
 
 
 def told(*records: Scheme, length: int | None = None) -> dict[str, Answer]:

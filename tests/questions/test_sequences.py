@@ -31,8 +31,8 @@ from posprobe.questions.rotations import (
     turn_lengths,
 )
 from posprobe.questions.sequences import FEWER, GRADUAL, _cosines
-from posprobe.report.narrator import sentence, templates
-from posprobe.report.narrator.words import percent, similarity
+from posprobe.words import sentence, templates
+from posprobe.words.formats import percent, similarity
 
 
 def process(n: int, d: int, length: float, power: float = 1.0, seed: int = 0) -> Floats:

@@ -19,9 +19,9 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.report import compare, to_json
 from posprobe.report.comparison import published_for
-from posprobe.report.narrator.words import similarity
 from posprobe.report.render import page_of, render
 from posprobe.report.screen import text
+from posprobe.words.formats import similarity
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,10 +17,10 @@ from made_tables import as_table, walk
 
 import posprobe as pp
 from posprobe.errors import UsageError
-from posprobe.report.narrator.lines import lines
 from posprobe.report.overview import drawings, strip
 from posprobe.report.render import render
 from posprobe.report.screen import text
+from posprobe.words.lines import lines
 
 SAMPLES = ("all-minilm-l6-v2", "rxnmapper-albert", "digits-vit")
 

@@ -50,10 +50,10 @@ from posprobe.figures.rotary_use import heat_map
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
-from posprobe.report.narrator import ASKS
 from posprobe.report.render import page_of as page_model, render
 from posprobe.report.screen import text as printed
 from posprobe.text import fine_percent
+from posprobe.words import ASKS
 
 mpl.use("agg")
 LIMIT = 2_000_000

@@ -31,13 +31,13 @@ from posprobe.report.kernels import (
     toeplitz,
     walks,
 )
-from posprobe.report.narrator import ASKS
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.screen import text as summary
 from posprobe.schemes import LinearBias, RelativeBias
 from posprobe.sweeps.columns import run_row
 from posprobe.tables import PositionTable
 from posprobe.text import minus, show
+from posprobe.words import ASKS
 
 if TYPE_CHECKING:
     from pathlib import Path

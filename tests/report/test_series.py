@@ -12,9 +12,9 @@ from made_cli import Cli, Done, cli
 
 import posprobe as pp
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
+from posprobe.relations.fingerprints import FAR, fingerprint, likeness
 from posprobe.report.series import Series
 from posprobe.sweeps import search
-from posprobe.sweeps.fingerprints import FAR, fingerprint, likeness
 
 __all__ = ["cli"]
 

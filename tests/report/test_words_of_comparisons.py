@@ -11,10 +11,10 @@ import pytest
 import posprobe as pp
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.narrator import ASKS, comparisons, relations, resizing
+from posprobe.relations.fingerprints import Likeness, fingerprint, likeness
+from posprobe.relations.resized import Cost, Effect, Rule, Run, Turns, Way
 from posprobe.resizing.comparison import compare_ways
-from posprobe.resizing.facts import Cost, Effect, Rule, Run, Turns, Way
-from posprobe.sweeps.fingerprints import Likeness, fingerprint, likeness
+from posprobe.words import ASKS, comparisons, relations, resizing
 
 EFFECT = Effect(
     norm_mean=1.0, norm_min=1.0, neighbour_cosine=0.5, same_place=1.0, same_position=-0.2,

@@ -13,10 +13,10 @@ import pytest
 import posprobe as pp
 from posprobe.errors import NoPositionTable, UsageError
 from posprobe.layouts import Sequence
+from posprobe.relations.resized import Effect, Period, Turns, Way
 from posprobe.report import render_bundle, to_json
 from posprobe.report.screen import text as summary
 from posprobe.resizing.comparison import compare, compare_ways
-from posprobe.resizing.facts import Effect, Period, Turns, Way
 from posprobe.resizing.rotary import compare_rules
 
 if TYPE_CHECKING:

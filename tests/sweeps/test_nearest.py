@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.errors import InvalidCheckpoint, UnknownReference
-from posprobe.relations.values import CHANCE
-from posprobe.samples import tables
-from posprobe.sweeps.fingerprints import (
+from posprobe.relations.fingerprints import (
     NUMBERS,
     Likeness,
     _bound,
@@ -29,6 +27,8 @@ from posprobe.sweeps.fingerprints import (
     read_fingerprint,
     sampled,
 )
+from posprobe.relations.values import CHANCE
+from posprobe.samples import tables
 from posprobe.sweeps.search import SHIPPED, Lineages, read_fingerprints
 
 __all__ = ["cli"]
@@ -334,7 +334,7 @@ def test_the_command_searches_a_sweep(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_projections_do_not_depend_on_the_version_of_numpy() -> None:
-    from posprobe.sweeps.fingerprints import _directions
+    from posprobe.relations.fingerprints import _directions
 
     drawn = _directions(200)
     assert drawn.shape == (200, NUMBERS)

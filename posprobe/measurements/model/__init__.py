@@ -47,8 +47,6 @@ from posprobe.measurements.model.contexts import (
     only_text,
 )
 from posprobe.nulls import band
-from posprobe.report.narrator import models
-from posprobe.report.narrator.models import NEEDS_ADDED
 from posprobe.tables import PositionTable
 from posprobe.text import (
     Block,
@@ -60,6 +58,8 @@ from posprobe.text import (
     show,
     with_error,
 )
+from posprobe.words import models
+from posprobe.words.models import NEEDS_ADDED
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what they
 #: are called.

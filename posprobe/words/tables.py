@@ -15,8 +15,9 @@ from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.grids import Code
 from posprobe.questions.rotations import Ladder, Rotations
 from posprobe.questions.sequences import Smooth
-from posprobe.report.narrator import TEXTS, cause
-from posprobe.report.narrator.words import (
+from posprobe.text import period_of, show
+from posprobe.words import TEXTS, cause
+from posprobe.words.formats import (
     Template,
     Words,
     capital,
@@ -29,7 +30,6 @@ from posprobe.report.narrator.words import (
     similarity,
     spelled,
 )
-from posprobe.text import period_of, show
 
 
 def copied(found: Copies) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.page import NONE, Line
-from posprobe.report.narrator import TEXTS
-from posprobe.report.narrator.words import percent, rounded, some, two_figures
 from posprobe.text import Block
+from posprobe.words import TEXTS
+from posprobe.words.formats import percent, rounded, some, two_figures
 
 #: Why weights say nothing, and how rows make pairs.
 MISSING: Mapping[str, str] = TEXTS["weights"]["missing"]

@@ -11,10 +11,10 @@ from posprobe.analyses.models.head_logits import peak_name
 from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, RotaryUse
 from posprobe.page import NONE, Line
 from posprobe.questions.models import SURE, Enough, Layer, Preferring, Removal, Run, Worth
-from posprobe.report.narrator import ASKS, TEXTS, in_short
-from posprobe.report.narrator.lines import Form, held_against
-from posprobe.report.narrator.words import Template, capital, listed, percent, some
 from posprobe.text import Block, fine_percent, minus, percent_with_error, show, with_error
+from posprobe.words import ASKS, TEXTS, in_short
+from posprobe.words.formats import Template, capital, listed, percent, some
+from posprobe.words.lines import Form, held_against
 
 #: What contexts are.
 SOURCES: Mapping[str, str] = TEXTS["sources"]

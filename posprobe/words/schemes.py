@@ -17,10 +17,10 @@ from posprobe.questions.schemes import (
     Slopes,
     kind_of,
 )
-from posprobe.report.narrator import ASKS, TEXTS, sentence
-from posprobe.report.narrator.comparisons import walked
-from posprobe.report.narrator.lines import KEY, held_against
-from posprobe.report.narrator.words import (
+from posprobe.text import Block, minus
+from posprobe.words import ASKS, TEXTS, sentence
+from posprobe.words.comparisons import walked
+from posprobe.words.formats import (
     Template,
     capital,
     hundredths,
@@ -29,7 +29,7 @@ from posprobe.report.narrator.words import (
     some,
     two_figures,
 )
-from posprobe.text import Block, minus
+from posprobe.words.lines import KEY, held_against
 
 #: Encodings that a sentence names, and that a headline does.
 NAMED, LEADING = 4, 2

@@ -7,9 +7,9 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.corrections import kind_of
-from posprobe.report.narrator import TEXTS
-from posprobe.report.narrator.tables import components, copied, matches, periods
-from posprobe.report.narrator.words import (
+from posprobe.text import period_of
+from posprobe.words import TEXTS
+from posprobe.words.formats import (
     Template,
     Words,
     capital,
@@ -20,7 +20,7 @@ from posprobe.report.narrator.words import (
     some,
     turned,
 )
-from posprobe.text import period_of
+from posprobe.words.tables import components, copied, matches, periods
 
 #: Parts, and places of breaks, that a headline names.
 MOST = 3

@@ -18,12 +18,12 @@ from posprobe.analyses.models.experiments import SubstitutionEffect
 from posprobe.analyses.models.states import MeanDecomposition
 from posprobe.data import read_data
 from posprobe.layouts import Grid
-from posprobe.report.narrator.models import no_heads
-from posprobe.report.narrator.words import Words, capital, listed, some
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 from posprobe.text import plain
+from posprobe.words.formats import Words, capital, listed, some
+from posprobe.words.models import no_heads
 
 if TYPE_CHECKING:
     from posprobe.analyses import Heads, Rotation
@@ -47,7 +47,7 @@ def baselines_caption(draws: int) -> str:
 
 @cache
 def _texts() -> Mapping[str, Any]:
-    return read_data("report/narrator/captions.toml")
+    return read_data("words/captions.toml")
 
 
 def _say(figure: str, **names: Any) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from posprobe.analyses.composition.budget import LABELS
 from posprobe.page import NONE, Line
-from posprobe.report.narrator import ASKS, NULLS
-from posprobe.report.narrator.words import capital, hundredths, listed, percent, some, two_figures
 from posprobe.text import Block, minus, period_of
+from posprobe.words import ASKS, NULLS
+from posprobe.words.formats import capital, hundredths, listed, percent, some, two_figures
 
 #: How numbers of one measure are written.
 Form = Callable[[float], str]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.layouts import Grid
 from posprobe.page import NONE, Line
-from posprobe.report.narrator.words import listed, some, two_figures
-from posprobe.resizing.facts import Copied, Period, Rule, Run, Way
+from posprobe.relations.resized import Copied, Period, Rule, Run, Way
 from posprobe.text import Block, show, with_error
+from posprobe.words.formats import listed, some, two_figures
 
 #: How positions that a way adds come about.
 _ADDED: Mapping[str, str] = {

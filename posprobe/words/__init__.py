@@ -15,15 +15,15 @@ from functools import cache
 from posprobe.analyses.facts import Answer, Cause
 from posprobe.data import read_data
 from posprobe.page import Picture
-from posprobe.report.narrator.words import Template, Words, capital, signed
 from posprobe.text import Block
+from posprobe.words.formats import Template, Words, capital, signed
 
 #: What is said of each question, cause and null.
-TEXTS = read_data("report/narrator/answers.toml")
+TEXTS = read_data("words/answers.toml")
 #: Every question in at most five words, by its name, in the order of a page.
 ASKS: Mapping[str, str] = {name: told["ask"] for name, told in TEXTS.items() if "ask" in told}
 #: What drawings show, by what they are of and by their name.
-PICTURES: Mapping[str, Mapping[str, str]] = read_data("report/narrator/pictures.toml")
+PICTURES: Mapping[str, Mapping[str, str]] = read_data("words/pictures.toml")
 #: Beside answers about a grid with outlier patches.
 REPLACED = (
     "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
@@ -49,7 +49,7 @@ def templates() -> Mapping[tuple[str, str], str]:
 @cache
 def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
     """Return the parts that are made by functions, by question: of each kind of subject."""
-    from posprobe.report.narrator import models, schemes, tables
+    from posprobe.words import models, schemes, tables
 
     return models.MODEL_PARTS, schemes.SCHEME_PARTS, tables.TABLE_PARTS
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.analyses.facts import Shared, Verdict
 from posprobe.page import Line
-from posprobe.report.narrator import ASKS
-from posprobe.report.narrator.lines import size
-from posprobe.report.narrator.words import capital, listed, similarity, some
 from posprobe.text import Block, show
+from posprobe.words import ASKS
+from posprobe.words.formats import capital, listed, similarity, some
+from posprobe.words.lines import size
 
 #: Answers in the order in which they are told.
 _ORDER: tuple[Verdict, ...] = ("yes", "no", "cannot tell")

@@ -9,10 +9,10 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.layouts import Grid
+from posprobe.relations.fingerprints import BLOCKS, FAR, SIDE, Likeness
 from posprobe.relations.rules import Finding
 from posprobe.relations.values import CHANCE, PRECISION
-from posprobe.report.narrator.words import Template, Words, number, some, two_figures
-from posprobe.sweeps.fingerprints import BLOCKS, FAR, SIDE, Likeness
+from posprobe.words.formats import Template, Words, number, some, two_figures
 
 #: Most lines that the terminal gets.
 MOST = 12
@@ -20,7 +20,7 @@ MOST = 12
 
 @cache
 def _texts() -> Mapping[str, Any]:
-    return read_data("report/narrator/checks.toml")
+    return read_data("words/checks.toml")
 
 
 def subjects() -> tuple[str, ...]:
