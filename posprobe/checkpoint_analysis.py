@@ -16,8 +16,8 @@ from posprobe.analyses.models.rotary_weights import (
     pair_layout,
 )
 from posprobe.arrays import Device
-from posprobe.errors import NoPositionTable, PosprobeError, UsageError
-from posprobe.families import TokenSample, load, load_schemes, load_tokens
+from posprobe.errors import PosprobeError, UsageError
+from posprobe.families import TokenSample, load_tokens
 from posprobe.families.projections import RotaryWeights, open_rotary_weights
 from posprobe.progress import stage
 from posprobe.report import Analysis, SchemeAnalysis, analyze, analyze_schemes
@@ -26,21 +26,6 @@ from posprobe.tables import PositionTable
 
 #: Positions up to whose half curves are taken from weights.
 CURVE = 512
-
-
-def load_any(reference: str, **where: Any) -> PositionTable | tuple[Scheme, ...]:
-    """Load the table that a reference names, or else the encodings without a table.
-
-    Parameters and errors are those of `posprobe.load` and `posprobe.load_schemes`.
-    """
-    with stage(f"Reading {reference}"):
-        try:
-            return load(reference, **where)
-        except NoPositionTable:
-            if where.get("tensor") or where.get("grid"):
-                raise
-            common = {key: where[key] for key in ("revision", "offline") if key in where}
-            return load_schemes(reference, **common)
 
 
 def analyze_any(

@@ -11,14 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from posprobe.checkpoint_analysis import load_any
 from posprobe.checkpoints import Checkpoint, open_local
 from posprobe.checkpoints.base import FLOATS
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.families import find_encodings, open_reference, read_table
 from posprobe.families.find import picked
 from posprobe.families.projections import RotaryWeights, rotary_weights
-from posprobe.families.read import build_scheme, is_formula
+from posprobe.families.read import build_scheme, is_formula, load_any
 from posprobe.progress import stage
 from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.relations.dumps import NAMES, Dump, is_dump, read_dump

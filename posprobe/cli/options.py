@@ -121,9 +121,9 @@ def load_table(ref: str, *, rows: str | None, where: Where) -> PositionTable:
 
 def load_any(ref: str, *, rows: str | None, where: Where) -> PositionTable | tuple[Scheme, ...]:
     """Load the table that a command's arguments name, or else the encodings without a table."""
-    from posprobe import checkpoint_analysis
+    from posprobe.families.read import load_any as load
 
-    return checkpoint_analysis.load_any(ref, rows=parse_rows(rows), **where.parsed())
+    return load(ref, rows=parse_rows(rows), **where.parsed())
 
 
 def load_records(
@@ -199,9 +199,9 @@ def _called(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
 
 def scheme_length(rows: str | None) -> int | None:
     """Read ``--rows 0:N`` as the length at which encodings without a table are looked at."""
-    from posprobe import checkpoint_analysis
+    from posprobe.checkpoint_analysis import scheme_length as length_of_rows
 
-    return checkpoint_analysis.scheme_length(parse_rows(rows))
+    return length_of_rows(parse_rows(rows))
 
 
 def names_of(only: str | None) -> list[str] | None:

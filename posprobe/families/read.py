@@ -36,6 +36,7 @@ from posprobe.families.rows import (
     source_of,
 )
 from posprobe.layouts import Grid, Sequence, cut, describe_layout, grid_of, split_note
+from posprobe.progress import stage
 from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
 from posprobe.settings import contradicted
@@ -588,3 +589,18 @@ def model_source(reference: Reference) -> str:
             f"{error.filename or path}: permission denied. Check that you may read it."
         ) from error
     return str(path)
+
+
+def load_any(reference: str, **where: Any) -> PositionTable | tuple[Scheme, ...]:
+    """Load the table that a reference names, or else the encodings without a table.
+
+    Parameters and errors are those of `posprobe.load` and `posprobe.load_schemes`.
+    """
+    with stage(f"Reading {reference}"):
+        try:
+            return load(reference, **where)
+        except NoPositionTable:
+            if where.get("tensor") or where.get("grid"):
+                raise
+            common = {key: where[key] for key in ("revision", "offline") if key in where}
+            return load_schemes(reference, **common)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posprobe import questions
 from posprobe.arrays import positions
-from posprobe.checkpoint_analysis import analyze_any, load_any
+from posprobe.checkpoint_analysis import analyze_any
 from posprobe.errors import UsageError
+from posprobe.families.read import load_any
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
 from posprobe.report import Analysis

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from posprobe.analyses import Similarity
 from posprobe.arrays import cores
-from posprobe.checkpoint_analysis import analyze_any, load_any
+from posprobe.checkpoint_analysis import analyze_any
 from posprobe.checkpoints.hub_local import Shared, bytes_read, sharing
 from posprobe.errors import (
     OUT_OF_MEMORY,
@@ -43,6 +43,7 @@ from posprobe.errors import (
     need,
 )
 from posprobe.families import inspect
+from posprobe.families.read import load_any
 from posprobe.progress import TimeLimit, deadline
 from posprobe.reference import Reference, parse_reference
 from posprobe.relations.fingerprints import fingerprint

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.models.rotary_weights import WeightUse, layer_weights, pair_layout
-from posprobe.checkpoint_analysis import analyze_any, load_any, open_weights
+from posprobe.checkpoint_analysis import analyze_any, open_weights
 from posprobe.encodings.rotary import precision_horizon
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.projections import open_rotary_weights
+from posprobe.families.read import load_any
 from posprobe.report.render import page_of
 from posprobe.words import weights
 

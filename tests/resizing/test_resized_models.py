@@ -15,8 +15,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch.nn import functional
 
 import posprobe as pp
-from posprobe.checkpoint_analysis import load_any
 from posprobe.errors import UsageError
+from posprobe.families.read import load_any
 from posprobe.forward.models import built_anew
 from posprobe.measurements.model import Contexts
 from posprobe.report.screen import text
