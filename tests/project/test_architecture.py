@@ -392,7 +392,7 @@ def test_the_architecture_document_names_modules_that_exist() -> None:
 # Words are made in one place.
 
 #: What lays out the sentences of a document.
-RENDERERS = ("report.document", "words", "report.pages")
+RENDERERS = ("report.document", "report.pages", "words")
 
 
 def within(module: str, homes: tuple[str, ...]) -> bool:

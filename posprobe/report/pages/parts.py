@@ -1,0 +1,55 @@
+"""Parts that several pages share: where a table comes from, versions, the headline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from posprobe.page import Fact
+from posprobe.text import Block
+
+
+def origin(source: Block) -> tuple[Fact, ...]:
+    """Say what was asked for and what it led to."""
+    found = {"reference": "reference", "resolved": "resolved to", "revision": "revision"}
+    return tuple(Fact(label, str(source[key])) for key, label in found.items() if source[key])
+
+
+def tensor(source: Block, whose: str = "") -> tuple[Fact, ...]:
+    """Say where the numbers are stored, and how."""
+    facts = []
+    if source["file"]:
+        facts.append(Fact(f"{whose}file", source["file"]))
+    if source.get("format"):
+        facts.append(Fact(f"{whose}file format", source["format"]))
+    if source["tensor"]:
+        facts.append(Fact(f"{whose}tensor", source["tensor"]))
+        shape = " × ".join(map(str, source["shape"] or ()))
+        stored = ", ".join(filter(None, (shape, source["dtype"], quantised(source))))
+        if stored:
+            facts.append(Fact(f"{whose}stored as", stored))
+    if source["sha256"]:
+        facts.append(Fact(f"{whose}SHA-256", source["sha256"]))
+    return tuple(facts)
+
+
+def quantised(source: Block) -> str:
+    """Say how the stored numbers were rounded to few values; empty where they were not."""
+    known = source.get("quantisation")
+    if not known:
+        return ""
+    step = f" in steps of {known['step']:.3g}" if known["step"] else ""
+    return f"dequantised from {known['name']}{step}"
+
+
+def headline(document: Block) -> str:
+    """Return the summary of the answers; bundles of earlier versions have findings alone."""
+    if told := document.get("verdict"):
+        summary: str = told["summary"]
+        return summary
+    return " ".join(finding["text"] for finding in document["findings"])
+
+
+def versions(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """Say what the numbers were made with."""
+    return tuple(Fact(name, str(value)) for name, value in environment.items() if value is not None)

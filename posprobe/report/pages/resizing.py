@@ -1,0 +1,113 @@
+"""The pages of resizing: ways of resizing a table, rules of scaling rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from posprobe.analyses.result import numbers_of
+from posprobe.page import Cell, Evidence, Fact, Page, Row, Table, columns
+from posprobe.relations.resized import Effect, Rule
+from posprobe.report.pages.parts import versions
+from posprobe.text import Block, cell
+from posprobe.words import (
+    PICTURES,
+    pictures,
+    resizing,
+)
+
+
+def ways_page(document: Block) -> Page:
+    """Lay out what each way of resizing does to a table."""
+    table, ways, run = document["table"], document["ways"], document.get("run")
+    return Page(
+        title=table["name"],
+        subject="ways of resizing",
+        lead=resizing.ways_lead(table["layout"], document["to"]),
+        headline=run["sentence"] if run else resizing.ways_headline(ways),
+        notes=tuple(f"{how} is left out: {why}" for how, why in document["missing"].items()),
+        pictures=pictures("ways", PICTURES["ways"]),
+        evidence=tuple(
+            Evidence((resizing.way_line(way, run),), sentences=tuple(way["sentences"]))
+            for way in ways
+        ),
+        key=resizing.run_key(run),
+        numbers=_of_ways(document),
+        provenance=(
+            Fact("reference", table["source"]["reference"]), *versions(document["environment"]),
+        ),
+    )  # fmt: skip
+
+
+def rules_page(document: Block) -> Page:
+    """Lay out what each rule of scaling does to rotary positions at another length."""
+    rules, run = document["rules"], document.get("run")
+    rows: list[Row] = [
+        (Cell(number.label, note=number.meaning), *(cell(rule[key]) for rule in rules))
+        for key, number, _ in numbers_of(Rule)
+    ]
+    names = {rule["rule"]: rule["rule"] for rule in rules}
+    return Page(
+        title=document["name"],
+        subject="rules of scaling",
+        lead=resizing.rules_lead(document),
+        headline=run["sentence"] if run else resizing.rules_headline(rules, document["pairs"]),
+        notes=tuple(f"{name} is left out: {why}." for name, why in document["missing"].items()),
+        pictures=pictures("rules", PICTURES["rules"]),
+        evidence=tuple(
+            Evidence(
+                (resizing.rule_line(rule, document["pairs"], run),), sentences=(rule["sentence"],)
+            )
+            for rule in rules
+        ),
+        key=resizing.run_key(run),
+        numbers=_table([*rows, *_costs(run, names)], names),
+        provenance=(
+            Fact("reference", document["source"]["reference"]),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _table(rows: list[Row], names: Mapping[str, str]) -> Table:
+    headings = columns("number", *(f"={name}" for name in names))
+    return Table("All numbers; distances and periods in positions.", headings, tuple(rows))
+
+
+def _costs(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
+    """Yield what the model does with each table, or by each rule, as a whole and by position."""
+    if run is None:
+        return
+    blocks = {"before": run["before"]} | run["ways"]
+    found = [blocks.get(name) for name in names]
+    yield (resizing.MEASURED, *(resizing.cost(block) if block else "–" for block in found))
+    most = max((block["parts"] for block in blocks.values()), key=len)
+    for place, part in enumerate(most):
+        losses = (block["parts"][place : place + 1] if block else () for block in found)
+        texts = (cell(one[0]["loss"], ".3f") if one else "–" for one in losses)
+        yield (f"loss at positions {part['first']} to {part['last']}", *texts)
+
+
+def _of_ways(document: Block) -> Table:
+    blocks = {"before": document["before"]} | {way["how"]: way for way in document["ways"]}
+    rows: list[Row] = [
+        (
+            Cell(number.label, note=number.meaning),
+            # The old table against itself is no comparison.
+            *(
+                "–" if how == "before" and key.startswith("same_") else cell(block[key])
+                for how, block in blocks.items()
+            ),
+        )
+        for key, number, _ in numbers_of(Effect)
+    ]
+    for axis in document["before"]["turns"]:
+        name = "leading period" if axis == "positions" else f"leading period along {axis}"
+        periods = [_leading(block, axis) for block in blocks.values()]
+        if any(periods):
+            rows.append((name, *map(cell, periods)))
+    return _table([*rows, *_costs(document.get("run"), blocks)], dict.fromkeys(blocks, ""))
+
+
+def _leading(block: Block, axis: str) -> float | None:
+    turns = block["turns"].get(axis)
+    return turns["periods"][0] if turns and turns["periods"] else None

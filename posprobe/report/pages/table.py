@@ -1,0 +1,72 @@
+"""The page of a table."""
+
+from __future__ import annotations
+
+from posprobe.measurements import TABLE
+from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
+from posprobe.report import overview
+from posprobe.report.pages.parts import origin, tensor, versions
+from posprobe.text import Block, between, cell, lookup, show
+from posprobe.words import REPLACED, claim
+from posprobe.words.captions import baselines_caption
+from posprobe.words.lines import key, lines, size
+
+
+def table_page(document: Block) -> Page:
+    """Lay out the page of a table."""
+    table, told = document["table"], document.get("verdict")
+    notes = [f"{note}." for note in table["notes"]]
+    if told and told.get("replaced"):
+        notes.append(REPLACED)
+    return Page(
+        title=table["name"],
+        subject="what it has learned about position",
+        lead=size(table),
+        headline=told["summary"] if told else "",
+        notes=tuple(notes),
+        pictures=tuple(map(Picture, overview.NAMES)),
+        evidence=_evidence(told, grid=table["layout"]["type"] == "grid") if told else (),
+        key=key(document) if told else "",
+        numbers=_numbers(document),
+        provenance=(*_source(document), *versions(document["environment"])),
+    )
+
+
+def _evidence(told: Block, *, grid: bool) -> tuple[Evidence, ...]:
+    said = {each["question"]: claim(each) for each in told["answers"]}
+    return tuple(Evidence((line,), sentences=(said[line.name],)) for line in lines(told, grid=grid))
+
+
+def _numbers(document: Block) -> Table:
+    """Tabulate every number with those of the sinusoid and, where asked for, of baselines."""
+    nulls = document.get("nulls") or {"numbers": {}, "models": {}, "draws": 0}
+    models = tuple(nulls["models"]) if nulls["draws"] else ()
+    rows: list[Row] = []
+    for name, measurement in TABLE.items():
+        for path, number in measurement.numbers.items():
+            value = lookup(document, f"{name}.{path}")
+            if value is None or value == []:
+                continue
+            beside = nulls["numbers"].get(f"{name}.{path}") or {}
+            drawn = (beside.get(model) for model in models)
+            bands = (between(each.values()) if each else "–" for each in drawn)
+            sinusoid = cell(beside.get("sinusoid"))
+            rows.append((number.label, show(value, number.form), sinusoid, *bands))
+    headings = columns("number", "=this table", "=sinusoid", *(f"={name}" for name in models))
+    caption = baselines_caption(nulls["draws"] if models else 0)
+    return Table(f"{caption}.", headings, tuple(rows))
+
+
+def _source(document: Block) -> tuple[Fact, ...]:
+    table, told = document["table"], document.get("verdict", {})
+    left_out = "; ".join(f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"])
+    special = "; ".join(f"row {row['row']}: {row['token']}" for row in table["prefix_rows"])
+    facts = {
+        "family": table["family"], "rows left out": left_out, "rows kept apart": special,
+        "answers": told.get("based_on"),
+    }  # fmt: skip
+    return (
+        *origin(table["source"]),
+        *tensor(table["source"]),
+        *(Fact(label, text) for label, text in facts.items() if text),
+    )
