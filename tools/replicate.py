@@ -23,7 +23,7 @@ from posprobe.analyses.descriptive.probes import (
     order_probe_published,
 )
 from posprobe.layouts import Sequence as Line
-from posprobe.report.comparison import Published, published, published_for
+from posprobe.report.published import Published, published, published_for
 from posprobe.samples import tables
 from posprobe.sources import Source
 from posprobe.tables import PositionTable

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, count
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +15,9 @@ from numpy.typing import NDArray
 from posprobe.analyses import PCA, Similarity, Spectrum
 from posprobe.analyses.composition.processes import fit_process
 from posprobe.analyses.descriptive.closeness import Closeness, cka, closeness, cloud
-from posprobe.analyses.descriptive.probes import PUBLISHED_ROWS
 from posprobe.analyses.result import as_block
 from posprobe.arrays import Array, Device, Floats
 from posprobe.blocks import PairBlock, environment
-from posprobe.data import read_data
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.nulls import DRAWS, NULLS, band, draw_rows, null_models
@@ -29,10 +25,10 @@ from posprobe.progress import stage
 from posprobe.report.analysis import Analysis, analyze, results_of
 from posprobe.report.document import shared_block
 from posprobe.report.files import COMPARISON
+from posprobe.report.published import published_for
 from posprobe.report.saved import Saved
 from posprobe.schemes import Scheme
 from posprobe.tables import PositionTable, table as as_table
-from posprobe.text import lookup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -304,170 +300,3 @@ def _cka(x: NDArray[np.float32], y: NDArray[np.float32]) -> float | None:
 
 def _fingerprint(table: PositionTable) -> tuple[int, int]:
     return zlib.crc32(np.ascontiguousarray(table.values).tobytes()), table.dim
-
-
-#: How it is known that a number is a model's: see `published_for`.
-Match: TypeAlias = Literal["bytes", "hub", "formula", "name"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """One published value.
-
-    Parameters
-    ----------
-    model, title
-        The model's short and full name.
-    key
-        Where posprobe's own value stands in ``analysis.json``, as a dotted path.
-    quantity
-        What it is, in words.
-    value, unit
-        In posprobe's unit: shares rather than percentages; None for a bare number.
-    stated
-        As printed in the source.
-    tolerance
-        By how much a sound repetition may differ: what rounding hides, or for a single unseeded run
-        three standard deviations of ours over 100 seeds. None where we have not measured it.
-    rows
-        First row and one past the last; None where they do not matter.
-    takes
-        ``"all"``: the table must be cut to these rows. ``"first"``: the analysis cuts it itself.
-    stored
-        Whether rows count as stored, those that are not positions included.
-    citation, where, url
-        The source, and where in it.
-    evidence
-        How the value was read: first hand or not, and what limits it.
-    matched
-        How the table at hand was recognised; None in `published`.
-    differs
-        Why ours is not the same quantity, or empty.
-    """
-
-    model: str
-    title: str
-    key: str
-    quantity: str
-    value: float
-    unit: str | None = None
-    stated: str
-    tolerance: float | None = None
-    rows: tuple[int, int] | None = None
-    takes: Literal["all", "first"]
-    stored: bool = False
-    citation: str
-    where: str
-    url: str
-    evidence: str
-    matched: Match | None = None
-    differs: str = ""
-
-    def compared(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the value with posprobe's own from an ``analysis.json``, ready for JSON.
-
-        ``ours`` is None where the document does not hold the quantity.
-        """
-        path, _, last = self.key.rpartition(".")
-        ours = lookup(document, self.key)
-        if last.isdecimal():  # a place in a list
-            ours = next(iter((lookup(document, path) or ())[int(last) :]), None)
-        return asdict(self) | {
-            "rows": list(self.rows) if self.rows else None,
-            "ours": ours if isinstance(ours, int | float) else None,
-        }
-
-
-@dataclass(frozen=True)
-class _Model:
-    """What a model's table is known by: its place in a checkpoint, or a formula."""
-
-    title: str
-    hub: tuple[str, ...] = ()
-    tensor: str = ""
-    shape: tuple[int, int] = (0, 0)
-    sha256: tuple[str, ...] = ()  # of the tensor in single precision
-    formula: str = ""  # all lengths of it
-
-
-@cache
-def _data() -> dict[str, Any]:
-    return read_data("report/published.toml")
-
-
-@cache
-def _models() -> dict[str, _Model]:
-    return {name: _Model(**entry) for name, entry in _data()["models"].items()}
-
-
-@cache
-def published() -> tuple[Published, ...]:
-    """Return every published value, as ``published.toml`` has them.
-
-    Raises
-    ------
-    TypeError
-        If an entry has a key that is not a field of `Published`, or lacks one without a default.
-    """
-    return tuple(_value(**entry) for entry in _data()["values"])
-
-
-def _value(*, model: str, of: str, source: str, note: str = "", **entry: Any) -> Published:
-    said = _data()["sources"][source] | _data()["quantities"][of] | entry
-    if note:
-        said["evidence"] += f"; {note}"
-    return Published(model=model, title=_models()[model].title, **said)
-
-
-def published_for(table: PositionTable) -> tuple[Published, ...]:
-    """Return the published values of the model that a table belongs to.
-
-    A table is known to be a model's in one of four ways: its stored bytes have a known SHA-256,
-    whatever the file is called; it came from the model's repository on the Hub, under one of its
-    ids; it is a formula; or it came from a local folder with the model's name that holds a tensor
-    of the model's name and shape. That is the weakest sign, since a fine-tuned copy looks the same;
-    where the model's bytes are known in that format and these differ, there is no match.
-
-    Returns
-    -------
-    tuple
-        With `Published.matched` and `Published.differs` filled in; empty for any other table.
-    """
-    matches = {name: _match(model, table) for name, model in _models().items()}
-    return tuple(
-        replace(value, matched=matches[value.model], differs=_differs(value, table))
-        for value in published()
-        if matches[value.model]
-    )
-
-
-def _match(model: _Model, table: PositionTable) -> Match | None:
-    source = table.source
-    if table.family == "formula" or not model.hub:
-        follows = model.formula and re.fullmatch(model.formula, source.resolved)
-        return "formula" if follows and table.family == "formula" else None
-    if source.sha256 in model.sha256:
-        return "bytes"
-    if not (source.tensor or "").endswith(model.tensor) or source.shape != model.shape:
-        return None
-    if source.revision is not None:  # only what was read from the Hub has a commit
-        return "hub" if source.resolved in model.hub else None
-    known = model.sha256 and source.dtype == "F32" and source.sha256 is not None
-    called = PurePath(source.resolved).name in {hub.rpartition("/")[2] for hub in model.hub}
-    return "name" if called and not known else None
-
-
-def _differs(value: Published, table: PositionTable) -> str:
-    if value.rows is None:
-        return ""
-    if value.stored and table.dropped:
-        return (
-            f"published with all stored rows, of which {len(table.dropped)} are not positions "
-            "and are left out here"
-        )
-    first, stop = table.rows
-    if value.takes == "first":
-        stop = min(stop, first + PUBLISHED_ROWS)
-    if (first, stop) == value.rows:
-        return ""
-    return f"published for rows {value.rows[0]} to {value.rows[1] - 1}, here {first} to {stop - 1}"

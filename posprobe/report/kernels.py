@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import similarity
+from posprobe.analyses.descriptive.kernels import standardised, walks
 from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import Origin, Place, match_heads
 from posprobe.analyses.result import as_block, plain
@@ -51,8 +52,6 @@ Record: TypeAlias = PositionTable | Scheme
 
 #: Positions compared where no record states a length, and the most that are unless asked for.
 LENGTH, LONGEST = 512, 1024
-#: Pairs of random walks that the band is made of.
-WALKS = 999
 #: Why a correlation is undefined.
 FLAT = "an encoding has the same value at every distance"
 #: Distances shown as matrices.
@@ -289,52 +288,6 @@ def compare_kernels(
         walk=None if isinstance(layout, Grid) else walks(layout.size, seed),
         environment=environment("cpu", seed, command),
     )
-
-
-def walks(n: int, seed: int) -> dict[str, Any]:
-    """Return how alike two independent random walks over ``n`` distances are, 95 % quantiles.
-
-    Both measures compare smooth curves, and smooth curves correlate by chance (Yule 1926).
-    """
-    rng = np.random.default_rng(seed)
-    x, y = np.cumsum(rng.standard_normal((2, WALKS, n)), axis=2)
-    a, b = (walk[:, 1:] - walk[:, 1:].mean(axis=1, keepdims=True) for walk in (x, y))
-    correlation = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
-    alignment = toeplitz(x, y) / np.sqrt(toeplitz(x, x) * toeplitz(y, y))
-    return {
-        "draws": WALKS,
-        "seed": seed,
-        "correlation": float(np.quantile(np.abs(correlation), 0.95)),
-        "alignment": float(np.quantile(np.abs(alignment), 0.95)),
-    }
-
-
-def toeplitz(x: Floats, y: Floats) -> Floats:
-    """Return the inner products of centred symmetric kernels, from their curves alone.
-
-    Parameters
-    ----------
-    x, y
-        ``[draws, n]`` by distance from 0.
-
-    Returns
-    -------
-    NDArray
-        ``[draws]``: the sums of the products of the kernels' entries, rows and columns centred.
-    """
-    n = x.shape[1]
-    pairs = np.append(n, 2 * np.arange(n - 1, 0, -1))
-    rows = [(np.cumsum(c, 1) + np.cumsum(c, 1)[:, ::-1] - c[:, :1]) / n for c in (x, y)]
-    products = (pairs * x * y).sum(axis=1) - 2 * n * (rows[0] * rows[1]).sum(axis=1)
-    return np.asarray(products + n**2 * rows[0].mean(axis=1) * rows[1].mean(axis=1))
-
-
-def standardised(values: Floats, without: int | slice) -> Floats:
-    """Subtract the mean and divide by the standard deviation, both without the flat index given."""
-    rest = np.delete(values, without)
-    spread = rest.std()
-    flat = spread <= 1e-12 * float(np.abs(rest).max(initial=0.0))
-    return np.asarray((values - rest.mean()) / (1.0 if flat else spread))
 
 
 def _common(records: Sequence[Record], length: int | None) -> Layout:

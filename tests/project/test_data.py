@@ -12,7 +12,7 @@ import pytest
 from posprobe.data import read_data
 from posprobe.families import TableRule, layers, relative, rows
 from posprobe.figures.styles import venues
-from posprobe.report import comparison
+from posprobe.report import published
 
 
 def fits(value: object, hint: Any) -> bool:
@@ -34,8 +34,8 @@ def fits(value: object, hint: Any) -> bool:
 
 RECORDS: Mapping[str, Iterable[Any]] = {
     "families": rows.registry().families,
-    "published values": comparison.published(),
-    "models of published values": comparison._models().values(),
+    "published values": published.published(),
+    "models of published values": published._models().values(),
     "relative positions": relative.rules(),
     "layers": layers.rules(),
     "venues": venues().values(),
@@ -75,4 +75,4 @@ def test_a_key_that_is_no_field_is_an_error(
 
 
 def test_names_are_patterns_as_they_were_written() -> None:
-    assert comparison._models()["sinusoid"].formula == r"sinusoidal:\d+x768"
+    assert published._models()["sinusoid"].formula == r"sinusoidal:\d+x768"

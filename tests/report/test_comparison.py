@@ -18,7 +18,7 @@ import posprobe as pp
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.report import compare, to_json
-from posprobe.report.comparison import published_for
+from posprobe.report.published import published_for
 from posprobe.report.render import page_of, render
 from posprobe.report.screen import text
 from posprobe.words.formats import similarity

@@ -14,7 +14,7 @@ from made_tables import as_table, walk
 import posprobe as pp
 from posprobe.blocks import describe
 from posprobe.layouts import Sequence
-from posprobe.report.comparison import Published, published, published_for
+from posprobe.report.published import Published, published, published_for
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PositionTable
 

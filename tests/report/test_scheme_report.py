@@ -17,20 +17,14 @@ from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, patches, walk
 
 import posprobe as pp
+from posprobe.analyses.descriptive.kernels import WALKS, standardised, toeplitz, walks
 from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import match_heads
 from posprobe.cli import main
 from posprobe.cli.show import found
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.layouts import Sequence
-from posprobe.report.kernels import (
-    WALKS,
-    compare_kernels,
-    measured_heads,
-    standardised,
-    toeplitz,
-    walks,
-)
+from posprobe.report.kernels import compare_kernels, measured_heads
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.screen import text as summary
 from posprobe.schemes import LinearBias, RelativeBias

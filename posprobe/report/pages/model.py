@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.contexts import SINUSOID, WALKS, WHOLE, LabelledRow
@@ -11,10 +10,6 @@ from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report.pages.parts import headline, versions
 from posprobe.text import Block, lookup, show
 from posprobe.words import claim, models, pictures
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Figures that stand on the first screen, by what they are of: the first two that there are.
 LEADING = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from posprobe.data import read_data
 from posprobe.figures.schemes import ALONE
@@ -14,9 +14,6 @@ from posprobe.report.pages.parts import headline, origin, tensor, versions
 from posprobe.text import Block, between, cell, lookup
 from posprobe.words import PICTURES, claim, pictures, weights
 from posprobe.words.schemes import KEYS, line, what_it_is
-
-if TYPE_CHECKING:
-    pass
 
 
 def scheme_page(document: Block) -> Page:
