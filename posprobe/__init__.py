@@ -26,16 +26,16 @@ _MOVED_TO = {
         "blank_images explanations measure_heads permutation_effect phase_shift random_tokens"
     ),
     "layouts": "Grid Sequence",
-    "report": (
-        "Analysis Comparison ForwardAnalysis PaperFigure SchemeAnalysis Series analyze_schemes"
-    ),
     "schemes": "LinearBias RelativeBias Rotary",
     "sources": "Source",
+    "studies": (
+        "Analysis Comparison ForwardAnalysis PaperFigure SchemeAnalysis Series analyze_schemes"
+    ),
     "sweeps": "Likeness Match Nearest Sweep",
 }
 _MOVED = {name: place for place, names in _MOVED_TO.items() for name in names.split()}
 # Submodules are importable, but no part of the documented names of the top level.
-for _name in ("__version__", *_MOVED_TO):
+for _name in ("__version__", "report", *_MOVED_TO):
     __all__.remove(_name)
 
 

@@ -9,6 +9,7 @@ from . import (
     report as report,
     schemes as schemes,
     sources as sources,
+    studies as studies,
     sweeps as sweeps,
 )
 from ._version import __version__ as __version__
@@ -26,10 +27,6 @@ from .analyses import (
     spectrogram as spectrogram,
     spectrum as spectrum,
     winding as winding,
-)
-from .checks import (
-    Check as Check,
-    check as check,
 )
 from .encodings import (
     sincos2d as sincos2d,
@@ -57,20 +54,20 @@ from .forward.averages import attend as attend, decompose as decompose
 from .measurements.model import (
     Contexts as Contexts,
 )
-from .model_analysis import (
-    analyze_model as analyze_model,
-)
 from .nulls import (
     surrogate as surrogate,
 )
-from .report import (
+from .resizing.tables import (
+    resize as resize,
+)
+from .studies import (
+    Check as Check,
     analyze as analyze,
+    analyze_model as analyze_model,
+    check as check,
     compare as compare,
     compare_kernels as compare_kernels,
     paper_figure as paper_figure,
-)
-from .resizing.tables import (
-    resize as resize,
 )
 from .sweeps import (
     nearest as nearest,

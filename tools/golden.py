@@ -333,14 +333,14 @@ def image_model() -> Document:
 
 def resized(given: Any, to: int | tuple[int, int]) -> Document:
     """Compare ways of resizing a table, or rules of scaling rotary positions."""
-    from posprobe.resizing.comparison import compare
+    from posprobe.studies.resizing import compare
 
     return compare(given, to=to).to_dict()
 
 
 def schemes(*given: Any) -> Document:
     """Analyse encodings without a table."""
-    return pp.report.analyze_schemes(*given).to_dict()
+    return pp.studies.analyze_schemes(*given).to_dict()
 
 
 def tables(*names: str) -> Document:

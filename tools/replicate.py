@@ -5,7 +5,7 @@
 The sinusoid, random walks, noise and the samples that ship with posprobe need nothing else. Give a
 reference to each further table that is at hand, such as ``gpt2``, ``bert-base-uncased`` and
 ``roberta-base`` where the Hub can be reached, or the paths of local copies. A table counts as a
-model's where `posprobe.report.comparison` recognises it, and what is missing is listed as such.
+model's where `posprobe.studies.comparison` recognises it, and what is missing is listed as such.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from posprobe.analyses.descriptive.probes import (
     order_probe_published,
 )
 from posprobe.layouts import Sequence as Line
-from posprobe.report.published import Published, published, published_for
 from posprobe.samples import tables
 from posprobe.sources import Source
+from posprobe.studies.published import Published, published, published_for
 from posprobe.tables import PositionTable
 
 #: Positions and width of the random walks and of the noise.

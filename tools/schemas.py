@@ -32,8 +32,8 @@ from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
 from posprobe.number_types import Count
-from posprobe.resizing.comparison import WaysCompared
 from posprobe.resizing.rotary import RulesCompared
+from posprobe.studies.resizing import WaysCompared
 from posprobe.words.formats import capital
 
 #: Documents without answers are of the first version.

@@ -42,7 +42,7 @@ def analyze(
     wanted = options.parse_layers(layers)
     give_memory_back()
     options.check_asked(out, names, nulls, device)
-    from posprobe.checkpoint_analysis import analyze_any, open_weights
+    from posprobe.studies.checkpoint import analyze_any, open_weights
     from posprobe.words.weights import reading
 
     loaded = options.load_any(ref, rows=rows, where=where)
@@ -164,7 +164,7 @@ def _listed(what: str) -> list[dict[str, Any]]:
 
             return [asdict(family) for family in (*registry().families, *added_families())]
         case "figures":
-            from posprobe.report.paper import OF_RUNS, kinds
+            from posprobe.studies.figure import OF_RUNS, kinds
 
             every = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
         case _:

@@ -15,8 +15,8 @@ from posprobe.progress import stage
 from posprobe.text import plain
 
 if TYPE_CHECKING:
-    from posprobe.report.comparison import Comparison
-    from posprobe.report.kernels import KernelComparison
+    from posprobe.studies.comparison import Comparison
+    from posprobe.studies.kernels import KernelComparison
     from posprobe.sweeps.search import Match, Nearest
 
 
@@ -41,7 +41,7 @@ def compare(
     """
     names = options.names_of(only)
     options.check_asked(out, names, nulls, device)
-    from posprobe.report import compare as run, compare_kernels
+    from posprobe.studies import compare as run, compare_kernels
     from posprobe.tables import PositionTable
 
     records = options.load_records(
@@ -80,8 +80,8 @@ def check(
     0 alike, 6 different, 7 cannot tell.
     """
     with stage("Starting"):
-        from posprobe.checks import check as run
         from posprobe.report import check_place
+        from posprobe.studies.check import check as run
 
         if out is not None:
             check_place(out)

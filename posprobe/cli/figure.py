@@ -12,8 +12,8 @@ from posprobe.progress import stage
 
 if TYPE_CHECKING:
     from posprobe.arrays import Device
-    from posprobe.report import PaperFigure
-    from posprobe.report.forward import ForwardAnalysis
+    from posprobe.studies import PaperFigure
+    from posprobe.studies.model import ForwardAnalysis
 
 Span: TypeAlias = Literal["column", "page"]
 
@@ -47,7 +47,7 @@ def figure(
         _write(_series(refs, output, venue, span), output)
         return
     with stage("Starting"):
-        from posprobe.report.paper import OF_RUNS, check_request, paper_figure
+        from posprobe.studies.figure import OF_RUNS, check_request, paper_figure
     if kind in OF_RUNS:
         if any(option is not None for option in (label, centred, columns, rows)):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
@@ -79,8 +79,8 @@ def _run(
     """Run a model for one measurement."""
     with stage("Starting"):
         from posprobe.measurements.model.contexts import Contexts
-        from posprobe.model_analysis import analyze_model
-        from posprobe.report.paper import figure_paths
+        from posprobe.studies.figure import figure_paths
+        from posprobe.studies.model import analyze_model
 
     figure_paths(output)
     return analyze_model(
@@ -97,7 +97,7 @@ def _run(
 def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigure":
     """Draw the one training run in a sweep, or the one that is named: SWEEP#RUN."""
     with stage("Starting"):
-        from posprobe.report.paper import figure_paths
+        from posprobe.studies.figure import figure_paths
         from posprobe.sweeps import series
 
     figure_paths(output)

@@ -52,8 +52,8 @@ def forward(
     """
     with stage("Starting"):
         from posprobe.measurements.model import Contexts
-        from posprobe.model_analysis import analyze_model
         from posprobe.report import check_place, default_place, forward_name
+        from posprobe.studies.model import analyze_model
 
         folder = out or default_place(forward_name(ref), {(ref, None)})
         check_place(folder)
@@ -122,7 +122,7 @@ def resize(
     loaded = options.load_any(ref, rows=rows, where=where)
     tell(found(loaded))
     with stage("Starting"):
-        from posprobe.resizing.comparison import compare
+        from posprobe.studies.resizing import compare
     compared = compare(
         loaded, to=size, how=how, contexts=given, reference=ref, **where.parsed(), command=typed()
     )
@@ -174,7 +174,7 @@ def _write(
 def _contexts(text: Path, count: int, rows: str | None) -> Contexts:
     """Return what the model is run on, checked before anything is read."""
     from posprobe.measurements.model import Contexts
-    from posprobe.model_analysis import check_contexts
+    from posprobe.studies.model import check_contexts
 
     if rows:
         raise UsageError("--text runs the model with a whole table. Leave out --rows.")

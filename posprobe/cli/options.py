@@ -91,7 +91,8 @@ def _typed(hint: Any, *, flags: Sequence[str] = (), **text: Any) -> Any:
 def check_asked(out: Path | None, only: list[str] | None, nulls: int, device: Device) -> None:
     """Refuse what cannot be done before anything is read."""
     with stage("Starting"):
-        from posprobe.report import check_place, check_request
+        from posprobe.report import check_place
+        from posprobe.studies import check_request
 
     if out is not None:
         check_place(out)
@@ -145,7 +146,7 @@ def load_records(
     from posprobe.encodings import FORMULAS, of_shape
     from posprobe.nulls import NULLS, surrogate
     from posprobe.report.files import there
-    from posprobe.report.kernels import measured_heads
+    from posprobe.studies.kernels import measured_heads
     from posprobe.tables import PositionTable
 
     called = _called(refs, labels or ())
@@ -199,7 +200,7 @@ def _called(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
 
 def scheme_length(rows: str | None) -> int | None:
     """Read ``--rows 0:N`` as the length at which encodings without a table are looked at."""
-    from posprobe.checkpoint_analysis import scheme_length as length_of_rows
+    from posprobe.studies.checkpoint import scheme_length as length_of_rows
 
     return length_of_rows(parse_rows(rows))
 

@@ -27,8 +27,8 @@ def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
     """Describe what was read, with everything a user must know of it."""
     if not isinstance(loaded, tuple):
         return _table(loaded)
-    from posprobe.report.kernels import MeasuredHeads
     from posprobe.schemes import LinearBias, RelativeBias, Rotary
+    from posprobe.studies.kernels import MeasuredHeads
 
     lines = []
     for record in loaded[:SHOWN]:

@@ -1,5 +1,27 @@
 """An analysis becomes a bundle: JSON, arrays, figures and a page. Imported on first use."""
 
+from importlib import import_module as _import_module
+from typing import Any as _Any
+from warnings import warn as _warn
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+#: Names that moved to `posprobe.studies`; version 0.3 drops them here.
+_MOVED = frozenset({
+    "Analysis", "Comparison", "ForwardAnalysis", "PaperFigure", "SchemeAnalysis", "Series",
+    "analyze", "analyze_schemes", "check_request", "compare", "compare_kernels", "measured_heads",
+    "paper_figure",
+})  # fmt: skip
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _MOVED:
+        return _public(name)
+    _warn(
+        f"posprobe.report.{name} is now posprobe.studies.{name}; the old name leaves with version "
+        "0.3.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return getattr(_import_module("posprobe.studies"), name)

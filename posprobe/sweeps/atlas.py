@@ -22,8 +22,8 @@ from posprobe import questions
 from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table
 from posprobe.report.html import listing
-from posprobe.report.series import HEADLINE, Series
 from posprobe.report.svg import embedded
+from posprobe.studies.series import HEADLINE, Series
 from posprobe.sweeps.columns import OWN, Kind
 from posprobe.text import cell, plain
 from posprobe.words import ASKS

@@ -29,7 +29,7 @@ from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.blocks import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.measurements import TABLE
-from posprobe.report import Analysis, SchemeAnalysis
+from posprobe.studies import Analysis, SchemeAnalysis
 from posprobe.text import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.

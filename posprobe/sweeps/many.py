@@ -40,9 +40,9 @@ from posprobe.measurements import TABLE as MEASUREMENTS
 from posprobe.opening import open_regular
 from posprobe.reference import parse_reference
 from posprobe.relations.fingerprints import read_fingerprint
-from posprobe.report.analysis import check_request
 from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files, write_page
-from posprobe.report.series import Series
+from posprobe.studies.series import Series
+from posprobe.studies.table import check_request
 from posprobe.sweeps.atlas import atlas
 from posprobe.sweeps.columns import (
     OWN,

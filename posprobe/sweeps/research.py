@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posprobe import questions
 from posprobe.arrays import positions
-from posprobe.checkpoint_analysis import analyze_any
 from posprobe.errors import UsageError
 from posprobe.families.read import load_any
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
-from posprobe.report import Analysis
-from posprobe.report.analysis import check_request
 from posprobe.report.files import expanded, there
-from posprobe.report.kernels import run_document
-from posprobe.report.series import HEADLINE
+from posprobe.studies import Analysis
+from posprobe.studies.checkpoint import analyze_any
+from posprobe.studies.kernels import run_document
+from posprobe.studies.series import HEADLINE
+from posprobe.studies.table import check_request
 from posprobe.sweeps import many
 from posprobe.sweeps.columns import OWN, columns, rows_of, run_row
 from posprobe.tables import PositionTable

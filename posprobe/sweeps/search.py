@@ -28,7 +28,7 @@ from posprobe.relations.fingerprints import (
     read_fingerprint as read,
 )
 from posprobe.report.files import expanded
-from posprobe.report.series import PATH, Series
+from posprobe.studies.series import PATH, Series
 from posprobe.sweeps.columns import OWN, SEAMS
 from posprobe.sweeps.references import counted_step
 from posprobe.tables import PositionTable, table

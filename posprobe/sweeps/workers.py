@@ -32,7 +32,6 @@ from typing import Any, Literal
 
 from posprobe.analyses import Similarity
 from posprobe.arrays import cores
-from posprobe.checkpoint_analysis import analyze_any
 from posprobe.checkpoints.hub_local import Shared, bytes_read, sharing
 from posprobe.errors import (
     OUT_OF_MEMORY,
@@ -47,9 +46,11 @@ from posprobe.families.read import load_any
 from posprobe.progress import TimeLimit, deadline
 from posprobe.reference import Reference, parse_reference
 from posprobe.relations.fingerprints import fingerprint
-from posprobe.report import Analysis, SchemeAnalysis, bundle_name
-from posprobe.report.kernels import run_document
+from posprobe.report import bundle_name
 from posprobe.schemes import Scheme
+from posprobe.studies import Analysis, SchemeAnalysis
+from posprobe.studies.checkpoint import analyze_any
+from posprobe.studies.kernels import run_document
 from posprobe.sweeps.atlas import thumbnail
 from posprobe.sweeps.columns import rows_of, run_row
 from posprobe.tables import PositionTable

@@ -19,8 +19,8 @@ from posprobe.cli.options import parse_grid, parse_rows
 from posprobe.errors import UsageError
 from posprobe.families.rows import registry
 from posprobe.report import read_bundle
-from posprobe.report.paper import OF_RUNS, kinds
 from posprobe.samples import samples
+from posprobe.studies.figure import OF_RUNS, kinds
 
 if TYPE_CHECKING:
     from pathlib import Path

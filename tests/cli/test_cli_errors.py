@@ -212,7 +212,7 @@ def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("posprobe.checkpoint_analysis.load", broken)
+    monkeypatch.setattr("posprobe.studies.checkpoint.load", broken)
     done = cli("analyze", "sinusoidal:8x4")
     assert done.code == 1
     assert done.err.startswith("posprobe: a bug: ZeroDivisionError")

@@ -21,8 +21,8 @@ from posprobe import load_schemes
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.configurations import Part
 from posprobe.families.rotary import logit_scale
-from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import Rotary
+from posprobe.studies.schemes import analyze_schemes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

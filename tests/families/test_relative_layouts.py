@@ -18,8 +18,8 @@ from made_checkpoints import model_folder
 from posprobe import load_schemes
 from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Sequence
-from posprobe.report import analyze_schemes
 from posprobe.schemes import RelativeBias, facts
+from posprobe.studies import analyze_schemes
 
 
 def read(folder: Path, tensors: dict[str, Any], **config: Any) -> RelativeBias:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.models.rotary_weights import WeightUse, layer_weights, pair_layout
-from posprobe.checkpoint_analysis import analyze_any, open_weights
 from posprobe.encodings.rotary import precision_horizon
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.projections import open_rotary_weights
 from posprobe.families.read import load_any
 from posprobe.report.render import page_of
+from posprobe.studies.checkpoint import analyze_any, open_weights
 from posprobe.words import weights
 
 #: Fixtures that pytest finds by name.
@@ -411,7 +411,7 @@ def test_real_weights_tell_their_layout() -> None:
 
 def along(path: str) -> dict[str, tuple[float, float, int, int]]:
     (record, *_) = pp.load_schemes(path)
-    found = pp.report.analyze_schemes(record).results[0]["rotation"].along  # type: ignore[attr-defined]
+    found = pp.studies.analyze_schemes(record).results[0]["rotation"].along  # type: ignore[attr-defined]
     return {each.axis: (each.shortest, each.longest, each.turning, each.dead) for each in found}
 
 

@@ -39,8 +39,8 @@ from posprobe.forward import (
 from posprobe.forward.models import refuse_lost
 from posprobe.forward.running import final_states
 from posprobe.layouts import Grid, Sequence
-from posprobe.model_analysis import analyze_model
 from posprobe.report.screen import text
+from posprobe.studies.model import analyze_model
 
 
 def test_a_saved_model_is_built_again(tmp_path: Path) -> None:

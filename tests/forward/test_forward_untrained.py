@@ -20,7 +20,7 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(model: Any, folder: Path, count: int, *only: str) -> pp.report.ForwardAnalysis:
+def run(model: Any, folder: Path, count: int, *only: str) -> pp.studies.ForwardAnalysis:
     model.save_pretrained(folder)
     contexts = pp.Contexts(count=count, length=24)
     return pp.analyze_model(str(folder), contexts, only=only, nulls=0, device="cpu")

@@ -15,8 +15,8 @@ from timm.models import save_for_hf
 import posprobe as pp
 from posprobe.encodings.rotary import along_axis, first_negative, rotary_kernel
 from posprobe.errors import UsageError
-from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import Rotary
+from posprobe.studies.schemes import analyze_schemes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from posprobe.samples import tables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from posprobe.report import Analysis
+    from posprobe.studies import Analysis
     from posprobe.tables import PositionTable
 
 

@@ -35,8 +35,8 @@ from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.baselines import numbers_of_table
 from posprobe.measurements.model import with_numbers
 from posprobe.report.bundle import to_json
-from posprobe.report.forward import ForwardAnalysis
 from posprobe.sources import Source
+from posprobe.studies.model import ForwardAnalysis
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from made_tables import as_table, gaussian, patches, walk, waves
 
 import posprobe as pp
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.kernels import compare_kernels
-from posprobe.report.schemes import analyze_schemes
-from posprobe.resizing.comparison import compare
 from posprobe.schemes import RelativeBias
 from posprobe.sources import Source
+from posprobe.studies.kernels import compare_kernels
+from posprobe.studies.resizing import compare
+from posprobe.studies.schemes import analyze_schemes
 from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
 if TYPE_CHECKING:

@@ -46,71 +46,60 @@ ALLOWED: Mapping[str, set[str]] = {
     "samples": {"errors"},
     "encodings": {*BASE, "settings"},
     "checkpoints": BASE,
-    "families": {
-        *BASE, "checkpoints", "encodings", "samples", "schemes", "settings",
-    },
+    "schemes": {*BASE, "encodings"},
     "analyses": {*BASE, "encodings"},
+    "families": {*BASE, "checkpoints", "encodings", "samples", "schemes", "settings"},
     # What two copies are to each other, from their numbers alone.
     "relations": {*BASE, "analyses", "encodings"},
+    "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "blocks": {"analyses", "errors", "layouts", "number_types", "sources", "tables"},
     # Answers follow from numbers; only `words` makes sentences of them.
     "questions": {*BASE, "analyses", "encodings", "schemes"},
-    "words": {*BASE, "analyses", "figures", "questions", "relations", "schemes", "page"},
+    "checks": {
+        *BASE, "analyses", "checkpoints", "families", "relations", "schemes", "settings",
+    },
+    "words": {*BASE, "analyses", "figures", "page", "questions", "relations", "schemes"},
     "nulls": {*BASE, "analyses", "blocks", "encodings"},
-    "schemes": {*BASE, "encodings"},
-    "forward": {
-        *BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings",
-    },
-    "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
-    "measurements": {
-        *BASE, "analyses", "encodings", "figures", "nulls", "words",
-    },
+    "forward": {*BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings"},
+    "measurements": {*BASE, "analyses", "encodings", "figures", "nulls", "words"},
     "measurements.model": {
-        *BASE, "analyses", "families", "figures", "forward", "measurements",
-        "nulls", "words",
-    },
-    "report": {
-        *BASE, "analyses", "blocks", "encodings", "figures",
-        "measurements", "measurements.model", "nulls", "page", "questions", "words",
-        "relations", "schemes",
-    },
-    "model_analysis": {
-        *BASE, "analyses", "blocks", "families", "forward", "measurements.model", "nulls", "report",
+        *BASE, "analyses", "encodings", "families", "figures", "forward", "measurements", "nulls",
         "words",
     },
-    "checkpoint_analysis": {*BASE, "analyses", "families", "report", "schemes"},
-    "checks": {
-        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "blocks", "encodings",
-        "families", "figures", "relations", "report", "words", "schemes", "settings",
+    "report": {
+        *BASE, "analyses", "blocks", "encodings", "figures", "measurements", "measurements.model",
+        "nulls", "page", "questions", "relations", "schemes", "words",
     },
     "resizing": {
-        *BASE, "analyses", "checkpoints", "blocks", "encodings", "families", "figures",
-        "forward", "measurements.model", "report", "words",
-        "relations", "samples", "schemes",
+        *BASE, "analyses", "blocks", "checkpoints", "encodings", "families", "figures", "forward",
+        "measurements.model", "relations", "report", "samples", "schemes", "words",
+    },
+    "studies": {
+        *BASE, "analyses", "blocks", "checkpoints", "checks", "encodings", "families", "figures",
+        "forward", "measurements", "measurements.model", "nulls", "page", "questions", "relations",
+        "report", "resizing", "schemes", "settings", "words",
     },
     "sweeps": {
-        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "blocks", "families",
-        "measurements", "nulls", "page", "questions", "report", "words",
-        "schemes", "relations",
+        *BASE, "analyses", "blocks", "checkpoints", "families", "measurements", "nulls", "page",
+        "questions", "relations", "report", "schemes", "studies", "words",
     },
     "cli": {
-        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "checks", "encodings",
-        "families", "figures", "forward", "model_analysis", "measurements",
-        "measurements.model", "nulls", "report", "words", "resizing", "samples",
-        "schemes", "sweeps",
+        *BASE, "analyses", "checkpoints", "checks", "encodings", "families", "figures", "forward",
+        "measurements", "measurements.model", "nulls", "report", "resizing", "samples", "schemes",
+        "studies", "sweeps", "words",
     },
     "__main__": {"cli"},
     # The public face names every home, and imports it on first use.
     "": {
-        *BASE, "analyses", "checks", "encodings", "families", "figures", "forward",
-        "measurements.model", "model_analysis", "nulls", "report", "resizing", "schemes", "sweeps",
+        *BASE, "analyses", "encodings", "families", "figures", "forward", "measurements.model",
+        "nulls", "report", "resizing", "schemes", "studies", "sweeps",
     },
 }  # fmt: skip
 
-#: The one door upwards: a result draws itself by looking its drawing up when asked.
+#: A result draws itself by looking its drawing up when asked.
 DOOR = ("drawable", "posprobe.figures")
-#: What stubs name for the lazy loader is held against `ALLOWED` below.
-DOORS = {DOOR}
+#: The doors upwards: that of drawings, and names of 0.1 that are served from where they moved to.
+DOORS = {DOOR, ("report", "posprobe.studies"), ("checks", "posprobe.studies")}
 
 #: Calls that import what a string names.
 BY_NAME = {"import_module", "__import__", "find_spec", "import_string"}
@@ -120,7 +109,7 @@ FOREIGN: Mapping[str, set[str]] = {
     "analyses": {"matplotlib", "jinja2", "safetensors", "huggingface_hub", "torch", "typer"},
     "figures": {"scipy", "sklearn", "torch", "array_api_compat", "jinja2", "typer"},
     "report": {"sklearn", "torch", "typer", "huggingface_hub"},
-    "model_analysis": {"matplotlib", "torch", "typer", "huggingface_hub"},
+    "studies": {"sklearn", "torch", "typer", "huggingface_hub"},
     "measurements": {"matplotlib", "torch", "typer", "huggingface_hub", "jinja2", "sklearn"},
     "measurements.model": {
         "matplotlib",

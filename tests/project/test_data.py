@@ -12,7 +12,7 @@ import pytest
 from posprobe.data import read_data
 from posprobe.families import TableRule, layers, relative, rows
 from posprobe.figures.styles import venues
-from posprobe.report import published
+from posprobe.studies import published
 
 
 def fits(value: object, hint: Any) -> bool:

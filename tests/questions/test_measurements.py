@@ -31,8 +31,8 @@ from posprobe.measurements import (
     compared_numbers,
 )
 from posprobe.report import read_bundle
-from posprobe.report.paper import kinds
 from posprobe.report.screen import text
+from posprobe.studies.figure import kinds
 from posprobe.words.captions import reading
 
 if TYPE_CHECKING:

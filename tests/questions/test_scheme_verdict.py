@@ -19,9 +19,9 @@ from posprobe.analyses.facts import Answer
 from posprobe.encodings import alibi_slopes
 from posprobe.layouts import Grid, Sequence
 from posprobe.questions.schemes import NAMES, answers_of, kernel_answers
-from posprobe.report.kernels import compare_kernels
-from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.studies.kernels import compare_kernels
+from posprobe.studies.schemes import analyze_schemes
 from posprobe.words import sentence, templates
 from posprobe.words.schemes import kernels_headline, pair_sentences, summary
 

@@ -17,10 +17,11 @@ from made_tables import as_table, gaussian, patches, rotation, walk, waves
 import posprobe as pp
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
-from posprobe.report import compare, to_json
-from posprobe.report.published import published_for
+from posprobe.report import to_json
 from posprobe.report.render import page_of, render
 from posprobe.report.screen import text
+from posprobe.studies import compare
+from posprobe.studies.published import published_for
 from posprobe.words.formats import similarity
 
 if TYPE_CHECKING:

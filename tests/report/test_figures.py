@@ -38,8 +38,8 @@ from posprobe.figures.schemes import MAX_FIGURES, decay, scheme_figures, short_n
 from posprobe.figures.similarity import heat_map, profile
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
-from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import RelativeBias, Scheme
+from posprobe.studies.schemes import analyze_schemes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -277,7 +277,7 @@ KINDS_OF_TABLES: dict[str, Callable[[], PositionTable]] = {
 
 
 @pytest.fixture(scope="module")
-def analysed() -> dict[str, pp.report.Analysis]:
+def analysed() -> dict[str, pp.studies.Analysis]:
     return {
         name: pp.analyze(made(), nulls=0, device="cpu", tokens=Tokens(made().dim))
         for name, made in KINDS_OF_TABLES.items()
@@ -295,7 +295,7 @@ class Tokens:
 
 
 def test_every_result_but_one_number_has_a_drawing(
-    analysed: dict[str, pp.report.Analysis],
+    analysed: dict[str, pp.studies.Analysis],
 ) -> None:
     kinds = {
         kind
@@ -304,7 +304,7 @@ def test_every_result_but_one_number_has_a_drawing(
     }
     table = analysed["sequence"].table
     every = pp.analyze(table, only=["all"], nulls=0).results
-    schemes = pp.report.analyze_schemes(rotary(), window()).results
+    schemes = pp.studies.analyze_schemes(rotary(), window()).results
     others = (result for results in schemes for result in results.values())
     scaled = analyses.scale(table, np.ones((3, table.dim)))
     attending = analyses.head_logits(table, np.eye(table.dim), np.eye(table.dim), heads=1)
@@ -329,7 +329,7 @@ def test_a_result_without_a_drawing_says_so(ax: Axes) -> None:
 
 
 def test_without_axes_a_new_figure_is_made_for_the_notebook(
-    analysed: dict[str, pp.report.Analysis],
+    analysed: dict[str, pp.studies.Analysis],
 ) -> None:
     for result in filter(lambda result: result.figures, analysed["grid"].results.values()):
         ax = result.plot()
@@ -343,7 +343,7 @@ SHEETS = (Sheet(3.03, 9.7), Sheet(2.68, 3.15))
 
 @pytest.mark.parametrize("name", KINDS_OF_TABLES)
 def test_every_table_gets_pictures_that_can_be_read(
-    name: str, analysed: dict[str, pp.report.Analysis]
+    name: str, analysed: dict[str, pp.studies.Analysis]
 ) -> None:
     made = analysed[name].figures()
     assert {"table", "norms", "similarity", "profile", "scale"} <= set(made)
@@ -366,7 +366,7 @@ def test_only_what_was_analysed_is_drawn() -> None:
 
 @pytest.mark.parametrize("name", ["grid", "constant", "one row of patches"])
 def test_every_figure_of_a_table_fits_every_sheet(
-    name: str, analysed: dict[str, pp.report.Analysis]
+    name: str, analysed: dict[str, pp.studies.Analysis]
 ) -> None:
     named: list[tuple[str, Any]] = [("table", analysed[name].table)]
     named += [

@@ -204,7 +204,7 @@ def test_what_users_hold_says_what_it_is_in_few_words() -> None:
         (alibi, "'alibi:64x112', head_count=112"),
         (comparison, comparison.to_dict()["verdict"]["summary"]),
         (pp.compare_kernels(sinusoid, rotary), "'sinusoidal:64x16' and 'rotary:64x16'"),
-        (pp.report.analyze_schemes(rotary), "'rotary:64x16'"),
+        (pp.studies.analyze_schemes(rotary), "'rotary:64x16'"),
         (pp.nearest("sample:digits-vit"), "identical to digits-vit"),
         (pp.nearest("sample:digits-vit").matches[0], "identical"),
         (pp.paper_figure("norms", sinusoid), "venue='acl'"),

@@ -49,9 +49,10 @@ from posprobe.figures.relative import MAX_STRIPES
 from posprobe.figures.rotary_use import heat_map
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
-from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
+from posprobe.report import forward_name, read_bundle, render_bundle
 from posprobe.report.render import page_of as page_model, render
 from posprobe.report.screen import text as printed
+from posprobe.studies import ForwardAnalysis
 from posprobe.text import fine_percent
 from posprobe.words import ASKS
 

@@ -25,11 +25,11 @@ import posprobe as pp
 from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
 from posprobe.figures.styles import venues
-from posprobe.report.paper import PaperFigure, kinds, kinds_of_several, paper_figure
+from posprobe.studies.figure import PaperFigure, kinds, kinds_of_several, paper_figure
 
 if TYPE_CHECKING:
     from posprobe.figures.styles import Span
-    from posprobe.report.paper import Record
+    from posprobe.studies.figure import Record
 
 #: Widths in inches that the author kits state, found independently of the code.
 STATED = {

@@ -14,8 +14,8 @@ from made_tables import as_table, walk
 import posprobe as pp
 from posprobe.blocks import describe
 from posprobe.layouts import Sequence
-from posprobe.report.published import Published, published, published_for
 from posprobe.sources import Source
+from posprobe.studies.published import Published, published, published_for
 from posprobe.tables import DroppedRow, PositionTable
 
 GPT2_BYTES = "29c69587e2af826b7c159c38620a32e549a925e6d9a0dc37cb563f377f5be772"

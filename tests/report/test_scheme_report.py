@@ -24,10 +24,10 @@ from posprobe.cli import main
 from posprobe.cli.show import found
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.layouts import Sequence
-from posprobe.report.kernels import compare_kernels, measured_heads
-from posprobe.report.schemes import analyze_schemes
 from posprobe.report.screen import text as summary
 from posprobe.schemes import LinearBias, RelativeBias
+from posprobe.studies.kernels import compare_kernels, measured_heads
+from posprobe.studies.schemes import analyze_schemes
 from posprobe.sweeps.columns import run_row
 from posprobe.tables import PositionTable
 from posprobe.text import minus, show
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from posprobe.analyses.models.rotary_use import RotaryUse
-    from posprobe.report.kernels import KernelComparison, Record
+    from posprobe.studies.kernels import KernelComparison, Record
 
 
 # The document.

@@ -13,7 +13,7 @@ from made_cli import Cli, Done, cli
 import posprobe as pp
 from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.relations.fingerprints import FAR, fingerprint, likeness
-from posprobe.report.series import Series
+from posprobe.studies.series import Series
 from posprobe.sweeps import search
 
 __all__ = ["cli"]

@@ -13,7 +13,7 @@ from posprobe.analyses.breaks.history import AnswerHistory, SeamHistory
 from posprobe.layouts import Grid, Sequence
 from posprobe.relations.fingerprints import Likeness, fingerprint, likeness
 from posprobe.relations.resized import Cost, Effect, Rule, Run, Turns, Way
-from posprobe.resizing.comparison import compare_ways
+from posprobe.studies.resizing import compare_ways
 from posprobe.words import ASKS, comparisons, relations, resizing
 
 EFFECT = Effect(

@@ -20,8 +20,8 @@ from posprobe.families.read import load_any
 from posprobe.forward.models import built_anew
 from posprobe.measurements.model import Contexts
 from posprobe.report.screen import text
-from posprobe.resizing.comparison import WaysCompared, compare
 from posprobe.resizing.rotary import RulesCompared
+from posprobe.studies.resizing import WaysCompared, compare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,7 +113,7 @@ def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
 def test_a_text_for_patches_of_pictures_is_refused_before_anything_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posprobe.resizing.comparison.compare_ways", None)
+    monkeypatch.setattr("posprobe.studies.resizing.compare_ways", None)
     (tmp_path / "text.txt").write_text("w0 w1")
     with pytest.raises(UsageError, match="where its positions lie on a line"):
         asked("sample:digits-vit", (12, 12), Contexts(text=tmp_path / "text.txt"))

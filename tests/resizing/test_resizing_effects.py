@@ -16,8 +16,8 @@ from posprobe.layouts import Sequence
 from posprobe.relations.resized import Effect, Period, Turns, Way
 from posprobe.report import render_bundle, to_json
 from posprobe.report.screen import text as summary
-from posprobe.resizing.comparison import compare, compare_ways
 from posprobe.resizing.rotary import compare_rules
+from posprobe.studies.resizing import compare, compare_ways
 
 if TYPE_CHECKING:
     from pathlib import Path

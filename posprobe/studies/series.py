@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from posprobe.figures.common import Sheet
     from posprobe.figures.styles import Span
-    from posprobe.report.paper import PaperFigure
+    from posprobe.studies.figure import PaperFigure
 
 #: The numbers of a table that come first.
 HEADLINE = (
@@ -111,7 +111,7 @@ class Series:
         UsageError
             If the venue or span is unknown.
         """
-        from posprobe.report.paper import at_venue
+        from posprobe.studies.figure import at_venue
 
         return at_venue(lambda sheet: (self._draw(sheet), self._said()), venue, span)
 

@@ -20,8 +20,8 @@ from posprobe.errors import PosprobeError, UsageError
 from posprobe.families import TokenSample, load_tokens
 from posprobe.families.projections import RotaryWeights, open_rotary_weights
 from posprobe.progress import stage
-from posprobe.report import Analysis, SchemeAnalysis, analyze, analyze_schemes
 from posprobe.schemes import Rotary, Scheme
+from posprobe.studies import Analysis, SchemeAnalysis, analyze, analyze_schemes
 from posprobe.tables import PositionTable
 
 #: Positions up to whose half curves are taken from weights.

@@ -22,12 +22,12 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.nulls import DRAWS, NULLS, band, draw_rows, null_models
 from posprobe.progress import stage
-from posprobe.report.analysis import Analysis, analyze, results_of
 from posprobe.report.document import shared_block
 from posprobe.report.files import COMPARISON
-from posprobe.report.published import published_for
 from posprobe.report.saved import Saved
 from posprobe.schemes import Scheme
+from posprobe.studies.published import published_for
+from posprobe.studies.table import Analysis, analyze, results_of
 from posprobe.tables import PositionTable, table as as_table
 
 if TYPE_CHECKING:

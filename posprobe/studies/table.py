@@ -31,7 +31,7 @@ from posprobe.words import cause
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.report.schemes import SchemeAnalysis
+    from posprobe.studies.schemes import SchemeAnalysis
 
 R = TypeVar("R", bound=Result)
 
@@ -210,7 +210,7 @@ def analyze(
     """
     records = table if isinstance(table, tuple) else (table,)
     if records and all(isinstance(each, RelativeBias | Rotary | LinearBias) for each in records):
-        from posprobe.report.schemes import analyze_schemes
+        from posprobe.studies.schemes import analyze_schemes
 
         if only is not None or nulls or tokens is not None or all_rows:
             raise UsageError(

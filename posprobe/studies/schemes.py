@@ -61,7 +61,7 @@ class SchemeAnalysis(Plotted):
     --------
     >>> import posprobe as pp
     >>> (rotary,) = pp.load_schemes("rotary:2048x64")
-    >>> analysis = pp.report.analyze_schemes(rotary)
+    >>> analysis = pp.studies.analyze_schemes(rotary)
     >>> analysis.records == (rotary,)
     True
     >>> print(f"{analysis.results[0]['rotation'].wavelength[0]:.2f}")
@@ -193,7 +193,7 @@ def analyze_schemes(
     Examples
     --------
     >>> import posprobe as pp
-    >>> analysis = pp.report.analyze_schemes(*pp.load_schemes("rotary:2048x64"))
+    >>> analysis = pp.studies.analyze_schemes(*pp.load_schemes("rotary:2048x64"))
     >>> sorted(analysis.results[0])
     ['heads', 'rotation']
     """

@@ -100,7 +100,7 @@ class _Model:
 
 @cache
 def _data() -> dict[str, Any]:
-    return read_data("report/published.toml")
+    return read_data("studies/published.toml")
 
 
 @cache

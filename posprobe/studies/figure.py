@@ -15,8 +15,6 @@ from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Drawing
 from posprobe.progress import stage
-from posprobe.report.analysis import analyze, results_of
-from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.files import (
     file_path,
     folder_there,
@@ -25,9 +23,11 @@ from posprobe.report.files import (
     there,
     written,
 )
-from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import smaller_images
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.studies.comparison import distinct, relabelled
+from posprobe.studies.schemes import analyze_schemes
+from posprobe.studies.table import analyze, results_of
 from posprobe.tables import PositionTable
 from posprobe.words import captions
 from posprobe.words.captions import caption

@@ -24,11 +24,9 @@ from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, U
 from posprobe.layouts import Grid, Layout, Sequence as Positions, describe_layout
 from posprobe.progress import stage
 from posprobe.questions.schemes import kernel_answers
-from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.document import shared_block
 from posprobe.report.files import FORWARD, KERNELS, read_bundle, stored_arrays
 from posprobe.report.saved import Saved
-from posprobe.report.schemes import check_record
 from posprobe.schemes import (
     MAX_KERNEL,
     POSITIONS,
@@ -39,6 +37,8 @@ from posprobe.schemes import (
     stated_length,
 )
 from posprobe.sources import Source, describe_source
+from posprobe.studies.comparison import distinct, relabelled
+from posprobe.studies.schemes import check_record
 from posprobe.tables import PositionTable
 from posprobe.words.schemes import kernels_headline
 

@@ -1,0 +1,199 @@
+"""Do two copies of a model encode position alike? The verdict, and what it rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from posprobe.arrays import Floats
+from posprobe.blocks import EnvironmentBlock, environment
+from posprobe.checks.compare import compare
+from posprobe.checks.sides import Record, open_side
+from posprobe.relations import RULES, Finding, NotCompared
+from posprobe.report.files import CHECK
+from posprobe.report.saved import Saved
+from posprobe.words import relations
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Check(Saved):
+    """What two copies of a model are to each other, as far as positions go.
+
+    Parameters
+    ----------
+    a, b
+        Names of both.
+    alike
+        Whether they encode position alike; None where that cannot be told.
+    causes
+        What differs, the most telling first.
+    compared
+        What is alike.
+    not_compared
+        What could not be compared.
+    context
+        The shorter context of both, in positions; None where none is stated.
+    environment
+        Versions, command and time.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> found = pp.check("rotary:4096x128,base=500000", "rotary:4096x128")
+    >>> found.alike, found.causes[0].cause, round(found.causes[0].first_distance, 2)
+    (False, 'base', 0.77)
+    """
+
+    a: str
+    b: str
+    alike: bool | None
+    causes: tuple[Finding, ...]
+    compared: tuple[Finding, ...]
+    not_compared: tuple[NotCompared, ...] = ()
+    context: int | None = None
+    environment: EnvironmentBlock = field(
+        default_factory=lambda: environment("cpu", 0, None), repr=False, compare=False
+    )
+
+    @property
+    def exit_code(self) -> int:
+        """0 alike, 6 different, 7 cannot tell."""
+        return {True: 0, False: 6, None: 7}[self.alike]
+
+    def __str__(self) -> str:
+        """Return the verdict and what it rests on, at most 12 lines."""
+        return "\n".join(
+            relations.lines(
+                self.alike, self.causes, self.compared, map(_told, self.not_compared), self.context
+            )
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "schema": CHECK,
+            "a": self.a,
+            "b": self.b,
+            "alike": self.alike,
+            "context": self.context,
+            "causes": [_as_json(found) for found in self.causes],
+            "compared": [_as_json(found) for found in self.compared],
+            "not_compared": [
+                {"what": each.what, "reason": _told(each)} for each in self.not_compared
+            ],
+            "environment": dict(self.environment),
+        }
+
+    def arrays(self) -> dict[str, Floats]:
+        """Return the content of ``arrays.npz``: ``ladder`` and ``rows``, after their encoding."""
+        return {
+            f"{part}_{name}" if part else name: curve
+            for name, found in self._curves().items()
+            for part, curve in found.items()
+        }
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle; none where nothing can be drawn."""
+        from posprobe.figures.common import REPORT
+        from posprobe.figures.comparison import CHECK_FIGURES
+
+        return {
+            name: partial(CHECK_FIGURES[name], REPORT, found, {})
+            for name, found in self._curves().items()
+        }
+
+    def _curves(self) -> dict[str, dict[str, Floats]]:
+        """Return what shows findings, by figure and by encoding."""
+        curves: dict[str, dict[str, Floats]] = {}
+        for each in (*self.causes, *self.compared):
+            if each.curve is not None:
+                name = "ladder" if each.what == "ladder" else "rows"
+                curves.setdefault(name, {})[each.part] = each.curve
+        return curves
+
+
+def _told(each: NotCompared) -> str:
+    return relations.not_compared(each.reason, each.about)
+
+
+def _as_json(found: Finding) -> dict[str, Any]:
+    bare = asdict(replace(found, more={}, curve=None))
+    about = {key: _plain(value) for key, value in bare.items() if key != "curve"}
+    more = {key: _plain(value) for key, value in found.more.items()}
+    rule = {"tolerance": RULES[found.cause].tolerance}
+    return {**about, **rule, "more": more, "sentence": relations.told(found)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def check(
+    a: str | PathLike[str] | Record,
+    b: str | PathLike[str] | Record,
+    *,
+    same_weights: bool = False,
+    all_layers: bool = False,
+    offline: bool = False,
+    command: str | None = None,
+) -> Check:
+    """Find out whether two copies of a model encode position alike, and if not, why.
+
+    Of weights only position tables, and the projections to queries and keys of the first, middle
+    and last layer are read; from the Hub and of large models only the rows of one head.
+
+    Parameters
+    ----------
+    a, b
+        References as for `posprobe.load`, records that were loaded, or an engine's dump: an
+        ``.npz`` with ``inv_freq`` ``[pairs]``, or ``cos`` and ``sin`` ``[positions, pairs]``, and
+        a query ``q`` with ``q_rotated``.
+    same_weights
+        Count other weights as a difference.
+    all_layers
+        Compare the projections of every layer, and whole.
+    offline
+        Use local files only.
+    command
+        Command line to record.
+
+    Raises
+    ------
+    NoPositionTable
+        If neither has a position.
+    PosprobeError
+        As for `posprobe.load`; InvalidCheckpoint also if a dump cannot be one.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> table = pp.load("sample:digits-vit")
+    >>> print(pp.check(table, pp.table(table.values[::-1], grid=(8, 8))).causes[0].cause)
+    reversed
+    """
+    sides = [open_side(given, offline=offline) for given in (a, b)]
+    one, other = sides
+    found, missing = compare(one, other, all_layers=all_layers)
+    contexts = [
+        record.max_positions for side in sides for record in side.rotary if record.max_positions
+    ]
+    order = relations.subjects()
+    found.sort(key=lambda each: (order.index(each.what), each.part))
+    weights = {"moved", "other_weights"} if same_weights else set()
+    causes = tuple(each for each in found if not each.alike or each.cause in weights)
+    compared = tuple(each for each in found if each not in causes)
+    unsure = any(each.decides for each in missing) or not found
+    alike = False if causes else (None if unsure else True)
+    return Check(
+        one.name, other.name, alike, causes, compared, tuple(missing), min(contexts, default=None),
+        environment("cpu", 0, command),
+    )  # fmt: skip
