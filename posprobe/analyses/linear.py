@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
 
+#: Standard deviations of a normal distribution per median absolute deviation: 1 / 0.6745.
+SD_PER_MAD = 1.4826
 #: Complex numbers that are transformed at once: 2 MiB, which a core's cache holds.
 TRANSFORMED = 2**17
 
@@ -46,6 +48,20 @@ DIRECTIONS = 24
 #: Steps of the block iteration: the twelve leading variances are then exact to a thousandth for a
 #: walk, whose spectrum falls slowly (a test holds it).
 STEPS = 3
+
+
+def robust_sd(values: Floats, centre: float | None = None) -> float:
+    """Return the standard deviation of normal values that outliers do not change.
+
+    Parameters
+    ----------
+    values
+        ``[n]``, finite.
+    centre
+        What deviations are measured from; the median where None.
+    """
+    middle = np.median(values) if centre is None else centre
+    return float(SD_PER_MAD * np.median(np.abs(values - middle)))
 
 
 def offset_sums(points: Floats) -> Floats:

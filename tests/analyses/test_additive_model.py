@@ -9,7 +9,6 @@ from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 from scipy.fft import dct
 from scipy.linalg import toeplitz
-from scipy.optimize import nnls
 
 import posprobe as pp
 from posprobe.analyses.composition.grid_model import fit_surface
@@ -21,7 +20,6 @@ from posprobe.analyses.composition.mixture import (
     fit,
     floored,
     likelihood,
-    non_negative,
 )
 from posprobe.analyses.composition.planes import find_rotations
 from posprobe.analyses.composition.processes import fit_kernel, fit_process
@@ -215,12 +213,6 @@ def test_offset_sums_are_those_of_the_gram_matrix() -> None:
     values = gaussian(13, 4)
     gram = values @ values.T
     np.testing.assert_allclose(offset_sums(values), [np.trace(gram, k) for k in range(13)])
-
-
-def test_least_squares_without_negative_coefficients_is_scipys() -> None:
-    for seed in range(20):
-        matrix, target = gaussian(30, 12, seed=seed), gaussian(30, 1, seed=100 + seed)[:, 0]
-        np.testing.assert_allclose(non_negative(matrix, target), nnls(matrix, target)[0], atol=1e-8)
 
 
 @pytest.mark.parametrize("length", [2.0, 5.0, 15.0])

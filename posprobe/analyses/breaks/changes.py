@@ -28,7 +28,7 @@ from posprobe.analyses.breaks.outliers import (
     Series,
     level_of,
 )
-from posprobe.analyses.linear import offset_sums, slow_cosines
+from posprobe.analyses.linear import offset_sums, robust_sd, slow_cosines
 from posprobe.arrays import Floats
 
 #: Robust deviations between two levels of norms from which single rows tell their side: half way
@@ -224,13 +224,13 @@ def _change_of_pace(logs: Floats) -> tuple[int, float] | None:
     if n < 2 * SIDE:
         return None
     whole, median = logs, np.median(logs)
-    cut = CUT * 1.4826 * float(np.median(np.abs(logs - median)))
+    cut = CUT * robust_sd(logs)
     logs = np.clip(logs, median - cut, median + cut)
     trend, beside = slow_cosines(n, TREND), slow_cosines(n, BESIDE)
     gain, at = _gain(logs, trend, beside)
     left, right = np.median(whole[:at]), np.median(whole[at:])
     within = np.abs(np.concatenate([whole[:at] - left, whole[at:] - right]))
-    spread = 1.4826 * float(np.median(within))
+    spread = robust_sd(within, 0.0)
     jump = float(right - left)
     if gain < GAIN or abs(jump) < max(DEVIATIONS * spread, math.log(FACTOR)):
         return None

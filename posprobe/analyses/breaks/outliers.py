@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause
+from posprobe.analyses.linear import SD_PER_MAD, robust_sd
 from posprobe.arrays import Array, Floats
 from posprobe.layouts import Grid
 
@@ -199,9 +200,9 @@ def sides(values: Floats) -> tuple[Side, Side]:
 def _side(windows: Floats) -> Side:
     count = np.isfinite(windows).sum(axis=1)
     median = _quantiles(windows, count, 0.5)
-    spread = 1.4826 * _quantiles(np.abs(windows - median[:, None]), count, 0.5)
+    spread = SD_PER_MAD * _quantiles(np.abs(windows - median[:, None]), count, 0.5)
     # Where a few columns dominate, steps have a long tail upwards that the middle half hides.
-    upwards = 1.4826 * (_quantiles(windows, count, 0.75) - median)
+    upwards = SD_PER_MAD * (_quantiles(windows, count, 0.75) - median)
     return Side(median, np.fmax(spread, upwards), count)
 
 
@@ -221,7 +222,7 @@ def level_of(values: Floats) -> tuple[float, float]:
     if len(finite) < MIN_SIDE:
         return np.nan, np.nan
     median = np.median(finite)
-    return float(median), float(1.4826 * np.median(np.abs(finite - median)))
+    return float(median), robust_sd(finite)
 
 
 def deviations(count: NDArray[np.integer[Any]], tests: int) -> Floats:
@@ -311,7 +312,7 @@ def odd_norms(series: Series, found: Found) -> None:
     jumps = np.maximum(norms[1:], norms[:-1]) > NORM_RATIO * np.minimum(norms[1:], norms[:-1])
     for side in sides(np.abs(change)):
         # Changes scatter about 0, so the median of their sizes is their deviation already.
-        limit = deviations(side.count, 2 * n) * 1.4826 * side.median
+        limit = deviations(side.count, 2 * n) * SD_PER_MAD * side.median
         jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
     usual = usual_values(norms)
     apart = np.maximum(norms, usual) > NORM_RATIO * np.minimum(norms, usual)

@@ -50,6 +50,7 @@ from posprobe.analyses.breaks.outliers import (
     zero_rows,
 )
 from posprobe.analyses.facts import Cause
+from posprobe.analyses.linear import SD_PER_MAD, robust_sd
 from posprobe.analyses.result import HIDDEN, NEWER, As, Result, centred
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
@@ -510,7 +511,7 @@ def _blocks(series: Series, found: Found) -> None:
         beside = np.maximum(distance[between + 1 - 2 * m], distance[between + 1])
         excess = here - beside
         typical, upper = np.quantile(excess, (0.5, 0.75))
-        spread = 1.4826 * max(np.median(np.abs(excess - typical)), upper - typical)
+        spread = max(robust_sd(excess), SD_PER_MAD * (upper - typical))
         # In few dimensions, means have heavier tails than Gaussian ones.
         far = excess - typical > np.log(len(series.norms) / FALSE_ALARM) * spread
         far &= (here > EXCESS * beside) & series.may_change[between]

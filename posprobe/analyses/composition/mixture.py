@@ -355,13 +355,15 @@ def weighted(observed: Floats, free: Floats, design: Floats, start: Floats) -> F
     start
         ``[m]``: weights to begin with.
     """
+    from scipy.optimize import nnls
+
     weights = np.maximum(start, 1e-12)
     weights = updated(observed[None], free[None], design, weights[None], UPDATES)[0]
     at = likelihood(observed, free, floored(design @ weights))
     for _ in range(SCORINGS):
         mean = floored(design @ weights)
         by = np.sqrt(free) / mean
-        aim = non_negative(design * by[:, None], observed * by)
+        aim = nnls(design * by[:, None], observed * by)[0]
         tried = [weights + step * (aim - weights) for step in (1.0, 0.5, 0.25, 0.1)]
         found = [likelihood(observed, free, floored(design @ each)) for each in tried]
         best = int(np.argmax(found))
@@ -369,42 +371,6 @@ def weighted(observed: Floats, free: Floats, design: Floats, start: Floats) -> F
             break
         weights, at = tried[best], found[best]
     return np.asarray(weights)
-
-
-def non_negative(matrix: Floats, target: Floats) -> Floats:
-    """Solve least squares with coefficients that are not negative.
-
-    Lawson & Hanson (1974, chapter 23), on the products alone: SciPy's, on the matrix, takes three
-    times as long.
-    """
-    gram, along = matrix.T @ matrix, matrix.T @ target
-    count = len(along)
-    gram = gram + 1e-12 * np.eye(count)
-    solution = np.zeros(count)
-    active = np.zeros(count, dtype=bool)
-    for _ in range(3 * count):
-        gain = np.where(active, -np.inf, along - gram @ solution)
-        k = int(np.argmax(gain))
-        if gain[k] <= 1e-10:
-            break
-        active[k] = True
-        while True:
-            chosen = np.flatnonzero(active)
-            trial = np.linalg.solve(gram[np.ix_(chosen, chosen)], along[chosen])
-            if (trial > 0).all():
-                solution[:] = 0.0
-                solution[chosen] = trial
-                break
-            now, negative = solution[chosen], trial <= 0
-            step = (now[negative] / (now[negative] - trial[negative] + 1e-300)).min()
-            solution[chosen] = now + step * (trial - now)
-            active[chosen[negative & (solution[chosen] <= 1e-14)]] = False
-            if active[k] and solution[k] <= 0 and not (trial > 0).any():
-                active[k] = False
-            if not active.any():
-                return solution
-            solution[~active] = 0.0
-    return solution
 
 
 def updated(observed: Floats, free: Floats, design: Floats, weights: Floats, steps: int) -> Floats:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 import numpy as np
 
 from posprobe.analyses.facts import Number
+from posprobe.analyses.linear import robust_sd
 from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import UsageError
@@ -121,7 +122,7 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     values, xp = given.values, given.xp
     lengths = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     median = np.median(lengths)
-    spread = 1.4826 * np.median(np.abs(lengths - median))
+    spread = robust_sd(lengths)
     # Where rows are equally long by construction, rounding is the only spread there is.
     limit = OUTLIER * max(spread, 1e-6 * median)
     odd = np.flatnonzero(np.abs(lengths - median) > limit).tolist()
