@@ -64,6 +64,28 @@ def robust_sd(values: Floats, centre: float | None = None) -> float:
     return float(SD_PER_MAD * np.median(np.abs(values - middle)))
 
 
+#: Longest table that is looked at whole; of longer ones, the first so many rows: questions of all
+#: pairs of rows then take seconds.
+MAX_VIEW_ROWS = 2048
+
+
+def scaled_points(values: NDArray[np.floating[Any]]) -> Floats:
+    """Return rows as points about their mean, with mean squared norm 1; zeros for equal rows.
+
+    Parameters
+    ----------
+    values
+        ``[N, d]``, finite; at most the first `MAX_VIEW_ROWS` are returned.
+    """
+    points = np.asarray(values[:MAX_VIEW_ROWS], dtype=np.float64)
+    points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
+    points = points - points.mean(axis=0)
+    size = float(np.sqrt(np.square(points).sum() / max(len(points), 1)))
+    if np.abs(points).max(initial=0.0) <= 1e-12 * max(len(points), 1):
+        return np.zeros_like(points)
+    return np.asarray(points / size)
+
+
 def offset_sums(points: Floats) -> Floats:
     """Return the sums along the diagonals of the Gram matrix, ``[n]``, without forming it."""
     from scipy.fft import ifft, next_fast_len

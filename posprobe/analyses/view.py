@@ -18,7 +18,7 @@ from posprobe.analyses.composition.processes import Kernel, fit_kernel
 from posprobe.analyses.descriptive.closeness import cloud
 from posprobe.analyses.descriptive.sinusoid import BaseFit, SinusoidFit, fit_base
 from posprobe.analyses.descriptive.winding import Winding, winding
-from posprobe.analyses.linear import half_length, leading
+from posprobe.analyses.linear import half_length, leading, scaled_points
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout, Sequence
 
@@ -27,17 +27,12 @@ from posprobe.layouts import Grid, Layout, Sequence
 LEVEL = 0.02
 #: Draws of each null: the least p-value, 1 / 50, is the level.
 DRAWS = 49
-#: Draws of grids without codes: so many that the least p-value stands alone among the questions.
-GRID_DRAWS = 199
 #: Rows of the draws that need a factor of the kernel, which costs their cube; longer tables are
 #: thinned.
 DRAWN_ROWS = 128
 #: Walks of the table's own steps, with the table itself: so many that the least p-value, 1 / 145,
 #: passes alone among the seven questions of a sequence that have one.
 WALKS = 145
-#: Longest table that is looked at whole; of longer ones, the first so many rows: questions of all
-#: pairs of rows then take seconds.
-MAX_ROWS = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +125,7 @@ class View:
     @cached_property
     def grid_model(self) -> GridModel:
         """What a table of patches is made of."""
-        return fit_grid(self.values, *self.shape, self.rng(6), GRID_DRAWS)
+        return fit_grid(self.values, *self.shape, self.seed)
 
     @cached_property
     def winding(self) -> Winding:
@@ -207,12 +202,5 @@ def view(values: Floats, *, seed: int = 0, layout: Layout | None = None, **known
     known
         Further fields of `View`.
     """
-    points = np.asarray(values[:MAX_ROWS], dtype=np.float64)
-    points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
-    points = points - points.mean(axis=0)
-    size = float(np.sqrt(np.square(points).sum() / max(len(points), 1)))
-    if np.abs(points).max(initial=0.0) <= 1e-12 * max(len(points), 1):
-        points = np.zeros_like(points)
-    else:
-        points = points / size
+    points = scaled_points(values)
     return View(points, seed, values, layout=layout or Sequence(len(values)), **known)

@@ -23,8 +23,8 @@ from posprobe.analyses.composition.planes import Rotation, find_rotations
 from posprobe.analyses.composition.processes import fit_kernel
 from posprobe.analyses.composition.wave_scores import LINE_LEVEL
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.linear import root, toeplitz
-from posprobe.analyses.view import LEVEL, MAX_ROWS, View, chance_cosine, units, view
+from posprobe.analyses.linear import MAX_VIEW_ROWS, root, toeplitz
+from posprobe.analyses.view import LEVEL, View, chance_cosine, units, view
 from posprobe.arrays import Floats
 from posprobe.questions.base import (
     LEAST_SHARE,
@@ -80,7 +80,7 @@ class PatchOrder:
 
 
 def unfit(
-    question: str, seen: View, keys: tuple[str, ...], least: int = 1, most: int = MAX_ROWS
+    question: str, seen: View, keys: tuple[str, ...], least: int = 1, most: int = MAX_VIEW_ROWS
 ) -> Answer | None:
     """Answer a question about a grid that is too small or too large for it.
 

@@ -19,11 +19,17 @@ import numpy as np
 
 from posprobe.analyses.breaks.outliers import without
 from posprobe.analyses.breaks.seams import Seams, long_runs, runs, seams, stretch
-from posprobe.analyses.composition.grid_model import GridModel
-from posprobe.analyses.composition.planes import NEAR, Turning, forward, measured_path
+from posprobe.analyses.composition.grid_model import GridModel, fit_grid
+from posprobe.analyses.composition.planes import (
+    NEAR,
+    Turning,
+    find_rotations,
+    forward,
+    measured_path,
+)
 from posprobe.analyses.facts import Number
+from posprobe.analyses.linear import scaled_points
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, nothing, numbers_of
-from posprobe.analyses.view import view
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Reasons
@@ -184,7 +190,9 @@ def budget(
         patches = patches or _grid_model(values, found, given.layout)
         models = {}
     elif models is None:
-        models = {run: view(values[slice(*run)]).turning for run in long_runs(found)}
+        models = {
+            run: find_rotations(scaled_points(values[slice(*run)]), 0) for run in long_runs(found)
+        }
     # Where all rows are looked at together none is an outlier.
     together = (0, len(values)) in models
     special = [] if together else [each.row for each in found.special]
@@ -255,8 +263,9 @@ def _errors(found: Turning) -> Mapping[str, float]:
 def _grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:
     special = [each.row for each in found.special]
     cells = np.asarray(without(values, special, grid.height, grid.width, np))
-    seen = view(cells, layout=grid)
-    return None if seen.constant else seen.grid_model
+    if not scaled_points(cells).any():
+        return None
+    return fit_grid(cells, grid.height, grid.width, 0)
 
 
 def _waves(amount: float, found: Turning, main: Turning, add: Callable[..., None]) -> None:
@@ -362,10 +371,9 @@ def clock(table: PositionTable | Positions | Array) -> Clock:
     values = values / (np.abs(values).max() or 1.0)  # no square overflows or vanishes
     rows = stretch(seams(replace(given, values=values))).rows
     on_grid = isinstance(given.layout, Grid)
-    seen = view(values[rows])
-    return clock_of(
-        Turning() if on_grid else seen.turning, seen.points, given.layout, given.start + rows.start
-    )
+    points = scaled_points(values[rows])
+    turning = Turning() if on_grid else find_rotations(points, 0)
+    return clock_of(turning, points, given.layout, given.start + rows.start)
 
 
 def clock_of(found: Turning, points: Floats, layout: Layout, first: int) -> Clock:

@@ -115,6 +115,12 @@ class Bins:
         return np.asarray(np.bincount(self.band, values) / self.size)
 
 
+#: Draws of grids without codes: so many that the smallest p-value stands alone among the questions.
+GRID_DRAWS = 199
+#: Number of these draws' stream of random numbers beside those of the questions of a view.
+SEED_STREAM = 6
+
+
 @dataclass(frozen=True, eq=False)
 class GridModel:
     """What a table of patches is made of.
@@ -135,9 +141,7 @@ class GridModel:
     drawn: Floats
 
 
-def fit_grid(
-    points: NDArray[np.floating[Any]], height: int, width: int, rng: np.random.Generator, draws: int
-) -> GridModel:
+def fit_grid(points: NDArray[np.floating[Any]], height: int, width: int, seed: int) -> GridModel:
     """Fit the model to a table of patches.
 
     Parameters
@@ -146,10 +150,8 @@ def fit_grid(
         ``[h * w, d]``, not all equal.
     height, width
         Of the grid, in patches.
-    rng
-        Of the draws.
-    draws
-        Tables drawn from the fit without codes; 0 where only shares are asked for.
+    seed
+        Seed of the tables that are drawn from the fit without codes.
     """
     waves, power = _waves(points, height, width)
     bins = _bins(height, width)
@@ -165,7 +167,8 @@ def fit_grid(
     held = (observed / floored(bins.power @ weights) * bins.size) @ (bins.power * weights)
     names = dict.fromkeys(["rows", "columns", *bins.family.tolist()])
     shares = {name: float(held[bins.family == name].sum()) for name in names}
-    p, drawn = _chance(bins, observed, free, weights, rng, draws) if draws else (1.0, np.zeros(0))
+    rng = np.random.default_rng([seed, SEED_STREAM])
+    p, drawn = _chance(bins, observed, free, weights, rng, GRID_DRAWS)
     return GridModel(shares, p, drawn)
 
 
