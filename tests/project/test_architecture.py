@@ -229,6 +229,27 @@ def test_imports_run_one_way(module: str) -> None:
     assert breaches(module, MODULES[module].read_text(encoding="utf-8")) == []
 
 
+#: What each room of `analyses` may import of the others.
+ROOMS: Mapping[str, set[str]] = {
+    "descriptive": set(),
+    "breaks": set(),
+    "models": {"descriptive"},
+    "composition": {"breaks", "descriptive"},
+    "view": {"breaks", "composition", "descriptive"},
+}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "analyses"])
+def test_rooms_of_analyses_import_one_way(module: str) -> None:
+    room = module.split(".")[1] if "." in module else ""
+    if room not in ROOMS:
+        return
+    for item in imports_of(MODULES[module].read_text(encoding="utf-8")):
+        if item.module.startswith("posprobe.analyses."):
+            target = item.module.split(".")[2]
+            assert target in {room, *ROOMS[room]} or target not in ROOMS, item
+
+
 def test_every_layer_has_its_place_in_the_house() -> None:
     assert set(ALLOWED) >= LAYERS
 
