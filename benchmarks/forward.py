@@ -53,7 +53,11 @@ SIZES: dict[str, Callable[[], Any]] = {
 #: What `--rotary` runs unless told otherwise.
 ROTARY = {"size": "100m", "length": 1024, "batch_size": 2, "batches": 8}
 #: Of the model whose sums are weighed, and its contexts.
-LAYERS, HEADS, WIDTH, LENGTH, CONTEXTS = 32, 32, 64, 2048, 16
+LAYERS = 32
+HEADS = 32
+WIDTH = 64
+LENGTH = 2048
+CONTEXTS = 16
 
 
 def build(size: str, device: str, dtype: str) -> Any:

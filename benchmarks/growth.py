@@ -24,12 +24,15 @@ from typing import Any
 import numpy as np
 
 #: Positions at this width, and widths at this many positions.
-POSITIONS, WIDTH = (64, 256, 1024, 4096, 8192, 16_384, 65_536, 131_072), 64
-WIDTHS, LENGTH = (64, 256, 768, 1024, 2048, 4096), 1024
+POSITIONS = (64, 256, 1024, 4096, 8192, 16_384, 65_536, 131_072)
+WIDTH = 64
+WIDTHS = (64, 256, 768, 1024, 2048, 4096)
+LENGTH = 1024
 #: Positions from which on no matrix of all pairs is formed: the method changes there.
 CHANGE = 8192
 #: Runs of each size that takes no more seconds than this.
-ROUNDS, SHORT = 3, 30.0
+ROUNDS = 3
+SHORT = 30.0
 
 
 def table(place: Path, n: int, d: int) -> Path:

@@ -44,10 +44,10 @@ GRIDS = ((49, 64), (196, 192))
 BEHIND = ("seams", "winding", "bridging", "axis_codes")
 
 #: Questions of sequences and of grids.
-COLUMNS = {grid: list(asked) for grid, asked in enumerate((SEQUENCE, GRID))}
+COLUMNS = {grid: list(questions) for grid, questions in enumerate((SEQUENCE, GRID))}
 QUESTIONS = tuple(dict.fromkeys([*COLUMNS[False], *COLUMNS[True]]))
 #: Where counts are kept, and what the tables of the page stand after.
-COUNTED = Path(__file__).parents[1] / "docs" / "calibration.csv"
+COUNTS_PATH = Path(__file__).parents[1] / "docs" / "calibration.csv"
 MARK = "<!-- Made by tools/calibration.py; not to be edited. -->"
 
 Counts: TypeAlias = dict[str, Any]
@@ -175,13 +175,21 @@ def rotations(
     """Draw rotations of equal size in random planes, with ``noise`` times their variance."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
-        chosen = periods(n)
-        planes = np.linalg.qr(rng.standard_normal((d, 2 * len(chosen))))[0]
-        angles = 2 * np.pi * (np.arange(n)[:, None] / np.array(chosen) + rng.random(len(chosen)))
-        waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(len(chosen))
-        rest = background(rng, n, d)
-        rest = rest - rest.mean(axis=0)
-        return np.asarray(waves @ planes.T + rest * np.sqrt(noise / np.square(rest).sum() * n))
+        chosen_periods = periods(n)
+        planes = np.linalg.qr(rng.standard_normal((d, 2 * len(chosen_periods))))[0]
+        angles = (
+            2
+            * np.pi
+            * (np.arange(n)[:, None] / np.array(chosen_periods) + rng.random(len(chosen_periods)))
+        )
+        waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(
+            len(chosen_periods)
+        )
+        noise_rows = background(rng, n, d)
+        noise_rows = noise_rows - noise_rows.mean(axis=0)
+        return np.asarray(
+            waves @ planes.T + noise_rows * np.sqrt(noise / np.square(noise_rows).sum() * n)
+        )
 
     return draw
 
@@ -247,11 +255,11 @@ def field_of(kind: str, length: float) -> Draw:
     def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
         side = round(np.sqrt(n))
         y, x = np.divmod(np.arange(side * side), side)
-        down, right = y[:, None] - y, x[:, None] - x
+        row_step, column_step = y[:, None] - y, x[:, None] - x
         if kind == "separable":
-            covariance = np.exp(-(np.abs(down) + np.abs(right)) / length)
+            covariance = np.exp(-(np.abs(row_step) + np.abs(column_step)) / length)
         else:
-            distance = np.hypot(down, right) / length
+            distance = np.hypot(row_step, column_step) / length
             covariance = np.exp(-(distance**2) / 2) if kind == "rbf" else np.exp(-distance)
         covariance = covariance + 1e-8 * np.eye(len(covariance))
         return np.asarray(np.linalg.cholesky(covariance) @ rng.standard_normal((side * side, d)))
@@ -332,9 +340,9 @@ def recursive(*weights: float, columns: int = 0) -> Draw:
     """Draw an autoregressive process; in so few columns, with as much noise beside it, if any."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
-        before = 400  # rows until it has forgotten where it began
-        noise = rng.standard_normal((before + n, columns or d))
-        rows = lfilter([1.0], [1.0, *(-w for w in weights)], noise, axis=0)[before:]
+        burn_in = 400  # rows until it has forgotten where it began
+        noise = rng.standard_normal((burn_in + n, columns or d))
+        rows = lfilter([1.0], [1.0, *(-w for w in weights)], noise, axis=0)[burn_in:]
         if not columns:
             return np.asarray(rows)
         rows = rows @ rng.standard_normal((columns, d))
@@ -365,8 +373,8 @@ def filtered(gain: Callable[[Floats], Floats]) -> Draw:
 
     def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
         waves = np.fft.rfft(rng.standard_normal((4 * n, d)), axis=0)
-        by = gain(np.maximum(np.fft.rfftfreq(4 * n), 1 / (8 * n)))
-        return np.asarray(np.fft.irfft(waves * by[:, None], axis=0)[:n])
+        amplitude = gain(np.maximum(np.fft.rfftfreq(4 * n), 1 / (8 * n)))
+        return np.asarray(np.fft.irfft(waves * amplitude[:, None], axis=0)[:n])
 
     return draw
 
@@ -389,8 +397,8 @@ def five_periods(n: int) -> tuple[float, ...]:
 S = frozenset
 ORDERED = S({"order"})
 #: It moves on, or grows: that where rows stand matters must be found.
-PLACED = ORDERED | {"absolute_position"}
-BOTH = S({"smooth", "absolute_position"})
+ORDERED_AND_ABSOLUTE = ORDERED | {"absolute_position"}
+SMOOTH_AND_ABSOLUTE = S({"smooth", "absolute_position"})
 ROTATING = S({"order", "rotations"})
 ANY = S({"smooth", "absolute_position", "low_dimensional", "winding"})
 BROKEN = S({"seams", "special_rows"})
@@ -411,11 +419,11 @@ PROCESSES: Mapping[str, Process] = {
         permuted("sample:rxnmapper-albert"),
         either=S({"low_dimensional", "absolute_position", "special_rows"}),
     ),
-    "walk": Process(walk, PLACED),
-    "heavy-tailed walk": Process(heavy_walk, PLACED, S({"low_dimensional"})),
-    "anisotropic walk": Process(anisotropic_walk, PLACED, S({"low_dimensional"})),
+    "walk": Process(walk, ORDERED_AND_ABSOLUTE),
+    "heavy-tailed walk": Process(heavy_walk, ORDERED_AND_ABSOLUTE, S({"low_dimensional"})),
+    "anisotropic walk": Process(anisotropic_walk, ORDERED_AND_ABSOLUTE, S({"low_dimensional"})),
     "bridge": Process(bridge, ORDERED, S({"absolute_position"})),
-    "trend": Process(trend, PLACED, S({"smooth", "low_dimensional"})),
+    "trend": Process(trend, ORDERED_AND_ABSOLUTE, S({"smooth", "low_dimensional"})),
     "blocks": Process(blocks, either=ANY | {"seams", "order"} - {"winding"}),
     **{
         f"OU {length:g}": Process(ou(length), ORDERED, S({"absolute_position"}))
@@ -427,7 +435,7 @@ PROCESSES: Mapping[str, Process] = {
         for length in (1.5, 3, 10, 20, 50)
     },
     **{
-        f"Matern {half}/2 {length:g}": Process(matern(length, half), ORDERED, BOTH)
+        f"Matern {half}/2 {length:g}": Process(matern(length, half), ORDERED, SMOOTH_AND_ABSOLUTE)
         for half in (3, 5)
         for length in (3, 10, 30)
     },
@@ -453,8 +461,10 @@ PROCESSES: Mapping[str, Process] = {
             "fractional noise .8": fractional(0.8),
         }.items()
     },
-    "seam": Process(seam, ORDERED | {"seams"}, BOTH | {"low_dimensional"}),
-    "special rows": Process(special, ORDERED | {"special_rows"}, BOTH | {"low_dimensional"}),
+    "seam": Process(seam, ORDERED | {"seams"}, SMOOTH_AND_ABSOLUTE | {"low_dimensional"}),
+    "special rows": Process(
+        special, ORDERED | {"special_rows"}, SMOOTH_AND_ABSOLUTE | {"low_dimensional"}
+    ),
     **{
         f"1 rotation, noise {noise:g}": Process(
             rotations(one_period, noise), ROTATING if noise <= 1 else S(), ANY | ROTATING,
@@ -493,27 +503,33 @@ FIELDS: Mapping[str, Process] = {
         f"{kind} field {length:g}": Process(
             field_of(kind, length),
             S({"order", "smooth"}) if kind == "rbf" and length > 2 else ORDERED,
-            S({"absolute_position"}) if kind != "rbf" else BOTH,
+            S({"absolute_position"}) if kind != "rbf" else SMOOTH_AND_ABSOLUTE,
             grid=True,
         )
         for kind in ("rbf", "exponential", "separable")
         for length in (1.5, 3, 8)
     },
     "low-rank field": Process(
-        low_rank_field, S({"order", "low_dimensional"}), BOTH, grid=True
+        low_rank_field, S({"order", "low_dimensional"}), SMOOTH_AND_ABSOLUTE, grid=True
     ),
     "heavy-tailed noise on a grid": Process(
         heavy_noise, either=S({"absolute_position"}), grid=True
     ),
-    "special patches": Process(special_field, S({"order", "special_rows"}), BOTH, grid=True),
-    "field with growing norms": Process(growing_field, PLACED, S({"smooth"}), grid=True),
-    "row + column codes": Process(additive, S({"order", "rows_and_columns"}), BOTH, grid=True),
+    "special patches": Process(
+        special_field, S({"order", "special_rows"}), SMOOTH_AND_ABSOLUTE, grid=True
+    ),
+    "field with growing norms": Process(
+        growing_field, ORDERED_AND_ABSOLUTE, S({"smooth"}), grid=True
+    ),
+    "row + column codes": Process(
+        additive, S({"order", "rows_and_columns"}), SMOOTH_AND_ABSOLUTE, grid=True
+    ),
     "random row + column codes": Process(
         additive_random, S({"rows_and_columns"}), S({"order", "absolute_position"}), grid=True
     ),
     "rotating row + column codes": Process(
         rotating_codes, S({"order", "rows_and_columns", "axis_rotations"}),
-        BOTH | {"low_dimensional"}, grid=True,
+        SMOOTH_AND_ABSOLUTE | {"low_dimensional"}, grid=True,
     ),
 }  # fmt: skip
 
@@ -534,8 +550,8 @@ def polygon(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw straight lines between random corners, nine rows apart."""
     corners = rng.standard_normal((n // 9 + 2, d))
     place = np.arange(n) / 9
-    first, part = np.floor(place).astype(int), (place % 1)[:, None]
-    return np.asarray((1 - part) * corners[first] + part * corners[first + 1])
+    corner, fraction = np.floor(place).astype(int), (place % 1)[:, None]
+    return np.asarray((1 - fraction) * corners[corner] + fraction * corners[corner + 1])
 
 
 def slowing_curve(rng: np.random.Generator, n: int, d: int) -> Floats:
@@ -558,13 +574,13 @@ def stable_walk(rng: np.random.Generator, n: int, d: int) -> Floats:
     return np.asarray(np.cumsum(steps, axis=0))
 
 
-def added(one: Draw, other: Draw) -> Draw:
+def added(a: Draw, b: Draw) -> Draw:
     """Draw two processes of equal size, added up."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
-        parts = [each(rng, n, d) for each in (one, other)]
-        parts = [part - part.mean(axis=0) for part in parts]
-        return np.asarray(sum(part / np.linalg.norm(part) for part in parts))
+        terms = [draw_term(rng, n, d) for draw_term in (a, b)]
+        terms = [part - part.mean(axis=0) for part in terms]
+        return np.asarray(sum(part / np.linalg.norm(part) for part in terms))
 
     return draw
 
@@ -593,8 +609,11 @@ def long_field(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a smooth field that is three times as long along the diagonal as across it."""
     side = round(np.sqrt(n))
     y, x = np.divmod(np.arange(side * side), side)
-    along, across = np.subtract.outer(y + x, y + x) / 6, np.subtract.outer(y - x, y - x) / 2
-    covariance = np.exp(-0.25 * (along**2 + across**2)) + 1e-8 * np.eye(n)
+    diagonal, antidiagonal = (
+        np.subtract.outer(y + x, y + x) / 6,
+        np.subtract.outer(y - x, y - x) / 2,
+    )
+    covariance = np.exp(-0.25 * (diagonal**2 + antidiagonal**2)) + 1e-8 * np.eye(n)
     return np.asarray(np.linalg.cholesky(covariance) @ rng.standard_normal((n, d)))
 
 
@@ -605,7 +624,9 @@ HELD_OUT: Mapping[str, Process] = {
     "noise of unequal columns": Process(
         columns_of(gaussian), either=S({"absolute_position", "low_dimensional"})
     ),
-    "walk of unequal columns": Process(columns_of(walk), PLACED, S({"low_dimensional"})),
+    "walk of unequal columns": Process(
+        columns_of(walk), ORDERED_AND_ABSOLUTE, S({"low_dimensional"})
+    ),
     "clusters in random order": Process(
         clustered, either=S({"absolute_position", "low_dimensional"})
     ),
@@ -619,20 +640,26 @@ HELD_OUT: Mapping[str, Process] = {
     "Cauchy walk": Process(stable_walk, ORDERED, ANY | BROKEN),
     "walk and noise": Process(added(walk, gaussian), ORDERED, S({"absolute_position"})),
     "OU 5 and OU 40": Process(added(ou(5), ou(40)), ORDERED, S({"absolute_position"})),
-    "RBF 7 in 7 levels": Process(rounded(rbf(7), 3), ORDERED, BOTH),
+    "RBF 7 in 7 levels": Process(rounded(rbf(7), 3), ORDERED, SMOOTH_AND_ABSOLUTE),
     "MA(8)": Process(moving_average(8), either=RELATED),
-    "Matern 3/2 6 and noise": Process(added(matern(6, 3), gaussian), ORDERED, BOTH),
+    "Matern 3/2 6 and noise": Process(added(matern(6, 3), gaussian), ORDERED, SMOOTH_AND_ABSOLUTE),
 }
 HELD_OUT_FIELDS: Mapping[str, Process] = {
-    "diagonal field": Process(long_field, ORDERED, BOTH, grid=True),
+    "diagonal field": Process(long_field, ORDERED, SMOOTH_AND_ABSOLUTE, grid=True),
     "rbf field and noise": Process(
-        added(field_of("rbf", 2), gaussian), ORDERED, BOTH, grid=True
+        added(field_of("rbf", 2), gaussian), ORDERED, SMOOTH_AND_ABSOLUTE, grid=True
     ),
     "two exponential fields": Process(
-        added(field_of("exponential", 1), field_of("exponential", 5)), ORDERED, BOTH, grid=True
+        added(field_of("exponential", 1), field_of("exponential", 5)),
+        ORDERED,
+        SMOOTH_AND_ABSOLUTE,
+        grid=True,
     ),
     "field of unequal columns": Process(
-        columns_of(field_of("rbf", 2)), ORDERED, BOTH | {"low_dimensional"}, grid=True
+        columns_of(field_of("rbf", 2)),
+        ORDERED,
+        SMOOTH_AND_ABSOLUTE | {"low_dimensional"},
+        grid=True,
     ),
     "clusters on a grid": Process(
         clustered, either=S({"absolute_position", "low_dimensional"}), grid=True
@@ -645,22 +672,22 @@ KINDS = ((PROCESSES, FIELDS), (HELD_OUT, HELD_OUT_FIELDS))
 ALL = {name: process for pair in KINDS for kinds in pair for name, process in kinds.items()}
 
 
-def right_periods(wanted: tuple[float, ...], value: object) -> bool:
+def right_periods(planted: tuple[float, ...], value: object) -> bool:
     """Say whether every planted period is among those found, within 2 %, and none besides."""
-    found = [] if not isinstance(value, list) else [line["period"] for line in value]
-    return len(found) == len(wanted) and all(
-        min(abs(f / w - 1) for f in found) <= 0.02 for w in wanted
+    reported = [] if not isinstance(value, list) else [line["period"] for line in value]
+    return len(reported) == len(planted) and all(
+        min(abs(f / w - 1) for f in reported) <= 0.02 for w in planted
     )
 
 
 def answered(values: Floats, layout: Layout, seed: int) -> Mapping[str, Answer]:
     """Ask every question of a table, as `posprobe.analyze` does."""
     table = PositionTable(values.astype(np.float32), layout, "drawn", Source("drawn", "drawn"))
-    given = positions(table)
-    bare = TableInputs(table, given, seed, None, {})
-    chosen = {name: TABLE[name] for name in BEHIND if not TABLE[name].needs(bare)}
-    inputs = TableInputs(table, given, seed, None, chosen)
-    for name in chosen:
+    table_positions = positions(table)
+    bare = TableInputs(table, table_positions, seed, None, {})
+    measurements = {name: TABLE[name] for name in BEHIND if not TABLE[name].needs(bare)}
+    inputs = TableInputs(table, table_positions, seed, None, measurements)
+    for name in measurements:
         inputs.result(name)
     return verdicts(inputs).answers
 
@@ -671,35 +698,35 @@ def measure(
     size: tuple[int, int],
     tables: int,
     seed: int,
-    before: Counts | None = None,
+    earlier: Counts | None = None,
 ) -> Counts:
-    """Draw tables of one process and size, and add their answers to those counted ``before``.
+    """Draw tables of one process and size, and add their answers to those counted ``earlier``.
 
     Tables are numbered, and begin with the first that was not counted yet.
     """
     n, d = size
     side = math.isqrt(n)
     layout = Grid(side, side) if process.grid else Sequence(n)
-    counts: Counts = before or {"tables": 0, "any": 0, "periods": 0, "answers": {}}
-    first = counts["tables"]
+    counts: Counts = earlier or {"tables": 0, "any": 0, "periods": 0, "answers": {}}
+    n_drawn = counts["tables"]
     counts["tables"] += tables
-    for index in range(first, first + tables):
+    for index in range(n_drawn, n_drawn + tables):
         values = process.draw(np.random.default_rng([seed, index, n, *name.encode()]), n, d)
         rows = layout if process.grid else Sequence(len(values))
         false = False
-        for question, said in answered(values, rows, index).items():
-            counted = counts["answers"].setdefault(question, [0, 0, 0])
-            counted[("yes", "no", "cannot tell").index(said.answer)] += 1
-            false |= said.yes and process.has(question) == "absent"
-            if question == "rotations" and said.yes and process.periods:
-                counts["periods"] += right_periods(process.periods(n), said.value)
+        for question, verdict in answered(values, rows, index).items():
+            tally = counts["answers"].setdefault(question, [0, 0, 0])
+            tally[("yes", "no", "cannot tell").index(verdict.answer)] += 1
+            false |= verdict.yes and process.has(question) == "absent"
+            if question == "rotations" and verdict.yes and process.periods:
+                counts["periods"] += right_periods(process.periods(n), verdict.value)
         counts["any"] += false
     return counts
 
 
 def read_counts(path: Path) -> dict[str, dict[str, Counts]]:
     """Read counts by process and size."""
-    counted: dict[str, dict[str, Counts]] = {}
+    counts_by_process: dict[str, dict[str, Counts]] = {}
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             counts: Counts = {key: int(row[key]) for key in ("tables", "any", "periods")}
@@ -708,34 +735,37 @@ def read_counts(path: Path) -> dict[str, dict[str, Counts]]:
                 for question in QUESTIONS
                 if row[question]
             }
-            counted.setdefault(row["process"], {})[row["size"]] = counts
-    return counted
+            counts_by_process.setdefault(row["process"], {})[row["size"]] = counts
+    return counts_by_process
 
 
-def write_counts(counted: Mapping[str, Mapping[str, Counts]], path: Path) -> None:
+def write_counts(counts_by_process: Mapping[str, Mapping[str, Counts]], path: Path) -> None:
     """Write counts, a row for each process and size: answers are yes/no/cannot tell."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["process", "size", "tables", "any", "periods", *QUESTIONS])
-        for name, sizes in counted.items():
+        for name, sizes in counts_by_process.items():
             for size, counts in sizes.items():
-                said = (counts["answers"].get(question, ()) for question in QUESTIONS)
-                cells = ["/".join(map(str, each)) for each in said]
+                tallies = (counts["answers"].get(question, ()) for question in QUESTIONS)
+                cells = ["/".join(map(str, tally)) for tally in tallies]
                 numbers = (counts[key] for key in ("tables", "any", "periods"))
                 writer.writerow([name, size, *numbers, *cells])
 
 
-def rate(yes: int, tables: int, *, least: bool) -> str:
+def rate(yes: int, tables: int, *, is_lower_bound: bool) -> str:
     """Return a count of yes with the lower or upper end of its 95 % interval (Clopper-Pearson)."""
     if not tables:
         return ""
     ends = binomtest(yes, tables).proportion_ci()
-    end = f"≥ {100 * ends.low:.1f}" if least else f"≤ {100 * ends.high:.1f}"
+    end = f"≥ {100 * ends.low:.1f}" if is_lower_bound else f"≤ {100 * ends.high:.1f}"
     return f"{yes} of {tables:,} ({end} %)"
 
 
 def rates(
-    counted: Mapping[str, Mapping[str, Counts]], kinds: Mapping[str, Process], *, grid: bool
+    counts_by_process: Mapping[str, Mapping[str, Counts]],
+    kinds: Mapping[str, Process],
+    *,
+    grid: bool,
 ) -> str:
     """Return, by question and size, yes where the property is absent and where it is planted."""
     sizes = [f"{n}x{d}" for n, d in (GRIDS if grid else SIZES)]
@@ -748,27 +778,35 @@ def rates(
             names = [name for name, process in kinds.items() if process.has(question) == truth]
             cells = []
             for size in sizes:
-                of = [counted[name][size] for name in names if size in counted.get(name, {})]
-                yes = sum(counts["answers"].get(question, [0])[0] for counts in of)
-                tables = sum(counts["tables"] for counts in of)
-                cells.append(rate(yes, tables, least=truth == "planted"))
+                counts = [
+                    counts_by_process[name][size]
+                    for name in names
+                    if size in counts_by_process.get(name, {})
+                ]
+                yes = sum(counts["answers"].get(question, [0])[0] for counts in counts)
+                tables = sum(counts["tables"] for counts in counts)
+                cells.append(rate(yes, tables, is_lower_bound=truth == "planted"))
             if any(cells):
                 lines.append(f"| {question.replace('_', ' ')} | {truth} | {' | '.join(cells)} |")
     cells = []
     for size in sizes:
-        of = [counted[name][size] for name in kinds if size in counted.get(name, {})]
-        any_yes, tables = (sum(counts[key] for counts in of) for key in ("any", "tables"))
-        cells.append(rate(any_yes, tables, least=False))
+        counts = [
+            counts_by_process[name][size]
+            for name in kinds
+            if size in counts_by_process.get(name, {})
+        ]
+        any_yes, tables = (sum(counts[key] for counts in counts) for key in ("any", "tables"))
+        cells.append(rate(any_yes, tables, is_lower_bound=False))
     return "\n".join([*lines, f"| any of them | absent | {' | '.join(cells)} |"])
 
 
-def page(counted: Mapping[str, Mapping[str, Counts]]) -> str:
+def page(counts_by_process: Mapping[str, Mapping[str, Counts]]) -> str:
     """Return the rates as the documentation has them."""
     parts = []
     for title, pair in zip(("Rates by question", "Rates, held out"), KINDS, strict=True):
         parts += [
             f"## {title}",
-            *(rates(counted, kinds, grid=bool(g)) for g, kinds in enumerate(pair)),
+            *(rates(counts_by_process, kinds, grid=bool(g)) for g, kinds in enumerate(pair)),
         ]
     return "\n\n".join(parts)
 
@@ -781,29 +819,29 @@ def main() -> None:
     parser.add_argument("--held-out", action="store_true", help="processes not tuned on")
     parser.add_argument("--size", action="append", help="NxD, N rows or patches; all without")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--counts", type=Path, default=COUNTED, help="file that is added to")
+    parser.add_argument("--counts", type=Path, default=COUNTS_PATH, help="file that is added to")
     parser.add_argument("--print", action="store_true", help="print counts and add them nowhere")
     parser.add_argument("--page", type=Path, help="Markdown file whose tables are replaced")
-    given = parser.parse_args()
-    counted = read_counts(given.counts) if given.counts.exists() else {}
-    kinds, fields = KINDS[given.held_out]
+    options = parser.parse_args()
+    counts_by_process = read_counts(options.counts) if options.counts.exists() else {}
+    kinds, fields = KINDS[options.held_out]
     for name, process in {**kinds, **fields}.items():
-        if not given.tables or (given.process and not any(p in name for p in given.process)):
+        if not options.tables or (options.process and not any(p in name for p in options.process)):
             continue
         for size in GRIDS if process.grid else SIZES:
             text = f"{size[0]}x{size[1]}"
-            if given.size and text not in given.size:
+            if options.size and text not in options.size:
                 continue
-            kept = None if given.print else counted.get(name, {}).get(text)
-            counts = measure(name, process, size, given.tables, given.seed, kept)
+            earlier = None if options.print else counts_by_process.get(name, {}).get(text)
+            counts = measure(name, process, size, options.tables, options.seed, earlier)
             print(name, text, counts, flush=True)
-            if given.print:
+            if options.print:
                 continue
-            counted.setdefault(name, {})[text] = counts
-            write_counts(counted, given.counts)
-    if given.page:
-        before = given.page.read_text().partition(MARK)[0]
-        given.page.write_text(f"{before}{MARK}\n\n{page(counted)}\n")
+            counts_by_process.setdefault(name, {})[text] = counts
+            write_counts(counts_by_process, options.counts)
+    if options.page:
+        prose = options.page.read_text().partition(MARK)[0]
+        options.page.write_text(f"{prose}{MARK}\n\n{page(counts_by_process)}\n")
 
 
 if __name__ == "__main__":

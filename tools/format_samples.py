@@ -49,8 +49,8 @@ def keras_files() -> None:
     hidden = hidden + layers.SinePositionEncoding()(hidden)
     model = filled(keras.Model(tokens, keras.layers.Dense(3)(hidden)))
     # What the layer adds to a sequence of 5 are its first 5 rows.
-    added = places(np.zeros((1, 5, 8), "f4")).detach().cpu().numpy()[0]
-    np.testing.assert_array_equal(added, places.weights[0].numpy()[:5])
+    position_rows = places(np.zeros((1, 5, 8), "f4")).detach().cpu().numpy()[0]
+    np.testing.assert_array_equal(position_rows, places.weights[0].numpy()[:5])
     model.save(FOLDER / "layers.keras")
     model.save(FOLDER / "layers_keras2.h5")
     sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8}
@@ -143,9 +143,9 @@ def diffusers_files() -> None:
     pipeline.save_pretrained(FOLDER / "diffusers")
     transformer.save_pretrained(FOLDER / "diffusers" / "transformer")
     index = FOLDER / "diffusers" / "model_index.json"
-    listed = json.loads(index.read_text())
-    listed["transformer"] = ["diffusers", "SD3Transformer2DModel"]
-    index.write_text(json.dumps(listed, indent=2) + "\n")
+    index_entries = json.loads(index.read_text())
+    index_entries["transformer"] = ["diffusers", "SD3Transformer2DModel"]
+    index.write_text(json.dumps(index_entries, indent=2) + "\n")
 
 
 def onnxruntime_files() -> None:
@@ -169,19 +169,20 @@ def onnxruntime_files() -> None:
                 codes = codes[:, ::2] | codes[:, 1::2] << 4
             return numpy_helper.from_array(codes.astype(np.uint8), label)
 
-        given = [
+        initializers = [
             tensor("wpe.weight_Q4", (12, 40)),
             numpy_helper.from_array(np.arange(12)[None], "places"),
             numpy_helper.from_array(rng.uniform(0.01, 0.1, (12, 3)).astype("f4"), "scales"),
             *([tensor("zeros", (12, 3))] if zero else []),
         ]
         node = helper.make_node(
-            "GatherBlockQuantized", [each.name for each in given], ["rows"], name="/wpe/Gather",
+            "GatherBlockQuantized", [tensor.name for tensor in initializers], ["rows"],
+            name="/wpe/Gather",
             domain="com.microsoft", block_size=16, bits=bits, quantize_axis=1,
         )  # fmt: skip
         rows = helper.make_tensor_value_info("rows", TensorProto.FLOAT, None)
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-        graph = helper.make_graph([node], "graph", [], [rows], given)
+        graph = helper.make_graph([node], "graph", [], [rows], initializers)
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         save(model, FOLDER / f"{name}.onnx")
         (answer,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {})

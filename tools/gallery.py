@@ -13,7 +13,8 @@ from typing import Literal
 import posprobe as pp
 
 DOCS = Path(__file__).parent.parent / "docs"
-MINILM, WHISPER = "sample:all-minilm-l6-v2", "sample:whisper-tiny-decoder"
+MINILM = "sample:all-minilm-l6-v2"
+WHISPER = "sample:whisper-tiny-decoder"
 SINUSOID = "sinusoidal:512x384"
 #: Kind, references, span, and what it is for.
 FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...] = (
@@ -54,11 +55,11 @@ def main() -> None:
     text = HEAD
     for number, (kind, references, span, purpose) in enumerate(FIGURES):
         records = [record for reference in references for record in load(reference)]
-        made = pp.paper_figure(
+        figure = pp.paper_figure(
             kind, *records, venue="neurips" if span == "page" else "acl", span=span
         )
         name = f"gallery-{number}-{kind}.png"
-        made.figure.savefig(DOCS / "images" / name, dpi=140, metadata={"Software": None})
+        figure.figure.savefig(DOCS / "images" / name, dpi=140, metadata={"Software": None})
         command = f"posprobe figure {kind} {' '.join(references)} -o {kind}.pdf --span {span}"
         text += f"\n**{kind}**: {purpose}. `{command}`\n\n![{kind}: {purpose}](images/{name})\n"
     (DOCS / "gallery.md").write_text(text, encoding="utf-8")

@@ -43,7 +43,7 @@ TEXTS = frozenset({
     "source", "stated", "summary", "text", "title", "url", "where",
 })  # fmt: skip
 #: Keys under which a reason stands for each number that is not there: which ones, not why.
-WHY = frozenset({"undefined", "missing"})
+REASON_KEYS = frozenset({"undefined", "missing"})
 #: Keys that a later document may leave out.
 LEAVING = frozenset({"effect", "nulls"})
 #: Stands for a value that one of two documents has not.
@@ -79,11 +79,11 @@ def smooth(rng: Rng, n: int = 128, d: int = 24, length: float = 8.0) -> Floats:
     return smoothing(n, length) @ noise(rng, n, d)
 
 
-def decaying(rng: Rng, n: int = 128, d: int = 24, kept: float = 0.8) -> Floats:
+def decaying(rng: Rng, n: int = 128, d: int = 24, correlation: float = 0.8) -> Floats:
     """Draw an Ornstein-Uhlenbeck process that keeps a share from row to row."""
     values = noise(rng, n, d)
     for t in range(1, n):
-        values[t] = kept * values[t - 1] + math.sqrt(1 - kept**2) * values[t]
+        values[t] = correlation * values[t - 1] + math.sqrt(1 - correlation**2) * values[t]
     return values
 
 
@@ -126,10 +126,10 @@ def line(rng: Rng, spread: float) -> Floats:
     return np.outer(np.linspace(-5, 5, 128), plane(rng, 24, 1)[0]) + spread * noise(rng)
 
 
-def shifted(rng: Rng, *, factor: float = 1.0, level: float = 0.0, at: int = 56) -> Floats:
+def shifted(rng: Rng, *, factor: float = 1.0, level: float = 0.0, first_row: int = 56) -> Floats:
     """Draw a smooth curve that is scaled or moved from a row on."""
     values = smooth(rng, 144)
-    values[at:] = factor * values[at:] + level * rng.standard_normal(24)
+    values[first_row:] = factor * values[first_row:] + level * rng.standard_normal(24)
     return values
 
 
@@ -189,16 +189,18 @@ LINES: Mapping[str, Callable[[Rng], Floats]] = {
 # Planted tables on a grid.
 
 
-def codes(down: Floats, right: Floats, spread: float, rng: Rng) -> Floats:
+def codes(row_codes: Floats, column_codes: Floats, spread: float, rng: Rng) -> Floats:
     """Add a code of rows and one of columns, with noise."""
-    values = (down[:, None] + right[None]).reshape(len(down) * len(right), -1)
+    values = (row_codes[:, None] + column_codes[None]).reshape(
+        len(row_codes) * len(column_codes), -1
+    )
     return np.asarray(values + spread * noise(rng, len(values), values.shape[1]))
 
 
 def field(rng: Rng, height: int = 10, width: int = 10) -> Floats:
     """Draw independent columns that are smooth along both axes."""
-    drawn = smoothing(height, 2.5) @ noise(rng, height, width * 24)
-    return np.concatenate([smoothing(width, 2.5) @ each.reshape(width, 24) for each in drawn])
+    columns = smoothing(height, 2.5) @ noise(rng, height, width * 24)
+    return np.concatenate([smoothing(width, 2.5) @ column.reshape(width, 24) for column in columns])
 
 
 GRIDS: Mapping[str, tuple[tuple[int, int], Callable[[Rng], Floats]]] = {
@@ -256,8 +258,11 @@ def scheme(kind: str) -> Any:
     y, x = np.mgrid[-6:7, -6:7]
     window = np.exp(-(x**2 + y**2) / 8) + 0.2 * rng.standard_normal((3, 13, 13))
     bucket = pp.encodings.t5_buckets(offsets, bidirectional=kind != "T5, causal")
-    near = np.minimum(bucket, bucket % 16) if kind == "T5" else bucket
-    steps = 0.1 * rng.standard_normal((4, 32))[:, bucket] - 0.2 * np.arange(1, 5)[:, None] * near
+    exact_bucket = np.minimum(bucket, bucket % 16) if kind == "T5" else bucket
+    steps = (
+        0.1 * rng.standard_normal((4, 32))[:, bucket]
+        - 0.2 * np.arange(1, 5)[:, None] * exact_bucket
+    )
     length = pp.layouts.Sequence(200)
     match kind:
         case "T5" | "T5, causal":
@@ -298,7 +303,7 @@ KINDS = (
 )  # fmt: skip
 
 
-def model(what: str) -> Document:
+def model(measurement: str) -> Document:
     """Run a tiny GPT-2 with planted positions, or analyse its table beside its tokens."""
     import torch
     import transformers
@@ -311,17 +316,17 @@ def model(what: str) -> Document:
         n_embd=24, n_layer=2, n_head=3, vocab_size=50, n_positions=32, initializer_range=0.3,
         bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
-    made = transformers.GPT2LMHeadModel(config)
+    gpt2 = transformers.GPT2LMHeadModel(config)
     planted = turning(np.random.default_rng(0), 4.0, 16.0, n=32)
-    made.transformer.wpe.weight.data = torch.from_numpy(planted).float()
+    gpt2.transformer.wpe.weight.data = torch.from_numpy(planted).float()
     with TemporaryDirectory() as folder:
-        made.save_pretrained(folder)
-        if what == "tokens":
+        gpt2.save_pretrained(folder)
+        if measurement == "tokens":
             table = pp.load(folder)
             return analysis(table, tokens=pp.load_tokens(table))
         contexts = pp.Contexts(count=12, length=24)
-        only = None if what == "run" else (what,)
-        run = pp.analyze_model(folder, contexts, only=only, nulls=3, device="cpu")
+        requested = None if measurement == "run" else (measurement,)
+        run = pp.analyze_model(folder, contexts, only=requested, nulls=3, device="cpu")
         return run.to_dict()
 
 
@@ -331,16 +336,16 @@ def image_model() -> Document:
     return pp.analyze_model("sample:digits-vit", contexts, nulls=3, device="cpu").to_dict()
 
 
-def resized(given: Any, to: int | tuple[int, int]) -> Document:
+def resized(subject: Any, size: int | tuple[int, int]) -> Document:
     """Compare ways of resizing a table, or rules of scaling rotary positions."""
     from posprobe.studies.resizing import compare
 
-    return compare(given, to=to).to_dict()
+    return compare(subject, to=size).to_dict()
 
 
-def schemes(*given: Any) -> Document:
+def schemes(*records: Any) -> Document:
     """Analyse encodings without a table."""
-    return pp.studies.analyze_schemes(*given).to_dict()
+    return pp.studies.analyze_schemes(*records).to_dict()
 
 
 def tables(*names: str) -> Document:
@@ -348,12 +353,12 @@ def tables(*names: str) -> Document:
     return dict(pp.compare(*map(planted, names), nulls=3, device="cpu").to_dict())
 
 
-def kernels(*given: Any) -> Document:
+def kernels(*records: Any) -> Document:
     """Compare encodings of any kind."""
-    return dict(pp.compare_kernels(*given).to_dict())
+    return dict(pp.compare_kernels(*records).to_dict())
 
 
-OTHERS: Mapping[str, Callable[[], Document]] = {
+STUDIES: Mapping[str, Callable[[], Document]] = {
     "3 rotations, null tables": lambda: analysis(planted("3 rotations"), nulls=3),
     "grid of codes, null tables": lambda: analysis(planted("grid of codes"), nulls=3),
     "smooth, all analyses": lambda: analysis(planted("smooth"), only=("all",)),
@@ -381,13 +386,13 @@ def names_of(real: Path | None) -> list[str]:
 
     loaded = [f"sample:{sample.name}" for sample in shipped()] + [*FORMULAS]
     loaded += [f"real:{name}" for name in REAL] if real else []
-    return [*loaded, *LINES, *GRIDS, *SCHEMES, *KINDS, *OTHERS]
+    return [*loaded, *LINES, *GRIDS, *SCHEMES, *KINDS, *STUDIES]
 
 
 def document(name: str, real: Path | None) -> Document:
     """Make the document of a reference."""
-    if name in OTHERS:
-        return OTHERS[name]()
+    if name in STUDIES:
+        return STUDIES[name]()
     if name in LINES or name in GRIDS:
         return analysis(planted(name))
     if name in KINDS:
@@ -405,24 +410,26 @@ def kept(value: Any) -> Any:
     """Return what is recorded of a document: no texts; answers by their question."""
     if isinstance(value, dict):
         return {
-            key: dict.fromkeys(each, True) if key in WHY and isinstance(each, dict) else kept(each)
-            for key, each in value.items()
+            key: dict.fromkeys(entry, True)
+            if key in REASON_KEYS and isinstance(entry, dict)
+            else kept(entry)
+            for key, entry in value.items()
             if key not in TEXTS
         }
     if isinstance(value, list):
-        questions = [each.get("question") for each in value if isinstance(each, dict)]
+        questions = [entry.get("question") for entry in value if isinstance(entry, dict)]
         if value and len(set(questions) - {None}) == len(value):
-            answers = [{k: v for k, v in each.items() if k != "question"} for each in value]
+            answers = [{k: v for k, v in entry.items() if k != "question"} for entry in value]
             return dict(zip(questions, map(kept, answers), strict=True))
-        return [kept(each) for each in value]
+        return [kept(entry) for entry in value]
     return value
 
 
 def measured(name: str, real: Path | None) -> Document:
     """Return what is recorded of a reference, and the seconds that it took."""
     begin = time.perf_counter()
-    made = kept(json.loads(json.dumps(document(name, real))))
-    return {"seconds": round(time.perf_counter() - begin, 2), "document": made}
+    recorded = kept(json.loads(json.dumps(document(name, real))))
+    return {"seconds": round(time.perf_counter() - begin, 2), "document": recorded}
 
 
 def run(names: list[str], real: Path | None, jobs: int) -> Iterator[tuple[str, Future[Document]]]:
@@ -438,7 +445,7 @@ def run(names: list[str], real: Path | None, jobs: int) -> Iterator[tuple[str, F
 def turned(value: Any) -> Any:
     """Turn an answer from yes to no and from no to yes, or those of several tables."""
     if isinstance(value, dict):
-        return {key: turned(each) for key, each in value.items()}
+        return {key: turned(entry) for key, entry in value.items()}
     return {"yes": "no", "no": "yes"}.get(value, value) if isinstance(value, str) else value
 
 
@@ -456,8 +463,8 @@ def translated(old: Any, new: Any, on_grid: bool = False) -> Any:
     keys of `LEAVING` may be gone, and questions of lines on grids, which could not be told.
     """
     if isinstance(old, list) and isinstance(new, list):
-        same = [translated(*pair, on_grid) for pair in zip(old, new, strict=False)]
-        return same + old[len(same) :]
+        entries = [translated(*pair, on_grid) for pair in zip(old, new, strict=False)]
+        return entries + old[len(entries) :]
     if not isinstance(old, dict) or not isinstance(new, dict):
         return old
     if isinstance(old.get("table"), dict):
@@ -480,25 +487,25 @@ def differences(
         old, new = dict(enumerate(old)), dict(enumerate(new))
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(key for key in new if key not in old)]:
-            below = old.get(key, GONE), new.get(key, GONE)
-            yield from differences(*below, tolerance, f"{path}.{key}".lstrip("."))
+            pair = old.get(key, GONE), new.get(key, GONE)
+            yield from differences(*pair, tolerance, f"{path}.{key}".lstrip("."))
     elif not same(old, new, tolerance):
         yield path, old, new
 
 
 def same(old: Any, new: Any, tolerance: float) -> bool:
     """Tell whether two values are equal, numbers within a tolerance."""
-    numbers = [type(each) in (int, float) for each in (old, new)]
+    numbers = [type(number) in (int, float) for number in (old, new)]
     if not all(numbers):
         return type(old) is type(new) and bool(old == new)
     return math.isclose(old, new, rel_tol=tolerance, abs_tol=tolerance)
 
 
-def chosen(given: argparse.Namespace) -> list[str]:
+def chosen(options: argparse.Namespace) -> list[str]:
     """Return the names of the references that were asked for."""
-    if given.real is None:
+    if options.real is None:
         print(f"Skipped without --real: {', '.join(REAL)}.")
-    return [name for name in names_of(given.real) if matches(given.only, name)]
+    return [name for name in names_of(options.real) if matches(options.only, name)]
 
 
 def matches(patterns: list[str], *names: str) -> bool:
@@ -506,38 +513,43 @@ def matches(patterns: list[str], *names: str) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
 
 
-def record(given: argparse.Namespace) -> int:
+def record(options: argparse.Namespace) -> int:
     """Record every reference in a file."""
-    found = {name: future.result() for name, future in run(chosen(given), given.real, given.jobs)}
-    given.file.write_bytes(gzip.compress(json.dumps(dict(sorted(found.items()))).encode(), mtime=0))
-    slow = sorted(found, key=lambda name: -found[name]["seconds"])
-    total = sum(each["seconds"] for each in found.values())
-    print(f"{len(found)} references in {total:.0f} s of work. The slowest:")
-    print("\n".join(f"  {found[name]['seconds']:6.1f} s  {name}" for name in slow[:8]))
+    records = {
+        name: future.result() for name, future in run(chosen(options), options.real, options.jobs)
+    }
+    options.file.write_bytes(
+        gzip.compress(json.dumps(dict(sorted(records.items()))).encode(), mtime=0)
+    )
+    slow = sorted(records, key=lambda name: -records[name]["seconds"])
+    total = sum(entry["seconds"] for entry in records.values())
+    print(f"{len(records)} references in {total:.0f} s of work. The slowest:")
+    print("\n".join(f"  {records[name]['seconds']:6.1f} s  {name}" for name in slow[:8]))
     return 0
 
 
-def compare(given: argparse.Namespace) -> int:
+def compare(options: argparse.Namespace) -> int:
     """Print what differs from a file; 1 where anything does."""
-    recorded = json.loads(gzip.decompress(given.file.read_bytes()))
-    names = chosen(given)
-    if lacking := sorted(set(names) - set(recorded)):
-        print(f"Not recorded: {', '.join(lacking)}.")
+    recorded = json.loads(gzip.decompress(options.file.read_bytes()))
+    names = chosen(options)
+    if unrecorded := sorted(set(names) - set(recorded)):
+        print(f"Not recorded: {', '.join(unrecorded)}.")
     count = new_keys = ignored = 0
-    for name, future in run([n for n in names if n in recorded], given.real, given.jobs):
+    for name, future in run([n for n in names if n in recorded], options.real, options.jobs):
         if error := future.exception():
             print(f"{name}: {type(error).__name__}: {error}")
             count += 1
             continue
         old, new = recorded[name]["document"], future.result()["document"]
-        for path, before, now in differences(translated(old, new), new, given.tolerance):
-            if before is GONE:
+        for path, old_value, new_value in differences(translated(old, new), new, options.tolerance):
+            if old_value is GONE:
                 new_keys += 1
-            elif matches(given.ignore, path, f"{name}:{path}"):
+            elif matches(options.ignore, path, f"{name}:{path}"):
                 ignored += 1
             else:
                 count += 1
-                print(f"{name}: {path}: {json.dumps(before)[:200]} -> {json.dumps(now)[:200]}")
+                old_text, new_text = (json.dumps(v)[:200] for v in (old_value, new_value))
+                print(f"{name}: {path}: {old_text} -> {new_text}")
     print(f"{count} differences, {ignored} ignored, {new_keys} keys are new.")
     return int(count > 0)
 
@@ -554,8 +566,8 @@ def main() -> int:
     parser.add_argument("--ignore", action="append", default=[], metavar="PATTERN",
                         help="key paths, or NAME:PATH, that may differ")  # fmt: skip
     parser.add_argument("--tolerance", type=float, default=1e-12, help="relative and absolute")
-    given = parser.parse_args()
-    return record(given) if given.command == "record" else compare(given)
+    options = parser.parse_args()
+    return record(options) if options.command == "record" else compare(options)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def one_direction(rng: np.random.Generator, n: int, d: int) -> Floats:
     return np.asarray(rng.normal(size=d) + 0.1 * smooth(rng, n, d))
 
 
-MADE: Mapping[str, Callable[[np.random.Generator, int, int], Floats]] = {
+TABLE_KINDS: Mapping[str, Callable[[np.random.Generator, int, int], Floats]] = {
     "smooth": smooth, "walk": walk, "sinusoid, columns turned": turned, "one row": one_direction,
 }  # fmt: skip
 
@@ -55,16 +55,16 @@ MADE: Mapping[str, Callable[[np.random.Generator, int, int], Floats]] = {
 def unrelated(seed: int, pairs: int = PAIRS) -> Iterator[tuple[str, Likeness]]:
     """Compare pairs of unrelated tables of every kind: of one size, and in a third of two."""
     rng = np.random.default_rng(seed)
-    for name, make in MADE.items():
+    for name, make in TABLE_KINDS.items():
         for k in range(pairs):
             d = WIDTHS[k % len(WIDTHS)]
             sizes = (144, 144) if k % 3 else (144, 256)
             # Half of the tables are patches.
             grids = [(12, 12) if n == 144 else (16, 16) for n in sizes] if k % 2 else [None, None]
-            one, other = (
+            a, b = (
                 pp.table(make(rng, n, d), grid=grid) for n, grid in zip(sizes, grids, strict=True)
             )
-            yield name, likeness(fingerprint(one), fingerprint(other))
+            yield name, likeness(fingerprint(a), fingerprint(b))
 
 
 def noisy(rng: np.random.Generator, values: Floats, share: float) -> Floats:
@@ -87,23 +87,23 @@ def again(table: pp.PositionTable, values: Floats) -> tuple[Likeness, float]:
         if isinstance(table.layout, pp.layouts.Grid)
         else None
     )
-    seen = likeness(fingerprint(pp.table(values, grid=grid)), fingerprint(table))
-    before = table.values.astype(np.float64)
-    return seen, float(np.linalg.norm(values - before) / np.linalg.norm(before))
+    likeness_found = likeness(fingerprint(pp.table(values, grid=grid)), fingerprint(table))
+    original = table.values.astype(np.float64)
+    return likeness_found, float(np.linalg.norm(values - original) / np.linalg.norm(original))
 
 
 def main() -> None:
     """Print what was measured."""
     print("| pairs | number | called related | smallest distance | smallest chance |")
     print("| --- | ---: | ---: | ---: | ---: |")
-    found: dict[str, list[Likeness]] = {}
-    for name, seen in unrelated(0, 5 * PAIRS):
-        found.setdefault(name, []).append(seen)
-    for name, each in found.items():
-        distance = min(seen.distance or 0.0 for seen in each)
-        chance = min(seen.chance or 0.0 for seen in each)
-        wrong = sum(seen.related for seen in each)
-        print(f"| {name} | {len(each)} | {wrong} | {distance:.2f} | {chance:.1g} |")
+    likenesses: dict[str, list[Likeness]] = {}
+    for name, likeness_found in unrelated(0, 5 * PAIRS):
+        likenesses.setdefault(name, []).append(likeness_found)
+    for name, matches in likenesses.items():
+        distance = min(likeness_found.distance or 0.0 for likeness_found in matches)
+        chance = min(likeness_found.chance or 0.0 for likeness_found in matches)
+        false_kin = sum(likeness_found.related for likeness_found in matches)
+        print(f"| {name} | {len(matches)} | {false_kin} | {distance:.2f} | {chance:.1g} |")
     rng = np.random.default_rng(1)
     changes: dict[str, Callable[[Floats], Floats]] = {
         "noise of 1 %": partial(noisy, rng, share=0.01)
@@ -115,13 +115,13 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: |")
     tables = [pp.load(f"sample:{sample.name}") for sample in shipped()]
     for name, change in changes.items():
-        ratios, right = [], 0
+        ratios, n_related = [], 0
         for _ in range(20):
             for table in tables:
-                seen, exact = again(table, change(table.values.astype(np.float64)))
-                right += seen.relation == "moved"
-                ratios.append((seen.distance or 0.0) / exact)
-        print(f"| {name} | {len(ratios)} | {right} | {min(ratios):.2f} to {max(ratios):.2f} |")
+                likeness_found, exact = again(table, change(table.values.astype(np.float64)))
+                n_related += likeness_found.relation == "moved"
+                ratios.append((likeness_found.distance or 0.0) / exact)
+        print(f"| {name} | {len(ratios)} | {n_related} | {min(ratios):.2f} to {max(ratios):.2f} |")
 
 
 if __name__ == "__main__":

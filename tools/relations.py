@@ -40,8 +40,8 @@ def in_blocks(values: Floats, bits: int) -> Floats:
     if bits == 8:
         step = np.abs(blocks).max(axis=1, keepdims=True) / 127
     else:
-        at = np.abs(blocks).argmax(axis=1)[:, None]
-        step = np.take_along_axis(blocks, at, 1) / -8
+        largest = np.abs(blocks).argmax(axis=1)[:, None]
+        step = np.take_along_axis(blocks, largest, 1) / -8
     step = np.where(step == 0, 1, step)
     low, high = (-127, 127) if bits == 8 else (-8, 7)
     codes = np.clip(np.round(blocks / step), low, high)
@@ -69,12 +69,12 @@ def _noise(values: Floats, share: float, draw: Draw) -> Floats:
 
 
 def _retrained(values: Floats, draw: Draw) -> Floats:
-    first, count = int(draw.integers(0, len(values) // 2)), max(2, len(values) // 8)
-    made = _noise(values, float(draw.choice([0.0, 0.002])), draw)
+    first_row, count = int(draw.integers(0, len(values) // 2)), max(2, len(values) // 8)
+    copy = _noise(values, float(draw.choice([0.0, 0.002])), draw)
     rows = draw.normal(size=(count, values.shape[1]))
     size = np.median(np.linalg.norm(values, axis=1)) / math.sqrt(values.shape[1])
-    made[first : first + count] = rows * size
-    return made
+    copy[first_row : first_row + count] = rows * size
+    return copy
 
 
 def _permuted(values: Floats, draw: Draw) -> Floats:
@@ -114,15 +114,15 @@ def table_cases(seed: int, tables: Mapping[str, pp.PositionTable]) -> Iterator[A
         values = np.asarray(table.values, np.float64)
         for cause, change in TABLE_CHANGES.items():
             grid = isinstance(table.layout, Grid)
-            made = change(values, draw)
-            if grid and len(made) != len(values):
+            copy = change(values, draw)
+            if grid and len(copy) != len(values):
                 continue
             if cause == "quantised" and values.shape[1] % 32:
                 continue
-            if cause == "rounded" and np.array_equal(made, values):  # it is stored so
+            if cause == "rounded" and np.array_equal(copy, values):  # it is stored so
                 continue
-            layouts = (table.layout, table.layout if grid else Sequence(len(made)))
-            yield name, cause, relate_tables(values, made, layouts)
+            layouts = (table.layout, table.layout if grid else Sequence(len(copy)))
+            yield name, cause, relate_tables(values, copy, layouts)
         size = (
             int(draw.integers(9, 20))
             if isinstance(table.layout, Grid)
@@ -131,14 +131,14 @@ def table_cases(seed: int, tables: Mapping[str, pp.PositionTable]) -> Iterator[A
         size += size in (len(values), table.layout.height)
         method = str(draw.choice(["linear", "bicubic", "bicubic_antialias"]))
         corners = bool(draw.integers(2)) and method != "bicubic_antialias"
-        made = to_type(resized(values, table.layout, size, method, corners), "float32")
+        copy = to_type(resized(values, table.layout, size, method, corners), "float32")
         grid = isinstance(table.layout, Grid)
         layouts = (table.layout, Grid(size, size) if grid else Sequence(size))
-        yield name, "resized", relate_tables(values, made, layouts)
+        yield name, "resized", relate_tables(values, copy, layouts)
         if isinstance(table.layout, Grid):
             cells = values.reshape(table.layout.height, table.layout.width, -1)
-            made = cells.swapaxes(0, 1).reshape(values.shape)
-            yield name, "exchanged", relate_tables(values, made, (table.layout, table.layout))
+            copy = cells.swapaxes(0, 1).reshape(values.shape)
+            yield name, "exchanged", relate_tables(values, copy, (table.layout, table.layout))
 
 
 # --- ladders ----------------------------------------------------------------------------------
@@ -163,15 +163,15 @@ PUBLISHED: Mapping[str, tuple[int, float, float, Mapping[str, Any] | None, int]]
 }
 
 
-def published(name: str, **changed: Any) -> Ladder:
+def published(name: str, **overrides: Any) -> Ladder:
     """Build a ladder of a published configuration, or with something changed."""
     width, base, partial, scaling, context = PUBLISHED[name]
-    scaling = changed.get("scaling", scaling)
-    about = {"partial": changed.get("partial", partial), "max_positions": context}
-    base = changed.get("base", base)
-    omega, factor = pp.encodings.rotary_frequencies(width, base=base, scaling=scaling, **about)
+    scaling = overrides.get("scaling", scaling)
+    parameters = {"partial": overrides.get("partial", partial), "max_positions": context}
+    base = overrides.get("base", base)
+    omega, factor = pp.encodings.rotary_frequencies(width, base=base, scaling=scaling, **parameters)
     plain = {"rope_type": "default"} if scaling else None
-    unscaled, _ = pp.encodings.rotary_frequencies(width, base=base, scaling=plain, **about)
+    unscaled, _ = pp.encodings.rotary_frequencies(width, base=base, scaling=plain, **parameters)
     return Ladder(omega, factor, unscaled, width, context)
 
 
@@ -187,37 +187,43 @@ def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         pairs = len(a.omega)
         rule = (scaling or {}).get("rope_type")
         by_parts = rule in ("llama3", "yarn")
-        made: dict[str, Floats] = {"same_ladder": a.omega}
-        made["ladder_rounded"] = to_type(a.omega, str(draw.choice(["bfloat16", "float16"])))
-        other = float(draw.choice([1e4, 10001.0, 2e5, 1.5e6]))
-        other = other if other != base else 7e4
+        frequencies_by_cause: dict[str, Floats] = {"same_ladder": a.omega}
+        frequencies_by_cause["ladder_rounded"] = to_type(
+            a.omega, str(draw.choice(["bfloat16", "float16"]))
+        )
+        other_base = float(draw.choice([1e4, 10001.0, 2e5, 1.5e6]))
+        other_base = other_base if other_base != base else 7e4
         if not by_parts:
-            made["base"] = published(name, base=other).omega
+            frequencies_by_cause["base"] = published(name, base=other_base).omega
             stretch = int(draw.integers(2, 17))
             grown = base * stretch ** (pairs / (pairs - 1))
-            made["ntk"] = published(name, base=grown).omega
+            frequencies_by_cause["ntk"] = published(name, base=grown).omega
             if rule is None:
-                made["last_pair"] = base ** -(np.arange(pairs) / (pairs - 1))
-                added = {**_LLAMA3, "factor": float(draw.choice([8, 32]))}
-                made["parts_added"] = published(name, scaling=added).omega
+                frequencies_by_cause["last_pair"] = base ** -(np.arange(pairs) / (pairs - 1))
+                llama3_scaling = {**_LLAMA3, "factor": float(draw.choice([8, 32]))}
+                frequencies_by_cause["parts_added"] = published(name, scaling=llama3_scaling).omega
                 if partial < 1:
-                    made["spread"] = base ** -(2 * np.arange(pairs) / width)
-                    made["columns"] = published(name, partial=1.0).omega
+                    frequencies_by_cause["spread"] = base ** -(2 * np.arange(pairs) / width)
+                    frequencies_by_cause["columns"] = published(name, partial=1.0).omega
         else:
-            made["parts_lost"] = published(name, scaling=None).omega
+            frequencies_by_cause["parts_lost"] = published(name, scaling=None).omega
             assert scaling is not None  # noqa: S101 - its rule was read
             factor = {"factor": float(draw.choice([3.0, 16.0, 24.0]))}
-            made["parts_factor"] = published(name, scaling={**scaling, **factor}).omega
+            frequencies_by_cause["parts_factor"] = published(
+                name, scaling={**scaling, **factor}
+            ).omega
             ramp: dict[str, Any] = (
                 {"beta_fast": 24.0} if rule == "yarn" else {"low_freq_factor": 2.0}
             )
             if rule == "yarn":
                 ramp["truncate"] = False
-            made["ramp"] = published(name, scaling={**scaling, **ramp}).omega
-        made["positions_scaled"] = a.omega / float(draw.choice([2.0, 4.0, 8.0, 0.25]))
-        made["frequencies"] = a.omega * np.exp(0.1 * draw.normal(size=pairs))
-        made["pair_order"] = a.omega[draw.permutation(pairs)]
-        for cause, omega in made.items():
+            frequencies_by_cause["ramp"] = published(name, scaling={**scaling, **ramp}).omega
+        frequencies_by_cause["positions_scaled"] = a.omega / float(
+            draw.choice([2.0, 4.0, 8.0, 0.25])
+        )
+        frequencies_by_cause["frequencies"] = a.omega * np.exp(0.1 * draw.normal(size=pairs))
+        frequencies_by_cause["pair_order"] = a.omega[draw.permutation(pairs)]
+        for cause, omega in frequencies_by_cause.items():
             yield name, cause, relate_ladders(a, _as_dumped(omega))
         yield name, "factor", relate_ladders(a, Ladder(a.omega, (a.factor or 1.0) * 1.2773))
 
@@ -228,40 +234,50 @@ def ladder_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
 def projections(draw: Draw, heads: int = 4, head_dim: int = 16, width: int = 64) -> Projections:
     """Make queries and keys whose pairs and columns have sizes of their own."""
     rows = np.exp(0.5 * draw.normal(size=heads * head_dim))[:, None]
-    made = [rows * draw.normal(size=(heads * head_dim, width)) for _ in range(2)]
-    return Projections(made[0], made[1], head_dim, head_dim)
+    matrices = [rows * draw.normal(size=(heads * head_dim, width)) for _ in range(2)]
+    return Projections(matrices[0], matrices[1], head_dim, head_dim)
 
 
-def _each(given: Projections, change: Callable[[Floats], Floats]) -> Projections:
-    return Projections(change(given.query), change(given.key), given.head_dim, given.rotated)
+def _each(projections: Projections, change: Callable[[Floats], Floats]) -> Projections:
+    return Projections(
+        change(projections.query),
+        change(projections.key),
+        projections.head_dim,
+        projections.rotated,
+    )
 
 
-def _gauge(given: Projections, draw: Draw) -> Projections:
+def _gauge(projections: Projections, draw: Draw) -> Projections:
     """Turn each pair of queries and keys by one angle: no logit changes."""
-    half, size = given.head_dim // 2, given.head_dim
-    angle = draw.uniform(1, 3, size=(len(given.query) // size, half, 1))
+    half, size = projections.head_dim // 2, projections.head_dim
+    angle = draw.uniform(1, 3, size=(len(projections.query) // size, half, 1))
 
     def turned(weight: Floats) -> Floats:
         heads = weight.reshape(-1, size, weight.shape[1])
         pairs = (heads[:, :half] + 1j * heads[:, half:]) * np.exp(1j * angle)
         return np.concatenate([pairs.real, pairs.imag], axis=1).reshape(weight.shape)
 
-    return _each(given, turned)
+    return _each(projections, turned)
 
 
-def _heads_moved(given: Projections, draw: Draw) -> Projections:
-    heads = len(given.query) // given.head_dim
+def _heads_moved(projections: Projections, draw: Draw) -> Projections:
+    heads = len(projections.query) // projections.head_dim
     order = np.roll(np.arange(heads), int(draw.integers(1, heads)))
 
     def moved(weight: Floats) -> Floats:
-        return weight.reshape(heads, given.head_dim, -1)[order].reshape(weight.shape)
+        return weight.reshape(heads, projections.head_dim, -1)[order].reshape(weight.shape)
 
-    return _each(given, moved)
+    return _each(projections, moved)
 
 
-def _scale_folded(given: Projections, draw: Draw) -> Projections:
+def _scale_folded(projections: Projections, draw: Draw) -> Projections:
     factor = float(draw.choice([8.0, 0.25]))
-    return Projections(given.query * factor, given.key / factor, given.head_dim, given.rotated)
+    return Projections(
+        projections.query * factor,
+        projections.key / factor,
+        projections.head_dim,
+        projections.rotated,
+    )
 
 
 def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
@@ -270,7 +286,7 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     a = projections(draw)
     gain = np.exp(draw.normal(size=a.query.shape[1]))
     half = str(draw.choice(["float16", "bfloat16"]))
-    made: dict[str, Projections] = {
+    copies: dict[str, Projections] = {
         "identical": a,
         "rounded": _each(a, lambda w: to_type(w, half)),
         "quantised": _each(a, lambda w: in_blocks(w, 8)),
@@ -282,9 +298,9 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         "gauge": _gauge(a, draw),
         "other_weights": projections(draw),
     }
-    for cause, b in made.items():
+    for cause, b in copies.items():
         yield "projections", cause, (relate_projections(a, b)[1],)
-    for (mine, theirs), order, cause in (
+    for (first_layout, second_layout), order, cause in (
         ((False, False), "same", "same_pairs"),
         ((False, True), "to_neighbours", "pairs_reordered"),
         ((True, False), "to_halves", "pairs_reordered"),
@@ -296,10 +312,13 @@ def weight_cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
         query, key = (reordered(w, order, a.head_dim, a.rotated) for w in (a.query, a.key))
         b = Projections(query, key, a.head_dim, a.rotated)
         if change != "none":
-            again = {"8 bits": lambda w: in_blocks(w, 8), "noise": lambda w: _noise(w, 0.1, draw)}
-            b = _each(b, again[change])
-        found = relate_layouts((mine, theirs), relate_projections(a, b)[0])
-        yield "projections", cause, () if found is None else (found,)
+            rounding = {
+                "8 bits": lambda w: in_blocks(w, 8),
+                "noise": lambda w: _noise(w, 0.1, draw),
+            }
+            b = _each(b, rounding[change])
+        finding = relate_layouts((first_layout, second_layout), relate_projections(a, b)[0])
+        yield "projections", cause, () if finding is None else (finding,)
 
 
 # --- unrelated --------------------------------------------------------------------------------
@@ -366,16 +385,18 @@ def false_kin(count: int) -> Counter[str]:
 
     Lines of positions and grids take turns where both are squares.
     """
-    found: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
     for seed in range(count):
         kinds, a, b = unrelated(seed)
         sides = [math.isqrt(len(rows)) for rows in (a, b)]
         square = all(side**2 == len(rows) for side, rows in zip(sides, (a, b), strict=True))
         grids = (Grid(sides[0], sides[0]), Grid(sides[1], sides[1]))
-        names = {each.cause for each in relate_tables(a, b, grids if square and seed % 2 else None)}
+        names = {
+            finding.cause for finding in relate_tables(a, b, grids if square and seed % 2 else None)
+        }
         if names - NO_KIN:
-            found[f"{kinds}: {' '.join(sorted(names))}"] += 1
-    return found
+            causes[f"{kinds}: {' '.join(sorted(names))}"] += 1
+    return causes
 
 
 def cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
@@ -383,28 +404,28 @@ def cases(seed: int) -> Iterator[tuple[str, str, tuple[Finding, ...]]]:
     tables = {name: pp.load(f"sample:{name}") for name in SAMPLES}
     yield from table_cases(seed, tables)
     yield from ladder_cases(seed)
-    for again in range(5):
-        yield from weight_cases(10 * seed + again)
+    for repeat in range(5):
+        yield from weight_cases(10 * seed + repeat)
 
 
 def main() -> None:
     """Print rule by rule how many changes were named, and what others were called."""
-    right: Counter[str] = Counter()
-    tried: Counter[str] = Counter()
-    wrong: Counter[tuple[str, str, str]] = Counter()
+    correct: Counter[str] = Counter()
+    attempts: Counter[str] = Counter()
+    mistakes: Counter[tuple[str, str, str]] = Counter()
     for seed in range(1, 5):
-        for subject, cause, found in cases(seed):
-            names = [each.cause for each in found]
-            tried[cause] += 1
-            right[cause] += cause in names
+        for subject, cause, findings in cases(seed):
+            names = [finding.cause for finding in findings]
+            attempts[cause] += 1
+            correct[cause] += cause in names
             if cause not in names:
-                wrong[subject, cause, " ".join(names)] += 1
+                mistakes[subject, cause, " ".join(names)] += 1
     print("| change | named right |\n| --- | ---: |")
-    for cause, count in tried.items():
-        print(f"| {cause} | {right[cause]} of {count} |")
-    print(f"| **all** | {right.total()} of {tried.total()} |")
-    for (subject, cause, called), count in wrong.items():
-        print(f"wrong: {subject}: {cause} is called {called or 'nothing'} ({count})")
+    for cause, count in attempts.items():
+        print(f"| {cause} | {correct[cause]} of {count} |")
+    print(f"| **all** | {correct.total()} of {attempts.total()} |")
+    for (subject, cause, reported), count in mistakes.items():
+        print(f"wrong: {subject}: {cause} is called {reported or 'nothing'} ({count})")
     kin = false_kin(10_000)
     print(f"unrelated tables called kin: {kin.total()} of 10,000", *kin.items())
 

@@ -37,7 +37,7 @@ def measure(value: Published, table: PositionTable, seeds: int) -> str:
     """Measure one published quantity on the rows that it was published for."""
     if value.rows is None:
         raise ValueError(f"{value.key}: no rows")
-    first, stop = value.rows
+    first_row, stop = value.rows
     if value.stored and table.dropped:
         # The published rows include some that are no positions: take the tensor as it is stored.
         table = pp.load(table.source.reference, tensor=table.source.tensor)
@@ -49,9 +49,9 @@ def measure(value: Published, table: PositionTable, seeds: int) -> str:
             order = order_probe_published(table, seeds=seeds)
             return f"{order.mean:.2%} ± {order.sd or 0:.2%}".replace("%", " %")
         case "pca.stable_rank":
-            return f"{pp.pca(table[first:stop]).stable_rank:.3f}"
+            return f"{pp.pca(table[first_row:stop]).stable_rank:.3f}"
         case "pca.top3":
-            return f"{pp.pca(table[first:stop]).top3:.2%}".replace("%", " %")
+            return f"{pp.pca(table[first_row:stop]).top3:.2%}".replace("%", " %")
     raise ValueError(f"{value.key}: no way to measure it here")
 
 
@@ -72,20 +72,25 @@ def replications(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
     yield "| table | quantity | rows | published | ours | matched by | source |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     # One table is enough; the first that belongs to the model is taken.
-    found: dict[tuple[str, str], tuple[Published, PositionTable]] = {}
+    tables_by_value: dict[tuple[str, str], tuple[Published, PositionTable]] = {}
     for table in tables:
         for value in published_for(table):
-            found.setdefault((value.model, value.key), (value, table))
+            tables_by_value.setdefault((value.model, value.key), (value, table))
     for value in published():
         rows = f"{value.rows[0]}-{value.rows[1] - 1}" if value.rows else "all"
         if value.stored:
             rows += " as stored"
         if value.model == "random-walk":
-            first = [pp.pca(walk(seed)).explained_variance_ratio[0] for seed in range(WALKS)]
-            ours, matched = f"{np.mean(first):.3f} ± {np.std(first, ddof=1):.3f}", "made"
-        elif (value.model, value.key) in found:
-            known, table = found[value.model, value.key]
-            ours, matched = measure(known, table, seeds), str(known.matched)
+            leading_shares = [
+                pp.pca(walk(seed)).explained_variance_ratio[0] for seed in range(WALKS)
+            ]
+            ours, matched = (
+                f"{np.mean(leading_shares):.3f} ± {np.std(leading_shares, ddof=1):.3f}",
+                "made",
+            )
+        elif (value.model, value.key) in tables_by_value:
+            published_value, table = tables_by_value[value.model, value.key]
+            ours, matched = measure(published_value, table, seeds), str(published_value.matched)
         else:
             ours, matched = "not measured: table not at hand", ""
         source = f"{value.citation.split(',')[0]}, {value.where}"
@@ -124,13 +129,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="of the published probes")
     options = parser.parse_args()
 
-    given = [pp.load(reference) for reference in options.references]
+    loaded = [pp.load(reference) for reference in options.references]
     sinusoid = pp.sinusoidal(*SHAPE)
-    for line in replications([sinusoid, *given], options.seeds):
+    for line in replications([sinusoid, *loaded], options.seeds):
         print(line, flush=True)
     noise = made("Gaussian noise", np.random.default_rng(0).standard_normal(SHAPE))
     shipped = [pp.load(f"sample:{sample.name}") for sample in tables()]
-    lines = [table for table in (*shipped, *given) if isinstance(table.layout, Line)]
+    lines = [table for table in (*shipped, *loaded) if isinstance(table.layout, Line)]
     print()
     for line in comparisons([sinusoid, walk(0), noise, *lines], options.seeds):
         print(line, flush=True)

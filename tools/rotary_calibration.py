@@ -32,28 +32,38 @@ Floats: TypeAlias = NDArray[np.float64]
 #: Layers, heads, heads of keys and width of the models.
 SHAPES = ((2, 4, 4, 32), (4, 8, 4, 64), (2, 12, 12, 192), (4, 16, 4, 256))
 LARGE = (28, 32, 8, 2048)
-SEEDS, CONTEXTS, LENGTH = 3, 16, 256
-#: Distances of a window, which are also its queries; heads that are judged together.
-WINDOW, TOGETHER = LENGTH // 2, 40
-#: Share of the other variance of logits that a context's own curve holds, and the correlation of
-#: its neighbouring distances. Of `sample:pydoc-llama` it is 0.01 to 0.04, and 0.7 to 0.95.
-OWN, KEPT = (0.0, 0.1, 1.0), 0.8
-#: Of planted curves, nats; and shares of the variance of a query's logits.
-SPREADS, SHARES = (0.05, 0.1, 0.2, 0.3, 0.5), (0.02, 0.05, 0.1, 0.2, 0.5)
+SEEDS = 3
+CONTEXTS = 16
+LENGTH = 256
+#: Distances of a window, which are also its queries.
+WINDOW = LENGTH // 2
+#: Heads that are judged in one call.
+HEADS_PER_BATCH = 40
+#: Shares of the remaining variance of logits in curves of single contexts; the heads of
+#: `sample:pydoc-llama` have 0.01 to 0.04.
+CONTEXT_SHARES = (0.0, 0.1, 1.0)
+#: Correlation of such a curve at neighbouring distances; `sample:pydoc-llama` has 0.7 to 0.95.
+NOISE_CORRELATION = 0.8
+#: Standard deviations of planted curves, in nats.
+SPREADS = (0.05, 0.1, 0.2, 0.3, 0.5)
+#: Shares of the variance of a query's logits that the planted curve holds.
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.5)
 LADDER = 10_000.0 ** (-np.arange(8) / 8)
 
 
-def noise(rng: np.random.Generator, own: float, heads: int) -> Floats:
+def noise(rng: np.random.Generator, context_share: float, heads: int) -> Floats:
     """Draw what contexts' mean logits deviate by, ``[contexts, heads, n]``, for logits of 1 nat."""
-    white, drawn = rng.standard_normal((2, CONTEXTS, heads, WINDOW))
-    drawn[..., 0] /= np.sqrt(1 - KEPT**2)
-    curve = lfilter([1], [1, -KEPT], drawn) * np.sqrt(1 - KEPT**2)
+    white, context_noise = rng.standard_normal((2, CONTEXTS, heads, WINDOW))
+    context_noise[..., 0] /= np.sqrt(1 - NOISE_CORRELATION**2)
+    curve = lfilter([1], [1, -NOISE_CORRELATION], context_noise) * np.sqrt(1 - NOISE_CORRELATION**2)
     # White noise of every query, of which there are as many as distances.
-    return np.asarray(np.sqrt(own) * curve + np.sqrt((1 - own) / WINDOW) * white)
+    return np.asarray(
+        np.sqrt(context_share) * curve + np.sqrt((1 - context_share) / WINDOW) * white
+    )
 
 
 def planted(
-    rng: np.random.Generator, own: float, spreads: Floats, share: float
+    rng: np.random.Generator, context_share: float, spreads: Floats, share: float
 ) -> tuple[HeadUse, ...]:
     """Judge heads whose contexts share a curve of these standard deviations, 0 for none.
 
@@ -64,30 +74,33 @@ def planted(
     curve = np.cos(turns + rng.uniform(0, 2 * np.pi, (heads, 1)))
     curve -= curve.mean(axis=1, keepdims=True)
     curve *= (spreads / curve.std(axis=1))[:, None]
-    within = np.where(spreads > 0, spreads**2 / share, 1.0)
-    size = np.sqrt(within - spreads**2)
-    curves = curve + size[:, None] * noise(rng, own, heads)
-    one = np.ones((heads, len(LADDER)))
-    turned = one.astype(np.complex128)
-    rest = np.zeros((heads, 0))
+    noise_variance = np.where(spreads > 0, spreads**2 / share, 1.0)
+    size = np.sqrt(noise_variance - spreads**2)
+    curves = curve + size[:, None] * noise(rng, context_share, heads)
+    ones = np.ones((heads, len(LADDER)))
+    rotated = ones.astype(np.complex128)
+    padding = np.zeros((heads, 0))
     sums = RotarySums(
-        curves=curves, within=np.tile(within, (CONTEXTS, 1)), moved=np.ones((CONTEXTS, heads)),
-        capped=np.full((CONTEXTS, heads), np.nan), query=turned, key=turned, rest_query=rest,
-        rest_key=rest, query_power=one, key_power=one, queries=1, keys=1,
+        curves=curves, within=np.tile(noise_variance, (CONTEXTS, 1)),
+        moved=np.ones((CONTEXTS, heads)),
+        capped=np.full((CONTEXTS, heads), np.nan), query=rotated, key=rotated, rest_query=padding,
+        rest_key=padding, query_power=ones, key_power=ones, queries=1, keys=1,
     )  # fmt: skip
     turning = Turning(LADDER, "halves", "all", 0.0, np.arange(WINDOW), 1.0)
     return judged(rotary_heads(0, sums, turning, length=2 * WINDOW))
 
 
-def answers(own: float, spread: float, share: float, heads: int) -> Counter[str]:
+def answers(context_share: float, spread: float, share: float, heads: int) -> Counter[str]:
     """Count the answers of planted heads, each beside one without a curve."""
-    rng = np.random.default_rng([int(1000 * each) for each in (own, spread, share)])
-    found: Counter[str] = Counter()
-    spreads = np.where(np.arange(TOGETHER) % 2 == 0, spread, 0.0)
-    while found.total() < heads:
-        made = planted(rng, own, spreads, share)
-        found.update(head.answer for head in made[::2])
-    return found
+    rng = np.random.default_rng(
+        [int(1000 * parameter) for parameter in (context_share, spread, share)]
+    )
+    verdicts: Counter[str] = Counter()
+    spreads = np.where(np.arange(HEADS_PER_BATCH) % 2 == 0, spread, 0.0)
+    while verdicts.total() < heads:
+        curves = planted(rng, context_share, spreads, share)
+        verdicts.update(head.answer for head in curves[::2])
+    return verdicts
 
 
 def untrained(shapes: Sequence[tuple[int, ...]], seeds: int) -> Iterator[RotaryUse]:
@@ -97,7 +110,7 @@ def untrained(shapes: Sequence[tuple[int, ...]], seeds: int) -> Iterator[RotaryU
 
     from posprobe.forward import random_tokens, rotary_use, sampled_tokens
 
-    made: Any = transformers.LlamaForCausalLM
+    model_class: Any = transformers.LlamaForCausalLM
     for layers, heads, keys, width in shapes:
         config = transformers.LlamaConfig(
             hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
@@ -106,7 +119,7 @@ def untrained(shapes: Sequence[tuple[int, ...]], seeds: int) -> Iterator[RotaryU
         )  # fmt: skip
         for seed in range(seeds):
             torch.manual_seed(seed)
-            model = made(config).eval()
+            model = model_class(config).eval()
             for contexts in (
                 random_tokens(config, LENGTH, CONTEXTS, seed=seed),
                 sampled_tokens(model, LENGTH, CONTEXTS, seed=seed),
@@ -116,31 +129,32 @@ def untrained(shapes: Sequence[tuple[int, ...]], seeds: int) -> Iterator[RotaryU
 
 def tables(heads: int) -> Iterator[str]:
     """Yield lines of the tables of planted heads."""
-    for own in OWN:
-        none = answers(own, 0.0, 1.0, 10 * heads)
-        false = rate(none["yes"], none.total(), least=False)
-        yield f"own curves {own:g}, none shared: yes in {false}"
+    for context_share in CONTEXT_SHARES:
+        without_curve = answers(context_share, 0.0, 1.0, 10 * heads)
+        false = rate(without_curve["yes"], without_curve.total(), is_lower_bound=False)
+        yield f"own curves {context_share:g}, none shared: yes in {false}"
         yield "| nats | " + " | ".join(f"share {share:g}" for share in SHARES) + " |"
         yield "| ---: |" + " ---: |" * len(SHARES)
         for spread in SPREADS:
-            found = [answers(own, spread, share, heads) for share in SHARES]
-            cells = (f"{100 * each['yes'] / each.total():.1f} %" for each in found)
+            with_curve = [answers(context_share, spread, share, heads) for share in SHARES]
+            cells = (f"{100 * verdicts['yes'] / verdicts.total():.1f} %" for verdicts in with_curve)
             yield f"| {spread:g} | " + " | ".join(cells) + " |"
 
 
 def of_models(runs: Sequence[RotaryUse]) -> Iterator[str]:
     """Yield lines on the heads of models with random weights."""
-    made = [head for run in runs for head in run.heads]
-    yes = sum(head.answer == "yes" for head in made)
-    sure = sum(head.p is not None and head.p < 0.01 for head in made)
-    left = max(layer.shift_check or 0 for run in runs for layer in run.layers)
-    yield f"at initialisation: yes in {rate(yes, len(made), least=False)}; p < 0.01 in {sure}"
+    heads = [head for run in runs for head in run.heads]
+    yes = sum(head.answer == "yes" for head in heads)
+    sure = sum(head.p is not None and head.p < 0.01 for head in heads)
+    residual = max(layer.shift_check or 0 for run in runs for layer in run.layers)
+    counted = rate(yes, len(heads), is_lower_bound=False)
+    yield f"at initialisation: yes in {counted}; p < 0.01 in {sure}"
     largest = {
-        "spread (nats)": max(head.spread or 0 for head in made),
-        "share": max(head.share or 0 for head in made),
-        "lower end of its interval": max(head.interval[0] for head in made if head.interval),
-        "moved attention": max(head.moved for head in made),
-        "residual of the shift check": left,
+        "spread (nats)": max(head.spread or 0 for head in heads),
+        "share": max(head.share or 0 for head in heads),
+        "lower end of its interval": max(head.interval[0] for head in heads if head.interval),
+        "moved attention": max(head.moved for head in heads),
+        "residual of the shift check": residual,
     }
     yield f"at most: {', '.join(f'{name} {value:.2g}' for name, value in largest.items())}"
 

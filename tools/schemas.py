@@ -37,7 +37,7 @@ from posprobe.studies.resizing import WaysCompared
 from posprobe.words.formats import capital
 
 #: Documents without answers are of the first version.
-FIRST = ("sweep", "resizing", "check")
+VERSION_1_SCHEMAS = ("sweep", "resizing", "check")
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
 
@@ -49,7 +49,7 @@ def table_blocks() -> dict[str, Any]:
 def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the name of each file with its content."""
     blocks = table_blocks()
-    made = {
+    built = {
         "analysis": json_schema(
             documents.AnalysisDocument | documents.SchemesDocument,
             blocks=blocks,
@@ -68,8 +68,8 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
             required=True,
         ),
     }
-    for name, schema in made.items():
-        version = 1 if name in FIRST else 2
+    for name, schema in built.items():
+        version = 1 if name in VERSION_1_SCHEMAS else 2
         titles = {"$id": f"urn:posprobe:{name}:{version}", "title": f"posprobe.{name}/{version}"}
         yield f"{name}-{version}.json", {"$schema": schema.pop("$schema"), **titles, **schema}
 
@@ -85,8 +85,8 @@ def text(schema: Mapping[str, Any]) -> str:
         return json.dumps(value, ensure_ascii=False)
 
     definitions = ",\n".join(f"  {line(k)}: {line(v)}" for k, v in schema["$defs"].items())
-    others = "".join(f" {line(k)}: {line(v)},\n" for k, v in schema.items() if k != "$defs")
-    return f'{{\n{others} "$defs": {{\n{definitions}\n }}\n}}\n'
+    entries = "".join(f" {line(k)}: {line(v)},\n" for k, v in schema.items() if k != "$defs")
+    return f'{{\n{entries} "$defs": {{\n{definitions}\n }}\n}}\n'
 
 
 def main() -> None:
@@ -142,14 +142,14 @@ def json_schema(
     >>> json_schema(Point)["$defs"]["Point"]["properties"]
     {'x': {'type': 'number'}}
     """
-    added = dict(blocks or {})
+    definitions = dict(blocks or {})
     defs: dict[str, Any] = {}
-    seen: dict[str, type] = {}
+    types_by_name: dict[str, type] = {}
 
     def define(kind: type, *, layer: bool = False) -> dict[str, Any]:
         name = kind.__name__
-        if seen.setdefault(name, kind) is not kind:
-            raise TypeError(f"two types are called {name}: {seen[name]} and {kind}")
+        if types_by_name.setdefault(name, kind) is not kind:
+            raise TypeError(f"two types are called {name}: {types_by_name[name]} and {kind}")
         if name not in defs:
             defs[name] = {}  # a type may hold itself
             record = is_dataclass(kind)
@@ -164,10 +164,10 @@ def json_schema(
                 if get_origin(hint) is NotRequired or NEWER in notes(hint)
             }
             if kind is (into or document):
-                if twice := sorted(added.keys() & hints.keys()):
+                if twice := sorted(definitions.keys() & hints.keys()):
                     raise TypeError(f"{name} has the keys {', '.join(twice)} already")
-                hints |= added
-                optional |= set() if required else set(added)
+                hints |= definitions
+                optional |= set() if required else set(definitions)
             defs[name] = {
                 "type": "object",
                 **({"description": _about(kind)} if kind.__doc__ else {}),
@@ -204,19 +204,19 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         return _schema(arguments[0], define)
     if origin is Annotated:
         kind = next((note.kind for note in arguments if isinstance(note, As)), arguments[0])
-        found = _schema(kind, define)
+        item_schema = _schema(kind, define)
         for note in arguments[1:]:
             if isinstance(note, str) and note != NEWER:
-                found |= {"description": note} if note else {}
+                item_schema |= {"description": note} if note else {}
             elif isinstance(note, Number) and note.meaning:
-                found.setdefault("description", f"{capital(note.meaning)}.")
+                item_schema.setdefault("description", f"{capital(note.meaning)}.")
             elif isinstance(note, tuple):
-                found |= dict(note)
-        return found
+                item_schema |= dict(note)
+        return item_schema
     if origin is Literal:
         return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
     if origin in (Union, UnionType):
-        return _union([_schema(one, define) for one in arguments])
+        return _union([_schema(argument, define) for argument in arguments])
     if origin is list:
         return {"type": "array", "items": _schema(arguments[0], define)}
     if origin is np.ndarray:
@@ -224,7 +224,7 @@ def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     if origin is tuple and Ellipsis in arguments:
         return {"type": "array", "items": _schema(arguments[0], define)}
     if origin is tuple:
-        kinds = [_schema(one, define) for one in arguments]
+        kinds = [_schema(argument, define) for argument in arguments]
         return {"type": "array", "prefixItems": kinds, "items": False, "minItems": len(kinds)}
     if origin in (dict, Mapping) and arguments[0] is int:
         return {"type": "array", "items": define(arguments[1], layer=True)}
@@ -246,11 +246,11 @@ def _about(kind: type) -> str:
 
 def _union(kinds: list[dict[str, Any]]) -> dict[str, Any]:
     null = {"type": "null"}
-    others = [kind for kind in kinds if kind != null]
-    if len(others) == 1 and len(kinds) == 2 and isinstance(others[0].get("type"), str):
+    alternatives = [kind for kind in kinds if kind != null]
+    if len(alternatives) == 1 and len(kinds) == 2 and isinstance(alternatives[0].get("type"), str):
         # Limits of a number, a string or a list say nothing of null.
-        return others[0] | {"type": [others[0]["type"], "null"]}
-    return {"anyOf": [*others, *([null] if null in kinds else [])]}
+        return alternatives[0] | {"type": [alternatives[0]["type"], "null"]}
+    return {"anyOf": [*alternatives, *([null] if null in kinds else [])]}
 
 
 if __name__ == "__main__":

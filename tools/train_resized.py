@@ -35,9 +35,11 @@ import posprobe as pp
 from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS
 
 SEED = 0
-OLD_SIDE, NEW_SIDE = digits.SIDE, 12
+OLD_SIDE = digits.SIDE
+NEW_SIDE = 12
 DIGIT_STEPS = 800
-OLD_LENGTH, NEW_LENGTH = 128, 256
+OLD_LENGTH = 128
+NEW_LENGTH = 256
 TEXT_STEPS = 500
 TOKENS = 2048  # in a batch, whatever the length
 LEARNING_RATE = 2e-3
@@ -87,11 +89,11 @@ def each_way(
         family="vit",
         prefix=rows[:1].numpy().copy(),
     )
-    found: dict[str, float] = {}
-    for how in GRID_WAYS:
-        made = pp.resize(table, to=(NEW_SIDE, NEW_SIDE), how=how)
-        found[how] = digits.accuracy(with_rows(weights, made), images, labels)
-    return found
+    losses_by_way: dict[str, float] = {}
+    for way in GRID_WAYS:
+        resized = pp.resize(table, to=(NEW_SIDE, NEW_SIDE), how=way)
+        losses_by_way[way] = digits.accuracy(with_rows(weights, resized), images, labels)
+    return losses_by_way
 
 
 def enlarged(images: torch.Tensor, side: int) -> torch.Tensor:
@@ -115,20 +117,20 @@ def text_losses() -> dict[str, Any]:
     windows = test[: len(test) // NEW_LENGTH * NEW_LENGTH].reshape(-1, NEW_LENGTH)
     old = trained(train, OLD_LENGTH)
     table = pp.table(old.transformer.wpe.weight, name="text")
-    found = {}
-    for how in SEQUENCE_WAYS:
+    losses_by_way = {}
+    for way in SEQUENCE_WAYS:
         longer = gpt2(NEW_LENGTH)
-        rows = torch.from_numpy(pp.resize(table, to=NEW_LENGTH, how=how).values.copy())
+        rows = torch.from_numpy(pp.resize(table, to=NEW_LENGTH, how=way).values.copy())
         longer.load_state_dict({**old.state_dict(), "transformer.wpe.weight": rows})
-        found[how] = blocks(losses(longer, windows))
+        losses_by_way[way] = blocks(losses(longer, windows))
     halves = windows.reshape(-1, OLD_LENGTH)
-    print(json.dumps([blocks(losses(old, halves)), found]), file=sys.stderr)
+    print(json.dumps([blocks(losses(old, halves)), losses_by_way]), file=sys.stderr)
     new = trained(train, NEW_LENGTH)
     return {
         "characters": int(windows.numel()),
         "steps": TEXT_STEPS,
         f"trained at {OLD_LENGTH}, read at {OLD_LENGTH}": blocks(losses(old, halves)),
-        f"trained at {OLD_LENGTH}, read at {NEW_LENGTH}": found,
+        f"trained at {OLD_LENGTH}, read at {NEW_LENGTH}": losses_by_way,
         f"trained at {NEW_LENGTH}, read at {NEW_LENGTH}": blocks(losses(new, windows)),
     }
 
@@ -163,8 +165,8 @@ def trained(text: torch.Tensor, length: int) -> GPT2LMHeadModel:
     model.train()
     started = time.monotonic()
     for step in range(1, TEXT_STEPS + 1):
-        first = torch.randint(len(text) - length, (TOKENS // length,))
-        batch = text[first[:, None] + torch.arange(length)]
+        starts = torch.randint(len(text) - length, (TOKENS // length,))
+        batch = text[starts[:, None] + torch.arange(length)]
         logits = model(input_ids=batch).logits[:, :-1]
         loss = functional.cross_entropy(logits.transpose(1, 2), batch[:, 1:])
         optimizer.zero_grad()
@@ -185,20 +187,22 @@ def losses(model: GPT2LMHeadModel, windows: torch.Tensor) -> torch.Tensor:
     """Return the mean loss in nats of the character after each position but the last."""
     model.train(mode=False)
     total = torch.zeros(windows.shape[1] - 1)
-    for first in range(0, len(windows), 64):
-        batch = windows[first : first + 64]
+    for start in range(0, len(windows), 64):
+        batch = windows[start : start + 64]
         logits = model(input_ids=batch).logits[:, :-1]
-        each = functional.cross_entropy(logits.transpose(1, 2), batch[:, 1:], reduction="none")
-        total += each.sum(dim=0)
+        token_losses = functional.cross_entropy(
+            logits.transpose(1, 2), batch[:, 1:], reduction="none"
+        )
+        total += token_losses.sum(dim=0)
     return total / len(windows)
 
 
 def blocks(loss: torch.Tensor) -> dict[str, float]:
     """Return mean losses over blocks of positions."""
     return {
-        f"{first}-{stop - 1}": round(float(loss[first:stop].mean()), 3)
-        for first, stop in BLOCKS
-        if first < len(loss)
+        f"{start}-{stop - 1}": round(float(loss[start:stop].mean()), 3)
+        for start, stop in BLOCKS
+        if start < len(loss)
     }
 
 
@@ -206,10 +210,10 @@ def main() -> None:
     """Run one of the two and print its numbers."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("which", choices=["digits", "text"])
-    which = parser.parse_args().which
+    experiment = parser.parse_args().which
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    print(json.dumps(digit_accuracies() if which == "digits" else text_losses(), indent=2))
+    print(json.dumps(digit_accuracies() if experiment == "digits" else text_losses(), indent=2))
 
 
 if __name__ == "__main__":

@@ -87,8 +87,8 @@ def train(model: LlamaForCausalLM, text: torch.Tensor) -> None:
     model.train()
     started = time.monotonic()
     for step in range(1, STEPS + 1):
-        first = torch.randint(len(text) - LENGTH, (BATCH, 1))
-        batch = text[first + torch.arange(LENGTH)]
+        starts = torch.randint(len(text) - LENGTH, (BATCH, 1))
+        batch = text[starts + torch.arange(LENGTH)]
         loss = model(input_ids=batch, labels=batch).loss
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -119,12 +119,12 @@ def main() -> None:
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(SEED)
     text = corpus()
-    kept = round(len(text) * (1 - HELD_OUT))
+    split = round(len(text) * (1 - HELD_OUT))
     model = build()
-    train(model, torch.from_numpy(text[:kept]))
+    train(model, torch.from_numpy(text[:split]))
     for values in model.parameters():  # what ships is rounded, so that the package stays small
         values.data = values.data.half().float()
-    loss = round(held_out(model, torch.from_numpy(text[kept:])), 4)
+    loss = round(held_out(model, torch.from_numpy(text[split:])), 4)
 
     folder = options.samples / NAME
     folder.mkdir(parents=True, exist_ok=True)
@@ -136,8 +136,8 @@ def main() -> None:
     content = safetensors.numpy.save(weights, metadata={"format": "pt"})
     (folder / "model.safetensors").write_bytes(content)
     catalogue = options.samples / "samples.json"
-    others = json.loads(catalogue.read_bytes()) if catalogue.exists() else []
-    entries = [entry for entry in others if entry["name"] != NAME]
+    siblings = json.loads(catalogue.read_bytes()) if catalogue.exists() else []
+    entries = [entry for entry in siblings if entry["name"] != NAME]
     entries.append(catalogue_entry(text, loss, sum(values.size for values in weights.values())))
     written = json.dumps(entries, indent=2, ensure_ascii=False)
     catalogue.write_text(written + "\n", encoding="utf-8")

@@ -35,14 +35,18 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "series"
 #: Steps at which the tables are kept.
-KEPT = (
+SAVED_STEPS = (
     0, 10, 20, 30, 40, 50, 60, 80, 100, 125, 150, 175, 200, 250, 300, 350, 400, 450, 500, 600, 700,
     800, 900, 1000,
 )  # fmt: skip
-STEPS = KEPT[-1]
+STEPS = SAVED_STEPS[-1]
 RUNS = ("digits-vit", "help-gpt2")
-POSITIONS, WIDTH, BATCH = 80, 48, 32
-LEARNING_RATE, WARMUP, WEIGHT_DECAY = 3e-3, 100, 0.1
+POSITIONS = 80
+WIDTH = 48
+BATCH = 32
+LEARNING_RATE = 3e-3
+WARMUP = 100
+WEIGHT_DECAY = 0.1
 
 
 def help_texts() -> tuple[torch.Tensor, torch.Tensor, int]:
@@ -50,12 +54,12 @@ def help_texts() -> tuple[torch.Tensor, torch.Tensor, int]:
     text = "\n".join(text for _, text in sorted(topics.items()))
     letters = {letter: k for k, letter in enumerate(sorted(set(text)))}
     codes = torch.tensor([letters[letter] for letter in text])
-    starts = [0] + [at + 1 for at, letter in enumerate(text) if letter == "\n"]
-    kept = [at for at in starts if at + POSITIONS < len(text)]
-    return codes, torch.tensor(kept), len(letters)
+    starts = [0] + [start + 1 for start, letter in enumerate(text) if letter == "\n"]
+    valid_starts = [start for start in starts if start + POSITIONS < len(text)]
+    return codes, torch.tensor(valid_starts), len(letters)
 
 
-def train_reader(seen: Callable[[int], None], model: GPT2LMHeadModel) -> None:
+def train_reader(on_step: Callable[[int], None], model: GPT2LMHeadModel) -> None:
     """Teach the model the next letter."""
     codes, starts, _ = help_texts()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -64,21 +68,21 @@ def train_reader(seen: Callable[[int], None], model: GPT2LMHeadModel) -> None:
         lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / STEPS)),
     )
     model.train()
-    seen(0)
+    on_step(0)
     started = time.monotonic()
     for step in range(1, STEPS + 1):
-        first = starts[torch.randint(len(starts), (BATCH, 1))]
-        batch = codes[first + torch.arange(POSITIONS)]
+        batch_starts = starts[torch.randint(len(starts), (BATCH, 1))]
+        batch = codes[batch_starts + torch.arange(POSITIONS)]
         loss = model(input_ids=batch, labels=batch).loss
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        seen(step)
+        on_step(step)
         if step % 250 == 0:
-            told = f"step {step}: {loss.item():.3f}, {time.monotonic() - started:.0f} s"
-            print(told, file=sys.stderr)
+            progress = f"step {step}: {loss.item():.3f}, {time.monotonic() - started:.0f} s"
+            print(progress, file=sys.stderr)
 
 
 def reader() -> GPT2LMHeadModel:
@@ -93,12 +97,12 @@ def reader() -> GPT2LMHeadModel:
 
 
 def keeper(
-    model: torch.nn.Module, tensor: str, name: str, folder: Path, kept: tuple[int, ...]
+    model: torch.nn.Module, tensor: str, name: str, folder: Path, steps: tuple[int, ...]
 ) -> Callable[[int], None]:
     """Return what writes the table of a step that is kept."""
 
     def seen(step: int) -> None:
-        if step in kept:
+        if step in steps:
             values = model.get_parameter(tensor).detach().numpy().astype(np.float16)
             content = safetensors.numpy.save({name: values}, metadata={"format": "pt"})
             (folder / f"step-{step}.safetensors").write_bytes(content)
@@ -115,7 +119,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    kept = KEPT if options.seed == 0 else KEPT[-1:]
+    steps = SAVED_STEPS if options.seed == 0 else SAVED_STEPS[-1:]
     ending = "" if options.seed == 0 else f"-seed-{options.seed}"
 
     for name in options.run or RUNS:
@@ -125,14 +129,14 @@ def main() -> None:
         if name == "digits-vit":
             images, _, labels, _ = load_split()
             vit = build()
-            seen = keeper(vit, TENSOR, TENSOR, folder, kept)
-            train_digits(vit, images, labels, STEPS, seen)
+            save_step = keeper(vit, TENSOR, TENSOR, folder, steps)
+            train_digits(vit, images, labels, STEPS, save_step)
             vit.config.architectures = [type(vit).__name__]
             vit.config.save_pretrained(folder)
         else:
             gpt2 = reader()
-            seen = keeper(gpt2, "transformer.wpe.weight", "wpe.weight", folder, kept)
-            train_reader(seen, gpt2)
+            save_step = keeper(gpt2, "transformer.wpe.weight", "wpe.weight", folder, steps)
+            train_reader(save_step, gpt2)
             gpt2.config.architectures = [type(gpt2).__name__]
             gpt2.config.save_pretrained(folder)
 

@@ -21,8 +21,8 @@ def test_every_question_is_counted_once_for_each_table() -> None:
 
 def test_rates_bound_a_false_yes_from_above_and_a_right_one_from_below() -> None:
     # Of 0 of n, the exact 95 % interval ends at 1 - 0.025 ** (1 / n).
-    assert calibration.rate(0, 100, least=False) == "0 of 100 (≤ 3.6 %)"
-    assert calibration.rate(100, 100, least=True) == "100 of 100 (≥ 96.4 %)"
+    assert calibration.rate(0, 100, is_lower_bound=False) == "0 of 100 (≤ 3.6 %)"
+    assert calibration.rate(100, 100, is_lower_bound=True) == "100 of 100 (≥ 96.4 %)"
 
 
 def test_planted_heads_have_the_spread_and_the_share_that_they_are_given() -> None:
@@ -34,11 +34,11 @@ def test_planted_heads_have_the_spread_and_the_share_that_they_are_given() -> No
     assert "yes" not in {head.answer for head in made[1::2]}
 
 
-@pytest.mark.parametrize("own", rotary_calibration.OWN)
+@pytest.mark.parametrize("own", rotary_calibration.CONTEXT_SHARES)
 def test_noise_of_contexts_holds_its_share_of_the_variance(own: float) -> None:
     drawn = rotary_calibration.noise(np.random.default_rng(1), own, 400)
     window = rotary_calibration.WINDOW
     assert drawn.var() == pytest.approx(own + (1 - own) / window, rel=0.05)
     if own == 1:
         neighbours = np.mean(drawn[..., 1:] * drawn[..., :-1]) / drawn.var()
-        assert neighbours == pytest.approx(rotary_calibration.KEPT, abs=0.02)
+        assert neighbours == pytest.approx(rotary_calibration.NOISE_CORRELATION, abs=0.02)

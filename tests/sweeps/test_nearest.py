@@ -202,7 +202,7 @@ def test_rows_of_a_table_alone_are_a_copy_of_it() -> None:
 
 def test_unrelated_tables_are_never_called_related() -> None:
     found = list(made.unrelated(seed=3, pairs=60))
-    assert Counter(name for name, _ in found) == dict.fromkeys(made.MADE, 60)
+    assert Counter(name for name, _ in found) == dict.fromkeys(made.TABLE_KINDS, 60)
     assert [seen for _, seen in found if seen.related] == []
     # Smooth tables of two trainings have the same matrix of cosines, nearly; that is no kinship.
     assert all((seen.chance or 0) > CHANCE for _, seen in found)
