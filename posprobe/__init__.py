@@ -1,8 +1,8 @@
 """Show what a trained transformer has learned about position.
 
-`load` reads a position table out of a checkpoint, the analyses measure it, `analyze` does all of
-them and `Analysis.save` writes the bundle. Everything is imported on first use. What a notebook
-seldom needs stands in the submodules, such as `posprobe.encodings`.
+`load` reads a position table out of a checkpoint, the analyses measure it, `analyze` runs all of
+them and `Analysis.save` writes the bundle. Everything is imported on first use. Names that
+notebooks seldom need are in submodules, such as `posprobe.encodings`.
 """
 
 from importlib import import_module as _import_module
@@ -12,8 +12,8 @@ from warnings import warn as _warn
 import lazy_loader
 
 _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-#: Names that were at the top level, by the submodule that they belong to; version 0.3 drops them.
-_MOVED_TO = {
+#: Former top-level names, by the submodule that has them now; version 0.3 drops the old names.
+_NAMES_BY_SUBMODULE = {
     "analyses": (
         "against_sinusoid head_logits heads probes rotation scale smoothness subspace_overlap"
     ),
@@ -33,19 +33,21 @@ _MOVED_TO = {
     ),
     "sweeps": "Likeness Match Nearest Sweep",
 }
-_MOVED = {name: place for place, names in _MOVED_TO.items() for name in names.split()}
-# Submodules are importable, but no part of the documented names of the top level.
-for _name in ("__version__", "report", *_MOVED_TO):
+_SUBMODULES_BY_NAME = {
+    name: submodule for submodule, names in _NAMES_BY_SUBMODULE.items() for name in names.split()
+}
+# Submodules are importable, but are not documented names of the top level.
+for _name in ("__version__", "report", *_NAMES_BY_SUBMODULE):
     __all__.remove(_name)
 
 
 def __getattr__(name: str) -> _Any:
-    if name not in _MOVED:
+    if name not in _SUBMODULES_BY_NAME:
         return _public(name)
-    place = f"{__name__}.{_MOVED[name]}"
+    submodule = f"{__name__}.{_SUBMODULES_BY_NAME[name]}"
     _warn(
-        f"posprobe.{name} is now {place}.{name}; the old name leaves with version 0.3.",
+        f"posprobe.{name} is now {submodule}.{name}; the old name leaves with version 0.3.",
         DeprecationWarning,
         stacklevel=2,
     )
-    return getattr(_import_module(place), name)
+    return getattr(_import_module(submodule), name)

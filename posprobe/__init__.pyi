@@ -83,5 +83,5 @@ from .tables import (
 )
 
 __all__: list[str]
-_MOVED: dict[str, str]
-_MOVED_TO: dict[str, str]
+_SUBMODULES_BY_NAME: dict[str, str]
+_NAMES_BY_SUBMODULE: dict[str, str]

@@ -1,4 +1,4 @@
-"""``python -m posprobe``, and what the installed command runs."""
+"""Entry point of ``python -m posprobe`` and of the installed command."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from types import FrameType
 
 
 def main() -> None:
-    """Run the command line; a signal ends it in order from its first import to its last step."""
+    """Run the command line; a signal ends it cleanly from the first import to the last step."""
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        # Nothing has begun yet that would have to be removed.
+    def stop(signal_number: int, _frame: FrameType | None) -> None:
+        # No files have been written yet that would have to be removed.
         with suppress(OSError):
             os.write(2, b"posprobe: stopped.\n")
-        os._exit(128 + number)
+        os._exit(128 + signal_number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
-    # What is drawn goes into files; a window's toolkit that is missing would end in an error.
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(signal_number) is not signal.SIG_IGN:
+            signal.signal(signal_number, stop)
+    # Figures go into files; a backend with windows would fail where its toolkit is missing.
     os.environ["MPLBACKEND"] = "agg"
     from posprobe.cli import main as run
 

@@ -1,4 +1,4 @@
-"""Arrays and devices: NumPy unless the caller brings, or asks for, PyTorch."""
+"""Arrays and devices: NumPy unless the caller passes torch tensors or requests a GPU."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeV
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.errors import InvalidTable, UsageError, need
+from posprobe.errors import InvalidTable, UsageError, check_installed
 from posprobe.layouts import Layout, Sequence
-from posprobe.progress import importing
+from posprobe.progress import import_stage
 from posprobe.tables import PositionTable, real_numbers, refuse_reference
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ Array: TypeAlias = Any
 Floats: TypeAlias = NDArray[np.float64]
 Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 _Task = TypeVar("_Task")
-_Done = TypeVar("_Done")
+_Result = TypeVar("_Result")
 
-#: Below this many multiply-adds of n * n * d, moving a table to a GPU costs more than it saves: two
-#: cores take about as long for their cosines as torch takes to start.
-GPU_PAYS = 2**36
+#: Below this many multiply-adds (n * n * d), moving a table to a GPU costs more than it saves: two
+#: cores compute that many cosines in about the time that torch takes to start.
+MIN_GPU_MULTIPLY_ADDS = 2**36
 
-#: Cores that this thread may keep busy: who runs many analyses at once leaves one to each.
+#: Number of cores that this thread may keep busy; workers that run side by side set it to 1.
 cores: ContextVar[int] = ContextVar("cores", default=os.cpu_count() or 1)
 
 
@@ -48,8 +48,8 @@ def namespace(array: Array) -> ModuleType:
         return np
     from array_api_compat import array_namespace
 
-    found: ModuleType = array_namespace(array)
-    return found
+    array_api: ModuleType = array_namespace(array)
+    return array_api
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +80,12 @@ class Positions:
 
 
 def positions(
-    table: PositionTable | Positions | Array, device: Device | None = None, *, squares: bool = False
+    table: PositionTable | Positions | Array,
+    device: Device | None = None,
+    *,
+    sums_squares: bool = False,
 ) -> Positions:
-    """Check a table and bring it to a device.
+    """Check a table and move it to a device.
 
     Parameters
     ----------
@@ -90,11 +93,11 @@ def positions(
         A `PositionTable`, or a NumPy array or torch tensor ``[n, d]``, read as a sequence.
         `Positions` are returned as they are.
     device
-        Where to compute. None leaves arrays where they are; ``"auto"`` takes a GPU only where one
-        is there and the table is large enough to gain.
-    squares
-        Whether numbers are summed whose squares leave the range of the arithmetic, from a largest
-        one of 1e-140 down or of 1e140 up; otherwise 1e301 may be reached.
+        Device to compute on. None leaves arrays where they are; ``"auto"`` takes a GPU only if one
+        is present and the table is large enough to gain from it.
+    sums_squares
+        Whether the caller sums squares: then the largest magnitude must lie between 1e-140 and
+        1e140, so that squares stay in the range of the arithmetic; otherwise it may reach 1e301.
 
     Raises
     ------
@@ -102,9 +105,9 @@ def positions(
         If the values are not two-dimensional, real, finite and at least one row and one column, or
         sums of them leave the range of the arithmetic.
     MissingExtra
-        If a GPU is asked for and PyTorch is not installed.
+        If a GPU is requested and PyTorch is not installed.
     UsageError
-        If the device is not there.
+        If the device does not exist.
     """
     if isinstance(table, Positions):
         return table
@@ -117,7 +120,7 @@ def positions(
             "[n, d], n positions of width d."
         )
     if device is not None:
-        array = _moved(array, _choose(array.shape, device))
+        array = _move_to_device(array, _choose(array.shape, device))
     xp = namespace(array)
     widest = xp.float32 if _device_type(array) == "mps" else xp.float64
     # A table's values never change; an array that the caller holds may.
@@ -125,8 +128,8 @@ def positions(
     if not bool(xp.all(xp.isfinite(values))):
         raise InvalidTable("the table holds NaN or infinity. Leave those rows out first.")
     largest = float(max(xp.max(values), -xp.min(values)))
-    least, most = (1e-140, 1e140) if squares else (0.0, 2.0**1000)
-    if largest and not least < largest < most:
+    lower_limit, upper_limit = (1e-140, 1e140) if sums_squares else (0.0, 2.0**1000)
+    if largest and not lower_limit < largest < upper_limit:
         name = table.name if isinstance(table, PositionTable) else "the table"
         raise InvalidTable(
             f"{name}: its numbers reach {largest:.1e}, and sums of them or their squares leave the "
@@ -146,41 +149,50 @@ def to_numpy(array: Array) -> NDArray[Any]:
 class Sums:
     """Sums over contexts; ``+`` joins those of different contexts."""
 
-    #: Of fields with a number of each context the axis that counts those; fields alike in all.
-    axes: ClassVar[Mapping[str, int]] = {}
-    kept: ClassVar[tuple[str, ...]] = ()
+    #: Axis of the contexts, for fields that hold a number per context.
+    context_axes: ClassVar[Mapping[str, int]] = {}
+    #: Fields that are equal for all contexts.
+    shared_fields: ClassVar[tuple[str, ...]] = ()
 
     def __add__(self, other: Self) -> Self:
-        def joined(one: Any, two: Any, axis: int | None) -> Any:
-            if isinstance(one, dict):
-                return {key: joined(part, two[key], axis) for key, part in one.items()}
-            if two is None:
-                return one
-            return one + two if axis is None else np.concatenate([one, two], axis=axis)
+        def join(a: Any, b: Any, axis: int | None) -> Any:
+            if isinstance(a, dict):
+                return {key: join(value, b[key], axis) for key, value in a.items()}
+            if b is None:
+                return a
+            return a + b if axis is None else np.concatenate([a, b], axis=axis)
 
-        return type(self)(**{
-            f.name: getattr(self, f.name) if f.name in self.kept
-            else joined(getattr(self, f.name), getattr(other, f.name), self.axes.get(f.name))
-            for f in fields(self)
-        })  # fmt: skip
+        joined = {name: getattr(self, name) for name in self.shared_fields}
+        for name in (field.name for field in fields(self) if field.name not in joined):
+            axis = self.context_axes.get(name)
+            joined[name] = join(getattr(self, name), getattr(other, name), axis)
+        return type(self)(**joined)
 
 
 def quotient(
-    part: NDArray[Any], whole: NDArray[Any], known: Any = None, *, otherwise: float = np.nan
+    numerator: NDArray[Any],
+    denominator: NDArray[Any],
+    is_defined: Any = None,
+    *,
+    fill: float = np.nan,
 ) -> Floats:
-    """Divide; what is not ``known``, or is divided by nothing above 0, is ``otherwise``."""
-    out = np.full(np.broadcast_shapes(part.shape, whole.shape), otherwise)
-    found: Floats = np.divide(part, whole, out=out, where=whole > 0 if known is None else known)
-    return found
+    """Divide elementwise, with ``fill`` where the quotient is not defined.
+
+    It is defined where ``is_defined`` says so, by default where the denominator is above 0.
+    """
+    ratios: Floats = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), fill)
+    mask = denominator > 0 if is_defined is None else is_defined
+    np.divide(numerator, denominator, out=ratios, where=mask)
+    return ratios
 
 
-def in_parallel(
-    work: Callable[[_Task], _Done], tasks: Iterable[_Task], xp: ModuleType
-) -> Iterator[_Done]:
-    """Yield what ``work`` makes of each task, in the order of the tasks.
+def map_in_parallel(
+    work: Callable[[_Task], _Result], tasks: Iterable[_Task], xp: ModuleType
+) -> Iterator[_Result]:
+    """Yield the result of ``work`` for each task, in the order of the tasks.
 
-    On NumPy tasks run side by side, one thread each: element-wise operations use no more, and a
-    product of its own threads would fight with the others. torch shares out each operation itself.
+    On NumPy, tasks run side by side with one thread each: element-wise operations use no more, and
+    matrix products with threads of their own would compete. torch splits each operation itself.
     """
     if xp is not np:
         yield from map(work, tasks)
@@ -192,36 +204,39 @@ def in_parallel(
 
 
 @contextmanager
-def beside(work: Callable[[], object], *, small: bool) -> Iterator[None]:
-    """Do other work while the body runs, on another core where there is one; else before it.
+def run_concurrently(work: Callable[[], object], *, is_small: bool) -> Iterator[None]:
+    """Run ``work`` while the body runs, on a second core if there is one, otherwise before it.
 
-    One thread each: of ``small`` tables the products are too short to be shared out, and threads
-    that wait for their next share take the time of those that work.
+    Both get one thread for linear algebra: products of a small table are too short to be split, and
+    threads that wait for their next part take time from those that work. Where the table is not
+    small, ``work`` runs first and with all threads.
     """
-    if not small or cores.get() < 2:
+    if not is_small or cores.get() < 2:
         work()
         yield
         return
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(1) as pool:
-        started = pool.submit(copy_context().run, work)
+        future = pool.submit(copy_context().run, work)
         yield
-        started.result()
+        future.result()
 
 
 def _choose(shape: tuple[int, int], device: Device) -> Device:
     n, d = shape
-    if device == "cpu" or (device == "auto" and (n * n * d < GPU_PAYS or not find_spec("torch"))):
+    if device == "cpu" or (
+        device == "auto" and (n * n * d < MIN_GPU_MULTIPLY_ADDS or not find_spec("torch"))
+    ):
         return "cpu"
     if device != "auto":
         check_device(device)
         return device
-    return "cuda" if _driver_is_there() and "cuda" in find_devices() else "cpu"
+    return "cuda" if _has_gpu_driver() and "cuda" in find_devices() else "cpu"
 
 
-def _driver_is_there() -> bool:
-    """Tell whether a GPU's driver is installed: to ask PyTorch takes seconds and 400 MB."""
+def _has_gpu_driver() -> bool:
+    """Tell whether a GPU driver is installed, without PyTorch, which takes seconds and 400 MB."""
     if sys.platform == "linux" and Path("/dev/kfd").exists():  # AMD's, "cuda" to PyTorch
         return True
     import ctypes
@@ -234,43 +249,43 @@ def _driver_is_there() -> bool:
 
 
 def check_device(device: Device) -> None:
-    """Refuse a device that is not there; the CPU always is.
+    """Refuse a device that this machine does not have.
 
     Raises
     ------
     MissingExtra
-        If PyTorch, which would find it, is not installed.
+        If PyTorch, which finds GPUs, is not installed.
     UsageError
-        If it is not there.
+        If the device does not exist.
     """
     if device in ("auto", "cpu"):
         return
-    need("torch", "models", f"--device {device}")
+    check_installed("torch", "models", f"--device {device}")
     find_devices(device)
 
 
-def find_devices(wanted: Device = "auto") -> tuple[str, ...]:
+def find_devices(requested: Device = "auto") -> tuple[str, ...]:
     """Return the devices that PyTorch finds, the fastest first and the CPU last.
 
     Raises
     ------
     UsageError
-        If the device that is wanted is not among them.
+        If the requested device is not among them.
     """
-    with importing("torch"):
+    with import_stage("torch"):
         import torch
 
-    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    there = (*(name for name, here in found.items() if here), "cpu")
-    if wanted not in ("auto", *there):
+    is_available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    devices = (*(name for name, available in is_available.items() if available), "cpu")
+    if requested not in ("auto", *devices):
         raise UsageError(
-            f"--device {wanted}: PyTorch finds no such device here. Use --device cpu, or auto."
+            f"--device {requested}: PyTorch finds no such device here. Use --device cpu, or auto."
         )
-    return there
+    return devices
 
 
 def device_name(device: Any) -> str:
-    """Return the name of a device of PyTorch for the record: of a GPU, which one it is."""
+    """Return the name of a PyTorch device for the record, with the model of a GPU."""
     if device.type != "cuda":
         return str(device.type)
     import torch
@@ -278,7 +293,7 @@ def device_name(device: Any) -> str:
     return f"cuda ({torch.cuda.get_device_name(device)})"
 
 
-def _moved(array: Array, device: Device) -> Array:
+def _move_to_device(array: Array, device: Device) -> Array:
     if _is_torch(array):
         return array.to(device)
     if device == "cpu":

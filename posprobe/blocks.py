@@ -18,7 +18,7 @@ from posprobe.analyses.models.rotary import Rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.errors import UsageError
 from posprobe.layouts import LayoutBlock, describe_layout
-from posprobe.number_types import TWO, Count, Natural, Text, limits
+from posprobe.number_types import PAIR_LIMITS, Count, Natural, Text, limits
 from posprobe.sources import Source, describe_source
 from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
@@ -33,7 +33,7 @@ class TableBlock(TypedDict):
     family: str | None
     positions: Natural
     dim: Natural
-    rows: Annotated[list[Count], "First position and one past the last.", TWO]
+    rows: Annotated[list[Count], "First position and one past the last.", PAIR_LIMITS]
     layout: LayoutBlock
     prefix_rows: Annotated[list[PrefixRow], "Numbered as stored."]
     dropped_rows: Annotated[list[DroppedRow], "Numbered as stored."]
@@ -183,7 +183,7 @@ class LinearBiasBlock(SchemeBlock):
 class PairBlock(Closeness):
     """Distances of two tables, and what surrogates of both reach."""
 
-    tables: Annotated[list[str], "Labels.", TWO]
+    tables: Annotated[list[str], "Labels.", PAIR_LIMITS]
     nulls: Annotated[
         dict[str, BandBlock | None] | None,
         "By null model, the debiased CKA of surrogates of both tables; null without draws.",

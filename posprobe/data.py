@@ -1,4 +1,4 @@
-"""Data files of the package: TOML beside the modules that read it."""
+"""Data files of the package: TOML files next to the modules that read them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 def read_data(name: str) -> dict[str, Any]:
     """Read a data file such as ``families/families.toml``; arrays become tuples."""
     text = files("posprobe").joinpath(name).read_text(encoding="utf-8")
-    return {key: _frozen(value) for key, value in tomllib.loads(text).items()}
+    return {key: _freeze(value) for key, value in tomllib.loads(text).items()}
 
 
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _frozen(item) for key, item in value.items()}
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+        return {key: _freeze(item) for key, item in value.items()}
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value

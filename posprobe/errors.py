@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 from posprobe.text import plain
 
-#: The exit code where memory ran out, which is nobody's error.
-OUT_OF_MEMORY = 8
+#: Exit code when memory ran out, which has no error class of its own.
+OUT_OF_MEMORY_EXIT_CODE = 8
 
 
 class PosprobeError(Exception):
@@ -30,7 +30,7 @@ class PosprobeError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """Return the message; what it quotes is shown by `posprobe.text.plain`."""
+        """Return the message, with quoted names made printable by `posprobe.text.plain`."""
         return plain(super().__str__())
 
 
@@ -45,7 +45,7 @@ class AmbiguousTable(UsageError):
 
 
 class OutputError(UsageError):
-    """The results cannot be written to where the user asked for them."""
+    """The results cannot be written to the requested path."""
 
 
 class UnknownReference(PosprobeError):
@@ -84,59 +84,59 @@ class NoPositionTable(PosprobeError):
     exit_code = 5
 
 
-def need(package: str, extra: str, who: str) -> None:
-    """Refuse what needs a package that is not installed.
+def check_installed(package: str, extra: str, subject: str) -> None:
+    """Refuse to continue without a package.
 
     Raises
     ------
     MissingExtra
-        Saying which extra of posprobe installs it.
+        If it is not installed; the message names the extra of posprobe that installs it.
     """
     if find_spec(package) is None:
         raise MissingExtra(
-            f"{who} needs {package}, which is not installed. Run `uv sync --extra {extra}`."
+            f"{subject} needs {package}, which is not installed. Run `uv sync --extra {extra}`."
         )
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first 300 letters of what an error says, or its kind where it says nothing."""
-    said = str(getattr(error, "strerror", None) or error).strip() or type(error).__name__
-    return said.splitlines()[0][:300]
+    """Return the first line of an error's message, at most 300 letters, or else its class."""
+    message = str(getattr(error, "strerror", None) or error).strip() or type(error).__name__
+    return message.splitlines()[0][:300]
 
 
 @contextmanager
-def explained(
-    kind: type[PosprobeError], what: str, advice: str = "", *expected: type[Exception]
+def explain_errors(
+    error_class: type[PosprobeError], subject: str, advice: str = "", *expected: type[Exception]
 ) -> Iterator[None]:
-    """Tell what others' code raises as one clear error of ours.
+    """Turn errors of other libraries into one clear error of posprobe.
 
     Parameters
     ----------
-    kind
-        Of the error.
-    what
-        The file or model, and what went wrong.
+    error_class
+        Class of the error to raise.
+    subject
+        The file or model, and the failure.
     advice
-        What to do next.
+        Next step for the user.
     expected
-        Errors that mean this; without any all that are not ours, those of Rust included.
+        Errors to replace; without any, all that are not `PosprobeError`, Rust panics included.
 
     Raises
     ------
     PosprobeError
-        Of that kind, in place of one of them.
+        Instance of ``error_class`` in place of an expected error.
     """
-    kinds = expected or (Exception,)
+    caught_classes = expected or (Exception,)
     try:
         yield
     except PosprobeError:
         raise
     except BaseException as error:
-        if isinstance(error, kinds) or (is_panic(error) and not expected):
-            raise kind(f"{what} ({first_line(error)}). {advice}".rstrip()) from error
+        if isinstance(error, caught_classes) or (is_panic(error) and not expected):
+            raise error_class(f"{subject} ({first_line(error)}). {advice}".rstrip()) from error
         raise
 
 
 def is_panic(error: BaseException) -> bool:
-    """Tell whether a library written in Rust broke off, which is no `Exception` in Python."""
+    """Tell whether an error is a panic of a Rust library, which is no `Exception` in Python."""
     return type(error).__module__ == "pyo3_runtime"

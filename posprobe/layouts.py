@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import ClassVar, Literal, TypeAlias, TypedDict
 
-from posprobe.errors import UsageError, explained
+from posprobe.errors import UsageError, explain_errors
 from posprobe.number_types import Natural
 
 
@@ -100,7 +100,7 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
     """
     advice = "Choose a slice of whole numbers, such as slice(1, 512) for positions 1 to 511."
     wrong = AttributeError, TypeError, ValueError
-    with explained(UsageError, f"{name}: {rows!r} are not rows", advice, *wrong):
+    with explain_errors(UsageError, f"{name}: {rows!r} are not rows", advice, *wrong):
         begin, end, step = rows.indices(layout.size)
     if step != 1 or begin >= end:
         raise UsageError(

@@ -17,14 +17,14 @@ def limits(**keywords: float | str) -> tuple[tuple[str, float | str], ...]:
 #: Whole numbers from 0, and from 1.
 Count: TypeAlias = Annotated[int, limits(minimum=0)]
 Natural: TypeAlias = Annotated[int, limits(minimum=1)]
-#: A position, counted after reserved and special rows are gone.
+#: A position, counted without reserved and special rows.
 Row: TypeAlias = Annotated[int, limits(minimum=0)]
 #: Numbers from 0.
-Size: TypeAlias = Annotated[float, limits(minimum=0)]
+NonNegative: TypeAlias = Annotated[float, limits(minimum=0)]
 #: Shares, which rounding may leave just above 1.
 Share: TypeAlias = Annotated[float, limits(minimum=0, maximum=1.000001)]
 Cosine: TypeAlias = Annotated[float, limits(minimum=-1, maximum=1)]
 Text: TypeAlias = Annotated[str, limits(minLength=1)]
 Reasons: TypeAlias = Annotated[dict[str, Text], "Reason for each number of the block that is null."]
-#: Limits of a list of two.
-TWO = limits(minItems=2, maxItems=2)
+#: Limits of a list that holds exactly two values.
+PAIR_LIMITS = limits(minItems=2, maxItems=2)

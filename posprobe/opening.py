@@ -1,4 +1,4 @@
-"""The one way in which a file is opened that others may have named or made."""
+"""Opening of files whose name or content comes from others."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def open_regular(path: Path, most: int | None = None) -> BinaryIO:
-    """Open a regular file for reading: a pipe would be waited for, and a device has no end.
+def open_regular(path: Path, max_bytes: int | None = None) -> BinaryIO:
+    """Open a regular file for reading; a pipe would block, and a device may never end.
 
     Parameters
     ----------
     path
-        Of the file, or of a link to it.
-    most
-        Bytes that it may have; None where what reads it takes no more than it needs.
+        Path of the file, or of a link to it.
+    max_bytes
+        Size limit in bytes; None if the caller reads no more than it needs.
 
     Raises
     ------
@@ -25,12 +25,12 @@ def open_regular(path: Path, most: int | None = None) -> BinaryIO:
         If it cannot be opened, is not a regular file, or is longer.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode):
-        why = "not a regular file but a folder, a pipe or a device"
-    elif most is not None and found.st_size > most:
-        why = f"it has {found.st_size} bytes, and at most {most} are read"
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        message = "not a regular file but a folder, a pipe or a device"
+    elif max_bytes is not None and status.st_size > max_bytes:
+        message = f"it has {status.st_size} bytes, and at most {max_bytes} are read"
     else:
         return open(handle, "rb")  # noqa: PTH123 - a handle
     os.close(handle)
-    raise OSError(errno.EINVAL, why, str(path))
+    raise OSError(errno.EINVAL, message, str(path))

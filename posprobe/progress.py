@@ -1,4 +1,4 @@
-"""Long work: its stages, which a terminal shows, its time limit, and the signals that stop it."""
+"""Stages of long work that a terminal shows, its time limit, and the signals that stop it."""
 
 from __future__ import annotations
 
@@ -19,60 +19,60 @@ from posprobe.text import plain
 if TYPE_CHECKING:
     from rich.progress import Progress, Task
 
-#: When work of this context has to end, of `time.monotonic`: no stage begins after it.
+#: Time in seconds of `time.monotonic` after which no stage of this context begins.
 deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
-#: Stages are begun by several threads.
+#: Several threads begin stages.
 _lock = threading.RLock()
-_wanted = False
-#: What shows stages while any is under way, and how many are.
+_is_visible = False
+#: The display of stages, while any runs, and the number of stages that run.
 _display: Progress | None = None
-_under_way = 0
+_n_stages = 0
 
 
 class TimeLimit(Exception):
-    """Work took longer than it may."""
+    """The work exceeded its time limit."""
 
 
 @contextmanager
-def shown(wanted: bool = True) -> Iterator[None]:
-    """Show on stderr, where that is a terminal, the stages of what is run within.
+def show_stages(is_visible: bool = True) -> Iterator[None]:
+    """Show the stages that run inside the context on stderr, if that is a terminal.
 
     Parameters
     ----------
-    wanted
-        Whether to; if not, they stay as visible as they were.
+    is_visible
+        Whether to show them; if False, they stay as visible as they were.
     """
-    global _wanted
-    before, _wanted = _wanted, _wanted or wanted
+    global _is_visible
+    was_visible, _is_visible = _is_visible, _is_visible or is_visible
     try:
         yield
     finally:
-        _wanted = before
-        if not before:
-            # An error may still hold what would end its stages.
+        _is_visible = was_visible
+        if not was_visible:
+            # A pending traceback may keep stages alive that would clear the display at their end.
             _clear()
 
 
 @contextmanager
 def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Name what is done within; without `shown` around it nobody is told.
+    """Name a stage of the work; it is displayed only inside `show_stages`.
 
     Parameters
     ----------
     name
-        In a word or a few, beginning with a capital letter.
+        Name of one to a few words, beginning with a capital letter.
     total
-        How many things are done within, where that is known.
+        Number of steps of the stage; None if it is unknown.
 
     Yields
     ------
     Callable
-        Takes how many more of them are done.
+        Function to call with the number of steps that were finished since the last call.
 
     Raises
     ------
     TimeLimit
-        If the `deadline` has passed. Raised between stages alone, where nothing is half done.
+        If the `deadline` has passed. It is raised only between stages, when nothing is half done.
     """
     if time.monotonic() > deadline.get():
         raise TimeLimit
@@ -83,7 +83,7 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
     try:
         task = display.add_task(plain(name), total=total)
         try:
-            yield lambda done: display.advance(task, done)
+            yield lambda n_done: display.advance(task, n_done)
         finally:
             display.remove_task(task)
     finally:
@@ -91,8 +91,8 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
 
 @contextmanager
-def importing(package: str) -> Iterator[None]:
-    """Name the import of a package that can last seconds, unless it is there already."""
+def import_stage(package: str) -> Iterator[None]:
+    """Show the import of a slow package as a stage, unless it is imported already."""
     if package in sys.modules:
         yield
         return
@@ -101,13 +101,13 @@ def importing(package: str) -> Iterator[None]:
 
 
 @contextmanager
-def aside() -> Iterator[bool]:
-    """Clear what is shown while another library shows by itself how far it is.
+def hide_stages() -> Iterator[bool]:
+    """Clear the display while another library shows its own progress.
 
     Yields
     ------
     bool
-        Whether anything was shown.
+        Whether stages were displayed.
     """
     with _lock:
         display = _display
@@ -122,48 +122,48 @@ def aside() -> Iterator[bool]:
 
 
 def _begin() -> Progress | None:
-    """Return what shows a stage that begins, or None where nothing does."""
-    global _display, _under_way
+    """Count a stage that begins and return its display, or None if stages are not displayed."""
+    global _display, _n_stages
     with _lock:
-        if not _wanted or (_display is None and not sys.stderr.isatty()):
+        if not _is_visible or (_display is None and not sys.stderr.isatty()):
             return None
         if _display is None:
-            _display = _made()
+            _display = _create_display()
             _display.start()
-        _under_way += 1
+        _n_stages += 1
         return _display
 
 
 def _end(display: Progress) -> None:
-    """Clear the lines when the last stage is over."""
-    global _under_way
+    """Clear the display when the last stage ends."""
+    global _n_stages
     with _lock:
         if display is _display:
-            _under_way -= 1
-            if _under_way == 0:
+            _n_stages -= 1
+            if _n_stages == 0:
                 _clear()
 
 
 def _clear() -> None:
-    global _display, _under_way
+    global _display, _n_stages
     with _lock:
         if _display is not None:
             _display.stop()
-        _display, _under_way = None, 0
+        _display, _n_stages = None, 0
 
 
-def _made() -> Progress:
+def _create_display() -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
     from rich.text import Text
 
     class Numbers(ProgressColumn):
         def render(self, task: Task) -> Text:
-            parts = [f"{task.completed:.0f} of {task.total:.0f}"] if task.total else []
-            parts += [str(timedelta(seconds=round(task.elapsed)))] if task.elapsed else []
+            labels = [f"{task.completed:.0f} of {task.total:.0f}"] if task.total else []
+            labels += [str(timedelta(seconds=round(task.elapsed)))] if task.elapsed else []
             if task.time_remaining:
-                parts.append(f"{timedelta(seconds=round(task.time_remaining))} left")
-            return Text(", ".join(parts))
+                labels.append(f"{timedelta(seconds=round(task.time_remaining))} left")
+            return Text(", ".join(labels))
 
     return Progress(
         SpinnerColumn(),
@@ -172,7 +172,7 @@ def _made() -> Progress:
         Numbers(),
         console=Console(stderr=True, highlight=False),
         transient=True,
-        # Results on stdout may go elsewhere; messages are printed above the lines.
+        # Results on stdout may be redirected; messages are printed above the display.
         redirect_stdout=False,
     )
 
@@ -181,30 +181,30 @@ def _made() -> Progress:
 
 
 @contextmanager
-def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Have a function called at SIGINT and SIGTERM."""
-    before = {}
+def handle_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Call a function at SIGINT and SIGTERM."""
+    previous_handlers = {}
     try:
-        if threading.current_thread() is threading.main_thread():  # else they never arrive
-            for number in (signal.SIGTERM, signal.SIGINT):
-                now = signal.getsignal(number)
-                # Whoever started us may have it ignored, as `nohup` does; None: another language.
-                if now not in (signal.SIG_IGN, None):
-                    before[number] = now
-                    signal.signal(number, handler)
+        if threading.current_thread() is threading.main_thread():  # other threads get no signals
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                previous_handler = signal.getsignal(signal_number)
+                # The parent may have it ignored, as `nohup` does; None is a handler not of Python.
+                if previous_handler not in (signal.SIG_IGN, None):
+                    previous_handlers[signal_number] = previous_handler
+                    signal.signal(signal_number, handler)
         yield
     finally:
-        for number, now in before.items():
-            signal.signal(number, now)
+        for signal_number, previous_handler in previous_handlers.items():
+            signal.signal(signal_number, previous_handler)
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold SIGINT and SIGTERM back while a step is taken that must not stop halfway."""
+def defer_signals() -> Iterator[None]:
+    """Delay SIGINT and SIGTERM during a step that must not stop halfway."""
     arrived: dict[int, None] = {}
     try:
-        with handled(lambda number, _: arrived.setdefault(number)):
+        with handle_signals(lambda signal_number, _: arrived.setdefault(signal_number)):
             yield
     finally:
-        for number in arrived:
-            signal.raise_signal(number)
+        for signal_number in arrived:
+            signal.raise_signal(signal_number)

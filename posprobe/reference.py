@@ -1,4 +1,4 @@
-"""``SOURCE[@REVISION][#TABLE]``: how a user names a table."""
+"""References, ``SOURCE[@REVISION][#TABLE]``, with which users name tables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from posprobe.errors import (
 )
 from posprobe.readers import SUFFIXES
 
-#: As the Hub's client checks it: no part begins or ends with a dot or hyphen, none is doubled.
-_PART = r"(?![\w.-]*(?:--|\.\.))(?=[^/]{1,96}(?:/|$))\w(?:[\w.-]*\w)?"
-_HUB_ID = re.compile(rf"(?!.*\.git$){_PART}(/{_PART})?", re.ASCII)
+#: Owner or name, as the Hub's client checks it: it neither begins nor ends with a dot or hyphen,
+#: and has no doubled ones.
+_HUB_NAME = r"(?![\w.-]*(?:--|\.\.))(?=[^/]{1,96}(?:/|$))\w(?:[\w.-]*\w)?"
+_HUB_ID = re.compile(rf"(?!.*\.git$){_HUB_NAME}(/{_HUB_NAME})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -37,45 +38,46 @@ class Reference:
     @property
     def is_path(self) -> bool:
         """Whether the source is a file or folder that exists."""
-        return _exists(self.source)
+        return _path_exists(self.source)
 
     @property
     def path(self) -> Path:
-        """Where the source lies, if it is a file or folder."""
+        """Path of the source, if it is a file or folder."""
         return local_path(self.source)
 
 
-def parse_reference(given: str | os.PathLike[str]) -> Reference:
+def parse_reference(reference: str | os.PathLike[str]) -> Reference:
     """Split a reference into source, revision and table name.
 
-    A path that exists wins over every other reading, ``@`` and ``#`` in its name included.
+    An existing path takes precedence over every other interpretation, even with ``@`` and ``#`` in
+    its name.
 
     Raises
     ------
     UnknownReference
-        If the text is neither a path that exists, nor a sample, a formula or a Hub id.
+        If the text is neither an existing path, nor a sample, a formula or a Hub id.
     UsageError
-        If it is not text and no path.
+        If it is neither a string nor a path.
     """
-    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
     if not isinstance(text, str):
         raise UsageError(
-            f"a reference is text or a path, not {type(given).__name__}: a name such as 'gpt2', or "
-            "the path of a file or folder. For an array in memory use posprobe.table(x)."
+            f"a reference is text or a path, not {type(reference).__name__}: a name such as "
+            "'gpt2', or the path of a file or folder. For an array in memory use posprobe.table(x)."
         )
     if not text.strip():
         raise UnknownReference("The reference is empty. Give a path, a Hub id or sample:NAME.")
-    if _exists(text):
+    if _path_exists(text):
         return Reference(text, text)
-    head, mark, table = text.rpartition("#")
-    if not mark:
+    head, hash_sign, table = text.rpartition("#")
+    if not hash_sign:
         head, table = text, ""
-    source, at, revision = head.partition("@")
-    if _exists(head):
-        source, at, revision = head, "", ""
-    if (mark and not table) or (at and not revision):
+    source, at_sign, revision = head.partition("@")
+    if _path_exists(head):
+        source, at_sign, revision = head, "", ""
+    if (hash_sign and not table) or (at_sign and not revision):
         raise UnknownReference(
-            f"{text}: nothing follows {'#' if mark and not table else '@'}. "
+            f"{text}: nothing follows {'#' if hash_sign and not table else '@'}. "
             "Write SOURCE[@REVISION][#TABLE], such as openai/whisper-tiny#decoder."
         )
     if "://" in source:
@@ -83,13 +85,13 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
             f"{text}: a web address is not a reference. For a model on the Hub give its name, "
             "NAME or OWNER/NAME; download any other file first."
         )
-    reference = Reference(text, source, revision or None, table or None)
-    if reference.is_path or ":" in source:
+    parsed = Reference(text, source, revision or None, table or None)
+    if parsed.is_path or ":" in source:
         if revision:
             raise UnknownReference(
                 f"{text}: only Hub repositories have revisions. Leave out @{revision}."
             )
-        return reference
+        return parsed
     if source.endswith(SUFFIXES) or source.startswith((".", "/", "~")) or source.count("/") > 1:
         raise UnknownReference(
             f"{source}: no such file or folder.{did_you_mean(source) or ' Check the path.'}"
@@ -99,51 +101,52 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
             f"{text}: neither a path that exists nor a Hub id (NAME or OWNER/NAME)."
             f"{did_you_mean(source) or ' `posprobe list samples` lists what needs no download.'}"
         )
-    return reference
+    return parsed
 
 
 def local_path(text: str) -> Path:
-    """Return the path that a text names; as in shells a home stands where ``~`` comes first.
+    """Return the path that a text names, with a leading ``~`` expanded as in shells.
 
-    In ``./~t.npy`` it does not, and `Path` would forget what stood before it.
+    The ``~`` in ``./~t.npy`` is not expanded, although `Path` would drop the ``./`` before it.
     """
-    path = Path(os.path.expanduser(text))  # noqa: PTH111 - of a text, for that reason
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - `Path` has dropped the ./ already
     return path.absolute() if str(path).startswith("~") else path
 
 
-def did_you_mean(source: str, others: Iterable[str] = ()) -> str:
-    """Ask whether a name that leads nowhere means a file beside it or one of ``others``.
+def did_you_mean(source: str, candidates: Iterable[str] = ()) -> str:
+    """Suggest files or ``candidates`` with names similar to one that does not exist.
 
     Returns
     -------
     str
-        A question to end a message with; empty where nothing is similar.
+        Question to end a message with; empty if nothing is similar.
     """
-    near = get_close_matches(source, others)
+    similar = get_close_matches(source, candidates)
     with suppress(OSError, ValueError, RuntimeError):  # unreadable, a NUL byte, no such home
         path = Path(source)
         while not path.parent.expanduser().is_dir():
             path = path.parent
-        there = [entry.name for entry in path.parent.expanduser().iterdir()]
-        near += [str(path.with_name(name)) for name in get_close_matches(path.name, there)]
-    asked = " or ".join(f"`{name}`" for name in near if name != source)
-    return f" Did you mean {asked}?" if asked else ""
+        siblings = [entry.name for entry in path.parent.expanduser().iterdir()]
+        similar += [str(path.with_name(name)) for name in get_close_matches(path.name, siblings)]
+    suggestions = " or ".join(f"`{name}`" for name in similar if name != source)
+    return f" Did you mean {suggestions}?" if suggestions else ""
 
 
 @contextmanager
-def named_in_errors(source: str) -> Iterator[None]:
-    """Begin what is said of a checkpoint with its reference: files of many have the same name."""
+def name_source_in_errors(source: str) -> Iterator[None]:
+    """Begin error messages with the reference, as files of many checkpoints share a name."""
     try:
         yield
     except (InvalidCheckpoint, InvalidTable, MissingExtra, NoPositionTable) as error:
-        said, path = str(error.args[0]), local_path(source)
+        message, path = str(error.args[0]), local_path(source)
         names = {source, str(path), str(path.absolute())}
-        if not said.startswith(tuple(f"{name}{mark}" for name in names for mark in ":/@# ")):
-            error.args = (f"{source}: {said.removeprefix(f'{path.name}: ')}",)
+        prefixes = tuple(f"{name}{delimiter}" for name in names for delimiter in ":/@# ")
+        if not message.startswith(prefixes):
+            error.args = (f"{source}: {message.removeprefix(f'{path.name}: ')}",)
         raise
 
 
-def _exists(text: str) -> bool:
+def _path_exists(text: str) -> bool:
     try:
         return text != "" and local_path(text).exists()
     except (OSError, ValueError):  # too long, a NUL byte

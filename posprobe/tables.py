@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from posprobe.drawable import Drawable, line, to_frame
-from posprobe.errors import InvalidTable, UsageError, explained
+from posprobe.errors import InvalidTable, UsageError, explain_errors
 from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
 from posprobe.number_types import Count
 from posprobe.sources import Source
@@ -42,7 +42,7 @@ def real_numbers(values: Any, name: str) -> Any:
         return tensor.resolve_neg()
     what = f"{name}: {type(values).__name__} is not an array of numbers"
     advice = "Pass an array such as model.wpe.weight, or rows of as many numbers each."
-    with explained(InvalidTable, what, advice, TypeError, ValueError, RuntimeError):
+    with explain_errors(InvalidTable, what, advice, TypeError, ValueError, RuntimeError):
         array = np.asarray(values)
     if array.ndim == 0 and array.dtype.kind != "f":
         raise InvalidTable(f"{what}. {advice}")

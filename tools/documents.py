@@ -19,7 +19,16 @@ from posprobe.blocks import (
     TableBlock,
 )
 from posprobe.layouts import LayoutBlock
-from posprobe.number_types import TWO, Count, Natural, Reasons, Share, Size, Text, limits
+from posprobe.number_types import (
+    PAIR_LIMITS,
+    Count,
+    Natural,
+    NonNegative,
+    Reasons,
+    Share,
+    Text,
+    limits,
+)
 from posprobe.sources import Source
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
@@ -74,7 +83,7 @@ class AnswerBlock(TypedDict):
     value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
     tested: Annotated[float | None, "The number that was tested, in the unit of the interval."]
     null: Annotated[float | None, "What the nearest baseline has in place of the number: median."]
-    interval: Annotated[list[float] | None, "5 and 95 % of the baseline's draws.", TWO]
+    interval: Annotated[list[float] | None, "5 and 95 % of the baseline's draws.", PAIR_LIMITS]
     p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the baselines."]
     least: Annotated[float | None, "The least p-value that so many draws allow."]
     baseline: Annotated[str | None, "Name of the nearest baseline."]
@@ -87,7 +96,7 @@ class AnswerBlock(TypedDict):
 class PartBlock(TypedDict):
     """Another long stretch between seams."""
 
-    rows: Annotated[list[Count], "First position and one past the last.", TWO]
+    rows: Annotated[list[Count], "First position and one past the last.", PAIR_LIMITS]
     summary: Text
 
 
@@ -96,7 +105,9 @@ class VerdictBlock(TypedDict):
 
     summary: Text
     based_on: Annotated[str, "Which positions the answers are about; empty where all."]
-    rows: Annotated[list[Count], "First position and one past the last that was asked about.", TWO]
+    rows: Annotated[
+        list[Count], "First position and one past the last that was asked about.", PAIR_LIMITS
+    ]
     reasons: Annotated[list[str], "What ends this stretch on either side, or why it is all rows."]
     replaced: Annotated[
         list[Count], "Patches in whose place the answers see the mean of their neighbours."
@@ -167,7 +178,7 @@ class PublishedBlock(TypedDict):
     unit: str | None
     stated: Annotated[str, "As printed in the source."]
     tolerance: float | None
-    rows: Annotated[list[Count] | None, TWO]
+    rows: Annotated[list[Count] | None, PAIR_LIMITS]
     takes: Literal["all", "first"]
     stored: bool
     citation: Text
@@ -254,7 +265,7 @@ class RecordBlock(TypedDict):
 class KernelPairBlock(TypedDict):
     """How alike two encodings are."""
 
-    records: Annotated[list[str], "Labels.", TWO]
+    records: Annotated[list[str], "Labels.", PAIR_LIMITS]
     correlation: Annotated[
         Correlation | None, "Pearson's, of the curves over distance, without distance 0."
     ]
@@ -346,7 +357,7 @@ class SweepOptionsBlock(TypedDict):
 
     only: Annotated[list[str] | None, "Names of analyses; null stands for all that apply."]
     nulls: Annotated[Count, "Draws of each null model."]
-    rows: Annotated[list[int | None] | None, "First position and one past the last.", TWO]
+    rows: Annotated[list[int | None] | None, "First position and one past the last.", PAIR_LIMITS]
     revision: str | None
     bundles: bool
 
@@ -368,7 +379,7 @@ class SweepRunBlock(TypedDict):
     computed: Count
     recorded: Annotated[Count, "Known from an earlier run."]
     failed: Count
-    seconds: Size
+    seconds: NonNegative
 
 
 class SweepCountsBlock(TypedDict):
@@ -400,7 +411,7 @@ class ComparedFinding(TypedDict):
     a: Annotated[Any, "What A has, where one value says it."]
     b: Annotated[Any, "What B has."]
     value: Annotated[float | None, "Held against the tolerance, or what names the cause."]
-    tolerance: Size
+    tolerance: NonNegative
     first_distance: Annotated[
         float | None, "Of ladders: the distance from which some pair is 0.1 rad off."
     ]

@@ -26,7 +26,7 @@ from posprobe.checkpoints.base import (
     check_unpacked,
 )
 from posprobe.checkpoints.files import Files, Stream, member_place
-from posprobe.errors import InvalidCheckpoint, explained
+from posprobe.errors import InvalidCheckpoint, explain_errors
 
 _ADVICE = "Save the array again with numpy.save, without Python objects."
 
@@ -39,7 +39,7 @@ def read_npy(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged or holds Python objects.
     """
-    with explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
+    with explain_errors(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
         stream = Stream(files, name)
         array = _Array.read(stream)
         if array.dtype.hasobject or array.size > stream.size - array.head:
@@ -109,7 +109,7 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         If the archive is damaged or holds Python objects.
     """
     with (
-        explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE),
+        explain_errors(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE),
         zipfile.ZipFile(Stream(files, name)) as archive,
     ):
         members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
@@ -126,7 +126,7 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         raise InvalidCheckpoint(f"{name}: the archive holds no arrays.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
-        with explained(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
+        with explain_errors(InvalidCheckpoint, f"{name}: NumPy cannot read it", _ADVICE):
             if not info.stop:
                 return _unpacked(files, name, info)
             piece = files.exactly(name, info.start, info.stop)
@@ -202,7 +202,7 @@ def read_csv(files: Files, name: str) -> Checkpoint:
         )
     what = f"{name}: not a table of numbers"
     with (
-        explained(InvalidCheckpoint, what, _NOTHING_ELSE, ValueError, UserWarning),
+        explain_errors(InvalidCheckpoint, what, _NOTHING_ELSE, ValueError, UserWarning),
         warnings.catch_warnings(),
         TextIOWrapper(BufferedReader(Stream(files, name)), encoding="utf-8-sig") as lines,
     ):

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from posprobe.checkpoints.base import DTYPES, FLOATS, Checkpoint, TensorInfo
 from posprobe.checkpoints.files import Files, Stream
-from posprobe.errors import InvalidCheckpoint, explained
+from posprobe.errors import InvalidCheckpoint, explain_errors
 
 #: Levels of names, values, and characters of a name that a file of weights has at most.
 DEPTH, MOST, LONGEST = 64, 2_000_000, 1000
@@ -32,7 +32,7 @@ def read_flax(files: Files, file: str) -> Checkpoint:
         If the file is damaged or holds no arrays.
     """
     what = f"{file}: not a valid Flax file"
-    with explained(InvalidCheckpoint, what, "Download it again.", ValueError, OverflowError):
+    with explain_errors(InvalidCheckpoint, what, "Download it again.", ValueError, OverflowError):
         walk = _Walk(files, file)
         walk.value("")
         if walk.tell() != walk.size:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from posprobe.checkpoints.base import NO_TABLE, Checkpoint, TensorInfo, check_unpacked
 from posprobe.checkpoints.files import Files, Stream
 from posprobe.data import read_data
-from posprobe.errors import InvalidCheckpoint, InvalidTable, explained, need
+from posprobe.errors import InvalidCheckpoint, InvalidTable, check_installed, explain_errors
 from posprobe.sources import Quantisation
 
 MAGIC = b"GGUF"
@@ -48,7 +48,7 @@ def read_gguf(files: Files, file: str) -> Checkpoint:
         If the header is damaged or claims what the file cannot hold.
     """
     size = files.size(file)
-    with explained(InvalidCheckpoint, f"{file}: not a sound GGUF file", _ADVICE, ValueError):
+    with explain_errors(InvalidCheckpoint, f"{file}: not a sound GGUF file", _ADVICE, ValueError):
         header = _Header(files, file, 0, min(size, MAX_HEADER))
         if header.take(4) != MAGIC:
             raise ValueError("it does not begin as one")
@@ -184,7 +184,7 @@ def dequantise(
         If it cannot turn this type into numbers.
     """
     kind = info.quantisation.name if info.quantisation else ""
-    need("gguf", "gguf", f"{info.where}: its quantisation ({kind})")
+    check_installed("gguf", "gguf", f"{info.where}: its quantisation ({kind})")
     check_unpacked(f"{info.where},", 4 * math.prod(info.shape), NO_TABLE)
     import gguf
 

@@ -32,7 +32,7 @@ from posprobe.checkpoints.base import (
 )
 from posprobe.checkpoints.files import Files, Stream, member_place
 from posprobe.checkpoints.local import read_json, refuse_outside
-from posprobe.errors import InvalidCheckpoint, explained
+from posprobe.errors import InvalidCheckpoint, explain_errors
 
 if TYPE_CHECKING:
     import h5py
@@ -72,7 +72,7 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
 
     if name.endswith(INDEX):
         return _sharded(files, name)
-    with explained(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE):
+    with explain_errors(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE):
         begin, stop, unpacked = 0, files.size(name), b""
         if name.endswith(".keras"):
             begin, stop, unpacked = _member(files, name)
@@ -95,7 +95,7 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
         if info.stop:
             return files.exactly(name, info.start, info.stop)
         with (
-            explained(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE),
+            explain_errors(InvalidCheckpoint, f"{name}: it cannot be read as HDF5", _ADVICE),
             h5py.File(stream(), "r") as file,
         ):
             dataset = file[info.name]

@@ -23,8 +23,8 @@ from posprobe.checkpoints.base import Checkpoint
 from posprobe.checkpoints.files import map_file
 from posprobe.checkpoints.hub_local import count_bytes
 from posprobe.checkpoints.local import INDEX, choose_weights, open_model, open_models
-from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable, explained
-from posprobe.progress import aside
+from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable, explain_errors
+from posprobe.progress import hide_stages
 from posprobe.reference import did_you_mean
 
 #: Bytes of a file that are asked for at first: the whole header of most models (GPT-2's has 14 kB),
@@ -222,10 +222,10 @@ def _download(repo_id: str, commit: str, file: str) -> Path:
         f"try `hf download {repo_id} {file}`."
     )
     failed = f"{where}: the download failed"
-    with explained(Unreachable, failed, advice, OSError, RuntimeError, ValueError):
+    with explain_errors(Unreachable, failed, advice, OSError, RuntimeError, ValueError):
         # A long file takes long: the client gives up where nothing comes at all.
         # It shows by itself how far it is.
-        with aside():
+        with hide_stages():
             path = Path(transfer.patiently(where, attempt, lambda _: False))
         _check(path, where)
         count_bytes(path.stat().st_size)

@@ -16,7 +16,7 @@ from typing import Any
 
 from posprobe.checkpoints.base import Checkpoint, gathered, joined
 from posprobe.checkpoints.files import Files, LocalFiles, readable
-from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explained
+from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explain_errors
 from posprobe.opening import open_regular
 from posprobe.readers import (
     MAGIC,
@@ -323,7 +323,7 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
         If the content is anything else.
     """
     what, advice = f"{name}: not valid JSON", "Fix it or download it again."
-    with explained(InvalidCheckpoint, what, advice, ValueError, RecursionError):
+    with explain_errors(InvalidCheckpoint, what, advice, ValueError, RecursionError):
         value = json.loads(content)
         if b"\\u" in content:  # half of a character can be neither printed nor written: this raises
             json.dumps(value, ensure_ascii=False).encode()

@@ -31,8 +31,8 @@ from posprobe.checkpoints.base import (
     damaged,
 )
 from posprobe.checkpoints.files import Damaged, Files, places
-from posprobe.errors import InvalidCheckpoint, InvalidTable, explained
-from posprobe.progress import importing
+from posprobe.errors import InvalidCheckpoint, InvalidTable, explain_errors
+from posprobe.progress import import_stage
 from posprobe.sources import Quantisation
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If the model is damaged, or its data lie outside its folder.
     """
-    with importing("onnx"):
+    with import_stage("onnx"):
         __import__("onnx")
     from google.protobuf.message import DecodeError
 
     data = memoryview(files.read(name, 0, files.size(name)))
     what, again = f"{name}: not a valid ONNX model", "Download it again."
-    with explained(InvalidCheckpoint, what, again, ValueError, DecodeError):
+    with explain_errors(InvalidCheckpoint, what, again, ValueError, DecodeError):
         graph = _parsed(data)
     found = {key: _Stored.of(key, tensor, name, files) for key, tensor in graph.tensors.items()}
     quantised = _quantised(graph, found)
@@ -275,7 +275,7 @@ class _Stored:
 
         tensor, info = self.tensor, self.info
         what = f"{info.where} {info.dtype}, has no numbers that fit it"
-        with explained(InvalidCheckpoint, what, AGAIN):
+        with explain_errors(InvalidCheckpoint, what, AGAIN):
             if tensor.data_location == _EXTERNAL:  # the package would look where we run
                 check_unpacked(f"{info.where},", _size(tensor), NO_TABLE)
                 if data is None:
@@ -405,7 +405,7 @@ class Quantised:
         check_unpacked(f"{info.where},", 8 * math.prod(info.shape), NO_TABLE)
         what = f"{info.where}: its scale and zero point do not fit it along axis {self.axis}"
         with (
-            explained(InvalidTable, what, "Use the model before it was quantised."),
+            explain_errors(InvalidTable, what, "Use the model before it was quantised."),
             np.errstate(over="ignore"),
         ):
             scales = scale.array()

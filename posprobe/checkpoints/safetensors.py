@@ -15,7 +15,7 @@ import safetensors
 
 from posprobe.checkpoints.base import Checkpoint, TensorInfo, damaged
 from posprobe.checkpoints.files import Files
-from posprobe.errors import InvalidCheckpoint, explained
+from posprobe.errors import InvalidCheckpoint, explain_errors
 
 #: How a ZIP archive begins. Its first two bytes are also those of a header of 19,280 bytes.
 ZIP = b"PK\x03\x04"
@@ -128,7 +128,7 @@ def _entries(header: bytes, file: str) -> dict[str, Any]:
     refusal = _refusal(header)
     what = f"{file}: the safetensors package refuses its header"
     advice = "The file is damaged, or of a newer version of the format: download it again."
-    with explained(InvalidCheckpoint, what, advice, ValueError):
+    with explain_errors(InvalidCheckpoint, what, advice, ValueError):
         if refusal:
             raise ValueError(refusal)
         entries: dict[str, Any] = json.loads(header, object_pairs_hook=_no_duplicates)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from posprobe.checkpoints.base import Checkpoint, TensorInfo, damaged
 from posprobe.checkpoints.files import Damaged, Files, places, varint
 from posprobe.checkpoints.local import read_json
-from posprobe.errors import InvalidCheckpoint, explained
+from posprobe.errors import InvalidCheckpoint, explain_errors
 
 #: The last bytes of every table, and how long the footer is that they end.
 _MAGIC, _FOOTER = 0xDB4775248B80FB57.to_bytes(8, "little"), 48
@@ -48,7 +48,7 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
         raise damaged(f"{index}: {size} bytes are not the index of a TensorFlow checkpoint")
     content = bytes(files.read(index, 0, size))
     what = f"{index}: not a valid index of a TensorFlow checkpoint"
-    with explained(InvalidCheckpoint, what, "Download it again.", Damaged, UnicodeDecodeError):
+    with explain_errors(InvalidCheckpoint, what, "Download it again.", Damaged, UnicodeDecodeError):
         entries = dict(_table(content))
         header = Message(entries.pop(b"", b""))
         shards = header.number(1)

@@ -32,8 +32,8 @@ from posprobe.checkpoints.base import (
     damaged,
 )
 from posprobe.checkpoints.files import Files
-from posprobe.errors import InvalidCheckpoint, explained, first_line
-from posprobe.progress import importing
+from posprobe.errors import InvalidCheckpoint, explain_errors, first_line
+from posprobe.progress import import_stage
 
 if TYPE_CHECKING:
     import torch
@@ -187,11 +187,11 @@ def read_torch(files: Files, file: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged, holds no tensors, or holds anything but plain data.
     """
-    with importing("torch"):
+    with import_stage("torch"):
         __import__("torch")
     path = files.path(file)
     advice = "The file is damaged or of another format: download it again."
-    with explained(InvalidCheckpoint, f"{path.name}: PyTorch cannot read it", advice):
+    with explain_errors(InvalidCheckpoint, f"{path.name}: PyTorch cannot read it", advice):
         members = _members(path)
         refuse_costly(path)
         content = _load(path, members)
@@ -206,7 +206,7 @@ def read_torch(files: Files, file: str) -> Checkpoint:
         tensor = values[info.name]
         _refuse_repetition(tensor, info)
         what = f"{info.where}, has no values that can be read"
-        with explained(InvalidCheckpoint, what, "Save it again.", RuntimeError, TypeError):
+        with explain_errors(InvalidCheckpoint, what, "Save it again.", RuntimeError, TypeError):
             dense = tensor.to_dense().contiguous()
             return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
 

@@ -31,7 +31,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from posprobe.checkpoints.hub_local import PATIENCE, sharing
 from posprobe.data import read_data
-from posprobe.errors import PosprobeError, UnknownReference, Unreachable, explained
+from posprobe.errors import PosprobeError, UnknownReference, Unreachable, explain_errors
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
@@ -285,7 +285,7 @@ def read_range(
             if status == 200 and start == 0:
                 got.clear()  # the whole file comes, from its beginning
             advice = f"Fetch it with `hf download {repo_id} {file}`."
-            with explained(Unreachable, f"{where}: another answer", advice, ValueError):
+            with explain_errors(Unreachable, f"{where}: another answer", advice, ValueError):
                 end, size = _announced(status, told, start + len(got), stop)
             known = _joined(known, [*response.history, response], size, commit, where)
             began = time.monotonic(), len(got)

@@ -19,7 +19,7 @@ from posprobe.families.find import picked
 from posprobe.families.projections import RotaryWeights, rotary_weights
 from posprobe.families.read import build_scheme, is_formula, load_any
 from posprobe.progress import stage
-from posprobe.reference import Reference, named_in_errors, parse_reference
+from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.relations.dumps import NAMES, Dump, is_dump, read_dump
 from posprobe.schemes import Rotary, RotarySpec, Scheme
 from posprobe.tables import PositionTable
@@ -62,7 +62,7 @@ def open_side(given: str | PathLike[str] | Record, *, offline: bool) -> Side:
     if is_formula(parsed):
         loaded = load_any(parsed.text)
         return open_side(loaded[0] if isinstance(loaded, tuple) else loaded, offline=offline)
-    with named_in_errors(parsed.source), stage(f"Reading {parsed.text}"):
+    with name_source_in_errors(parsed.source), stage(f"Reading {parsed.text}"):
         if parsed.is_path and parsed.source.endswith(".npz"):
             archive = open_local(Path(parsed.source))
             if is_dump(archive.tensors):

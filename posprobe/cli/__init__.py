@@ -27,8 +27,8 @@ from posprobe.cli.models import forward, resize
 from posprobe.cli.options import Command, Group, declared
 from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.sweep import sweep, table
-from posprobe.errors import OUT_OF_MEMORY, PosprobeError, UsageError
-from posprobe.progress import shown
+from posprobe.errors import OUT_OF_MEMORY_EXIT_CODE, PosprobeError, UsageError
+from posprobe.progress import show_stages
 from posprobe.text import brief, plain
 
 _EPILOG = (
@@ -125,7 +125,7 @@ def _run(arguments: list[str]) -> int:
     # It may stand behind the command's name too.
     given = ["--debug"] * debug + [part for part in arguments if part != "--debug"]
     try:
-        with shown("--quiet" not in given):
+        with show_stages("--quiet" not in given):
             code: int | None = app(given, prog_name="posprobe", standalone_mode=False)
         sys.stdout.flush()
     except PosprobeError as error:
@@ -150,7 +150,7 @@ def _run(arguments: list[str]) -> int:
             return _failed(f"the output cannot be written ({error.strerror}). Make room.", 2, debug)
         if _is_out_of_memory(error):
             said = f"out of memory ({error or type(error).__name__}). Analyse fewer positions with"
-            return _failed(f"{said} --rows A:B.", OUT_OF_MEMORY, debug)
+            return _failed(f"{said} --rows A:B.", OUT_OF_MEMORY_EXIT_CODE, debug)
         if isinstance(error, FileNotFoundError) and not _is_somewhere():
             said = "the working directory was deleted. Run it in one that exists."
             return _failed(said, UsageError.exit_code, debug)

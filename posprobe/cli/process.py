@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
 from typing import TextIO, cast
 
-from posprobe.progress import handled
+from posprobe.progress import handle_signals
 from posprobe.text import plain
 
 #: Of glibc's `mallopt`: the thresholds of trimming and of mapping, from which on what is freed goes
@@ -50,7 +50,7 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 def signals(stop: Callable[[int, FrameType | None], None] = _stop) -> Iterator[None]:
     """Let SIGINT and SIGTERM stop a command in order, so that it can remove what it began."""
     received.clear()
-    with handled(stop):
+    with handle_signals(stop):
         yield
 
 

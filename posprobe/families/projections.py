@@ -22,7 +22,7 @@ from posprobe.families.configurations import Part, part_for, parts_of
 from posprobe.families.find import Encoding, find_encodings, picked
 from posprobe.families.read import open_reference
 from posprobe.families.rotary import head_count, logit_scale, rotary_specs, rotating_layers
-from posprobe.reference import Reference, named_in_errors, parse_reference
+from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.schemes import RotarySpec
 from posprobe.settings import contradicted
 
@@ -337,7 +337,7 @@ def open_rotary_weights(
     Parameters and errors are those of `load_schemes`; the names and shapes of tensors are read.
     """
     parsed = parse_reference(reference)
-    with named_in_errors(parsed.source):
+    with name_source_in_errors(parsed.source):
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
         return [
             rotary_weights(model, encoding.spec)

@@ -37,7 +37,7 @@ from posprobe.families.rows import (
 )
 from posprobe.layouts import Grid, Sequence, cut, describe_layout, grid_of, split_note
 from posprobe.progress import stage
-from posprobe.reference import Reference, named_in_errors, parse_reference
+from posprobe.reference import Reference, name_source_in_errors, parse_reference
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, RotarySpec, Scheme
 from posprobe.settings import contradicted
 from posprobe.sources import Source
@@ -213,7 +213,7 @@ def load(
             raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")
         table = encodings.from_reference(parsed.source)
         return table[rows] if rows else table
-    with named_in_errors(parsed.source):
+    with name_source_in_errors(parsed.source):
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
         found = () if tensor is not None else find_encodings(checkpoint)
         encoding = choose_table(checkpoint, parsed, found, tensor, grid)
@@ -259,7 +259,7 @@ def load_schemes(
         if revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no revision and no #NAME.")
         return (scheme_of_formula(parsed.source),)
-    with named_in_errors(parsed.source):
+    with name_source_in_errors(parsed.source):
         return _schemes(parsed, open_reference(parsed, revision=revision, offline=offline))
 
 
@@ -307,7 +307,7 @@ def inspect(
         found: tuple[Encoding, ...] = (_of_formula(parsed.source),)
         form = None
     else:
-        with named_in_errors(parsed.source):
+        with name_source_in_errors(parsed.source):
             checkpoint = open_reference(parsed, revision=revision, offline=offline)
             found, form = find_encodings(checkpoint), checkpoint.format or None
         found = picked(checkpoint, found, parsed)

@@ -345,7 +345,7 @@ def _cosines(vectors: FloatArray) -> FloatArray:
     """Cosine of each distance's vector with that of distance 0, which stands in the middle."""
     middle = vectors[len(vectors) // 2]
     length = np.linalg.norm(vectors, axis=1) * np.linalg.norm(middle)
-    return quotient(vectors @ middle, length, otherwise=0.0)
+    return quotient(vectors @ middle, length, fill=0.0)
 
 
 def _distances(

@@ -21,7 +21,7 @@ from posprobe.analyses.models.states import (
     moments,
 )
 from posprobe.arrays import Array
-from posprobe.errors import InvalidTable, UsageError, explained
+from posprobe.errors import InvalidTable, UsageError, explain_errors
 from posprobe.families.layers import Reading, TableInModel, open_model, read_heads
 from posprobe.forward.contexts import stream
 from posprobe.forward.models import quietly, required
@@ -253,7 +253,7 @@ def step_by_step(model: Any, title: str, way: str = "eager") -> Iterator[None]:
                 after.callback(setattr, config, key, getattr(config, key))
         what = f"{title}: it cannot show its attention"
         # What it warns of where layers ignore the setting is said once it is seen.
-        with explained(UsageError, what, "", ValueError), quietly(required("transformers")):
+        with explain_errors(UsageError, what, "", ValueError), quietly(required("transformers")):
             model.set_attn_implementation(way)
         yield
 

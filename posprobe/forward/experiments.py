@@ -510,7 +510,7 @@ class TokenLosses(Sums):
         ``next token`` or ``masked token``.
     """
 
-    axes: ClassVar[Mapping[str, int]] = {"losses": 0, "counted": 0}
+    context_axes: ClassVar[Mapping[str, int]] = {"losses": 0, "counted": 0}
 
     losses: Floats
     counted: Floats

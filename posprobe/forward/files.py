@@ -18,7 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError, explained, first_line
+from posprobe.errors import (
+    InvalidCheckpoint,
+    UnknownReference,
+    UsageError,
+    explain_errors,
+    first_line,
+)
 from posprobe.families.read import model_source
 from posprobe.forward.models import required, unattended
 from posprobe.forward.running import image_shape, is_timm
@@ -68,7 +74,7 @@ def file_tokens(
         If it holds something else, or contexts are shorter.
     """
     what, advice = f"{path}: the token ids cannot be read", "Name a .npy file of whole numbers "
-    with explained(
+    with explain_errors(
         UnknownReference, what, f"{advice}[contexts, tokens].", OSError, ValueError, EOFError
     ):
         open_regular(path).close()
@@ -120,7 +126,7 @@ def text_windows(
     found: list[NDArray[np.int64]] = []
     what, advice = f"{path}: its tokenizer breaks off", "Leave out --text, or cut other text."
     for piece in _pieces(path):
-        with explained(InvalidCheckpoint, what, advice):
+        with explain_errors(InvalidCheckpoint, what, advice):
             named = tokenizer(piece, add_special_tokens=False, verbose=False)["input_ids"]
         found.append(np.array(named, np.int64))
         if count and sum(map(len, found)) >= count * length:
@@ -143,7 +149,7 @@ def _pieces(path: Path) -> Iterator[str]:
     rest = ""
     what, advice = f"{path}: the text cannot be read", "Name a text in UTF-8."
     with (
-        explained(UnknownReference, what, advice, OSError, UnicodeDecodeError),
+        explain_errors(UnknownReference, what, advice, OSError, UnicodeDecodeError),
         io.TextIOWrapper(open_regular(path), encoding="utf-8") as file,
     ):
         while new := file.read(PIECE):
@@ -186,7 +192,7 @@ def image_files(
     InvalidCheckpoint
         If none of its pictures can be used.
     """
-    with explained(UnknownReference, f"{folder}: the folder cannot be read", "", OSError):
+    with explain_errors(UnknownReference, f"{folder}: the folder cannot be read", "", OSError):
         paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)
     if not paths:
         raise UnknownReference(f"{folder}: contains no images ({', '.join(PICTURES)}).")
@@ -278,7 +284,7 @@ def load_tokenizer(
     _look_at_tokenizer(parse_reference(reference), revision, offline=offline)
     what = f"{reference}: no tokenizer lies beside the model"
     advice = "Leave out --text to run it on random tokens."
-    with explained(UsageError, what, advice), stage("Reading the tokenizer"):
+    with explain_errors(UsageError, what, advice), stage("Reading the tokenizer"):
         found = _beside(
             "AutoTokenizer", reference, revision, trust=trust_remote_code, offline=offline
         )
@@ -374,14 +380,16 @@ def load_preparation(
         return prepare
     what = f"{reference}: nothing beside the model says how it takes pictures"
     advice = "Put its preprocessor_config.json there, or leave out --images."
-    with explained(UsageError, what, advice), stage("Reading how pictures are prepared"):
+    with explain_errors(UsageError, what, advice), stage("Reading how pictures are prepared"):
         processor = _beside("AutoImageProcessor", reference, revision, offline=offline)
     grey = (image_shape(model) or (3,))[0] == 1
 
     def prepared(picture: Any) -> Any:
         picture = picture.convert("L") if grey else picture
         what = f"{reference}: what is written beside the model cannot prepare a picture"
-        with explained(UsageError, what, "Fix preprocessor_config.json, or leave out --images."):
+        with explain_errors(
+            UsageError, what, "Fix preprocessor_config.json, or leave out --images."
+        ):
             return processor(picture, return_tensors="np")["pixel_values"][0]
 
     return prepared

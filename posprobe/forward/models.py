@@ -22,16 +22,16 @@ from posprobe.errors import (
     PosprobeError,
     UnknownReference,
     UsageError,
-    explained,
+    check_installed,
+    explain_errors,
     first_line,
-    need,
 )
 from posprobe.families.read import model_source
 from posprobe.forward.running import (
     is_out_of_memory,
     parts_of,
 )
-from posprobe.progress import aside, importing, stage
+from posprobe.progress import hide_stages, import_stage, stage
 from posprobe.reference import parse_reference
 from posprobe.settings import MOST_LAYERS
 
@@ -415,7 +415,7 @@ def quietly(transformers: Any) -> Iterator[None]:
 @contextmanager
 def _loading(source: str) -> Iterator[None]:
     """Show that weights are read; those of the Hub are downloaded under bars of the libraries."""
-    bars = nullcontext(enter_result=False) if Path(source).is_dir() else aside()
+    bars = nullcontext(enter_result=False) if Path(source).is_dir() else hide_stages()
     with stage("Loading the model"), bars as cleared, looking_first():
         if cleared:
             required("transformers").utils.logging.enable_progress_bar()
@@ -443,8 +443,8 @@ def required(package: str) -> Any:
     MissingExtra
         If it is not installed.
     """
-    need(package, "models", "running a model")
-    with importing(package):
+    check_installed(package, "models", "running a model")
+    with import_stage(package):
         return __import__(package)
 
 
@@ -464,7 +464,7 @@ def built_anew(model: Any, config: Any) -> Any:
         If transformers refuses the configuration.
     """
     what = f"{type(model).__name__}: transformers does not build it from the changed configuration"
-    with explained(UsageError, what), quietly(required("transformers")):
+    with explain_errors(UsageError, what), quietly(required("transformers")):
         made = type(model).from_pretrained(
             None, config=config, state_dict=model.state_dict(), dtype=model.dtype
         )
@@ -505,7 +505,7 @@ def _timm(
     if not Path(source).is_dir():
         from huggingface_hub import snapshot_download
 
-        with stage("Loading the model"), aside():
+        with stage("Loading the model"), hide_stages():
             source = snapshot_download(
                 source,
                 revision=revision,

@@ -565,7 +565,7 @@ def window_sums(handed: Handed, layer: Looked) -> RotarySums:
             for some in np.array_split(heads, -(-len(heads) // HEADS))
         ]
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        by_context = {name: joined.pop(name)[None] for name in RotarySums.axes}
+        by_context = {name: joined.pop(name)[None] for name in RotarySums.context_axes}
         queries = layer.stop - layer.first
         found.append(
             RotarySums(**by_context, **joined, queries=queries, keys=queries + last - first)
@@ -605,7 +605,7 @@ def _sums_of_heads(
         )
         parts.append(tuple(map(total, _of_logits(logits, other, cap))))
     means = [sum(each) / (stop - first) for each in zip(*parts, strict=True)]
-    found = dict(zip(RotarySums.axes, means, strict=True))
+    found = dict(zip(RotarySums.context_axes, means, strict=True))
     # The farthest key comes first in memory.
     found["curves"] = found["curves"][:, ::-1]
     for name, (pair, rest) in zip(("query", "key"), pairs, strict=True):

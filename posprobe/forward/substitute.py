@@ -211,7 +211,7 @@ class _Ready:
 class _Sums(Sums):
     """Costs by context, added up over positions, and by position, added up over contexts."""
 
-    axes: ClassVar[Mapping[str, int]] = {
+    context_axes: ClassVar[Mapping[str, int]] = {
         "costs": 1, "weights": 0, "cka": 1, "attention": 1, "losses": 0,
     }  # fmt: skip
 

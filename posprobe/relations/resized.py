@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN
 from posprobe.layouts import Grid, Layout
-from posprobe.number_types import Count, Natural, Reasons, Row, Size, Text
+from posprobe.number_types import Count, Natural, NonNegative, Reasons, Row, Text
 
 #: Changes below which a cosine, and a norm as a share, stays as it is.
 SLIGHT, SHARE = 0.02, 0.05
@@ -42,8 +42,8 @@ class Turns:
 class Effect:
     """Numbers of one table beside those of the table that it was made of."""
 
-    norm_mean: Annotated[Size, Number("mean norm", "of the rows")]
-    norm_min: Annotated[Size, Number("smallest norm", "of the rows")]
+    norm_mean: Annotated[NonNegative, Number("mean norm", "of the rows")]
+    norm_min: Annotated[NonNegative, Number("smallest norm", "of the rows")]
     neighbour_cosine: Annotated[
         float | None, Number("neighbours", "mean centred cosine of neighbouring rows")
     ]
@@ -223,7 +223,7 @@ class Cost:
     """What the model does with one table, or by one rule."""
 
     value: Annotated[float, "Mean loss in nats."]
-    error: Annotated[Size | None, "Standard error over contexts."]
+    error: Annotated[NonNegative | None, "Standard error over contexts."]
     parts: Annotated[tuple[Part, ...], "By position in the context."] = ()
 
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference, UsageError
 from posprobe.opening import open_regular
-from posprobe.progress import uninterrupted
+from posprobe.progress import defer_signals
 
 #: How the folders are called in which something is made.
 SCRATCH = re.compile(r"\.posprobe-[0-9a-f]{12}-\w{8}", re.ASCII)
@@ -56,7 +56,7 @@ def whole_files(*targets: Path) -> Iterator[Path]:
         making, ready = place / "making", place / "ready"
         making.mkdir()
         yield making
-        with uninterrupted():
+        with defer_signals():
             making.replace(ready)
             for target in targets:
                 (ready / target.name).replace(target)
@@ -74,11 +74,11 @@ def scratch(target: Path) -> Iterator[Path]:
     recover(target)
     place, lock = None, -1
     try:
-        with uninterrupted():
+        with defer_signals():
             place, lock = _made(target)
         yield place
     finally:
-        with uninterrupted():
+        with defer_signals():
             # Descriptors may have run out: this gives back the one that the removal needs.
             if lock >= 0:
                 os.close(lock)
@@ -104,7 +104,7 @@ def recover(target: Path) -> None:
     except OSError:
         return
     for place in left:
-        with suppress(OSError), uninterrupted():
+        with suppress(OSError), defer_signals():
             lock = _locked(place)
             try:
                 _finish(place, target)
@@ -142,7 +142,7 @@ def put_in_place(made: Path, target: Path, check: Callable[[Path], None]) -> Non
     OSError
         If the folder cannot be moved.
     """
-    with uninterrupted():
+    with defer_signals():
         for left in reversed(range(_TRIES)):
             try:
                 if not there(target):

@@ -24,7 +24,7 @@ from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreach
 from posprobe.families import Encoding, choose_table, find_encodings
 from posprobe.families.rows import Rows, rows_of, with_size
 from posprobe.layouts import Grid
-from posprobe.progress import aside, stage, uninterrupted
+from posprobe.progress import defer_signals, hide_stages, stage
 from posprobe.readers import READERS, suffixes_of
 from posprobe.reference import Reference, parse_reference
 from posprobe.relations.resized import Copied
@@ -137,7 +137,7 @@ def write_checkpoint(
                 files.copy(made, new, config if keys else None)
             again = made if source.is_dir() else made / source.name
             _check(again, parsed, table, new, found, tensor, grid)
-            with uninterrupted():
+            with defer_signals():
                 made.rename(target)
     except OSError as error:
         raise OutputError(
@@ -188,7 +188,7 @@ def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> 
     weights = [f"*{ending}" for ending in _WEIGHTS if ending != ".index.json"]
     where: dict[str, Any] = {"revision": found.revision, "local_files_only": offline}
     try:
-        with stage("Downloading the checkpoint"), aside():
+        with stage("Downloading the checkpoint"), hide_stages():
             snapshot_download(reference.source, ignore_patterns=weights, **where)
             folder = snapshot_download(reference.source, allow_patterns=sorted(names), **where)
     except (OSError, RuntimeError, ValueError) as error:

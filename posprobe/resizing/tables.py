@@ -26,7 +26,7 @@ from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids, set
 from posprobe.arrays import Floats
 from posprobe.errors import MissingExtra, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.progress import importing
+from posprobe.progress import import_stage
 from posprobe.resizing import GRID_WAYS, SEQUENCE_WAYS, WAYS
 from posprobe.tables import PositionTable
 
@@ -149,7 +149,7 @@ def interpolated(table: PositionTable, old: Grid, new: Grid, how: str) -> NDArra
         raise MissingExtra(
             f"--how {how} calls torch, which is not installed. Run `uv sync --extra models`."
         )
-    with importing("torch"):
+    with import_stage("torch"):
         import torch
     values = torch.from_numpy(np.array(table.values))
     stored = values.to(torch.bfloat16) if table.source.dtype == "BF16" else values

@@ -1,4 +1,4 @@
-"""Small real tables and a model that ship with the package, and what is known of each of them."""
+"""Small real tables and a model that ship with the package, and their provenance."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ __all__ = ["Sample", "sample_path", "samples", "tables"]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One shipped checkpoint folder: what it is, where it came from, and how to verify that.
+    """One shipped checkpoint folder with its origin and the checksums that verify it.
 
     ``registry`` to ``member_sha256`` name the released package that the tensor was taken from. They
     are ``None`` for a sample that was trained for this project, which has ``training`` instead.

@@ -13,7 +13,7 @@ from posprobe.analyses import PCA, Result
 from posprobe.analyses.descriptive.similarity import within_reach
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
-from posprobe.arrays import Array, Device, Positions, beside, check_device, positions
+from posprobe.arrays import Array, Device, Positions, check_device, positions, run_concurrently
 from posprobe.blocks import EnvironmentBlock, describe, environment, made_at
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.measurements import TABLE, TableInputs, TableMeasurement, Tokens, compared_numbers
@@ -229,7 +229,7 @@ def analyze(
     chosen = _chosen(TableInputs(table, narrow, seed, tokens, {}), names)
     if {"similarity", "grid"} & set(chosen):
         within_reach(len(table))
-    given = positions(table, device, squares=True)
+    given = positions(table, device, sums_squares=True)
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
     told = _measured(inputs, ask=names is None or "all" in names)
     numbers = bands(table, headline_numbers(_summaries(inputs.results)), nulls, seed)
@@ -266,10 +266,10 @@ def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
             names = frozenset(inputs.chosen) & compared
             formula_numbers(inputs.table.layout, inputs.table.dim, names)
 
-    with beside(measure_first, small=small):
+    with run_concurrently(measure_first, is_small=small):
         if ask and "budget" in inputs.chosen:
             measure(("budget",))
-    with beside(measure_whole, small=small):
+    with run_concurrently(measure_whole, is_small=small):
         measure(name for name, each in inputs.chosen.items() if not each.whole)
         if not ask:
             return None

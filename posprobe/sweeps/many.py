@@ -33,8 +33,8 @@ from posprobe.errors import (
     PosprobeError,
     UnknownReference,
     UsageError,
-    explained,
-    need,
+    check_installed,
+    explain_errors,
 )
 from posprobe.measurements import TABLE as MEASUREMENTS
 from posprobe.opening import open_regular
@@ -148,7 +148,7 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
     >>> pp.read_sweep(sweep.folder)["scheme"].to_pylist()
     ['rotary', 'alibi']
     """
-    need("pyarrow", "sweep", "a sweep")
+    check_installed("pyarrow", "sweep", "a sweep")
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -159,7 +159,7 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
         )
     advice = "Run the same sweep again to rebuild it."
     wrong = OSError, pa.ArrowException
-    damaged = explained(InvalidCheckpoint, f"{path}: it is damaged", advice, *wrong)
+    damaged = explain_errors(InvalidCheckpoint, f"{path}: it is damaged", advice, *wrong)
     with damaged, open_regular(path) as file:
         return parquet.ParquetFile(file).read()
 
@@ -410,7 +410,7 @@ class Sweep:
                     write_page(self.folder / ABOUT, _json(about))
 
     def _writing(self) -> AbstractContextManager[None]:
-        return explained(
+        return explain_errors(
             OutputError,
             f"{self.folder}: it cannot be written",
             "Make room, mend its permissions, or choose another --out; what is recorded there "

@@ -34,12 +34,12 @@ from posprobe.analyses import Similarity
 from posprobe.arrays import cores
 from posprobe.checkpoints.hub_local import Shared, bytes_read, sharing
 from posprobe.errors import (
-    OUT_OF_MEMORY,
+    OUT_OF_MEMORY_EXIT_CODE,
     AmbiguousTable,
     PosprobeError,
     Unreachable,
     UsageError,
-    need,
+    check_installed,
 )
 from posprobe.families import inspect
 from posprobe.families.read import load_any
@@ -265,7 +265,7 @@ def _recorded(record: dict[str, Any], reference: str) -> Iterator[None]:
     except PosprobeError as error:
         code, message = error.exit_code, str(error)
     except MemoryError as error:
-        code = OUT_OF_MEMORY
+        code = OUT_OF_MEMORY_EXIT_CODE
         message = f"out of memory ({error}). Analyse fewer positions with --rows A:B."
     except TimeLimit:
         code, message = 1, "it took longer than the time limit and was given up."
@@ -318,7 +318,7 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
         If its packages are not installed.
     """
     for package in ("joblib", "pyarrow", *(("distributed",) if scheduler else ())):
-        need(package, "sweep", "a sweep")
+        check_installed(package, "sweep", "a sweep")
     engine: Name = "dask" if scheduler else "threads" if name == "threads" else "processes"
     if not scheduler and name != engine:
         raise UsageError(f"--engine {name}: choose processes or threads, or name a --scheduler.")

@@ -14,7 +14,7 @@ from made_tables import as_table, gaussian
 
 import posprobe as pp
 from posprobe import arrays
-from posprobe.arrays import GPU_PAYS, positions
+from posprobe.arrays import MIN_GPU_MULTIPLY_ADDS, positions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,17 +27,17 @@ without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA devi
 
 def test_auto_leaves_small_tables_on_the_processor() -> None:
     n = 128
-    assert n**3 < GPU_PAYS
+    assert n**3 < MIN_GPU_MULTIPLY_ADDS
     given = positions(as_table(gaussian(n, n)), "auto")
     assert given.device == "cpu"
     assert isinstance(given.values, np.ndarray)
 
 
-@pytest.mark.skipif(arrays._driver_is_there(), reason="a GPU's driver is installed here")
+@pytest.mark.skipif(arrays._has_gpu_driver(), reason="a GPU's driver is installed here")
 def test_without_a_driver_nobody_waits_for_pytorch_to_find_no_gpu() -> None:
     code = (
-        "import sys, numpy as np; from posprobe.arrays import GPU_PAYS, positions;"
-        "table = np.ones((2**15, 64), dtype=np.float32); assert table.size * 2**15 >= GPU_PAYS;"
+        "import sys, numpy as np; from posprobe.arrays import MIN_GPU_MULTIPLY_ADDS, positions;"
+        "table = np.ones((2**15, 64), dtype=np.float32); assert table.size * 2**15 >= MIN_GPU_MULTIPLY_ADDS;"
         "print(positions(table, 'auto').device, 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code]
@@ -47,7 +47,7 @@ def test_without_a_driver_nobody_waits_for_pytorch_to_find_no_gpu() -> None:
 
 @needs_cuda
 def test_auto_takes_the_gpu_for_a_table_large_enough_to_gain() -> None:
-    rows = int((GPU_PAYS / 64) ** 0.5) + 1
+    rows = int((MIN_GPU_MULTIPLY_ADDS / 64) ** 0.5) + 1
     given = positions(np.ones((rows, 64), dtype=np.float32), "auto")
     assert given.device.startswith("cuda (")
     assert given.values.device.type == "cuda"

@@ -14,7 +14,7 @@ import pytest
 from limits import Limits, posprobe
 from made_cli import Cli, assert_one_clear_error, cli
 
-from posprobe.errors import OUT_OF_MEMORY, UsageError
+from posprobe.errors import OUT_OF_MEMORY_EXIT_CODE, UsageError
 
 __all__ = ["cli"]
 
@@ -27,11 +27,13 @@ ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 def run(
     *arguments: str, cwd: Path, python: str = "-B", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    given = {name: value for name, value in os.environ.items() if name not in ("LANG", "LC_ALL")}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in ("LANG", "LC_ALL")
+    }
     return subprocess.run(
         [MAIN[0], python, *MAIN[1:], *arguments],
         cwd=cwd,
-        env=given | environment,
+        env=inherited | environment,
         capture_output=True,
         text=True,
         errors="replace",
@@ -40,48 +42,48 @@ def run(
 
 
 def test_an_encoding_that_lacks_letters_gets_escapes(tmp_path: Path) -> None:
-    done = run("families", cwd=tmp_path, **ASCII)
-    assert done.returncode == 0, done.stderr
+    completed = run("families", cwd=tmp_path, **ASCII)
+    assert completed.returncode == 0, completed.stderr
     printed = run(*PATCHES, "--json", "--quiet", cwd=tmp_path, **ASCII)
     saved = (tmp_path / "reports" / "sincos2d-4x4x16" / "analysis.json").read_text("utf-8")
     assert json.loads(printed.stdout) == json.loads(saved)
-    made = run("figure", "norms", "größe.npy", "-o", "f.pdf", cwd=tmp_path, **ASCII)
-    assert made.returncode == 3
-    assert "bug" not in made.stderr
+    figure_run = run("figure", "norms", "größe.npy", "-o", "f.pdf", cwd=tmp_path, **ASCII)
+    assert figure_run.returncode == 3
+    assert "bug" not in figure_run.stderr
 
 
 def test_neither_a_display_nor_assertions_and_docstrings_are_needed(tmp_path: Path) -> None:
-    done = run(*ROWS, cwd=tmp_path, python="-OO", MPLBACKEND="nonsense")
-    assert done.returncode == 0, done.stderr
+    completed = run(*ROWS, cwd=tmp_path, python="-OO", MPLBACKEND="nonsense")
+    assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("streams", ["stdout", "stderr"])
 def test_streams_on_a_full_disk(streams: str, tmp_path: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        out, err = (full if streams == name else subprocess.PIPE
+    with Path("/dev/full").open("w") as full_device:
+        stdout, err = (full_device if streams == name else subprocess.PIPE
                     for name in ("stdout", "stderr"))  # fmt: skip
-        done = subprocess.run(
-            [*MAIN, *ROWS], cwd=tmp_path, stdout=out, stderr=err, text=True, check=False
+        completed = subprocess.run(
+            [*MAIN, *ROWS], cwd=tmp_path, stdout=stdout, stderr=err, text=True, check=False
         )
         if streams == "stderr":
             failed = subprocess.run([*MAIN, "analyze", "./none"], cwd=tmp_path, stderr=err)
             assert failed.returncode == 3
     # Without talk the work is done; without room for the results it is not.
-    assert done.returncode == (0 if streams == "stderr" else 2)
+    assert completed.returncode == (0 if streams == "stderr" else 2)
     if streams == "stdout":
-        assert "cannot be written (No space left on device)" in done.stderr
-        assert "Exception ignored" not in done.stderr
+        assert "cannot be written (No space left on device)" in completed.stderr
+        assert "Exception ignored" not in completed.stderr
 
 
 @pytest.mark.parametrize("closed", ["1", "2"])
 def test_streams_that_are_closed(closed: str, tmp_path: Path) -> None:
     command = f'"$@" {closed}>&-'
-    done = subprocess.run(
+    completed = subprocess.run(
         ["sh", "-c", command, "sh", *MAIN, *ROWS, "--out", "b"], cwd=tmp_path,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert (tmp_path / "b" / "report.html").exists()
 
 
@@ -110,13 +112,13 @@ def loaded(*given, **named):
 posprobe.families.load = loaded
 posprobe.cli.main()
 """
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, *ROWS, "--out", "b"], cwd=tmp_path,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 128 + sign, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "bug" not in done.stderr
+    assert completed.returncode == 128 + sign, completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert "bug" not in completed.stderr
     assert {path.name for path in tmp_path.iterdir()} <= {"b"}
 
 
@@ -129,26 +131,26 @@ def test_a_table_with_too_many_rows_is_refused_before_its_numbers_are_widened(
         np.lib.format.write_array_header_1_0(file, header)
         file.truncate(file.tell() + shape[0] * shape[1] * width)
     # As float64 the numbers would take 1 GiB; whether each is finite takes an eighth of one.
-    done = posprobe("analyze", "t.npy", "--quiet", cwd=tmp_path, limits=Limits(memory=2**29))
-    assert_one_clear_error(done, 4)
-    assert "262144 positions" in done.err
+    completed = posprobe("analyze", "t.npy", "--quiet", cwd=tmp_path, limits=Limits(memory=2**29))
+    assert_one_clear_error(completed, 4)
+    assert "262144 positions" in completed.err
 
 
 def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> None:
-    done = posprobe(
+    completed = posprobe(
         "analyze", "sinusoidal:20000x1000", "--quiet", cwd=tmp_path,
         limits=Limits(memory=300 * 2**20),
     )  # fmt: skip
-    assert_one_clear_error(done, OUT_OF_MEMORY)
-    assert "out of memory" in done.err
+    assert_one_clear_error(completed, OUT_OF_MEMORY_EXIT_CODE)
+    assert "out of memory" in completed.err
 
 
 @pytest.mark.parametrize("files", [5, 7])
 def test_out_of_file_descriptors_nothing_is_left(files: int, tmp_path: Path) -> None:
     words = ("analyze", "sinusoidal:16x4", "--only", "norms", "--nulls", "0", "--out", "b")
-    done = posprobe(*words, "--quiet", cwd=tmp_path, limits=Limits(files=files))
-    left = [path.name for path in tmp_path.iterdir()]
-    assert left == (["b"] if done.code == 0 else [])
+    completed = posprobe(*words, "--quiet", cwd=tmp_path, limits=Limits(files=files))
+    remaining = [path.name for path in tmp_path.iterdir()]
+    assert remaining == (["b"] if completed.code == 0 else [])
 
 
 @pytest.mark.parametrize("words", ["analyze sample:digits-vit --only norms", "sweep rotary:64x8"])

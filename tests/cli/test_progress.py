@@ -11,49 +11,49 @@ from pathlib import Path
 import pytest
 
 from posprobe import progress
-from posprobe.progress import aside, shown, stage
+from posprobe.progress import hide_stages, show_stages, stage
 
 
 def on_a_terminal(folder: Path, *arguments: str) -> tuple[str, str]:
     """What a command writes to a terminal on stderr, and to stdout."""
-    ours, theirs = pty.openpty()
+    ours, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "posprobe", *arguments],
         stdout=subprocess.PIPE,
-        stderr=theirs,
+        stderr=terminal,
         cwd=folder,
         env=os.environ | {"TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"},
     )
-    os.close(theirs)
-    seen = b""
+    os.close(terminal)
+    screen = b""
     while True:
         try:
-            seen += os.read(ours, 65536)
+            screen += os.read(ours, 65536)
         except OSError:  # the other end is closed
             break
     os.close(ours)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, seen.decode()
-    return seen.decode(), out.decode()
+    stdout, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, screen.decode()
+    return screen.decode(), stdout.decode()
 
 
 @pytest.mark.slow
 def test_each_stage_of_an_analysis_shows_itself_on_a_terminal(tmp_path: Path) -> None:
     command = ["analyze", "sinusoidal:32x8", "--only", "pca,norms", "--nulls", "2"]
-    seen, out = on_a_terminal(tmp_path, *command, "--figures", "all")
+    screen, stdout = on_a_terminal(tmp_path, *command, "--figures", "all")
     for name in (
         "Starting", "Reading sinusoidal:32x8", "sinusoidal:32x8: Principal components",
         "sinusoidal:32x8: Norms", "sinusoidal:32x8: null models", "0 of 8", "Writing the data",
         "Drawing figures", "Writing the page",
     ):  # fmt: skip
-        assert name in seen
+        assert name in screen
     # Results go elsewhere, and nothing of what was shown stays beside the last messages.
-    assert "Starting" not in out
-    assert "participation ratio" in out
-    assert seen.rstrip().endswith("report.html")
-    quiet, again = on_a_terminal(tmp_path, *command, "--quiet")
+    assert "Starting" not in stdout
+    assert "participation ratio" in stdout
+    assert screen.rstrip().endswith("report.html")
+    quiet, quiet_output = on_a_terminal(tmp_path, *command, "--quiet")
     assert quiet == ""
-    assert again == out
+    assert quiet_output == stdout
 
 
 def showing() -> list[str]:
@@ -62,8 +62,8 @@ def showing() -> list[str]:
 
 
 def test_nobody_hears_of_stages_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
-    with shown(), stage("Reading", 3) as done, aside() as cleared:
-        done(2)
+    with show_stages(), stage("Reading", 3) as advance, hide_stages() as cleared:
+        advance(2)
         assert not cleared
     assert capfd.readouterr() == ("", "")
 
@@ -73,13 +73,13 @@ def test_stages_end_with_what_showed_them(monkeypatch: pytest.MonkeyPatch) -> No
     with stage("Unseen"):
         assert showing() == []
     begun = stage("Held by an error", 2)
-    with shown():
+    with show_stages():
         with stage("Outer"), stage("Inner"):
             assert showing() == ["Outer", "Inner"]
         assert showing() == []
-        done = begun.__enter__()
-        done(1)
+        advance = begun.__enter__()
+        advance(1)
     # An error that is told afterwards keeps the stage open: the lines are gone all the same.
     assert showing() == []
     begun.__exit__(None, None, None)
-    assert progress._under_way == 0
+    assert progress._n_stages == 0

@@ -74,14 +74,14 @@ def test_the_oracle_sees_what_it_is_there_for() -> None:
             (Case("", argv, sound.files, outputs=("out.npy",), expected="error"), "accepted"),
             (Case("", ("inspect", "nope.npy"), expected="accepted"), "refused"),
         ):
-            with parent.run(case) as seen:
-                outcome = judge(case, seen)
+            with parent.run(case) as observation:
+                outcome = judge(case, observation)
             assert (outcome.verdict == "wrong") == bool(reason)
             assert reason in outcome.reason
 
 
 @pytest.mark.parametrize(
-    ("changed", "reason"),
+    ("changes", "reason"),
     [
         ({"after": {"work/canary": "file"}}, "code of the checkpoint ran"),
         ({"after": {"home/x": "file"}}, "home/x is new"),
@@ -98,16 +98,16 @@ def test_the_oracle_sees_what_it_is_there_for() -> None:
     ],
 )
 def test_the_oracle_names_the_promise_that_is_broken(
-    changed: dict[str, Any], reason: str, tmp_path: Path
+    changes: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     refused = Seen(4, b"", b"posprobe: no.\n", {}, {}, 0.1, tmp_path)
     case = Case("", ("inspect", "a"))
     assert judge(case, refused).verdict == "clear error"
-    assert reason in judge(case, replace(refused, **changed)).reason
+    assert reason in judge(case, replace(refused, **changes)).reason
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "markup",
     [
         "",
         "<iframe>",
@@ -118,12 +118,12 @@ def test_the_oracle_names_the_promise_that_is_broken(
         "&#x202e;",
     ],
 )
-def test_the_oracle_sees_what_a_page_must_not_hold(shown: str, tmp_path: Path) -> None:
+def test_the_oracle_sees_what_a_page_must_not_hold(markup: str, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "a.html").write_text(f"<p>sound</p>{shown}", "utf-8")
-    seen = Seen(0, b"", b"", {}, {"work/a.html": "file"}, 0.1, tmp_path / "work")
-    outcome = judge(Case("", ("report", "a"), outputs=("a.html",)), seen)
-    assert ("the page a.html holds" in outcome.reason) == bool(shown)
+    (tmp_path / "work" / "a.html").write_text(f"<p>sound</p>{markup}", "utf-8")
+    observation = Seen(0, b"", b"", {}, {"work/a.html": "file"}, 0.1, tmp_path / "work")
+    outcome = judge(Case("", ("report", "a"), outputs=("a.html",)), observation)
+    assert ("the page a.html holds" in outcome.reason) == bool(markup)
 
 
 @pytest.mark.parametrize(

@@ -383,7 +383,7 @@ def test_the_public_face_names_what_exists() -> None:
         _ = posprobe.nonsense  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("name", "place"), posprobe._MOVED.items())
+@pytest.mark.parametrize(("name", "place"), posprobe._SUBMODULES_BY_NAME.items())
 def test_a_name_that_moved_says_where_it_is(name: str, place: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"is now posprobe\.{place}\.{name};"):
         found = getattr(posprobe, name)

@@ -42,7 +42,7 @@ sys.meta_path.insert(0, Refuse())
 """
 
 #: Submodules that notebooks take names from.
-PLACES = tuple(pp._MOVED_TO)
+PLACES = tuple(pp._NAMES_BY_SUBMODULE)
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 

@@ -19,7 +19,7 @@ import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Stored
-from posprobe.arrays import beside, cores, positions
+from posprobe.arrays import cores, positions, run_concurrently
 from posprobe.cli.analyze import list_names
 from posprobe.errors import UsageError
 from posprobe.figures import builder
@@ -192,7 +192,7 @@ def test_one_core_and_two_find_the_same() -> None:
 def test_work_beside_sees_the_cores_of_its_caller() -> None:
     seen = []
     before = cores.set(3)
-    with beside(lambda: seen.append(cores.get()), small=True):
+    with run_concurrently(lambda: seen.append(cores.get()), is_small=True):
         cores.set(7)
     cores.reset(before)
     assert seen == [3]
@@ -203,7 +203,7 @@ def test_an_error_beside_is_raised() -> None:
         raise UsageError("beside")
 
     before, done = cores.set(2), []
-    with pytest.raises(UsageError, match="beside"), beside(work, small=True):
+    with pytest.raises(UsageError, match="beside"), run_concurrently(work, is_small=True):
         done.append("all")
     cores.reset(before)
     assert done == ["all"]

@@ -97,11 +97,11 @@ def test_ids_are_unique_and_whatever_points_to_one_finds_it(page: Page) -> None:
 
 
 def test_every_drawing_has_a_text_that_stands_for_it(page: Page) -> None:
-    for dot in (each for each in page.all("svg") if each.attributes.get("class") == "dot"):
+    for dot in (element for element in page.all("svg") if element.attributes.get("class") == "dot"):
         assert dot.attributes["aria-label"] in {"yes", "no", "cannot tell"}
-    drawn = [each for each in page.all("svg") if each.attributes.get("class") != "dot"]
-    labels = [each.attributes["aria-label"] for each in drawn]
-    labels += [each.attributes["alt"] for each in page.all("img")]
+    drawings = [element for element in page.all("svg") if element.attributes.get("class") != "dot"]
+    labels = [element.attributes["aria-label"] for element in drawings]
+    labels += [element.attributes["alt"] for element in page.all("img")]
     assert labels
     assert all(len(label) > 20 and "None" not in label for label in labels)
 
@@ -155,8 +155,8 @@ def test_the_page_shows_the_numbers_of_the_document(base: Path) -> None:
     document = pp.analyze(with_special_rows(), only=BLOCKS, nulls=0).to_dict()
     assert show(document["pca"]["stable_rank"]) in text
     assert show(document["similarity"]["centered"]["neighbour_mean"]) in text
-    for said in ("a note", "row 0: CLS", "row 1: padding", "59 positions × 4"):
-        assert said in text
+    for phrase in ("a note", "row 0: CLS", "row 1: padding", "59 positions × 4"):
+        assert phrase in text
 
 
 def test_dark_and_light_readers_see_the_ink(page: Page) -> None:
@@ -176,8 +176,8 @@ def luminance(color: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
+def contrast(a: str, b: str) -> float:
+    low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -195,16 +195,16 @@ def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
 
 def test_the_citation_is_that_of_the_repository(base: Path) -> None:
     text = (Path(__file__).parents[2] / "CITATION.cff").read_text(encoding="utf-8")
-    found = dict(
+    entries = dict(
         re.findall(r'^(?:  - )?(title|name|version|doi): "?([^"\n]+)"?$', text, re.MULTILINE)
     )
     folder = saved(base, "sequence")
     page = taken_apart(folder)
     version = read_bundle(folder)["environment"]["posprobe"]
-    cited = f"{found['name']}. {found['title']}. Version {version}."
-    assert [each.text for each in page.all("dd") if each.text == cited] == [cited]
-    assert version == found["version"]
-    assert "doi" not in found  # the page has to show it once there is one
+    cited = f"{entries['name']}. {entries['title']}. Version {version}."
+    assert [element.text for element in page.all("dd") if element.text == cited] == [cited]
+    assert version == entries["version"]
+    assert "doi" not in entries  # the page has to show it once there is one
 
 
 # Size.
@@ -252,8 +252,8 @@ def test_the_page_shows_the_numbers_of_all_heads(name: str, base: Path) -> None:
         for key in ("correlation", "p95") if "smoothness" in scheme else ():
             lists.append(scheme["smoothness"][key])
         for values in lists:
-            known = [value for value in values if value is not None]
-            assert not known or between(known) in cells
+            defined_values = [value for value in values if value is not None]
+            assert not defined_values or between(defined_values) in cells
 
 
 def test_what_some_encodings_alone_have_is_said_with_their_names(base: Path) -> None:
@@ -294,9 +294,9 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     # The same elements with the same attributes as with a harmless name, so no markup came in.
     shape = [(element.name, list(element.attributes)) for element in page.elements]
     assert shape == [(element.name, list(element.attributes)) for element in harmless.elements]
-    shown = page.source.count("harmless"), page.all("body")[0].text.count(plain(text))
-    assert shown == (0, harmless.all("body")[0].text.count("harmless"))
-    assert shown[1] >= 6
+    counts = page.source.count("harmless"), page.all("body")[0].text.count(plain(text))
+    assert counts == (0, harmless.all("body")[0].text.count("harmless"))
+    assert counts[1] >= 6
     assert plain(text.strip()) in page.all("h1")[0].text
 
 
@@ -310,11 +310,11 @@ def test_a_comparison_names_its_tables_whatever_they_are_called(text: str, tmp_p
     assert taken_apart(folder).runs_nothing_but_its_own()
     for path in drawings:
         root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
-        shown = " ".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))
+        svg_text = " ".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))
         start = "".join(letter for letter in text[:14] if letter.isprintable())
-        assert start in shown
+        assert start in svg_text
         # Each legend and each axis names both tables.
-        assert "sinusoidal:40x6" in shown
+        assert "sinusoidal:40x6" in svg_text
 
 
 @pytest.mark.parametrize("text", HOSTILE[2:4])
@@ -349,7 +349,7 @@ def test_a_drawing_is_an_image_whatever_it_holds() -> None:
     assert element.attributes.keys() == {"alt", "style", "src"}
     assert element.attributes["alt"] == 'a "label" <b>'
     assert element.attributes["style"] == "--width:500px"
-    kind, _, drawn = element.attributes["src"].partition(",")
+    kind, _, data = element.attributes["src"].partition(",")
     assert kind == "data:image/svg+xml"
-    assert unquote(drawn).startswith('<svg viewBox="0 0 300 20" xmlns="x"><style>')
-    assert unquote(drawn).endswith(f"</style>{evil}</svg>")
+    assert unquote(data).startswith('<svg viewBox="0 0 300 20" xmlns="x"><style>')
+    assert unquote(data).endswith(f"</style>{evil}</svg>")

@@ -54,7 +54,7 @@ from posprobe.analyses.linear import SD_PER_MAD, robust_sd
 from posprobe.analyses.result import HIDDEN, NEWER, As, Result, centred
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
-from posprobe.number_types import TWO, Reasons, Row, Text
+from posprobe.number_types import PAIR_LIMITS, Reasons, Row, Text
 from posprobe.tables import PositionTable
 
 #: Steps in a row that are long together where training blurred a boundary, as in Whisper's
@@ -125,7 +125,7 @@ def _special(found: Seams) -> tuple[SpecialRow, ...] | None:
 
 
 #: Two neighbouring positions, in JSON.
-Pair: TypeAlias = Annotated[list[Row], TWO]
+Pair: TypeAlias = Annotated[list[Row], PAIR_LIMITS]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -280,7 +280,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     >>> pp.seams(table).special[0].row
     0
     """
-    given = positions(table, squares=True)
+    given = positions(table, sums_squares=True)
     values, xp, n = given.values, given.xp, given.values.shape[0]
     series, cosines, varies = _series(values, xp)
     why = ""

@@ -20,7 +20,16 @@ from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
-from posprobe.number_types import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
+from posprobe.number_types import (
+    PAIR_LIMITS,
+    Cosine,
+    Count,
+    Natural,
+    NonNegative,
+    Reasons,
+    Row,
+    Share,
+)
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -118,7 +127,7 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     >>> norms.norms[:3].round(6).tolist()
     [2.0, 2.0, 2.0]
     """
-    given = positions(table, squares=True)
+    given = positions(table, sums_squares=True)
     values, xp = given.values, given.xp
     lengths = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     median = np.median(lengths)
@@ -155,11 +164,11 @@ class TokenSampleBlock(TypedDict):
     dtype: str
     sampled: Natural
     blocks: Annotated[
-        list[Annotated[list[Count], TWO]], "Stored rows, as (first, one past the last)."
+        list[Annotated[list[Count], PAIR_LIMITS]], "Stored rows, as (first, one past the last)."
     ]
     seed: int
     factor: Annotated[float, "What the model multiplies the stored rows with."]
-    standard_error: Annotated[Size, "Of the mean norm, relative to it."]
+    standard_error: Annotated[NonNegative, "Of the mean norm, relative to it."]
     note: str
 
 
@@ -199,19 +208,21 @@ class Scale(Result):
 
     position_norms: Floats
     token_norms: Floats
-    ratio: Annotated[Size | None, Number("ratio of norms", "mean position over mean token")]
+    ratio: Annotated[NonNegative | None, Number("ratio of norms", "mean position over mean token")]
     ratio_band: Annotated[
         tuple[float, float] | None,
-        As(list[Size] | None),
-        TWO,
+        As(list[NonNegative] | None),
+        PAIR_LIMITS,
         Number("ratio for long and short tokens", "95th and 5th percentile of tokens", form=" to "),
     ]
-    neighbour_distance: Annotated[Size | None, Number("distance of neighbours", "in token norms")]
-    smallest_distance: Annotated[Size | None, Number("smallest distance", "in token norms")]
+    neighbour_distance: Annotated[
+        NonNegative | None, Number("distance of neighbours", "in token norms")
+    ]
+    smallest_distance: Annotated[NonNegative | None, Number("smallest distance", "in token norms")]
     closest: Annotated[
         tuple[int, int] | None,
         As(list[Row] | None),
-        TWO,
+        PAIR_LIMITS,
         Number("closest positions", "the two nearest positions", form=" and "),
     ]
     mean_cosine: Annotated[Cosine | None, Number("cosine of the means", "position and token")]
@@ -222,12 +233,12 @@ class Scale(Result):
     @property
     def position_norm(
         self,
-    ) -> Annotated[Size, Number("mean position norm", "in the table's units")]:
+    ) -> Annotated[NonNegative, Number("mean position norm", "in the table's units")]:
         """Mean over the positions."""
         return float(self.position_norms.mean())
 
     @property
-    def token_norm(self) -> Annotated[Size, Number("mean token norm", "in the same units")]:
+    def token_norm(self) -> Annotated[NonNegative, Number("mean token norm", "in the same units")]:
         """Mean over the sampled tokens."""
         return float(self.token_norms.mean())
 
@@ -263,8 +274,8 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     >>> pp.analyses.scale(2 * np.eye(4), np.eye(4)).ratio
     2.0
     """
-    given = positions(table, squares=True)
-    beside = to_numpy(positions(tokens, squares=True).values).astype(np.float64)
+    given = positions(table, sums_squares=True)
+    beside = to_numpy(positions(tokens, sums_squares=True).values).astype(np.float64)
     values, xp = given.values, given.xp
     if beside.shape[1] != values.shape[1]:
         raise UsageError(

@@ -20,7 +20,7 @@ from posprobe.analyses.result import HIDDEN, As, Result, Stored, centred
 from posprobe.arrays import Array, Floats, Positions, namespace, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout
-from posprobe.number_types import Natural, Reasons, Share, Size, limits
+from posprobe.number_types import Natural, NonNegative, Reasons, Share, limits
 from posprobe.tables import PositionTable
 
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
@@ -159,7 +159,7 @@ class PCA(Result):
     def top3(
         self,
     ) -> Annotated[
-        Size | None,
+        NonNegative | None,
         "Share of the variance in the first three components.",
         Number("first three components", "share of the variance they explain", compared=True),
     ]:

@@ -25,7 +25,7 @@ from posprobe.analyses.result import HIDDEN, As, Part, Result, centred
 from posprobe.arrays import Array, Floats, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
-from posprobe.number_types import Count, Natural, Reasons, Share, Size
+from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share
 from posprobe.tables import PositionTable
 
 #: Fewer rows leave folds of a handful, whose errors mean nothing.
@@ -129,7 +129,7 @@ class PublishedProbe(Result):
     why: ClassVar[str] = "a single seed"
 
     errors: Floats
-    chance: Size
+    chance: NonNegative
     rows: Natural
     folds: Literal["random"] = "random"
     undefined: Annotated[str, As(Reasons)] = ""
@@ -140,17 +140,17 @@ class PublishedProbe(Result):
         return float(self.errors.mean())
 
     @property
-    def sd(self) -> Annotated[Size | None, "Over seeds."]:
+    def sd(self) -> Annotated[NonNegative | None, "Over seeds."]:
         """Standard deviation over seeds; None for a single one."""
         return spread(self.errors)
 
     @property
-    def min(self) -> Annotated[Size, ""]:
+    def min(self) -> Annotated[NonNegative, ""]:
         """Of all seeds."""
         return float(self.errors.min())
 
     @property
-    def max(self) -> Annotated[Size, ""]:
+    def max(self) -> Annotated[NonNegative, ""]:
         """Of all seeds."""
         return float(self.errors.max())
 
@@ -164,7 +164,9 @@ class PublishedAbsolute(PublishedProbe):
     """Of position."""
 
     @property
-    def mae(self) -> Annotated[Size, Number("absolute, as Wang & Chen", "mean error in positions")]:
+    def mae(
+        self,
+    ) -> Annotated[NonNegative, Number("absolute, as Wang & Chen", "mean error in positions")]:
         """Mean over seeds."""
         return self.mean
 
@@ -372,16 +374,18 @@ class AbsoluteProbe(Result):
 
     predicted: Floats
     shuffled: Annotated[
-        Floats, As(Size, lambda probe: probe.mae_shuffled), "With folds drawn at random."
+        Floats, As(NonNegative, lambda probe: probe.mae_shuffled), "With folds drawn at random."
     ]
-    mae: Annotated[Size, Number("absolute, blocks held out", "mean error in positions")]
-    interpolation: Annotated[Size, "Over the inner blocks."]
-    extrapolation: Annotated[Size, "Over the first and the last block."]
+    mae: Annotated[NonNegative, Number("absolute, blocks held out", "mean error in positions")]
+    interpolation: Annotated[NonNegative, "Over the inner blocks."]
+    extrapolation: Annotated[NonNegative, "Over the first and the last block."]
     mae_shuffled: Annotated[float, HIDDEN]
-    chance: Annotated[Size, Number("its chance level", "of answering the mean training position")]
-    chance_interpolation: Size
-    chance_extrapolation: Size
-    chance_shuffled: Size
+    chance: Annotated[
+        NonNegative, Number("its chance level", "of answering the mean training position")
+    ]
+    chance_interpolation: NonNegative
+    chance_extrapolation: NonNegative
+    chance_shuffled: NonNegative
     standardize: Literal["table"] = "table"
     start: Annotated[int, HIDDEN] = 0
     folds: str = f"{FOLDS} contiguous blocks"
@@ -446,17 +450,17 @@ class OrderProbe(Result):
         return float(self.errors.mean())
 
     @property
-    def sd(self) -> Annotated[Size | None, ""]:
+    def sd(self) -> Annotated[NonNegative | None, ""]:
         """Of ``errors``."""
         return spread(self.errors)
 
     @property
-    def blocked_sd(self) -> Annotated[Size | None, ""]:
+    def blocked_sd(self) -> Annotated[NonNegative | None, ""]:
         """Of ``blocked``."""
         return spread(self.blocked)
 
     @property
-    def chance_sd(self) -> Annotated[Size | None, ""]:
+    def chance_sd(self) -> Annotated[NonNegative | None, ""]:
         """Of ``chance``."""
         return spread(self.chance)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.facts import Number
 from posprobe.analyses.linear import total_power
 from posprobe.analyses.result import HIDDEN, Part, Result, Stored, centred, centring_error
-from posprobe.arrays import Array, Floats, Positions, in_parallel, positions, quotient, to_numpy
+from posprobe.arrays import Array, Floats, Positions, map_in_parallel, positions, quotient, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout, Sequence
 from posprobe.number_types import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
@@ -110,7 +110,7 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
         return xp.sum(real * real + imag * imag, axis=-1)
 
     total = np.zeros((sizes[0], sizes[1] // 2 + 1))
-    for part in in_parallel(power, range(0, rows.shape[1], columns), xp):
+    for part in map_in_parallel(power, range(0, rows.shape[1], columns), xp):
         total += to_numpy(part)
     around = np.fft.irfftn(total, s=sizes, axes=(0, 1))
     down, right = (np.arange(1 - side, side) for side in (height, width))
@@ -148,7 +148,7 @@ def falling_share(units: Array, there: Array, layout: Layout, xp: ModuleType) ->
         for number, (line, _) in enumerate(lines)
         for first in range(0, len(line) - _window(line) if _window(line) else 0, _LINE)
     ]
-    counts = list(in_parallel(count, parts, xp))
+    counts = list(map_in_parallel(count, parts, xp))
     return _ratio(*(sum(each[which] for each in counts) for which in (0, 1)))
 
 
@@ -378,7 +378,7 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
     >>> print(f"{similarity.raw.translation_invariance:.3f}")
     1.000
     """
-    given = positions(table, squares=True)
+    given = positions(table, sums_squares=True)
     within_reach(given.values.shape[0])
     raw, there = _cosine(given, centered=False)
     centered, _ = _cosine(given, centered=True)

@@ -180,7 +180,7 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
     >>> spectrum.dominant_frequency.tolist()
     [0.125]
     """
-    given = positions(table, squares=True)
+    given = positions(table, sums_squares=True)
     values, layout, xp = given.values, given.layout, given.xp
     length = max(layout.height, layout.width) if isinstance(layout, Grid) else len(values)
     if length < MIN_LENGTH:
@@ -269,7 +269,7 @@ def red_noise(
     if pooled:
         degrees = 2 * participation(rest)
         lagged, total = lagged.sum(keepdims=True), total.sum(keepdims=True)
-    memory = quotient(lagged, total, otherwise=0.0).clip(0.0, 0.999)
+    memory = quotient(lagged, total, fill=0.0).clip(0.0, 0.999)
     wave = np.cos(2 * np.pi * frequency)[:, None]
     shape = (1 - memory**2) / (1 + memory**2 - 2 * memory * wave)
     red = shape * (power.sum(axis=0) / shape.sum(axis=0))
@@ -430,7 +430,7 @@ def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
     >>> spectrogram.strongest.round(2).tolist()
     [0.13, 0.13, 0.13, 0.13, 0.13]
     """
-    given = positions(table, squares=True)
+    given = positions(table, sums_squares=True)
     none = partial(Spectrogram, given.layout, given.start)
     n = given.values.shape[0]
     if isinstance(given.layout, Grid):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
 from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout
-from posprobe.number_types import Count, Natural, Reasons, Share, Size, limits
+from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share, limits
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Change:
         labels.
     """
 
-    tokens: Size
+    tokens: NonNegative
     special: float | None
     accuracy: float | None
     scrambled_accuracy: float | None
@@ -110,7 +110,7 @@ class PhaseShift(Result):
     figures: ClassVar[str] = "experiments.plot_phase_shift"
 
     shifts: Annotated[NDArray[np.int64], As(list[Count]), limits(minItems=1), Stored("shifts")]
-    change: Annotated[NDArray[np.float64], As(list[Size]), Stored("shift_change")]
+    change: Annotated[NDArray[np.float64], As(list[NonNegative]), Stored("shift_change")]
     loss: Annotated[NDArray[np.float64] | None, "Nats per predicted token, by shift."]
     task: Annotated[str, As(str | None, lambda found: found.task or None)]
     contexts: Natural
@@ -250,9 +250,9 @@ class Cost:
     """
 
     value: float | None
-    error: Annotated[Size | None, "Standard error over contexts."]
+    error: Annotated[NonNegative | None, "Standard error over contexts."]
     kept: Annotated[float | None, "1 less the cost over that of removing the table."]
-    kept_error: Annotated[Size | None, "Its standard error, by the jackknife over contexts."]
+    kept_error: Annotated[NonNegative | None, "Its standard error, by the jackknife over contexts."]
 
     @property
     def is_gain(self) -> bool:
@@ -265,7 +265,7 @@ class AttentionShare:
     """Attention that goes to one range of distances."""
 
     value: Share | None
-    error: Annotated[Size | None, "Standard error over contexts."]
+    error: Annotated[NonNegative | None, "Standard error over contexts."]
 
 
 def _attention(found: Substitute) -> list[AttentionShare] | None:
@@ -301,7 +301,7 @@ class Substitute:
     cka: Annotated[
         float | None, "Debiased, of the last hidden states with the unchanged model's."
     ] = None
-    cka_error: Size | None = None
+    cka_error: NonNegative | None = None
     attention: Annotated[
         tuple[tuple[float | None, float | None], ...] | None,
         As(list[AttentionShare] | None, _attention),
@@ -410,7 +410,7 @@ class SubstitutionEffect(Result):
         "What the model predicts, where it has a loss.",
     ] = ""
     loss: Annotated[float | None, "Of the unchanged model, in nats."] = None
-    loss_error: Size | None = None
+    loss_error: NonNegative | None = None
     by_position: Annotated[Floats | None, Stored("substitution_by_position")] = None
     by_position_error: Annotated[Floats | None, Stored("substitution_by_position_error")] = None
     unchanged: Annotated[Floats | None, Stored("substitution_unchanged")] = None

@@ -12,7 +12,7 @@ from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps, centr
 from posprobe.arrays import quotient
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.number_types import TWO, Count, Natural, Reasons, Share, Size
+from posprobe.number_types import PAIR_LIMITS, Count, Natural, NonNegative, Reasons, Share
 
 #: Share of a curve's variance in its odd part from which before and after differ: one part is then
 #: a tenth of the other in size, which a reader sees in the curve.
@@ -80,10 +80,10 @@ class Heads(Result):
     causal: bool
     window: Annotated[
         NDArray[np.float64],
-        As(list[Size | None]),
+        As(list[NonNegative | None]),
         "Per head, positions: the effective number of keys by the bias alone.",
     ]
-    half_width: Annotated[NDArray[np.float64], As(list[Size | None]), "Per head, positions."]
+    half_width: Annotated[NDArray[np.float64], As(list[NonNegative | None]), "Per head, positions."]
     asymmetry: Annotated[
         NDArray[np.float64],
         As(list[Share | None]),
@@ -91,7 +91,7 @@ class Heads(Result):
     ]
     peak: Annotated[
         NDArray[np.int64],
-        As(list[int | Annotated[list[int], TWO]], _peaks),
+        As(list[int | Annotated[list[int], PAIR_LIMITS]], _peaks),
         "Per head: offset of the largest value, key minus query; rows first.",
     ]
     near: Annotated[

@@ -20,7 +20,7 @@ from posprobe.analyses.result import As, Part, Result, Stored, WithGaps, centrin
 from posprobe.arrays import Array, Positions, namespace, positions, quotient
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
-from posprobe.number_types import TWO, Count, Natural, Reasons, Text, limits
+from posprobe.number_types import PAIR_LIMITS, Count, Natural, Reasons, Text, limits
 from posprobe.tables import PositionTable
 
 #: Largest number of positions whose n x n logits are formed, one head at a time: 2 GiB.
@@ -39,7 +39,7 @@ def peaks(found: Any) -> list[int | list[int] | None]:
 
 #: Offsets of heads as JSON has them.
 Peaks: TypeAlias = Annotated[
-    NDArray[np.int64], As(list[int | Annotated[list[int], TWO] | None], peaks)
+    NDArray[np.int64], As(list[int | Annotated[list[int], PAIR_LIMITS] | None], peaks)
 ]
 
 

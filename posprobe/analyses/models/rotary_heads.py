@@ -105,7 +105,7 @@ class RotarySums(Sums):
         How many vectors these sums are over.
     """
 
-    axes: ClassVar = {"curves": 0, "within": 0, "moved": 0, "capped": 0}
+    context_axes: ClassVar = {"curves": 0, "within": 0, "moved": 0, "capped": 0}
 
     curves: NDArray[np.float64]
     within: NDArray[np.float64]

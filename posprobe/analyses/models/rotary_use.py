@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number, Verdict
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
-from posprobe.number_types import TWO, Count, Natural, Reasons, Share, Size, limits
+from posprobe.number_types import PAIR_LIMITS, Count, Natural, NonNegative, Reasons, Share, limits
 
 #: Fewest contexts of which a head is judged: of fewer, random signs cannot reach a p of 0.01.
 MIN_CONTEXTS = 12
@@ -110,10 +110,10 @@ class HeadUse:
     layer: Count
     head: Count
     share: float | None
-    interval: Annotated[tuple[float, float] | None, TWO]
-    variance: Size
+    interval: Annotated[tuple[float, float] | None, PAIR_LIMITS]
+    variance: NonNegative
     spread: float | None
-    range: Size
+    range: NonNegative
     peak: int | None
     r: float | None
     r2: float | None
@@ -124,8 +124,8 @@ class HeadUse:
     usage: WithGaps
     mean_part: WithGaps
     curve_share: WithGaps
-    query_norm: Annotated[NDArray[np.float64], As(list[Size])]
-    key_norm: Annotated[NDArray[np.float64], As(list[Size])]
+    query_norm: Annotated[NDArray[np.float64], As(list[NonNegative])]
+    key_norm: Annotated[NDArray[np.float64], As(list[NonNegative])]
     offset: OffsetPair | None
     product: Annotated[NDArray[np.complex128], HIDDEN]
     measured: Annotated[NDArray[np.float64], HIDDEN]
@@ -348,8 +348,8 @@ class MatchedHead:
         Of their measured curves, over distance.
     """
 
-    first: Annotated[tuple[Count, Count], TWO]
-    second: Annotated[tuple[Count, Count], TWO]
+    first: Annotated[tuple[Count, Count], PAIR_LIMITS]
+    second: Annotated[tuple[Count, Count], PAIR_LIMITS]
     correlation: float
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, As, Result, Stored, WithGaps
-from posprobe.number_types import Count, Natural, Reasons, Share, Size, limits
+from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share, limits
 
 #: How rows of a head can make pairs: row i with i + P, 2 i with 2 i + 1, and either once more
 #: reordered, as by a converter that is run twice.
@@ -45,7 +45,7 @@ class ReadingScore:
     """
 
     reading: Reading
-    apart: Size
+    apart: NonNegative
     correlation: float
     score: float
 
@@ -70,7 +70,7 @@ class PairLayout(Result):
 
     answer: Reading | None
     heads: Natural
-    margin: Size
+    margin: NonNegative
     wins: Share
     readings: Annotated[tuple[ReadingScore, ...], As(list[ReadingScore]), limits(minItems=1)]
 
@@ -210,7 +210,7 @@ class LayerWeights:
     layer: Count
     usage: Annotated[NDArray[np.float64] | None, As(list[float | None] | None)]
     never: Share | None
-    bias_spread: Size | None
+    bias_spread: NonNegative | None
     heads: Annotated[NDArray[np.float64], HIDDEN]
     self_match: Annotated[NDArray[np.float64], HIDDEN]
     bias_curve: Annotated[NDArray[np.float64] | None, HIDDEN]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
-from posprobe.arrays import Array, Sums, in_parallel, namespace, to_numpy
+from posprobe.arrays import Array, Sums, map_in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
 from posprobe.number_types import Count, Natural, Reasons, Share, Text, limits
@@ -62,7 +62,7 @@ class Moments(Sums):
         Of the floats in which a batch is added up.
     """
 
-    kept: ClassVar[tuple[str, ...]] = ("origin", "eps")
+    shared_fields: ClassVar[tuple[str, ...]] = ("origin", "eps")
 
     contexts: int
     origin: Array
@@ -370,7 +370,7 @@ def mean_decomposition(
                 f"layer {number}: {found.within.shape[0]} positions do not fill a {layout}."
             )
     numbers = sorted(sums)
-    layers = in_parallel(_layer, [sums[number] for number in numbers], np)
+    layers = map_in_parallel(_layer, [sums[number] for number in numbers], np)
     contexts = next(iter(sums.values())).contexts
     by_number = dict(zip(numbers, layers, strict=True))
     return MeanDecomposition(by_number, contexts, layout, start, name, stopped)

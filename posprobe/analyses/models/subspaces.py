@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import As, Result, Stored
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import UsageError
-from posprobe.number_types import TWO, Count, Natural, Reasons
+from posprobe.number_types import PAIR_LIMITS, Count, Natural, Reasons
 from posprobe.tables import PositionTable
 
 #: Percentiles that a band of chance goes between, as everywhere in a report.
@@ -52,7 +52,7 @@ class Chance:
     """
 
     expected: float
-    band: Annotated[tuple[float, float], As(list[float]), "5 and 95 %.", TWO]
+    band: Annotated[tuple[float, float], As(list[float]), "5 and 95 %.", PAIR_LIMITS]
 
 
 @dataclass(frozen=True)
