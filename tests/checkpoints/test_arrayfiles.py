@@ -60,8 +60,8 @@ def test_how_a_member_of_an_archive_is_stored_changes_no_number(tmp_path: Path) 
         np.save(tmp_path / f"{name}.npy", expected)
         for checkpoint in (plain, packed, open_local(tmp_path / f"{name}.npy")):
             np.testing.assert_array_equal(checkpoint.read(name).values, expected)
-            some = checkpoint.read_rows(name, [0, 2, 3])
-            np.testing.assert_array_equal(some, expected[[0, 2, 3]])
+            selected_rows = checkpoint.read_rows(name, [0, 2, 3])
+            np.testing.assert_array_equal(selected_rows, expected[[0, 2, 3]])
             assert checkpoint.read(name).sha256 == plain.read(name).sha256
     assert [name for name, info in plain.tensors.items() if info.stop] == ["rows", "half"]
     assert not any(info.stop for info in packed.tensors.values())
@@ -161,7 +161,7 @@ def test_text_that_is_no_table_is_refused_with_the_place(
 
 
 @pytest.mark.parametrize(
-    ("first", "options", "says"),
+    ("first_row", "options", "says"),
     [
         (0, {}, "could not convert"),
         (0, {"index": False}, "first line counts the columns, 0 to 3, as a heading"),
@@ -170,9 +170,9 @@ def test_text_that_is_no_table_is_refused_with_the_place(
     ],
 )
 def test_the_labels_of_a_data_frame_are_no_numbers_of_a_table(
-    tmp_path: Path, first: int, options: dict[str, bool], says: str
+    tmp_path: Path, first_row: int, options: dict[str, bool], says: str
 ) -> None:
-    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 4)))[first:]
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 4)))[first_row:]
     frame.to_csv(tmp_path / "frame.csv", **options)
     with pytest.raises(InvalidCheckpoint, match=rf"frame\.csv: .*{says}.*header=False"):
         pp.load(str(tmp_path / "frame.csv"))
@@ -214,8 +214,8 @@ def test_an_extracted_table_holds_the_same_values(suffix: str, dtype: Any, tmp_p
     assert values.dtype == dtype
     np.testing.assert_array_equal(values, table.values)
     if dtype != np.float16:  # text is of single or double precision
-        again = pp.load(str(path), tensor="table" if suffix == ".npy" else "values")
-        np.testing.assert_array_equal(again.values, table.values)
+        reloaded = pp.load(str(path), tensor="table" if suffix == ".npy" else "values")
+        np.testing.assert_array_equal(reloaded.values, table.values)
 
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
@@ -224,13 +224,13 @@ def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     assert tree(tmp_path) == {}
 
 
-@pytest.mark.parametrize("where", ["missing/table.npy", "taken/table.npy", "folder.npy"])
+@pytest.mark.parametrize("target", ["missing/table.npy", "taken/table.npy", "folder.npy"])
 def test_a_table_that_cannot_be_written_leaves_everything_as_it_was(
-    where: str, tmp_path: Path
+    target: str, tmp_path: Path
 ) -> None:
     (tmp_path / "taken").write_text("a file")
     (tmp_path / "folder.npy").mkdir()
-    before = tree(tmp_path)
+    files_before = tree(tmp_path)
     with pytest.raises(OutputError, match=r"no folder .*missing|taken|it is a folder"):
-        write_table(as_table(walk(12, 4)), tmp_path / where)
-    assert tree(tmp_path) == before
+        write_table(as_table(walk(12, 4)), tmp_path / target)
+    assert tree(tmp_path) == files_before

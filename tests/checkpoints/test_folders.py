@@ -217,20 +217,20 @@ def unprivileged() -> Iterator[Path]:
 def test_a_file_of_a_folder_may_be_no_link_out_of_it_but_what_is_named_may(
     linked: str, tmp_path: Path
 ) -> None:
-    inside, elsewhere = tmp_path / "m", tmp_path / "elsewhere"
-    for place in (inside, elsewhere):
+    model_folder, other_folder = tmp_path / "m", tmp_path / "elsewhere"
+    for place in (model_folder, other_folder):
         place.mkdir()
         safetensors.numpy.save_file({"wpe.weight": VALUES}, place / "model.safetensors")
         (place / "config.json").write_text('{"model_type": "gpt2"}')
     if linked == INDEX:
-        (inside / "model.safetensors").rename(inside / "part.safetensors")
+        (model_folder / "model.safetensors").rename(model_folder / "part.safetensors")
         index = {"weight_map": {"wpe.weight": "part.safetensors"}}
-        (elsewhere / INDEX).write_text(json.dumps(index))
-    (inside / linked).unlink(missing_ok=True)
-    (inside / linked).symlink_to(elsewhere / linked)
+        (other_folder / INDEX).write_text(json.dumps(index))
+    (model_folder / linked).unlink(missing_ok=True)
+    (model_folder / linked).symlink_to(other_folder / linked)
     for call in (model_source, lambda parsed: open_reference(parsed)):
         with pytest.raises(InvalidCheckpoint, match=rf"{linked}.*link that leads out"):
-            call(parse_reference(inside))
+            call(parse_reference(model_folder))
 
 
 def test_what_is_named_may_be_a_link_and_so_may_files_of_the_hub_s_cache(tmp_path: Path) -> None:
@@ -279,9 +279,9 @@ def test_a_part_without_tables_is_said_to_have_none() -> None:
 
 
 def test_without_a_part_all_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(AmbiguousTable, match="#text_encoder_2") as told:
+    with pytest.raises(AmbiguousTable, match="#text_encoder_2") as refusal:
         pp.load(str(SAVED))
-    assert "#unet" not in str(told.value)
+    assert "#unet" not in str(refusal.value)
     names = [item["name"] for item in inspect(str(SAVED))]
     assert names == ["image_encoder", "text_encoder", "text_encoder_2", "transformer"]
     assert [item["name"] for item in inspect(f"{SAVED}#text_encoder")] == ["text_encoder"]
@@ -301,8 +301,8 @@ def test_one_of_two_text_encoders_has_relative_positions(tmp_path: Path) -> None
     name = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     save_file({name: bias}, folder / "text_encoder_2" / "model.safetensors")
     (scheme,) = pp.load_schemes(f"{folder}#text_encoder_2")
-    (alone,) = pp.load_schemes(str(folder / "text_encoder_2"))
-    assert scheme.kernel(20).tobytes() == alone.kernel(20).tobytes()
+    (alone_loaded,) = pp.load_schemes(str(folder / "text_encoder_2"))
+    assert scheme.kernel(20).tobytes() == alone_loaded.kernel(20).tobytes()
     with pytest.raises(NoPositionTable, match="relative positions"):
         pp.load(f"{folder}#text_encoder_2")
     assert len(pp.load(f"{folder}#text_encoder")) == 12

@@ -60,8 +60,8 @@ def test_keras_s_weights_in_several_files(tmp_path: Path) -> None:
         table = pp.load(str(reference))
         assert table.values.tobytes() == numbers((12, 8), 1).tobytes()
         assert table.source.file == "model_00000.weights.h5"
-    whole = open_local(FOLDER / "gpt2.weights.h5").tensors
-    assert {*open_local(folder).tensors} == {*whole}
+    tensors = open_local(FOLDER / "gpt2.weights.h5").tensors
+    assert {*open_local(folder).tensors} == {*tensors}
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "model_00001.weights.h5").unlink()
     with pytest.raises(InvalidCheckpoint, match=r"model_00001\.weights\.h5"):
@@ -90,8 +90,8 @@ def test_bfloat16_is_widened_exactly() -> None:
 
 
 def test_a_layer_that_computes_positions_is_named() -> None:
-    found = inspect(str(FOLDER / "layers.keras"))
-    (fixed,) = (item for item in found if item["scheme"] == "fixed")
+    encodings = inspect(str(FOLDER / "layers.keras"))
+    (fixed,) = (item for item in encodings if item["scheme"] == "fixed")
     assert "sine_position_encoding" in fixed["why"]
 
 
@@ -137,8 +137,8 @@ def test_chunks_and_orders_of_bytes(tmp_path: Path) -> None:
         stored = checkpoint.read(f"{name}/embeddings:0").values
         expected = values.astype(np.dtype(options.get("dtype", "f4")).newbyteorder("="))
         np.testing.assert_array_equal(stored, expected)
-        some = checkpoint.read_rows(f"{name}/embeddings:0", [0, 5, 6])
-        np.testing.assert_array_equal(some, expected[[0, 5, 6]])
+        selected_rows = checkpoint.read_rows(f"{name}/embeddings:0", [0, 5, 6])
+        np.testing.assert_array_equal(selected_rows, expected[[0, 5, 6]])
     assert not checkpoint.read("never/embeddings:0").values.any()
     assert not any(name.startswith("again") for name in checkpoint.tensors)
 
@@ -180,7 +180,7 @@ def vit_arrays(layout: str) -> dict[str, NDArray[np.float32]]:
         "embedding/kernel": (4, 4, 3, 8), "embedding/bias": (8,),
         "Transformer/encoder_norm/scale": (8,), "Transformer/encoder_norm/bias": (8,),
         "head/kernel": (8, 3), "head/bias": (3,),
-        **{f"{block}/LayerNorm_{n}/{what}": (8,) for n in (0, 2) for what in ("scale", "bias")},
+        **{f"{block}/LayerNorm_{n}/{suffix}": (8,) for n in (0, 2) for suffix in ("scale", "bias")},
         **{f"{attention}/{n}/kernel": (8, 2, 4) for n in ("query", "key", "value")},
         **{f"{attention}/{n}/bias": (2, 4) for n in ("query", "key", "value")},
         f"{attention}/out/kernel": (2, 4, 8), f"{attention}/out/bias": (8,),
@@ -203,9 +203,9 @@ def test_siglip_s_two_tables_in_jax(tmp_path: Path) -> None:
     path = tmp_path / "siglip.npz"
     image, text = numbers((1, 16, 8), 1), numbers((1, 20, 8), 2)
     savez(path, {"params/img/pos_embedding": image, "params/txt/pos_embedding": text})
-    seen = pp.load(f"{path}#image")
-    np.testing.assert_array_equal(seen.values, image[0])
-    assert seen.layout == Grid(4, 4)
+    image_table = pp.load(f"{path}#image")
+    np.testing.assert_array_equal(image_table.values, image[0])
+    assert image_table.layout == Grid(4, 4)
     np.testing.assert_array_equal(pp.load(f"{path}#text").values, text[0])
 
 
@@ -215,8 +215,10 @@ def test_t5x_stores_its_biases_by_head(tmp_path: Path) -> None:
     name = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     savez(tmp_path / "t5x.npz", {"target/encoder/relpos_bias/rel_embedding": table.T})
     savez(tmp_path / "hf.npz", {name: table})
-    (ours,), (theirs,) = (pp.load_schemes(str(tmp_path / name)) for name in ("t5x.npz", "hf.npz"))
-    np.testing.assert_array_equal(ours.kernel(40), theirs.kernel(40))
+    (ours,), (reference,) = (
+        pp.load_schemes(str(tmp_path / name)) for name in ("t5x.npz", "hf.npz")
+    )
+    np.testing.assert_array_equal(ours.kernel(40), reference.kernel(40))
 
 
 # --- what is touched -----------------------------------------------------------------------------
@@ -288,15 +290,15 @@ def test_hdf5_groups_without_end(tmp_path: Path) -> None:
         file["other"] = file["wpe"]
     assert len(open_local(tmp_path / "circle.h5").tensors) == 1
     too_deep = pytest.raises(InvalidCheckpoint, match="more than 64 levels")
-    for levels, said in ((64, nullcontext()), (65, too_deep)):
+    for levels, expectation in ((64, nullcontext()), (65, too_deep)):
         with h5py.File(tmp_path / "deep.h5", "w") as file:
             file["/".join("g" * levels)] = numbers((2, 2), 0)
-        with said:
+        with expectation:
             assert len(open_local(tmp_path / "deep.h5").tensors) == 1
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "reason"),
     [
         (b"", "1 bytes are announced at byte 0 and 0 are left"),
         (b"\xc1", "begins no value"),
@@ -312,9 +314,9 @@ def test_hdf5_groups_without_end(tmp_path: Path) -> None:
         (msgpack.packb({"w": array("44", "float32", bytes(16))}), "no shape"),
     ],
 )
-def test_flax_files_made_to_mislead(content: bytes, why: str, tmp_path: Path) -> None:
+def test_flax_files_made_to_mislead(content: bytes, reason: str, tmp_path: Path) -> None:
     (tmp_path / "x.msgpack").write_bytes(content)
-    with pytest.raises(InvalidCheckpoint, match=rf"x\.msgpack.*{why}"):
+    with pytest.raises(InvalidCheckpoint, match=rf"x\.msgpack.*{reason}"):
         open_local(tmp_path / "x.msgpack")
 
 
@@ -332,8 +334,8 @@ def test_flax_values_of_every_kind_and_moments_of_training_are_passed_over(tmp_p
     np.testing.assert_array_equal(checkpoint.read("wpe/embedding").values, values)
     np.testing.assert_array_equal(checkpoint.read_rows("wpe/embedding", [3, 4]), values[3:5])
     # The same as what the format's own library unpacks.
-    told = msgpack.unpackb(path.read_bytes(), strict_map_key=False)["wpe"]["embedding"].data
-    assert msgpack.unpackb(told)[2] == values.tobytes()
+    stored = msgpack.unpackb(path.read_bytes(), strict_map_key=False)["wpe"]["embedding"].data
+    assert msgpack.unpackb(stored)[2] == values.tobytes()
 
 
 def test_tables_in_many_chunks_are_read(tmp_path: Path) -> None:

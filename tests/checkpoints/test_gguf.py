@@ -35,10 +35,10 @@ def gpt2(writer: gguf.GGUFWriter) -> None:
     writer.add_head_count(4)
 
 
-EVEN = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
+EVENLY_SPACED_TYPES = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
 
 
-@pytest.mark.parametrize("kind", EVEN)
+@pytest.mark.parametrize("kind", EVENLY_SPACED_TYPES)
 def test_quantised_blocks_give_the_librarys_numbers_and_the_step(kind: str, tmp_path: Path) -> None:
     path = write(
         tmp_path / "model.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2,
@@ -47,15 +47,15 @@ def test_quantised_blocks_give_the_librarys_numbers_and_the_step(kind: str, tmp_
     table = pp.load(path)
     blocks = gguf.quants.quantize(TABLE, quant(kind))
     assert np.array_equal(table.values, gguf.quants.dequantize(blocks, quant(kind)))
-    found = table.source.quantisation
-    assert found is not None
-    assert found.name == kind
+    quantisation = table.source.quantisation
+    assert quantisation is not None
+    assert quantisation.name == kind
     # The scale is the first number of a block, in half precision.
     scales = np.abs(blocks.reshape(-1, TYPES[quant(kind)][2])[:, :2].copy().view(np.float16))
-    assert found.step == pytest.approx(float(np.median(scales)), rel=1e-3)
+    assert quantisation.step == pytest.approx(float(np.median(scales)), rel=1e-3)
     for block, scale in zip(table.values.reshape(-1, 32), scales[:, 0], strict=True):
-        counted = np.diff(np.unique(block.astype(np.float64))) / float(scale)
-        assert np.allclose(counted, np.round(counted), atol=1e-2)
+        steps = np.diff(np.unique(block.astype(np.float64))) / float(scale)
+        assert np.allclose(steps, np.round(steps), atol=1e-2)
     # A number is off by half a step at most; the largest of a block may be cut by one more.
     assert np.abs(table.values - TABLE).max() <= 1.01 * scales.max()
 
@@ -88,32 +88,32 @@ def test_steps_of_nested_scales_are_those_between_values(kind: str, tmp_path: Pa
 
 
 def test_sizes_of_types_are_those_of_the_package() -> None:
-    theirs = {
+    package_sizes = {
         int(kind): (kind.name, *sizes) for kind, sizes in gguf.constants.GGML_QUANT_SIZES.items()
     }
-    assert {number: about for number, about in TYPES.items() if number in theirs} == {
-        number: about for number, about in theirs.items() if number in TYPES
-    }
-    assert {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30} <= set(theirs) & set(TYPES)
+    assert {
+        number: type_info for number, type_info in TYPES.items() if number in package_sizes
+    } == {number: type_info for number, type_info in package_sizes.items() if number in TYPES}
+    assert {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30} <= set(package_sizes) & set(TYPES)
 
 
 def test_header_and_places_are_those_of_the_packages_reader(tmp_path: Path) -> None:
     tensors = {f"blk.{n}.weight": RNG.standard_normal((n + 1, 3)).astype("f4") for n in range(5)}
     path = write(tmp_path / "model.gguf", "gpt2", {**tensors, "position_embd.weight": TABLE}, gpt2)
     ours = open_local(Path(path)).tensors
-    for theirs in gguf.GGUFReader(path).tensors:
-        info = ours[theirs.name]
-        assert info.shape == tuple(map(int, theirs.shape[::-1]))
-        assert (info.start, info.stop) == (theirs.data_offset, theirs.data_offset + theirs.n_bytes)
+    for tensor in gguf.GGUFReader(path).tensors:
+        info = ours[tensor.name]
+        assert info.shape == tuple(map(int, tensor.shape[::-1]))
+        assert (info.start, info.stop) == (tensor.data_offset, tensor.data_offset + tensor.n_bytes)
 
 
 # --- encodings without a table ---
 
 
 def rotary(path: str) -> Rotary:
-    (found,) = pp.load_schemes(path)
-    assert isinstance(found, Rotary)
-    return found
+    (scheme,) = pp.load_schemes(path)
+    assert isinstance(scheme, Rotary)
+    return scheme
 
 
 def llama(writer: gguf.GGUFWriter) -> None:
@@ -129,12 +129,16 @@ def same_as_config(path: str, folder: Path, config: Mapping[str, Any]) -> None:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     save_file({"x": np.zeros(1, np.float32)}, folder / "model.safetensors")
-    ours, theirs = rotary(path), rotary(str(folder))
-    assert np.allclose(ours.frequencies(), theirs.frequencies(), rtol=2e-6, atol=0)
-    assert ours.attention_factor() == pytest.approx(theirs.attention_factor(), rel=1e-6)
-    assert (ours.head_dim, ours.base, ours.rule) == (theirs.head_dim, theirs.base, theirs.rule)
-    assert ours.max_positions == theirs.max_positions
-    assert ours.training_length == theirs.training_length
+    ours, reference = rotary(path), rotary(str(folder))
+    assert np.allclose(ours.frequencies(), reference.frequencies(), rtol=2e-6, atol=0)
+    assert ours.attention_factor() == pytest.approx(reference.attention_factor(), rel=1e-6)
+    assert (ours.head_dim, ours.base, ours.rule) == (
+        reference.head_dim,
+        reference.base,
+        reference.rule,
+    )
+    assert ours.max_positions == reference.max_positions
+    assert ours.training_length == reference.training_length
 
 
 LLAMA = {
@@ -196,10 +200,10 @@ def test_the_divisors_of_llama_3_are_recognised_as_its_rule(tmp_path: Path) -> N
 def test_other_divisors_divide_the_frequencies(tmp_path: Path) -> None:
     divisors = np.linspace(1, 3, 32).astype(np.float32)
     tensors = {"rope_freqs.weight": divisors, "x": TABLE}
-    found = rotary(write(tmp_path / "model.gguf", "llama", tensors, llama))
+    scheme = rotary(write(tmp_path / "model.gguf", "llama", tensors, llama))
     ladder = 500_000.0 ** -(np.arange(0, 64, 2) / 64)
-    assert np.allclose(found.frequencies(), ladder / divisors, rtol=1e-5, atol=0)
-    assert found.attention_factor() == 1.0
+    assert np.allclose(scheme.frequencies(), ladder / divisors, rtol=1e-5, atol=0)
+    assert scheme.attention_factor() == 1.0
     divisors[-1] = np.inf
     path = write(tmp_path / "model.gguf", "llama", tensors, llama)
     with pytest.raises(InvalidCheckpoint, match="a mapping of finite numbers is expected"):
@@ -212,15 +216,22 @@ def test_factors_of_longrope_are_read_from_their_tensors(tmp_path: Path) -> None
         writer.add_rope_scaling_orig_ctx_len(1024)
         writer.add_rope_scaling_attn_factors(1.19)
 
-    long, short = np.linspace(1, 40, 32, dtype="f4"), np.linspace(1, 2, 32, dtype="f4")
-    tensors = {"rope_factors_long.weight": long, "rope_factors_short.weight": short, "x": TABLE}
+    long_factors, short_factors = (
+        np.linspace(1, 40, 32, dtype="f4"),
+        np.linspace(1, 2, 32, dtype="f4"),
+    )
+    tensors = {
+        "rope_factors_long.weight": long_factors,
+        "rope_factors_short.weight": short_factors,
+        "x": TABLE,
+    }
     path = write(tmp_path / "model.gguf", "phi3", tensors, phi)
     config = {
         **LLAMA, "model_type": "phi3", "original_max_position_embeddings": 1024,
         "rope_parameters": {
             "rope_type": "longrope", "rope_theta": 500_000.0, "attention_factor": 1.19,
-            "long_factor": long.astype(float).tolist(),
-            "short_factor": short.astype(float).tolist(),
+            "long_factor": long_factors.astype(float).tolist(),
+            "short_factor": short_factors.astype(float).tolist(),
         },
     }  # fmt: skip
     same_as_config(path, tmp_path / "model", config)
@@ -233,10 +244,10 @@ def test_alibi_is_read_from_its_largest_bias(tmp_path: Path) -> None:
         writer.add_head_count(8)
         writer.add_max_alibi_bias(8.0)
 
-    (found,) = pp.load_schemes(write(tmp_path / "model.gguf", "mpt", {"x": TABLE}, mpt))
-    assert isinstance(found, LinearBias)
-    assert np.allclose(found.slopes, 2.0 ** -np.arange(1, 9))
-    assert found.max_positions == 512
+    (scheme,) = pp.load_schemes(write(tmp_path / "model.gguf", "mpt", {"x": TABLE}, mpt))
+    assert isinstance(scheme, LinearBias)
+    assert np.allclose(scheme.slopes, 2.0 ** -np.arange(1, 9))
+    assert scheme.max_positions == 512
 
 
 def test_the_buckets_of_t5_are_those_of_transformers(tmp_path: Path) -> None:
@@ -254,17 +265,17 @@ def test_the_buckets_of_t5_are_those_of_transformers(tmp_path: Path) -> None:
         {f"{part}oder.{ending}": table for part, table in tables.items()},
         tmp_path / "model.safetensors",
     )
-    both = pp.load_schemes(ours)
-    assert len(both) == 2
-    for found in both:
-        part = "decoder" if "dec" in found.name else "encoder"
-        (theirs,) = (
+    schemes = pp.load_schemes(ours)
+    assert len(schemes) == 2
+    for scheme in schemes:
+        part = "decoder" if "dec" in scheme.name else "encoder"
+        (reference,) = (
             s for s in pp.load_schemes(str(tmp_path / "model.safetensors")) if part in s.name
         )
-        assert isinstance(found, RelativeBias)
-        assert isinstance(theirs, RelativeBias)
-        assert found.causal == theirs.causal == (part == "decoder")
-        assert np.array_equal(found.curves(40), theirs.curves(40))
+        assert isinstance(scheme, RelativeBias)
+        assert isinstance(reference, RelativeBias)
+        assert scheme.causal == reference.causal == (part == "decoder")
+        assert np.array_equal(scheme.curves(40), reference.curves(40))
 
 
 # --- hostile files ---

@@ -89,9 +89,9 @@ def test_a_billion_detection_tokens_take_no_memory(tmp_path: Path) -> None:
         pp.load(path)
     assert tracemalloc.get_traced_memory()[1] < 10e6
     tracemalloc.stop()
-    whole = pp.load(save(tmp_path, config | {"num_detection_tokens": 3},
+    table = pp.load(save(tmp_path, config | {"num_detection_tokens": 3},
                          position_embeddings=tensor(1, 20, 8)))  # fmt: skip
-    assert len(whole) == 16
+    assert len(table) == 16
 
 
 def test_registers_without_width_do_not_count_by_the_billion(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_three_tables_in_one_array_are_no_grid(tmp_path: Path) -> None:
         pp.load(str(tmp_path / "three.npy"), grid=(3, 23))
     with pytest.raises(UnknownReference, match="no table called 't'"):
         pp.load(f"{tmp_path / 'three.npy'}#t")
-    named = save(tmp_path / "gpt2", {"model_type": "gpt2"}, wpe__weight=tensor(3, 24, 8))
+    folder = save(tmp_path / "gpt2", {"model_type": "gpt2"}, wpe__weight=tensor(3, 24, 8))
     with pytest.raises(InvalidCheckpoint, match=r"one row per position, \[n, d\]"):
-        pp.load(named)
+        pp.load(folder)
     np.save(tmp_path / "square.npy", tensor(5, 5, 8))
     assert len(pp.load(str(tmp_path / "square.npy"))) == 25
 
@@ -130,8 +130,8 @@ def test_three_tables_in_one_array_are_no_grid(tmp_path: Path) -> None:
 def test_a_name_that_makes_a_search_quadratic_is_passed_over(tmp_path: Path) -> None:
     names = {"emb_pos" * 4000: tensor(4, 4), "_pos_emb" * 4000: tensor(4, 4)}
     path = save(tmp_path, {}, wpe__weight=tensor(9, 8), **names)
-    (only,) = inspect(path)  # each of the others alone took 13 seconds
-    assert only["tensor"] == "wpe.weight"
+    (encoding,) = inspect(path)  # each of the others alone took 13 seconds
+    assert encoding["tensor"] == "wpe.weight"
 
 
 def test_a_number_of_5000_digits_in_a_name_is_no_traceback(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_a_number_of_5000_digits_in_a_name_is_no_traceback(tmp_path: Path) -> No
     name = f"layers.{digits}.relative_position_bias_table"
     path = save(tmp_path, {"model_type": "swin", "window_size": 3}, **{name: tensor(25, 2)})
     assert len(load_schemes(path)) == 1
-    named = {"architecture": f"vit_patch{digits}_window{digits}", "pretrained_cfg": {}}
-    inspect(save(tmp_path, named, pos_embed=tensor(1, 17, 8)))
+    config = {"architecture": f"vit_patch{digits}_window{digits}", "pretrained_cfg": {}}
+    inspect(save(tmp_path, config, pos_embed=tensor(1, 17, 8)))
 
 
 #: Each reader with a value that it takes, as it returns it, and values that it refuses.
@@ -176,5 +176,5 @@ def test_values_of_other_types_and_sizes_are_refused(reader: str) -> None:
 def test_sizes_of_two_numbers_are_read_in_every_way_of_writing_them() -> None:
     for sound in (4, [4, 4], {"height": 4, "width": 4}):
         assert settings.pair({"k": sound}, "k", most=10) == (4, 4)
-    for stated in (True, 0, -1, 11, [4], [4, True], {"height": 4}, "4", None, [10**400, 1]):
-        assert settings.pair({"k": stated}, "k", most=10) is None
+    for size in (True, 0, -1, 11, [4], [4, True], {"height": 4}, "4", None, [10**400, 1]):
+        assert settings.pair({"k": size}, "k", most=10) is None

@@ -65,9 +65,9 @@ def test_a_request_asks_for_uncompressed_bytes_and_only_those_needed(server: Hub
     info = checkpoint.tensors[WPE]
     server.forget()
     checkpoint.read(WPE)
-    asked = [request.headers for request in server.requests]
-    assert {headers["range"] for headers in asked} == {f"bytes={info.start}-{info.stop - 1}"}
-    assert {headers["accept-encoding"] for headers in asked} == {"identity"}
+    headers = [request.headers for request in server.requests]
+    assert {headers["range"] for headers in headers} == {f"bytes={info.start}-{info.stop - 1}"}
+    assert {headers["accept-encoding"] for headers in headers} == {"identity"}
 
 
 def test_a_header_longer_than_the_guess_is_read_once(server: Hub) -> None:
@@ -122,16 +122,16 @@ def test_some_rows_cost_these_rows_once(server: Hub) -> None:
     rows = [0, 1, 2, 500, 501, 1023]
     np.testing.assert_array_equal(checkpoint.read_rows(WPE, rows), values[rows])
     start = checkpoint.tensors[WPE].start
-    asked = {request.headers["range"] for request in server.requests}
+    ranges = {request.headers["range"] for request in server.requests}
     expected = ((0, 3), (500, 502), (1023, 1024))
-    assert asked == {f"bytes={start + 3072 * a}-{start + 3072 * b - 1}" for a, b in expected}
+    assert ranges == {f"bytes={start + 3072 * a}-{start + 3072 * b - 1}" for a, b in expected}
     assert len(server.paths("/cdn/")) == 3
     assert 6 * 3072 <= server.sent() < 6 * 3072 + 6 * 1024  # the rest is headers
 
     server.forget()
     for offline in (False, True):
-        again = open_hub("gpt2", None, offline=offline)
-        np.testing.assert_array_equal(again.read_rows(WPE, rows), values[rows])
+        reopened = open_hub("gpt2", None, offline=offline)
+        np.testing.assert_array_equal(reopened.read_rows(WPE, rows), values[rows])
     assert server.paths() == ["/api/models/gpt2"]
     with pytest.raises(Unreachable, match="offline"):
         open_hub("gpt2", None, offline=True).read_rows(WPE, [7])
@@ -149,8 +149,8 @@ def test_a_sample_of_gpt2_tokens_is_a_megabyte_in_few_requests(server: Hub) -> N
     assert server.sent() < 1_100_000
     assert len(sample.values) * 3072 < server.sent()
     server.forget()
-    again = sample_tokens(open_hub("gpt2", None, offline=True), checkpoint.tensors[WPE])
-    np.testing.assert_array_equal(again.values, sample.values)
+    repeated = sample_tokens(open_hub("gpt2", None, offline=True), checkpoint.tensors[WPE])
+    np.testing.assert_array_equal(repeated.values, sample.values)
     assert server.requests == []
 
 
@@ -202,12 +202,12 @@ except PosprobeError as error:
 def run(tmp_path: Path, **settings: str) -> str:
     quiet = {"HF_HOME": str(tmp_path / "home"), "POSPROBE_CACHE": str(tmp_path / "own")}
     inherited = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT], capture_output=True, text=True, check=True,
         env=inherited | {"PYTHONPATH": os.pathsep.join(sys.path)} | quiet | settings,
     )  # fmt: skip
-    assert done.stderr == ""
-    return done.stdout.strip()
+    assert completed.stderr == ""
+    return completed.stdout.strip()
 
 
 def test_endpoint_token_and_offline_switch_come_from_the_environment(
@@ -233,23 +233,25 @@ def test_a_proxy_is_used(server: Hub, tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_the_hub_is_copied_at_another_size(server: Hub, tmp_path: Path) -> None:
     rows = table(16, 8)
-    kept = {"embeddings.word_embeddings.weight": table(5, 8, seed=1)}
+    unchanged_tensors = {"embeddings.word_embeddings.weight": table(5, 8, seed=1)}
     server.add(
         "someone/bert",
         {
             "config.json": b'{"model_type": "bert", "max_position_embeddings": 16}',
             "vocab.txt": b"a",
-            "model.safetensors": save({"embeddings.position_embeddings.weight": rows, **kept}),
+            "model.safetensors": save(
+                {"embeddings.position_embeddings.weight": rows, **unchanged_tensors}
+            ),
             "pytorch_model.bin": b"never asked for",
         },
     )
-    new = pp.resize(pp.load("someone/bert"), to=24, how="linear")
-    write_checkpoint("someone/bert", new, tmp_path / "copy")
+    resized = pp.resize(pp.load("someone/bert"), to=24, how="linear")
+    write_checkpoint("someone/bert", resized, tmp_path / "copy")
     copied = load_file(tmp_path / "copy" / "model.safetensors")
-    assert np.array_equal(copied["embeddings.position_embeddings.weight"], new.values)
+    assert np.array_equal(copied["embeddings.position_embeddings.weight"], resized.values)
     assert np.array_equal(copied["embeddings.word_embeddings.weight"], table(5, 8, seed=1))
     assert (tmp_path / "copy" / "vocab.txt").read_bytes() == b"a"
     assert not any("pytorch_model" in request.path for request in server.requests)
     with pytest.raises(UnknownReference):
-        write_checkpoint("someone/else", new, tmp_path / "other")
+        write_checkpoint("someone/else", resized, tmp_path / "other")
     assert not (tmp_path / "other").exists()

@@ -43,8 +43,8 @@ def test_files_in_the_local_cache_of_the_hub_are_used_from_there(
         "someone/small", server.repos["someone/small"].commit,
     )  # fmt: skip
     assert server.paths() == ["/api/models/someone/small"]
-    kept = sum(path.stat().st_size for path in entries(tmp_path / "own"))
-    assert kept < 1000  # revision and file list: what is here is not kept twice
+    cached_bytes = sum(path.stat().st_size for path in entries(tmp_path / "own"))
+    assert cached_bytes < 1000  # revision and file list: what is here is not kept twice
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
@@ -52,9 +52,9 @@ def test_a_damaged_entry_is_read_again(server: Hub, tmp_path: Path, damage: str)
     values = small(server)
     read()
     server.forget()
-    found = entries(tmp_path / "own")
-    assert len(found) == 5  # revision, file list, configuration, header, tensor
-    for path in found:
+    cache_entries = entries(tmp_path / "own")
+    assert len(cache_entries) == 5  # revision, file list, configuration, header, tensor
+    for path in cache_entries:
         content = bytearray(path.read_bytes())
         content[-1] ^= 1
         damaged = {"flip": bytes(content), "cut": bytes(content[:-1]), "empty": b""}
@@ -100,9 +100,9 @@ def test_any_text_is_a_key_of_its_own_and_none_leaves_the_cache(
     for key in keys:
         hub_local.store(repr(key).encode(), *key)
     assert [hub_local.load(*key) for key in keys] == [repr(key).encode() for key in keys]
-    found = entries(tmp_path)
-    assert all(path.is_relative_to(tmp_path / "own") for path in found)
-    assert len({str(path).casefold() for path in found}) == len(keys)
+    cache_entries = entries(tmp_path)
+    assert all(path.is_relative_to(tmp_path / "own") for path in cache_entries)
+    assert len({str(path).casefold() for path in cache_entries}) == len(keys)
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,12 +292,14 @@ def test_a_small_file_from_a_server_that_ignores_ranges_and_breaks_off(server: H
 
 
 @pytest.mark.parametrize(
-    "told",
+    "content_range",
     ["bytes 0-{count}/{size}", "bytes {before}-{last}/{size}", "bytes {start}-{size}/{size}",
      "bytes {start}-{before}/{size}", "bytes {start}-{last}/{last}", "bytes {start}-{last}/*",
      "bytes {start}-{last}/99999999999999999999", "items {start}-{last}/{size}", None],
 )  # fmt: skip
-def test_a_range_that_was_not_asked_for_is_never_used(server: Hub, told: str | None) -> None:
+def test_a_range_that_was_not_asked_for_is_never_used(
+    server: Hub, content_range: str | None
+) -> None:
     small(server)
     checkpoint = open_hub("someone/small", None, offline=False)
     start, stop = checkpoint.tensors[WPE].start, checkpoint.tensors[WPE].stop
@@ -305,9 +307,9 @@ def test_a_range_that_was_not_asked_for_is_never_used(server: Hub, told: str | N
         "start": start, "before": start - 1, "last": stop - 1, "count": stop - start,
         "size": server.repos["someone/small"].files["model.safetensors"].size,
     }  # fmt: skip
-    right = told.format(**places) if told else None
+    header = content_range.format(**places) if content_range else None
     server.forget()
-    server.fail("headers", "/cdn/", headers={"Content-Range": right})
+    server.fail("headers", "/cdn/", headers={"Content-Range": header})
     with pytest.raises(Unreachable, match=r"someone/small/model.*asked for.*hf download"):
         checkpoint.read(WPE)
     assert len(server.paths("/cdn/")) == 1

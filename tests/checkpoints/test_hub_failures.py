@@ -52,7 +52,7 @@ def test_a_missing_revision(server: Hub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "status", "headers", "error", "says"),
+    ("url_path", "status", "headers", "error", "says"),
     [
         ("/cdn/", 401, {"X-Error-Message": "Invalid credentials in Authorization header"},
          Unreachable, r"does not accept your token.*hf auth login"),
@@ -69,7 +69,7 @@ def test_a_missing_revision(server: Hub) -> None:
 )  # fmt: skip
 def test_a_refusal_is_one_clear_error(
     server: Hub,
-    at: str,
+    url_path: str,
     status: int,
     headers: dict[str, str | None],
     error: type[PosprobeError],
@@ -78,10 +78,10 @@ def test_a_refusal_is_one_clear_error(
     small(server)
     checkpoint = open_hub("someone/small", None, offline=False)
     server.forget()
-    server.fail("status", at, status=status, headers=headers)
+    server.fail("status", url_path, status=status, headers=headers)
     with pytest.raises(error, match=rf"someone/small/model.safetensors.*{says}"):
         checkpoint.read(WPE)
-    assert len(server.requests) == (2 if at == "/cdn/" else 1)  # a refusal is not asked again
+    assert len(server.requests) == (2 if url_path == "/cdn/" else 1)  # a refusal is not asked again
 
 
 @pytest.mark.parametrize("repo_id", ["a/b/c", "a--b", "me/a--b", "-a", "a b", ".."])
@@ -97,29 +97,29 @@ def test_an_impossible_id_reaches_nobody(server: Hub, repo_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "statuses"),
+    ("url_path", "statuses"),
     [("/cdn/", (408, 429, 500)), ("/cdn/", (502, 503, 504)), ("/someone/small/res", (503,) * 3),
      ("config.json", (503,) * 3), ("/api/models", (503,) * 3)],
 )  # fmt: skip
 def test_a_server_that_recovers_is_waited_for(
-    server: Hub, waits: list[float], at: str, statuses: tuple[int, ...]
+    server: Hub, waits: list[float], url_path: str, statuses: tuple[int, ...]
 ) -> None:
     values = small(server)
     for status in statuses:
-        server.fail("status", at, status=status, times=1)
+        server.fail("status", url_path, status=status, times=1)
     np.testing.assert_array_equal(read(), values)
     assert waits == [0.5, 1.0, 2.0]
 
 
-@pytest.mark.parametrize("at", ["/api/models", "config.json", "/someone/small/res", "/cdn/"])
+@pytest.mark.parametrize("url_path", ["/api/models", "config.json", "/someone/small/res", "/cdn/"])
 def test_a_server_that_does_not_recover_is_given_up(
-    server: Hub, waits: list[float], at: str
+    server: Hub, waits: list[float], url_path: str
 ) -> None:
     small(server)
-    server.fail("status", at, status=503)
+    server.fail("status", url_path, status=503)
     with pytest.raises(Unreachable, match=r"someone/small.*status 503\. .*HF_ENDPOINT"):
         read()
-    assert len(server.paths(at)) == 4
+    assert len(server.paths(url_path)) == 4
     assert waits == [0.5, 1.0, 2.0]
 
 
@@ -139,26 +139,28 @@ def test_a_short_wait_that_is_asked_for_is_kept(server: Hub, waits: list[float])
         ({"RateLimit": '"resolvers";r=0;t=280', "RateLimit-Policy": '"w";"api";q=5;w=300'}, r"280"),
     ],
 )
-@pytest.mark.parametrize("at", ["/api/models", "/cdn/"])
+@pytest.mark.parametrize("url_path", ["/api/models", "/cdn/"])
 def test_a_long_wait_is_told_and_not_kept(
-    server: Hub, waits: list[float], headers: dict[str, str | None], seconds: str, at: str
+    server: Hub, waits: list[float], headers: dict[str, str | None], seconds: str, url_path: str
 ) -> None:
     small(server)
-    server.fail("status", at, status=429, headers=headers)
+    server.fail("status", url_path, status=429, headers=headers)
     with pytest.raises(Unreachable, match=rf"status 429.*wait {seconds} seconds.*HF_TOKEN"):
         read()
     assert waits == []
-    assert len(server.paths(at)) == 1
+    assert len(server.paths(url_path)) == 1
 
 
-@pytest.mark.parametrize("told", [("soon", "-5", "nan"), ("9" * 5000, "\xb2", "Fri, 31 Dec 9999")])
+@pytest.mark.parametrize(
+    "header_values", [("soon", "-5", "nan"), ("9" * 5000, "\xb2", "Fri, 31 Dec 9999")]
+)
 def test_a_wait_that_means_nothing_is_ours(
-    server: Hub, waits: list[float], told: tuple[str, ...]
+    server: Hub, waits: list[float], header_values: tuple[str, ...]
 ) -> None:
     values = small(server)
-    for text in told:
-        both = {"Retry-After": text, "RateLimit": "r=5;t=9"}
-        server.fail("status", "/cdn/", status=429, times=1, headers=both)
+    for text in header_values:
+        headers = {"Retry-After": text, "RateLimit": "r=5;t=9"}
+        server.fail("status", "/cdn/", status=429, times=1, headers=headers)
     np.testing.assert_array_equal(read(), values)
     assert waits == [0.5, 1.0, 2.0]
 
@@ -181,15 +183,15 @@ def test_a_server_that_falls_silent(
 ) -> None:
     values = small(server)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 2.0)  # a busy machine answers later
-    for at in ("/api/models", "/cdn/"):
-        server.fail("hang", at, after=7, times=1)
+    for url_path in ("/api/models", "/cdn/"):
+        server.fail("hang", url_path, after=7, times=1)
     np.testing.assert_array_equal(read(), values)
     assert waits == [0.5, 0.5]
 
 
 def test_nobody_listens(server: Hub, monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> None:
-    with serve() as other:
-        gone = other.url
+    with serve() as second_server:
+        gone = second_server.url
     monkeypatch.setattr(constants, "ENDPOINT", gone)
     with pytest.raises(
         Unreachable, match=r"gpt2: the Hugging Face Hub cannot be reached.*network.*--offline"
@@ -252,8 +254,8 @@ def test_a_file_of_another_length_or_commit_is_refused(server: Hub) -> None:
     checkpoint = open_hub(ID, None, offline=False)
     size = server.repos[ID].files["model.safetensors"].size
     info = checkpoint.tensors[WPE]
-    told = {"Content-Range": f"bytes {info.start}-{info.stop - 1}/{size + 8}"}
-    server.fail("headers", "/cdn/", times=1, headers=told)
+    headers = {"Content-Range": f"bytes {info.start}-{info.stop - 1}/{size + 8}"}
+    server.fail("headers", "/cdn/", times=1, headers=headers)
     with pytest.raises(Unreachable, match="replaced"):
         checkpoint.read(WPE)
     server.fail("headers", "/resolve/", times=1, headers={"X-Repo-Commit": "f" * 40})
@@ -264,10 +266,10 @@ def test_a_file_of_another_length_or_commit_is_refused(server: Hub) -> None:
 
 def test_a_file_that_says_nothing_of_its_version_is_read(server: Hub) -> None:
     values = small(server)
-    nothing: dict[str, str | None] = dict.fromkeys(
+    no_headers: dict[str, str | None] = dict.fromkeys(
         ("X-Repo-Commit", "ETag", "X-Linked-Etag", "X-Linked-Size")
     )
-    server.fail("headers", "/resolve/", headers=nothing)
+    server.fail("headers", "/resolve/", headers=no_headers)
     np.testing.assert_array_equal(read(), values)
 
 
@@ -276,15 +278,15 @@ def test_an_entry_of_the_cache_that_holds_another_tensor_is_not_believed(
 ) -> None:
     # Both lie behind the beginning of the file, which is an entry of its own.
     names = {"first": (100, 100), WPE: (32, 16), "b": (32, 16)}
-    values, other = table(32, 16, 0), table(32, 16, 1)
-    server.add(ID, {"model.safetensors": weights(names, {WPE: values, "b": other})})
+    values, other_values = table(32, 16, 0), table(32, 16, 1)
+    server.add(ID, {"model.safetensors": weights(names, {WPE: values, "b": other_values})})
     checkpoint = open_hub(ID, None, offline=False)
     begun = set(entries(tmp_path / "own"))
-    np.testing.assert_array_equal(checkpoint.read("b").values, other)
-    (theirs,) = set(entries(tmp_path / "own")) - begun
+    np.testing.assert_array_equal(checkpoint.read("b").values, other_values)
+    (second_entry,) = set(entries(tmp_path / "own")) - begun
     np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
-    (ours,) = set(entries(tmp_path / "own")) - begun - {theirs}
-    shutil.copy(theirs, ours)
+    (ours,) = set(entries(tmp_path / "own")) - begun - {second_entry}
+    shutil.copy(second_entry, ours)
     server.forget()
     np.testing.assert_array_equal(checkpoint.read(WPE).values, values)
     assert server.sent() > values.nbytes  # it was read again

@@ -31,7 +31,7 @@ def content_of(folder: Path) -> dict[str, Any]:
 
 def with_holes(path: Path) -> Sparse:
     """Take a file with holes as the server's: what is between the holes."""
-    found, place, size = {}, 0, path.stat().st_size
+    sparse_parts, place, size = {}, 0, path.stat().st_size
     with path.open("rb") as file:
         while place < size:
             try:
@@ -40,8 +40,8 @@ def with_holes(path: Path) -> Sparse:
                 break
             place = os.lseek(file.fileno(), start, os.SEEK_HOLE)
             file.seek(start)
-            found[start] = file.read(place - start)
-    return Sparse(size, found)
+            sparse_parts[start] = file.read(place - start)
+    return Sparse(size, sparse_parts)
 
 
 def large(file: str, folder: Path) -> dict[str, bytes | Sparse]:
@@ -91,16 +91,16 @@ def test_of_500_mb_on_the_hub_only_names_and_the_table_come(
 ) -> None:
     files = large(file, tmp_path)
     server.add("me/large", files)
-    assert sum(each.size for each in server.repos["me/large"].files.values()) >= 500e6
-    found = open_hub("me/large", None, offline=False)
-    assert (found.format, found.location) == (name, "me/large")
-    values = found.read(tensor).values
+    assert sum(file.size for file in server.repos["me/large"].files.values()) >= 500e6
+    checkpoint = open_hub("me/large", None, offline=False)
+    assert (checkpoint.format, checkpoint.location) == (name, "me/large")
+    values = checkpoint.read(tensor).values
     if name != "TensorFlow checkpoint":
         assert values.tobytes() == VALUES.tobytes()
     assert server.sent() < 300_000
     server.forget()
-    again = open_hub("me/large", None, offline=True)
-    assert again.read(tensor).values.tobytes() == values.tobytes()
+    reopened = open_hub("me/large", None, offline=True)
+    assert reopened.read(tensor).values.tobytes() == values.tobytes()
     assert server.sent() == 0
 
 
@@ -111,21 +111,23 @@ def test_rows_of_a_npy_file_on_the_hub_cost_themselves(server: Hub) -> None:
         np.save(stream, stored)
         server.add("me/array", {"table.npy": stream.getvalue()})
         server.forget()
-        found = open_hub("me/array", None, offline=False)
-        np.testing.assert_array_equal(found.read_rows("table", [1000, 1001]), values[1000:1002])
+        checkpoint = open_hub("me/array", None, offline=False)
+        np.testing.assert_array_equal(
+            checkpoint.read_rows("table", [1000, 1001]), values[1000:1002]
+        )
         # What lies in the file in another order is read as a whole.
         assert (server.sent("table.npy") < 40_000) == (stored is values)
 
 
 def test_one_of_several_models_costs_its_own_header_and_table(server: Hub) -> None:
     folder = FORMATS / "diffusers"
-    others = {"v1.ckpt": b"a file beside the folders", "scheduler/old/model.safetensors": b""}
-    server.add("me/diffusion", content_of(folder) | others)
-    found = load("me/diffusion#text_encoder_2")
+    other_files = {"v1.ckpt": b"a file beside the folders", "scheduler/old/model.safetensors": b""}
+    server.add("me/diffusion", content_of(folder) | other_files)
+    table = load("me/diffusion#text_encoder_2")
     expected = load(f"{folder}#text_encoder_2")
-    assert found.values.tobytes() == expected.values.tobytes()
-    assert found.source.file == expected.source.file == "text_encoder_2/model.safetensors"
-    assert found.source.revision == server.repos["me/diffusion"].commit
+    assert table.values.tobytes() == expected.values.tobytes()
+    assert table.source.file == expected.source.file == "text_encoder_2/model.safetensors"
+    assert table.source.revision == server.repos["me/diffusion"].commit
     paths = server.paths("/resolve/")
     assert {path.partition("/resolve/")[2].partition("/")[2] for path in paths} == {
         "model_index.json", "text_encoder_2/config.json", "text_encoder_2/model.safetensors",
@@ -135,8 +137,8 @@ def test_one_of_several_models_costs_its_own_header_and_table(server: Hub) -> No
     with pytest.raises(AmbiguousTable, match=r"me/diffusion#text_encoder_2"):
         load("me/diffusion")
     server.forget()
-    again = open_hub("me/diffusion", None, offline=True, part="text_encoder_2")
-    assert list(again.models) == ["text_encoder_2"]
+    reopened = open_hub("me/diffusion", None, offline=True, part="text_encoder_2")
+    assert list(reopened.models) == ["text_encoder_2"]
     assert server.sent() == 0
 
 

@@ -22,7 +22,7 @@ from posprobe.families import inspect, load_schemes
 from posprobe.schemes import RelativeBias
 
 
-def export(tiny: Any, folder: Path, given: dict[str, Any], **options: Any) -> str:
+def export(tiny: Any, folder: Path, inputs: dict[str, Any], **options: Any) -> str:
     """Export with PyTorch, and put the configuration beside it as optimum does."""
     import torch
 
@@ -32,15 +32,15 @@ def export(tiny: Any, folder: Path, given: dict[str, Any], **options: Any) -> st
             self.model = tiny.model
 
         def forward(self, *values: Any) -> Any:
-            return self.model(**dict(zip(given, values, strict=True)))[0]
+            return self.model(**dict(zip(inputs, values, strict=True)))[0]
 
     folder.mkdir()
     tiny.model.eval().set_attn_implementation("eager")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
-            Called().eval(), tuple(given.values()), str(folder / "model.onnx"), dynamo=False,
-            input_names=list(given), **options,
+            Called().eval(), tuple(inputs.values()), str(folder / "model.onnx"), dynamo=False,
+            input_names=list(inputs), **options,
         )  # fmt: skip
     tiny.model.config.save_pretrained(folder)
     return str(folder)
@@ -57,7 +57,7 @@ def exported(name: str, part: str, folder: Path) -> tuple[Any, str]:
     import torch
 
     text = ("input_ids", "attention_mask")
-    given = tokens(*text)
+    inputs = tokens(*text)
     match name:
         case "BertModel":
             tiny = tm.hf_text(name, tm.BERT, **tm._SIZE)
@@ -68,14 +68,14 @@ def exported(name: str, part: str, folder: Path) -> tuple[Any, str]:
             tiny = tm.hf_text(name, "wpe.weight", **sizes)
         case "ViTModel":
             tiny = tm.hf_vision(name, tm.VIT, tokens=("cls_token",))
-            given = {"pixel_values": tiny.image}
+            inputs = {"pixel_values": tiny.image}
         case _:
             tiny = tm.hf_whisper(name, part)
             text = ("decoder_input_ids", "decoder_attention_mask")
-            given = {"input_features": torch.ones(1, 4, 20), **tokens(*text)}
+            inputs = {"input_features": torch.ones(1, 4, 20), **tokens(*text)}
     tiny.model.config.use_cache = False
-    axes = {name: {0: "batch", 1: "length"} for name in text if name in given}
-    return tiny, export(tiny, folder, given, dynamic_axes=axes)
+    axes = {name: {0: "batch", 1: "length"} for name in text if name in inputs}
+    return tiny, export(tiny, folder, inputs, dynamic_axes=axes)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_renamed_table_is_found_by_the_add_that_uses_it(tmp_path: Path) -> Non
     assert pp.load(path).values.tobytes() == TABLE.tobytes()
 
 
-def counted(indices: list[onnx.NodeProto], last: str) -> list[onnx.NodeProto]:
-    gather = helper.make_node("Gather", ["p", last], ["rows"], name="/positions/Gather")
+def counted(indices: list[onnx.NodeProto], output_name: str) -> list[onnx.NodeProto]:
+    gather = helper.make_node("Gather", ["p", output_name], ["rows"], name="/positions/Gather")
     return [*indices, LOOK_UP, gather, helper.make_node("Add", ["embedded", "rows"], ["out"])]
 
 
@@ -182,14 +182,14 @@ def test_a_round_number_of_rows_is_taken_and_what_is_not_known_is_said(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("folded", "found"), [(np.arange(12)[None], True), (np.zeros((1, 12), np.int64), False)]
+    ("folded", "is_position"), [(np.arange(12)[None], True), (np.zeros((1, 12), np.int64), False)]
 )
 def test_folded_indices_tell_positions_from_token_types(
-    folded: NDArray[Any], found: bool, tmp_path: Path
+    folded: NDArray[Any], is_position: bool, tmp_path: Path
 ) -> None:
     tensors = {**WORDS, "p": TABLE, "i": folded}
     path = save(tmp_path / "m.onnx", counted([], "i"), tensors)
-    assert bool(inspect(path)) == found
+    assert bool(inspect(path)) == is_position
 
 
 def test_tokens_and_equal_rows_are_no_positions(tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def test_a_browsers_folder_has_its_configuration_above(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2", "n_positions": 12}))
     path = save(tmp_path / "onnx" / "model.onnx", [], {"wpe.weight": TABLE})
     (tmp_path / "linked").symlink_to(tmp_path / "onnx")
-    for named in (Path(path), Path(path).parent, tmp_path / "linked"):
-        assert open_local(named).config["n_positions"] == 12
+    for folder in (Path(path), Path(path).parent, tmp_path / "linked"):
+        assert open_local(folder).config["n_positions"] == 12
     np.save(tmp_path / "onnx" / "other.npy", TABLE)  # which is no model for browsers
     assert open_local(tmp_path / "onnx" / "other.npy").config == {}
 
@@ -330,11 +330,11 @@ def test_quantised_tables_are_codes_less_zero_points_times_scales(
         scales, zeros = np.repeat(scales, 4, 1), np.repeat(zeros, 4, 1)
     expected = (codes - zeros) * scales
     assert table.values.tobytes() == expected.astype("f4").tobytes()
-    found = table.source.quantisation
-    assert found is not None
+    quantisation = table.source.quantisation
+    assert quantisation is not None
     blocks = " in blocks of 4" if kind == "blocks" else ""
-    assert found.name == f"{np.dtype(dtype).name}{blocks} with scale and zero point"
-    assert found.step == pytest.approx(float(np.median(scale)))
+    assert quantisation.name == f"{np.dtype(dtype).name}{blocks} with scale and zero point"
+    assert quantisation.step == pytest.approx(float(np.median(scale)))
     assert table.source.tensor == "wpe.weight"
 
 
@@ -370,10 +370,10 @@ def test_four_bits_are_what_the_operator_makes_of_them(
     expected = (codes.astype(int) - zero[:, spread]).astype("f4") * scale[:, spread]
     table = pp.load(path)
     assert table.values.tobytes() == expected.tobytes()
-    found = table.source.quantisation
-    assert found is not None
-    assert found.name == f"{dtype} in blocks of 4 with scale and zero point"
-    assert found.step == pytest.approx(float(np.median(scale)))
+    quantisation = table.source.quantisation
+    assert quantisation is not None
+    assert quantisation.name == f"{dtype} in blocks of 4 with scale and zero point"
+    assert quantisation.step == pytest.approx(float(np.median(scale)))
 
 
 SAMPLES = Path(__file__).parents[1] / "data" / "formats"
@@ -520,7 +520,7 @@ def test_a_bias_that_is_turned_before_it_is_dequantised(scales: int, tmp_path: P
         return
     (bias,) = load_schemes(path)
     assert isinstance(bias, RelativeBias)
-    before = bias.values.shape[1] // 2 - 1
-    assert np.array_equal(bias.values[:, before], codes[1] * 0.5)  # one token back: bucket 1
+    n_before = bias.values.shape[1] // 2 - 1
+    assert np.array_equal(bias.values[:, n_before], codes[1] * 0.5)  # one token back: bucket 1
     with pytest.raises(NoPositionTable, match="relative"):
         pp.load(path)  # no rows of positions

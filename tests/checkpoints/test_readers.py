@@ -42,12 +42,14 @@ def placer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     files = re.findall(r"\(`(placer/\w+\.py)`\)", page)
     site = tmp_path / "site"
-    told = site / "posprobe_placer-1.0.dist-info"
-    for folder in (told, site / "placer"):
+    dist_info = site / "posprobe_placer-1.0.dist-info"
+    for folder in (dist_info, site / "placer"):
         folder.mkdir(parents=True)
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: posprobe-placer\nVersion: 1.0\n")
+    (dist_info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: posprobe-placer\nVersion: 1.0\n"
+    )
     groups = tomllib.loads(project)["project"]["entry-points"]
-    (told / "entry_points.txt").write_text(
+    (dist_info / "entry_points.txt").write_text(
         "".join(
             f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in points.items())
             for group, points in groups.items()
@@ -99,10 +101,10 @@ def test_a_package_adds_a_format_and_a_family(
 def test_a_broken_package_is_named_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = tmp_path / "site" / "broken-1.0.dist-info"
-    told.mkdir(parents=True)
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text(
+    dist_info = tmp_path / "site" / "broken-1.0.dist-info"
+    dist_info.mkdir(parents=True)
+    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text(
         "[posprobe.readers]\ngone = no_such_module:READER\nother = pathlib:Path\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))

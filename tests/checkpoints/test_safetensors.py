@@ -179,12 +179,12 @@ def test_some_rows_are_those_of_the_whole_tensor_in_every_format(
     assert len(files) == 7
     for path, name in files:
         checkpoint = open_local(path)
-        whole = checkpoint.read(name).values
+        all_rows = checkpoint.read(name).values
         for rows in choices:
             read = checkpoint.read_rows(name, rows)
-            assert read.dtype == whole.dtype
+            assert read.dtype == all_rows.dtype
             assert read.shape == (len(rows), *shape[1:])
-            np.testing.assert_array_equal(read, whole[np.array(rows, dtype=int)])
+            np.testing.assert_array_equal(read, all_rows[np.array(rows, dtype=int)])
 
 
 @pytest.mark.parametrize(

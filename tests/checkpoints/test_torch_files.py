@@ -153,12 +153,12 @@ def test_safetensors_needs_no_torch_and_does_not_look_for_it(tmp_path: Path) -> 
 
 def run_python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
         capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": root},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done
+    assert completed.returncode == 0, completed.stderr
+    return completed
 
 
 def deflated(source: Path, target: Path) -> None:
@@ -188,10 +188,10 @@ def test_an_archive_with_a_member_twice_is_refused(tmp_path: Path) -> None:
 def test_a_member_without_suffix_does_not_stand_for_the_array_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "arrays.npz"
     np.savez(path, t=VALUES)
-    other = tmp_path / "other.npy"
-    np.save(other, VALUES[::-1])
+    other_path = tmp_path / "other.npy"
+    np.save(other_path, VALUES[::-1])
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("t", other.read_bytes())
+        archive.writestr("t", other_path.read_bytes())
     np.testing.assert_array_equal(open_local(path).read("t").values, VALUES)
 
 
@@ -209,9 +209,9 @@ def test_a_small_archive_is_not_unpacked_into_more_than_the_limit(
     deflated(tmp_path / "small.pt", tmp_path / "packed.pt")
     load, mapped = torch.load, []
 
-    def seen(*given: Any, **options: Any) -> Any:
+    def seen(*arguments: Any, **options: Any) -> Any:
         mapped.append(options["mmap"])
-        return load(*given, **options)
+        return load(*arguments, **options)
 
     monkeypatch.setattr(torch, "load", seen)
     for name in ("small.pt", "packed.pt"):
@@ -252,15 +252,15 @@ def test_rows_of_a_long_table_are_those_of_the_whole(
     )
     config = {"model_type": "yolos", "image_size": [3, 4], "patch_size": 1}
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_detection_tokens": 2}))
-    whole = pp.load(str(tmp_path), rows=slice(*bounds))
+    table = pp.load(str(tmp_path), rows=slice(*bounds))
     monkeypatch.setattr("posprobe.families.rows.WHOLE", 10)
     part = pp.load(str(tmp_path), rows=slice(*bounds))
-    np.testing.assert_array_equal(part.values, whole.values)
-    assert part.layout == whole.layout
-    assert part.prefix_rows == whole.prefix_rows
+    np.testing.assert_array_equal(part.values, table.values)
+    assert part.layout == table.layout
+    assert part.prefix_rows == table.prefix_rows
     assert len(part.prefix_rows) == 3
-    np.testing.assert_array_equal(part.prefix, whole.prefix)
-    assert whole.source.sha256 is not None
+    np.testing.assert_array_equal(part.prefix, table.prefix)
+    assert table.source.sha256 is not None
     assert part.source.sha256 is None
     assert any("digest was not taken" in note for note in part.notes)
 
@@ -294,8 +294,8 @@ def as_archive(path: Path, code: bytes, name: str = "data.pkl") -> Path:
 
 def as_old_file(path: Path, code: bytes) -> Path:
     stream = io.BytesIO()
-    known = torch.serialization
-    begin: tuple[object, ...] = (known.MAGIC_NUMBER, known.PROTOCOL_VERSION, {})
+    serialization = torch.serialization
+    begin: tuple[object, ...] = (serialization.MAGIC_NUMBER, serialization.PROTOCOL_VERSION, {})
     for part in begin:
         pickle.dump(part, stream, protocol=2)
     path.write_bytes(stream.getvalue() + b"\x80\2" + code + pickle.dumps([], protocol=2))
@@ -316,10 +316,12 @@ def test_an_archive_is_told_and_searched_as_pytorch_does(tmp_path: Path) -> None
     with pytest.raises(InvalidCheckpoint, match="asks for 6442450944 bytes"):
         refuse_costly(as_archive(tmp_path / "model.pt", code, "DATA.PKL"))
     # A pickle that an archive follows is a pickle.
-    both = as_old_file(tmp_path / "both.pt", code)
-    both.write_bytes(both.read_bytes() + as_archive(tmp_path / "model.pt", b"}.").read_bytes())
+    hybrid_file = as_old_file(tmp_path / "both.pt", code)
+    hybrid_file.write_bytes(
+        hybrid_file.read_bytes() + as_archive(tmp_path / "model.pt", b"}.").read_bytes()
+    )
     with pytest.raises(InvalidCheckpoint, match="asks for 6442450944 bytes"):
-        refuse_costly(both)
+        refuse_costly(hybrid_file)
 
 
 @pytest.mark.parametrize("save", [save_zip, save_legacy])

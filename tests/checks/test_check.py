@@ -55,7 +55,10 @@ __all__ = ["cli"]
 
 LLAMA3 = made._LLAMA3
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
-HEADS, KEYS, WIDTH, HIDDEN = 4, 2, 32, 64
+HEADS = 4
+KEYS = 2
+WIDTH = 32
+HIDDEN = 64
 #: Angles of four pairs, and of positions 5 to 9.
 TURNS = np.outer(np.arange(9.0), [1.0, 0.1, 0.01, 0.001])
 LATE = np.arange(5.0, 10.0)[:, None]
@@ -64,24 +67,24 @@ LATE = np.arange(5.0, 10.0)[:, None]
 def projections(seed: int = 0) -> dict[str, NDArray[np.float32]]:
     """Queries and keys of three layers, whose rows have sizes of their own."""
     draw = np.random.default_rng(seed)
-    found = {}
+    tensors = {}
     for layer in range(3):
         for name, heads in (("q", HEADS), ("k", KEYS)):
             rows = np.exp(0.5 * draw.normal(size=(heads * WIDTH, 1)))
             values = (rows * draw.normal(size=(heads * WIDTH, HIDDEN))).astype(np.float32)
-            found[f"model.layers.{layer}.self_attn.{name}_proj.weight"] = values
-    return found
+            tensors[f"model.layers.{layer}.self_attn.{name}_proj.weight"] = values
+    return tensors
 
 
-def llama(folder: Path, tensors: Mapping[str, NDArray[Any]] | None = None, **changed: Any) -> str:
+def llama(folder: Path, tensors: Mapping[str, NDArray[Any]] | None = None, **overrides: Any) -> str:
     """Save a small Llama: configuration of transformers, and the weights that are compared."""
-    stated = {"rope_type": "default", "rope_theta": 5e5, **changed.pop("rope", {})}
+    rope_parameters = {"rope_type": "default", "rope_theta": 5e5, **overrides.pop("rope", {})}
     config = LlamaConfig(
         hidden_size=HIDDEN, num_attention_heads=HEADS, num_key_value_heads=KEYS, head_dim=WIDTH,
-        num_hidden_layers=3, max_position_embeddings=8192, rope_parameters=stated,
+        num_hidden_layers=3, max_position_embeddings=8192, rope_parameters=rope_parameters,
     ).to_dict()  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**config, **changed}))
+    (folder / "config.json").write_text(json.dumps({**config, **overrides}))
     save_file(dict(tensors or projections()), folder / "model.safetensors")
     return str(folder)
 
@@ -101,12 +104,12 @@ def converted(
     names = {"q": ("attn_q", HEADS), "k": ("attn_k", KEYS)}
     tensors = {}
     for name, values in projections().items():
-        layer, which = name.split(".")[2], name.split(".")[4][0]
-        short, heads = names[which]
+        layer, projection = name.split(".")[2], name.split(".")[4][0]
+        gguf_name, heads = names[projection]
         for _ in range(times):
             cells = values.reshape(heads, 2, WIDTH // 2, HIDDEN)
             values = cells.swapaxes(1, 2).reshape(values.shape)
-        tensors[f"blk.{layer}.{short}.weight"] = np.ascontiguousarray(values)
+        tensors[f"blk.{layer}.{gguf_name}.weight"] = np.ascontiguousarray(values)
     kinds = dict.fromkeys(tensors, kind) if kind is not None else None
     if freqs is not None:
         tensors["rope_freqs.weight"] = freqs
@@ -124,18 +127,18 @@ def converted(
     return write(path, "llama", tensors, add, kinds)
 
 
-def engine(path: Path, config: Any, count: int = 512, **kept: bool) -> str:
+def engine(path: Path, config: Any, count: int = 512, **options: bool) -> str:
     """Dump what transformers computes from a configuration, and one query at position 7."""
     module = LlamaRotaryEmbedding(config)
     width = 2 * len(module.inv_freq)
     arrays = {}
     cos, sin = module(torch.zeros(1, 1), torch.arange(count)[None])
-    if kept.get("cosines", True):
+    if options.get("cosines", True):
         arrays = {"cos": cos[0].numpy(), "sin": sin[0].numpy()}
     else:
         arrays = {"inv_freq": module.inv_freq.numpy()}
     q = torch.randn(1, 1, count, width, generator=torch.Generator().manual_seed(0))
-    rotate = rotate_neighbours if kept.get("neighbours", False) else rotate_halves
+    rotate = rotate_neighbours if options.get("neighbours", False) else rotate_halves
     arrays["q"] = q[0, :, 7].numpy()
     arrays["q_rotated"] = rotate(q, q, cos, sin)[0][0, :, 7].numpy()
     np.savez(path, **arrays)
@@ -150,8 +153,8 @@ def configured(head_dim: int = WIDTH, /, **rope: Any) -> Any:
     )  # fmt: skip
 
 
-def causes(found: pp.Check) -> list[str]:
-    return [each.cause for each in found.causes]
+def causes(result: pp.Check) -> list[str]:
+    return [finding.cause for finding in result.causes]
 
 
 # In the files.
@@ -160,13 +163,13 @@ def causes(found: pp.Check) -> list[str]:
 def test_a_sound_conversion_is_alike_also_in_8_bits(tmp_path: Path) -> None:
     a = llama(tmp_path / "a")
     for kind in (None, gguf.GGMLQuantizationType.Q8_0):
-        found = pp.check(a, converted(tmp_path / "b.gguf", kind=kind))
-        assert found.alike, str(found)
-        told = {each.cause for each in found.compared}
-        assert told == {
+        result = pp.check(a, converted(tmp_path / "b.gguf", kind=kind))
+        assert result.alike, str(result)
+        compared_causes = {finding.cause for finding in result.compared}
+        assert compared_causes == {
             "same_ladder", "same_columns", "pairs_reordered", "quantised" if kind else "identical"
         }  # fmt: skip
-        assert ("rounded to Q8_0 in B" in str(found)) == (kind is not None)
+        assert ("rounded to Q8_0 in B" in str(result)) == (kind is not None)
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q5_1", "Q4_0"])
@@ -175,20 +178,24 @@ def test_a_copy_that_was_trained_on_and_then_quantised_is_both(kind: str, tmp_pa
     a = {k: v + 0.03 * v.std() * draw.normal(size=v.shape) for k, v in projections().items()}
     quant = gguf.GGMLQuantizationType[kind]
     b = converted(tmp_path / "b.gguf", kind=quant)
-    moved = llama(tmp_path / "a", {name: values.astype("f4") for name, values in a.items()})
-    found = pp.check(moved, b)
-    (told,) = (each for each in found.compared if each.what == "weights")
-    assert (told.cause, told.more["type"], told.more["side"]) == ("moved", kind, "b")
-    assert f"fine-tuned or merged, rounded to {kind} in B" in str(found)
-    assert causes(pp.check(moved, b, same_weights=True)) == ["moved"]
+    base_model = llama(tmp_path / "a", {name: values.astype("f4") for name, values in a.items()})
+    result = pp.check(base_model, b)
+    (weights_finding,) = (finding for finding in result.compared if finding.what == "weights")
+    assert (weights_finding.cause, weights_finding.more["type"], weights_finding.more["side"]) == (
+        "moved",
+        kind,
+        "b",
+    )
+    assert f"fine-tuned or merged, rounded to {kind} in B" in str(result)
+    assert causes(pp.check(base_model, b, same_weights=True)) == ["moved"]
     assert causes(pp.check(llama(tmp_path / "c"), b, same_weights=True)) == []
 
 
 def test_a_conversion_without_rope_freqs_lost_the_scaling_by_parts(tmp_path: Path) -> None:
     a = llama(tmp_path / "a", rope=LLAMA3)
-    found = pp.check(a, converted(tmp_path / "b.gguf"))
-    assert causes(found) == ["parts_lost"]
-    assert found.causes[0].more["last"] == pytest.approx(8)
+    result = pp.check(a, converted(tmp_path / "b.gguf"))
+    assert causes(result) == ["parts_lost"]
+    assert result.causes[0].more["last"] == pytest.approx(8)
     omega = 5e5 ** -(np.arange(WIDTH / 2) / (WIDTH / 2))
     scaled, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5, scaling=LLAMA3)
     sound = converted(tmp_path / "c.gguf", freqs=(omega / scaled).astype(np.float32))
@@ -199,10 +206,10 @@ def test_a_conversion_without_rope_freqs_lost_the_scaling_by_parts(tmp_path: Pat
 def test_queries_reordered_twice_or_not_at_all_do_not_fit_their_pairs(
     times: int, tmp_path: Path
 ) -> None:
-    found = pp.check(llama(tmp_path / "a"), converted(tmp_path / "b.gguf", times=times))
-    assert causes(found) == ["pairs_mixed_up"]
+    result = pp.check(llama(tmp_path / "a"), converted(tmp_path / "b.gguf", times=times))
+    assert causes(result) == ["pairs_mixed_up"]
     order = "same" if times == 0 else "to_neighbours_twice"
-    assert found.causes[0].more["order"] == order
+    assert result.causes[0].more["order"] == order
 
 
 def test_rows_put_as_neighbours_under_an_architecture_of_halves(tmp_path: Path) -> None:
@@ -210,15 +217,15 @@ def test_rows_put_as_neighbours_under_an_architecture_of_halves(tmp_path: Path) 
         name: reordered(values.astype(float), "to_neighbours", WIDTH, WIDTH)
         for name, values in projections().items()
     }
-    found = pp.check(llama(tmp_path / "a"), llama(tmp_path / "b", neighbours))
-    assert causes(found) == ["pairs_mixed_up"]
+    result = pp.check(llama(tmp_path / "a"), llama(tmp_path / "b", neighbours))
+    assert causes(result) == ["pairs_mixed_up"]
     # Where neither says what it rotates, nobody can tell.
     for name in "ab":
         (tmp_path / name / "config.json").write_text(json.dumps({
             "rope_theta": 5e5, "head_dim": WIDTH, "num_attention_heads": HEADS,
         }))  # fmt: skip
-    found = pp.check(str(tmp_path / "a"), str(tmp_path / "b"))
-    assert (found.alike, found.exit_code) == (None, 7)
+    result = pp.check(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (result.alike, result.exit_code) == (None, 7)
 
 
 def test_a_table_of_roberta_shifted_on_conversion(tmp_path: Path) -> None:
@@ -241,13 +248,13 @@ def test_a_stale_base_beside_rope_parameters_loses(tmp_path: Path) -> None:
 def test_a_table_that_timm_resampled_and_stored() -> None:
     table = pp.load("sample:digits-vit")
     values = torch.tensor(np.asarray(table.values, np.float32))[None]
-    theirs = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0)[0]
-    found = pp.check(table, pp.table(theirs.numpy(), grid=(12, 12)))
-    assert causes(found) == ["resized"]
-    assert found.causes[0].more == {"method": "bicubic_antialias", "corners": False}
+    resampled = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0)[0]
+    result = pp.check(table, pp.table(resampled.numpy(), grid=(12, 12)))
+    assert causes(result) == ["resized"]
+    assert result.causes[0].more == {"method": "bicubic_antialias", "corners": False}
     plain = resample_abs_pos_embed(values, (12, 12), num_prefix_tokens=0, antialias=False)[0]
-    found = pp.check(table, pp.table(plain.numpy(), grid=(12, 12)))
-    assert found.causes[0].more["method"] == "bicubic"
+    result = pp.check(table, pp.table(plain.numpy(), grid=(12, 12)))
+    assert result.causes[0].more["method"] == "bicubic"
 
 
 # In what an engine computes.
@@ -257,10 +264,10 @@ def test_a_table_that_timm_resampled_and_stored() -> None:
 def test_an_engine_that_does_what_the_checkpoint_says(cosines: bool, tmp_path: Path) -> None:
     for rope in ({}, LLAMA3, YARN):
         a = llama(tmp_path / "a", rope=rope)
-        found = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=cosines))
-        assert found.causes == (), str(found)
+        result = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=cosines))
+        assert result.causes == (), str(result)
         # Frequencies alone do not carry the factor that YaRN puts on cosines.
-        assert found.alike is (None if rope is YARN and not cosines else True), str(found)
+        assert result.alike is (None if rope is YARN and not cosines else True), str(result)
 
 
 #: Rotary settings of a checkpoint, of its copy, how that is stored, and what is wrong with it: the
@@ -270,7 +277,7 @@ TRUNCATED = {**YARN, "rope_theta": 1.5e5}
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "stored", "expected", "told"),
+    ("a", "b", "stored", "expected", "expected_facts"),
     [
         (LLAMA3, LINEAR, "files", ["parts_lost", "base", "positions_scaled"], {"last": 8}),
         ({**LLAMA3, "factor": 32.0}, LLAMA3, "files", ["parts_factor"], {"last": 4}),
@@ -286,7 +293,7 @@ TRUNCATED = {**YARN, "rope_theta": 1.5e5}
 )  # fmt: skip
 def test_a_copy_that_turns_by_other_angles_is_told_why(
     a: dict[str, Any], b: dict[str, Any], stored: str, expected: list[str],
-    told: dict[str, float], tmp_path: Path,
+    expected_facts: dict[str, float], tmp_path: Path,
 ) -> None:  # fmt: skip
     copies = []
     if stored == "files":
@@ -296,14 +303,14 @@ def test_a_copy_that_turns_by_other_angles_is_told_why(
     if stored in ("frequencies", "dumps"):
         copies.append(engine(tmp_path / "c.npz", configured(**b), cosines=False))
     for copy in copies:
-        found = pp.check(llama(tmp_path / "a", rope=a), copy)
-        assert causes(found) == expected
-        first = found.causes[0]
-        for name, value in told.items():
-            seen = first.b if name == "b" else first.more[name]
-            assert seen == pytest.approx(value, rel=1e-5)
+        result = pp.check(llama(tmp_path / "a", rope=a), copy)
+        assert causes(result) == expected
+        first_cause = result.causes[0]
+        for name, value in expected_facts.items():
+            stated_value = first_cause.b if name == "b" else first_cause.more[name]
+            assert stated_value == pytest.approx(value, rel=1e-5)
         if "base" in expected and stored != "files":
-            assert (first.first_distance or 1) < 1
+            assert (first_cause.first_distance or 1) < 1
 
 
 def test_linear_scaling_dropped_on_the_global_layers_of_gemma(tmp_path: Path) -> None:
@@ -317,12 +324,12 @@ def test_linear_scaling_dropped_on_the_global_layers_of_gemma(tmp_path: Path) ->
     )  # fmt: skip
     a = stated(tmp_path / "a", config)
     b = engine(tmp_path / "b.npz", configured(32, rope_theta=1e6), cosines=False)
-    several = pp.check(a, b)
-    assert several.exit_code == 7
-    assert "#full_attention" in str(several)
-    found = pp.check(f"{a}#full_attention", b)
-    assert causes(found) == ["positions_scaled"]
-    assert found.causes[0].value == pytest.approx(1 / 8)
+    ambiguous = pp.check(a, b)
+    assert ambiguous.exit_code == 7
+    assert "#full_attention" in str(ambiguous)
+    result = pp.check(f"{a}#full_attention", b)
+    assert causes(result) == ["positions_scaled"]
+    assert result.causes[0].value == pytest.approx(1 / 8)
     local = engine(tmp_path / "c.npz", configured(32, rope_theta=1e4), cosines=False)
     assert pp.check(f"{a}#sliding_attention", local).alike
 
@@ -333,17 +340,17 @@ def test_an_engine_that_rotates_the_whole_head_or_spreads_the_ladder(tmp_path: P
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
     )  # fmt: skip
     a = stated(tmp_path / "a", config)
-    whole = engine(tmp_path / "b.npz", configured(32, rope_theta=1e4), cosines=False)
-    assert "columns" in causes(pp.check(a, whole))
+    full_dump = engine(tmp_path / "b.npz", configured(32, rope_theta=1e4), cosines=False)
+    assert "columns" in causes(pp.check(a, full_dump))
     np.savez(tmp_path / "c.npz", inv_freq=1e4 ** -(2 * np.arange(8) / 32))
     assert causes(pp.check(a, tmp_path / "c.npz")) == ["spread"]
 
 
 @pytest.mark.parametrize(
-    ("way", "first"), [("ladder", 56), ("all", 33), ("positions", 257), ("product", None)]
+    ("way", "first_distance"), [("ladder", 56), ("all", 33), ("positions", 257), ("product", None)]
 )
 def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
-    way: str, first: float | None, tmp_path: Path
+    way: str, first_distance: float | None, tmp_path: Path
 ) -> None:
     omega = pp.encodings.rotary_frequencies(128, base=5e5)[0]
     t, small = np.arange(512.0), to_type(omega, "bfloat16")
@@ -356,11 +363,11 @@ def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
     for stored in ("float32", "bfloat16"):
         cos, sin = (to_type(f(angles), stored).astype("f4") for f in (np.cos, np.sin))
         np.savez(tmp_path / "b.npz", cos=cos, sin=sin)
-        found = pp.check("rotary:8192x128,base=500000", str(tmp_path / "b.npz"))
-        assert found.causes[0].cause in ("ladder_rounded", "angles_rounded")
-        assert (found.causes[0].more["way"], found.causes[0].more["type"]) == (way, "bfloat16")
-        if first is not None:
-            assert found.causes[0].first_distance == pytest.approx(first, abs=1)
+        result = pp.check("rotary:8192x128,base=500000", str(tmp_path / "b.npz"))
+        assert result.causes[0].cause in ("ladder_rounded", "angles_rounded")
+        assert (result.causes[0].more["way"], result.causes[0].more["type"]) == (way, "bfloat16")
+        if first_distance is not None:
+            assert result.causes[0].first_distance == pytest.approx(first_distance, abs=1)
 
 
 def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(tmp_path: Path) -> None:
@@ -371,13 +378,13 @@ def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(tmp_
         return str(tmp_path / "b.npz")
 
     sound = pp.check("rotary:8192x128", dumped(pp.encodings.rotary_frequencies(128)[0]))
-    assert [each.cause for each in sound.compared] == ["cosines_rounded"]
+    assert [finding.cause for finding in sound.compared] == ["cosines_rounded"]
     # Over 64 positions only the sines of slow pairs tell that they were stretched.
     scaling = {**LLAMA3, "original_max_position_embeddings": 8192}
-    lost = pp.check(
+    wrong_base = pp.check(
         "rotary:8192x128", dumped(pp.encodings.rotary_frequencies(128, scaling=scaling)[0])
     )
-    assert lost.alike is False
+    assert wrong_base.alike is False
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
@@ -389,50 +396,50 @@ def test_tables_of_cosines_of_any_length_and_factor_are_alike_however_they_are_s
         for rows in (64, 1024):
             angles = np.outer(np.arange(float(rows)), ladder.omega)
             cos, sin = (to_type((ladder.factor or 1) * f(angles), name) for f in (np.cos, np.sin))
-            found = relate_ladders(ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder)
+            findings = relate_ladders(ladder, read_dump({"cos": cos, "sin": sin}, "b").ladder)
             expected = "same_ladder" if name == "float32" else "cosines_rounded"
-            assert [each.cause for each in found] == [expected], (model, rows)
+            assert [finding.cause for finding in findings] == [expected], (model, rows)
 
 
 def test_an_engine_with_the_other_pairing(tmp_path: Path) -> None:
     a = llama(tmp_path / "a")
     b = engine(tmp_path / "b.npz", configured(), cosines=False, neighbours=True)
-    found = pp.check(a, b)
+    result = pp.check(a, b)
     # transformers' neighbours take their angles from the first half of the cosines.
-    assert causes(found) == ["pairs_wrong"]
-    assert (found.causes[0].a, found.causes[0].b) == ("halves", "neighbours")
+    assert causes(result) == ["pairs_wrong"]
+    assert (result.causes[0].a, result.causes[0].b) == ("halves", "neighbours")
 
 
-def multimodal(folder: Path, kind: Any = Qwen2VLConfig, **changed: Any) -> str:
+def multimodal(folder: Path, kind: Any = Qwen2VLConfig, **overrides: Any) -> str:
     """Save the configuration of a Qwen2-VL, 32 columns, whose pairs turn along three axes."""
     text = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "head_dim": 32}
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6], **changed}
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6], **overrides}
     return f"{stated(folder, kind(text_config={**text, 'rope_parameters': rope}))}#text"
 
 
 def test_an_engine_that_gives_pairs_to_other_axes(tmp_path: Path) -> None:
     a = multimodal(tmp_path / "a")
     dump = engine(tmp_path / "b.npz", configured(32, rope_theta=1e6))
-    found = pp.check(a, dump)
-    assert (found.alike, [each.what for each in found.not_compared]) == (None, ["sections"])
+    result = pp.check(a, dump)
+    assert (result.alike, [skipped.what for skipped in result.not_compared]) == (None, ["sections"])
     arrays = dict(np.load(dump))
     for sections, expected in (([4, 6, 6], []), ([6, 4, 6], ["sections"])):
         np.savez(tmp_path / "c.npz", sections=sections, **arrays)
-        found = pp.check(a, str(tmp_path / "c.npz"))
-        assert causes(found) == expected
-        assert found.alike is not bool(expected)
-        assert any(each.what == "sections" for each in found.not_compared)  # nor their order
+        result = pp.check(a, str(tmp_path / "c.npz"))
+        assert causes(result) == expected
+        assert result.alike is not bool(expected)
+        assert any(skipped.what == "sections" for skipped in result.not_compared)  # nor their order
     for in_turn, expected in ((False, []), (True, ["sections"])):
         np.savez(tmp_path / "c.npz", sections=[4, 6, 6], interleaved=in_turn, **arrays)
-        found = pp.check(a, str(tmp_path / "c.npz"))
-        assert (causes(found), found.not_compared) == (expected, ())
+        result = pp.check(a, str(tmp_path / "c.npz"))
+        assert (causes(result), result.not_compared) == (expected, ())
     vision = f"{tmp_path / 'a'}#vision"
-    whole: Any = Qwen2VLConfig()
-    module = Qwen2VLVisionRotaryEmbedding(whole.vision_config)
+    config: Any = Qwen2VLConfig()
+    module = Qwen2VLVisionRotaryEmbedding(config.vision_config)
     ladder = module.inv_freq.double().numpy()
     np.savez(tmp_path / "d.npz", inv_freq=ladder)
-    found = pp.check(vision, str(tmp_path / "d.npz"))
-    assert (found.alike, found.causes) == (None, ())
+    result = pp.check(vision, str(tmp_path / "d.npz"))
+    assert (result.alike, result.causes) == (None, ())
     np.savez(tmp_path / "e.npz", inv_freq=ladder**0.75)
     assert causes(pp.check(vision, str(tmp_path / "e.npz"))) == ["base"]
 
@@ -440,25 +447,27 @@ def test_an_engine_that_gives_pairs_to_other_axes(tmp_path: Path) -> None:
 def axes_of_pairs(config: Any) -> list[int]:
     """Ask the library which axis turns each pair: the one that moves it."""
     module: Any = Qwen3VLTextRotaryEmbedding(config)
-    found = []
+    axes = []
     for axis in range(3):
         positions = torch.zeros(3, 1, 1)
         positions[axis] = 1
-        found.append(module(torch.zeros(1), positions)[1][0, 0, :16])
-    return list(torch.stack(found).argmax(0).tolist())
+        axes.append(module(torch.zeros(1), positions)[1][0, 0, :16])
+    return list(torch.stack(axes).argmax(0).tolist())
 
 
 def test_axes_that_take_their_pairs_in_turn_are_other_axes(tmp_path: Path) -> None:
     a = multimodal(tmp_path / "a")
-    stated = multimodal(tmp_path / "b", mrope_interleaved=True)
-    found = pp.check(a, stated)
-    assert causes(found) == ["sections"]
-    assert (found.causes[0].a, found.causes[0].b) == ("contiguous", "interleaved")
-    both = multimodal(tmp_path / "c", mrope_interleaved=True, mrope_section=[6, 5, 5])
-    assert [each.a for each in pp.check(a, both).causes] == [[4, 6, 6], "contiguous"]
+    declared_copy = multimodal(tmp_path / "b", mrope_interleaved=True)
+    result = pp.check(a, declared_copy)
+    assert causes(result) == ["sections"]
+    assert (result.causes[0].a, result.causes[0].b) == ("contiguous", "interleaved")
+    resectioned = multimodal(tmp_path / "c", mrope_interleaved=True, mrope_section=[6, 5, 5])
+    assert [finding.a for finding in pp.check(a, resectioned).causes] == [[4, 6, 6], "contiguous"]
     # Qwen3-VL does so whether or not its configuration says it.
     silent = multimodal(tmp_path / "d", Qwen3VLConfig, mrope_section=[6, 5, 5])
-    record = next(each for each in pp.load_schemes(silent) if isinstance(each, pp.schemes.Rotary))
+    record = next(
+        finding for finding in pp.load_schemes(silent) if isinstance(finding, pp.schemes.Rotary)
+    )
     assert "mrope_interleaved" not in (tmp_path / "d" / "config.json").read_text()
     text: Any = Qwen3VLConfig(
         **json.loads((tmp_path / "d" / "config.json").read_text())
@@ -466,7 +475,7 @@ def test_axes_that_take_their_pairs_in_turn_are_other_axes(tmp_path: Path) -> No
     axes = np.array(axes_of_pairs(text))
     for axis, omega in enumerate(record.along_axes().values()):
         np.testing.assert_allclose(omega, record.frequencies()[axes == axis])
-    assert pp.check(both, silent).alike
+    assert pp.check(resectioned, silent).alike
 
 
 @pytest.mark.parametrize(("arch", "expected"), [("qwen2vl", []), ("qwen3vl", ["sections"])])
@@ -498,11 +507,11 @@ def test_a_gguf_takes_pairs_in_turn_where_its_architecture_does(
 def test_logits_that_are_scaled_or_capped_otherwise(
     a: dict[str, Any], b: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
-    found = pp.check(llama(tmp_path / "a", **a), llama(tmp_path / "b", **b))
-    assert causes(found) == expected
+    result = pp.check(llama(tmp_path / "a", **a), llama(tmp_path / "b", **b))
+    assert causes(result) == expected
     if expected == ["logit_scale"]:
         model = LlamaAttention(configured(), 0)
-        assert found.causes[0].b == pytest.approx(model.scaling * WIDTH**0.5)
+        assert result.causes[0].b == pytest.approx(model.scaling * WIDTH**0.5)
 
 
 def test_logits_that_deepseek_scales_with_yarn(tmp_path: Path) -> None:
@@ -513,16 +522,16 @@ def test_logits_that_deepseek_scales_with_yarn(tmp_path: Path) -> None:
         config = DeepseekV3Config(**sizes, rope_parameters=rope)
         stated(tmp_path / name, config)
         sides.append(DeepseekV3Attention(config, 0).scaling)
-    found = pp.check(tmp_path / "a", tmp_path / "b")
-    scale = next(each for each in found.causes if each.cause == "logit_scale")
+    result = pp.check(tmp_path / "a", tmp_path / "b")
+    scale = next(finding for finding in result.causes if finding.cause == "logit_scale")
     assert scale.a / scale.b == pytest.approx(sides[0] / sides[1])
 
 
 def test_a_gguf_that_does_not_state_the_scale_of_logits_says_so(tmp_path: Path) -> None:
     a = llama(tmp_path / "a", query_pre_attn_scalar=4 * WIDTH)
-    found = pp.check(a, converted(tmp_path / "b.gguf"))
-    assert found.alike
-    assert "does not state" in str(found)
+    result = pp.check(a, converted(tmp_path / "b.gguf"))
+    assert result.alike
+    assert "does not state" in str(result)
 
 
 @pytest.mark.parametrize(
@@ -538,11 +547,11 @@ def test_a_gguf_that_does_not_state_the_scale_of_logits_says_so(tmp_path: Path) 
 def test_an_architecture_whose_pairs_are_neighbours(
     model_type: str, module: str, turn: str, tmp_path: Path
 ) -> None:
-    theirs = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
-    assert getattr(theirs, turn)(torch.tensor([1.0, 2, 3, 4])).tolist() == [-2, 1, -4, 3]
+    modeling = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
+    assert getattr(modeling, turn)(torch.tensor([1.0, 2, 3, 4])).tolist() == [-2, 1, -4, 3]
     a = llama(tmp_path / "a", model_type=model_type)
-    found = pp.check(a, engine(tmp_path / "b.npz", configured(), neighbours=True))
-    assert {each.cause for each in found.compared} >= {"same_pairs"}, str(found)
+    result = pp.check(a, engine(tmp_path / "b.npz", configured(), neighbours=True))
+    assert {finding.cause for finding in result.compared} >= {"same_pairs"}, str(result)
 
 
 def test_sections_of_rows_and_columns_before_time_are_not_told_as_others(tmp_path: Path) -> None:
@@ -551,7 +560,7 @@ def test_sections_of_rows_and_columns_before_time_are_not_told_as_others(tmp_pat
         a = llama(tmp_path / model_type, model_type=model_type, rope={"mrope_section": [6, 6, 4]})
         (rotary,) = pp.load_schemes(a)
         assert isinstance(rotary, Rotary)
-        axes[model_type] = [len(each) for each in rotary.along_axes().values()]
+        axes[model_type] = [len(axis_ladder) for axis_ladder in rotary.along_axes().values()]
     assert axes == {"qwen2_vl_text": [6, 6, 4], "ernie4_5_vl_moe_text": []}
 
 
@@ -570,12 +579,12 @@ def test_the_recipe_for_transformers_writes_what_the_model_computes(
     model.save_pretrained(tmp_path / "a")
     monkeypatch.chdir(tmp_path)
     exec(recipe, {"model": model})  # noqa: S102 - the documentation's own lines
-    found = pp.check("a", "dump.npz")
-    assert found.alike, str(found)
-    assert {each.cause for each in found.compared} >= {"same_ladder", "same_pairs"}
-    about = json.loads((tmp_path / "a" / "config.json").read_text())
-    about["rope_parameters"]["rope_theta"] = 7e4
-    (tmp_path / "a" / "config.json").write_text(json.dumps(about))
+    result = pp.check("a", "dump.npz")
+    assert result.alike, str(result)
+    assert {finding.cause for finding in result.compared} >= {"same_ladder", "same_pairs"}
+    model_config = json.loads((tmp_path / "a" / "config.json").read_text())
+    model_config["rope_parameters"]["rope_theta"] = 7e4
+    (tmp_path / "a" / "config.json").write_text(json.dumps(model_config))
     assert causes(pp.check("a", "dump.npz")) == ["base"]
 
 
@@ -608,15 +617,15 @@ def trained(folder: Path, seed: int, kind: str) -> str:
 @pytest.mark.parametrize("kind", ["rotary", "table"])
 def test_two_trainings_of_one_architecture_are_no_fine_tuning(kind: str, tmp_path: Path) -> None:
     a, b = (trained(tmp_path / str(seed), seed, kind) for seed in (1, 2))
-    found = pp.check(a, b)
-    names = [each.cause for each in (*found.causes, *found.compared)]
+    result = pp.check(a, b)
+    names = [finding.cause for finding in (*result.causes, *result.compared)]
     assert "moved" not in names
     if kind == "rotary":
-        assert found.alike
+        assert result.alike
         assert "other_weights" in names
-        assert "another model" in str(found)
+        assert "another model" in str(result)
     else:
-        assert causes(found) == ["unrelated"]
+        assert causes(result) == ["unrelated"]
 
 
 # What cannot be told, and what cannot be.
@@ -626,8 +635,8 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
     omega = pp.encodings.rotary_frequencies(WIDTH, base=5e5)[0]
     np.savez(tmp_path / "b.npz", inv_freq=omega)
     a = llama(tmp_path / "a")
-    found = pp.check(a, str(tmp_path / "b.npz"))
-    assert (found.alike, found.causes) == (None, ())
+    result = pp.check(a, str(tmp_path / "b.npz"))
+    assert (result.alike, result.causes) == (None, ())
     q = np.ones((1, WIDTH))
     np.savez(tmp_path / "c.npz", inv_freq=omega, q=q, q_rotated=q)  # at position 0
     assert pp.check(a, str(tmp_path / "c.npz")).alike is None
@@ -635,14 +644,18 @@ def test_a_dump_without_a_query_cannot_tell_the_pairs(tmp_path: Path) -> None:
 
 def test_frequencies_that_do_not_turn_the_query_of_their_dump_are_refused(tmp_path: Path) -> None:
     a, position = llama(tmp_path / "a"), 200
-    omega, other = (pp.encodings.rotary_frequencies(WIDTH, base=base)[0] for base in (5e5, 1e4))
+    omega, other_omega = (
+        pp.encodings.rotary_frequencies(WIDTH, base=base)[0] for base in (5e5, 1e4)
+    )
     q = np.random.default_rng(0).normal(size=(1, WIDTH))
-    pairs = (q[:, : WIDTH // 2] + 1j * q[:, WIDTH // 2 :]) * np.exp(1j * position * other)
-    turned = np.concatenate([pairs.real, pairs.imag], axis=1)
-    np.savez(tmp_path / "b.npz", inv_freq=omega, position=position, q=q, q_rotated=turned)
+    pairs = (q[:, : WIDTH // 2] + 1j * q[:, WIDTH // 2 :]) * np.exp(1j * position * other_omega)
+    rotated_query = np.concatenate([pairs.real, pairs.imag], axis=1)
+    np.savez(tmp_path / "b.npz", inv_freq=omega, position=position, q=q, q_rotated=rotated_query)
     with pytest.raises(InvalidCheckpoint, match="frequencies that the engine uses"):
         pp.check(a, tmp_path / "b.npz")
-    np.savez(tmp_path / "b.npz", inv_freq=other, position=position, q=q, q_rotated=turned)
+    np.savez(
+        tmp_path / "b.npz", inv_freq=other_omega, position=position, q=q, q_rotated=rotated_query
+    )
     assert causes(pp.check(a, tmp_path / "b.npz")) == ["base"]
 
 
@@ -673,12 +686,12 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
     with pytest.raises(pp.PosprobeError, match=words) as refused:
         pp.check("rotary:4096x8", str(tmp_path / "b.npz"))
     assert refused.value.exit_code == 4
-    told = str(refused.value).removeprefix(str(tmp_path))
-    assert ("sections" in told) == ("sections" in arrays)  # no list of all that there can be
+    message = str(refused.value).removeprefix(str(tmp_path))
+    assert ("sections" in message) == ("sections" in arrays)  # no list of all that there can be
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "words"),
+    ("files", "code", "words"),
     [
         ("nan", 7, "NaN"), ("cut", 4, "model.safetensors"), ("codes", 7, "stored as I8"),
         ("shape", 4, "which does not divide 2"), ("dump first", 4, "Name the checkp"),
@@ -687,12 +700,12 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
     ],
 )  # fmt: skip
 def test_bad_input_is_said_in_one_sentence(
-    given: str, code: int, words: str, cli: Cli, tmp_path: Path
+    files: str, code: int, words: str, cli: Cli, tmp_path: Path
 ) -> None:
     a, b = llama(tmp_path / "a"), str(tmp_path / "b")
     tensors: dict[str, NDArray[Any]] = dict(projections())
     name = "model.layers.0.self_attn.q_proj.weight"
-    match given:
+    match files:
         case "nan":
             tensors[name][3] = np.nan
             llama(tmp_path / "b", tensors)
@@ -713,10 +726,10 @@ def test_bad_input_is_said_in_one_sentence(
             np.savez(b, no_such_array=np.ones(4))
         case "missing":
             b = str(tmp_path / "no-such")
-    done = cli("check", a, b)
-    assert (done.code, words in done.out + done.err) == (code, True), done
-    assert "Traceback" not in done.err
-    assert len([line for line in done.err.splitlines() if words in line]) <= 1
+    completed = cli("check", a, b)
+    assert (completed.code, words in completed.out + completed.err) == (code, True), completed
+    assert "Traceback" not in completed.err
+    assert len([line for line in completed.err.splitlines() if words in line]) <= 1
 
 
 @pytest.mark.parametrize(
@@ -729,9 +742,9 @@ def test_bad_input_is_said_in_one_sentence(
     ],
 )
 def test_slopes_and_buckets(a: str, b: str, cause: str | None) -> None:
-    found = pp.check(a, b)
-    assert found.alike is (cause is None)
-    assert [each.what for each in found.causes[:1]] == ([cause] if cause else [])
+    result = pp.check(a, b)
+    assert result.alike is (cause is None)
+    assert [finding.what for finding in result.causes[:1]] == ([cause] if cause else [])
 
 
 def test_neither_has_a_position(tmp_path: Path) -> None:
@@ -745,53 +758,60 @@ def test_the_command_says_the_verdict_first_and_a_report_shows_where_copies_diff
     cli: Cli, tmp_path: Path
 ) -> None:
     a = llama(tmp_path / "a", rope=LLAMA3)
-    b, out = llama(tmp_path / "b"), tmp_path / "out"
-    done = cli("check", a, b, "--out", str(out))
-    assert (done.code, done.out.partition(".")[0]) == (6, "Different: B lost the scaling by parts")
-    document = json.loads((out / "analysis.json").read_text())
+    b, folder = llama(tmp_path / "b"), tmp_path / "out"
+    completed = cli("check", a, b, "--out", str(folder))
+    assert (completed.code, completed.out.partition(".")[0]) == (
+        6,
+        "Different: B lost the scaling by parts",
+    )
+    document = json.loads((folder / "analysis.json").read_text())
     assert problems("check", document) == []
     printed = cli("check", a, b, "--json")
-    said = json.loads(printed.out)
-    assert (printed.code, said["schema"], said["alike"]) == (6, "posprobe.check/1", False)
-    assert said["causes"] == document["causes"]
+    json_document = json.loads(printed.out)
+    assert (printed.code, json_document["schema"], json_document["alike"]) == (
+        6,
+        "posprobe.check/1",
+        False,
+    )
+    assert json_document["causes"] == document["causes"]
     assert cli("check", a, a, "--all").code == 0
     unlike = cli("check", a, "sample:digits-vit")
     assert (unlike.code, "there is nothing that both have" in unlike.out) == (7, True)
     assert document["environment"]["command"].startswith("posprobe check")
     scaled, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5, scaling=LLAMA3)
     plain, _ = pp.encodings.rotary_frequencies(WIDTH, base=5e5)
-    with np.load(out / "arrays.npz") as arrays:
+    with np.load(folder / "arrays.npz") as arrays:
         assert arrays.files == ["ladder"]
         np.testing.assert_allclose(arrays["ladder"], plain / scaled, rtol=1e-6)
-    assert [path.name for path in (out / "figures").iterdir()] == ["ladder.svg"]
-    page = (out / "report.html").read_text()
+    assert [path.name for path in (folder / "figures").iterdir()] == ["ladder.svg"]
+    page = (folder / "report.html").read_text()
     assert "Different: B lost the scaling by parts. Likely:" in page
     assert document["causes"][0]["sentence"] in page
     assert "Off by 0.1 rad from distance" in page
-    pp.report.render_bundle(out)
-    assert (out / "report.html").read_text() == page
+    pp.report.render_bundle(folder)
+    assert (folder / "report.html").read_text() == page
 
 
 def test_a_report_of_tables_has_the_error_of_each_row() -> None:
     draw = np.random.default_rng(0)
     rows = np.cumsum(draw.normal(size=(40, 16)), axis=0)
-    other = rows[2:].copy()
-    other[10] += 50
-    found = pp.check(pp.table(rows), pp.table(other))
-    assert causes(found) == ["rows_cut", "retrained"]
-    errors = found.arrays()["rows"]
+    changed_rows = rows[2:].copy()
+    changed_rows[10] += 50
+    result = pp.check(pp.table(rows), pp.table(changed_rows))
+    assert causes(result) == ["rows_cut", "retrained"]
+    errors = result.arrays()["rows"]
     size = np.median(np.linalg.norm(rows[2:], axis=1))
     assert np.flatnonzero(np.isnan(errors)).tolist() == [0, 1]
     assert np.flatnonzero(errors > 0).tolist() == [12]
     assert errors[12] == pytest.approx(50 * 4 / size)
-    (line,) = found.figures()["rows"]().axes[0].lines
+    (line,) = result.figures()["rows"]().axes[0].lines
     np.testing.assert_array_equal(line.get_ydata(), errors)
 
 
 def test_a_report_without_anything_to_draw_is_rendered_again(tmp_path: Path) -> None:
-    found = pp.check("alibi:64x4", "sinusoidal:16x8")
-    folder = found.save(tmp_path / "out")
-    assert found.figures() == {}
+    result = pp.check("alibi:64x4", "sinusoidal:16x8")
+    folder = result.save(tmp_path / "out")
+    assert result.figures() == {}
     page = (folder / "report.html").read_text()
     assert "Cannot tell." in page
     pp.report.render_bundle(folder)

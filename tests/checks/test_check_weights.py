@@ -32,7 +32,9 @@ from posprobe.relations.weights import reordered
 
 __all__ = ["server", "waits"]
 
-HEAD, HIDDEN, LAYERS = 128, 4096, 32
+HEAD = 128
+HIDDEN = 4096
+LAYERS = 32
 CONFIG = {
     "model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": 11008,
     "num_attention_heads": 32, "num_key_value_heads": 32, "num_hidden_layers": LAYERS,
@@ -73,8 +75,8 @@ def llama_2_7b(seed: int = 0, layers: int = LAYERS) -> dict[str, bytes | Sparse]
                 pieces[begin] = rows.astype("<f2").tobytes()
             places[name], begin = file, stop
         header = header_of(entries)
-        placed = {len(header) + at: piece for at, piece in pieces.items()}
-        files[file] = Sparse(len(header) + begin, {0: header, **placed})
+        pieces_by_offset = {len(header) + offset: piece for offset, piece in pieces.items()}
+        files[file] = Sparse(len(header) + begin, {0: header, **pieces_by_offset})
     index = {"metadata": {"total_size": 13_476_839_424}, "weight_map": places}
     return {**files, "model.safetensors.index.json": json.dumps(index).encode()}
 
@@ -87,43 +89,44 @@ def saved(folder: Path, files: dict[str, bytes | Sparse]) -> str:
                 stream.write(content)
                 continue
             stream.truncate(content.size)
-            for at, piece in content.pieces.items():
-                stream.seek(at)
+            for offset, piece in content.pieces.items():
+                stream.seek(offset)
                 stream.write(piece)
     return str(folder)
 
 
-def weights(found: pp.Check) -> tuple[str, dict[str, Any]]:
-    (told,) = (each for each in found.compared if each.what == "weights")
-    return told.cause, dict(told.more)
+def weights(result: pp.Check) -> tuple[str, dict[str, Any]]:
+    (weights_finding,) = (finding for finding in result.compared if finding.what == "weights")
+    return weights_finding.cause, dict(weights_finding.more)
 
 
 def compared(a: str | Path, b: str | Path, **options: Any) -> pp.Check:
     """Compare within 120 MiB: the interpreter and its modules take 65 MiB more."""
     tracemalloc.start()
     try:
-        found = pp.check(a, b, **options)
-        _, most = tracemalloc.get_traced_memory()
+        result = pp.check(a, b, **options)
+        _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most < 120 * 2**20
-    return found
+    assert peak_bytes < 120 * 2**20
+    return result
 
 
 @pytest.mark.parametrize(("layers", "read"), [(LAYERS, [0, 16, 31]), (2, [0, 1])])
 def test_a_pair_of_7b_is_compared_in_200_mib(layers: int, read: list[int], tmp_path: Path) -> None:
     a, b = (saved(tmp_path / f"{seed}", llama_2_7b(seed, layers)) for seed in range(2))
-    every = layers < LAYERS
-    found = compared(a, b, all_layers=every)
-    assert found.alike
-    assert weights(found)[0] == "other_weights"
-    assert weights(found)[1]["layers"] == read
-    assert ("first head" in str(found)) is not every
+    all_layers = layers < LAYERS
+    result = compared(a, b, all_layers=all_layers)
+    assert result.alike
+    assert weights(result)[0] == "other_weights"
+    assert weights(result)[1]["layers"] == read
+    assert ("first head" in str(result)) is not all_layers
 
 
 #: Heads, their width, and the columns of a projection that is square.
-COUNT, SHORT = 17, 16
-WIDE = COUNT * SHORT
+COUNT = 17
+SHORT_COUNT = 16
+WIDE = COUNT * SHORT_COUNT
 
 
 @pytest.fixture
@@ -139,15 +142,17 @@ def wide(folder: Path, query: NDArray[Any], key: NDArray[Any]) -> str:
     """Save one layer whose queries are square."""
     config = {
         "model_type": "llama", "hidden_size": WIDE, "num_attention_heads": COUNT,
-        "head_dim": SHORT,
-        "num_key_value_heads": len(key) // SHORT, "num_hidden_layers": 1,
+        "head_dim": SHORT_COUNT,
+        "num_key_value_heads": len(key) // SHORT_COUNT, "num_hidden_layers": 1,
         "max_position_embeddings": 64,
     }  # fmt: skip
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     place = "model.layers.0.self_attn."
-    made = {f"{place}q_proj.weight": query, f"{place}k_proj.weight": key}
-    save_file({k: np.ascontiguousarray(v, "f4") for k, v in made.items()}, folder / "m.safetensors")
+    tensors = {f"{place}q_proj.weight": query, f"{place}k_proj.weight": key}
+    save_file(
+        {k: np.ascontiguousarray(v, "f4") for k, v in tensors.items()}, folder / "m.safetensors"
+    )
     return str(folder)
 
 
@@ -167,32 +172,40 @@ def test_what_became_of_a_large_layer_is_named_though_it_is_read_head_by_head(
     draw = np.random.default_rng(0)
     rows = np.exp(0.5 * draw.normal(size=(WIDE, 1)))
     query = (rows * draw.normal(size=(WIDE, WIDE))).astype("f4")
-    key = query[::-1][: keys * SHORT] + draw.normal(size=(keys * SHORT, WIDE)).astype("f4")
+    key = query[::-1][: keys * SHORT_COUNT] + draw.normal(size=(keys * SHORT_COUNT, WIDE)).astype(
+        "f4"
+    )
     change: dict[str, Any] = {
         "identical": lambda w: w,
         "moved": lambda w: w + 0.1 * draw.normal(size=w.shape),
-        "heads_order": lambda w: np.roll(w, SHORT, axis=0),
+        "heads_order": lambda w: np.roll(w, SHORT_COUNT, axis=0),
         "weights_transposed": lambda w: w.T if len(w) == WIDE else w,
         "other_weights": lambda w: draw.normal(size=w.shape),
         "scale_folded": lambda w: 4 * w if w is query else w / 4,
     }
-    other = [*map(change[cause], (query, key))]
+    changed_projections = [*map(change[cause], (query, key))]
     if pairs == "pairs_mixed_up":
-        other = [reordered(w, "to_neighbours", SHORT, SHORT) for w in other]
-    found = pp.check(
-        wide(tmp_path / "a", query, key), wide(tmp_path / "b", *other), all_layers=True
+        changed_projections = [
+            reordered(w, "to_neighbours", SHORT_COUNT, SHORT_COUNT) for w in changed_projections
+        ]
+    result = pp.check(
+        wide(tmp_path / "a", query, key),
+        wide(tmp_path / "b", *changed_projections),
+        all_layers=True,
     )
-    told = {each.what: each.cause for each in (*found.causes, *found.compared)}
-    assert told["weights"] == cause
-    assert told["pairs"] == pairs
+    cause_by_subject = {
+        finding.what: finding.cause for finding in (*result.causes, *result.compared)
+    }
+    assert cause_by_subject["weights"] == cause
+    assert cause_by_subject["pairs"] == pairs
 
 
 def test_a_pair_of_7b_on_the_hub_costs_16_mb(server: Hub) -> None:
     for name in ("meta/a", "meta/b"):
         server.add(name, llama_2_7b())
-    found = pp.check("meta/a", "meta/b")
-    assert found.alike
-    assert weights(found) == ("identical", {"layers": [0, 16, 31], "read": "first head"})
+    result = pp.check("meta/a", "meta/b")
+    assert result.alike
+    assert weights(result) == ("identical", {"layers": [0, 16, 31], "read": "first head"})
     assert server.sent() < 16e6
 
 
@@ -204,13 +217,13 @@ def test_heads_that_lie_together_on_the_hub_are_asked_for_together(
     for name in "ab":
         query, key = (draw.normal(size=(WIDE, WIDE)) for _ in "qk")
         folder = Path(wide(tmp_path / name, query, key))
-        server.add(f"meta/{name}", {each.name: each.read_bytes() for each in folder.iterdir()})
+        server.add(f"meta/{name}", {item.name: item.read_bytes() for item in folder.iterdir()})
     # None of 17 heads is another's, so that the layer is gone through a second time.
-    found = pp.check("meta/a", "meta/b", all_layers=True)
-    assert weights(found)[0] == "other_weights"
-    asked = [each.path for each in server.requests if each.server == "hub"]
+    result = pp.check("meta/a", "meta/b", all_layers=True)
+    assert weights(result)[0] == "other_weights"
+    paths = [item.path for item in server.requests if item.server == "hub"]
     # Of each file its header, the queries and the keys.
-    assert sum(path.endswith("m.safetensors") for path in asked) == 2 * 3
+    assert sum(path.endswith("m.safetensors") for path in paths) == 2 * 3
 
 
 def test_a_quantised_copy_of_7b_is_compared_in_200_mib(tmp_path: Path) -> None:
@@ -238,9 +251,9 @@ def test_a_quantised_copy_of_7b_is_compared_in_200_mib(tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    found = compared(a, tmp_path / "b.gguf")
-    assert found.alike
-    assert weights(found)[0] == "quantised"
+    result = compared(a, tmp_path / "b.gguf")
+    assert result.alike
+    assert weights(result)[0] == "quantised"
 
 
 def test_rows_of_a_quantised_tensor_are_those_of_the_whole(tmp_path: Path) -> None:
@@ -249,9 +262,11 @@ def test_rows_of_a_quantised_tensor_are_those_of_the_whole(tmp_path: Path) -> No
     kind = gguf.GGMLQuantizationType.Q4_0
     path = write(tmp_path / "a.gguf", "llama", {"t": values}, kinds={"t": kind})
     checkpoint = open_local(Path(path))
-    whole = checkpoint.read("t").values
+    all_rows = checkpoint.read("t").values
     for rows in ([], [3], [0, 1, 2, 17, 39]):
-        np.testing.assert_array_equal(checkpoint.read_rows("t", rows), whole[np.array(rows, int)])
+        np.testing.assert_array_equal(
+            checkpoint.read_rows("t", rows), all_rows[np.array(rows, int)]
+        )
 
 
 # Fused projections.
@@ -262,9 +277,9 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def made(name: str, **changed: Any) -> Any:
+def made(name: str, **overrides: Any) -> Any:
     torch.manual_seed(0)
-    config = getattr(transformers, f"{name}Config")(**{**SIZES, **changed})
+    config = getattr(transformers, f"{name}Config")(**{**SIZES, **overrides})
     config._attn_implementation = "eager"
     return getattr(transformers, f"{name}Model")(config).eval()
 
@@ -275,8 +290,10 @@ def falcon_heads(model: Any, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
     assert isinstance(attention, FalconAttention)
     query, key, _ = attention._split_heads(attention.query_key_value.weight.T[None])
     # Keys of a group are given to each of its queries.
-    own = model.config.num_kv_heads if model.config.new_decoder_architecture else key.shape[2]
-    return query[0], key[0, :, :: key.shape[2] // own]
+    n_key_heads = (
+        model.config.num_kv_heads if model.config.new_decoder_architecture else key.shape[2]
+    )
+    return query[0], key[0, :, :: key.shape[2] // n_key_heads]
 
 
 def seen_heads(model: Any, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -305,7 +322,7 @@ def seen_heads(model: Any, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "split"),
+    ("name", "overrides", "split"),
     [
         ("Phi3", {"num_key_value_heads": 2}, seen_heads),
         ("GPTNeoX", {}, seen_heads),
@@ -316,22 +333,22 @@ def seen_heads(model: Any, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
     ],
 )  # fmt: skip
 def test_heads_of_fused_projections_are_those_that_the_model_uses(
-    name: str, changed: dict[str, Any], split: Any, tmp_path: Path
+    name: str, overrides: dict[str, Any], split: Any, tmp_path: Path
 ) -> None:
-    model = made(name, **changed)
+    model = made(name, **overrides)
     model.save_pretrained(tmp_path / "a")
     opened = open_rotary_weights(str(tmp_path / "a"))
-    assert sorted(layer for each in opened for layer in each.layers) == [0, 1]
-    found = next(each for each in opened if 1 in each.layers)
-    whole, first = found.read(1), found.read(1, (range(1), range(1)))
-    for rows, one, theirs in zip(
-        (whole.query, whole.key), (first.query, first.key), split(model, 1), strict=True
+    assert sorted(layer for weights in opened for layer in weights.layers) == [0, 1]
+    opened_weights = next(weights for weights in opened if 1 in weights.layers)
+    layer, first_heads = opened_weights.read(1), opened_weights.read(1, (range(1), range(1)))
+    for rows, projection, reference in zip(
+        (layer.query, layer.key), (first_heads.query, first_heads.key), split(model, 1), strict=True
     ):
-        expected = theirs.detach().permute(1, 2, 0).reshape(-1, 16, 64).numpy()
+        expected = reference.detach().permute(1, 2, 0).reshape(-1, 16, 64).numpy()
         np.testing.assert_allclose(rows, expected, atol=1e-6)
-        np.testing.assert_array_equal(one, rows[:1])
-    told = pp.check(tmp_path / "a", tmp_path / "a")
-    assert weights(told)[0] == "identical", str(told)
+        np.testing.assert_array_equal(projection, rows[:1])
+    check = pp.check(tmp_path / "a", tmp_path / "a")
+    assert weights(check)[0] == "identical", str(check)
 
 
 @pytest.mark.parametrize(
@@ -341,12 +358,12 @@ def test_heads_of_fused_projections_are_those_that_the_model_uses(
 def test_a_fused_projection_of_unknown_order_is_not_compared(
     model_type: str, name: str, heads: int | None, tmp_path: Path
 ) -> None:
-    about = {"model_type": model_type, "head_dim": 16, "rope_theta": 1e4, "hidden_size": 64}
-    (tmp_path / "config.json").write_text(json.dumps({**about, "num_attention_heads": heads}))
+    config = {"model_type": model_type, "head_dim": 16, "rope_theta": 1e4, "hidden_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_attention_heads": heads}))
     values = np.random.default_rng(0).normal(size=(192, 64)).astype(np.float32)
     save_file({f"transformer.h.0.attn.{name}.weight": values}, tmp_path / "model.safetensors")
-    found = pp.check(tmp_path, tmp_path)
-    (reason,) = (each.reason for each in found.not_compared if each.what == "weights")
+    result = pp.check(tmp_path, tmp_path)
+    (reason,) = (skipped.reason for skipped in result.not_compared if skipped.what == "weights")
     assert "num_attention_heads" in reason or reason == "no_projections"
 
 
@@ -363,9 +380,11 @@ def test_a_phi_that_was_split_into_a_llama_is_alike(tmp_path: Path) -> None:
             name = f"model.layers.{layer}.self_attn.{part}_proj.weight"
             tensors[name] = np.ascontiguousarray(fused[rows])
     save_file(tensors, tmp_path / "b" / "model.safetensors")
-    found = pp.check(tmp_path / "a", tmp_path / "b")
-    assert (found.alike, weights(found)[0]) == (True, "identical")
+    result = pp.check(tmp_path / "a", tmp_path / "b")
+    assert (result.alike, weights(result)[0]) == (True, "identical")
     tensors["model.layers.1.self_attn.q_proj.weight"][:32] = 0
     save_file(tensors, tmp_path / "b" / "model.safetensors")
-    told = pp.check(tmp_path / "a", tmp_path / "b", same_weights=True).causes
-    assert [(each.cause, each.more["layers"]) for each in told] == [("other_weights", [1])]
+    causes = pp.check(tmp_path / "a", tmp_path / "b", same_weights=True).causes
+    assert [(finding.cause, finding.more["layers"]) for finding in causes] == [
+        ("other_weights", [1])
+    ]

@@ -30,32 +30,32 @@ def cases() -> list[Case]:
 
 
 def test_every_change_and_nothing_else_is_named_by_its_cause(cases: list[Case]) -> None:
-    alike = {cause for cause, rule in RULES.items() if rule.alike}
-    for subject, cause, found in cases:
-        names = {each.cause for each in found}
+    alike_causes = {cause for cause, rule in RULES.items() if rule.alike}
+    for subject, cause, findings in cases:
+        names = {finding.cause for finding in findings}
         assert cause in names, (subject, cause, names)
-        assert (cause in alike) == (names <= alike), (subject, cause, names)
+        assert (cause in alike_causes) == (names <= alike_causes), (subject, cause, names)
     assert {*made.TABLE_CHANGES, "resized", "exchanged"} <= {cause for _, cause, _ in cases}
     assert len(cases) > 200
 
 
 def test_every_relation_is_told_in_a_sentence_and_follows_the_schema(cases: list[Case]) -> None:
-    told = {}
-    for _, cause, found in cases:
-        differ = tuple(each for each in found if not each.alike)
-        alike = tuple(each for each in found if each.alike)
-        told[cause] = pp.Check("a", "b", None, differ, alike, context=4096)
-    assert len(told) > 30
-    for check in told.values():
+    sentences = {}
+    for _, cause, findings in cases:
+        differ = tuple(finding for finding in findings if not finding.alike)
+        alike_findings = tuple(finding for finding in findings if finding.alike)
+        sentences[cause] = pp.Check("a", "b", None, differ, alike_findings, context=4096)
+    assert len(sentences) > 30
+    for check in sentences.values():
         assert problems("check", check.to_dict()) == []
         assert len(str(check).splitlines()) <= 12
 
 
 def test_every_cause_has_words_and_every_difference_a_headline() -> None:
-    told = read_data("words/checks.toml")["causes"]
-    assert set(told) == set(RULES)
+    causes = read_data("words/checks.toml")["causes"]
+    assert set(causes) == set(RULES)
     assert {cause for cause, rule in RULES.items() if not rule.alike} <= {
-        cause for cause, words in told.items() if "head" in words
+        cause for cause, words in causes.items() if "head" in words
     }
 
 
@@ -67,19 +67,19 @@ def test_tables_without_relation_are_no_kin() -> None:
 def test_a_large_common_mean_row_is_no_kinship_and_hides_none() -> None:
     draw = np.random.default_rng(0)
     mean, a, b = 9 * draw.normal(size=32), *draw.normal(size=(2, 64, 32))
-    assert [found.cause for found in relate_tables(a + mean, b + mean)] == ["unrelated"]
+    assert [finding.cause for finding in relate_tables(a + mean, b + mean)] == ["unrelated"]
     for change, cause in (
         (a + 0.1 * b, "moved"), (a[::-1], "reversed"), (a[draw.permutation(64)], "permuted"),
         (a @ made.orthogonal(32, draw), "turned"),
     ):  # fmt: skip
         center = mean if cause != "turned" else np.zeros(32)
-        found = relate_tables(a + center, change + center)
-        assert [each.cause for each in found] == [cause]
+        finding = relate_tables(a + center, change + center)
+        assert [finding.cause for finding in finding] == [cause]
 
 
 # 128 columns: bases and rules of published models, and the distance from which each is felt.
 @pytest.mark.parametrize(
-    ("a", "b", "first", "rotation"),
+    ("a", "b", "first_distance", "rotation"),
     [
         ({"base": 5e5}, {"base": 1e4}, 0.77, 0.536),
         ({"base": 1e4}, {"base": 10_001.0}, 25_040, 0.00186),
@@ -88,21 +88,23 @@ def test_a_large_common_mean_row_is_no_kinship_and_hides_none() -> None:
     ],
 )  # fmt: skip
 def test_a_difference_says_from_which_distance_it_is_felt(
-    a: dict[str, object], b: dict[str, object], first: float | None, rotation: float
+    a: dict[str, Any], b: dict[str, Any], first_distance: float | None, rotation: float
 ) -> None:
-    one, other = (pp.encodings.rotary_frequencies(128, **given)[0] for given in (a, b))  # type: ignore[arg-type]
-    found, apart = harm(one, other)
-    assert apart == pytest.approx(rotation, rel=0.01)
-    if first is not None:
-        assert found == pytest.approx(first, rel=0.01)
+    omega_a, omega_b = (
+        pp.encodings.rotary_frequencies(128, **parameters)[0] for parameters in (a, b)
+    )
+    distance, mean_rotation = harm(omega_a, omega_b)
+    assert mean_rotation == pytest.approx(rotation, rel=0.01)
+    if first_distance is not None:
+        assert distance == pytest.approx(first_distance, rel=0.01)
 
 
-@pytest.mark.parametrize(("kind", "first"), [("bfloat16", 82), ("float16", 414)])
-def test_a_rounded_ladder_is_felt_where_arithmetic_says(kind: str, first: float) -> None:
+@pytest.mark.parametrize(("kind", "first_distance"), [("bfloat16", 82), ("float16", 414)])
+def test_a_rounded_ladder_is_felt_where_arithmetic_says(kind: str, first_distance: float) -> None:
     omega = pp.encodings.rotary_frequencies(128)[0]
-    (found,) = relate_ladders(Ladder(omega), Ladder(to_type(omega, kind)))
-    assert (found.cause, found.more["type"]) == ("ladder_rounded", kind)
-    assert found.first_distance == pytest.approx(first, rel=0.01)
+    (finding,) = relate_ladders(Ladder(omega), Ladder(to_type(omega, kind)))
+    assert (finding.cause, finding.more["type"]) == ("ladder_rounded", kind)
+    assert finding.first_distance == pytest.approx(first_distance, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +119,12 @@ def test_interpolation_is_pytorchs(method: str, corners: bool, size: int) -> Non
     torch = pytest.importorskip("torch")
     values = np.random.default_rng(0).normal(size=(14, 14))
     mode = "bilinear" if method == "linear" else "bicubic"
-    theirs = torch.nn.functional.interpolate(
+    expected = torch.nn.functional.interpolate(
         torch.from_numpy(values)[None, None], size=(size, size), mode=mode, align_corners=corners,
         antialias=method == "bicubic_antialias",
     )[0, 0].numpy()  # fmt: skip
     weights = resampling(14, size, method, corners=corners)
-    np.testing.assert_allclose(weights @ values @ weights.T, theirs, atol=1e-6)
+    np.testing.assert_allclose(weights @ values @ weights.T, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("pairs", [1, 2, 3, 7])
@@ -134,25 +136,27 @@ def test_ladders_of_any_shape_are_related_without_failing(pairs: int) -> None:
     ]  # fmt: skip
     for a in made_up:
         for b in made_up:
-            found = relate_ladders(Ladder(a, 1.0, None, 2 * pairs, 512), Ladder(b))
-            assert all(each.alike for each in found) == bool(np.allclose(a, b, 1e-6, 0))
+            findings = relate_ladders(Ladder(a, 1.0, None, 2 * pairs, 512), Ladder(b))
+            assert all(finding.alike for finding in findings) == bool(np.allclose(a, b, 1e-6, 0))
 
 
 def test_a_shift_is_found_under_noise_of_four_bits() -> None:
     values = np.asarray(pp.load("sample:all-minilm-l6-v2").values, np.float64)
-    found = relate_tables(values, made.in_blocks(values[2:], 4))
-    assert [each.cause for each in found] == ["rows_cut", "quantised"]
-    assert found[0].value == 2
+    findings = relate_tables(values, made.in_blocks(values[2:], 4))
+    assert [finding.cause for finding in findings] == ["rows_cut", "quantised"]
+    assert findings[0].value == 2
 
 
 def test_grouped_keys_and_columns_that_do_not_rotate_keep_their_order() -> None:
     draw = np.random.default_rng(3)
     query, key = draw.normal(size=(8 * 16, 32)), draw.normal(size=(2 * 16, 32))
     a = Projections(query, key, 16, 8)
-    moved, keys = (reordered(each, "to_neighbours", 16, 8) for each in (query, key))
-    b = Projections(moved, keys, 16, 8)
-    order, found = relate_projections(a, b)
-    assert (order, found.cause) == ("to_neighbours", "identical")
+    reordered_query, keys = (
+        reordered(projection, "to_neighbours", 16, 8) for projection in (query, key)
+    )
+    b = Projections(reordered_query, keys, 16, 8)
+    order, finding = relate_projections(a, b)
+    assert (order, finding.cause) == ("to_neighbours", "identical")
     np.testing.assert_array_equal(
         b.query.reshape(8, 16, 32)[:, 8:], query.reshape(8, 16, 32)[:, 8:]
     )
@@ -168,10 +172,10 @@ def test_numbers_of_ggmls_types_are_called_rounded_to_their_bits(kind: str) -> N
         blocks[:, place : place + 2] = np.float16(0.01).reshape(1).view(np.uint8)
     stored = gguf.quants.dequantize(blocks, quant).astype(np.float64).reshape(-1, 64)
     exact = stored + 0.003 * draw.uniform(-1, 1, stored.shape)
-    (found,) = relate_tables(exact, stored)
-    assert (found.cause, found.more) == ("quantised", {"bits": int(kind[1]), "side": "b"})
-    (found,) = relate_tables(exact, stored + 1e-3 * draw.normal(size=stored.shape))
-    assert found.cause == "moved"
+    (finding,) = relate_tables(exact, stored)
+    assert (finding.cause, finding.more) == ("quantised", {"bits": int(kind[1]), "side": "b"})
+    (finding,) = relate_tables(exact, stored + 1e-3 * draw.normal(size=stored.shape))
+    assert finding.cause == "moved"
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q8_0"])
@@ -184,21 +188,21 @@ def test_values_that_moved_before_they_were_rounded_are_not_called_rounded(kind:
         return gguf.quants.dequantize(blocks, quant).astype(np.float64)
 
     exact = draw.normal(size=(64, 256))
-    (found,) = relate_tables(exact, stored(exact))
-    assert (found.cause, found.more["bits"]) == ("quantised", int(kind[1]))
-    (found,) = relate_tables(exact, stored(exact + 0.01 * draw.normal(size=exact.shape)))
-    assert found.cause == "moved"
+    (finding,) = relate_tables(exact, stored(exact))
+    assert (finding.cause, finding.more["bits"]) == ("quantised", int(kind[1]))
+    (finding,) = relate_tables(exact, stored(exact + 0.01 * draw.normal(size=exact.shape)))
+    assert finding.cause == "moved"
 
 
 def test_a_ladder_that_is_off_by_little_more_than_float32_is_named() -> None:
     omega = pp.encodings.rotary_frequencies(128, base=5e5)[0]
-    (found,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1.5e-6)))
-    assert found.cause == "same_ladder"
-    (found,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1e-5)))
-    assert found.cause == "positions_scaled"
+    (finding,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1.5e-6)))
+    assert finding.cause == "same_ladder"
+    (finding,) = relate_ladders(Ladder(omega), Ladder(omega * (1 + 1e-5)))
+    assert finding.cause == "positions_scaled"
 
 
 def test_projections_of_zeros_are_identical_and_no_other_gauge() -> None:
     zeros = Projections(np.zeros((32, 8)), np.zeros((32, 8)), 16, 16)
-    order, found = relate_projections(zeros, zeros)
-    assert (order, found.cause) == ("same", "identical")
+    order, finding = relate_projections(zeros, zeros)
+    assert (order, finding.cause) == ("same", "identical")

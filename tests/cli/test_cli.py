@@ -37,27 +37,27 @@ COMMANDS = (
 
 
 def test_help_names_every_command_and_what_a_reference_is(cli: Cli) -> None:
-    done = cli("--help")
-    assert (done.code, done.err) == (0, "")
-    panels = dict(re.findall(r"^(\w+):\n((?:  .+\n)+)", done.out, re.MULTILINE))
+    completed = cli("--help")
+    assert (completed.code, completed.err) == (0, "")
+    panels = dict(re.findall(r"^(\w+):\n((?:  .+\n)+)", completed.out, re.MULTILINE))
     assert list(panels) == ["Options", "Look", "Compare", "Models", "Files"]
-    listed = [line for panel in list(panels)[1:] for line in panels[panel].splitlines()]
+    lines = [line for panel in list(panels)[1:] for line in panels[panel].splitlines()]
     # A line each, with a sentence that is whole.
-    assert [line.split()[0] for line in listed] == list(COMMANDS)
-    assert all(line.endswith(".") and not line.endswith("...") for line in listed)
-    text = " ".join(done.out.split())
-    for said in ("SOURCE[@REVISION][#TABLE]", "sample:NAME", "sinusoidal:512x768", "0 done"):
-        assert said in text
+    assert [line.split()[0] for line in lines] == list(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines)
+    text = " ".join(completed.out.split())
+    for phrase in ("SOURCE[@REVISION][#TABLE]", "sample:NAME", "sinusoidal:512x768", "0 done"):
+        assert phrase in text
     for code in ("2 wrong usage", "3 reference not", "4 checkpoint not", "5 no position table"):
         assert code in text
-    assert cli("-h").out == done.out
+    assert cli("-h").out == completed.out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_and_option_is_explained(command: str, cli: Cli) -> None:
-    done = cli(command, "--help")
-    assert (done.code, done.err) == (0, "")
-    options = re.findall(r"^ +(?:-\w, )?--[\w-]+.*(?:\n {20,}.*)*", done.out, re.MULTILINE)
+    completed = cli(command, "--help")
+    assert (completed.code, completed.err) == (0, "")
+    options = re.findall(r"^ +(?:-\w, )?--[\w-]+.*(?:\n {20,}.*)*", completed.out, re.MULTILINE)
     assert options
     for option in options:
         assert len(option.split()) >= 4, option
@@ -87,25 +87,27 @@ def test_the_version_is_that_of_the_package(cli: Cli) -> None:
 
 
 def test_analyze_prints_numbers_on_stdout_and_talk_on_stderr(cli: Cli, tmp_path: Path) -> None:
-    done = cli(
+    completed = cli(
         "analyze", "sincos2d:4x6x16", "--only", "pca,similarity,grid", "--nulls", "1", "--out", "b"
     )
-    assert done.code == 0
+    assert completed.code == 0
     document = read_bundle(tmp_path / "b")
-    assert f"{document['pca']['stable_rank']:.3g}" in done.out
-    assert "stable rank" in done.out
-    assert done.out.startswith("sincos2d:4x6x16: 4 × 6 patches × 16\n")
+    assert f"{document['pca']['stable_rank']:.3g}" in completed.out
+    assert "stable rank" in completed.out
+    assert completed.out.startswith("sincos2d:4x6x16: 4 × 6 patches × 16\n")
     # The last line says where the page is.
-    assert done.err.splitlines()[-1] == "Report: b/report.html"
+    assert completed.err.splitlines()[-1] == "Report: b/report.html"
     assert (tmp_path / "b" / "report.html").exists()
-    assert "b/" not in done.out
+    assert "b/" not in completed.out
 
 
 def test_json_on_stdout_is_the_saved_document_and_nothing_else(cli: Cli, tmp_path: Path) -> None:
-    done = cli("analyze", "sinusoidal:16x4", "--only", "norms", "--json", "--quiet", "--out", "b")
-    assert (done.code, done.err) == (0, "")
-    assert done.out == (tmp_path / "b" / "analysis.json").read_text(encoding="utf-8")
-    assert json.loads(done.out)["table"]["positions"] == 16
+    completed = cli(
+        "analyze", "sinusoidal:16x4", "--only", "norms", "--json", "--quiet", "--out", "b"
+    )
+    assert (completed.code, completed.err) == (0, "")
+    assert completed.out == (tmp_path / "b" / "analysis.json").read_text(encoding="utf-8")
+    assert json.loads(completed.out)["table"]["positions"] == 16
 
 
 def test_the_command_is_on_record_as_it_can_be_typed_again(cli: Cli, tmp_path: Path) -> None:
@@ -118,24 +120,32 @@ def test_the_command_is_on_record_as_it_can_be_typed_again(cli: Cli, tmp_path: P
 
 
 def test_extract_writes_the_positions_and_prints_where(cli: Cli, tmp_path: Path) -> None:
-    done = cli("extract", "sample:sapiens-roberta", "-o", "table.npy")
-    assert (done.code, done.out, done.err) == (0, "table.npy\n", "144 x 128 float32\n")
+    completed = cli("extract", "sample:sapiens-roberta", "-o", "table.npy")
+    assert (completed.code, completed.out, completed.err) == (
+        0,
+        "table.npy\n",
+        "144 x 128 float32\n",
+    )
     table = pp.load("sample:sapiens-roberta")
     np.testing.assert_array_equal(np.load(tmp_path / "table.npy"), table.values)
     assert cli("extract", "sinusoidal:4x2", "--output", "t.csv", "--quiet").err == ""
 
 
 def test_samples_and_families_are_listed_also_by_their_old_names(cli: Cli) -> None:
-    shipped, known = samples(), registry().families
-    for what, names in (
-        ("samples", [sample.name for sample in shipped]), ("families", [one.name for one in known]),
+    shipped, families = samples(), registry().families
+    for subject, names in (
+        ("samples", [sample.name for sample in shipped]),
+        ("families", [family.name for family in families]),
     ):  # fmt: skip
-        done = cli("list", what)
-        assert (done.code, done.err) == (0, "")
-        assert cli(what) == done
-        listed = json.loads(cli("list", what, "--json").out)[what]
-        assert [one["name"] for one in listed] == names
-        assert all(one["name"] in done.out and one["title"] in done.out for one in listed)
+        completed = cli("list", subject)
+        assert (completed.code, completed.err) == (0, "")
+        assert cli(subject) == completed
+        entries = json.loads(cli("list", subject, "--json").out)[subject]
+        assert [family["name"] for family in entries] == names
+        assert all(
+            family["name"] in completed.out and family["title"] in completed.out
+            for family in entries
+        )
     for sample in shipped:
         name = f"sample:{sample.name}"
         if sample.tensor:
@@ -146,21 +156,21 @@ def test_samples_and_families_are_listed_also_by_their_old_names(cli: Cli) -> No
 
 def test_figures_and_numbers_are_listed_as_other_commands_take_them(cli: Cli) -> None:
     figures = json.loads(cli("list", "figures", "--json").out)["figures"]
-    listed = {figure["name"]: figure["title"] for figure in figures}
-    assert listed == {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
+    titles = {figure["name"]: figure["title"] for figure in figures}
+    assert titles == {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
     numbers = [
         number["name"] for number in json.loads(cli("list", "numbers", "--json").out)["numbers"]
     ]
     assert "pca.stable_rank" in numbers
-    some = ",".join(name for name in numbers if name.startswith(("pca.", "norms.")))
-    done = cli("table", "sinusoidal:32x8", "--numbers", some, "--nulls", "0")
-    assert done.code == 0, done.err
-    assert done.out.splitlines()[0].count(" | ") == len(some.split(","))
+    requested = ",".join(name for name in numbers if name.startswith(("pca.", "norms.")))
+    completed = cli("table", "sinusoidal:32x8", "--numbers", requested, "--nulls", "0")
+    assert completed.code == 0, completed.err
+    assert completed.out.splitlines()[0].count(" | ") == len(requested.split(","))
 
 
 def test_inspect_says_what_is_there(cli: Cli) -> None:
-    done = cli("inspect", "sample:sapiens-roberta", "--json")
-    (record,) = json.loads(done.out)["encodings"]
+    completed = cli("inspect", "sample:sapiens-roberta", "--json")
+    (record,) = json.loads(completed.out)["encodings"]
     assert record["scheme"] == "learned"
     assert record["tensor"] == "decoder.sentence_encoder.embed_positions.weight"
     assert record["shape"] == [146, 128]
@@ -190,12 +200,12 @@ def test_a_checkpoint_without_a_table_is_analysed_by_its_scheme(
     config = tmp_path / "model" / "config.json"
     if scheme == "rotary":
         config.write_text(json.dumps(json.loads(config.read_text()) | {"head_dim": 8}))
-    seen = json.loads(cli("inspect", "model", "--json").out)["encodings"]
-    assert scheme in {record["scheme"] for record in seen}
-    done = cli("analyze", "model", "--out", "bundle", "--json")
-    assert done.code == 0
-    (found,) = json.loads(done.out)["schemes"]
-    assert found["scheme"] == scheme
+    encodings = json.loads(cli("inspect", "model", "--json").out)["encodings"]
+    assert scheme in {record["scheme"] for record in encodings}
+    completed = cli("analyze", "model", "--out", "bundle", "--json")
+    assert completed.code == 0
+    (scheme_block,) = json.loads(completed.out)["schemes"]
+    assert scheme_block["scheme"] == scheme
     assert {"analysis.json", "arrays.npz", "report.html"} < left_in(tmp_path / "bundle")
     assert cli("extract", "model", "-o", "t.npy").code == 5
 
@@ -204,14 +214,14 @@ def test_a_checkpoint_without_a_table_is_analysed_by_its_scheme(
 
 
 def test_compare_says_what_was_cut_and_what_was_found(cli: Cli, tmp_path: Path) -> None:
-    done = cli("compare", "sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "b")
-    assert done.code == 0, done.err
-    assert "Distances use the first 50" in " ".join(done.out.split())
-    assert re.search(r"\n +sinusoidal:80x16 +sinusoidal:50x16\n", done.out)
-    assert done.err.splitlines()[-1] == "Report: b/report.html"
-    before = (tmp_path / "b" / "report.html").read_bytes()
+    completed = cli("compare", "sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "b")
+    assert completed.code == 0, completed.err
+    assert "Distances use the first 50" in " ".join(completed.out.split())
+    assert re.search(r"\n +sinusoidal:80x16 +sinusoidal:50x16\n", completed.out)
+    assert completed.err.splitlines()[-1] == "Report: b/report.html"
+    page_before = (tmp_path / "b" / "report.html").read_bytes()
     assert cli("report", "b") == Done(0, "b/report.html\n", "")
-    assert (tmp_path / "b" / "report.html").read_bytes() == before
+    assert (tmp_path / "b" / "report.html").read_bytes() == page_before
 
 
 @pytest.mark.parametrize(
@@ -225,9 +235,9 @@ def test_compare_says_what_was_cut_and_what_was_found(cli: Cli, tmp_path: Path) 
 def test_a_formula_takes_the_shape_of_the_rows_that_are_kept(
     words: str, layout: dict[str, object], cli: Cli
 ) -> None:
-    done = cli("compare", *words.split(), "--only", "norms", "--json")
-    assert done.code == 0, done.err
-    document = json.loads(done.out)
+    completed = cli("compare", *words.split(), "--only", "norms", "--json")
+    assert completed.code == 0, completed.err
+    document = json.loads(completed.out)
     assert [entry["table"]["layout"] for entry in document["tables"]] == [layout, layout]
 
 
@@ -245,15 +255,15 @@ def test_a_formula_takes_the_shape_of_the_rows_that_are_kept(
 def test_what_cannot_be_compared_is_wrong_usage(
     words: str, message: str, cli: Cli, tmp_path: Path
 ) -> None:
-    done = cli("compare", *words.split(), "--quiet")
-    assert_one_clear_error(done, 2)
-    assert message in done.err
+    completed = cli("compare", *words.split(), "--quiet")
+    assert_one_clear_error(completed, 2)
+    assert message in completed.err
     assert left_in(tmp_path) == set()
 
 
 def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
-    done = cli("compare", "sinusoidal:64x16", "rotary:64x16", "alibi:64x8", "--out", "bundle")
-    assert done.code == 0, done.err
+    completed = cli("compare", "sinusoidal:64x16", "rotary:64x16", "alibi:64x8", "--out", "bundle")
+    assert completed.code == 0, completed.err
     document = json.loads((tmp_path / "bundle" / "analysis.json").read_text())
     assert document["schema"] == "posprobe.kernels/2"
 
@@ -262,14 +272,14 @@ def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "kept"),
+    ("rows", "expected"),
     [
         ("1:12", slice(1, 12)), (":5", slice(None, 5)), ("5:", slice(5, None)),
         (" 2:4 ", slice(2, 4)), (":-3", slice(None, -3)), ("4:999", slice(4, 999)),
     ],
 )  # fmt: skip
-def test_rows_are_a_slice(rows: str, kept: slice) -> None:
-    assert parse_rows(rows) == kept
+def test_rows_are_a_slice(rows: str, expected: slice) -> None:
+    assert parse_rows(rows) == expected
 
 
 @pytest.mark.parametrize("rows", ["", "5", "1:2:3", "1.5:3", "-:", "0x1:3", "1:" + "9" * 5000])
@@ -289,12 +299,12 @@ def test_rows_that_leave_nothing_are_wrong_usage(rows: str, cli: Cli, tmp_path: 
 def test_a_grid_can_be_stated(cli: Cli, tmp_path: Path) -> None:
     values = pp.sincos2d(3, 4, 8).values
     np.save(tmp_path / "patches.npy", np.concatenate([np.ones((1, 8)), values]))
-    done = cli(
+    completed = cli(
         "analyze", "patches.npy", "--tensor", "patches", "--grid", "3x4", "--only", "grid,norms",
         "--quiet", "--json", "--out", "b",
     )  # fmt: skip
-    assert done.code == 0, done.err
-    table = json.loads(done.out)["table"]
+    assert completed.code == 0, completed.err
+    table = json.loads(completed.out)["table"]
     assert table["layout"] == {"type": "grid", "height": 3, "width": 4}
     assert [row["row"] for row in table["prefix_rows"]] == [0]
 

@@ -13,7 +13,7 @@ __all__ = ["cli"]
 
 
 @pytest.mark.parametrize(
-    ("prepare", "arguments", "code", "said"),
+    ("prepare", "arguments", "code", "phrase"),
     [
         ("nothing", "./missing.safetensors", 3, "missing.safetensors: no such file"),
         ("nothing", "sample:gpt-5", 3, "gpt-5: no such sample.*Choose from all"),
@@ -46,19 +46,19 @@ __all__ = ["cli"]
     ],
 )
 def test_bad_input_is_one_clear_error_and_leaves_nothing(
-    prepare: str, arguments: str, code: int, said: str, cli: Cli, tmp_path: Path
+    prepare: str, arguments: str, code: int, phrase: str, cli: Cli, tmp_path: Path
 ) -> None:
     PREPARE[prepare](tmp_path)
-    before = left_in(tmp_path)
+    files_before = left_in(tmp_path)
     words = [arguments] if "?" in arguments else arguments.split()
-    done = cli("analyze", *words, "--quiet")
-    assert_one_clear_error(done, code)
-    assert re.search(said, done.err, re.DOTALL), done.err
-    assert left_in(tmp_path) == before
+    completed = cli("analyze", *words, "--quiet")
+    assert_one_clear_error(completed, code)
+    assert re.search(phrase, completed.err, re.DOTALL), completed.err
+    assert left_in(tmp_path) == files_before
 
 
 @pytest.mark.parametrize(
-    ("broken", "code", "said"),
+    ("broken", "code", "phrase"),
     [
         ("truncated", 4, "model.safetensors: tensor"),
         ("integers", 4, "model.safetensors: tensor"),
@@ -67,17 +67,17 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
 )
 @pytest.mark.parametrize("command", ["compare", "figure similarity -o x.pdf"])
 def test_of_several_checkpoints_the_message_names_the_one_that_fails(
-    broken: str, code: int, said: str, command: str, cli: Cli, tmp_path: Path
+    broken: str, code: int, phrase: str, command: str, cli: Cli, tmp_path: Path
 ) -> None:
     for name, prepared in (("a", "sound"), ("b", broken)):
         (tmp_path / name).mkdir()
         PREPARE[prepared](tmp_path / name)
-    done = cli(*command.split(), "a/model", "./b/model", "--quiet")
-    assert_one_clear_error(done, code)
+    completed = cli(*command.split(), "a/model", "./b/model", "--quiet")
+    assert_one_clear_error(completed, code)
     begin = rf"posprobe: (?:{re.escape(str(tmp_path))}/|\./)?b/model\b"
-    assert re.match(rf"{begin}.*{said}", done.err)
-    assert "a/model" not in done.err
-    assert done.err.count("b/model") == 1
+    assert re.match(rf"{begin}.*{phrase}", completed.err)
+    assert "a/model" not in completed.err
+    assert completed.err.count("b/model") == 1
 
 
 @pytest.mark.parametrize("name", ["m", "./m", "model.safe"])
@@ -86,13 +86,13 @@ def test_a_name_with_which_a_file_begins_is_named_as_well(
 ) -> None:
     PREPARE["truncated"](tmp_path)
     (tmp_path / "model").rename(tmp_path / name)
-    done = cli("analyze", name, "--quiet")
-    assert_one_clear_error(done, 4)
-    assert done.err.startswith(f"posprobe: {Path(name)}/model.safetensors: tensor")
+    completed = cli("analyze", name, "--quiet")
+    assert_one_clear_error(completed, 4)
+    assert completed.err.startswith(f"posprobe: {Path(name)}/model.safetensors: tensor")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "phrase"),
     [
         (["frobnicate"], "frobnicate"),
         (["analyze"], "Missing argument"),
@@ -105,18 +105,18 @@ def test_a_name_with_which_a_file_begins_is_named_as_well(
     ids=" ".join,
 )
 def test_wrong_usage_says_where_to_read(
-    arguments: list[str], said: str, cli: Cli, tmp_path: Path
+    arguments: list[str], phrase: str, cli: Cli, tmp_path: Path
 ) -> None:
-    done = cli(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-    assert "posprobe" in done.err
-    assert "-h" in done.err
+    completed = cli(*arguments)
+    assert (completed.code, completed.out) == (2, "")
+    assert phrase in completed.err
+    assert "posprobe" in completed.err
+    assert "-h" in completed.err
     assert left_in(tmp_path) == set()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "phrase"),
     [
         (["--only", "all,foo"], "foo"),
         (["--only", "pca,tea"], "unknown analysis 'tea'. Choose from .*pca"),
@@ -132,16 +132,16 @@ def test_wrong_usage_says_where_to_read(
     ],
 )
 def test_an_option_that_cannot_be_followed_changes_nothing(
-    arguments: list[str], said: str, cli: Cli, tmp_path: Path
+    arguments: list[str], phrase: str, cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "taken").write_text("a file")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "keep.txt").write_text("work")
-    before = left_in(tmp_path)
-    done = cli("analyze", "sinusoidal:8x4", "--quiet", *arguments)
-    assert_one_clear_error(done, 2)
-    assert re.search(said, done.err)
-    assert left_in(tmp_path) == before
+    files_before = left_in(tmp_path)
+    completed = cli("analyze", "sinusoidal:8x4", "--quiet", *arguments)
+    assert_one_clear_error(completed, 2)
+    assert re.search(phrase, completed.err)
+    assert left_in(tmp_path) == files_before
     assert (tmp_path / "taken").read_text() == "a file"
 
 
@@ -158,15 +158,15 @@ def test_a_model_that_may_not_be_read_is_one_clear_error(
         return sound(path, *arguments)
 
     monkeypatch.setattr(Path, looks, refused)
-    done = cli("forward", "./model")
-    assert_one_clear_error(done, 3)
-    assert "model/config.json: permission denied. Check that you may read it." in done.err
+    completed = cli("forward", "./model")
+    assert_one_clear_error(completed, 3)
+    assert "model/config.json: permission denied. Check that you may read it." in completed.err
 
 
 def test_nothing_at_all_shows_the_help(cli: Cli) -> None:
-    done = cli()
-    assert done.code == 2
-    assert "Usage: posprobe" in done.out + done.err
+    completed = cli()
+    assert completed.code == 2
+    assert "Usage: posprobe" in completed.out + completed.err
 
 
 @pytest.mark.parametrize(
@@ -177,35 +177,39 @@ def test_report_of_what_is_no_bundle(
 ) -> None:
     if content is not None:
         (tmp_path / "analysis.json").write_text(content)
-    before = left_in(tmp_path)
+    files_before = left_in(tmp_path)
     assert_one_clear_error(cli("report", "."), code)
-    assert left_in(tmp_path) == before
+    assert left_in(tmp_path) == files_before
 
 
 @pytest.mark.parametrize(
-    ("output", "said"),
+    ("output", "phrase"),
     [
         ("table.xlsx", "the suffix must be"),
         ("missing/table.npy", "no folder missing"),
         ("folder.npy", "it is a folder"),
     ],
 )
-def test_extract_to_where_it_cannot_write(output: str, said: str, cli: Cli, tmp_path: Path) -> None:
+def test_extract_to_where_it_cannot_write(
+    output: str, phrase: str, cli: Cli, tmp_path: Path
+) -> None:
     (tmp_path / "folder.npy").mkdir()
-    done = cli("extract", "sinusoidal:8x4", "-o", output)
-    assert_one_clear_error(done, 2)
-    assert said in done.err
+    completed = cli("extract", "sinusoidal:8x4", "-o", output)
+    assert_one_clear_error(completed, 2)
+    assert phrase in completed.err
     assert left_in(tmp_path) == {"folder.npy"}
 
 
-@pytest.mark.parametrize("where", ["before", "after"])
-def test_debug_adds_the_traceback_and_keeps_the_exit_code(where: str, cli: Cli) -> None:
+@pytest.mark.parametrize("option_position", ["before", "after"])
+def test_debug_adds_the_traceback_and_keeps_the_exit_code(option_position: str, cli: Cli) -> None:
     arguments = ["analyze", "./missing.npy"]
-    done = cli(*(["--debug", *arguments] if where == "before" else [*arguments, "--debug"]))
-    assert done.code == 3
-    assert "Traceback (most recent call last)" in done.err
-    assert "UnknownReference" in done.err
-    assert done.err.splitlines()[-1].startswith("posprobe: ./missing.npy: no such file")
+    completed = cli(
+        *(["--debug", *arguments] if option_position == "before" else [*arguments, "--debug"])
+    )
+    assert completed.code == 3
+    assert "Traceback (most recent call last)" in completed.err
+    assert "UnknownReference" in completed.err
+    assert completed.err.splitlines()[-1].startswith("posprobe: ./missing.npy: no such file")
 
 
 def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,11 +217,11 @@ def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("posprobe.studies.checkpoint.load", broken)
-    done = cli("analyze", "sinusoidal:8x4")
-    assert done.code == 1
-    assert done.err.startswith("posprobe: a bug: ZeroDivisionError")
-    assert "--debug" in done.err
-    assert "Traceback" not in done.err
+    completed = cli("analyze", "sinusoidal:8x4")
+    assert completed.code == 1
+    assert completed.err.startswith("posprobe: a bug: ZeroDivisionError")
+    assert "--debug" in completed.err
+    assert "Traceback" not in completed.err
 
 
 def test_an_interrupt_ends_quietly(
@@ -227,7 +231,7 @@ def test_an_interrupt_ends_quietly(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("posprobe.report.bundle.drawings", interrupt)
-    done = cli("analyze", "sinusoidal:8x4", "--only", "norms")
-    assert done.code == 130  # as every shell expects
-    assert "Traceback" not in done.err
+    completed = cli("analyze", "sinusoidal:8x4", "--only", "norms")
+    assert completed.code == 130  # as every shell expects
+    assert "Traceback" not in completed.err
     assert left_in(tmp_path) == set()

@@ -27,8 +27,8 @@ def figure(cli: Cli) -> Figure:
     """Run ``posprobe figure`` and return the exit code, stdout and stderr."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        done = cli("figure", *arguments)
-        return done.code, done.out, done.err
+        completed = cli("figure", *arguments)
+        return completed.code, completed.out, completed.err
 
     return run
 
@@ -38,11 +38,11 @@ def names_in(folder: Path) -> set[str]:
 
 
 def test_a_figure_is_written_and_its_caption_printed(figure: Figure, tmp_path: Path) -> None:
-    code, out, err = figure("profile", "sinusoidal:64x16", "-o", "f.pdf", "--venue", "icml")
+    code, stdout, err = figure("profile", "sinusoidal:64x16", "-o", "f.pdf", "--venue", "icml")
     assert code == 0, err
     assert names_in(tmp_path) == {"f.pdf", "f.caption.txt"}
-    assert out == (tmp_path / "f.caption.txt").read_text(encoding="utf-8")
-    assert "n = 64" in out
+    assert stdout == (tmp_path / "f.caption.txt").read_text(encoding="utf-8")
+    assert "n = 64" in stdout
     assert "sinusoidal:64x16: fixed table" in err
     assert re.search(r"^Figure  f\.pdf \(3\.25 x [\d.]+ in\)$", err, re.MULTILINE)
     assert err.endswith("Caption f.caption.txt\n")
@@ -51,9 +51,9 @@ def test_a_figure_is_written_and_its_caption_printed(figure: Figure, tmp_path: P
 
 
 def test_quiet_prints_the_caption_alone(figure: Figure) -> None:
-    code, out, err = figure("norms", "sinusoidal:64x16", "-o", "f.svg", "--quiet")
+    code, stdout, err = figure("norms", "sinusoidal:64x16", "-o", "f.svg", "--quiet")
     assert (code, err) == (0, "")
-    assert out.startswith("Euclidean norm")
+    assert stdout.startswith("Euclidean norm")
 
 
 def test_several_tables_and_a_formula_that_takes_the_first_ones_shape(
@@ -61,9 +61,9 @@ def test_several_tables_and_a_formula_that_takes_the_first_ones_shape(
 ) -> None:
     np.save(tmp_path / "walk.npy", walk(50, 8))
     refs = ("walk.npy", "sinusoidal")
-    code, out, err = figure("comparison", *refs, "-o", "f.pdf", "--span", "page")
+    code, stdout, err = figure("comparison", *refs, "-o", "f.pdf", "--span", "page")
     assert code == 0, err
-    assert "sinusoidal:50x8" in out
+    assert "sinusoidal:50x8" in stdout
     (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+)", (tmp_path / "f.pdf").read_bytes())
     assert float(box) / 72 == pytest.approx(16 / 2.54, abs=1e-3)
 
@@ -72,40 +72,44 @@ def test_references_are_called_by_their_labels(figure: Figure, tmp_path: Path) -
     np.save(tmp_path / "a=b.npy", walk(50, 8))
     refs = ("a=b.npy", "sinusoidal", "rotary:64x8,base=500")
     labels = ("--label", "a=b.npy=Ours = 1", "--label", "sinusoidal=sinusoid")
-    code, out, err = figure("similarity", *refs[:2], *labels, "-o", "f.svg", "--raw")
+    code, stdout, err = figure("similarity", *refs[:2], *labels, "-o", "f.svg", "--raw")
     assert code == 0, err
-    assert "Ours = 1: learned table" in out
-    assert "sinusoid: fixed table" in out
-    drawn = (tmp_path / "f.svg").read_text(encoding="utf-8")
-    assert ">Ours = 1<" in drawn
-    code, out, err = figure("heads", refs[2], "--label", f"{refs[2]}=RoPE", "-o", "g.svg")
+    assert "Ours = 1: learned table" in stdout
+    assert "sinusoid: fixed table" in stdout
+    svg = (tmp_path / "f.svg").read_text(encoding="utf-8")
+    assert ">Ours = 1<" in svg
+    code, stdout, err = figure("heads", refs[2], "--label", f"{refs[2]}=RoPE", "-o", "g.svg")
     assert code == 0, err
-    assert "RoPE: " in out
-    for wrong in ("b=Ours", "a=b.npy=", "a=b.npy"):
-        code, _, err = figure("similarity", "a=b.npy", "--label", wrong, "-o", "h.svg")
+    assert "RoPE: " in stdout
+    for bad_label in ("b=Ours", "a=b.npy=", "a=b.npy"):
+        code, _, err = figure("similarity", "a=b.npy", "--label", bad_label, "-o", "h.svg")
         assert code == 2
         assert "expected REF=LABEL" in err
 
 
-@pytest.mark.parametrize(("ref", "said"), [("rotary:256x32", "rotary"), ("alibi:128x4", "4 heads")])
-def test_encodings_without_a_table_are_drawn_as_heads(ref: str, said: str, figure: Figure) -> None:
-    code, out, err = figure("heads", ref, "-o", "f.png", "--rows", "0:64")
+@pytest.mark.parametrize(
+    ("ref", "caption"), [("rotary:256x32", "rotary"), ("alibi:128x4", "4 heads")]
+)
+def test_encodings_without_a_table_are_drawn_as_heads(
+    ref: str, caption: str, figure: Figure
+) -> None:
+    code, stdout, err = figure("heads", ref, "-o", "f.png", "--rows", "0:64")
     assert code == 0, err
-    assert said in out
+    assert caption in stdout
 
 
 def test_tensor_and_rows_are_those_of_the_other_commands(figure: Figure, tmp_path: Path) -> None:
     save_file({"odd.name": walk(40, 6).astype(np.float32)}, tmp_path / "model.safetensors")
-    code, out, err = figure(
+    code, stdout, err = figure(
         "table", "model.safetensors", "--tensor", "odd.name", "--rows", "5:30", "-o", "f.svg"
     )
     assert code == 0, err
-    assert "positions 5 to 29" in out
-    assert "odd.name (F32)" in out
+    assert "positions 5 to 29" in stdout
+    assert "odd.name (F32)" in stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "phrase"),
     [
         (["pie", "sinusoidal:16x8", "-o", "f.pdf"], "Choose one of budget, clock, mosaic"),
         (["profile", "sinusoidal:16x8", "-o", "f.gif"], ".pdf, .svg or .png"),
@@ -122,13 +126,13 @@ def test_tensor_and_rows_are_those_of_the_other_commands(figure: Figure, tmp_pat
     ],
 )
 def test_what_cannot_be_drawn_is_one_clear_error(
-    arguments: list[str], said: str, figure: Figure, tmp_path: Path
+    arguments: list[str], phrase: str, figure: Figure, tmp_path: Path
 ) -> None:
-    code, out, err = figure(*arguments, "--quiet")
-    assert (code, out) == (2, "")
+    code, stdout, err = figure(*arguments, "--quiet")
+    assert (code, stdout) == (2, "")
     assert err.startswith("posprobe: ")
     assert err.count("\n") == 1
-    assert said in err
+    assert phrase in err
     assert names_in(tmp_path) == set()
 
 
@@ -140,5 +144,5 @@ def test_the_request_is_checked_before_anything_is_fetched(figure: Figure) -> No
 
 def test_the_help_names_every_venue() -> None:
     texts = json.loads((files("posprobe") / "cli/options.json").read_bytes())["figure"]
-    named = texts["venue"]["help"].partition(": ")[2].rstrip(".")
-    assert re.split(r", | or ", named) == list(venues())
+    venue_names = texts["venue"]["help"].partition(": ")[2].rstrip(".")
+    assert re.split(r", | or ", venue_names) == list(venues())

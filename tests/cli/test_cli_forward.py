@@ -38,8 +38,8 @@ def forward(cli: Cli) -> Callable[..., tuple[int, str, str]]:
     """Run ``posprobe forward`` in this process and an empty folder."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        done = cli("forward", *map(str, arguments))
-        return done.code, done.out, done.err
+        completed = cli("forward", *map(str, arguments))
+        return completed.code, completed.out, completed.err
 
     return run
 
@@ -50,36 +50,36 @@ def saved(folder: Path, *, tokenizer: bool = False) -> Path:
         words = Tokenizer(WordLevel({f"w{k}": k for k in range(40)}, unk_token="w0"))  # noqa: S106
         words.pre_tokenizer = Whitespace()
         kind: Any = transformers.PreTrainedTokenizerFast
-        made = kind(tokenizer_object=words)
-        made.save_pretrained(folder)
+        built_tokenizer = kind(tokenizer_object=words)
+        built_tokenizer.save_pretrained(folder)
     return folder
 
 
 def test_a_run_writes_a_bundle_and_prints_what_it_found(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2")
-    code, out, err = forward(folder, "--contexts", 8, "--nulls", 2)
+    code, stdout, err = forward(folder, "--contexts", 8, "--nulls", 2)
     assert code == 0, err
-    made = tmp_path / "reports/gpt2-forward"
-    assert {path.name for path in made.iterdir()} == {
+    bundle = tmp_path / "reports/gpt2-forward"
+    assert {path.name for path in bundle.iterdir()} == {
         "analysis.json", "arrays.npz", "figures", "report.html",
     }  # fmt: skip
-    document = read_bundle(made)
+    document = read_bundle(bundle)
     assert document["schema"] == "posprobe.forward/2"
     assert document["contexts"]["length"] == LENGTH
     assert document["contexts"]["used"] == 8
-    assert "random tokens" in out
-    assert "random tokens" in (made / "report.html").read_text()
-    assert str(made.relative_to(tmp_path)) in err
+    assert "random tokens" in stdout
+    assert "random tokens" in (bundle / "report.html").read_text()
+    assert str(bundle.relative_to(tmp_path)) in err
 
 
 def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2")
-    code, out, err = forward(
+    code, stdout, err = forward(
         folder, "--contexts", 4, "--only", "states,shift,substitution", "--length", 4,
         "--layers", "0,2", "--rows", "1:4", "--nulls", 0, "--json", "--quiet", "--out", "there",
     )  # fmt: skip
     assert (code, err) == (0, "")
-    document = json.loads(out)
+    document = json.loads(stdout)
     assert [layer["layer"] for layer in document["states"]["layers"]] == [0, 2]
     assert document["states"]["start"] == 1
     assert document["attention"] is None
@@ -108,9 +108,9 @@ def test_a_text_is_read_by_the_model_s_own_tokenizer(forward: Any, tmp_path: Pat
     folder = saved(tmp_path / "gpt2", tokenizer=True)
     (tmp_path / "text.txt").write_text(" ".join(f"w{k % 40}" for k in range(200)))
     options = ("--text", "text.txt", "--length", 4, "--contexts", 10, "--only", "shift")
-    code, out, err = forward(folder, *options, "--out", "made", "--json")
+    code, stdout, err = forward(folder, *options, "--out", "made", "--json")
     assert code == 0, err
-    document = json.loads(out)
+    document = json.loads(stdout)
     assert document["contexts"]["kind"] == "windows of text.txt"
     assert document["contexts"]["used"] == 10
     assert document["shift"]["task"] == "next token"
@@ -120,14 +120,14 @@ def test_a_text_is_read_by_the_model_s_own_tokenizer(forward: Any, tmp_path: Pat
 def test_the_same_context_again_and_again_is_one_context(forward: Any, tmp_path: Path) -> None:
     folder = saved(tmp_path / "gpt2", tokenizer=True)
     (tmp_path / "text.txt").write_text("w3 " * 200)
-    code, out, err = forward(
+    code, stdout, err = forward(
         folder, "--text", "text.txt", "--json", "--only", "states,substitution"
     )
     assert code == 0, err
-    document = json.loads(out)
+    document = json.loads(stdout)
     assert document["contexts"]["kind"] == "windows of text.txt, which are all the same"
     assert document["contexts"]["used"] == 1
-    answers = {each["question"]: each["answer"] for each in document["verdict"]["answers"]}
+    answers = {answer["question"]: answer["answer"] for answer in document["verdict"]["answers"]}
     assert answers == {"kept": "cannot tell", "needed": "cannot tell"}
 
 
@@ -153,9 +153,9 @@ def test_what_a_text_and_pictures_do_not_fit_is_said_before_weights_are_read(
 def test_what_a_model_cannot_have_is_missing_for_that_reason(forward: Any, tmp_path: Path) -> None:
     vit().save_pretrained(tmp_path / "vit")
     options = ("--only", "words,shift,states", "--contexts", 4, "--nulls", 0)
-    code, out, err = forward(tmp_path / "vit", *options, "--json")
+    code, stdout, err = forward(tmp_path / "vit", *options, "--json")
     assert code == 0, err
-    missing = json.loads(out)["missing"]
+    missing = json.loads(stdout)["missing"]
     assert missing == dict.fromkeys(("words", "shift"), "it needs a model that takes text")
 
 
@@ -194,15 +194,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vit().save_pretrained(folder / "vit")
     transformers.ViTImageProcessor(size={"height": 14, "width": 21}).save_pretrained(folder / "vit")
     saved(folder / "lie")
-    said = json.loads((folder / "lie/config.json").read_text())
-    (folder / "lie/config.json").write_text(json.dumps(said | {"n_positions": 12}))
+    edited_config = json.loads((folder / "lie/config.json").read_text())
+    (folder / "lie/config.json").write_text(json.dumps(edited_config | {"n_positions": 12}))
     config = transformers.T5Config(
         vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
     )
     transformers.T5Model(config).save_pretrained(folder / "t5")
     (folder / "mine").mkdir()
-    mine = {"model_type": "mine", "auto_map": {"AutoConfig": "m.M", "AutoModel": "m.N"}}
-    (folder / "mine/config.json").write_text(json.dumps(mine))
+    custom_config = {"model_type": "mine", "auto_map": {"AutoConfig": "m.M", "AutoModel": "m.N"}}
+    (folder / "mine/config.json").write_text(json.dumps(custom_config))
     (folder / "mine/m.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
     (folder / "long.txt").write_text("w1 w2 w3 " * 100)
     (folder / "short.txt").write_text("w1 w2 w3")
@@ -219,23 +219,25 @@ def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing_behind(
 ) -> None:
     arguments, code, message = REFUSED[case]
     monkeypatch.chdir(models)
-    before = sorted(models.rglob("*"))
+    files_before = sorted(models.rglob("*"))
     # A path with a dot names a folder and nothing on the Hub.
-    known = arguments[0] in ("gpt2", "words", "vit", "t5", "mine", "lie")
-    found, out, err = forward(f"./{arguments[0]}" if known else arguments[0], *arguments[1:])
-    assert (found, out) == (code, ""), err
-    last = err.strip().splitlines()[-1]
-    assert message in last
-    assert last.startswith("posprobe: ")
+    is_folder = arguments[0] in ("gpt2", "words", "vit", "t5", "mine", "lie")
+    exit_code, stdout, err = forward(
+        f"./{arguments[0]}" if is_folder else arguments[0], *arguments[1:]
+    )
+    assert (exit_code, stdout) == (code, ""), err
+    last_line = err.strip().splitlines()[-1]
+    assert message in last_line
+    assert last_line.startswith("posprobe: ")
     assert "Traceback" not in err
-    assert sorted(models.rglob("*")) == before
+    assert sorted(models.rglob("*")) == files_before
 
 
-def long_run(models: Path, out: Path, *, terminal: int | None = None) -> subprocess.Popen[bytes]:
+def long_run(models: Path, folder: Path, *, terminal: int | None = None) -> subprocess.Popen[bytes]:
     command = [
         sys.executable, "-c", "from posprobe.cli import main; main()", "forward",
         str(models / "gpt2"), "--contexts", "2000000", "--only", "states,heads,attention",
-        "--nulls", "0", "--out", str(out),
+        "--nulls", "0", "--out", str(folder),
     ]  # fmt: skip
     return subprocess.Popen(
         command,
@@ -248,30 +250,30 @@ def long_run(models: Path, out: Path, *, terminal: int | None = None) -> subproc
 def test_ctrl_c_keeps_what_was_measured_and_the_bar_shows_how_many_are_left(
     models: Path, tmp_path: Path
 ) -> None:
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
-    process = long_run(models, tmp_path / "made", terminal=theirs)
-    os.close(theirs)
-    shown = b""
+    ours, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
+    process = long_run(models, tmp_path / "made", terminal=terminal)
+    os.close(terminal)
+    screen = b""
     try:
-        while not (re.search(rb"[1-9]\d* of 2000000", shown) and b" left" in shown):
-            shown += os.read(ours, 4096)
+        while not (re.search(rb"[1-9]\d* of 2000000", screen) and b" left" in screen):
+            screen += os.read(ours, 4096)
         process.send_signal(signal.SIGINT)
         while True:
             try:
-                shown += os.read(ours, 4096)
+                screen += os.read(ours, 4096)
             except OSError:  # the other end is closed
                 break
-        out, _ = process.communicate(timeout=120)
+        stdout, _ = process.communicate(timeout=120)
     finally:
         process.kill()
         process.communicate()
         os.close(ours)
-        print(shown[-3000:])
+        print(screen[-3000:])
     assert process.returncode == 0
     document = read_bundle(tmp_path / "made")
     assert 0 < document["contexts"]["used"] < 2_000_000
     assert any("interrupted" in note for note in document["notes"])
     assert "interrupted" in document["missing"]["attention"]
     assert document["heads"] is not None
-    assert b"interrupted" in out
+    assert b"interrupted" in stdout

@@ -25,14 +25,14 @@ HEAVY = (
 
 def process(code: str, *arguments: str, cwd: Path, **environment: str) -> Done:
     """Run Python code that calls the command line in a process of its own."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         cwd=cwd,
         env=os.environ | environment,
         capture_output=True,
         check=False,
     )
-    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return Done(completed.returncode, completed.stdout.decode(), completed.stderr.decode())
 
 
 # File names that are no text.
@@ -46,12 +46,12 @@ def test_a_path_that_is_no_valid_text_is_a_path_like_any_other(tmp_path: Path) -
     np.save(place / "t.npy", table())
     code = "from posprobe.cli import main; main()"
     strict = {"PYTHONIOENCODING": "utf-8:strict"}
-    done = process(
+    completed = process(
         code, "analyze", f"{name}/t.npy", "--tensor", "t", "--only", "norms", "--json",
         "--out", f"{name}/b", cwd=tmp_path, **strict,
     )  # fmt: skip
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["table"]["source"]["reference"] == f"{name}/t.npy"
+    assert completed.code == 0, completed.err
+    assert json.loads(completed.out)["table"]["source"]["reference"] == f"{name}/t.npy"
     assert read_bundle(place / "b")["table"]["source"]["resolved"] == str(place / "t.npy")
     page = (place / "b" / "report.html").read_bytes()
     printed = subprocess.run(
@@ -73,14 +73,14 @@ def test_a_reader_that_has_seen_enough_is_no_error(arguments: list[str], tmp_pat
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as closed:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", "from posprobe.cli import main; main()", *arguments],
             cwd=tmp_path,
             stdout=closed,
             stderr=subprocess.PIPE,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (completed.returncode, completed.stderr) == (0, b"")
 
 
 def loaded_by(statement: str, *arguments: str, cwd: Path) -> set[str]:
@@ -93,11 +93,11 @@ except SystemExit as ended:
     assert not ended.code, ended.code
 print("loaded", *sorted(set(HEAVY) & set(sys.modules)), file=sys.stderr)
 """
-    done = process(code, *arguments, cwd=cwd)
-    assert done.code == 0, done.err
-    last = done.err.splitlines()[-1].split()
-    assert last[0] == "loaded"
-    return set(last[1:])
+    completed = process(code, *arguments, cwd=cwd)
+    assert completed.code == 0, completed.err
+    modules = completed.err.splitlines()[-1].split()
+    assert modules[0] == "loaded"
+    return set(modules[1:])
 
 
 @pytest.mark.parametrize(
@@ -142,18 +142,18 @@ for line in sys.argv[1:]:
 def test_without_torch_everything_but_torch_files_works(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     torch.save({BERT: torch.ones(4, 4)}, tmp_path / "model" / "pytorch_model.bin")
-    done = process(
+    completed = process(
         WITHOUT_TORCH,
         "analyze sinusoidal:16x4 --only norms,pca --nulls 0 --out b --quiet",
         "analyze model --quiet",
         "analyze sinusoidal:16x4 --device cuda --quiet",
         cwd=tmp_path,
     )
-    worked, file, device = done.err.split("code ")[:3]
+    worked, file, device = completed.err.split("code ")[:3]
     assert worked == ""
     assert file.startswith("0")
     assert "uv sync --extra models" in file
     assert device.startswith("4")
     assert "uv sync --extra models" in device
-    assert done.err.endswith("code 4\n")
-    assert "Traceback" not in done.err
+    assert completed.err.endswith("code 4\n")
+    assert "Traceback" not in completed.err

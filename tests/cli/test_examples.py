@@ -11,13 +11,13 @@ import pytest
 
 import posprobe as pp
 
-NAMES = [*pp.__all__, *(f"{place}.{name}" for name, place in pp._MOVED.items())]
+NAMES = [*pp.__all__, *(f"{place}.{name}" for name, place in pp._SUBMODULES_BY_NAME.items())]
 
 
 def example(name: str) -> doctest.DocTest | None:
     thing: Any = attrgetter(name)(pp)
-    found = doctest.DocTestFinder(recurse=False).find(thing, name, globs={})
-    return next((test for test in found if test.examples), None)
+    tests = doctest.DocTestFinder(recurse=False).find(thing, name, globs={})
+    return next((test for test in tests if test.examples), None)
 
 
 def tier(name: str) -> tuple[pytest.MarkDecorator, ...]:
@@ -32,6 +32,6 @@ def test_the_example_shows_what_comes_out(name: str) -> None:
     mpl.use("agg")
     test = example(name)
     assert test is not None, "a public name needs an example in its docstring"
-    told: list[str] = []
-    failed, _ = doctest.DocTestRunner(verbose=False).run(test, out=told.append)
-    assert not failed, "".join(told)
+    report: list[str] = []
+    failed, _ = doctest.DocTestRunner(verbose=False).run(test, out=report.append)
+    assert not failed, "".join(report)

@@ -93,11 +93,11 @@ def given(command: Command, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if command.before:
         assert child(lambda: run(command.before, place)) == 0
     # What is imported once need not be in every fork.
-    here, argv = Path.cwd(), sys.argv
+    folder, argv = Path.cwd(), sys.argv
     warm = Path(shutil.copytree(place, tmp_path_factory.mktemp("warm") / "place"))
     with suppress(SystemExit):
         run(command.words, warm)
-    os.chdir(here)
+    os.chdir(folder)
     sys.argv = argv
     return place
 
@@ -109,9 +109,9 @@ def leftovers(place: Path) -> list[str]:
 def test_killed_at_any_step_the_result_is_whole_and_going_on_works(
     command: Command, given: Path, tmp_path: Path
 ) -> None:
-    whole = Path(shutil.copytree(given, tmp_path / "whole"))
-    steps = steps_of(lambda: run(command.words, whole))
-    states = [command.state(given), command.state(whole)]
+    complete = Path(shutil.copytree(given, tmp_path / "whole"))
+    steps = steps_of(lambda: run(command.words, complete))
+    states = [command.state(given), command.state(complete)]
     for step in {*np.linspace(1, steps, command.moments).round().astype(int).tolist()}:
         place = Path(shutil.copytree(given, tmp_path / str(step)))
 
@@ -120,14 +120,14 @@ def test_killed_at_any_step_the_result_is_whole_and_going_on_works(
             run(command.words, place)
 
         assert child(job) == -signal.SIGKILL
-        found = command.state(place)
-        for part, *known in zip(found, *states, strict=True):
-            assert part in known
+        state = command.state(place)
+        for part, *valid_states in zip(state, *states, strict=True):
+            assert part in valid_states
         # A copy that is there already is refused.
-        done = command.state is copied and found != (None,)
-        assert child(lambda place=place: run(command.words, place)) == (2 if done else 0)  # type: ignore[misc]
+        is_unchanged = command.state is copied and state != (None,)
+        assert child(lambda place=place: run(command.words, place)) == (2 if is_unchanged else 0)  # type: ignore[misc]
         assert command.state(place) == states[1]
-        assert done or not leftovers(place)
+        assert is_unchanged or not leftovers(place)
         shutil.rmtree(place)
 
 
@@ -142,11 +142,11 @@ def test_a_full_disk_leaves_what_was_there(
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
         run(command.words, place)
 
-    before = command.state(place)
+    old_state = command.state(place)
     code = child(job)
     assert code in ((0, OutputError.exit_code) if room else (OutputError.exit_code,))
     if code:
-        assert command.state(place) == before
+        assert command.state(place) == old_state
         assert child(lambda: run(command.words, place)) == 0
         assert not leftovers(place)
 
@@ -154,8 +154,8 @@ def test_a_full_disk_leaves_what_was_there(
 def test_two_at_once_end_with_one_whole_result(
     command: Command, given: Path, tmp_path: Path
 ) -> None:
-    whole = Path(shutil.copytree(given, tmp_path / "whole"))
-    assert child(lambda: run(command.words, whole)) == 0
+    complete = Path(shutil.copytree(given, tmp_path / "whole"))
+    assert child(lambda: run(command.words, complete)) == 0
     place = Path(shutil.copytree(given, tmp_path / "place"))
     pids = []
     for _ in range(2):
@@ -165,5 +165,5 @@ def test_two_at_once_end_with_one_whole_result(
         pids.append(pid)
     codes = sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
     assert codes in ([0, 0], [0, OutputError.exit_code])
-    assert command.state(place) == command.state(whole)
+    assert command.state(place) == command.state(complete)
     assert not leftovers(place)

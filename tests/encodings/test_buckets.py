@@ -52,15 +52,17 @@ T5_LIKE: dict[str, Any] = {
 def test_every_offset_has_the_bucket_of_the_library(
     library: str, size: tuple[int, int], bidirectional: bool
 ) -> None:
-    buckets, longest = size
-    found = t5_buckets(OFFSETS, buckets=buckets, max_distance=longest, bidirectional=bidirectional)
-    theirs = T5_LIKE[library](
+    buckets, max_distance = size
+    buckets_found = t5_buckets(
+        OFFSETS, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional
+    )
+    expected = T5_LIKE[library](
         torch.from_numpy(OFFSETS),
         bidirectional=bidirectional,
         num_buckets=buckets,
-        max_distance=longest,
+        max_distance=max_distance,
     )
-    np.testing.assert_array_equal(found, theirs)
+    np.testing.assert_array_equal(buckets_found, expected)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,9 @@ def test_buckets_that_cannot_be_are_wrong_usage(options: dict[str, Any]) -> None
 
 def test_sizes_that_cannot_be_are_wrong_usage_and_a_single_row_has_no_offset() -> None:
     assert (log_spaced_offsets(1, 4)[..., 0] == 0).all()
-    for buckets, longest in ((1, 50), (100, 51)):
+    for buckets, max_distance in ((1, 50), (100, 51)):
         with pytest.raises(UsageError):
-            deberta_buckets([1], buckets=buckets, max_distance=longest)
+            deberta_buckets([1], buckets=buckets, max_distance=max_distance)
     for window, trained in (((0, 2), None), ((3, -1), None), ((2, 2), (1, 8))):
         with pytest.raises(UsageError, match="window of"):
             log_spaced_offsets(*window, pretrained=trained)
@@ -95,10 +97,10 @@ def test_sizes_that_cannot_be_are_wrong_usage_and_a_single_row_has_no_offset() -
     "size", [(256, 512), (32, 128), (8, 20), (16, 512), (2, 50), (64, 1000), (255, 600)], ids=str
 )
 def test_every_offset_has_the_bucket_of_deberta(library: Any, size: tuple[int, int]) -> None:
-    buckets, longest = size
-    theirs = library(torch.from_numpy(OFFSETS), buckets, longest).long()
-    found = deberta_buckets(OFFSETS, buckets=buckets, max_distance=longest)
-    np.testing.assert_array_equal(found, theirs)
+    buckets, max_distance = size
+    expected = library(torch.from_numpy(OFFSETS), buckets, max_distance).long()
+    buckets_found = deberta_buckets(OFFSETS, buckets=buckets, max_distance=max_distance)
+    np.testing.assert_array_equal(buckets_found, expected)
 
 
 # --- windows ---
@@ -112,22 +114,22 @@ def test_log_spaced_offsets_are_those_of_swin_v2(
     h, w = window
     config = Swinv2Config(image_size=32, window_size=4)
     module = made(Swinv2SelfAttention, config, 16, 2, list(window), list(trained or (0, 0)))
-    found = log_spaced_offsets(h, w, pretrained=trained)
-    assert found.shape == (2 * h - 1, 2 * w - 1, 2)
+    offsets = log_spaced_offsets(h, w, pretrained=trained)
+    assert offsets.shape == (2 * h - 1, 2 * w - 1, 2)
     table, _ = module.create_coords_table_and_index()
-    np.testing.assert_allclose(found, table[0], rtol=1e-6)
-    other: Any = TimmSwinv2Attention(
+    np.testing.assert_allclose(offsets, table[0], rtol=1e-6)
+    attention: Any = TimmSwinv2Attention(
         16, window_size=window, num_heads=2, pretrained_window_size=trained or (0, 0)
     )
-    np.testing.assert_allclose(found, other.relative_coords_table[0], rtol=1e-6)
+    np.testing.assert_allclose(offsets, attention.relative_coords_table[0], rtol=1e-6)
 
 
 # --- ALiBi ---
 
 
-@pytest.mark.parametrize("most", [8, 16, 4])
+@pytest.mark.parametrize("max_bias", [8, 16, 4])
 @pytest.mark.parametrize("heads", [1, 2, 3, 5, 6, 7, 8, 9, 12, 20, 31, 33, 71, 112])
-def test_mpts_bias_is_that_of_the_last_query(heads: int, most: int) -> None:
-    theirs = made(build_mpt_alibi_tensor, heads, 30, alibi_bias_max=most)[:, 0]
-    slopes = alibi_slopes(heads, bias_max=most)
-    np.testing.assert_allclose(slopes[:, None] * np.arange(-29, 1), theirs, rtol=1e-5)
+def test_mpts_bias_is_that_of_the_last_query(heads: int, max_bias: int) -> None:
+    expected = made(build_mpt_alibi_tensor, heads, 30, alibi_bias_max=max_bias)[:, 0]
+    slopes = alibi_slopes(heads, bias_max=max_bias)
+    np.testing.assert_allclose(slopes[:, None] * np.arange(-29, 1), expected, rtol=1e-5)

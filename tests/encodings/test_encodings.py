@@ -66,12 +66,12 @@ def test_the_translation_matrix_moves_every_row(
     variant: dict[str, Any] = {
         "order": order, "endpoint": endpoint, "cosine_first": cosine_first, "base": base,
     }  # fmt: skip
-    whole = round(shift / 20)
-    table = sinusoidal(n + abs(whole), d, **variant).values
-    moved = table @ translation_matrix(d, whole, **variant)
-    begin = max(-whole, 0)
+    rows = round(shift / 20)
+    table = sinusoidal(n + abs(rows), d, **variant).values
+    translated = table @ translation_matrix(d, rows, **variant)
+    begin = max(-rows, 0)
     np.testing.assert_allclose(
-        moved[begin : begin + n], table[begin + whole :][:n], atol=1e-12 * (n + 50)
+        translated[begin : begin + n], table[begin + rows :][:n], atol=1e-12 * (n + 50)
     )
     half = translation_matrix(d, shift / 2, **variant)
     np.testing.assert_allclose(half @ half, translation_matrix(d, shift, **variant), atol=1e-11)
@@ -133,8 +133,8 @@ def test_a_row_of_the_grid_encodes_its_column_and_then_its_row(
 def test_the_grid_in_timms_order_is_that_of_timm(height: int, width: int) -> None:
     for base in (10_000.0, 100.0):
         ours = sincos2d(height, width, 24, order="timm", base=base)
-        theirs = timm(height, width, 24, temperature=base)
-        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+        expected = timm(height, width, 24, temperature=base)
+        np.testing.assert_allclose(ours, expected, atol=1e-6)
 
 
 def test_the_grid_is_that_of_masked_autoencoders() -> None:

@@ -126,9 +126,9 @@ def test_options_that_cannot_be_are_wrong_usage(reference: str, message: str) ->
 
 def test_a_bare_formula_takes_the_shape_of_a_table() -> None:
     line, grid = sinusoidal(12, 8), sincos2d(2, 6, 8)
-    made = of_shape("sinusoidal", sinusoidal(12, 8, endpoint=True))
-    assert made is not None
-    np.testing.assert_array_equal(made, line)
+    shaped = of_shape("sinusoidal", sinusoidal(12, 8, endpoint=True))
+    assert shaped is not None
+    np.testing.assert_array_equal(shaped, line)
     for name, like in (
         ("sinusoidal,halves,base=100", line),
         ("binary,signed", line),
@@ -137,9 +137,9 @@ def test_a_bare_formula_takes_the_shape_of_a_table() -> None:
     ):
         formula, _, options = name.partition(",")
         shape = "12x8" if like is line else "2x6x8"
-        found = of_shape(name, like)
-        assert found is not None
-        assert found.source.reference == f"{formula}:{shape}{',' if options else ''}{options}"
+        table = of_shape(name, like)
+        assert table is not None
+        assert table.source.reference == f"{formula}:{shape}{',' if options else ''}{options}"
     for name in ("gpt2", "sinusoidal:12x8", "sinusoidal:12x8,halves", "owner/model"):
         assert of_shape(name, line) is None
 

@@ -37,12 +37,12 @@ def test_counting_is_unbounded_and_of_rank_one() -> None:
 
 
 def test_normalised_counting_is_bounded_but_depends_on_the_length() -> None:
-    short, long = normalised_counting(11, 3).values, normalised_counting(101, 3).values
-    for values in (short, long):
+    short_table, long_table = normalised_counting(11, 3).values, normalised_counting(101, 3).values
+    for values in (short_table, long_table):
         assert (values.min(), values.max()) == (0, 1)
         assert distinct(values) == len(values)
-    np.testing.assert_allclose(short[5], long[50])  # one row means two positions
-    assert np.abs(short[5] - long[5]).min() > 0.4
+    np.testing.assert_allclose(short_table[5], long_table[50])  # one row means two positions
+    assert np.abs(short_table[5] - long_table[5]).min() > 0.4
     assert (normalised_counting(1, 2).values == 0).all()
 
 

@@ -93,29 +93,30 @@ def known_tables() -> dict[str, tuple[Floats, Layout, str]]:
     }  # fmt: skip
 
 
-KNOWN = known_tables()
+KNOWN_TABLES = known_tables()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", KNOWN_TABLES)
 def test_every_published_variant_is_recognised(name: str, precision: str) -> None:
-    values, layout, formula = KNOWN[name]
+    values, layout, formula = KNOWN_TABLES[name]
     assert fixed_formula(stored(values, precision), layout, precision) == formula
 
 
 @pytest.mark.parametrize("precision", ["F32", "BF16"])
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", KNOWN_TABLES)
 def test_a_table_that_moved_away_from_its_formula_is_learned(name: str, precision: str) -> None:
-    values, layout, _ = KNOWN[name]
+    values, layout, _ = KNOWN_TABLES[name]
     chance = np.random.default_rng(0)
-    moved = values + 0.02 * chance.standard_normal(values.shape)
-    one = values.copy()
-    one[tuple(chance.integers(0, size) for size in values.shape)] += 0.02
-    last = values.copy()
-    last[-1, -1] += 0.02
+    noisy = values + 0.02 * chance.standard_normal(values.shape)
+    changed_row = values.copy()
+    changed_row[tuple(chance.integers(0, size) for size in values.shape)] += 0.02
+    changed_end = values.copy()
+    changed_end[-1, -1] += 0.02
     stretched = 1.02 * values
     for table in (
-        moved, one, last, stretched, values[::-1], np.roll(values, 1, axis=0), -values,
+        noisy, changed_row, changed_end, stretched, values[::-1], np.roll(values, 1, axis=0),
+        -values,
         values[:, ::-1], np.roll(values, 1, axis=1),
     ):  # fmt: skip
         assert fixed_formula(stored(table, precision), layout, precision) is None

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
 
 
-HEAD, LONGEST = 32, 512
+HEAD = 32
+MAX_POSITIONS = 512
 
 
 def listed(first: float, last: float, count: int = HEAD // 2) -> list[float]:
@@ -88,7 +89,7 @@ SCALINGS: dict[str, dict[str, Any]] = {
 
 def llama(scaling: dict[str, Any]) -> LlamaConfig:
     return LlamaConfig(
-        hidden_size=2 * HEAD, num_attention_heads=2, max_position_embeddings=LONGEST,
+        hidden_size=2 * HEAD, num_attention_heads=2, max_position_embeddings=MAX_POSITIONS,
         rope_parameters=dict(scaling),
     )  # fmt: skip
 
@@ -101,9 +102,9 @@ def assert_turns_like(module: Any, length: int, inv_freq: Floats, factor: float)
     assert angles.shape == (length, pairs)
     # float32 angles of up to `length` carry an error of about length * 2**-24.
     tolerance = 2e-6 + length * 2.0**-22
-    for ours, theirs in ((np.cos(angles), cos), (np.sin(angles), sin)):
-        np.testing.assert_allclose(factor * ours, theirs[0, :, :pairs], atol=tolerance)
-        np.testing.assert_array_equal(theirs[..., :pairs], theirs[..., pairs:])
+    for ours, expected in ((np.cos(angles), cos), (np.sin(angles), sin)):
+        np.testing.assert_allclose(factor * ours, expected[0, :, :pairs], atol=tolerance)
+        np.testing.assert_array_equal(expected[..., :pairs], expected[..., pairs:])
 
 
 # --- the library ---
@@ -114,7 +115,7 @@ def assert_turns_like(module: Any, length: int, inv_freq: Floats, factor: float)
 def test_cosines_and_sines_are_those_of_llama(name: str, length: int | None) -> None:
     module = LlamaRotaryEmbedding(llama(SCALINGS[name]))
     inv_freq, factor = rotary_frequencies(
-        HEAD, scaling=SCALINGS[name], max_positions=LONGEST, length=length
+        HEAD, scaling=SCALINGS[name], max_positions=MAX_POSITIONS, length=length
     )
     assert inv_freq.dtype == np.float64
     if length is None:  # as of a new model
@@ -133,7 +134,7 @@ def test_every_rule_of_the_library_is_known_and_tested() -> None:
 MROPE = {"type": "mrope", "mrope_section": [4, 6, 6]}
 ALPHA = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
 #: Models with rules of their own: what is stated, and what that means here.
-OTHERS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
+MODELS_WITH_OWN_RULES: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     **{
         f"a share of {share}": (
             GPTNeoXConfig, GPTNeoXRotaryEmbedding, {"rotary_pct": share}, {"partial": share},
@@ -149,19 +150,23 @@ OTHERS: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
         f"alpha, which no length changes: {length}": (
             HunYuanDenseV1Config, HunYuanDenseV1RotaryEmbedding,
             {"head_dim": HEAD, "rope_scaling": ALPHA},
-            {"scaling": ALPHA, "max_positions": LONGEST, "length": length},
+            {"scaling": ALPHA, "max_positions": MAX_POSITIONS, "length": length},
         )
         for length in (None, 10_000)
     },
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", MODELS_WITH_OWN_RULES)
 def test_models_with_rules_of_their_own(name: str) -> None:
-    config, embedding, stated, asked = OTHERS[name]
-    sizes = {"hidden_size": 2 * HEAD, "num_attention_heads": 2, "max_position_embeddings": LONGEST}
-    module = embedding(config(**sizes, **stated))
-    inv_freq, factor = rotary_frequencies(HEAD, **asked)
+    config, embedding, parameters, options = MODELS_WITH_OWN_RULES[name]
+    sizes = {
+        "hidden_size": 2 * HEAD,
+        "num_attention_heads": 2,
+        "max_position_embeddings": MAX_POSITIONS,
+    }
+    module = embedding(config(**sizes, **parameters))
+    inv_freq, factor = rotary_frequencies(HEAD, **options)
     np.testing.assert_allclose(inv_freq, module.inv_freq, rtol=3e-6)
     assert factor == 1
 
@@ -169,11 +174,13 @@ def test_models_with_rules_of_their_own(name: str) -> None:
 def test_longrope_and_default_have_older_names() -> None:
     factors = {"short_factor": listed(1, 3), "long_factor": listed(2, 60)}
     for older, name in (("su", "longrope"), ("mrope", "default")):
-        found, expected = (
-            rotary_frequencies(HEAD, scaling={"type": each, **factors}, max_positions=LONGEST)
-            for each in (older, name)
+        frequencies, expected = (
+            rotary_frequencies(
+                HEAD, scaling={"type": rule_name, **factors}, max_positions=MAX_POSITIONS
+            )
+            for rule_name in (older, name)
         )
-        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_array_equal(frequencies[0], expected[0])
 
 
 # --- what cannot be ---
@@ -189,8 +196,8 @@ BAD_SCALINGS: list[tuple[str, dict[str, Any], str]] = [
     ("yarn", {"factor": 2.0, "attention_factor": -1.0}, "attention_factor"),
     ("llama3", {"factor": 8.0, "high_freq_factor": 1.0, "low_freq_factor": 4.0},
      "high_freq_factor"),
-    *(("longrope", {"long_factor": long, "short_factor": listed(1, 1)}, "long_factor")
-      for long in ([1.0] * 3, listed(0, 1), ["a"] * 16, [None] * 16, 2.0)),
+    *(("longrope", {"long_factor": factors, "short_factor": listed(1, 1)}, "long_factor")
+      for factors in ([1.0] * 3, listed(0, 1), ["a"] * 16, [None] * 16, 2.0)),
     ("longrope", {"long_factor": listed(1, 1), "short_factor": listed(1, 1),
                   "original_max_position_embeddings": 1}, "original_max_position_embeddings"),
     ("default", {"rope_theta": "10000"}, "rope_theta"),
@@ -199,12 +206,14 @@ BAD_SCALINGS: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("rule", "stated", "message"), BAD_SCALINGS)
+@pytest.mark.parametrize(("rule", "parameters", "message"), BAD_SCALINGS)
 def test_a_scaling_that_cannot_be_is_one_clear_error(
-    rule: str, stated: dict[str, Any], message: str
+    rule: str, parameters: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidCheckpoint, match=message) as caught:
-        rotary_frequencies(HEAD, scaling={"rope_type": rule, **stated}, max_positions=LONGEST)
+        rotary_frequencies(
+            HEAD, scaling={"rope_type": rule, **parameters}, max_positions=MAX_POSITIONS
+        )
     assert "rope_parameters" in str(caught.value)
 
 
@@ -249,12 +258,12 @@ def test_no_logit_exceeds_roformers_bound(seed: int, head: int, distance: int) -
     assert abs(logit) <= largest * bound * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("base", "first"), [(1e4, 1707), (5e5, 18_438), (1e6, 27_115)])
-def test_first_negative_distance_at_width_128(base: float, first: int) -> None:
+@pytest.mark.parametrize(("base", "expected_distance"), [(1e4, 1707), (5e5, 18_438), (1e6, 27_115)])
+def test_first_negative_distance_at_width_128(base: float, expected_distance: int) -> None:
     inv_freq, _ = rotary_frequencies(128, base=base)
-    assert first_negative(inv_freq, 30_000) == first
-    assert first_negative(inv_freq, first) == first
-    assert first_negative(inv_freq, first - 1) is None
+    assert first_negative(inv_freq, 30_000) == expected_distance
+    assert first_negative(inv_freq, expected_distance) == expected_distance
+    assert first_negative(inv_freq, expected_distance - 1) is None
 
 
 def test_the_kernel_of_a_single_pair_is_negative_from_a_quarter_turn_on() -> None:

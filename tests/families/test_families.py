@@ -45,20 +45,20 @@ ELSEWHERE = {"jax-vit", "keras-hub"}
 
 
 def test_every_family_and_every_model_type_has_a_tiny_model() -> None:
-    listed = {
+    model_types = {
         (family.name, model_type)
         for family in registry().families
         if family.name not in ELSEWHERE
         for model_type in family.model_types or (None,)
     }
-    assert {(case.family, case.model_type) for case in CASES} == listed
+    assert {(case.family, case.model_type) for case in CASES} == model_types
     assert len({case.id for case in CASES}) == len(CASES)
 
 
 def test_every_table_of_a_family_is_picked_by_some_tiny_model() -> None:
     ours = [family for family in registry().families if family.name not in ELSEWHERE]
-    named = {(f.name, rule.name) for f in ours for rule in f.tables if rule.name}
-    assert {(case.family, case.pick.removeprefix("#")) for case in CASES if case.pick} >= named
+    rule_names = {(f.name, rule.name) for f in ours for rule in f.tables if rule.name}
+    assert {(case.family, case.pick.removeprefix("#")) for case in CASES if case.pick} >= rule_names
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -144,11 +144,13 @@ def test_parts_of_the_rows_of_a_grid_are_noted(
     rows: tuple[int, int], partly: bool, tmp_path: Path
 ) -> None:
     path = save_state_dict(wide_vit(), tmp_path / "model")
-    whole = load(path, grid=(4, 7))
-    for part in (load(path, grid=(4, 7), rows=slice(*rows)), whole[slice(*rows)]):
+    table = load(path, grid=(4, 7))
+    for part in (load(path, grid=(4, 7), rows=slice(*rows)), table[slice(*rows)]):
         assert isinstance(part.layout, Grid) is not partly
-        said = [note for note in part.notes if "patches below each other are 7 positions" in note]
-        assert bool(said) is partly
+        matching_notes = [
+            note for note in part.notes if "patches below each other are 7 positions" in note
+        ]
+        assert bool(matching_notes) is partly
 
 
 def test_a_grid_that_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -165,10 +167,10 @@ def test_a_grid_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         load(str(folder))
 
 
-def stated(folder: Path, **changed: Any) -> None:
+def stated(folder: Path, **overrides: Any) -> None:
     """Change what the configuration in a folder states."""
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | changed))
+    (folder / "config.json").write_text(json.dumps(config | overrides))
 
 
 def test_timm_states_an_input_size_that_is_not_the_models(tmp_path: Path) -> None:

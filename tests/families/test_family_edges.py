@@ -48,8 +48,8 @@ def without_config(tiny: Tiny, folder: Path, keep: tuple[str, ...] = ()) -> str:
 @pytest.mark.parametrize("prefix", [p for family in registry().families for p in family.prefixes])
 def test_the_modules_name_identifies_the_family(prefix: str, tmp_path: Path) -> None:
     (family,) = (family for family in registry().families if prefix in family.prefixes)
-    mine = [case for case in CASES if (case.model_type or "").replace("-", "_") == prefix]
-    case = next(case for case in mine if "For" in case.id)  # whose names have the prefix
+    own_cases = [case for case in CASES if (case.model_type or "").replace("-", "_") == prefix]
+    case = next(case for case in own_cases if "For" in case.id)  # whose names have the prefix
     tiny = case.build()
     tables, padding = family.tables, getattr(tiny.model.config, "pad_token_id", None)
     keep = ("image_size", "patch_size") if tables[0].grid else ()
@@ -108,7 +108,7 @@ def save_tensors(folder: Path, config: Mapping[str, Any] | None = None, **shapes
     return model_folder(folder, tensors, **config or {})
 
 
-NAMED = [
+NAMED_SCHEMES = [
     "model.pos_embedding.weight", "positional_embedding", "encoder.pos_encoder.pe", "pos_emb",
     "embed_positions.weight", "pos_table", "emb_pos.weight", "position_embedding_table.weight",
     "transformer.position_embeddings.weight", "visual.positional_embedding",
@@ -120,7 +120,9 @@ OTHERWISE = [
 
 
 def test_names_of_tables_are_told_from_others() -> None:
-    assert [name for name in (*NAMED, *OTHERWISE) if is_named_position(name)] == NAMED
+    assert [
+        name for name in (*NAMED_SCHEMES, *OTHERWISE) if is_named_position(name)
+    ] == NAMED_SCHEMES
 
 
 def test_an_unknown_architecture_gives_a_candidate_and_the_reason(tmp_path: Path) -> None:
@@ -252,8 +254,8 @@ def test_another_scheme_is_named_and_ends_with_exit_code_5(
     with pytest.raises(NoPositionTable, match=rf"no table of positions. It has {scheme}") as caught:
         load(str(tmp_path / "model"))
     assert caught.value.exit_code == 5
-    found = find_encodings(open_reference(parse_reference(str(tmp_path / "model"))))
-    assert {encoding.scheme for encoding in found} == {scheme}
+    encodings = find_encodings(open_reference(parse_reference(str(tmp_path / "model"))))
+    assert {encoding.scheme for encoding in encodings} == {scheme}
 
 
 @pytest.mark.parametrize("scheme", ["relative_key", "relative_key_query"])
@@ -271,9 +273,9 @@ def test_a_table_is_read_where_the_library_ignores_that_positions_should_be_rela
     np.testing.assert_array_equal(table.values, rows.detach().numpy())
     ids = torch.arange(8)[None]
     with torch.no_grad():
-        before = model(ids).last_hidden_state
+        output_before = model(ids).last_hidden_state
         rows[:] = rows.flip(0)
-        assert (model(ids).last_hidden_state - before).abs().max() > 1e-3  # it is used
+        assert (model(ids).last_hidden_state - output_before).abs().max() > 1e-3  # it is used
 
     state = dict(model.state_dict())
     vectors = torch.randn(47, 8)

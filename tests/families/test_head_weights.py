@@ -45,7 +45,7 @@ def logits_of(loaded: LayerHeads, head: int) -> NDArray[np.float64]:
 
 def run(model: Any, content: NDArray[np.float64], part: str = "") -> Any:
     """Run a model on an input that has the same content at every position."""
-    same = torch.from_numpy(content)
+    content_tensor = torch.from_numpy(content)
     if not isinstance(model, transformers.PreTrainedModel):
         return model(torch.zeros(1, 3, 14, 21, dtype=torch.float64))
     model.set_attn_implementation("eager")
@@ -56,8 +56,8 @@ def run(model: Any, content: NDArray[np.float64], part: str = "") -> Any:
         model = getattr(model, part)
     types = next((v for n, v in model.named_parameters() if "token_type_embeddings" in n), None)
     if types is not None:
-        same = same - types[0]
-    return model(inputs_embeds=same.expand(1, LENGTH, -1), output_attentions=True)
+        content_tensor = content_tensor - types[0]
+    return model(inputs_embeds=content_tensor.expand(1, LENGTH, -1), output_attentions=True)
 
 
 @torch.no_grad()
@@ -69,17 +69,17 @@ def own_attention(
     ends = (".query", ".q_proj", ".q_lin", ".c_attn", ".qkv")
     query = next(m for n, m in model.named_modules() if part in n and n.endswith(ends))
     rows: list[torch.Tensor] = []
-    seen: list[torch.Tensor] = []
-    hooks = [query.register_forward_pre_hook(lambda _, given: rows.append(given[0]))]
+    attentions: list[torch.Tensor] = []
+    hooks = [query.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0]))]
     if not isinstance(model, transformers.PreTrainedModel):
         attention = model.blocks[0].attn
         attention.fused_attn = False
         drop = attention.attn_drop
-        hooks.append(drop.register_forward_pre_hook(lambda _, given: seen.append(given[0])))
-    out = run(model, content, part)
+        hooks.append(drop.register_forward_pre_hook(lambda _, inputs: attentions.append(inputs[0])))
+    output = run(model, content, part)
     for hook in hooks:
         hook.remove()
-    weights = seen[0] if seen else out.attentions[0]
+    weights = attentions[0] if attentions else output.attentions[0]
     return np.asarray(rows[0].reshape(-1, rows[0].shape[-1])), np.asarray(weights[0])
 
 
@@ -119,9 +119,9 @@ def test_logits_of_gpt2_are_scaled_as_configured(
     loaded = load_heads(saved(model, tmp_path), layer)
     attention = model.transformer.h[layer].attn
     model.set_attn_implementation("eager")
-    given = torch.tensor(loaded.table.values)
+    rows = torch.tensor(loaded.table.values)
     with torch.no_grad():
-        weights = np.asarray(attention(given[None])[1][0])
+        weights = np.asarray(attention(rows[None])[1][0])
     for head in range(HEADS):
         # Where the module is called without a mask, every key is seen.
         ours = softmax(logits_of(loaded, head), axis=1)
@@ -135,14 +135,14 @@ def test_the_effective_table_follows_the_direct_path_to_a_layer(layer: int, tmp_
     folder = saved(model, tmp_path)
     inner = model.transformer
     content = inner.wte.weight.mean(dim=0)
-    found = effective_table(folder, layer, rows=slice(2, 7))
+    effective = effective_table(folder, layer, rows=slice(2, 7))
     expected = inner.h[layer].ln_1(inner.wpe.weight[2:7] + content)
-    np.testing.assert_allclose(found.values, expected.numpy(), rtol=1e-10)
-    assert (found.start, found.layout) == (2, Sequence(5))
-    assert found.source == load(folder).source
-    alone = effective_table(folder, layer, content="none")
+    np.testing.assert_allclose(effective.values, expected.numpy(), rtol=1e-10)
+    assert (effective.start, effective.layout) == (2, Sequence(5))
+    assert effective.source == load(folder).source
+    without_content = effective_table(folder, layer, content="none")
     expected = inner.h[layer].ln_1(inner.wpe.weight)
-    np.testing.assert_allclose(alone.values, expected.numpy(), rtol=1e-10)
+    np.testing.assert_allclose(without_content.values, expected.numpy(), rtol=1e-10)
 
 
 def test_albert_projects_its_rows_and_shares_its_weights_among_layers(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_albert_projects_its_rows_and_shares_its_weights_among_layers(tmp_path: 
     np.testing.assert_array_equal(first.table.values, second.table.values)
     with pytest.raises(UsageError, match="0 to 1"):
         load_heads(folder, 2)
-    found = measure_heads(folder)
-    assert list(found.layers) == [0]
-    assert any("all 2 layers share their weights" in note for note in found.notes)
+    logits = measure_heads(folder)
+    assert list(logits.layers) == [0]
+    assert any("all 2 layers share their weights" in note for note in logits.notes)
 
 
 def test_names_that_transformers_computes_with_are_known(tmp_path: Path) -> None:
@@ -168,9 +168,9 @@ def test_names_that_transformers_computes_with_are_known(tmp_path: Path) -> None
     assert "encoder.layer.0.attention.q_proj.weight" in state
     save_file(state, tmp_path / "as" / "model.safetensors")
     (tmp_path / "as" / "config.json").write_text(config.to_json_string())
-    one = effective_table(saved(model, tmp_path / "converted"))
-    other = effective_table(str(tmp_path / "as"))
-    np.testing.assert_array_equal(one.values, other.values)
+    converted = effective_table(saved(model, tmp_path / "converted"))
+    original = effective_table(str(tmp_path / "as"))
+    np.testing.assert_array_equal(converted.values, original.values)
 
 
 def test_nothing_but_what_one_layer_needs_is_read(
@@ -179,8 +179,8 @@ def test_nothing_but_what_one_layer_needs_is_read(
     folder = saved(stirred(MODELS["timm ViT"]()), tmp_path)
     read: list[str] = []
 
-    def watched(*given: Any, **options: Any) -> Checkpoint:
-        checkpoint = open_reference(*given, **options)
+    def watched(*arguments: Any, **options: Any) -> Checkpoint:
+        checkpoint = open_reference(*arguments, **options)
 
         def fetch(info: TensorInfo) -> bytes | memoryview[int]:
             read.append(info.name)
@@ -201,17 +201,17 @@ def test_nothing_but_what_one_layer_needs_is_read(
 def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path) -> None:
     folder = saved(stirred(MODELS[name]()), tmp_path)
     options: dict[str, Any] = {"grid": (2, 3)} if name == "timm ViT" else {"rows": slice(1, 9)}
-    found = measure_heads(folder, **options)
-    assert list(found.layers) == [0, 1]
-    for number, layer in found.layers.items():
-        alone = measured(load_heads(folder, number, **options))
-        np.testing.assert_array_equal(layer.curves, alone.curves)
-        np.testing.assert_array_equal(layer.peak, alone.peak)
-    summary = json.loads(json.dumps(as_block(found), allow_nan=False))
+    logits = measure_heads(folder, **options)
+    assert list(logits.layers) == [0, 1]
+    for number, layer in logits.layers.items():
+        one_layer = measured(load_heads(folder, number, **options))
+        np.testing.assert_array_equal(layer.curves, one_layer.curves)
+        np.testing.assert_array_equal(layer.peak, one_layer.peak)
+    summary = json.loads(json.dumps(as_block(logits), allow_nan=False))
     assert [layer["layer"] for layer in summary["layers"]] == [0, 1]
     assert sum(summary["peaks"].values()) == summary["heads"] == 2 * HEADS
     assert any("direct path" in note for note in summary["notes"])
-    assert found.plot(Figure().add_subplot()).has_data()
+    assert logits.plot(Figure().add_subplot()).has_data()
 
 
 # What cannot be read as it is used
@@ -241,9 +241,9 @@ def test_what_nothing_tells_is_refused(tmp_path: Path) -> None:
             load_heads(folder, layer)
     save_file(dict(timm_vit().state_dict()), tmp_path / "model.safetensors")
     reading: dict[str, Any] = {"grid": (2, 3)}
-    seen = effective_table(str(tmp_path), **reading)
+    effective = effective_table(str(tmp_path), **reading)
     # CLS is no position, and what its row was before is not on the page of these.
-    assert (seen.layout, seen.prefix, seen.prefix_rows) == (Grid(2, 3), None, ())
+    assert (effective.layout, effective.prefix, effective.prefix_rows) == (Grid(2, 3), None, ())
     assert load_heads(str(tmp_path), heads=HEADS, **reading).heads == HEADS
     for heads, says in ((None, "heads=N"), (5, "do not divide"), (0, "at least 1")):
         with pytest.raises(UsageError, match=says):
@@ -273,7 +273,8 @@ def rpn() -> Any:
     return model
 
 
-GAIN, MAPPING = "embeddings.LayerNorm.weight", "encoder.embedding_hidden_mapping_in.weight"
+GAIN = "embeddings.LayerNorm.weight"
+MAPPING = "encoder.embedding_hidden_mapping_in.weight"
 ATTENTION = "encoder.layer.0.attention.self"
 #: By what is wrong: a model, its tensors that are others or gone, its configuration, what is said.
 REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], dict[str, Any], str]] = {
@@ -318,8 +319,8 @@ def test_what_cannot_be_read_as_it_is_used_is_refused(name: str, tmp_path: Path)
     model = build()
     folder = saved(model, tmp_path)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()} | tensors
-    kept = {name: tensor for name, tensor in state.items() if tensor is not None}
-    save_file(kept, tmp_path / "model.safetensors")
+    remaining = {name: tensor for name, tensor in state.items() if tensor is not None}
+    save_file(remaining, tmp_path / "model.safetensors")
     place = tmp_path / "config.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | config))
     grid = (2, 3) if hasattr(model, "blocks") else None

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 library: Any = transformers
-LONG, WINDOW = 64, 8
+LONG_LENGTH = 64
+WINDOW = 8
 SIZES: dict[str, Any] = {
     "vocab_size": 40, "hidden_size": 32, "intermediate_size": 16, "num_attention_heads": 2,
-    "num_key_value_heads": 2, "num_hidden_layers": 4, "max_position_embeddings": LONG,
+    "num_key_value_heads": 2, "num_hidden_layers": 4, "max_position_embeddings": LONG_LENGTH,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "attn_implementation": "eager",
 }  # fmt: skip
 CHUNKS = {"attention_chunk_size": WINDOW, "head_dim": 16, "intermediate_size_mlp": 16}
@@ -55,10 +56,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def built(name: str, **others: Any) -> Any:
+def built(name: str, **overrides: Any) -> Any:
     model, settings = MODELS[name]
     torch.manual_seed(0)
-    config = getattr(library, f"{model}Config")(**SIZES | settings | others)
+    config = getattr(library, f"{model}Config")(**SIZES | settings | overrides)
     kind = getattr(library, f"{model}Model")
     return kind._from_config(config, attn_implementation="eager").eval()
 
@@ -77,7 +78,7 @@ def rotating(model: Any) -> list[bool]:
     """Tell which layers answer to the angles that they are given."""
     states = torch.randn(1, 6, 32, generator=torch.Generator().manual_seed(1))
     place = torch.arange(6)[None]
-    found = []
+    rotates = []
     for layer in model.layers:
         outputs = []
         for positions in (place, 3 * place):
@@ -87,19 +88,21 @@ def rotating(model: Any) -> list[bool]:
                     hidden_states=states, position_embeddings=angles, attention_mask=None
                 )[0]
             outputs.append(output)
-        found.append(not torch.equal(*outputs))
-    return found
+        rotates.append(not torch.equal(*outputs))
+    return rotates
 
 
 def seen(model: Any, length: int = 40) -> int:
     """Count the positions that a query of the only layer sees on one side, itself included."""
     tokens = torch.full((1, length), 5)
-    changed = tokens.clone()
-    changed[0, 16] = 6  # where a chunk begins
+    changed_tokens = tokens.clone()
+    changed_tokens[0, 16] = 6  # where a chunk begins
     with torch.no_grad():
-        states, other = (model(each).last_hidden_state[0] for each in (tokens, changed))
-    moved = torch.nonzero((states != other).any(dim=1))
-    return int(moved.max()) - 16 + 1
+        states, changed_states = (
+            model(ids).last_hidden_state[0] for ids in (tokens, changed_tokens)
+        )
+    changed_positions = torch.nonzero((states != changed_states).any(dim=1))
+    return int(changed_positions.max()) - 16 + 1
 
 
 #: By model, the encodings that are found, with the window of each.
@@ -121,15 +124,16 @@ NEWER = ("layer_types", "no_rope_layers", "sliding_window_pattern")
 @pytest.mark.parametrize("name", WINDOWS)
 def test_layers_are_told_apart_by_windows_and_rotation(tmp_path: Path, name: str) -> None:
     model = built(name)
-    still = rotating(model).count(False)
-    told = (f"{still} of 4 layers {'does' if still == 1 else 'do'} not rotate",) if still else ()
+    n_without_rotation = rotating(model).count(False)
+    verb = "does" if n_without_rotation == 1 else "do"
+    notes = (f"{n_without_rotation} of 4 layers {verb} not rotate",) if n_without_rotation else ()
     newer = model.config.to_dict()
     older = {key: value for key, value in newer.items() if key not in NEWER}
     for version, config in (("newer", newer), ("older", older)):
         records = stated(tmp_path / version / "rotary", **config)
         assert {record.name: record.window for record in records} == WINDOWS[name]
-        assert all(record.notes == told for record in records)
-        assert {record.max_positions for record in records} == {LONG}
+        assert all(record.notes == notes for record in records)
+        assert {record.max_positions for record in records} == {LONG_LENGTH}
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2", "llama4"])
@@ -147,7 +151,7 @@ def modernbert() -> Any:
     torch.manual_seed(0)
     config = library.ModernBertConfig(
         vocab_size=40, hidden_size=32, intermediate_size=16, num_attention_heads=2,
-        num_hidden_layers=1, local_attention=WINDOW, max_position_embeddings=LONG,
+        num_hidden_layers=1, local_attention=WINDOW, max_position_embeddings=LONG_LENGTH,
         layer_types=["sliding_attention"], pad_token_id=0, cls_token_id=1, sep_token_id=2,
         bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
@@ -195,14 +199,16 @@ def test_windows_that_are_a_radius_do_not_count_the_query(tmp_path: Path) -> Non
     assert record.window == WINDOW + 1
 
 
-@pytest.mark.parametrize("other", ["conv", "linear_attention", "mamba"])
-def test_layers_without_attention_are_no_encoding_of_their_own(tmp_path: Path, other: str) -> None:
+@pytest.mark.parametrize("layer_type", ["conv", "linear_attention", "mamba"])
+def test_layers_without_attention_are_no_encoding_of_their_own(
+    tmp_path: Path, layer_type: str
+) -> None:
     common: dict[str, Any] = {"head_dim": 8, "rope_theta": 1e4, "sliding_window": WINDOW}
-    types = [other, "sliding_attention", other, "sliding_attention"]
+    types = [layer_type, "sliding_attention", layer_type, "sliding_attention"]
     (record,) = stated(tmp_path / "a", layer_types=types, **common)
     assert record.window == WINDOW
     mixed = stated(tmp_path / "b", layer_types=[*types, "full_attention"], **common)
-    windows = {each.name: each.window for each in mixed}
+    windows = {scheme.name: scheme.window for scheme in mixed}
     assert windows == {"sliding_attention": WINDOW, "full_attention": None}
 
 
@@ -220,22 +226,22 @@ def test_a_rule_follows_the_length_of_the_text_and_not_the_window(
     model.save_pretrained(tmp_path)
     (record,) = records_of(tmp_path)
     measured = analyze_schemes(record).results[0]["rotation"]
-    positions = torch.arange(LONG)[None]
+    positions = torch.arange(LONG_LENGTH)[None]
     cos, _ = model.rotary_emb(torch.zeros(1), positions)
     factor = measured.attention_factor  # type: ignore[attr-defined]
     omega = 2 * np.pi / measured.wavelength  # type: ignore[attr-defined]
-    expected = factor * np.cos(np.outer(np.arange(LONG), omega))
+    expected = factor * np.cos(np.outer(np.arange(LONG_LENGTH), omega))
     np.testing.assert_allclose(expected, cos[0, :, :8], atol=1e-4)
 
 
 # Heads of another width, and pairs that stand still
 
 
-def gemma4(**others: Any) -> Any:
+def gemma4(**overrides: Any) -> Any:
     torch.manual_seed(0)
     config = library.Gemma4TextConfig(
         **SIZES | {"head_dim": 8, "global_head_dim": 32, "sliding_window": WINDOW,
-                   "vocab_size_per_layer_input": 40, "hidden_size_per_layer_input": 4} | others,
+                   "vocab_size_per_layer_input": 40, "hidden_size_per_layer_input": 4} | overrides,
     )  # fmt: skip
     return library.Gemma4TextModel(config).eval()
 
@@ -270,10 +276,10 @@ def test_the_mean_rotation_is_what_pairs_that_turn_give_the_logit(tmp_path: Path
     # Equal queries and keys, whose pairs have unit length where they turn and any elsewhere.
     phase, length = rng.uniform(0, 2 * np.pi, 16), np.where(turning, 1, rng.uniform(1, 2, 16))
     vector = np.concatenate([length * np.cos(phase), length * np.sin(phase)])
-    turned = apply_rotary_pos_emb(
+    rotated = apply_rotary_pos_emb(
         torch.from_numpy(vector.astype(np.float32)).expand(1, 1, n, 32), cos, sin
     )
-    logits = (turned[0, 0] @ turned[0, 0, 0]).numpy()
+    logits = (rotated[0, 0] @ rotated[0, 0, 0]).numpy()
     content = (length[~turning.numpy()] ** 2).sum()
     expected = (logits - content) / int(turning.sum())
     np.testing.assert_allclose(record.curves(n)[0, n - 1 :], expected, atol=1e-5)
@@ -283,13 +289,13 @@ def test_a_ladder_whose_slow_pairs_stand_still_is_stretched_by_its_factor_alone(
     tmp_path: Path,
 ) -> None:
     ladder = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
-    sizes = {"head_dim": 32, "max_position_embeddings": LONG}
+    sizes = {"head_dim": 32, "max_position_embeddings": LONG_LENGTH}
     (plain,) = stated(tmp_path / "plain", rope_parameters=ladder, **sizes)
     (slow,) = stated(tmp_path / "slow", rope_parameters=ladder | {"factor": 4.0}, **sizes)
     for record, answer in ((plain, "no"), (slow, "yes")):
         document = analyze_schemes(record).to_dict()
-        told = {each["question"]: each for each in document["verdict"]["answers"]}
-        assert told["rotary_stretched"]["answer"] == answer
+        answers = {answer["question"]: answer for answer in document["verdict"]["answers"]}
+        assert answers["rotary_stretched"]["answer"] == answer
     np.testing.assert_allclose(slow.unscaled(), 1e4 ** (-np.arange(4) / 16))
     np.testing.assert_allclose(slow.frequencies(), slow.unscaled() / 4)
 

@@ -77,10 +77,10 @@ def test_a_real_table_is_read_as_its_own_library_reads_it(name: str) -> None:
     assert table.kind == "learned"
     dropped = [row.row for row in table.dropped]
     assert dropped == ([0, 1] if family == "fairseq-roberta" else [])
-    kept = stored[len(dropped) :]
-    assert table.values.dtype == kept.dtype == np.float32
-    assert table.values.tobytes() == kept.tobytes()
-    assert table.layout == Sequence(len(kept))
+    expected = stored[len(dropped) :]
+    assert table.values.dtype == expected.dtype == np.float32
+    assert table.values.tobytes() == expected.tobytes()
+    assert table.layout == Sequence(len(expected))
     assert not any("formula" in note for note in table.notes)
     assert not stored[len(dropped) - 1].any() or not dropped  # the padding row is held at zero
 
@@ -95,12 +95,12 @@ def test_two_tables_of_an_unknown_architecture_are_told_apart() -> None:
             load(str(path))
         for part in ("encoder", "decoder"):
             tensor = f"{part}.pos_embedding.weight"
-            alone = read_alone(path, tensor)
+            single_table = read_alone(path, tensor)
             for name in (part, tensor):
                 table = load(f"{path}#{name}")
-                assert table.values.tobytes() == alone.tobytes()
+                assert table.values.tobytes() == single_table.tobytes()
                 assert table.family is None
-            size = " x ".join(map(str, alone.shape))
+            size = " x ".join(map(str, single_table.shape))
             assert f"{path}#{part} ({tensor}, {size}, F32)" in str(caught.value)
 
 
@@ -120,8 +120,8 @@ ESM_TABLE = "esm.embeddings.position_embeddings.weight"
 def test_the_table_that_esm_stores_and_never_uses_is_not_its_encoding(esm: Path) -> None:
     content = torch.load(esm / "pytorch_model.bin", map_location="cpu", weights_only=True)
     assert content[ESM_TABLE].shape == (1026, 320)
-    (found,) = inspect(str(esm))
-    assert found["scheme"] == "rotary"
+    (encoding,) = inspect(str(esm))
+    assert encoding["scheme"] == "rotary"
     with pytest.raises(NoPositionTable, match="rotary positions"):
         load(str(esm))
     (record,) = load_schemes(str(esm))
@@ -129,11 +129,11 @@ def test_the_table_that_esm_stores_and_never_uses_is_not_its_encoding(esm: Path)
     # Each layer keeps the frequencies that follow from the configuration, once rounded to half
     # precision.
     rounded = record.frequencies().astype(np.float16)
-    kept = [
+    remaining = [
         values for name, values in content.items() if name.endswith("rotary_embeddings.inv_freq")
     ]
-    assert len(kept) == 6
-    for values in kept:
+    assert len(remaining) == 6
+    for values in remaining:
         np.testing.assert_array_equal(values.numpy(), rounded)
 
 
@@ -144,10 +144,10 @@ def test_nothing_is_said_of_a_table_still_at_its_initialisation(esm: Path) -> No
     values = np.delete(np.asarray(table), 1, axis=0)
     assert not np.asarray(table)[1].any()  # padding_idx
     assert values.std() == pytest.approx(0.02, rel=0.01)  # initializer_range
-    found = analyze(table[:256], nulls=1).to_dict()["findings"]
+    findings = analyze(table[:256], nulls=1).to_dict()["findings"]
     # That one row is zero is true, and all there is.
-    assert [finding["keys"] for finding in found] == [["seams.special"]]
-    assert "1 is zero" in found[0]["text"]
+    assert [finding["keys"] for finding in findings] == [["seams.special"]]
+    assert "1 is zero" in findings[0]["text"]
 
 
 @pytest.mark.registry
@@ -185,13 +185,13 @@ def test_nothing_is_skipped_in_ci_but_for_hardware(ci: str, tmp_path: Path) -> N
     shutil.copy(tests / "conftest.py", tmp_path)
     shutil.copy(tests / "made" / "registry.py", tmp_path)
     (tmp_path / "test_it.py").write_text(dedent(MISSING))
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rsf", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True, text=True, check=False, cwd=tmp_path,
         env=os.environ
         | {"CI": ci, "PYTEST_ADDOPTS": "", "POSPROBE_TEST_CACHE": str(tmp_path / "kept")},
     )  # fmt: skip
-    assert "posprobe-is-not-called-that 0.0.0 could not be fetched" in done.stdout
-    summary = done.stdout.splitlines()[-1]
-    assert summary.startswith("2 failed, 1 skipped" if ci else "3 skipped"), done.stdout
+    assert "posprobe-is-not-called-that 0.0.0 could not be fetched" in completed.stdout
+    summary = completed.stdout.splitlines()[-1]
+    assert summary.startswith("2 failed, 1 skipped" if ci else "3 skipped"), completed.stdout
     assert list((tmp_path / "kept").iterdir()) == []

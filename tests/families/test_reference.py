@@ -109,7 +109,7 @@ def test_any_text_is_a_reference_or_an_explained_failure(text: str) -> None:
     assert reference.text == text
     assert text.startswith(reference.source)
     if not reference.is_path:
-        rest = text.removeprefix(reference.source)
-        assert rest == (f"@{reference.revision}" if reference.revision else "") + (
+        suffix = text.removeprefix(reference.source)
+        assert suffix == (f"@{reference.revision}" if reference.revision else "") + (
             f"#{reference.table}" if reference.table else ""
         )

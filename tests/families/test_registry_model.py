@@ -70,7 +70,7 @@ class Words(Result):
 TOY = ModelMeasurement[Words](
     name="vocabulary",
     title="Tokens that are known",
-    compute=lambda given: Words(given.model.config.vocab_size),
+    compute=lambda inputs: Words(inputs.model.config.vocab_size),
     record=Words,
     drawings=(Drawing("vocabulary"),),
     rows=lambda document: (
@@ -87,20 +87,20 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     model: Any = bert()
     model.save_pretrained(tmp_path / "bert")
     size = model.config.vocab_size
-    made = pp.analyze_model(
+    run = pp.analyze_model(
         str(tmp_path / "bert"), pp.Contexts(count=2), only=["states", "vocabulary"], nulls=0,
         device="cpu",
     )  # fmt: skip
-    assert list(made.results) == ["states", "vocabulary"]
-    document = made.to_dict()
+    assert list(run.results) == ["states", "vocabulary"]
+    document = run.to_dict()
     assert document["vocabulary"] == {"known": size, "shares": {"even": 1 / size}, "undefined": {}}
-    assert made.arrays()["vocabulary"].shape == (size,)
+    assert run.arrays()["vocabulary"].shape == (size,)
     page = page_of(document)
     rows = {row[0]: dict(zip(page.numbers.columns, row, strict=True)) for row in page.numbers.rows}
     assert rows["tokens"][Column("model", numeric=True)] == str(size)
     assert rows["tokens of BertModel"][Column("layer 0", numeric=True)] == str(size)
     assert "Tokens that are known" in str(page.evidence)
     assert "tokens of BertModel" in text(document, verbose=True)
-    assert "tokens of BertModel" in made._repr_html_()
+    assert "tokens of BertModel" in run._repr_html_()
     with pytest.raises(UsageError, match="vocabulary"):
         pp.analyze_model(str(tmp_path / "bert"), only="magic")

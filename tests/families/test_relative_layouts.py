@@ -107,30 +107,34 @@ def test_udop_has_biases_of_places_on_the_page(tmp_path: Path) -> None:
     assert [r.unit.split()[-1] for r in page] == ["width", "height"]
     assert [r.unit for r in records if r not in page] == ["positions"] * 2
     biases = model.encoder.relative_bias.biases[1:]
-    at = torch.arange(101) / 100
+    page_positions = torch.arange(101) / 100
     offsets = torch.arange(101)[None] - torch.arange(101)[:, None]
     for record, bias, corners in zip(page, biases, ([0, 2], [1, 3]), strict=True):
         boxes = torch.full((1, 101, 4), 0.5)
-        boxes[0, :, corners] = at[:, None]
+        boxes[0, :, corners] = page_positions[:, None]
         expected = bias(torch.ones(1, 101), boxes)[0].detach().numpy()
         # Single precision makes 4.9999 hundredths of some five, which the library cuts off to four.
-        whole = (bias.get_relative_position(at[None])[0] == offsets).numpy()
-        assert whole.mean() > 0.7
-        assert set(offsets[whole].tolist()) == set(range(-100, 101))
-        np.testing.assert_array_equal(record.kernel(101)[:, whole], expected[:, whole])
+        is_same_offset = (bias.get_relative_position(page_positions[None])[0] == offsets).numpy()
+        assert is_same_offset.mean() > 0.7
+        assert set(offsets[is_same_offset].tolist()) == set(range(-100, 101))
+        np.testing.assert_array_equal(
+            record.kernel(101)[:, is_same_offset], expected[:, is_same_offset]
+        )
         assert any("not tokens" in note for note in record.notes)
     document = analyze_schemes(*records).to_dict()
     limit = next(a for a in document["verdict"]["answers"] if a["question"] == "bias_limit")
-    assert {each["unit"] for each in limit["facts"]["encodings"]} == {
+    assert {scheme_facts["unit"] for scheme_facts in limit["facts"]["encodings"]} == {
         "positions", "hundredths of the page's width", "hundredths of the page's height",
     }  # fmt: skip
 
 
 def test_udop_says_which_bias_it_does_not_know(tmp_path: Path) -> None:
     name = "encoder.relative_bias.biases.1.relative_attention_bias.weight"
-    for stated in ([{"type": "1d"}], ["1d", "vertical"], 7):
+    for config_value in ([{"type": "1d"}], ["1d", "vertical"], 7):
         with pytest.raises(InvalidCheckpoint, match="relative_bias_args"):
-            read(tmp_path, {name: random(32, 4)}, model_type="udop", relative_bias_args=stated)
+            read(
+                tmp_path, {name: random(32, 4)}, model_type="udop", relative_bias_args=config_value
+            )
 
 
 def test_speecht5(tmp_path: Path) -> None:
@@ -229,11 +233,11 @@ def test_botnet_of_timm(tmp_path: Path) -> None:
     n = height * width
     kernel = record.kernel(n)[0]
     # A query that is one table's vector of distance 0, the other table being 0, meets that alone.
-    for name, table, other in (("height_rel", rows, columns), ("width_rel", columns, rows)):
+    for name, table, other_axis in (("height_rel", rows, columns), ("width_rel", columns, rows)):
         middle = table[len(table) // 2]
         setattr(embedding, name, torch.nn.Parameter(torch.tensor(table)))
         zero = "width_rel" if name == "height_rel" else "height_rel"
-        setattr(embedding, zero, torch.nn.Parameter(torch.zeros(other.shape)))
+        setattr(embedding, zero, torch.nn.Parameter(torch.zeros(other_axis.shape)))
         query = torch.tensor(middle).expand(1, n, dim)
         logits = embedding(query)[0].detach().numpy()
         norms = np.linalg.norm(table, axis=1)

@@ -33,68 +33,81 @@ __all__ = ["cli", "server", "waits"]
 Floats = NDArray[np.float64]
 LADDER = 10_000.0 ** (-np.arange(4) / 4)
 REAL = Path(os.environ.get("POSPROBE_REAL", "")) / "stories260K"
-HEADS, KEYS, WIDTH, HIDDEN = 4, 2, 8, 32
+HEADS = 4
+KEYS = 2
+WIDTH = 8
+HIDDEN = 32
 
 
 # Closed forms.
 
 
-def of_layer(query: Floats, key: Floats, biases: Any = None, **more: Any) -> Any:
-    settings = {"ladder": LADDER, "reading": "halves", "scale": 1.0, "distances": 64, **more}
+def of_layer(query: Floats, key: Floats, biases: Any = None, **options: Any) -> Any:
+    settings = {"ladder": LADDER, "reading": "halves", "scale": 1.0, "distances": 64, **options}
     return layer_weights(0, query, key, biases, **settings)
 
 
 def test_equal_weights_meet_the_kernel_of_the_ladder() -> None:
-    found = of_layer(np.eye(8)[None], np.eye(8)[None], scale=0.5)
+    layer_weights_found = of_layer(np.eye(8)[None], np.eye(8)[None], scale=0.5)
     kernel = np.cos(np.outer(LADDER, np.arange(64))).sum(axis=0)
-    np.testing.assert_allclose(found.self_match[0], kernel, atol=1e-12)  # 2 rows a pair, halved
-    np.testing.assert_allclose(found.usage, 0.25)
+    np.testing.assert_allclose(
+        layer_weights_found.self_match[0], kernel, atol=1e-12
+    )  # 2 rows a pair, halved
+    np.testing.assert_allclose(layer_weights_found.usage, 0.25)
 
 
 def rotated(vectors: Floats, places: NDArray[np.int64]) -> Floats:
     """Turn heads ``[n, 8]``, pairs half a head apart, each to its place."""
-    turned = (vectors[:, :4] + 1j * vectors[:, 4:]) * np.exp(1j * np.outer(places, LADDER))
-    return np.concatenate([turned.real, turned.imag], axis=1)
+    rotated_pairs = (vectors[:, :4] + 1j * vectors[:, 4:]) * np.exp(1j * np.outer(places, LADDER))
+    return np.concatenate([rotated_pairs.real, rotated_pairs.imag], axis=1)
 
 
 def test_the_self_match_curve_is_the_mean_logit_of_like_contents() -> None:
     draw = np.random.default_rng(0)
     query, key = draw.normal(size=(2, 1, 8, 6))
     content = draw.normal(size=(200_000, 6))
-    found = of_layer(query, key)
+    layer_weights_found = of_layer(query, key)
     for distance in (0, 1, 7):
-        here = np.full(len(content), distance)
-        logits = rotated(content @ query[0].T, here) * rotated(content @ key[0].T, 0 * here)
+        positions = np.full(len(content), distance)
+        logits = rotated(content @ query[0].T, positions) * rotated(
+            content @ key[0].T, 0 * positions
+        )
         error = 4 * logits.sum(axis=1).std() / len(content) ** 0.5
-        assert found.self_match[0, distance] == pytest.approx(logits.sum(axis=1).mean(), abs=error)
+        assert layer_weights_found.self_match[0, distance] == pytest.approx(
+            logits.sum(axis=1).mean(), abs=error
+        )
 
 
 def test_biases_add_the_same_to_every_logit_exactly() -> None:
     draw = np.random.default_rng(1)
     queries, keys = draw.normal(size=(4, 8)), draw.normal(size=(2, 8))
     weights = draw.normal(size=(4, 8, 6)), draw.normal(size=(2, 8, 6))
-    found = of_layer(*weights, (queries, keys), scale=0.3)
+    layer_weights_found = of_layer(*weights, (queries, keys), scale=0.3)
     places = np.arange(64)
     for head in range(4):
-        turned = rotated(np.tile(queries[head], (64, 1)), places)
-        curve = 0.3 * turned @ keys[head // 2]
-        np.testing.assert_allclose(found.bias_curve[head], curve, atol=1e-12)
-    assert found.bias_spread == pytest.approx(found.bias_curve.std(axis=1).max())
+        rotated_queries = rotated(np.tile(queries[head], (64, 1)), places)
+        curve = 0.3 * rotated_queries @ keys[head // 2]
+        np.testing.assert_allclose(layer_weights_found.bias_curve[head], curve, atol=1e-12)
+    assert layer_weights_found.bias_spread == pytest.approx(
+        layer_weights_found.bias_curve.std(axis=1).max()
+    )
 
 
 def test_columns_that_do_not_turn_are_one_more_pair() -> None:
     weight = np.eye(12)[None]
-    found = of_layer(weight, weight)
-    np.testing.assert_allclose(found.usage, np.array([2, 2, 2, 2, 4]) / 12)
-    assert found.self_match[0, 0] == pytest.approx(12)
+    layer_weights_found = of_layer(weight, weight)
+    np.testing.assert_allclose(layer_weights_found.usage, np.array([2, 2, 2, 2, 4]) / 12)
+    assert layer_weights_found.self_match[0, 0] == pytest.approx(12)
 
 
 def test_a_head_without_strength_leaves_the_mean_to_the_others() -> None:
     query, key = np.random.default_rng(0).normal(size=(2, 3, 8, 5))
     query[1] = 0
-    found, others = (of_layer(query[k], key[k], positions=64) for k in ([0, 1, 2], [0, 2]))
-    np.testing.assert_allclose(found.usage, others.usage)
-    assert found.never == others.never
+    layer_weights_found, strong_heads = (
+        of_layer(query[k], key[k], positions=64) for k in ([0, 1, 2], [0, 2])
+    )
+    np.testing.assert_allclose(layer_weights_found.usage, strong_heads.usage)
+    assert layer_weights_found.never == strong_heads.never
     assert of_layer(query[[1]], key[[1]], positions=64).usage is None
 
 
@@ -119,11 +132,11 @@ def test_planted_pairs_are_found_in_whatever_order_they_stand() -> None:
     sizes = planted(40, 16)
     once = reordered(sizes)
     orders = {"halves": sizes, "neighbours": once, "neighbours_again": reordered(once)}
-    for reading, given in orders.items():
-        found = pair_layout(given)
-        assert found is not None
-        assert found.answer == reading
-        assert found.margin == pytest.approx(pair_layout(sizes).margin)  # type: ignore[union-attr]
+    for reading, rows in orders.items():
+        layout = pair_layout(rows)
+        assert layout is not None
+        assert layout.answer == reading
+        assert layout.margin == pytest.approx(pair_layout(sizes).margin)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("heads", "rows"), [(60, 8), (24, 16), (100, 32)])
@@ -132,7 +145,7 @@ def test_random_weights_have_no_layout(heads: int, rows: int) -> None:
     answers = [
         pair_layout(np.linalg.norm(draw.normal(size=(heads, rows, 32)), axis=2)) for _ in range(60)
     ]
-    assert sum(found is not None and found.answer is not None for found in answers) <= 1
+    assert sum(layout is not None and layout.answer is not None for layout in answers) <= 1
 
 
 def test_too_little_to_compare_has_no_layout() -> None:
@@ -160,15 +173,15 @@ def by_group(query: Floats, key: Floats, value: Floats) -> Floats:
     return flat(np.concatenate([grouped, key[:, None], value[:, None]], axis=1))
 
 
-TWO = {"num_key_value_heads": 2}
+TWO_KEY_HEADS = {"num_key_value_heads": 2}
 GROUPED = "transformer.h.0.self_attention.query_key_value"
 #: Architecture: more of its configuration, heads of keys, what it calls and how it joins them.
 #: Those that transformers builds are compared with it where models are checked.
 STORED: Mapping[str, tuple[dict[str, Any], int, str, Callable[..., Floats] | None]] = {
-    "llama": (TWO, 2, "model.layers.0.self_attn.{}_proj", None),
+    "llama": (TWO_KEY_HEADS, 2, "model.layers.0.self_attn.{}_proj", None),
     "qwen": ({}, 4, "transformer.h.0.attn.c_attn", flat),
     "falcon": ({"new_decoder_architecture": True, "num_kv_heads": 2}, 2, GROUPED, by_group),
-    "internlm2": (TWO, 2, "model.layers.0.attention.wqkv", by_group),
+    "internlm2": (TWO_KEY_HEADS, 2, "model.layers.0.attention.wqkv", by_group),
     "chatglm": (
         {"multi_query_group_num": 2}, 2,
         "transformer.encoder.layers.0.self_attention.query_key_value", flat,
@@ -184,7 +197,7 @@ def joined(family: str, query: Floats, key: Floats, value: Floats) -> dict[str, 
 
 
 def saved(folder: Path, tensors: Mapping[str, Floats], **config: Any) -> str:
-    stated = {
+    stated_config = {
         "num_attention_heads": HEADS, "hidden_size": HIDDEN, "head_dim": WIDTH,
         "num_hidden_layers": 1, "rope_theta": 1e4, "max_position_embeddings": 64, **config,
     }  # fmt: skip
@@ -192,61 +205,61 @@ def saved(folder: Path, tensors: Mapping[str, Floats], **config: Any) -> str:
         name if name.endswith((".weight", ".bias")) else f"{name}.weight": values
         for name, values in tensors.items()
     }
-    return model_folder(folder, stored, **stated)
+    return model_folder(folder, stored, **stated_config)
 
 
 @pytest.mark.parametrize("family", STORED)
 def test_every_family_is_split_as_its_model_does(family: str, tmp_path: Path) -> None:
-    more, keys, *_ = STORED[family]
+    options, keys, *_ = STORED[family]
     query, key, value = projections(HEADS, keys)
     tensors = joined(family, query, key, value)
-    path = saved(tmp_path, tensors, model_type=family, **more)
+    path = saved(tmp_path, tensors, model_type=family, **options)
     (weights,) = open_rotary_weights(path)
-    found = weights.read(0)
-    np.testing.assert_array_equal(found.query, query.astype(np.float32))
-    np.testing.assert_array_equal(found.key, key.astype(np.float32))
-    first = weights.read(0, (range(1), range(1)))
-    np.testing.assert_array_equal(first.query, query[:1].astype(np.float32))
-    np.testing.assert_array_equal(first.key, key[:1].astype(np.float32))
+    layer = weights.read(0)
+    np.testing.assert_array_equal(layer.query, query.astype(np.float32))
+    np.testing.assert_array_equal(layer.key, key.astype(np.float32))
+    first_heads = weights.read(0, (range(1), range(1)))
+    np.testing.assert_array_equal(first_heads.query, query[:1].astype(np.float32))
+    np.testing.assert_array_equal(first_heads.key, key[:1].astype(np.float32))
     assert weights.bytes == 4 * (query.size + key.size)
 
 
-def llama(folder: Path, layers: int = 2, **changed: Any) -> str:
+def llama(folder: Path, layers: int = 2, **overrides: Any) -> str:
     tensors: dict[str, Floats] = {}
     for layer in range(layers):
         query, key, _ = projections(HEADS, KEYS, seed=layer)
-        before = f"model.layers.{layer}."
+        prefix = f"model.layers.{layer}."
         tensors |= {
-            f"{before}self_attn.q_proj": flat(query), f"{before}self_attn.k_proj": flat(key),
-            f"{before}input_layernorm": np.full(HIDDEN, 2.0),
+            f"{prefix}self_attn.q_proj": flat(query), f"{prefix}self_attn.k_proj": flat(key),
+            f"{prefix}input_layernorm": np.full(HIDDEN, 2.0),
         }  # fmt: skip
-    tensors |= changed.pop("tensors", {})
-    stated = {"model_type": "llama", "num_key_value_heads": KEYS, "num_hidden_layers": layers}
-    return saved(folder, tensors, **{**stated, **changed})
+    tensors |= overrides.pop("tensors", {})
+    config = {"model_type": "llama", "num_key_value_heads": KEYS, "num_hidden_layers": layers}
+    return saved(folder, tensors, **{**config, **overrides})
 
 
 def use(path: str, **options: Any) -> WeightUse:
     loaded = load_any(path)
     analysis = analyze_any(loaded, weights=open_weights(loaded, **options))
-    found = analysis.results[0]["weights"]  # type: ignore[index]
-    assert isinstance(found, WeightUse)
-    return found
+    weight_use = analysis.results[0]["weights"]  # type: ignore[index]
+    assert isinstance(weight_use, WeightUse)
+    return weight_use
 
 
 def test_the_gain_of_the_norm_before_is_multiplied_in(tmp_path: Path) -> None:
     gain = {"model.layers.0.input_layernorm": np.r_[np.full(HIDDEN - 1, 1e-6), 1.0]}
     path = llama(tmp_path / "a", 1, tensors=gain)
     query, key, value = projections(HEADS, KEYS)
-    last = np.zeros(HIDDEN)
-    last[-1] = 1
-    alone = of_layer(query * last, key * last)
-    np.testing.assert_allclose(use(path).layers[0].heads, alone.heads, rtol=1e-4)
-    gemma = llama(tmp_path / "b", 1, tensors={"model.layers.0.input_layernorm": -1 + last},
+    last_column = np.zeros(HIDDEN)
+    last_column[-1] = 1
+    single_column = of_layer(query * last_column, key * last_column)
+    np.testing.assert_allclose(use(path).layers[0].heads, single_column.heads, rtol=1e-4)
+    gemma = llama(tmp_path / "b", 1, tensors={"model.layers.0.input_layernorm": -1 + last_column},
                   model_type="gemma")  # fmt: skip
-    np.testing.assert_allclose(use(gemma).layers[0].heads, alone.heads, rtol=1e-5)
-    tensors = joined("falcon", query, key, value) | {"transformer.h.0.ln_attn": last}
+    np.testing.assert_allclose(use(gemma).layers[0].heads, single_column.heads, rtol=1e-5)
+    tensors = joined("falcon", query, key, value) | {"transformer.h.0.ln_attn": last_column}
     falcon = saved(tmp_path / "c", tensors, model_type="falcon", **STORED["falcon"][0])
-    np.testing.assert_allclose(use(falcon).layers[0].heads, alone.heads, rtol=1e-5)
+    np.testing.assert_allclose(use(falcon).layers[0].heads, single_column.heads, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -278,18 +291,18 @@ def test_with_no_gain_all_logits_of_a_run_are_what_biases_make_them(
                 values.fill_(-1 if family == "Nemotron" else 0)
     model.save_pretrained(tmp_path)
     run = pp.rotary_use(model, [np.random.default_rng(0).integers(3, 40, (4, 64))])
-    (found,) = use(str(tmp_path)).layers
-    assert found.bias_curve is not None
-    for head, curve in zip(run.heads, found.bias_curve, strict=True):
-        moved = curve - curve.mean()
-        assert np.ptp(moved) > 0.1
-        np.testing.assert_allclose(head.measured - head.measured.mean(), moved, atol=1e-5)
+    (layer,) = use(str(tmp_path)).layers
+    assert layer.bias_curve is not None
+    for head, curve in zip(run.heads, layer.bias_curve, strict=True):
+        centred_curve = curve - curve.mean()
+        assert np.ptp(centred_curve) > 0.1
+        np.testing.assert_allclose(head.measured - head.measured.mean(), centred_curve, atol=1e-5)
 
 
 def test_layers_that_do_not_rotate_or_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
     path = llama(tmp_path, 4, model_type="smollm3", no_rope_layers=[1, 0, 1, 0])
-    for asked, read in ((None, [0, 2]), ([2], [2])):
-        assert [layer.layer for layer in use(path, layers=asked).layers] == read
+    for requested, read in ((None, [0, 2]), ([2], [2])):
+        assert [layer.layer for layer in use(path, layers=requested).layers] == read
     with pytest.raises(UsageError, match=r"--layers 7: no layer of that number .* 0, 2\."):
         use(path, layers=[7])
 
@@ -298,18 +311,20 @@ def test_a_page_shows_weights_and_its_document_follows_the_schema(tmp_path: Path
     analysis = analyze_any(load_any(llama(tmp_path)))
     document = json.loads(json.dumps(analysis.to_dict()))
     assert problems("analysis", document) == []
-    (line,) = (each for each in page_of(document).single if each.name == "weights")
+    (line,) = (candidate for candidate in page_of(document).single if candidate.name == "weights")
     assert line.answer == ""
-    never = document["schemes"][0]["weights"]["never"]
-    assert line.value == f"{100 * never:.0f} %"
+    idle_pairs = document["schemes"][0]["weights"]["never"]
+    assert line.value == f"{100 * idle_pairs:.0f} %"
     assert {"weights_usage", "weights_curves"} <= set(analysis.figures())
     assert analysis.arrays()["0_weights_usage"].shape == (2, HEADS, WIDTH // 2)
 
 
 def told(path: str) -> str:
-    found = page_of(analyze_any(load_any(path)).to_dict()).evidence
+    evidence = page_of(analyze_any(load_any(path)).to_dict()).evidence
     return next(
-        " ".join(each.sentences) for each in found if each.lines and each.lines[0].name == "weights"
+        " ".join(item.sentences)
+        for item in evidence
+        if item.lines and item.lines[0].name == "weights"
     )
 
 
@@ -317,9 +332,9 @@ def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path: Path) -> None:
     quantised = {"model.layers.0.self_attn.q_proj.qweight": np.zeros((4, 4))}
     assert "have a name that is known" in told(saved(tmp_path / "b", quantised, model_type="llama"))
     nan = {"model.layers.0.self_attn.q_proj": np.full((HEADS * WIDTH, HIDDEN), np.nan)}
-    said = told(llama(tmp_path / "c", tensors=nan))
-    assert "Layer 0 was left out: the weights hold NaN or infinity." in said
-    assert "(1 layer)" in said
+    sentence = told(llama(tmp_path / "c", tensors=nan))
+    assert "Layer 0 was left out: the weights hold NaN or infinity." in sentence
+    assert "(1 layer)" in sentence
     odd = {"model.layers.1.self_attn.k_proj": np.zeros((KEYS * WIDTH + 1, HIDDEN))}
     assert "Layer 1 was left out" in told(llama(tmp_path / "d", tensors=odd))
 
@@ -343,22 +358,22 @@ def test_undeclared_layouts_are_those_that_the_weights_tell(tmp_path: Path) -> N
             sizes = np.stack([profile * np.cos(angle), profile * np.sin(angle)], axis=2)
             weight = rows * sizes.reshape(heads, WIDTH, 1)
             tensors[f"model.layers.{layer}.self_attn.{name}_proj"] = flat(weight)
-    stated = {"num_hidden_layers": 6, "num_key_value_heads": KEYS}
-    path, other = (saved(tmp_path / name, tensors, **stated) for name in "ab")
-    found = use(path)
-    assert (found.declared, found.pairs) == (False, "neighbours")
+    config = {"num_hidden_layers": 6, "num_key_value_heads": KEYS}
+    path, second_path = (saved(tmp_path / name, tensors, **config) for name in "ab")
+    weight_use = use(path)
+    assert (weight_use.declared, weight_use.pairs) == (False, "neighbours")
     assert "no architecture is named" in told(path)
     # The same answer where the command compares two such copies.
-    checked = pp.check(path, other)
+    checked = pp.check(path, second_path)
     assert checked.alike
-    assert [each.a for each in checked.compared if each.what == "pairs"] == ["neighbours"]
+    assert [finding.a for finding in checked.compared if finding.what == "pairs"] == ["neighbours"]
 
 
 def test_the_command_says_how_much_it_reads(tmp_path: Path, cli: Cli) -> None:
-    done = cli("analyze", llama(tmp_path / "model"), "--out", "out", "--layers", "0")
-    assert done.code == 0
-    assert "Reading 6.1 kB of query and key weights." in done.err
-    assert "from weights" in done.out
+    completed = cli("analyze", llama(tmp_path / "model"), "--out", "out", "--layers", "0")
+    assert completed.code == 0
+    assert "Reading 6.1 kB of query and key weights." in completed.err
+    assert "from weights" in completed.out
 
 
 def test_weights_on_the_hub_are_read_where_asked_and_nothing_else(
@@ -372,8 +387,8 @@ def test_weights_on_the_hub_are_read_where_asked_and_nothing_else(
     (opened,) = open_weights(loaded, everywhere=True).values()
     assert not isinstance(opened, str)
     assert opened.bytes == 4 * 2 * (HEADS + KEYS) * WIDTH * HIDDEN
-    found = use("someone/llama", everywhere=True)
-    assert found.head_count == 2 * HEADS
+    weight_use = use("someone/llama", everywhere=True)
+    assert weight_use.head_count == 2 * HEADS
     assert server.sent() < (path / "model.safetensors").stat().st_size / 4
     assert "--weights" in told("someone/llama")
 
@@ -382,12 +397,12 @@ def test_weights_on_the_hub_are_read_where_asked_and_nothing_else(
 
 
 @pytest.mark.parametrize(
-    ("base", "name", "first"),
+    ("base", "name", "first_position"),
     [(1e4, "bfloat16", 40), (1e4, "float16", 182), (5e5, "bfloat16", 33), (1e6, "float16", 257)],
 )
-def test_half_precision_carries_angles_so_far(base: float, name: str, first: int) -> None:
+def test_half_precision_carries_angles_so_far(base: float, name: str, first_position: int) -> None:
     ladder, _ = pp.encodings.rotary_frequencies(128, base=base)
-    assert precision_horizon(ladder, name) == first
+    assert precision_horizon(ladder, name) == first_position
     assert precision_horizon([1.0], "float32") is None  # positions themselves are exact
 
 
@@ -396,11 +411,11 @@ def test_half_precision_carries_angles_so_far(base: float, name: str, first: int
 
 @pytest.mark.real
 def test_real_weights_tell_their_layout() -> None:
-    found = use(str(REAL)).layout
-    assert found is not None
-    assert (found.answer, found.heads, found.wins) == ("halves", 60, 1.0)
-    assert found.margin == pytest.approx(23.96, abs=0.01)
-    scores = {each.reading: (each.apart, each.correlation) for each in found.readings}
+    layout = use(str(REAL)).layout
+    assert layout is not None
+    assert (layout.answer, layout.heads, layout.wins) == ("halves", 60, 1.0)
+    assert layout.margin == pytest.approx(23.96, abs=0.01)
+    scores = {reading.reading: (reading.apart, reading.correlation) for reading in layout.readings}
     assert scores["halves"] == pytest.approx((0.162, -0.362), abs=0.001)
     assert scores["neighbours"] == pytest.approx((32.18, -0.097), abs=0.01)
     assert scores["halves_again"] == pytest.approx((59.69, -0.074), abs=0.01)
@@ -411,8 +426,16 @@ def test_real_weights_tell_their_layout() -> None:
 
 def along(path: str) -> dict[str, tuple[float, float, int, int]]:
     (record, *_) = pp.load_schemes(path)
-    found = pp.studies.analyze_schemes(record).results[0]["rotation"].along  # type: ignore[attr-defined]
-    return {each.axis: (each.shortest, each.longest, each.turning, each.dead) for each in found}
+    axis_ladders = pp.studies.analyze_schemes(record).results[0]["rotation"].along  # type: ignore[attr-defined]
+    return {
+        axis_ladder.axis: (
+            axis_ladder.shortest,
+            axis_ladder.longest,
+            axis_ladder.turning,
+            axis_ladder.dead,
+        )
+        for axis_ladder in axis_ladders
+    }
 
 
 #: Configurations, and of some axes: shortest and longest wavelength, turning and dead pairs.
@@ -444,28 +467,28 @@ AXES: dict[str, tuple[dict[str, Any], dict[str, tuple[float, float, int, int]]]]
 @pytest.mark.parametrize("name", AXES)
 def test_pairs_of_several_axes(name: str, tmp_path: Path) -> None:
     config, expected = AXES[name]
-    found = along(model_folder(tmp_path, {}, model_type=name, **config))
+    axis_ladders = along(model_folder(tmp_path, {}, model_type=name, **config))
     for axis, numbers in expected.items():
-        assert found[axis] == pytest.approx(numbers, rel=1e-3)
+        assert axis_ladders[axis] == pytest.approx(numbers, rel=1e-3)
 
 
 def test_weights_of_latent_attention_are_said_to_need_a_run(tmp_path: Path) -> None:
-    stated = {
+    config = {
         "model_type": "deepseek_v3", "hidden_size": 64, "num_attention_heads": 4,
         "kv_lora_rank": 16, "q_lora_rank": None, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
         "rope_theta": 1e4, "max_position_embeddings": 128,
     }  # fmt: skip
-    document = analyze_any(load_any(model_folder(tmp_path, {}, **stated))).to_dict()
+    document = analyze_any(load_any(model_folder(tmp_path, {}, **config))).to_dict()
     assert problems("analysis", document) == []
     assert document["schemes"][0]["weights"]["missing"] == "latent"
-    (said,) = weights.sentences(document["schemes"][0]["weights"])
-    assert "`posprobe forward`" in said
+    (sentence,) = weights.sentences(document["schemes"][0]["weights"])
+    assert "`posprobe forward`" in sentence
 
 
 def test_curves_are_drawn_for_a_paper(tmp_path: Path, cli: Cli) -> None:
-    drawn = cli("figure", "rotary-curves", "sample:pydoc-llama", "-o", "curves.svg", "--quiet")
-    assert (drawn.code, (tmp_path / "curves.svg").read_text().count("<svg")) == (0, 1)
-    assert "on 16 contexts of 256 tokens sampled from the model" in drawn.out
+    completed = cli("figure", "rotary-curves", "sample:pydoc-llama", "-o", "curves.svg", "--quiet")
+    assert (completed.code, (tmp_path / "curves.svg").read_text().count("<svg")) == (0, 1)
+    assert "on 16 contexts of 256 tokens sampled from the model" in completed.out
     refused = cli("figure", "rotary-curves", "rotary:512x64", "-o", "curves.svg", "--quiet")
     assert (refused.code, "a formula is not a model" in refused.err) == (2, True)
 
@@ -481,8 +504,8 @@ def test_a_configuration_without_weights_shows_what_it_states(
     config: dict[str, Any], missing: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
-    (told,) = analyze_any(load_any(str(tmp_path))).to_dict()["schemes"]
-    assert (told.get("weights") or {}).get("missing") == missing
+    (scheme,) = analyze_any(load_any(str(tmp_path))).to_dict()["schemes"]
+    assert (scheme.get("weights") or {}).get("missing") == missing
 
 
 def test_a_configuration_alone_that_states_no_positions_is_refused(tmp_path: Path) -> None:

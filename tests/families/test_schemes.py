@@ -76,22 +76,22 @@ def test_t5(tmp_path: Path, buckets: int, farthest: int) -> None:
     # As T5 1.0 is published: with a bias between decoder and encoder that nothing uses.
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
     save_file(load_file(file) | {unused: np.ones((buckets, 4), np.float32)}, file)
-    found = relative(folder)
-    records = {record.name: record for record in found}
-    assert sorted(record.name for record in found) == ["decoder", "encoder"]
+    biases = relative(folder)
+    records = {record.name: record for record in biases}
+    assert sorted(record.name for record in biases) == ["decoder", "encoder"]
     assert all(
-        str(each.source.tensor).startswith(f"{each.name}.block.0.layer.0.") for each in found
+        str(bias.source.tensor).startswith(f"{bias.name}.block.0.layer.0.") for bias in biases
     )
     for name, record in records.items():
         assert record.causal == (name == "decoder")
         attention = getattr(model, name).block[0].layer[0].SelfAttention
         expected = numbers(attention.compute_bias(300, 300)[0])
         np.testing.assert_array_equal(record.kernel(300), expected)
-        far = attention._relative_position_bucket(
+        library_buckets = attention._relative_position_bucket(
             -torch.arange(500), bidirectional=not record.causal, num_buckets=buckets,
             max_distance=farthest,
         ).tolist()  # fmt: skip
-        assert facts(record)["reach"] == far.index(far[-1]) < farthest
+        assert facts(record)["reach"] == library_buckets.index(library_buckets[-1]) < farthest
 
 
 @pytest.mark.parametrize("norm", ["none", "layer_norm"])
@@ -132,17 +132,17 @@ def test_the_reach_of_clipped_vectors_is_their_number_unless_equal_earlier() -> 
 @pytest.mark.parametrize("reference", ["alibi:32x4", "t5:64x32", "rotary:64x8"])
 def test_a_number_of_positions_that_is_no_whole_number_is_refused(reference: str, n: Any) -> None:
     (record,) = load_schemes(reference)
-    for of in (record.curves, record.kernel):
+    for method in (record.curves, record.kernel):
         with pytest.raises(UsageError, match=f"{reference}.*not a whole number"):
-            of(n)
-    counted: Any = np.int64(5)
-    np.testing.assert_array_equal(record.kernel(counted), record.kernel(5))
+            method(n)
+    numpy_count: Any = np.int64(5)
+    np.testing.assert_array_equal(record.kernel(numpy_count), record.kernel(5))
 
 
 @pytest.mark.parametrize(
     ("heads", "bias_max"),
     [*((heads, 8.0) for heads in (0, -1, 2.5, 4.0, "4", None, True, 10**12)),
-     *((8, most) for most in (0, -1.0, "8", None, float("inf"), True))],
+     *((8, max_bias) for max_bias in (0, -1.0, "8", None, float("inf"), True))],
 )  # fmt: skip
 def test_slopes_of_no_number_of_heads_or_exponent_are_refused(heads: Any, bias_max: Any) -> None:
     with pytest.raises(UsageError, match=r"alibi: .*(from 1 to|whole number)"):
@@ -293,8 +293,8 @@ def test_sam_gives_cosines_of_the_vectors_of_a_distance(tmp_path: Path) -> None:
     for query in range(9):
         for key in range(9):
             down = cosine(rows, query // 3, key // 3)
-            right = cosine(columns, query % 3, key % 3)
-            assert kernel[query, key] == pytest.approx((down + right) / 2, abs=1e-6)
+            column_cosines = cosine(columns, query % 3, key % 3)
+            assert kernel[query, key] == pytest.approx((down + column_cosines) / 2, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -344,8 +344,10 @@ def test_bloom_and_mpt(tmp_path: Path, heads: int) -> None:
         (record,) = load_schemes(saved(model, tmp_path / model.config.model_type))
         assert isinstance(record, LinearBias)
         # Biases are given per key: what softmax sees of a row is the same up to a constant.
-        last, theirs = record.kernel(n)[:, -1], numbers(expected)[:, 0]
-        np.testing.assert_allclose(last - last[:, :1], theirs - theirs[:, :1], atol=1e-5)
+        last_query, library_bias = record.kernel(n)[:, -1], numbers(expected)[:, 0]
+        np.testing.assert_allclose(
+            last_query - last_query[:, :1], library_bias - library_bias[:, :1], atol=1e-5
+        )
         length = record.max_positions
     assert length == n  # of MPT, which calls it max_seq_len
 
@@ -353,9 +355,9 @@ def test_bloom_and_mpt(tmp_path: Path, heads: int) -> None:
 # The records themselves
 
 
-def made(values: Any, layout: Any = None, **more: Any) -> RelativeBias:
+def made(values: Any, layout: Any = None, **options: Any) -> RelativeBias:
     values = np.asarray(values, dtype=float)
-    return RelativeBias(values, layout or Sequence(8), "made", SOURCE, **more)
+    return RelativeBias(values, layout or Sequence(8), "made", SOURCE, **options)
 
 
 def test_a_kernel_depends_on_the_offset_alone_and_is_clamped() -> None:
@@ -481,9 +483,9 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path: Path)
         load_schemes(model_folder(tmp_path / "a", queries, model_type="llama", head_dim=24))
     for rows in (300, 514):  # BERT reserves no rows
         table = {"embeddings.position_embeddings.weight": np.ones((rows, 8))}
-        stated = {"model_type": "bert", "max_position_embeddings": 512}
+        config = {"model_type": "bert", "max_position_embeddings": 512}
         with pytest.raises(InvalidCheckpoint, match="max_position_embeddings = 512"):
-            load(model_folder(tmp_path / "b", table, **stated))
+            load(model_folder(tmp_path / "b", table, **config))
 
 
 def test_a_name_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
@@ -524,16 +526,16 @@ def test_reformer_is_the_product_of_its_axes(tmp_path: Path) -> None:
 
 def test_products_of_tables() -> None:
     rows, columns = load("counting:3x2"), load("counting:4x2")
-    added = product(rows, columns, how="add")
+    sum_table = product(rows, columns, how="add")
     expected = np.add.outer(np.arange(3), np.arange(4)).ravel()
-    np.testing.assert_array_equal(added.values[:, 0], expected)
-    wrong: Any
-    for wrong in (rows.values, "counting:3x2", load_schemes("alibi:32x4")[0]):
+    np.testing.assert_array_equal(sum_table.values[:, 0], expected)
+    bad_operand: Any
+    for bad_operand in (rows.values, "counting:3x2", load_schemes("alibi:32x4")[0]):
         with pytest.raises(UsageError, match=r"not a table\. .*posprobe\.table"):
-            product(rows, wrong, how="add")
-    wrong = "sum"
+            product(rows, bad_operand, how="add")
+    bad_operand = "sum"
     with pytest.raises(UsageError, match='"add" or "concatenate"'):
-        product(rows, rows, how=wrong)
+        product(rows, rows, how=bad_operand)
     with pytest.raises(UsageError, match="cannot be added"):
         product(rows, load("counting:4x3"), how="add")
     with pytest.raises(UsageError, match="is a grid"):

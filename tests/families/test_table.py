@@ -35,17 +35,17 @@ def positions(cut: PositionTable) -> list[int]:
 
 @given(st.integers(1, 30), st.integers(-40, 40) | st.none(), st.integers(-40, 40) | st.none())
 def test_a_slice_keeps_the_rows_that_a_list_would(n: int, a: int | None, b: int | None) -> None:
-    kept = list(range(n))[a:b]
-    whole = numbered(n)
-    if not kept:
+    expected_rows = list(range(n))[a:b]
+    table = numbered(n)
+    if not expected_rows:
         with pytest.raises(UsageError, match="nothing is left"):
-            whole[a:b]
+            table[a:b]
         return
-    cut = whole[a:b]
-    assert positions(cut) == kept
-    assert len(cut) == len(kept)
-    assert cut.rows == (kept[0], kept[-1] + 1)
-    assert cut.layout == Sequence(len(kept))
+    cut = table[a:b]
+    assert positions(cut) == expected_rows
+    assert len(cut) == len(expected_rows)
+    assert cut.rows == (expected_rows[0], expected_rows[-1] + 1)
+    assert cut.layout == Sequence(len(expected_rows))
 
 
 @given(st.integers(1, 30), st.data())
@@ -76,14 +76,14 @@ def test_a_slice_of_a_grid_is_a_grid_where_it_is_made_of_whole_rows(
 
 
 def test_what_is_known_about_a_table_follows_its_slices() -> None:
-    whole = numbered(
+    table = numbered(
         9, kind="fixed", family="bert", prefix=np.ones((1, 2)),
         prefix_rows=(PrefixRow(0, "CLS"),), dropped=(DroppedRow(1, "padding"),), notes=("seen",),
     )  # fmt: skip
-    cut = whole[2:5]
+    cut = table[2:5]
     for name in ("name", "source", "kind", "family", "prefix_rows", "dropped", "notes"):
-        assert getattr(cut, name) == getattr(whole, name)
-    np.testing.assert_array_equal(cut.prefix, whole.prefix)
+        assert getattr(cut, name) == getattr(table, name)
+    np.testing.assert_array_equal(cut.prefix, table.prefix)
 
 
 @pytest.mark.parametrize(

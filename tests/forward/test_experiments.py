@@ -40,41 +40,39 @@ from posprobe.layouts import Grid
 def test_without_positions_a_vision_transformer_does_not_see_that_digits_are_scrambled() -> None:
     images, labels = digits()
     model = load_model("sample:digits-vit", device="cpu", head=True)
-    kept = model.get_parameter("vit.embeddings.position_embeddings").clone()
-    found = permutation_effect(model, list(in_batches(images, 100)), labels=labels)
-    assert found.contexts == 400
-    assert found.table == "vit.embeddings.position_embeddings"
-    without, seeing = found.without_positions, found.with_positions
-    assert without.special is not None
-    assert seeing.special is not None
-    assert without.special < 1e-5
-    assert without.tokens < 1e-5
-    assert without.accuracy == without.scrambled_accuracy
-    assert seeing.special > 0.1
-    assert seeing.accuracy is not None
-    assert seeing.scrambled_accuracy is not None
-    assert seeing.accuracy > 0.95
-    assert seeing.scrambled_accuracy < 0.5
-    assert torch.equal(kept, model.get_parameter("vit.embeddings.position_embeddings"))
+    saved_table = model.get_parameter("vit.embeddings.position_embeddings").clone()
+    effect = permutation_effect(model, list(in_batches(images, 100)), labels=labels)
+    assert effect.contexts == 400
+    assert effect.table == "vit.embeddings.position_embeddings"
+    blind_loss, seeing_loss = effect.without_positions, effect.with_positions
+    assert blind_loss.special is not None
+    assert seeing_loss.special is not None
+    assert blind_loss.special < 1e-5
+    assert blind_loss.tokens < 1e-5
+    assert blind_loss.accuracy == blind_loss.scrambled_accuracy
+    assert seeing_loss.special > 0.1
+    assert seeing_loss.accuracy is not None
+    assert seeing_loss.scrambled_accuracy is not None
+    assert seeing_loss.accuracy > 0.95
+    assert seeing_loss.scrambled_accuracy < 0.5
+    assert torch.equal(saved_table, model.get_parameter("vit.embeddings.position_embeddings"))
 
 
 @pytest.mark.parametrize(("build", "knows"), [(bert, False), (gpt2, True)])
 def test_without_positions_a_causal_mask_alone_knows_the_order(build: Any, knows: bool) -> None:
-    found = permutation_effect(build().double(), [tokens(6)])
-    assert found.with_positions.tokens > 0.1
-    assert (found.without_positions.tokens > 0.05) == knows
+    effect = permutation_effect(build().double(), [tokens(6)])
+    assert effect.with_positions.tokens > 0.1
+    assert (effect.without_positions.tokens > 0.05) == knows
     if not knows:
-        assert found.without_positions.tokens < 1e-6  # attention's softmax may be float32
-    assert found.with_positions.special is None
+        assert effect.without_positions.tokens < 1e-6  # attention's softmax may be float32
+    assert effect.with_positions.special is None
 
 
 def test_permutations_do_not_depend_on_how_contexts_are_grouped(device: str) -> None:
     model, contexts = timm_vit().double().to(device), pixels(6).astype(np.float64)
-    one, other = (
-        permutation_effect(model, list(in_batches(contexts, size)), seed=2) for size in (2, 6)
-    )
-    assert one.with_positions.tokens == pytest.approx(other.with_positions.tokens, rel=1e-9)
-    assert one.without_positions.tokens < 1e-9
+    a, b = (permutation_effect(model, list(in_batches(contexts, size)), seed=2) for size in (2, 6))
+    assert a.with_positions.tokens == pytest.approx(b.with_positions.tokens, rel=1e-9)
+    assert a.without_positions.tokens < 1e-9
 
 
 def test_every_permutation_moves_something_and_all_of_these_are_drawn() -> None:
@@ -91,47 +89,45 @@ def test_every_permutation_moves_something_and_all_of_these_are_drawn() -> None:
 
 def test_a_shift_is_a_table_whose_rows_are_moved(device: str) -> None:
     model, contexts = language_model("gpt2").double().to(device), tokens(7)
-    found = phase_shift(model, in_batches(contexts, 3), shifts=[4, 20])
-    assert found.shifts.tolist() == [0, 4, 20]
-    assert found.change[0] == 0
-    assert found.task == "next token"
-    assert found.loss is not None
+    effect = phase_shift(model, in_batches(contexts, 3), shifts=[4, 20])
+    assert effect.shifts.tolist() == [0, 4, 20]
+    assert effect.change[0] == 0
+    assert effect.task == "next token"
+    assert effect.loss is not None
     table = model.transformer.wpe.weight.data
-    whole = table.clone()
-    given = torch.from_numpy(contexts).to(device)
+    full_table = table.clone()
+    batch = torch.from_numpy(contexts).to(device)
     expected = []
     with torch.no_grad():
         for shift in (0, 4, 20):
-            table[:LENGTH] = whole[shift : shift + LENGTH]
-            expected.append((float(model(given, labels=given).loss), model.transformer(given)[0]))
-    still = expected[0][1]
+            table[:LENGTH] = full_table[shift : shift + LENGTH]
+            expected.append((float(model(batch, labels=batch).loss), model.transformer(batch)[0]))
+    unshifted = expected[0][1]
     for number, (loss, state) in enumerate(expected):
-        assert found.loss[number] == pytest.approx(loss, rel=1e-6)  # its softmax is float32
-        assert found.change[number] == pytest.approx(
-            float((state - still).norm() / still.norm()), rel=1e-9
+        assert effect.loss[number] == pytest.approx(loss, rel=1e-6)  # its softmax is float32
+        assert effect.change[number] == pytest.approx(
+            float((state - unshifted).norm() / unshifted.norm()), rel=1e-9
         )
 
 
 def test_a_model_that_knows_distances_alone_does_not_mind_a_shift(device: str) -> None:
-    found = phase_shift(language_model("llama").double().to(device), [tokens(4)])
-    assert found.shifts[-1] == 4 * LENGTH
+    effect = phase_shift(language_model("llama").double().to(device), [tokens(4)])
+    assert effect.shifts[-1] == 4 * LENGTH
     # The rotation's own angles are float32.
-    assert found.change.max() < 1e-5
-    assert found.loss is not None
-    assert np.ptp(found.loss) < 1e-5
+    assert effect.change.max() < 1e-5
+    assert effect.loss is not None
+    assert np.ptp(effect.loss) < 1e-5
 
 
 def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
     model, contexts = language_model("roberta").double(), tokens(8)
     contexts = np.where(contexts < 6, 6, contexts)
-    one, other = (
-        phase_shift(model, in_batches(contexts, size), mask_token=5, seed=3) for size in (1, 8)
-    )
-    assert one.task == "masked token"
-    assert one.loss is not None
-    assert other.loss is not None
-    np.testing.assert_allclose(one.loss, other.loss, rtol=1e-9)
-    np.testing.assert_allclose(one.change, other.change, rtol=1e-9)
+    a, b = (phase_shift(model, in_batches(contexts, size), mask_token=5, seed=3) for size in (1, 8))
+    assert a.task == "masked token"
+    assert a.loss is not None
+    assert b.loss is not None
+    np.testing.assert_allclose(a.loss, b.loss, rtol=1e-9)
+    np.testing.assert_allclose(a.change, b.change, rtol=1e-9)
     body = phase_shift(model.base_model, [contexts], shifts=[1])
     assert (body.task, body.loss) == ("", None)
     unmasked = phase_shift(model, [contexts], shifts=[1])
@@ -146,8 +142,8 @@ def test_a_head_that_sees_what_it_would_predict_has_no_loss() -> None:
     )
     model: Any = transformers.XLMWithLMHeadModel(config).train(mode=False)
     contexts = np.where(tokens(3) < 6, 6, tokens(3))
-    found = phase_shift(model, [contexts])
-    assert (found.task, found.loss) == ("", None)
+    effect = phase_shift(model, [contexts])
+    assert (effect.task, effect.loss) == ("", None)
 
 
 def test_a_decoder_of_speech_ends_where_its_positions_end() -> None:
@@ -171,14 +167,16 @@ def test_positions_that_count_on_from_padding_are_found_in_the_table(kind: str) 
     model = build(config).train(mode=False).double()
     contexts = np.where(tokens(3) < 3, 3, tokens(3))
     assert context_length(model) == 18
-    found = phase_shift(model, [contexts], shifts=[1])
+    effect = phase_shift(model, [contexts], shifts=[1])
     with torch.no_grad():
-        given = torch.from_numpy(contexts)
-        plain = model(given).last_hidden_state
-        moved = model(
-            given, position_ids=torch.arange(3, 3 + LENGTH).expand(3, -1)
+        ids = torch.from_numpy(contexts)
+        plain = model(ids).last_hidden_state
+        shifted = model(
+            ids, position_ids=torch.arange(3, 3 + LENGTH).expand(3, -1)
         ).last_hidden_state
-    assert found.change[1] == pytest.approx(float((moved - plain).norm() / plain.norm()), rel=1e-9)
+    assert effect.change[1] == pytest.approx(
+        float((shifted - plain).norm() / plain.norm()), rel=1e-9
+    )
     with pytest.raises(UsageError, match="longer than the 18 positions"):
         phase_shift(model, [np.full((1, 19), 5)])
 
@@ -191,42 +189,44 @@ def test_patterns_of_every_layer_are_those_of_the_library_s_own_states(
     build: Any, device: str
 ) -> None:
     model = build().double().to(device)
-    found = blank_images(model, seed=1)
-    assert found.layout == Grid(2, 3)
-    assert list(found.constant) == list(found.noise) == [0, 1, 2]
+    patterns = blank_images(model, seed=1)
+    assert patterns.layout == Grid(2, 3)
+    assert list(patterns.constant) == list(patterns.noise) == [0, 1, 2]
     # Patches of a constant image differ by their rows alone.
-    assert found.constant[0].alignment == pytest.approx(1)
-    assert found.constant[0].cka == pytest.approx(1)
+    assert patterns.constant[0].alignment == pytest.approx(1)
+    assert patterns.constant[0].cka == pytest.approx(1)
     image = np.random.default_rng(1).standard_normal((3, 14, 21))
-    table = model.get_parameter(found.table)[0, 1:].numpy(force=True)
+    table = model.get_parameter(patterns.table)[0, 1:].numpy(force=True)
     rows = table - table.mean(axis=0)
     hidden = states(model, np.stack([np.zeros_like(image), image]))[:, :, 1:]
-    for number, both in enumerate(hidden):
+    for number, image_pair in enumerate(hidden):
         for patches, pattern in zip(
-            both, (found.constant[number], found.noise[number]), strict=True
+            image_pair, (patterns.constant[number], patterns.noise[number]), strict=True
         ):
-            away = patches - patches.mean(axis=0)
-            cosines = [a @ r / np.sqrt(a @ a * (r @ r)) for a, r in zip(away, rows, strict=True)]
+            deviations = patches - patches.mean(axis=0)
+            cosines = [
+                a @ r / np.sqrt(a @ a * (r @ r)) for a, r in zip(deviations, rows, strict=True)
+            ]
             assert pattern.alignment == pytest.approx(np.mean(cosines))
             assert pattern.share == pytest.approx(
                 1 - 6 * np.sum(patches.mean(axis=0) ** 2) / np.sum(patches**2)
             )
-            np.testing.assert_allclose(pattern.norms.ravel(), np.sqrt((away**2).sum(axis=1)))
-    json.dumps(as_block(found), allow_nan=False)
+            np.testing.assert_allclose(pattern.norms.ravel(), np.sqrt((deviations**2).sum(axis=1)))
+    json.dumps(as_block(patterns), allow_nan=False)
 
 
 def test_without_positions_a_constant_image_is_constant() -> None:
     model = vit().double()
     model.embeddings.position_embeddings.data.zero_()
     model.embeddings.patch_embeddings.projection.bias.data.normal_()
-    found = blank_images(model)
-    for pattern in found.constant.values():
+    effect = blank_images(model)
+    for pattern in effect.constant.values():
         assert pattern.share == pytest.approx(0, abs=1e-12)
         assert pattern.alignment is None
-    assert as_block(found)["undefined"]
+    assert as_block(effect)["undefined"]
     # What noise shows then is content, not the table.
-    assert found.noise[2].share is not None
-    assert found.noise[2].share > 0.01
+    assert effect.noise[2].share is not None
+    assert effect.noise[2].share > 0.01
 
 
 # What cannot be asked.
@@ -256,11 +256,11 @@ def with_labels(count: int, *, head: bool = True) -> object:
     return permutation_effect(model, [images[:4]], labels=labels[:count])
 
 
-NOTHING = r"permuting changes nothing\. Use longer contexts"
+NO_CHANGE_MESSAGE = r"permuting changes nothing\. Use longer contexts"
 #: What is asked, and what is said.
 REFUSED: list[tuple[Callable[[], object], str]] = [
-    (lambda: permutation_effect(bert(), [np.full((3, 5), 7)]), NOTHING),
-    (lambda: permutation_effect(bert(), [np.arange(4)[:, None]]), NOTHING),
+    (lambda: permutation_effect(bert(), [np.full((3, 5), 7)]), NO_CHANGE_MESSAGE),
+    (lambda: permutation_effect(bert(), [np.arange(4)[:, None]]), NO_CHANGE_MESSAGE),
     (lambda: permutation_effect(torch.nn.Linear(4, 4), [tokens(2)]), "one table of positions"),
     (lambda: with_labels(4, head=False), "head=True"),
     (lambda: with_labels(3), "labels"),

@@ -44,32 +44,33 @@ def plainly(hidden: NDArray[np.float64]) -> dict[str, Any]:
     mean = hidden.mean(axis=(0, 1))
     pos = hidden.mean(axis=0) - mean
     ctx = hidden.mean(axis=1) - mean
-    rest = hidden - mean - pos - ctx[:, None]
-    every = hidden.reshape(-1, width)
+    residual = hidden - mean - pos - ctx[:, None]
+    all_states = hidden.reshape(-1, width)
     tiled = np.concatenate([pos] * count)
     singular = np.linalg.svd(pos, compute_uv=False)
-    parts = {"position": pos, "context": ctx, "rest": rest}
+    parts = {"position": pos, "context": ctx, "rest": residual}
     repeats = {"position": count, "context": length, "rest": 1}
     total = ((hidden - mean) ** 2).sum()
-    within = hidden - hidden.mean(axis=1, keepdims=True)
+    context_deviations = hidden - hidden.mean(axis=1, keepdims=True)
     return {
         "mean": mean,
         "pos": pos,
-        "error": within.std(axis=0, ddof=1) / np.sqrt(count),
+        "error": context_deviations.std(axis=0, ddof=1) / np.sqrt(count),
         "stable_rank": (singular**2).sum() / singular[0] ** 2,
-        "relative_norm": np.linalg.norm(tiled, 2) / np.linalg.norm(every - every.mean(0), 2),
+        "relative_norm": np.linalg.norm(tiled, 2)
+        / np.linalg.norm(all_states - all_states.mean(0), 2),
         "shares": {k: repeats[k] * (part**2).sum() / total for k, part in parts.items()},
     }
 
 
-def assert_layer(found: Any, expected: dict[str, Any]) -> None:
+def assert_layer(layer: Any, expected: dict[str, Any]) -> None:
     for name in ("mean", "pos", "error"):
         np.testing.assert_allclose(
-            getattr(found, name), expected[name], rtol=1e-6, atol=1e-9, err_msg=name
+            getattr(layer, name), expected[name], rtol=1e-6, atol=1e-9, err_msg=name
         )
     for name in ("stable_rank", "relative_norm"):
-        assert getattr(found, name) == pytest.approx(expected[name], rel=1e-6), name
-    assert found.shares == pytest.approx(expected["shares"], rel=1e-6, abs=1e-9)
+        assert getattr(layer, name) == pytest.approx(expected[name], rel=1e-6), name
+    assert layer.shares == pytest.approx(expected["shares"], rel=1e-6, abs=1e-9)
 
 
 def albert() -> Any:
@@ -97,12 +98,16 @@ def test_streamed_sums_are_the_plain_decomposition_of_all_states(build: Any, dev
     model = build().double().to(device)
     images = build in (vit, timm_vit)
     contexts = pixels(11).astype(np.float64) if images else tokens(23)
-    found = decompose(model, in_batches(contexts, 5))
+    decomposition = decompose(model, in_batches(contexts, 5))
     layout: Layout = Grid(2, 3) if images else Sequence(LENGTH)
-    assert (found.contexts, found.layout, found.start) == (len(contexts), layout, 0)
+    assert (decomposition.contexts, decomposition.layout, decomposition.start) == (
+        len(contexts),
+        layout,
+        0,
+    )
     hidden = states(model, contexts)
-    assert list(found.layers) == list(range(len(hidden)))
-    for number, layer in found.layers.items():
+    assert list(decomposition.layers) == list(range(len(hidden)))
+    for number, layer in decomposition.layers.items():
         assert_layer(layer, plainly(hidden[number][:, 1 if images else 0 :]))
     # States are seen where they appear, and not kept until the end of a batch.
     with torch.no_grad():
@@ -125,8 +130,8 @@ class _InPlace(torch.nn.Module):
     def forward(self, input_ids: torch.Tensor, **_: object) -> SimpleNamespace:
         state = self.words(input_ids)
         state += self.rows(torch.arange(input_ids.shape[1]))
-        last = self.layer(state)
-        return SimpleNamespace(hidden_states=(state, last), last_hidden_state=last)
+        output = self.layer(state)
+        return SimpleNamespace(hidden_states=(state, output), last_hidden_state=output)
 
 
 class _Packed(_InPlace):
@@ -145,11 +150,11 @@ def test_contexts_that_share_a_sequence_are_one_clear_error() -> None:
 def test_what_is_written_to_after_a_module_returned_it_is_taken_at_the_end() -> None:
     torch.manual_seed(0)
     model, contexts = _InPlace().double(), tokens(7)
-    found = decompose(model, in_batches(contexts, 3))
+    decomposition = decompose(model, in_batches(contexts, 3))
     with torch.no_grad():
         expected = model(torch.from_numpy(contexts)).hidden_states
     for number, hidden in enumerate(expected):
-        assert_layer(found.layers[number], plainly(hidden.numpy()))
+        assert_layer(decomposition.layers[number], plainly(hidden.numpy()))
 
 
 def test_products_are_of_the_first_contexts_however_they_are_grouped(
@@ -157,9 +162,9 @@ def test_products_are_of_the_first_contexts_however_they_are_grouped(
 ) -> None:
     monkeypatch.setattr("posprobe.analyses.models.states.PRODUCTS", 5 * LENGTH)
     model, contexts = gpt2().double(), tokens(23)
-    every, first = states(model, contexts)[1], states(model, contexts[:5])[1]
-    expected = plainly(every)
-    flat = first.reshape(-1, WIDTH)
+    all_products, leading_products = states(model, contexts)[1], states(model, contexts[:5])[1]
+    expected = plainly(all_products)
+    flat = leading_products.reshape(-1, WIDTH)
     largest = np.linalg.norm(flat - flat.mean(axis=0), 2) / np.sqrt(5)
     for size in (1, 4, 23):
         layer = decompose(model, in_batches(contexts, size)).layers[1]
@@ -172,8 +177,8 @@ def test_products_are_of_the_first_contexts_however_they_are_grouped(
 def test_the_largest_eigenvalue_is_that_of_the_whole_matrix(width: int) -> None:
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(40, 12, width)) * np.linspace(1, 3, width)
-    found = mean_decomposition({0: moments(hidden)}, layout=Sequence(12)).layers[0]
-    assert_layer(found, plainly(hidden))
+    decomposition = mean_decomposition({0: moments(hidden)}, layout=Sequence(12)).layers[0]
+    assert_layer(decomposition, plainly(hidden))
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])
@@ -194,30 +199,30 @@ def test_the_share_of_noise_is_what_chance_alone_adds(scale: float) -> None:
 def test_the_rank_counts_directions_that_stand_out_of_the_noise(planted: int, uneven: bool) -> None:
     rng = np.random.default_rng(planted)
     mixing = rng.normal(size=(20, 20)) * (np.geomspace(5, 0.1, 20) if uneven else 1)
-    added = 5 * rng.normal(size=(32, planted)) @ rng.normal(size=(planted, 20))
-    hidden = added + rng.normal(size=(200, 32, 20)) @ mixing
+    signal = 5 * rng.normal(size=(32, planted)) @ rng.normal(size=(planted, 20))
+    hidden = signal + rng.normal(size=(200, 32, 20)) @ mixing
     layer = mean_decomposition({0: moments(hidden)}, layout=Sequence(32)).layers[0]
     assert layer.rank == planted
 
 
 def test_noise_that_is_alike_at_neighbouring_positions_counts_for_no_rank() -> None:
     rng = np.random.default_rng(0)
-    found = []
+    ranks = []
     for _ in range(20):
         hidden = rng.normal(size=(64, 64, 48))
         for t in range(1, 64):
             hidden[:, t] = 0.8 * hidden[:, t - 1] + 0.6 * hidden[:, t]
         layer = mean_decomposition({0: moments(hidden)}, layout=Sequence(64)).layers[0]
-        found.append(layer.rank)
-    assert max(filter(None, found), default=0) <= 1
-    assert sum(map(bool, found)) <= 3
+        ranks.append(layer.rank)
+    assert max(filter(None, ranks), default=0) <= 1
+    assert sum(map(bool, ranks)) <= 3
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_equal_contexts_have_the_rank_of_what_positions_add(count: int) -> None:
     rng = np.random.default_rng(0)
-    one = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 300))
-    hidden = np.repeat(one[None], count, axis=0)
+    context = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 300))
+    hidden = np.repeat(context[None], count, axis=0)
     assert mean_decomposition({0: moments(hidden)}, layout=Sequence(40)).layers[0].rank == 2
 
 
@@ -228,50 +233,50 @@ def test_half_precision_is_added_up_in_float32(dtype: str, device: str) -> None:
     half = decompose(model.to(getattr(torch, dtype)), [tokens(30)])
     close = {"float16": 4e-3, "bfloat16": 4e-2}[dtype]
     for number, layer in wide.layers.items():
-        away = np.linalg.norm(half.layers[number].pos - layer.pos)
-        assert away < close * np.linalg.norm(layer.pos)
+        error = np.linalg.norm(half.layers[number].pos - layer.pos)
+        assert error < close * np.linalg.norm(layer.pos)
 
 
 def test_positions_can_be_chosen_as_song_and_zhong_do() -> None:
     model, contexts = gpt2().double(), tokens(12)
-    found = decompose(model, [contexts], positions=slice(1, LENGTH))
-    assert (found.start, found.layout) == (1, Sequence(LENGTH - 1))
-    assert_layer(found.layers[1], plainly(states(model, contexts)[1][:, 1:]))
+    decomposition = decompose(model, [contexts], positions=slice(1, LENGTH))
+    assert (decomposition.start, decomposition.layout) == (1, Sequence(LENGTH - 1))
+    assert_layer(decomposition.layers[1], plainly(states(model, contexts)[1][:, 1:]))
 
 
 def test_a_large_common_mean_costs_no_digits() -> None:
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(30, 6, 5)) + 1e6 * np.array([1, 0, -1, 0, 3])
-    first = moments(hidden[:7])
-    sums = {0: first + moments(hidden[7:], first)}
-    found = mean_decomposition(sums, layout=Sequence(6))
-    assert_layer(found.layers[0], plainly(hidden))
+    leading_moments = moments(hidden[:7])
+    sums = {0: leading_moments + moments(hidden[7:], leading_moments)}
+    decomposition = mean_decomposition(sums, layout=Sequence(6))
+    assert_layer(decomposition.layers[0], plainly(hidden))
 
 
 def test_dropout_is_off_and_a_model_is_left_as_it_was_found() -> None:
     model = bert(hidden_dropout_prob=0.5)
-    still = decompose(model, [tokens(3)])
+    decomposed = decompose(model, [tokens(3)])
     model.train()
     model.encoder.layer[0].eval()
-    again = decompose(model, [tokens(3)])
+    repeated = decompose(model, [tokens(3)])
     assert [part.training for part in (model, *model.encoder.layer)] == [True, False, True]
-    np.testing.assert_array_equal(still.layers[2].pos, again.layers[2].pos)
+    np.testing.assert_array_equal(decomposed.layers[2].pos, repeated.layers[2].pos)
 
 
 def test_positions_at_a_layer_are_a_table_that_the_analyses_take() -> None:
-    found = decompose(gpt2(), [tokens(10)], positions=slice(1, None))
-    table = found.table(1)
+    decomposition = decompose(gpt2(), [tokens(10)], positions=slice(1, None))
+    table = decomposition.table(1)
     assert table.rows == (1, LENGTH)
-    assert pp.pca(table).stable_rank == pytest.approx(found.layers[1].stable_rank)
+    assert pp.pca(table).stable_rank == pytest.approx(decomposition.layers[1].stable_rank)
     assert pp.similarity(table).raw.minimum is not None
     with pytest.raises(UsageError, match="0, 1, 2"):
-        found.table(3)
+        decomposition.table(3)
 
 
 def test_numbers_that_are_not_defined_are_none_with_a_reason() -> None:
-    alike = moments(np.ones((3, 4, 5)))
-    found = mean_decomposition({0: alike}, layout=Sequence(4))
-    summary = as_block(found)
+    equal_moments = moments(np.ones((3, 4, 5)))
+    decomposition = mean_decomposition({0: equal_moments}, layout=Sequence(4))
+    summary = as_block(decomposition)
     assert summary["layers"][0]["relative_norm"] is None
     assert set(summary["undefined"]) == {"noise_share", "rank", "relative_norm", "stable_rank"}
     json.dumps(summary, allow_nan=False)
@@ -292,8 +297,10 @@ def test_layer_0_of_minilm_is_predicted_by_its_table_within_sampling_error() -> 
         rows = parts.word_embeddings.weight[words]
         base = parts.token_type_embeddings.weight[0] + parts.position_embeddings.weight[:16]
         # The expectation over words, for each position, of LayerNorm(word + position + type).
-        expected = torch.stack([parts.LayerNorm(rows + each).mean(dim=0) for each in base]).numpy()
-    off = (layer.pos - (expected - expected.mean(axis=0))) / layer.error
+        expected = torch.stack(
+            [parts.LayerNorm(rows + words).mean(dim=0) for words in base]
+        ).numpy()
+    deviations = (layer.pos - (expected - expected.mean(axis=0))) / layer.error
     # Standard scores of 16 x 384 numbers: their spread is 1 and few lie beyond 5.
-    assert np.sqrt((off**2).mean()) == pytest.approx(1, abs=0.05)
-    assert np.abs(off).max() < 6
+    assert np.sqrt((deviations**2).mean()) == pytest.approx(1, abs=0.05)
+    assert np.abs(deviations).max() < 6

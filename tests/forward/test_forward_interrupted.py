@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 def test_a_batch_that_does_not_fit_is_one_clear_error() -> None:
     model = gpt2().base_model
 
-    def full(_: object, given: tuple[torch.Tensor, ...]) -> None:
-        if len(given[0]) > 3:
+    def full(_: object, inputs: tuple[torch.Tensor, ...]) -> None:
+        if len(inputs[0]) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
 
     with model.wte.register_forward_pre_hook(full):
@@ -55,13 +55,13 @@ def test_a_batch_that_does_not_fit_is_one_clear_error() -> None:
 def test_hooks_are_gone_after_a_run_and_after_an_error(build: Any) -> None:
     model = build()
     decompose(model, [pixels(2)])
-    before = hooks_of(model)
-    last = [m for m in model.modules() if isinstance(m, torch.nn.Linear)][-1]
-    handle = last.register_forward_pre_hook(_fail)
+    hooks_before = hooks_of(model)
+    last_linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear)][-1]
+    handle = last_linear.register_forward_pre_hook(_fail)
     with pytest.raises(UsageError, match=r"its own code fails \(ArithmeticError: "):
         decompose(model, [pixels(2)])
     handle.remove()
-    assert hooks_of(model) == before
+    assert hooks_of(model) == hooks_before
     decompose(model, [pixels(2)])
 
 
@@ -78,13 +78,15 @@ def test_ctrl_c_keeps_what_was_added_up_and_says_so(caplog: pytest.LogCaptureFix
         raise KeyboardInterrupt
 
     with caplog.at_level(logging.WARNING, "posprobe"):
-        found = decompose(model, interrupted())
-    assert found.contexts == 8
-    assert found.stopped
+        decomposition = decompose(model, interrupted())
+    assert decomposition.contexts == 8
+    assert decomposition.stopped
     assert "8 contexts" in caplog.text
-    whole = decompose(model, [contexts[:8]])
-    np.testing.assert_allclose(found.layers[2].pos, whole.layers[2].pos, atol=1e-12)
-    assert not whole.stopped
+    expected_decomposition = decompose(model, [contexts[:8]])
+    np.testing.assert_allclose(
+        decomposition.layers[2].pos, expected_decomposition.layers[2].pos, atol=1e-12
+    )
+    assert not expected_decomposition.stopped
 
 
 def test_ctrl_c_before_the_first_context_is_an_interruption() -> None:
@@ -106,12 +108,12 @@ def test_ctrl_c_inside_a_layer_leaves_all_layers_with_the_same_contexts() -> Non
             raise KeyboardInterrupt
 
     handle = model.encoder.layer[1].register_forward_hook(stop)
-    found = decompose(model, in_batches(contexts, 2))
+    decomposition = decompose(model, in_batches(contexts, 2))
     handle.remove()
-    whole = decompose(model, [contexts[:4]])
-    assert found.contexts == 4
-    for number, layer in whole.layers.items():
-        np.testing.assert_allclose(found.layers[number].pos, layer.pos, atol=1e-12)
+    expected_decomposition = decompose(model, [contexts[:4]])
+    assert decomposition.contexts == 4
+    for number, layer in expected_decomposition.layers.items():
+        np.testing.assert_allclose(decomposition.layers[number].pos, layer.pos, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +146,8 @@ def test_models_without_hidden_states_are_one_clear_error() -> None:
     )
     with pytest.raises(UsageError, match="get_encoder"):
         decompose(transformers.T5Model(config), [tokens(2)])
-    found = decompose(transformers.T5Model(config).get_encoder(), [tokens(2)])
-    assert list(found.layers) == [0, 1]
+    decomposition = decompose(transformers.T5Model(config).get_encoder(), [tokens(2)])
+    assert list(decomposition.layers) == [0, 1]
 
 
 def runs() -> dict[str, Callable[[Any, Any], object]]:
@@ -153,10 +155,10 @@ def runs() -> dict[str, Callable[[Any, Any], object]]:
         "hidden states": decompose,
         "attention": attend,
         "permutation": permutation_effect,
-        "shift": lambda model, given: phase_shift(model, given, shifts=(1,)),
+        "shift": lambda model, contexts: phase_shift(model, contexts, shifts=(1,)),
         "substitution": substitution_effect,
-        "loss": lambda model, given: token_losses(
-            model, given, mask_token=None, seed=0, name="made"
+        "loss": lambda model, contexts: token_losses(
+            model, contexts, mask_token=None, seed=0, name="made"
         ),
     }
 
@@ -171,14 +173,14 @@ def test_numbers_that_overflow_are_told_with_their_context_and_what_to_do(
     contexts[2, 4] = 35
     # What this token alone becomes overflows.
     model.transformer.wte.register_forward_hook(
-        lambda _, given, found: found.masked_fill((given[0] == 35)[..., None], np.inf)
+        lambda _, inputs, output: output.masked_fill((inputs[0] == 35)[..., None], np.inf)
     )
     # Of a batch of two the context is the third of all.
-    with pytest.raises(InvalidTable, match=r"hold NaN or infinity in context 3\. It o") as told:
+    with pytest.raises(InvalidTable, match=r"hold NaN or infinity in context 3\. It o") as refusal:
         runs()[name](model, in_batches(contexts, 2))
-    assert ("--dtype float32" in str(told.value)) == (dtype == "bfloat16")
+    assert ("--dtype float32" in str(refusal.value)) == (dtype == "bfloat16")
     if name in ("hidden states", "attention"):
-        assert "at layer" in str(told.value)
+        assert "at layer" in str(refusal.value)
     model.transformer.wpe.weight.data[2] = np.nan
     with pytest.raises(InvalidTable, match="checkpoint is damaged"):
         runs()[name](model, in_batches(contexts, 2))

@@ -46,10 +46,10 @@ from posprobe.studies.model import analyze_model
 def test_a_saved_model_is_built_again(tmp_path: Path) -> None:
     model = gpt2()
     model.save_pretrained(tmp_path)
-    built = load_model(str(tmp_path), device="cpu", dtype="float64", offline=True)
-    assert not built.training
-    one, other = (decompose(m.double(), [tokens(4)]) for m in (model, built))
-    np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-12)
+    loaded = load_model(str(tmp_path), device="cpu", dtype="float64", offline=True)
+    assert not loaded.training
+    a, b = (decompose(m.double(), [tokens(4)]) for m in (model, loaded))
+    np.testing.assert_allclose(a.layers[2].pos, b.layers[2].pos, atol=1e-12)
 
 
 def test_a_checkpoint_without_all_weights_is_not_filled_up_with_random_ones() -> None:
@@ -57,51 +57,53 @@ def test_a_checkpoint_without_all_weights_is_not_filled_up_with_random_ones() ->
         load_model("sample:all-minilm-l6-v2", device="cpu")
 
 
-def timm_saved(folder: Path, *, drop: str = "", more: str = "") -> str:
+def timm_saved(folder: Path, *, drop: str = "", renamed_key: str = "") -> str:
     """Save a model of timm whose configuration asks for no strictness, and change its weights."""
     arguments = {"embed_dim": WIDTH, "depth": 2, "num_heads": 3, "img_size": (14, 21),
                  "patch_size": 7, "num_classes": 0, "pretrained_strict": False}  # fmt: skip
     timm.models.save_for_hf(timm_vit(), str(folder), model_args=arguments, safe_serialization=True)
     state = safetensors.torch.load_file(folder / "model.safetensors")
-    kept = {name: value for name, value in state.items() if name != drop}
-    kept |= {more: torch.zeros(3)} if more else {}
-    safetensors.torch.save_file(kept, folder / "model.safetensors")
+    tensors = {name: value for name, value in state.items() if name != drop}
+    tensors |= {renamed_key: torch.zeros(3)} if renamed_key else {}
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
     return str(folder)
 
 
 def test_a_model_of_timm_is_built_again(tmp_path: Path) -> None:
-    built = load_model(timm_saved(tmp_path), device="cpu")
-    one, other = (decompose(m, [pixels(3)]) for m in (timm_vit(), built))
-    np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-6)
+    loaded = load_model(timm_saved(tmp_path), device="cpu")
+    a, b = (decompose(m, [pixels(3)]) for m in (timm_vit(), loaded))
+    np.testing.assert_allclose(a.layers[2].pos, b.layers[2].pos, atol=1e-6)
 
 
 def test_a_timm_configuration_cannot_ask_for_weights_at_random(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # With the option of timm the table would be what it was initialised to.
-    where = timm_saved(tmp_path, drop="pos_embed", more="blocks.2.norm1.weight")
+    folder = timm_saved(tmp_path, drop="pos_embed", renamed_key="blocks.2.norm1.weight")
     with pytest.raises(
         InvalidCheckpoint, match=r"lacks pos_embed; .*not take blocks\.2.*--allow-missing"
     ):
-        load_model(where, device="cpu")
-    load_model(where, device="cpu", allow_missing=True)
+        load_model(folder, device="cpu")
+    load_model(folder, device="cpu", allow_missing=True)
     assert "pos_embed" in caplog.text
     assert "blocks.2.norm1.weight" in caplog.text
 
 
 def test_a_run_with_random_weights_says_so_in_its_document_and_on_its_page(tmp_path: Path) -> None:
-    more = "blocks.2.norm1.weight"
-    where = timm_saved(tmp_path / "model", drop="pos_embed", more=more)
-    found = analyze_model(where, only=("blank",), device="cpu", allow_missing=True)
-    saved = found.save(tmp_path / "out")
+    renamed_key = "blocks.2.norm1.weight"
+    model_folder = timm_saved(tmp_path / "model", drop="pos_embed", renamed_key=renamed_key)
+    analysis = analyze_model(model_folder, only=("blank",), device="cpu", allow_missing=True)
+    saved = analysis.save(tmp_path / "out")
     document = json.loads((saved / "analysis.json").read_text())
     assert document["model"]["missing_weights"] == ["pos_embed"]
-    assert document["model"]["unused_weights"] == [more]
-    for shown in ((saved / "report.html").read_text(), text(document, 1000)):
-        assert "lacks are random, and show nothing: pos_embed" in shown
-        assert f"were left out: {more}" in shown
-    whole = analyze_model("sample:digits-vit", only=("blank",), device="cpu").to_dict()["model"]
-    assert whole["missing_weights"] == whole["unused_weights"] == []
+    assert document["model"]["unused_weights"] == [renamed_key]
+    for page_text in ((saved / "report.html").read_text(), text(document, 1000)):
+        assert "lacks are random, and show nothing: pos_embed" in page_text
+        assert f"were left out: {renamed_key}" in page_text
+    complete_document = analyze_model("sample:digits-vit", only=("blank",), device="cpu").to_dict()[
+        "model"
+    ]
+    assert complete_document["missing_weights"] == complete_document["unused_weights"] == []
 
 
 def test_a_pooler_may_be_missing_and_what_tells_positions_may_not(
@@ -111,11 +113,11 @@ def test_a_pooler_may_be_missing_and_what_tells_positions_may_not(
     model.save_pretrained(tmp_path)
     state = safetensors.torch.load_file(tmp_path / "model.safetensors")
     name = next(name for name in state if "position_embeddings" in name)
-    kept = {key: value for key, value in state.items() if "pooler" not in key}
-    safetensors.torch.save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
+    tensors = {key: value for key, value in state.items() if "pooler" not in key}
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     load_model(str(tmp_path), device="cpu")
-    del kept[name]
-    safetensors.torch.save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
+    del tensors[name]
+    safetensors.torch.save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(InvalidCheckpoint, match=f"lacks {name}"):
         load_model(str(tmp_path), device="cpu")
     load_model(str(tmp_path), device="cpu", allow_missing=True)
@@ -147,20 +149,20 @@ def test_code_of_a_checkpoint_is_run_when_told_to_and_only_then(
     folder = tmp_path / "homemade"
     bert().save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
-    mine = {
+    custom_config = {
         "model_type": "homemade",
         "auto_map": {"AutoConfig": "mine.Mine", "AutoModel": "mine.Model"},
     }
-    (folder / "config.json").write_text(json.dumps(config | mine))
+    (folder / "config.json").write_text(json.dumps(config | custom_config))
     trace = tmp_path / "ran"
     (folder / "mine.py").write_text(f"open({str(trace)!r}, 'w').close()\n{HOMEMADE}")
     with pytest.raises(UsageError, match="--trust-remote-code"):
         load_model(str(folder), device="cpu", offline=True)
     assert not trace.exists()
-    built = load_model(str(folder), device="cpu", offline=True, trust_remote_code=True)
-    assert type(built).__name__ == "Model"
-    one, other = (decompose(m, [tokens(4)]) for m in (bert(), built))
-    np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-6)
+    loaded = load_model(str(folder), device="cpu", offline=True, trust_remote_code=True)
+    assert type(loaded).__name__ == "Model"
+    a, b = (decompose(m, [tokens(4)]) for m in (bert(), loaded))
+    np.testing.assert_allclose(a.layers[2].pos, b.layers[2].pos, atol=1e-6)
 
 
 def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
@@ -169,24 +171,24 @@ def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
     expected = decompose(model, [tokens(6)])
     spread = load_model(str(tmp_path / "model"), device_map="auto")
     # Layers that are on disk until they are needed, as on a machine without room for them.
-    kept: Any = transformers.AutoModel.from_pretrained(
+    on_one_device: Any = transformers.AutoModel.from_pretrained(
         tmp_path / "model",
         device_map={"embeddings": "disk", "encoder.layer.0": "cpu", "encoder.layer.1": "disk",
                     "pooler": "cpu"},
         offload_folder=tmp_path / "off",
     )  # fmt: skip
-    assert next(kept.parameters()).device.type == "meta"
+    assert next(on_one_device.parameters()).device.type == "meta"
     with pytest.raises(UsageError, match="kept on disk"):
-        permutation_effect(kept, [tokens(2)])
-    for other in (spread, kept):
-        found = decompose(other, in_batches(tokens(6), 4))
+        permutation_effect(on_one_device, [tokens(2)])
+    for placed_model in (spread, on_one_device):
+        decomposition = decompose(placed_model, in_batches(tokens(6), 4))
         for number, layer in expected.layers.items():
-            np.testing.assert_allclose(found.layers[number].pos, layer.pos, atol=1e-5)
-    wrong: list[dict[str, Any]] = [
+            np.testing.assert_allclose(decomposition.layers[number].pos, layer.pos, atol=1e-5)
+    bad_maps: list[dict[str, Any]] = [
         {"device": "cpu", "device_map": "auto"},
         {"device_map": "nonsense"},
     ]
-    for options in wrong:
+    for options in bad_maps:
         with pytest.raises((UsageError, InvalidCheckpoint), match="map"):
             load_model(str(tmp_path / "model"), **options)
 
@@ -197,11 +199,11 @@ def test_half_precision_leaves_the_angles_of_rotations_as_they_are(tmp_path: Pat
         num_key_value_heads=3, intermediate_size=16, max_position_embeddings=LENGTH,
     )  # fmt: skip
     transformers.LlamaModel(config).save_pretrained(tmp_path)
-    built: Any = load_model(str(tmp_path), device="cpu", dtype="bfloat16")
-    assert built.embed_tokens.weight.dtype == torch.bfloat16
-    assert built.rotary_emb.inv_freq.dtype == torch.float32
+    loaded: Any = load_model(str(tmp_path), device="cpu", dtype="bfloat16")
+    assert loaded.embed_tokens.weight.dtype == torch.bfloat16
+    assert loaded.rotary_emb.inv_freq.dtype == torch.float32
     # Distances alone count, so that contexts may be longer than those of the training.
-    assert decompose(built, [tokens(2, 3 * LENGTH)]).layout == Sequence(3 * LENGTH)
+    assert decompose(loaded, [tokens(2, 3 * LENGTH)]).layout == Sequence(3 * LENGTH)
 
 
 def test_tokens_behind_the_patches_are_not_taken_for_patches() -> None:
@@ -221,8 +223,8 @@ def test_a_part_of_a_model_is_run_by_its_name(tmp_path: Path) -> None:
     transformers.T5Model(config).save_pretrained(tmp_path / "t5")
     with pytest.raises(UsageError, match="#encoder"):
         decompose(load_model(str(tmp_path / "t5")), [tokens(2)])
-    found = decompose(load_model(f"{tmp_path / 't5'}#encoder"), [tokens(2)])
-    assert list(found.layers) == [0, 1, 2]
+    decomposition = decompose(load_model(f"{tmp_path / 't5'}#encoder"), [tokens(2)])
+    assert list(decomposition.layers) == [0, 1, 2]
     with pytest.raises(UsageError, match="It has #encoder, #decoder"):
         load_model(f"{tmp_path / 't5'}#text")
     sizes = {
@@ -247,16 +249,16 @@ def test_an_encoder_that_was_saved_alone_is_run(name: str, tmp_path: Path) -> No
         vocab_size=VOCABULARY, d_model=8, d_kv=4, d_ff=8, num_layers=2, num_heads=2,
         local_radius=20,
     )  # fmt: skip
-    whole = getattr(transformers, f"{name}EncoderModel")(config).train(mode=False)
-    whole.save_pretrained(tmp_path)
-    given = tokens(3)
+    encoder = getattr(transformers, f"{name}EncoderModel")(config).train(mode=False)
+    encoder.save_pretrained(tmp_path)
+    ids = tokens(3)
     with torch.no_grad():
-        expected = whole(torch.from_numpy(given)).last_hidden_state
+        expected = encoder(torch.from_numpy(ids)).last_hidden_state
         for reference in (str(tmp_path), f"{tmp_path}#encoder"):
             for head in (False, True):
                 model = load_model(reference, device="cpu", head=head)
-                assert torch.equal(final_states(model, torch.from_numpy(given)), expected)
-    assert list(decompose(load_model(str(tmp_path), device="cpu"), [given]).layers) == [0, 1, 2]
+                assert torch.equal(final_states(model, torch.from_numpy(ids)), expected)
+    assert list(decompose(load_model(str(tmp_path), device="cpu"), [ids]).layers) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -280,8 +282,8 @@ def test_references_that_are_no_model_are_one_clear_error(
 
 def test_a_damaged_checkpoint_is_one_clear_error(tmp_path: Path) -> None:
     bert().save_pretrained(tmp_path)
-    whole = (tmp_path / "model.safetensors").read_bytes()
-    (tmp_path / "model.safetensors").write_bytes(whole[:-100])
+    content = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(content[:-100])
     with pytest.raises(InvalidCheckpoint, match="cannot be built"):
         load_model(str(tmp_path), device="cpu")
     (tmp_path / "model.safetensors").unlink()
@@ -306,11 +308,11 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_random_contexts_do_not_depend_on_how_they_are_grouped_and_hold_no_special_token() -> None:
     config = transformers.RobertaConfig(vocab_size=20)
-    one = np.concatenate(list(random_tokens(config, 50, 9, seed=3, batch_size=4)))
-    other = np.concatenate(list(random_tokens(config, 50, 9, seed=3, batch_size=9)))
-    np.testing.assert_array_equal(one, other)
-    assert one.shape == (9, 50)
-    assert set(one.ravel().tolist()) == set(range(20)) - {0, 1, 2}
+    a = np.concatenate(list(random_tokens(config, 50, 9, seed=3, batch_size=4)))
+    b = np.concatenate(list(random_tokens(config, 50, 9, seed=3, batch_size=9)))
+    np.testing.assert_array_equal(a, b)
+    assert a.shape == (9, 50)
+    assert set(a.ravel().tolist()) == set(range(20)) - {0, 1, 2}
     images = np.concatenate(list(random_images((3, 4, 5), 7, batch_size=2)))
     assert images.shape == (7, 3, 4, 5)
     np.testing.assert_array_equal(images, next(random_images((3, 4, 5), 7, batch_size=7)))
@@ -335,11 +337,11 @@ def test_a_folder_of_pictures_is_prepared_as_the_model_s_library_does(tmp_path: 
     processor.save_pretrained(tmp_path)
     vit().save_pretrained(tmp_path)
     prepare = load_preparation(str(tmp_path), vit())
-    found = np.concatenate(list(image_files(folder, prepare, batch_size=2)))
+    prepared = np.concatenate(list(image_files(folder, prepare, batch_size=2)))
     expected = processor(pictures, return_tensors="np")["pixel_values"]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    own = load_preparation("", timm_vit())
-    assert next(image_files(folder, own, count=1)).shape == (1, 3, 14, 21)
+    np.testing.assert_allclose(prepared, expected, atol=1e-6)
+    preparation = load_preparation("", timm_vit())
+    assert next(image_files(folder, preparation, count=1)).shape == (1, 3, 14, 21)
     for empty in (tmp_path / "nowhere", Path(__file__).parent):
         with pytest.raises(UnknownReference):
-            next(image_files(empty, own))
+            next(image_files(empty, preparation))

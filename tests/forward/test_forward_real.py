@@ -59,9 +59,9 @@ def test_ten_directions_of_iglm_s_table_do_its_work_on_real_antibodies() -> None
     contexts = np.array(
         [[words.index(word) for word in ("[HEAVY]", "[HUMAN]", *chain)] for chain in CHAINS]
     )
-    found = pp.substitution_effect(pp.load_model(str(iglm()), device="cpu", head=True), [contexts])
-    cost = {each.name: each.costs["loss"] for each in found.substitutes}
-    assert found.task == "next token"
+    effect = pp.substitution_effect(pp.load_model(str(iglm()), device="cpu", head=True), [contexts])
+    cost = {substitute.name: substitute.costs["loss"] for substitute in effect.substitutes}
+    assert effect.task == "next token"
     assert cost["itself"].value == 0
     assert (cost["mean"].value or 0) > 1
     assert (cost["components_10"].kept or 0) > 0.9 > (cost["components_3"].kept or 0)
@@ -71,7 +71,9 @@ def test_ten_directions_of_iglm_s_table_do_its_work_on_real_antibodies() -> None
 def test_components_of_a_released_table_keep_what_random_tables_do_not() -> None:
     model: Any = pp.load_model(str(rxnmapper()), device="cpu")
     contexts = pp.forward.random_tokens(model.config, 64, 6)
-    found = pp.substitution_effect(model, contexts, random=True)
-    kept = {each.name: each.costs["states"].kept or 0.0 for each in found.substitutes}
-    assert kept["components_20"] > 0.8
-    assert max(kept[key] for key in ("gaussian", "permuted", "stationary")) < 0.6
+    effect = pp.substitution_effect(model, contexts, random=True)
+    kept_shares = {
+        substitute.name: substitute.costs["states"].kept or 0.0 for substitute in effect.substitutes
+    }
+    assert kept_shares["components_20"] > 0.8
+    assert max(kept_shares[key] for key in ("gaussian", "permuted", "stationary")) < 0.6

@@ -20,10 +20,10 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(model: Any, folder: Path, count: int, *only: str) -> pp.studies.ForwardAnalysis:
+def run(model: Any, folder: Path, count: int, *measurements: str) -> pp.studies.ForwardAnalysis:
     model.save_pretrained(folder)
     contexts = pp.Contexts(count=count, length=24)
-    return pp.analyze_model(str(folder), contexts, only=only, nulls=0, device="cpu")
+    return pp.analyze_model(str(folder), contexts, only=measurements, nulls=0, device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -34,27 +34,31 @@ def test_what_an_untrained_llama_adds_is_noise_and_no_share(
 ) -> None:
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
-    made = run(model, tmp_path / "llama", count, "states")
-    kept = made.answers["kept"]
+    analysis = run(model, tmp_path / "llama", count, "states")
+    kept_answer = analysis.answers["kept"]
     # A share that is all noise, and no direction above it, at the first layer as at the last.
-    assert (kept.reason, kept.facts.last.rank, kept.facts.first.rank) == (reason, 0, 0)
-    assert kept.facts.last.share == pytest.approx(kept.facts.last.noise, rel=0.25)
-    document = made.to_dict()
+    assert (kept_answer.reason, kept_answer.facts.last.rank, kept_answer.facts.first.rank) == (
+        reason,
+        0,
+        0,
+    )
+    assert kept_answer.facts.last.share == pytest.approx(kept_answer.facts.last.noise, rel=0.25)
+    document = analysis.to_dict()
     assert "explains" not in document["verdict"]["answers"][0]["sentence"]
     assert "explains" not in document["verdict"]["summary"]
     # The noise is of the layer that is named.
     layer = document["states"]["layers"][-1]
-    assert layer["layer"] == kept.facts.last.layer == 3
+    assert layer["layer"] == kept_answer.facts.last.layer == 3
     noise = layer["noise_share"] * layer["shares"]["position"]
-    assert kept.facts.last.noise == pytest.approx(noise)
+    assert kept_answer.facts.last.noise == pytest.approx(noise)
 
 
 def test_of_offsets_that_heads_of_an_untrained_bert_prefer_nothing_is_made(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = transformers.BertConfig(**SIZES, max_position_embeddings=24)
-    made = run(transformers.BertModel(config), tmp_path / "bert", 8, "attention", "heads")
-    assert made.answers["heads"].answer == "no"
-    document = made.to_dict()
+    analysis = run(transformers.BertModel(config), tmp_path / "bert", 8, "attention", "heads")
+    assert analysis.answers["heads"].answer == "no"
+    document = analysis.to_dict()
     assert not any("prefer" in finding["text"] for finding in document["findings"])
     for name in ("attention", "heads"):
         assert any("prefer" in label for label, _ in MODEL[name].rows(document))

@@ -55,7 +55,7 @@ def changed(folder: Path, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "named",
+    "architectures",
     [
         *([name] for name in (*MAP, "AutoConfig", "pipeline", "Trainer", "PreTrainedModel")),
         "BertModel", 5, {"a": 1}, [5], [None], [["a"]], [""], None,
@@ -63,9 +63,9 @@ def changed(folder: Path, **changes: Any) -> str:
     ids=str,
 )  # fmt: skip
 def test_architectures_that_name_no_model_ask_and_run_nothing(
-    named: object, tmp_path: Path, canary: Path
+    architectures: object, tmp_path: Path, canary: Path
 ) -> None:
-    path = bert(tmp_path, canary, architectures=named, auto_map=MAP)
+    path = bert(tmp_path, canary, architectures=architectures, auto_map=MAP)
     assert type(load_model(path, device="cpu", head=True)) is BertModel
     assert sys.stdin.read().count("y") == 20
     assert not canary.exists()
@@ -85,7 +85,7 @@ KERNEL = "somebody/kernel"
 
 
 @pytest.mark.parametrize(
-    "stated",
+    "config_entries",
     [
         {"attn_implementation": KERNEL}, {"_attn_implementation": KERNEL},
         {"_attn_implementation_internal": KERNEL}, {"experts_implementation": KERNEL},
@@ -94,10 +94,10 @@ KERNEL = "somebody/kernel"
     ],
 )  # fmt: skip
 def test_what_code_on_the_hub_would_compute_is_refused(
-    stated: dict[str, Any], tmp_path: Path, canary: Path
+    config_entries: dict[str, Any], tmp_path: Path, canary: Path
 ) -> None:
     with pytest.raises(UsageError, match="--trust-remote-code"):
-        load_model(bert(tmp_path, canary, **stated), device="cpu")
+        load_model(bert(tmp_path, canary, **config_entries), device="cpu")
 
 
 def test_a_tokenizer_and_an_image_processor_run_no_code(tmp_path: Path, canary: Path) -> None:

@@ -39,19 +39,19 @@ def chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc)
 
 
-def png(wide: int, high: int, *before: bytes) -> bytes:
+def png(wide: int, high: int, *chunks: bytes) -> bytes:
     """A grey picture of one bit per pixel, all zero, with chunks before its pixels."""
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", wide, high, 1, 0, 0, 0, 0))
     pixels = zlib.compress(bytes(((wide + 7) // 8 + 1) * high), 9)
-    parts = (head, *before, chunk(b"IDAT", pixels), chunk(b"IEND", b""))
+    parts = (head, *chunks, chunk(b"IDAT", pixels), chunk(b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 def many_scans() -> bytes:
     """A progressive JPEG whose last scan is repeated."""
     content = encoded(Image.new("RGB", (64, 64)), "JPEG", progressive=True)
-    last = content.rindex(b"\xff\xda")
-    return content[:last] + 200 * content[last:-2] + content[-2:]
+    end_marker = content.rindex(b"\xff\xda")
+    return content[:end_marker] + 200 * content[end_marker:-2] + content[-2:]
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
@@ -77,21 +77,21 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", HOSTILE)
+@pytest.mark.parametrize("fault", HOSTILE)
 def test_a_hostile_picture_is_one_sentence_and_the_next_picture(
-    what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fault: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "0.png").write_bytes(HOSTILE[what]())
+    (tmp_path / "0.png").write_bytes(HOSTILE[fault]())
     Image.new("RGB", (4, 4), "red").save(tmp_path / "1.png")
     with caplog.at_level("WARNING", "posprobe"):
         tracemalloc.start()
-        found = list(image_files(tmp_path, prepared, count=1))
+        images = list(image_files(tmp_path, prepared, count=1))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert np.concatenate(found)[:, 0].min() == 255
+    assert np.concatenate(images)[:, 0].min() == 255
     assert peak < 2**27
-    (said,) = caplog.messages
-    assert said.startswith(f"{tmp_path / '0.png'}: the picture cannot be used (")
+    (warning,) = caplog.messages
+    assert warning.startswith(f"{tmp_path / '0.png'}: the picture cannot be used (")
     (tmp_path / "1.png").unlink()
     with pytest.raises(InvalidCheckpoint, match="nor can any other"):
         next(image_files(tmp_path, prepared))
@@ -114,13 +114,13 @@ def test_no_picture_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_pictures_are_known_by_their_content_and_of_many_frames_one_is_read(
     form: str, tmp_path: Path
 ) -> None:
-    more = [Image.new("RGB", (8, 8), "blue")] * 20
-    frames = {} if form in ("JPEG", "BMP") else {"save_all": True, "append_images": more}
+    extra_frames = [Image.new("RGB", (8, 8), "blue")] * 20
+    frames = {} if form in ("JPEG", "BMP") else {"save_all": True, "append_images": extra_frames}
     content = encoded(Image.new("RGB", (8, 8), "red"), form, **frames)
     (tmp_path / "picture.jpg").write_bytes(content)
-    (found,) = image_files(tmp_path, prepared)
-    assert found.shape == (1, 3, 2, 2)
-    assert found[0, 0].min() > 250 > 9 > found[0, 2].max()
+    (image,) = image_files(tmp_path, prepared)
+    assert image.shape == (1, 3, 2, 2)
+    assert image[0, 0].min() > 250 > 9 > image[0, 2].max()
 
 
 def test_texts_of_a_sound_picture_do_not_matter(tmp_path: Path) -> None:
@@ -176,11 +176,11 @@ def test_a_text_is_read_until_enough_tokens_are_there(count: int | None, tmp_pat
     text = "\n".join(f"line {number} says what its number is" for number in range(30_000))
     (tmp_path / "a.txt").write_text(text)
     split.given = 0  # type: ignore[attr-defined]
-    (found,) = text_windows(tmp_path / "a.txt", split, 16, count=count, batch_size=2**20)
-    whole = np.array(split(text)["input_ids"])
-    assert found.ravel().tolist() == whole[: 16 * (count or len(whole) // 16)].tolist()
-    given = split.given - len(text)  # type: ignore[attr-defined]
-    assert given == len(text) if count is None else given <= files.PIECE
+    (window,) = text_windows(tmp_path / "a.txt", split, 16, count=count, batch_size=2**20)
+    ids = np.array(split(text)["input_ids"])
+    assert window.ravel().tolist() == ids[: 16 * (count or len(ids) // 16)].tolist()
+    n_extra = split.given - len(text)  # type: ignore[attr-defined]
+    assert n_extra == len(text) if count is None else n_extra <= files.PIECE
 
 
 def test_pieces_of_a_text_are_tokens_as_the_whole_is(tmp_path: Path) -> None:
@@ -188,16 +188,16 @@ def test_pieces_of_a_text_are_tokens_as_the_whole_is(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     letters = "abcdefghij   \n"
     text = "".join(letters[place] for place in rng.integers(0, len(letters), 300_000)).strip()
-    made = tokenizers.ByteLevelBPETokenizer()
-    made.train_from_iterator([text[:20_000]], vocab_size=500, show_progress=False)
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator([text[:20_000]], vocab_size=500, show_progress=False)
 
     def tokens(text: str, **_: Any) -> dict[str, list[int]]:
-        return {"input_ids": made.encode(text).ids}
+        return {"input_ids": tokenizer.encode(text).ids}
 
     (tmp_path / "a.txt").write_text(text)
-    found = np.concatenate(list(text_windows(tmp_path / "a.txt", tokens, 8)))
-    whole = made.encode(text).ids
-    assert found.ravel().tolist() == whole[: len(whole) // 8 * 8]
+    windows = np.concatenate(list(text_windows(tmp_path / "a.txt", tokens, 8)))
+    ids = tokenizer.encode(text).ids
+    assert windows.ravel().tolist() == ids[: len(ids) // 8 * 8]
 
 
 @pytest.mark.timeout(30)
@@ -220,7 +220,7 @@ def table(announced: int, length: int) -> dict[str, Any]:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
-    ("normalizer", "said"),
+    ("normalizer", "phrase"),
     [
         (regex("(a|aa)+$"), "breaks off .*retry-limit"),
         (regex("a", "a" * 1000), "64 times as long"),
@@ -234,17 +234,22 @@ def table(announced: int, length: int) -> dict[str, Any]:
     ],
 )
 def test_a_tokenizer_that_would_take_all_memory_or_break_off_is_refused(
-    normalizer: dict[str, Any], said: str | None, tmp_path: Path
+    normalizer: dict[str, Any], phrase: str | None, tmp_path: Path
 ) -> None:
     words = {"type": "WordLevel", "unk_token": "[UNK]", "vocab": {"[UNK]": 0, "b": 1}}
-    told = {"version": "1.0", "added_tokens": [], "normalizer": normalizer, "model": words}
+    tokenizer_json = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": normalizer,
+        "model": words,
+    }
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    (tmp_path / "tokenizer.json").write_text(json.dumps(told))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_json))
     kind = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(kind))
     (tmp_path / "a.txt").write_text("a" * 60 + "!")
-    refused = pytest.raises((UsageError, InvalidCheckpoint), match=said)
-    with refused if said else nullcontext():
+    refused = pytest.raises((UsageError, InvalidCheckpoint), match=phrase)
+    with refused if phrase else nullcontext():
         tokenizer = load_tokenizer(str(tmp_path))
         assert next(text_windows(tmp_path / "a.txt", tokenizer, 1)).tolist() == [[0]]
 

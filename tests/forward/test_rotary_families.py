@@ -15,7 +15,8 @@ from posprobe.forward import rotary_use
 from posprobe.forward.rotary import run_watched
 
 torch.set_num_threads(1)
-LENGTH, VOCABULARY = 40, 64
+LENGTH = 40
+VOCABULARY = 64
 COMMON: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
@@ -26,7 +27,8 @@ LATENT: dict[str, Any] = {
     "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
     "n_group": 1, "topk_group": 1, "moe_intermediate_size": 16, "first_k_dense_replace": 2,
 }  # fmt: skip
-HALVES, NEIGHBOURS = ("halves", "all"), ("neighbours", "all")
+HALVES = ("halves", "all")
+NEIGHBOURS = ("neighbours", "all")
 #: By family: its own settings, and how columns of each layer turn.
 FAMILIES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
     "Llama": ({}, [HALVES] * 2),
@@ -92,21 +94,21 @@ def tokens(contexts: int = 12, length: int = LENGTH, seed: int = 0) -> np.ndarra
 def test_what_turns_is_found_and_looking_changes_nothing(family: str) -> None:
     settings, expected = FAMILIES[family]
     model = built(family, **settings)
-    given = torch.as_tensor(tokens(2))
+    ids = torch.as_tensor(tokens(2))
     way = model.config._attn_implementation
     with torch.no_grad():
-        before = model(input_ids=given).last_hidden_state
-    assert torch.equal(run_watched(model, given, lambda *_: None, family), before)
-    found = rotary_use(model, [tokens()])
-    assert [(layer.pairs, layer.columns) for layer in found.layers] == expected
-    assert all((layer.shift_check or 0.0) < 1e-5 for layer in found.layers)
+        output_before = model(input_ids=ids).last_hidden_state
+    assert torch.equal(run_watched(model, ids, lambda *_: None, family), output_before)
+    use = rotary_use(model, [tokens()])
+    assert [(layer.pairs, layer.columns) for layer in use.layers] == expected
+    assert all((layer.shift_check or 0.0) < 1e-5 for layer in use.layers)
     assert model.config._attn_implementation == way
     interfaces: tuple[Any, ...] = (
         transformers.AttentionInterface, transformers.AttentionMaskInterface,
     )  # fmt: skip
     assert all("posprobe_rotary" not in interface() for interface in interfaces)
     with torch.no_grad():
-        assert torch.equal(model(input_ids=given).last_hidden_state, before)
+        assert torch.equal(model(input_ids=ids).last_hidden_state, output_before)
 
 
 @pytest.mark.parametrize(("length", "factors"), [(100, [1, 1.1, 1.2, 1.3]), (130, [1, 2, 3, 4])])
@@ -115,8 +117,8 @@ def test_long_factors_are_those_of_the_run_s_length(length: int, factors: list[f
         "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0, 1.1, 1.2, 1.3],
         "long_factor": [1.0, 2.0, 3.0, 4.0],
     }  # fmt: skip
-    stated = {"original_max_position_embeddings": 128, "max_position_embeddings": 512}
-    model = built("Phi3", **stated, rope_parameters=rope)
+    lengths = {"original_max_position_embeddings": 128, "max_position_embeddings": 512}
+    model = built("Phi3", **lengths, rope_parameters=rope)
     for layer in rotary_use(model, [tokens(2, length)]).layers:
         expected = 1e4 ** (-np.arange(4) / 4) / factors
         np.testing.assert_allclose(layer.ladder, expected, rtol=1e-6)

@@ -111,24 +111,24 @@ def test_answers_and_numbers_have_one_mean_rotation(axes: int) -> None:
     np.testing.assert_allclose(record.curves(128)[0, 127:], expected, atol=1e-12)
     analysis = analyze_schemes(record)
     rotation: Any = analysis.results[0]["rotation"]
-    near = rotation.distance < 128
-    told = np.array(expected)[rotation.distance[near]]
-    np.testing.assert_allclose(rotation.kernel[near], told, atol=1e-12)
-    first = next((k for k, value in enumerate(expected) if value < 0), None)
-    assert rotation.first_negative == first
-    assert (first is None) == (axes > 1)
+    is_near = rotation.distance < 128
+    expected_values = np.array(expected)[rotation.distance[is_near]]
+    np.testing.assert_allclose(rotation.kernel[is_near], expected_values, atol=1e-12)
+    first_negative = next((k for k, value in enumerate(expected) if value < 0), None)
+    assert rotation.first_negative == first_negative
+    assert (first_negative is None) == (axes > 1)
     verdict = analysis.to_dict()["verdict"]
-    answers = {each["question"]: each for each in verdict["answers"]}
+    answers = {answer["question"]: answer for answer in verdict["answers"]}
     assert answers["rotary_positive"]["answer"] == ("yes" if axes > 1 else "no")
     (sign,) = answers["rotary_positive"]["facts"]["encodings"]
-    assert (sign["first"], sign["axes"]) == (first, axes)
+    assert (sign["first"], sign["axes"]) == (first_negative, axes)
     (ladder,) = answers["rotary_turns"]["facts"]["encodings"]
     assert ladder["pairs"] * ladder["axes"] == record.rotated / 2 == 12
 
 
 def test_what_holds_at_every_length_needs_none() -> None:
     verdict = analyze_schemes(Rotary(24, "made", source(), base=50.0, axes=2)).to_dict()["verdict"]
-    answers = {each["question"]: each["answer"] for each in verdict["answers"]}
+    answers = {answer["question"]: answer["answer"] for answer in verdict["answers"]}
     assert answers["rotary_positive"] == "yes"
     assert answers["rotary_turns"] == "cannot tell"
 
@@ -147,11 +147,11 @@ def qwen2_vl() -> Any:
     from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
     from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VisionTransformerPretrainedModel
 
-    made: Any = Qwen2VisionTransformerPretrainedModel
+    model_class: Any = Qwen2VisionTransformerPretrainedModel
     config: Any = Qwen2VLVisionConfig(
         depth=1, embed_dim=32, hidden_size=32, num_heads=4, patch_size=4, mlp_ratio=2
     )
-    return made(config)
+    return model_class(config)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,11 @@ def test_heads_that_turn_along_rows_and_columns_are_said_not_to_be_measured(
     else:
         save_for_hf(model, str(tmp_path), safe_serialization=True)
     if text.startswith("Along"):  # of what takes pixels by itself, a run says the same
-        given = pp.Contexts(count=2)
-        asked = ("rotary_use", "states")
-        missing = pp.analyze_model(str(tmp_path), given, only=asked, nulls=0, device="cpu").missing
+        contexts = pp.Contexts(count=2)
+        requested = ("rotary_use", "states")
+        missing = pp.analyze_model(
+            str(tmp_path), contexts, only=requested, nulls=0, device="cpu"
+        ).missing
         assert missing["rotary_use"].endswith(text)
 
 

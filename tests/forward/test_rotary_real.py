@@ -14,7 +14,8 @@ from posprobe.analyses.models.rotary_use import HeadUse
 
 pytestmark = pytest.mark.real
 REAL = Path(os.environ.get("POSPROBE_REAL", "")) / "stories260K"
-CONTEXTS, LENGTH = 16, 256
+CONTEXTS = 16
+LENGTH = 256
 #: Layer and head: distance share, spread, variance of a query's logits, range, distance of the
 #: largest logit, correlation and R2 with the predicted curve, moved attention; by pair strength,
 #: mean part and curve share, on random tokens.
@@ -49,7 +50,9 @@ def model() -> Any:
 
 
 def assert_alike(head: HeadUse, expected: tuple[Any, ...], rel: float) -> None:
-    share, spread, variance, span, peak, r, r2, moved, usage, mean_part, curve_share = expected
+    share, spread, variance, span, peak, r, r2, moved_share, usage, mean_part, curve_share = (
+        expected
+    )
     # The digits that are given end before the tolerance does.
     assert head.share == pytest.approx(share, rel=rel, abs=5e-6)
     assert head.spread == pytest.approx(spread, rel=rel)
@@ -58,7 +61,7 @@ def assert_alike(head: HeadUse, expected: tuple[Any, ...], rel: float) -> None:
     assert head.measured.argmax() == peak
     assert head.peak == (peak if head.answer == "yes" else None)
     assert (head.r, head.r2) == pytest.approx((r, r2), rel=rel)
-    assert head.moved == pytest.approx(moved, rel=rel)
+    assert head.moved == pytest.approx(moved_share, rel=rel)
     strength = np.array(usage) / sum(usage)
     np.testing.assert_allclose(head.usage, strength, rtol=rel)
     np.testing.assert_allclose(head.mean_part, mean_part, rtol=rel, atol=1e-5)
@@ -75,19 +78,21 @@ def test_heads_on_random_tokens_have_the_values_computed_apart(model: Any) -> No
     heads = {(head.layer, head.head): head for head in run.heads}
     for place, expected in RANDOM.items():
         assert_alike(heads[place], expected, 1e-4)
-    near = [heads[1, 3].measured[distance] for distance in (0, 1, 2, 8, 64)]
-    assert near == pytest.approx([-1.9652, 3.1387, -2.2710, -19.3401, -29.8949], abs=5e-4)
+    curve_values = [heads[1, 3].measured[distance] for distance in (0, 1, 2, 8, 64)]
+    assert curve_values == pytest.approx([-1.9652, 3.1387, -2.2710, -19.3401, -29.8949], abs=5e-4)
 
 
 def test_all_heads_on_what_it_samples_have_the_values_computed_apart(model: Any) -> None:
     contexts = np.concatenate(list(pp.sampled_tokens(model, LENGTH, CONTEXTS, seed=0)))
     assert contexts[0, :8].tolist() == [1, 403, 407, 261, 378, 432, 383, 286]
     run = pp.rotary_use(model, [contexts], source="sampled")
-    told = run.summary
-    assert (told.yes, told.no, told.open) == (39, 0, 1)
-    assert (told.least, told.share, told.most) == pytest.approx((0.069, 0.519, 0.697), abs=0.001)
-    assert told.never == pytest.approx(0.876, abs=0.001)
-    assert told.moved == pytest.approx(0.826, abs=0.001)
+    summary = run.summary
+    assert (summary.yes, summary.no, summary.open) == (39, 0, 1)
+    assert (summary.least, summary.share, summary.most) == pytest.approx(
+        (0.069, 0.519, 0.697), abs=0.001
+    )
+    assert summary.never == pytest.approx(0.876, abs=0.001)
+    assert summary.moved == pytest.approx(0.826, abs=0.001)
     usage = np.mean([head.usage for head in run.heads], axis=0)
     np.testing.assert_allclose(usage, [0.026, 0.098, 0.206, 0.670], atol=0.001)
     curve = np.mean([head.curve_share for head in run.heads], axis=0)

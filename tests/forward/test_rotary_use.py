@@ -38,10 +38,10 @@ Complexes = np.ndarray[Any, np.dtype[np.complex128]]
 def handed(query: Complexes, key: Complexes, places: Any = None) -> Handed:
     """Rotate unrotated pairs ``[contexts, tokens, pairs]`` of one head."""
     places = np.arange(query.shape[1]) if places is None else places
-    turned = np.exp(1j * places[:, None] * LADDER)
+    phases = np.exp(1j * places[:, None] * LADDER)
     columns = [
         torch.as_tensor(np.concatenate([pairs.real, pairs.imag], axis=-1)[:, None])
-        for pairs in (query * turned, key * turned)
+        for pairs in (query * phases, key * phases)
     ]
     return Handed(columns[0], columns[1], None, SCALE, None)
 
@@ -65,83 +65,87 @@ def noise(seed: int, contexts: int = 16) -> Complexes:
 
 
 def test_constant_queries_and_keys_have_the_kernel_of_the_ladder() -> None:
-    found = measured(same(2), same(2))
+    head_use = measured(same(2), same(2))
     kernel = 4 * SCALE * np.cos(np.outer(np.arange(128), LADDER)).sum(axis=1)
-    np.testing.assert_allclose(found.measured, kernel, atol=1e-9)
-    np.testing.assert_allclose(found.predicted, kernel, atol=1e-9)
-    assert found.share == pytest.approx(1, abs=1e-9)
-    assert found.spread is not None
-    assert found.spread**2 == pytest.approx(2.096731, abs=1e-5)
-    assert found.moved == pytest.approx(0.50645, abs=1e-5)
-    assert (found.peak, found.answer) == (0, "yes")
-    assert found.curve_share.sum() == pytest.approx(1)
-    np.testing.assert_allclose(found.mean_part, 1)
-    np.testing.assert_allclose(found.usage, 0.25)
+    np.testing.assert_allclose(head_use.measured, kernel, atol=1e-9)
+    np.testing.assert_allclose(head_use.predicted, kernel, atol=1e-9)
+    assert head_use.share == pytest.approx(1, abs=1e-9)
+    assert head_use.spread is not None
+    assert head_use.spread**2 == pytest.approx(2.096731, abs=1e-5)
+    assert head_use.moved == pytest.approx(0.50645, abs=1e-5)
+    assert (head_use.peak, head_use.answer) == (0, "yes")
+    assert head_use.curve_share.sum() == pytest.approx(1)
+    np.testing.assert_allclose(head_use.mean_part, 1)
+    np.testing.assert_allclose(head_use.usage, 0.25)
 
 
 def test_a_previous_token_head_prefers_the_distance_1() -> None:
-    found = measured(same(3), same(3 * np.exp(1j * LADDER)))
-    assert (found.peak, found.answer) == (1, "yes")
-    assert found.measured[1] == pytest.approx(36 * SCALE)
-    assert found.range == pytest.approx(13.78587, abs=1e-5)
-    assert found.spread == pytest.approx(3.28872, abs=1e-5)
+    head_use = measured(same(3), same(3 * np.exp(1j * LADDER)))
+    assert (head_use.peak, head_use.answer) == (1, "yes")
+    assert head_use.measured[1] == pytest.approx(36 * SCALE)
+    assert head_use.range == pytest.approx(13.78587, abs=1e-5)
+    assert head_use.spread == pytest.approx(3.28872, abs=1e-5)
     # A pair turned by an angle of its own falls with a slope of its own.
-    assert found.offset is None or found.offset.pair in (2, 3)
+    assert head_use.offset is None or head_use.offset.pair in (2, 3)
 
 
 def test_white_noise_has_no_curve_and_yet_moves() -> None:
-    found = measured(noise(1), noise(2))
-    assert found.share == pytest.approx(0, abs=1e-3)
-    assert 0.1 < found.moved < 0.5
-    assert (found.answer, found.peak, found.by_content) == ("no", None, True)
-    assert found.means_explain is None
+    head_use = measured(noise(1), noise(2))
+    assert head_use.share == pytest.approx(0, abs=1e-3)
+    assert 0.1 < head_use.moved < 0.5
+    assert (head_use.answer, head_use.peak, head_use.by_content) == ("no", None, True)
+    assert head_use.means_explain is None
 
 
 def test_a_constant_amid_noise_has_the_share_that_arithmetic_gives() -> None:
-    found = measured(1 + noise(3), 1 + noise(4))
-    still = np.abs(np.exp(1j * np.outer(np.arange(128), LADDER)).mean(axis=0)) ** 2
+    head_use = measured(1 + noise(3), 1 + noise(4))
+    kernel_power = np.abs(np.exp(1j * np.outer(np.arange(128), LADDER)).mean(axis=0)) ** 2
     curve = SCALE * np.cos(np.outer(np.arange(128), LADDER)).sum(axis=1)
-    noisy = curve.var() + SCALE**2 * (4 * 127 / 128 + np.sum(1 - still) / 2)
+    noisy = curve.var() + SCALE**2 * (4 * 127 / 128 + np.sum(1 - kernel_power) / 2)
     assert curve.var() == pytest.approx(0.131046, abs=1e-5)
     assert noisy == pytest.approx(0.760270, abs=1e-4)
-    assert found.variance == pytest.approx(noisy, rel=0.03)
-    assert found.share == pytest.approx(0.172367, abs=0.015)
-    np.testing.assert_allclose(found.mean_part, 0.5, atol=0.03)
+    assert head_use.variance == pytest.approx(noisy, rel=0.03)
+    assert head_use.share == pytest.approx(0.172367, abs=0.015)
+    np.testing.assert_allclose(head_use.mean_part, 0.5, atol=0.03)
 
 
 def test_content_that_matches_itself_is_in_the_measured_curve_alone() -> None:
-    both = 2 * noise(5)
-    found = measured(both, both)
-    assert found.measured[0] == pytest.approx(16 * SCALE, abs=0.2)
-    assert np.abs(found.predicted).max() < 0.1
-    assert found.r2 is not None
-    assert found.r2 < 0.1
+    content = 2 * noise(5)
+    head_use = measured(content, content)
+    assert head_use.measured[0] == pytest.approx(16 * SCALE, abs=0.2)
+    assert np.abs(head_use.predicted).max() < 0.1
+    assert head_use.r2 is not None
+    assert head_use.r2 < 0.1
 
 
 @pytest.mark.parametrize("degrees", [0, 100])
 def test_an_offset_pair_moves_little_and_falls_as_its_angle_says(degrees: float) -> None:
     slow = np.array([0, 0, 0, 2.0])
-    found = measured(same(slow * np.exp(1j * np.radians(degrees))), same(slow))
-    assert found.offset is not None
-    assert found.offset.pair == 3
-    assert found.offset.angle == pytest.approx(np.radians(degrees))
-    step = float(found.predicted[1] - found.predicted[0])
-    assert found.offset.slope == pytest.approx(step, rel=1e-3, abs=2e-6)
-    assert degrees or found.moved < 0.05
+    head_use = measured(same(slow * np.exp(1j * np.radians(degrees))), same(slow))
+    assert head_use.offset is not None
+    assert head_use.offset.pair == 3
+    assert head_use.offset.angle == pytest.approx(np.radians(degrees))
+    step = float(head_use.predicted[1] - head_use.predicted[0])
+    assert head_use.offset.slope == pytest.approx(step, rel=1e-3, abs=2e-6)
+    assert degrees or head_use.moved < 0.05
 
 
 def test_fewer_than_twelve_contexts_answer_nothing() -> None:
-    found = measured(same(2, 11), same(2, 11))
-    assert (found.p, found.answer, found.peak) == (None, "cannot tell", None)
-    one = measured(same(2, 1), same(2, 1))
-    assert (one.share, one.interval, one.spread) == (None, None, None)
+    head_use = measured(same(2, 11), same(2, 11))
+    assert (head_use.p, head_use.answer, head_use.peak) == (None, "cannot tell", None)
+    single_context = measured(same(2, 1), same(2, 1))
+    assert (single_context.share, single_context.interval, single_context.spread) == (
+        None,
+        None,
+        None,
+    )
 
 
 def test_zeros_are_undefined_and_no_error() -> None:
-    found = measured(same(0), same(0))
-    assert (found.share, found.r, found.r2) == (None, None, None)
-    assert np.isnan(found.usage).all()
-    assert (found.moved, found.range, found.answer) == (0, 0, "no")
+    head_use = measured(same(0), same(0))
+    assert (head_use.share, head_use.r, head_use.r2) == (None, None, None)
+    assert np.isnan(head_use.usage).all()
+    assert (head_use.moved, head_use.range, head_use.answer) == (0, 0, "no")
 
 
 def test_heads_without_a_curve_are_seldom_said_to_have_one() -> None:
@@ -154,9 +158,9 @@ def test_heads_without_a_curve_are_seldom_said_to_have_one() -> None:
         for side in pair:
             for place in range(1, 256):
                 side[:, place] = 0.8 * side[:, place - 1] + 0.6 * side[:, place]
-        found = measured(pair[0] + topic[0] * rng.choice([-1, 1], (12, 1, 1)), pair[1])
-        ps.append(found.p)
-        assert found.answer != "yes"
+        head_use = measured(pair[0] + topic[0] * rng.choice([-1, 1], (12, 1, 1)), pair[1])
+        ps.append(head_use.p)
+        assert head_use.answer != "yes"
     assert np.mean(np.array(ps) <= 0.05) < 0.2
 
 
@@ -169,28 +173,28 @@ def test_a_layer_ignores_position_only_where_all_its_heads_do() -> None:
     moving = [*flat, measured(same(2), same(2))]
     assert ignores_position(turning, moving) == ("no", "moves")
     slow = np.array([0, 0, 0, 2.0])
-    still = [measured(same(slow) * noise(9), same(slow) * noise(10))]
-    assert still[0].variance > 0.01
-    assert ignores_position(turning, still) == ("yes", "still")
+    unmoved_heads = [measured(same(slow) * noise(9), same(slow) * noise(10))]
+    assert unmoved_heads[0].variance > 0.01
+    assert ignores_position(turning, unmoved_heads) == ("yes", "still")
 
 
 # The same numbers, one query and one distance at a time.
 
 
-def taken(model: Any, given: Any) -> list[dict[str, Any]]:
+def taken(model: Any, contexts: Any) -> list[dict[str, Any]]:
     """Take queries, keys and attention of every layer as the library computes them."""
     import sys
 
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import eager_mask
 
-    seen: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
 
-    def look(module: Any, query: Any, key: Any, value: Any, mask: Any, **named: Any) -> Any:
+    def look(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
         eager = sys.modules[type(module).__module__].eager_attention_forward
-        output, weights = eager(module, query, key, value, mask, **named)
-        seen.append({
-            "q": query.double().numpy(), "k": key.double().numpy(), "scale": named["scaling"],
+        output, weights = eager(module, query, key, value, mask, **options)
+        calls.append({
+            "q": query.double().numpy(), "k": key.double().numpy(), "scale": options["scaling"],
             "weights": weights.double().numpy(),
         })  # fmt: skip
         return output, weights
@@ -200,10 +204,10 @@ def taken(model: Any, given: Any) -> list[dict[str, Any]]:
     model.set_attn_implementation("slow")
     try:
         with torch.no_grad():
-            model(input_ids=torch.as_tensor(given))
+            model(input_ids=torch.as_tensor(contexts))
     finally:
         model.set_attn_implementation("eager")
-    return seen
+    return calls
 
 
 def softmax(row: Any) -> Any:
@@ -213,30 +217,30 @@ def softmax(row: Any) -> Any:
 
 def slowly(part: dict[str, Any], layer: LayerUse, head: int) -> dict[str, Any]:
     """Compute the numbers of one head by loops over contexts, queries and distances."""
-    window, both = layer.window, layer.both_sides
-    distances = list(range(-window + 1 if both else 0, window))
+    window, both_sides = layer.window, layer.both_sides
+    distances = list(range(-window + 1 if both_sides else 0, window))
     group = part["q"].shape[1] // part["k"].shape[1]
     q, k = part["q"][:, head], part["k"][:, head // group]
     length, width = q.shape[1:]
-    queries = range(window, length - window if both else 2 * window)
+    queries = range(window, length - window if both_sides else 2 * window)
     turns = [turn for turn in layer.ladder if turn]
     place = np.arange(2 * len(turns)) + (width - 2 * len(turns) if layer.columns == "last" else 0)
     first, second = (
         (place[: len(turns)], place[len(turns) :]) if layer.pairs == "halves"
         else (place[0::2], place[1::2])
     )  # fmt: skip
-    rest = [column for column in range(width) if column not in place]
+    unrotated = [column for column in range(width) if column not in place]
 
-    def logit(c: int, m: int, n: int, turned: Any) -> float:
-        """Return the logit with every pair at its unrotated place times ``turned``."""
+    def logit(c: int, m: int, n: int, rotated: Any) -> float:
+        """Return the logit with every pair at its unrotated place times ``rotated``."""
         qs = (q[c, m, first] + 1j * q[c, m, second]) * np.exp(-1j * np.array(turns) * m)
         ks = (k[c, n, first] + 1j * k[c, n, second]) * np.exp(-1j * np.array(turns) * n)
         return float(part["scale"] * (
-            np.sum(qs * np.conj(ks) * turned).real + q[c, m, rest] @ k[c, n, rest]
+            np.sum(qs * np.conj(ks) * rotated).real + q[c, m, unrotated] @ k[c, n, unrotated]
         ))  # fmt: skip
 
     mean_turn = np.mean([np.exp(1j * np.array(turns) * d) for d in distances], axis=0)
-    curves, within, moved, plain = [], [], [], []
+    curves, within_variances, moved_shares, plain = [], [], [], []
     for c in range(len(q)):
         rows = np.array([
             [logit(c, m, m - d, np.exp(1j * np.array(turns) * d)) for d in distances]
@@ -246,26 +250,27 @@ def slowly(part: dict[str, Any], layer: LayerUse, head: int) -> dict[str, Any]:
         plain.append(part["scale"] * np.array([[q[c, m] @ k[c, m - d] for d in distances]
                                                for m in queries]))  # fmt: skip
         curves.append(rows.mean(axis=0))
-        within.append(rows.var(axis=1).mean())
-        moved += [
-            np.abs(softmax(row) - softmax(other)).sum() / 2
-            for row, other in zip(rows, hidden, strict=True)
+        within_variances.append(rows.var(axis=1).mean())
+        moved_shares += [
+            np.abs(softmax(row) - softmax(state)).sum() / 2
+            for row, state in zip(rows, hidden, strict=True)
         ]
         np.testing.assert_allclose(rows, plain[-1], atol=1e-5)
         # The model's own attention has the same differences, whatever else its softmax sees.
-        own = np.log(np.array([[part["weights"][c, head, m, m - d] for d in distances]
+        log_attention = np.log(np.array([[part["weights"][c, head, m, m - d] for d in distances]
                                for m in queries]))  # fmt: skip
         np.testing.assert_allclose(
-            own - own.mean(axis=1, keepdims=True), rows - rows.mean(axis=1, keepdims=True),
+            log_attention - log_attention.mean(axis=1, keepdims=True),
+            rows - rows.mean(axis=1, keepdims=True),
             atol=1e-4,
         )  # fmt: skip
     covariances = [
-        np.mean((one - one.mean()) * (other - other.mean()))
-        for a, one in enumerate(curves) for b, other in enumerate(curves) if a != b
+        np.mean((curve - curve.mean()) * (state - state.mean()))
+        for a, curve in enumerate(curves) for b, state in enumerate(curves) if a != b
     ]  # fmt: skip
     return {
-        "measured": np.mean(curves, axis=0), "variance": np.mean(within),
-        "share": np.mean(covariances) / np.mean(within), "moved": np.mean(moved),
+        "measured": np.mean(curves, axis=0), "variance": np.mean(within_variances),
+        "share": np.mean(covariances) / np.mean(within_variances), "moved": np.mean(moved_shares),
     }  # fmt: skip
 
 
@@ -277,13 +282,13 @@ def test_sums_are_those_of_slow_loops(family: str) -> None:
             # Random weights hardly attend: larger ones do.
             if any(part in name for part in ("q_proj", "k_proj", "q_b", "kv_b", "Wqkv")):
                 weight *= 12
-    given = tokens(3, 32)
-    found = rotary_use(model, [given[:2], given[2:]])
-    seen = taken(model, given)
-    for place, layer in enumerate(found.layers):
-        head = found.heads[place * 4 + 3]
+    contexts = tokens(3, 32)
+    use = rotary_use(model, [contexts[:2], contexts[2:]])
+    calls = taken(model, contexts)
+    for place, layer in enumerate(use.layers):
+        head = use.heads[place * 4 + 3]
         assert (head.layer, head.head) == (layer.layer, 3)
-        slow = slowly(seen[place], layer, 3)
+        slow = slowly(calls[place], layer, 3)
         np.testing.assert_allclose(head.measured, slow["measured"], atol=1e-6)
         for key in ("variance", "share", "moved"):
             assert getattr(head, key) == pytest.approx(slow[key], abs=1e-6, rel=1e-6)
@@ -311,14 +316,14 @@ def held(name: str) -> float:
 def test_many_heads_take_no_more_memory_at_a_time_than_few() -> None:
     turning = Turning(0.5 ** np.arange(4.0), "halves", "all", 0.0, np.arange(512), 1.0)
     query, key = torch.randn(2, 1, 64, 1024, 8)
-    looked = Looked(turning, 512, 1024)
-    window_sums(Handed(query[:, :4], key[:, :4], None, 1.0, None), looked)  # loads libraries
+    layer = Looked(turning, 512, 1024)
+    window_sums(Handed(query[:, :4], key[:, :4], None, 1.0, None), layer)  # loads libraries
     Path("/proc/self/clear_refs").write_text("5")
-    before = held("VmRSS")
-    found = window_sums(Handed(query, key, None, 1.0, None), looked)
+    memory_before = held("VmRSS")
+    sums = window_sums(Handed(query, key, None, 1.0, None), layer)
     # Logits of all heads would be 64 MiB, of which there are several copies.
-    assert held("VmHWM") - before < 64
-    assert found.curves.shape == (1, 64, 512)
+    assert held("VmHWM") - memory_before < 64
+    assert sums.curves.shape == (1, 64, 512)
 
 
 def test_a_capped_model_says_how_many_logits_are_near_the_cap() -> None:
@@ -341,8 +346,8 @@ def test_half_precision_passes_its_own_shift_check(dtype: torch.dtype) -> None:
     rounded = rotary_use(model, [tokens()])
     np.testing.assert_allclose(rounded.layers[0].ladder, exact.layers[0].ladder, rtol=1e-6)
     assert 1e-5 < (rounded.layers[0].shift_check or 0) < 0.02
-    for one, other in zip(exact.heads, rounded.heads, strict=True):
-        np.testing.assert_allclose(one.usage, other.usage, rtol=0.02)
+    for exact_head, rounded_head in zip(exact.heads, rounded.heads, strict=True):
+        np.testing.assert_allclose(exact_head.usage, rounded_head.usage, rtol=0.02)
 
 
 # What cannot be measured.
@@ -351,33 +356,33 @@ def test_half_precision_passes_its_own_shift_check(dtype: torch.dtype) -> None:
 def test_a_layer_with_nan_is_left_out_and_the_others_are_measured() -> None:
     model = built("Llama", num_hidden_layers=3)
     model.layers[1].self_attn.q_proj.weight.data[0, 0] = float("nan")
-    found = rotary_use(model, [tokens()])
-    assert [layer.reason for layer in found.layers[1:]] == ["not_finite"] * 2
-    assert {head.layer for head in found.heads} == {0}
-    assert np.isnan(found.rotary_usage[1:]).all()
-    assert np.isfinite(found.rotary_usage[0]).all()
-    assert found.layers[1].ignores is None
+    use = rotary_use(model, [tokens()])
+    assert [layer.reason for layer in use.layers[1:]] == ["not_finite"] * 2
+    assert {head.layer for head in use.heads} == {0}
+    assert np.isnan(use.rotary_usage[1:]).all()
+    assert np.isfinite(use.rotary_usage[0]).all()
+    assert use.layers[1].ignores is None
 
 
 def test_a_rotation_that_no_ladder_explains_is_not_measured() -> None:
     model = built("Llama")
-    own = model.layers[1].self_attn.q_proj
+    query_projection = model.layers[1].self_attn.q_proj
     # What depends on absolute position is no rotation.
-    own.register_forward_hook(
+    query_projection.register_forward_hook(
         lambda _, __, output: output * (1 + model.rotary_emb.seen[:, :, None])
     )
     model.rotary_emb.register_forward_hook(
-        lambda module, given, named, _: setattr(
-            module, "seen", (named.get("position_ids", given[-1]) / 10).float()
+        lambda module, inputs, options, _: setattr(
+            module, "seen", (options.get("position_ids", inputs[-1]) / 10).float()
         ),
         with_kwargs=True,
     )
-    found = rotary_use(model, [tokens()])
-    assert found.layers[1].reason == "no_pairing"
-    assert found.layers[0].shift_check is not None
-    assert found.layers[0].shift_check < 1e-5
-    assert {head.layer for head in found.heads} == {0}
-    assert (found.layers[1].shift_check or 0) > 0.1
+    use = rotary_use(model, [tokens()])
+    assert use.layers[1].reason == "no_pairing"
+    assert use.layers[0].shift_check is not None
+    assert use.layers[0].shift_check < 1e-5
+    assert {head.layer for head in use.heads} == {0}
+    assert (use.layers[1].shift_check or 0) > 0.1
 
 
 @pytest.mark.parametrize(
@@ -399,9 +404,9 @@ def test_what_cannot_be_measured_is_said_in_one_sentence(
 
 
 def test_contexts_that_fill_the_positions_leave_room_for_the_shift_check() -> None:
-    found = rotary_use(built("Llama"), [tokens(2, 128)])
-    assert all((layer.shift_check or 0) < 1e-5 for layer in found.layers)
-    assert (found.length, found.layers[0].window) == (128, 64)
+    use = rotary_use(built("Llama"), [tokens(2, 128)])
+    assert all((layer.shift_check or 0) < 1e-5 for layer in use.layers)
+    assert (use.length, use.layers[0].window) == (128, 64)
 
 
 # Contexts.
@@ -409,8 +414,8 @@ def test_contexts_that_fill_the_positions_leave_room_for_the_shift_check() -> No
 
 def language_model() -> Any:
     torch.manual_seed(0)
-    made: Any = transformers.LlamaForCausalLM
-    model = made(transformers.LlamaConfig(**COMMON)).eval()
+    model_class: Any = transformers.LlamaForCausalLM
+    model = model_class(transformers.LlamaConfig(**COMMON)).eval()
     with torch.no_grad():
         model.lm_head.weight *= 30  # so that the next token depends on those before
     return model
@@ -418,20 +423,20 @@ def language_model() -> Any:
 
 def test_sampled_tokens_are_drawn_from_what_the_model_predicts() -> None:
     model = language_model()
-    made = np.concatenate(list(sampled_tokens(model, 24, 5, seed=3, batch_size=2)))
-    again = np.concatenate(list(sampled_tokens(model, 24, 5, seed=3, batch_size=5)))
-    np.testing.assert_array_equal(made, again)
-    assert (made[:, 0] == 1).all()
-    drawn = np.random.default_rng(3).random((5, 24))
+    sampled = np.concatenate(list(sampled_tokens(model, 24, 5, seed=3, batch_size=2)))
+    resampled = np.concatenate(list(sampled_tokens(model, 24, 5, seed=3, batch_size=5)))
+    np.testing.assert_array_equal(sampled, resampled)
+    assert (sampled[:, 0] == 1).all()
+    uniforms = np.random.default_rng(3).random((5, 24))
     with torch.no_grad():
-        predicted = model(input_ids=torch.as_tensor(made)).logits.double().softmax(-1).numpy()
+        predicted = model(input_ids=torch.as_tensor(sampled)).logits.double().softmax(-1).numpy()
     sums = predicted[:, :-1].cumsum(axis=-1)
-    token = made[:, 1:, None]
-    above = np.take_along_axis(sums, token, axis=-1)[..., 0]
-    below = above - np.take_along_axis(predicted[:, :-1], token, axis=-1)[..., 0]
-    assert (below - 1e-5 <= drawn[:, 1:]).all()
-    assert (drawn[:, 1:] <= above + 1e-5).all()
-    assert len(np.unique(made)) > 10
+    token = sampled[:, 1:, None]
+    upper = np.take_along_axis(sums, token, axis=-1)[..., 0]
+    lower = upper - np.take_along_axis(predicted[:, :-1], token, axis=-1)[..., 0]
+    assert (lower - 1e-5 <= uniforms[:, 1:]).all()
+    assert (uniforms[:, 1:] <= upper + 1e-5).all()
+    assert len(np.unique(sampled)) > 10
 
 
 def test_a_model_without_a_head_is_not_sampled() -> None:
@@ -471,8 +476,12 @@ def test_a_run_samples_contexts_and_follows_the_schema(saved: Path, tmp_path: Pa
     block = document["rotary_use"]
     assert (block["source"], block["contexts"], block["length"]) == ("sampled", 12, 32)
     assert [len(layer["ladder"]) for layer in block["layers"]] == [4, 4]
-    told = next(each for each in document["verdict"]["answers"] if each["question"] == "distance")
-    assert "12 contexts of 32 tokens sampled from the model" in told["sentence"]
+    answer = next(
+        candidate
+        for candidate in document["verdict"]["answers"]
+        if candidate["question"] == "distance"
+    )
+    assert "12 contexts of 32 tokens sampled from the model" in answer["sentence"]
     with np.load(folder / "arrays.npz") as arrays:
         assert arrays["rotary_measured"].shape == (2, 4, 16)
         assert arrays["rotary_c"].shape == (2, 4, 4, 2)
@@ -482,7 +491,7 @@ def test_a_run_samples_contexts_and_follows_the_schema(saved: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("how", "status", "text"),
+    ("fault", "status", "text"),
     [
         ("few", 0, "5 contexts of 128 tokens are too few to test a head: take 12"),
         ("nan", 0, "Not measured: rotary use of layer 1 (NaN or infinity)"),
@@ -492,36 +501,36 @@ def test_a_run_samples_contexts_and_follows_the_schema(saved: Path, tmp_path: Pa
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence_and_the_rest_is_measured(
-    how: str, status: int, text: str, tmp_path: Path, cli: Cli
+    fault: str, status: int, text: str, tmp_path: Path, cli: Cli
 ) -> None:
-    damaged(tmp_path / "model", how)
-    done = cli(
+    damaged(tmp_path / "model", fault)
+    completed = cli(
         "forward", str(tmp_path / "model"), "--only", "rotary_use", "--quiet", "--contexts", "5",
         "--out", str(tmp_path / "run"),
     )  # fmt: skip
-    assert done.code == status
-    assert text in " ".join((done.err if status else done.out).split())
-    assert len(done.err.splitlines()) == bool(status)
+    assert completed.code == status
+    assert text in " ".join((completed.err if status else completed.out).split())
+    assert len(completed.err.splitlines()) == bool(status)
 
 
-def damaged(folder: Path, how: str) -> None:
+def damaged(folder: Path, fault: str) -> None:
     """Save a model of which something cannot be measured, or read."""
     model = language_model()
-    if how == "nan":
+    if fault == "nan":
         model.model.layers[1].self_attn.q_proj.weight.data[0, 0] = float("nan")
-    model.save_pretrained(folder, **({"max_shard_size": "20KB"} if how == "shards" else {}))
+    model.save_pretrained(folder, **({"max_shard_size": "20KB"} if fault == "shards" else {}))
     weights = sorted(folder.glob("*.safetensors"))
-    if how in ("config", "shards"):
+    if fault in ("config", "shards"):
         weights[-1].unlink()
-    if how == "quantised":
+    if fault == "quantised":
         config = json.loads((folder / "config.json").read_text())
         config["quantization_config"] = {"quant_method": "gptq", "bits": 4, "group_size": 128}
         (folder / "config.json").write_text(json.dumps(config))
 
 
 def test_a_default_run_measures_rotary_use_and_asks_no_weights_for_logits(saved: Path) -> None:
-    given = pp.Contexts(count=4, length=32, tokens="random")
-    analysis = pp.analyze_model(str(saved), given, nulls=0, device="cpu")
+    contexts = pp.Contexts(count=4, length=32, tokens="random")
+    analysis = pp.analyze_model(str(saved), contexts, nulls=0, device="cpu")
     assert "rotary_use" in analysis.results
     assert "heads" not in {*analysis.results, *analysis.missing}
     assert analysis.to_dict()["rotary_use"]["source"] == "random"
@@ -535,9 +544,9 @@ def test_token_ids_of_a_file_are_what_everything_is_run_on(saved: Path, tmp_path
     analysis = pp.analyze_model(
         str(saved), pp.Contexts(tokens=path), only=("rotary_use", "shift"), device="cpu"
     )
-    own = rotary_use(pp.load_model(str(saved), device="cpu"), [tokens()])
-    found: Any = analysis.results["rotary_use"]
-    np.testing.assert_allclose(found.rotary_measured, own.rotary_measured, atol=1e-6)
+    expected_use = rotary_use(pp.load_model(str(saved), device="cpu"), [tokens()])
+    use: Any = analysis.results["rotary_use"]
+    np.testing.assert_allclose(use.rotary_measured, expected_use.rotary_measured, atol=1e-6)
     document = analysis.to_dict()
     assert document["contexts"]["random"] is False
     assert document["contexts"]["seed"] is None

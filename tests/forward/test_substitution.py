@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def named(table: Any, **options: Any) -> dict[str, NDArray[np.float64]]:
-    return {each.name: each.rows for each in explanations(table, **options)}
+    return {explanation.name: explanation.rows for explanation in explanations(table, **options)}
 
 
 def line(values: NDArray[Any]) -> PositionTable:
@@ -57,8 +57,8 @@ def line(values: NDArray[Any]) -> PositionTable:
 def rotated(values: Any, seed: int = 0) -> NDArray[np.float64]:
     d = values.shape[1]
     turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(d, d)))[0]
-    found = 2.5 * np.asarray(values, float) @ turn + np.random.default_rng(1).normal(size=d)
-    return np.asarray(found)
+    noisy_rows = 2.5 * np.asarray(values, float) @ turn + np.random.default_rng(1).normal(size=d)
+    return np.asarray(noisy_rows)
 
 
 # What explanations keep.
@@ -67,13 +67,13 @@ def rotated(values: Any, seed: int = 0) -> NDArray[np.float64]:
 def test_components_are_the_best_of_their_number() -> None:
     values = np.random.default_rng(0).normal(size=(30, 12)) + 3
     singular = np.linalg.svd(values - values.mean(axis=0), compute_uv=False)
-    made = named(line(values))
+    rows_by_name = named(line(values))
     for k in (1, 2, 3, 5, 10, 12):
-        rest = float(np.square(values - made[f"components_{k}"]).sum())
-        assert rest == pytest.approx(float(np.square(singular[k:]).sum()), rel=1e-9, abs=1e-20)
-    np.testing.assert_array_equal(made["itself"], values)
-    assert explained(values, made["components_12"]) == pytest.approx(1, abs=1e-12)
-    assert explained(values, made["mean"]) == 0
+        residual = float(np.square(values - rows_by_name[f"components_{k}"]).sum())
+        assert residual == pytest.approx(float(np.square(singular[k:]).sum()), rel=1e-9, abs=1e-20)
+    np.testing.assert_array_equal(rows_by_name["itself"], values)
+    assert explained(values, rows_by_name["components_12"]) == pytest.approx(1, abs=1e-12)
+    assert explained(values, rows_by_name["mean"]) == 0
 
 
 def test_planted_waves_are_kept_by_as_many_sinusoids_and_by_the_rotations_found() -> None:
@@ -83,32 +83,32 @@ def test_planted_waves_are_kept_by_as_many_sinusoids_and_by_the_rotations_found(
     waves = [np.cos(2 * np.pi * t / 12), np.sin(2 * np.pi * t / 12)]
     waves += [np.cos(2 * np.pi * t / 5.3), np.sin(2 * np.pi * t / 5.3)]
     values = np.concatenate(waves, axis=1) @ amplitudes + 1
-    made = named(line(values))
-    assert (explained(values, made["sinusoids_2"]) or 0) > 0.999
-    assert (explained(values, made["sinusoids_1"]) or 0) < 0.9
-    assert (explained(values, made["rotations"]) or 0) > 0.99
+    rows_by_name = named(line(values))
+    assert (explained(values, rows_by_name["sinusoids_2"]) or 0) > 0.999
+    assert (explained(values, rows_by_name["sinusoids_1"]) or 0) < 0.9
+    assert (explained(values, rows_by_name["rotations"]) or 0) > 0.99
 
 
 def test_as_many_sinusoids_are_kept_as_a_table_of_its_length_can_tell_apart() -> None:
     values = np.random.default_rng(0).normal(size=(96, 6))
-    made = named(line(values))
-    kept = [explained(values, made[f"sinusoids_{k}"]) or 0 for k in (5, 10, 20)]
+    rows_by_name = named(line(values))
+    kept_shares = [explained(values, rows_by_name[f"sinusoids_{k}"]) or 0 for k in (5, 10, 20)]
     # Of noise each takes its share of the degrees of freedom at least: 2 of 95.
-    assert all(share > 2 * k / 95 for k, share in zip((5, 10, 20), kept, strict=True))
-    assert kept == sorted(kept)
-    assert kept[-1] < 1
-    assert "sinusoids_50" not in made
+    assert all(share > 2 * k / 95 for k, share in zip((5, 10, 20), kept_shares, strict=True))
+    assert kept_shares == sorted(kept_shares)
+    assert kept_shares[-1] < 1
+    assert "sinusoids_50" not in rows_by_name
 
 
 @pytest.mark.parametrize("shape", [(40, 64), (80, 32)])
 def test_a_rotated_sinusoid_is_found_whatever_its_base(shape: tuple[int, int]) -> None:
-    usual, other = (pp.sinusoidal(*shape, base=base).values for base in (10_000.0, 300.0))
-    values = rotated(usual)
+    standard, other_base = (pp.sinusoidal(*shape, base=base).values for base in (10_000.0, 300.0))
+    values = rotated(standard)
     assert explained(values, named(line(values))["sinusoid"]) == pytest.approx(1, abs=1e-9)
-    values = rotated(other)
-    made = named(line(values))
-    assert (explained(values, made["ladder"]) or 0) > 0.999
-    assert (explained(values, made["sinusoid"]) or 0) < 0.97
+    values = rotated(other_base)
+    rows_by_name = named(line(values))
+    assert (explained(values, rows_by_name["ladder"]) or 0) > 0.999
+    assert (explained(values, rows_by_name["sinusoid"]) or 0) < 0.97
 
 
 def test_a_grid_has_codes_and_smoothing_over_both_axes() -> None:
@@ -116,12 +116,12 @@ def test_a_grid_has_codes_and_smoothing_over_both_axes() -> None:
     rows, columns = rng.normal(size=(8, 1, 6)), rng.normal(size=(1, 9, 6))
     values = (rows + columns).reshape(72, 6)
     grid = PositionTable(values, Grid(8, 9), "made", Source("a", "a"))
-    made = named(grid)
-    np.testing.assert_allclose(made["codes"], values, atol=1e-12)
-    assert not {"sinusoids_1", "rotations", "ladder", "walk", "repaired"} & set(made)
+    rows_by_name = named(grid)
+    np.testing.assert_allclose(rows_by_name["codes"], values, atol=1e-12)
+    assert not {"sinusoids_1", "rotations", "ladder", "walk", "repaired"} & set(rows_by_name)
     # Smoothing a code of rows alone is smoothing that code.
-    alone = (rows + 0 * columns).reshape(72, 6)
-    smooth = named(PositionTable(alone, Grid(8, 9), "made", Source("a", "a")))["smoothed_2"]
+    row_codes = (rows + 0 * columns).reshape(72, 6)
+    smooth = named(PositionTable(row_codes, Grid(8, 9), "made", Source("a", "a")))["smoothed_2"]
     weights = np.exp(-0.5 * np.square((np.arange(8)[:, None] - np.arange(8)) / 2))
     expected = weights / weights.sum(axis=1, keepdims=True) @ rows[:, 0]
     np.testing.assert_allclose(smooth.reshape(8, 9, 6)[:, 4], expected, atol=1e-12)
@@ -130,33 +130,35 @@ def test_a_grid_has_codes_and_smoothing_over_both_axes() -> None:
 def test_special_rows_are_replaced_by_what_stands_beside_them() -> None:
     values = np.array(pp.sinusoidal(64, 16).values, float)
     values[0] *= 9
-    made = named(line(values))["repaired"]
-    np.testing.assert_array_equal(made[1:], values[1:])
-    assert np.linalg.norm(made[0] - values[1]) < np.linalg.norm(values[0] - values[1]) / 9
+    repaired = named(line(values))["repaired"]
+    np.testing.assert_array_equal(repaired[1:], values[1:])
+    assert np.linalg.norm(repaired[0] - values[1]) < np.linalg.norm(values[0] - values[1]) / 9
 
 
 def test_special_patches_are_replaced_by_the_mean_of_those_beside_them() -> None:
     values = np.array(pp.sincos2d(8, 9, 16).values, float)
     values[30] += 9  # in row 3 and column 3
-    made = named(PositionTable(values, Grid(8, 9), "made", Source("a", "a")))["repaired"]
-    np.testing.assert_allclose(made[30], values[[21, 29, 31, 39]].mean(axis=0), atol=1e-12)
-    others = np.arange(72) != 30
-    np.testing.assert_array_equal(made[others], values[others])
+    repaired = named(PositionTable(values, Grid(8, 9), "made", Source("a", "a")))["repaired"]
+    np.testing.assert_allclose(repaired[30], values[[21, 29, 31, 39]].mean(axis=0), atol=1e-12)
+    is_ordinary = np.arange(72) != 30
+    np.testing.assert_array_equal(repaired[is_ordinary], values[is_ordinary])
 
 
 def test_random_tables_keep_the_mean_row_and_the_directions() -> None:
     values = np.cumsum(np.random.default_rng(4).normal(size=(80, 3)), axis=0) @ (
         np.random.default_rng(5).normal(size=(3, 10))
     )
-    made, again = named(line(values), seed=7), named(line(values), seed=7)
+    rows_by_name, repeated = named(line(values), seed=7), named(line(values), seed=7)
     for name in ("gaussian", "permuted", "walk", "stationary"):
-        np.testing.assert_array_equal(made[name], again[name])
-        np.testing.assert_allclose(made[name].mean(axis=0), values.mean(axis=0), atol=1e-4)
+        np.testing.assert_array_equal(rows_by_name[name], repeated[name])
+        np.testing.assert_allclose(rows_by_name[name].mean(axis=0), values.mean(axis=0), atol=1e-4)
     # The smooth one varies in the table's own three directions, about as much in each.
     _, size, directions = np.linalg.svd(values - values.mean(axis=0), full_matrices=False)
-    along = np.linalg.norm((made["stationary"] - values.mean(axis=0)) @ directions.T, axis=0)
-    assert along[3:].max() < 1e-4 * size[0]
-    assert 0.2 < along[0] / size[0] < 5
+    projections = np.linalg.norm(
+        (rows_by_name["stationary"] - values.mean(axis=0)) @ directions.T, axis=0
+    )
+    assert projections[3:].max() < 1e-4 * size[0]
+    assert 0.2 < projections[0] / size[0] < 5
 
 
 @pytest.mark.parametrize(
@@ -167,14 +169,14 @@ def test_random_tables_keep_the_mean_row_and_the_directions() -> None:
     ],
 )  # fmt: skip
 def test_degenerate_tables_have_the_explanations_that_there_can_be(values: NDArray[Any]) -> None:
-    made = named(line(values))
-    assert {"itself", "mean", "zeros"} <= set(made)
-    for rows in made.values():
+    rows_by_name = named(line(values))
+    assert {"itself", "mean", "zeros"} <= set(rows_by_name)
+    for rows in rows_by_name.values():
         assert rows.shape == values.shape
         assert np.isfinite(rows).all()
     constant = bool((values == values[0]).all())
-    assert (explained(values, made["mean"]) is None) == constant
-    assert ("permuted" in made) == (not constant)
+    assert (explained(values, rows_by_name["mean"]) is None) == constant
+    assert ("permuted" in rows_by_name) == (not constant)
 
 
 def test_tables_that_are_none_are_one_clear_error() -> None:
@@ -188,11 +190,15 @@ def test_tables_that_are_none_are_one_clear_error() -> None:
 def test_the_error_of_a_mean_is_the_usual_one_and_that_of_a_quotient_is_its_jackknife() -> None:
     rng = np.random.default_rng(6)
     sums = np.stack([rng.normal(1, 0.3, 9), rng.normal(4, 0.5, 9)])
-    few, removed = costs(sums, np.ones(9), 1)
-    assert few.error == pytest.approx(sums[0].std(ddof=1) / 3)
-    assert few.kept == pytest.approx(1 - sums[0].mean() / sums[1].mean())
-    left = [1 - np.delete(sums[0], c).sum() / np.delete(sums[1], c).sum() for c in range(9)]
-    assert few.kept_error == pytest.approx(np.sqrt(8 / 9 * np.square(left - np.mean(left)).sum()))
+    cost, removed = costs(sums, np.ones(9), 1)
+    assert cost.error == pytest.approx(sums[0].std(ddof=1) / 3)
+    assert cost.kept == pytest.approx(1 - sums[0].mean() / sums[1].mean())
+    leave_one_out = [
+        1 - np.delete(sums[0], c).sum() / np.delete(sums[1], c).sum() for c in range(9)
+    ]
+    assert cost.kept_error == pytest.approx(
+        np.sqrt(8 / 9 * np.square(leave_one_out - np.mean(leave_one_out)).sum())
+    )
     assert (removed.kept, removed.kept_error) == (0, 0)
     # Two costs of the same contexts that rise and fall together have a certain quotient.
     half, _ = costs(np.stack([sums[1] / 2, sums[1]]), np.ones(9), 1)
@@ -210,12 +216,12 @@ def test_a_table_that_is_worth_nothing_measurable_has_no_shares() -> None:
 
 
 def test_the_part_of_the_first_positions_is_a_share_of_the_sum() -> None:
-    along = np.r_[np.full(16, 3.0), np.full(48, 1.0)]
-    found = early(along, np.full(64, 5.0))
-    assert found is not None
-    assert (found.cost, found.of) == (0.5, 0.25)
-    assert early(along[:30], np.ones(30)) is None
-    assert early(-along, np.ones(64)) is None
+    costs_by_position = np.r_[np.full(16, 3.0), np.full(48, 1.0)]
+    early_share = early(costs_by_position, np.full(64, 5.0))
+    assert early_share is not None
+    assert (early_share.cost, early_share.of) == (0.5, 0.25)
+    assert early(costs_by_position[:30], np.ones(30)) is None
+    assert early(-costs_by_position, np.ones(64)) is None
 
 
 # Models.
@@ -227,118 +233,122 @@ def test_the_table_itself_changes_nothing_and_its_components_next_to_nothing(
 ) -> None:
     model = build().to(device)
     contexts = pixels(6) if build in (vit, timm_vit) else tokens(6)
-    found = pp.substitution_effect(model, in_batches(contexts, 4))
+    effect = pp.substitution_effect(model, in_batches(contexts, 4))
     main = "loss" if build is gpt2 else "states"
-    assert found.measure == main
-    for cost in found["itself"].costs.values():
+    assert effect.measure == main
+    for cost in effect["itself"].costs.values():
         assert (cost.value, cost.error) == (0, 0)
-    every = [each for each in found.substitutes if each.kind == "components"][-1]
-    assert every.variance == pytest.approx(1, abs=1e-9)
-    assert abs(every.costs[main].value or 0) < 1e-5
-    assert (found["mean"].costs[main].value or 0) > 0.01
+    all_components = [
+        substitute for substitute in effect.substitutes if substitute.kind == "components"
+    ][-1]
+    assert all_components.variance == pytest.approx(1, abs=1e-9)
+    assert abs(all_components.costs[main].value or 0) < 1e-5
+    assert (effect["mean"].costs[main].value or 0) > 0.01
     if main == "states":
-        assert found["itself"].cka == pytest.approx(1)
-        assert (found["mean"].cka or 1) < 1
-    json.dumps(as_block(found), allow_nan=False)
+        assert effect["itself"].cka == pytest.approx(1)
+        assert (effect["mean"].cka or 1) < 1
+    json.dumps(as_block(effect), allow_nan=False)
 
 
 def test_costs_are_those_of_a_model_whose_table_is_another_one(device: str) -> None:
     model, contexts = gpt2().double().to(device), tokens(7)
     table = model.transformer.wpe.weight.data
-    own = table.clone()
-    other = np.random.default_rng(8).normal(size=own.shape)
-    found = pp.substitution_effect(model, in_batches(contexts, 3), tables={"other": other})
-    assert torch.equal(own, table)
-    given = torch.from_numpy(contexts).to(device)
+    own_table = table.clone()
+    other_table = np.random.default_rng(8).normal(size=own_table.shape)
+    effect = pp.substitution_effect(model, in_batches(contexts, 3), tables={"other": other_table})
+    assert torch.equal(own_table, table)
+    ids = torch.from_numpy(contexts).to(device)
     runs = []
     with torch.no_grad():
-        for rows in (own, torch.from_numpy(other).to(device)):
+        for rows in (own_table, torch.from_numpy(other_table).to(device)):
             table.copy_(rows)
-            runs.append(model(given).logits[:, :-1].log_softmax(dim=-1))
+            runs.append(model(ids).logits[:, :-1].log_softmax(dim=-1))
     before, after = runs
-    losses = [-run.gather(2, given[:, 1:, None])[..., 0] for run in runs]
+    losses = [-run.gather(2, ids[:, 1:, None])[..., 0] for run in runs]
     divergence = (before.exp() * (before - after)).sum(dim=-1)
-    changed = (before.argmax(dim=-1) != after.argmax(dim=-1)).double()
-    cost = found["other"].costs
-    assert found.loss == pytest.approx(float(losses[0].mean()))
-    for name, each in (
-        ("loss", losses[1] - losses[0]), ("divergence", divergence), ("answers", changed),
+    is_changed = (before.argmax(dim=-1) != after.argmax(dim=-1)).double()
+    cost = effect["other"].costs
+    assert effect.loss == pytest.approx(float(losses[0].mean()))
+    for name, expected_cost in (
+        ("loss", losses[1] - losses[0]), ("divergence", divergence), ("answers", is_changed),
     ):  # fmt: skip
-        mean = each.mean(dim=1)
+        mean = expected_cost.mean(dim=1)
         assert cost[name].value == pytest.approx(float(mean.mean()), rel=1e-9)
         assert cost[name].error == pytest.approx(float(mean.std() / 7**0.5), rel=1e-9)
-    assert found.by_position is not None
-    assert found.unchanged is not None
-    place = [each.name for each in found.substitutes].index("other")
-    along = (losses[1] - losses[0]).mean(dim=0).cpu().numpy()
-    np.testing.assert_allclose(found.by_position[place, :-1], along, rtol=1e-9)
-    assert np.isnan(found.by_position[place, -1])  # nothing follows the last token
-    np.testing.assert_allclose(found.unchanged[:-1], losses[0].mean(dim=0).cpu().numpy())
+    assert effect.by_position is not None
+    assert effect.unchanged is not None
+    place = [expected_cost.name for expected_cost in effect.substitutes].index("other")
+    cost_by_position = (losses[1] - losses[0]).mean(dim=0).cpu().numpy()
+    np.testing.assert_allclose(effect.by_position[place, :-1], cost_by_position, rtol=1e-9)
+    assert np.isnan(effect.by_position[place, -1])  # nothing follows the last token
+    np.testing.assert_allclose(effect.unchanged[:-1], losses[0].mean(dim=0).cpu().numpy())
 
 
-@pytest.mark.parametrize(("kind", "first"), [("opt", 2), ("roberta", 2)])
-def test_rows_are_those_that_the_model_itself_looks_up(kind: str, first: int) -> None:
+@pytest.mark.parametrize(("kind", "first_row"), [("opt", 2), ("roberta", 2)])
+def test_rows_are_those_that_the_model_itself_looks_up(kind: str, first_row: int) -> None:
     model = language_model(kind)
     contexts = np.where(tokens(5) < 6, 6, tokens(5))
     ((path, table),) = ((n, p) for n, p in model.named_parameters() if "embed_pos" in n or (
         "position_emb" in n))  # fmt: skip
     untouched = table.detach().clone()
-    found = pp.substitution_effect(model, [contexts], mask_token=5, seed=1)
-    assert found.table == path
-    assert found.layout == Sequence(LENGTH)
-    assert found.task == ("next token" if kind == "opt" else "masked token")
+    effect = pp.substitution_effect(model, [contexts], mask_token=5, seed=1)
+    assert effect.table == path
+    assert effect.layout == Sequence(LENGTH)
+    assert effect.task == ("next token" if kind == "opt" else "masked token")
     assert torch.equal(untouched, table)
     # Rows that no context reaches cost nothing, whatever stands there.
     with torch.no_grad():
-        table[: first - 1] = 0
-        table[first + LENGTH :] = 7
-    again = pp.substitution_effect(model, [contexts], mask_token=5, seed=1)
-    assert again["mean"].costs == found["mean"].costs
-    assert again["components_2"].costs == found["components_2"].costs
+        table[: first_row - 1] = 0
+        table[first_row + LENGTH :] = 7
+    repeated = pp.substitution_effect(model, [contexts], mask_token=5, seed=1)
+    assert repeated["mean"].costs == effect["mean"].costs
+    assert repeated["components_2"].costs == effect["components_2"].costs
 
 
 def test_part_of_the_positions_can_be_replaced() -> None:
     model = gpt2()
-    own = model.transformer.wpe.weight.detach().clone()
-    found = pp.substitution_effect(model, [tokens(4)], rows=slice(2, 6))
-    assert (found.start, found.layout) == (2, Sequence(4))
-    other = own.clone()
-    other[2:6] = own[2:6].mean(dim=0)
-    whole = pp.substitution_effect(model, [tokens(4)], tables={"part": other.double().numpy()})
-    for name, cost in found["mean"].costs.items():
-        assert whole["part"].costs[name].value == pytest.approx(cost.value, rel=1e-5)
+    own_table = model.transformer.wpe.weight.detach().clone()
+    effect = pp.substitution_effect(model, [tokens(4)], rows=slice(2, 6))
+    assert (effect.start, effect.layout) == (2, Sequence(4))
+    partial_table = own_table.clone()
+    partial_table[2:6] = own_table[2:6].mean(dim=0)
+    by_hand = pp.substitution_effect(
+        model, [tokens(4)], tables={"part": partial_table.double().numpy()}
+    )
+    for name, cost in effect["mean"].costs.items():
+        assert by_hand["part"].costs[name].value == pytest.approx(cost.value, rel=1e-5)
 
 
 def test_the_table_is_put_back_after_an_error() -> None:
     model = bert()
-    own = model.embeddings.position_embeddings.weight.detach().clone()
+    own_table = model.embeddings.position_embeddings.weight.detach().clone()
 
     def fail(*_: object) -> None:
-        if not torch.equal(own, model.embeddings.position_embeddings.weight):
+        if not torch.equal(own_table, model.embeddings.position_embeddings.weight):
             raise ArithmeticError("in the middle")
 
     handle = model.encoder.register_forward_hook(fail)
     with pytest.raises(UsageError, match="in the middle"):
         pp.substitution_effect(model, [tokens(4)])
     handle.remove()
-    assert torch.equal(own, model.embeddings.position_embeddings.weight)
+    assert torch.equal(own_table, model.embeddings.position_embeddings.weight)
 
 
 def test_attention_by_distance_is_that_of_the_model_run_by_hand() -> None:
     model: Any = transformers.GPT2Model(gpt2().config).train(mode=False).double()
     model.set_attn_implementation("eager")
     contexts = tokens(5)
-    found = pp.substitution_effect(model, in_batches(contexts, 2))
+    effect = pp.substitution_effect(model, in_batches(contexts, 2))
     model.wpe.weight.data[:LENGTH] = model.wpe.weight.data[:LENGTH].mean(dim=0)
     with torch.no_grad():
-        every = model(torch.from_numpy(contexts), output_attentions=True).attentions
-    weights = torch.stack(every).mean(dim=(0, 2)).numpy()  # [c, n, n]
-    ranges = (*pairwise(found.distances or ()), ((found.distances or (0,))[-1], LENGTH))
-    for (first, stop), (value, error) in zip(ranges, found["mean"].attention or (), strict=True):
+        attentions = model(torch.from_numpy(contexts), output_attentions=True).attentions
+    weights = torch.stack(attentions).mean(dim=(0, 2)).numpy()  # [c, n, n]
+    ranges = (*pairwise(effect.distances or ()), ((effect.distances or (0,))[-1], LENGTH))
+    for (start, stop), (value, error) in zip(ranges, effect["mean"].attention or (), strict=True):
         shares = [
-            sum(one[i, j] for i in range(LENGTH) for j in range(1, LENGTH)
-                if first <= abs(i - j) < stop) / LENGTH
-            for one in weights
+            sum(layer[i, j] for i in range(LENGTH) for j in range(1, LENGTH)
+                if start <= abs(i - j) < stop) / LENGTH
+            for layer in weights
         ]  # fmt: skip
         assert value == pytest.approx(np.mean(shares), abs=1e-12)
         assert error == pytest.approx(np.std(shares, ddof=1) / np.sqrt(5), abs=1e-12)
@@ -346,41 +356,41 @@ def test_attention_by_distance_is_that_of_the_model_run_by_hand() -> None:
 
 def test_attention_that_a_model_does_not_show_is_left_out_and_the_rest_is_not() -> None:
     model = gpt2()
-    found = pp.substitution_effect(model, [tokens(8)], random=True)
-    assert found.distances is not None
+    effect = pp.substitution_effect(model, [tokens(8)], random=True)
+    assert effect.distances is not None
     # A model that cannot show its attention is asked the rest.
     model.set_attn_implementation = lambda _: (_ for _ in ()).throw(ValueError("none"))
     blind = pp.substitution_effect(model, [tokens(8)], random=True)
     assert blind.distances is None
     assert "cannot show its attention" in blind.undefined["attention"]
     assert blind["mean"].costs["divergence"].value == pytest.approx(
-        found["mean"].costs["divergence"].value, rel=1e-4
+        effect["mean"].costs["divergence"].value, rel=1e-4
     )
 
 
 def test_results_do_not_depend_on_how_contexts_are_grouped() -> None:
     contexts = np.where(tokens(8) < 6, 6, tokens(8))
     model = language_model("roberta").double()
-    one, other = (
+    a, b = (
         pp.substitution_effect(model, in_batches(contexts, size), mask_token=5, seed=3)
         for size in (3, 8)
     )
-    assert one.task == "masked token"
-    for name, substitute in ((each.name, each) for each in one.substitutes):
+    assert a.task == "masked token"
+    for name, substitute in ((substitute.name, substitute) for substitute in a.substitutes):
         for measure, cost in substitute.costs.items():
-            assert cost.value == pytest.approx(other[name].costs[measure].value, rel=1e-6, abs=1e-9)
-            assert cost.error == pytest.approx(other[name].costs[measure].error, rel=1e-6, abs=1e-9)
+            assert cost.value == pytest.approx(b[name].costs[measure].value, rel=1e-6, abs=1e-9)
+            assert cost.error == pytest.approx(b[name].costs[measure].error, rel=1e-6, abs=1e-9)
 
 
 def test_outputs_that_are_not_finite_are_undefined_and_those_of_the_model_an_error() -> None:
     model = gpt2()
     size = model.transformer.wpe.weight.shape
     tables = {"huge": np.full(size, 3e38) * np.where(np.arange(WIDTH) % 2, 1, -1)}
-    found = pp.substitution_effect(model, [tokens(4)], tables=tables)
-    assert found["huge"].costs["loss"].value is None
-    assert "not finite" in found.undefined["value"]
-    assert found["mean"].costs["loss"].value is not None
-    json.dumps(as_block(found), allow_nan=False)
+    effect = pp.substitution_effect(model, [tokens(4)], tables=tables)
+    assert effect["huge"].costs["loss"].value is None
+    assert "not finite" in effect.undefined["value"]
+    assert effect["mean"].costs["loss"].value is not None
+    json.dumps(as_block(effect), allow_nan=False)
     model.transformer.wte.weight.data[:] = np.nan
     for broken in (model, model.transformer):
         with pytest.raises(InvalidTable, match=r"in context 1\..* the checkpoint is damaged"):
@@ -401,14 +411,14 @@ def test_a_model_that_is_not_the_same_when_run_again_says_so() -> None:
     model = bert()
     noise = torch.Generator().manual_seed(0)
 
-    def shake(*given: Any) -> Any:
-        return given[-1] + 1e-3 * torch.randn(given[-1].shape, generator=noise)
+    def shake(*arguments: Any) -> Any:
+        return arguments[-1] + 1e-3 * torch.randn(arguments[-1].shape, generator=noise)
 
     handle = model.embeddings.register_forward_hook(shake)
-    found = pp.substitution_effect(model, [tokens(3)])
+    effect = pp.substitution_effect(model, [tokens(3)])
     handle.remove()
-    assert "repeated runs differ" in found.notes[0]
-    assert (found["itself"].costs["states"].value or 0) > 1e-5
+    assert "repeated runs differ" in effect.notes[0]
+    assert (effect["itself"].costs["states"].value or 0) > 1e-5
 
 
 # Models without a table.
@@ -425,18 +435,18 @@ def llama(**options: Any) -> Any:
 
 def test_rotations_are_stopped_in_bands_of_periods_and_turn_again(device: str) -> None:
     model = llama().to(device)
-    own = model.model.rotary_emb.inv_freq.clone()
+    own_frequencies = model.model.rotary_emb.inv_freq.clone()
     contexts = tokens(6)
-    found = pp.substitution_effect(model, in_batches(contexts, 4), random=True)
-    assert torch.equal(own, model.model.rotary_emb.inv_freq)
-    assert (found.scheme, found.removed) == ("rotary", "none")
-    bands = [each for each in found.substitutes if each.kind == "band"]
-    assert [each.size for each in bands] == list(range(1, 9))
+    effect = pp.substitution_effect(model, in_batches(contexts, 4), random=True)
+    assert torch.equal(own_frequencies, model.model.rotary_emb.inv_freq)
+    assert (effect.scheme, effect.removed) == ("rotary", "none")
+    bands = [substitute for substitute in effect.substitutes if substitute.kind == "band"]
+    assert [substitute.size for substitute in bands] == list(range(1, 9))
     assert "6.28" in bands[0].label  # the fastest pair turns by one radian per position
-    assert found["itself"].costs["divergence"].value == 0
+    assert effect["itself"].costs["divergence"].value == 0
     # The slowest band turns by next to nothing within a context.
-    kept = [each.costs["divergence"].kept or 0 for each in bands]
-    assert kept[-1] == max(kept)
+    kept_shares = [substitute.costs["divergence"].kept or 0 for substitute in bands]
+    assert kept_shares[-1] == max(kept_shares)
 
 
 def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() -> None:
@@ -448,14 +458,19 @@ def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() ->
     model: Any = transformers.T5EncoderModel(config).train(mode=False).double().get_encoder()
     bias = model.block[0].layer[0].SelfAttention.relative_attention_bias.weight
     bias.data.normal_(0, 2)
-    found = pp.substitution_effect(model, [tokens(5)])
-    assert found.scheme == "relative"
-    assert [each.name for each in found.substitutes][1:] == ["head_0", "head_1", "head_2", "none"]
-    before = found["none"].costs["states"].value
+    effect = pp.substitution_effect(model, [tokens(5)])
+    assert effect.scheme == "relative"
+    assert [substitute.name for substitute in effect.substitutes][1:] == [
+        "head_0",
+        "head_1",
+        "head_2",
+        "none",
+    ]
+    value_before = effect["none"].costs["states"].value
     # A constant of each head's own changes nothing that its attention sees.
     bias.data += torch.tensor([5.0, -3.0, 1.0], dtype=torch.float64)
-    again = pp.substitution_effect(model, [tokens(5)])["none"].costs["states"].value
-    assert again == pytest.approx(before, rel=1e-6)
+    value_after = pp.substitution_effect(model, [tokens(5)])["none"].costs["states"].value
+    assert value_after == pytest.approx(value_before, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -482,9 +497,9 @@ def test_what_cannot_be_replaced_is_one_clear_error(
 
 
 def answers_of(result: SubstitutionEffect) -> Mapping[str, Answer]:
-    made = forward_analysis(results={"substitution": result})
-    text(made.to_dict(), verbose=True)
-    return made.answers
+    analysis = forward_analysis(results={"substitution": result})
+    text(analysis.to_dict(), verbose=True)
+    return analysis.answers
 
 
 def test_what_rotations_are_worth_is_drawn_and_answered() -> None:
@@ -506,18 +521,18 @@ def test_a_model_that_does_better_without_its_table_is_known_to_where_that_is_ce
     noise = np.random.default_rng(0).normal(size=(LENGTH, WIDTH))
     model.transformer.wpe.weight.data[:] = torch.from_numpy(3 * noise)
     contexts = np.repeat(np.arange(12)[:, None], LENGTH, axis=1)
-    found = pp.substitution_effect(model, [contexts])
-    cost = found["mean"].costs["loss"]
+    effect = pp.substitution_effect(model, [contexts])
+    cost = effect["mean"].costs["loss"]
     assert cost.value is not None
     assert cost.error is not None
     assert cost.value < -3 * cost.error
-    assert answers_of(found)["needed"].reason == "gain"
+    assert answers_of(effect)["needed"].reason == "gain"
 
 
 def test_a_table_of_equal_rows_is_drawn_and_makes_no_difference() -> None:
     model = vit()
     model.embeddings.position_embeddings.data.zero_()
-    found = pp.substitution_effect(model, [pixels(6)], random=True)
-    assert builder(found, "substitution")(REPORT, {"made": found}, {}).axes
-    needed = answers_of(found)["needed"]
+    effect = pp.substitution_effect(model, [pixels(6)], random=True)
+    assert builder(effect, "substitution")(REPORT, {"made": effect}, {}).axes
+    needed = answers_of(effect)["needed"]
     assert (needed.answer, needed.reason) == ("no", "little")

@@ -24,8 +24,8 @@ if __name__ == "__main__":
     # One thread, so that a fork has all there is; set before NumPy is imported.
     threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     os.environ |= {**dict.fromkeys(threads, "1"), "MPLBACKEND": "agg"}
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "made")]
+FUZZ_FOLDER = Path(__file__).resolve().parent
+sys.path[:0] = [str(FUZZ_FOLDER.parent), str(FUZZ_FOLDER.parent / "made")]
 
 from fuzz.case import Case, load, save  # noqa: E402
 from fuzz.oracle import judge  # noqa: E402
@@ -39,7 +39,8 @@ CLASSES = {
 }  # fmt: skip
 #: The class of a case, how it ended, in how many seconds, and its name.
 Result: TypeAlias = tuple[str, str, float, str]
-FAILURES, CORPUS = HERE / "failures", HERE / "corpus"
+FAILURES = FUZZ_FOLDER / "failures"
+CORPUS = FUZZ_FOLDER / "corpus"
 
 
 def main() -> None:
@@ -52,28 +53,28 @@ def main() -> None:
     parser.add_argument("--seed", type=int, nargs="+", default=[0])
     parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--corpus", action="store_true", help="replay the corpus as well")
-    asked = parser.parse_args()
-    kinds = [kind for kind in CLASSES if kind in (asked.kinds or CLASSES)]
-    kept = asked.replay or (CORPUS.glob("*.json") if asked.corpus else ())
-    known = [(*load(path), path.name) for path in kept]
-    streams = {(kind, seed): _cases(kind, seed) for kind in kinds for seed in asked.seed}
-    numbers = {kind: asked.cases or round(asked.part * CLASSES[kind]) for kind in kinds}
-    until = time.monotonic() + 60 * (asked.minutes or 0)
+    options = parser.parse_args()
+    kinds = [kind for kind in CLASSES if kind in (options.kinds or CLASSES)]
+    paths = options.replay or (CORPUS.glob("*.json") if options.corpus else ())
+    cases = [(*load(path), path.name) for path in paths]
+    streams = {(kind, seed): _cases(kind, seed) for kind in kinds for seed in options.seed}
+    numbers = {kind: options.cases or round(options.part * CLASSES[kind]) for kind in kinds}
+    deadline = time.monotonic() + 60 * (options.minutes or 0)
     results = []
     with runner() as parent:
         while True:
             # Class by class: to fork a parent that has imported PyTorch costs twice as much.
             for kind in kinds:
                 _prepare(parent, kind)
-                for its, case, name in known:
+                for its, case, name in cases:
                     if its == kind:
                         results.append(_run(parent, kind, case, name))
-                for seed in () if asked.replay else asked.seed:
+                for seed in () if options.replay else options.seed:
                     for name, case in islice(streams[kind, seed], numbers[kind]):
                         results.append(_run(parent, kind, case, name))
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 break
-            known = []  # which end each time as they did
+            cases = []  # which end each time as they did
     sys.exit(1 if _report(results) else 0)
 
 
@@ -85,15 +86,15 @@ def _cases(kind: str, seed: int) -> Iterator[tuple[str, Case]]:
 
 
 def _run(parent: Runner, kind: str, case: Case, name: str) -> Result:
-    with parent.run(case) as seen:
-        outcome = judge(case, seen)
+    with parent.run(case) as observation:
+        outcome = judge(case, observation)
     if outcome.verdict == "wrong":
         print(f"WRONG {kind} {name}: {case.what}: {outcome.reason}")
         if not name.endswith(".json"):
             path = FAILURES / f"{kind}-{name}.json"
             save(case, kind, path, reason=outcome.reason)
             print(f"      python -m tests.fuzz --replay {os.path.relpath(path)}")
-    return kind, outcome.verdict, seen.seconds, name
+    return kind, outcome.verdict, observation.seconds, name
 
 
 def _prepare(parent: Runner, kind: str) -> None:

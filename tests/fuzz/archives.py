@@ -24,8 +24,8 @@ from fuzz.case import Case
 TENSOR = "wpe.weight"
 
 
-def _case(content: bytes, what: str, expected: Any = "any", **more: Any) -> Case:
-    return build.extract(what, {"t.bin": content}, TENSOR, expected=expected, **more)
+def _case(content: bytes, subject: str, expected: Any = "any", **options: Any) -> Case:
+    return build.extract(subject, {"t.bin": content}, TENSOR, expected=expected, **options)
 
 
 def _saved(state: Any, *, legacy: bool = False) -> bytes:
@@ -38,8 +38,8 @@ def _saved(state: Any, *, legacy: bool = False) -> bytes:
     # The old layout names a storage by its address, which a seed does not make again.
     names: dict[bytes, bytes] = {}
 
-    def named(found: re.Match[bytes]) -> bytes:
-        return b"X\x0e\0\0\0" + names.setdefault(found[1], b"%014d" % (10**13 + len(names)))
+    def named(match_found: re.Match[bytes]) -> bytes:
+        return b"X\x0e\0\0\0" + names.setdefault(match_found[1], b"%014d" % (10**13 + len(names)))
 
     return re.sub(rb"X[\x0a-\x14]\0\0\0(\d{10,20})", named, stream.getvalue())
 
@@ -62,8 +62,8 @@ def _sound(rng: random.Random) -> Case:
 
 def _damaged(rng: random.Random) -> Case:
     legacy = rng.random() < 0.4
-    what, content = build.damage(rng, _saved(_state(rng, legacy=legacy), legacy=legacy))
-    return _case(content, f"{'legacy' if legacy else 'zip'}: {what}")
+    subject, content = build.damage(rng, _saved(_state(rng, legacy=legacy), legacy=legacy))
+    return _case(content, f"{'legacy' if legacy else 'zip'}: {subject}")
 
 
 def _members(rng: random.Random) -> Case:
@@ -124,7 +124,7 @@ def _odd(rng: random.Random) -> Case:
         lambda: values.to("meta"),
         lambda: torch.quantize_per_tensor(values, 0.1, 0, torch.qint8),
     )
-    known: tuple[Callable[[], Any], ...] = (
+    contents: tuple[Callable[[], Any], ...] = (
         lambda: values[:1].expand(8, 4),
         lambda: values.T,
         lambda: values[::2, 1:3],
@@ -138,13 +138,13 @@ def _odd(rng: random.Random) -> Case:
         lambda: values[None],
         lambda: values.to(torch.float8_e4m3fn),
     )
-    number = rng.randrange(len(known) + len(unknown))
+    number = rng.randrange(len(contents) + len(unknown))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tensor = (known + unknown)[number]()
+        tensor = (contents + unknown)[number]()
         content = _saved({TENSOR: tensor, "other": tensor}, legacy=rng.random() < 0.3)
-    more: dict[str, Any] = {} if number < len(known) else {"read": None}
-    return _case(content, f"a tensor, {number}", **more)
+    options: dict[str, Any] = {} if number < len(contents) else {"read": None}
+    return _case(content, f"a tensor, {number}", **options)
 
 
 def _content(rng: random.Random) -> Case:
@@ -158,14 +158,14 @@ def _content(rng: random.Random) -> Case:
         deep = {"model": deep}
     cycle: Any = {TENSOR: values}
     cycle["model"] = cycle
-    told = argparse.Namespace(max_positions=rng.choice((bad, 10**400)), arch=bad)
+    arguments = argparse.Namespace(max_positions=rng.choice((bad, 10**400)), arch=bad)
     content = rng.choice(
         (
             values, {}, [], None, 7, "text", deep, cycle, [values, values], {1: values},
             {None: values}, {(1, 2): values}, {bad: values}, {b"wpe": values},
             {1.5: values, True: values}, {TENSOR: [values]}, {bad: {bad: {TENSOR: values}}},
             {"module.wpe.weight": values, "module.b": values}, {TENSOR: values, "args": {bad: bad}},
-            {TENSOR: values, "args": told}, {TENSOR: values, "cfg": {"model": told}},
+            {TENSOR: values, "args": arguments}, {TENSOR: values, "cfg": {"model": arguments}},
             {TENSOR: values, "config": rng.choice((7, {"model_type": [1]}))},
         )
     )  # fmt: skip

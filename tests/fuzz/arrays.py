@@ -27,16 +27,16 @@ class Evil:
         return os.mkdir, ("canary",)
 
 
-def _npy(content: bytes, what: str, expected: Any = "any") -> Case:
+def _npy(content: bytes, subject: str, expected: Any = "any") -> Case:
     argv = ("extract", "a.npy", "-o", "out.npy")
     return Case(
-        what, argv, {"a.npy": content}, read=("a.npy", "a"), block=True, outputs=("out.npy",),
+        subject, argv, {"a.npy": content}, read=("a.npy", "a"), block=True, outputs=("out.npy",),
         expected=expected,
     )  # fmt: skip
 
 
-def _npz(content: bytes, what: str, expected: Any = "any", **more: Any) -> Case:
-    return build.extract(what, {"a.npz": content}, "wpe", expected=expected, **more)
+def _npz(content: bytes, subject: str, expected: Any = "any", **options: Any) -> Case:
+    return build.extract(subject, {"a.npz": content}, "wpe", expected=expected, **options)
 
 
 def saved(values: Any, version: Any = None) -> bytes:
@@ -71,8 +71,8 @@ def _sound(rng: random.Random) -> Case:
 
 def _damaged(rng: random.Random) -> Case:
     case, content = _any_file(rng)
-    what, content = build.damage(rng, content)
-    return case(content, what)
+    subject, content = build.damage(rng, content)
+    return case(content, subject)
 
 
 def header(text: str, data: bytes, version: tuple[int, int] = (1, 0)) -> bytes:
@@ -99,8 +99,8 @@ def _header(rng: random.Random) -> Case:
     shape, dtype = rng.choice(_SHAPES), rng.choice(_TYPES)
     order = rng.choice(("False", "False", "True", "1", "None", "'yes'"))
     text = f"{{'descr': {dtype}, 'fortran_order': {order}, 'shape': {shape}, }}"
-    other = ("{'descr': '<f4'}", "__import__('os').mkdir('canary')", "(" * 2000)
-    text = rng.choice((text, text, text, text[:-1] + "'x': 1}", *other))
+    hostile_headers = ("{'descr': '<f4'}", "__import__('os').mkdir('canary')", "(" * 2000)
+    text = rng.choice((text, text, text, text[:-1] + "'x': 1}", *hostile_headers))
     version = rng.choice(((1, 0), (1, 0), (1, 0), (2, 0), (3, 0), (4, 0), (0, 0), (255, 255)))
     items = {"'<f8'": 8, "'<f2'": 2, "'<f16'": 16, "'<c8'": 8}.get(dtype, 4)
     count = 48 if shape == "(3, 4, 4)" else 32 if shape == "(2, 4, 4)" else 16

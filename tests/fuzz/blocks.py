@@ -43,8 +43,8 @@ def _gguf(
     return head + bytes(-len(head) % align) + data
 
 
-def _case(content: bytes, what: str, expected: Any = "any", **more: Any) -> Case:
-    return build.extract(what, {"a.gguf": content}, GGUF_NAME, expected=expected, **more)
+def _case(content: bytes, subject: str, expected: Any = "any", **options: Any) -> Case:
+    return build.extract(subject, {"a.gguf": content}, GGUF_NAME, expected=expected, **options)
 
 
 def _sound(rng: random.Random) -> Case:
@@ -56,8 +56,8 @@ def _sound(rng: random.Random) -> Case:
 
 
 def _damaged(rng: random.Random) -> Case:
-    what, content = build.damage(rng, _gguf(rng))
-    return _case(content, what, look=rng.random() < 0.3)
+    subject, content = build.damage(rng, _gguf(rng))
+    return _case(content, subject, look=rng.random() < 0.3)
 
 
 def _settings(rng: random.Random) -> Case:
@@ -70,8 +70,8 @@ def _settings(rng: random.Random) -> Case:
          b"rope.scaling.factor", b"rope.scaling.attn_factor",
          b"rope.scaling.original_context_length")
     )  # fmt: skip
-    others = (b"general.alignment", b"general.architecture", b"x")
-    key = rng.choice((*4 * (arch + b"." + ending,), *others))
+    other_keys = (b"general.alignment", b"general.architecture", b"x")
+    key = rng.choice((*4 * (arch + b"." + ending,), *other_keys))
     hostile = rng.choice(build.HOSTILE).encode("utf-8", "surrogatepass")
     value = rng.choice(
         (
@@ -96,11 +96,11 @@ def _settings(rng: random.Random) -> Case:
     if rng.random() < 0.1:
         settings *= 2
     look = rng.random() < 0.6
-    what = f"setting {key[:40].decode('ascii', 'replace')}"
+    subject = f"setting {key[:40].decode('ascii', 'replace')}"
     if arch == b"llama":  # whose other settings are sound
         for name in (b"context_length", b"embedding_length", b"attention.head_count"):
             settings += [_number(b"llama." + name, 32)] * (name != ending)
-    return _case(_gguf(rng, settings, arch=arch), what, look=look)
+    return _case(_gguf(rng, settings, arch=arch), subject, look=look)
 
 
 make = build.one_of((2, _sound), (8, _damaged), (4, _settings))

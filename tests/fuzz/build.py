@@ -24,11 +24,11 @@ T = TypeVar("T")
 class Archive(zipfile.ZipFile):
     """An archive without the time of its making, so that a seed makes it again to the byte."""
 
-    def writestr(self, name: Any, *given: Any) -> None:
+    def writestr(self, name: Any, *arguments: Any) -> None:
         """Write a member, of the year 1980."""
         info = zipfile.ZipInfo(name)
         info.compress_type = self.compression
-        super().writestr(info, *given)
+        super().writestr(info, *arguments)
 
 
 #: Text that wants to be more than text on a terminal or page.
@@ -41,7 +41,7 @@ HOSTILE = (
     "\u061c", "-->", "]]>", "\\u001b[2J",
 )  # fmt: skip
 #: JSON values of wrong types and sizes; some of them `json` alone would not write.
-WRONG: tuple[Any, ...] = (
+WRONG_VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, -5, 2**31, 2**63, 10**30, 10**400, 1.5, -0.0, 1e300, 1e-300,
     float("nan"), float("inf"), float("-inf"), "", "7", "true", [], [1], [[]], {}, {"a": 1}, [None],
     "x" * 500, {"": {"": {}}}, [10**18] * 3, 1_000_000_000, 999_999_999_999, "1e5", [0], [-1, 2],
@@ -120,8 +120,8 @@ def _other_number(rng: random.Random, content: bytes) -> bytes:
     """Replace what may be a count, length, place or kind by a number that no small file has."""
     digits = [*re.finditer(rb"\d+", content[:4000])]
     if digits and rng.random() < 0.4:
-        found = rng.choice(digits)
-        return content[: found.start()] + rng.choice(_DIGITS) + content[found.end() :]
+        digit = rng.choice(digits)
+        return content[: digit.start()] + rng.choice(_DIGITS) + content[digit.end() :]
     dtype = np.dtype(rng.choice(("<u2", "<u4", "<u4", "<u8", ">u4")))
     if len(content) < dtype.itemsize:
         return content
@@ -130,10 +130,10 @@ def _other_number(rng: random.Random, content: bytes) -> bytes:
     if not places.size:
         return content
     # Numbers of headers come first.
-    at = int(places[rng.randrange(rng.choice((1 + places.size // 8, places.size)))])
-    number = rng.choice((0, 1, 3, 99, int(read[at]) + 1, int(read[at]) - 1, -1, *HUGE))
+    index = int(places[rng.randrange(rng.choice((1 + places.size // 8, places.size)))])
+    number = rng.choice((0, 1, 3, 99, int(read[index]) + 1, int(read[index]) - 1, -1, *HUGE))
     packed = np.array(number % 2 ** (8 * dtype.itemsize), dtype).tobytes()
-    return content[:at] + packed + content[at + dtype.itemsize :]
+    return content[:index] + packed + content[index + dtype.itemsize :]
 
 
 def _other_text(rng: random.Random, content: bytes) -> bytes:
@@ -141,11 +141,11 @@ def _other_text(rng: random.Random, content: bytes) -> bytes:
     names = [*re.finditer(rb"[!-~]{2,80}", content[:20_000])]
     if not names:
         return content
-    found = rng.choice(names)
+    name = rng.choice(names)
     text = rng.choice(HOSTILE).encode("utf-8", "surrogatepass")
     if rng.random() < 0.8:
-        text = (text * len(found[0]))[: len(found[0])]
-    return content[: found.start()] + text + content[found.end() :]
+        text = (text * len(name[0]))[: len(name[0])]
+    return content[: name.start()] + text + content[name.end() :]
 
 
 def repacked(rng: random.Random, content: bytes, *evil: tuple[str, bytes]) -> tuple[str, bytes]:
@@ -155,12 +155,25 @@ def repacked(rng: random.Random, content: bytes, *evil: tuple[str, bytes]) -> tu
     """
     source = zipfile.ZipFile(io.BytesIO(content))
     members = {name: source.read(name) for name in source.namelist()}
-    chosen = rng.choice(list(members))
-    held, others = members[chosen], [(n, c) for n, c in members.items() if n != chosen]
+    member = rng.choice(list(members))
+    member_content, other_members = (
+        members[member],
+        [(n, c) for n, c in members.items() if n != member],
+    )
     all_of = [*members.items()]
-    odd = rng.choice((b"", held[:-4], held + bytes(4), held[:1], b"big", b"-1\n", b"9" * 20))
-    name = rng.choice(("../", "/", "a/b/", "\\", rng.choice(HOSTILE), "\0")) + chosen
-    at, change = rng.choice(
+    odd = rng.choice(
+        (
+            b"",
+            member_content[:-4],
+            member_content + bytes(4),
+            member_content[:1],
+            b"big",
+            b"-1\n",
+            b"9" * 20,
+        )
+    )
+    name = rng.choice(("../", "/", "a/b/", "\\", rng.choice(HOSTILE), "\0")) + member
+    offset, change = rng.choice(
         (
             (8, lambda flags: flags | 1),  # encrypted
             (10, lambda _: rng.choice((1, 9, 12, 14, 93, 99))),  # how it is packed
@@ -168,24 +181,27 @@ def repacked(rng: random.Random, content: bytes, *evil: tuple[str, bytes]) -> tu
             (rng.choice((20, 23, 24, 27)), lambda _: rng.choice((0, 10, 128, 255))),  # its sizes
         )
     )
-    clean = rng.choice((name, chosen)).encode("utf-8", "replace").decode()
+    clean = rng.choice((name, member)).encode("utf-8", "replace").decode()
     return rng.choice(
         (
             ("deflated", archive(*all_of, packing=8)),
-            ("one deflated", archive(*others, (chosen, held, rng.choice((8, 12, 14))))),
-            ("twice", archive(*all_of, (chosen, rng.randbytes(len(held))))),
-            ("twin", archive(*all_of, (chosen.rpartition(".")[0] or "x", held))),
+            (
+                "one deflated",
+                archive(*other_members, (member, member_content, rng.choice((8, 12, 14)))),
+            ),
+            ("twice", archive(*all_of, (member, rng.randbytes(len(member_content))))),
+            ("twin", archive(*all_of, (member.rpartition(".")[0] or "x", member_content))),
             ("order", archive(*rng.sample(all_of, len(all_of)))),
             ("prefix", rng.choice((b"#!/bin/sh\n", bytes(1), bytes(64))) + archive(*all_of)),
-            ("missing", archive(*others)),
-            ("another content", archive(*others, (chosen, odd))),
-            ("renamed", archive(*others, (clean, held))),
-            ("beside", archive(*all_of, (clean, rng.choice((b"x", held, content))))),
+            ("missing", archive(*other_members)),
+            ("another content", archive(*other_members, (member, odd))),
+            ("renamed", archive(*other_members, (clean, member_content))),
+            ("beside", archive(*all_of, (clean, rng.choice((b"x", member_content, content))))),
             ("evil beside", archive(*all_of, *evil)),
             ("many", archive(*all_of, *((f"b{number}", b"x") for number in range(200)))),
             ("appended", content + rng.randbytes(rng.choice((1, 22, 100)))),
-            ("bomb", archive(*others, (chosen, held + bytes(8 * 2**20), 8))),
-            *3 * (("directory", listed(archive(*all_of), at, change)),),
+            ("bomb", archive(*other_members, (member, member_content + bytes(8 * 2**20), 8))),
+            *3 * (("directory", listed(archive(*all_of), offset, change)),),
         )
     )
 
@@ -198,40 +214,47 @@ def spoiled(
     Return what was done, and the files and what is no plain file then. What lies ``outside`` is
     what a link that leads there would find.
     """
-    changed, how = dict(files), rng.choice(("damaged", "damaged", "mutated", "special", "gone"))
-    if how == "mutated":
+    spoiled_files, damage_kind = (
+        dict(files),
+        rng.choice(("damaged", "damaged", "mutated", "special", "gone")),
+    )
+    if damage_kind == "mutated":
         try:
-            changed[place] = dumps(mutated(rng, json.loads(files[place])))
+            spoiled_files[place] = dumps(mutated(rng, json.loads(files[place])))
         except ValueError:
-            how = "damaged"
-    if how == "damaged":
-        how, changed[place] = damage(rng, files[place])
-    elif how in ("special", "gone"):
-        del changed[place]
-        changed["outside"] = outside
+            damage_kind = "damaged"
+    if damage_kind == "damaged":
+        damage_kind, spoiled_files[place] = damage(rng, files[place])
+    elif damage_kind in ("special", "gone"):
+        del spoiled_files[place]
+        spoiled_files["outside"] = outside
     link = "link " + "../" * place.count("/") + "outside"
-    return how, changed, {place: rng.choice((*SPECIAL, link))} if how == "special" else {}
+    return (
+        damage_kind,
+        spoiled_files,
+        {place: rng.choice((*SPECIAL, link))} if damage_kind == "special" else {},
+    )
 
 
 def mutated(rng: random.Random, value: Any, depth: int = 0) -> Any:
     """Replace one part of a JSON value by one of a wrong type or size."""
     if isinstance(value, dict) and value and (depth == 0 or rng.random() < 0.7):
         key = rng.choice(sorted(value))
-        changed = dict(value)
+        copy = dict(value)
         match rng.choice(("value", "value", "value", "drop", "key")):
             case "drop":
-                del changed[key]
+                del copy[key]
             case "key":
-                changed[rng.choice(HOSTILE)] = changed.pop(key)
+                copy[rng.choice(HOSTILE)] = copy.pop(key)
             case _:
-                changed[key] = mutated(rng, value[key], depth + 1)
-        return changed
+                copy[key] = mutated(rng, value[key], depth + 1)
+        return copy
     if isinstance(value, list) and value and rng.random() < 0.6:
         changed_list = list(value)
         place = rng.randrange(len(value))
         changed_list[place] = mutated(rng, value[place], depth + 1)
         return changed_list
-    return rng.choice((*WRONG, rng.choice(HOSTILE)))
+    return rng.choice((*WRONG_VALUES, rng.choice(HOSTILE)))
 
 
 def dumps(value: Any) -> bytes:
@@ -247,8 +270,8 @@ def dumps(value: Any) -> bytes:
 def altered(rng: random.Random, value: dict[str, Any], times: tuple[int, ...]) -> dict[str, Any]:
     """Mutate an object several times, and leave it one."""
     for _ in range(rng.choice(times)):
-        changed = mutated(rng, value)
-        value = changed if isinstance(changed, dict) else {"x": changed}
+        copy = mutated(rng, value)
+        value = copy if isinstance(copy, dict) else {"x": copy}
     return value
 
 
@@ -263,39 +286,43 @@ def one_of(*makers: tuple[int, Callable[[random.Random], Case]]) -> Callable[[ra
 
 
 def extract(
-    what: str,
+    subject: str,
     files: Mapping[str, bytes],
     tensor: str,
-    of: str = "",
+    reference: str = "",
     *,
     expected: Any = "any",
     look: bool = False,
-    **more: Any,
+    **options: Any,
 ) -> Case:
     """Read a tensor of the first file, as its package does, or list what it holds, to ``look``.
 
-    ``of`` is the reference where it is not that file, and ``more`` says more of the case.
+    ``reference`` is the reference where it is not that file, and ``options`` says more of the case.
     """
     file = next(iter(files))
-    of = of or file
-    argv = ("inspect", of) if look else ("extract", of, "--tensor", tensor, "-o", "out.npy")
-    given = {"read": None if look else (file, tensor), "outputs": ("out.npy",), **more}
-    return Case(what, argv, files, expected=expected, **given)
+    reference = reference or file
+    argv = (
+        ("inspect", reference)
+        if look
+        else ("extract", reference, "--tensor", tensor, "-o", "out.npy")
+    )
+    case_options = {"read": None if look else (file, tensor), "outputs": ("out.npy",), **options}
+    return Case(subject, argv, files, expected=expected, **case_options)
 
 
 def archive(*members: tuple[Any, ...], packing: int = 0) -> bytes:
     """Pack members: name, content, and how that is packed where otherwise than the rest."""
     stream = io.BytesIO()
-    with warnings.catch_warnings(), Archive(stream, "w", packing) as made:
+    with warnings.catch_warnings(), Archive(stream, "w", packing) as stream_archive:
         warnings.simplefilter("ignore")  # of names that are there already
         for member in members:
-            made.writestr(*member)
+            stream_archive.writestr(*member)
     return stream.getvalue()
 
 
-def listed(content: bytes, at: int, change: Callable[[int], int]) -> bytes:
+def listed(content: bytes, offset: int, change: Callable[[int], int]) -> bytes:
     """Change a byte of the first entry of an archive's directory."""
-    made = bytearray(content)
-    place = made.find(b"PK\x01\x02") + at
-    made[place] = change(made[place])
-    return bytes(made)
+    edited = bytearray(content)
+    place = edited.find(b"PK\x01\x02") + offset
+    edited[place] = change(edited[place])
+    return bytes(edited)

@@ -57,9 +57,9 @@ EVIL = (
 )
 
 
-def _case(what: str, files: dict[str, bytes], **more: Any) -> Case:
+def _case(subject: str, files: dict[str, bytes], **options: Any) -> Case:
     outputs = ("bundle/report.html",)
-    return Case(what, ("report", "bundle"), files, base="bundle", outputs=outputs, **more)
+    return Case(subject, ("report", "bundle"), files, base="bundle", outputs=outputs, **options)
 
 
 @functools.cache
@@ -160,7 +160,7 @@ def _arrays(rng: random.Random) -> Case:
     stored = dict(np.load(io.BytesIO(_parts()[2])))
     name = rng.choice(sorted(stored))
     values = stored[name]
-    kind, changed = rng.choice(
+    kind, replacement = rng.choice(
         (
             (
                 "shape",
@@ -172,7 +172,7 @@ def _arrays(rng: random.Random) -> Case:
             ("huge", np.zeros((2000, 2000), "f4")),
         )
     )
-    content = _packed(stored | {name: changed})
+    content = _packed(stored | {name: replacement})
     if rng.random() < 0.4:
         kind, content = rng.choice((build.damage, build.repacked))(rng, _packed(stored))
     return _case(f"arrays.npz: {kind} {name}", {"bundle/arrays.npz": content})

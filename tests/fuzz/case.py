@@ -74,18 +74,18 @@ class Case:
     def to_json(self) -> dict[str, Any]:
         """Describe the case by what is not as usual; `from_json` makes it again."""
         files = {name: _pack(content) for name, content in self.files.items()}
-        stated = {name: _plain(value) for name, value in vars(self).items()} | {"files": files}
-        kept = {name: value for name, value in stated.items() if value and value != "any"}
-        return {"what": self.what, **kept}
+        fields = {name: _plain(value) for name, value in vars(self).items()} | {"files": files}
+        non_empty = {name: value for name, value in fields.items() if value and value != "any"}
+        return {"what": self.what, **non_empty}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Case:
         """Make a case from its description."""
-        known: dict[str, Any] = {**document, "hub": _bytes(document.get("hub"))}
+        fields: dict[str, Any] = {**document, "hub": _bytes(document.get("hub"))}
         for name in {"argv", "outputs", "read"} & set(document):
-            known[name] = tuple(document[name])
-        known["files"] = {name: _unpack(text) for name, text in document.get("files", {}).items()}
-        return cls(**known)
+            fields[name] = tuple(document[name])
+        fields["files"] = {name: _unpack(text) for name, text in document.get("files", {}).items()}
+        return cls(**fields)
 
 
 def copy(source: Path, target: Path) -> None:
@@ -99,7 +99,7 @@ def copy(source: Path, target: Path) -> None:
 
 def _make_special(path: Path, kind: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    word, _, rest = kind.partition(" ")
+    word, _, arguments = kind.partition(" ")
     if word in ("absent", "folder", "fifo", "link") and (path.exists() or path.is_symlink()):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     if word == "folder":
@@ -107,10 +107,10 @@ def _make_special(path: Path, kind: str) -> None:
     elif word == "fifo":
         os.mkfifo(path)
     elif word == "link":
-        path.symlink_to(rest)
+        path.symlink_to(arguments)
     elif word == "sparse":
         with path.open("ab") as stream:
-            stream.truncate(int(rest))
+            stream.truncate(int(arguments))
 
 
 def _pack(content: bytes) -> str:
@@ -144,10 +144,10 @@ def _bytes(value: Any) -> Any:
     return [_bytes(part) for part in value] if isinstance(value, list) else value
 
 
-def save(case: Case, kind: str, path: Path, **more: object) -> None:
+def save(case: Case, kind: str, path: Path, **details: object) -> None:
     """Write a case as a file that reproduces it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = {"class": kind, **more, **case.to_json()}
+    document = {"class": kind, **details, **case.to_json()}
     path.write_text(json.dumps(document, indent=1) + "\n", "ascii")
 
 

@@ -79,42 +79,42 @@ KEYS = (
 
 def make(rng: random.Random) -> Case:
     """Make a folder with a mutated configuration and look at it."""
-    known, shapes = rng.choice(FAMILIES)
-    config: dict[str, Any] = json.loads(json.dumps(known))
+    family, shapes = rng.choice(FAMILIES)
+    config: dict[str, Any] = json.loads(json.dumps(family))
     tensors = {
         name: build.table(rng, 1, math.prod(shape)).reshape(shape) for name, shape in shapes.items()
     }
     changes = rng.choice((0, 1, 1, 1, 2, 3))
     for _ in range(changes):
         if rng.random() < 0.3:
-            config[rng.choice(KEYS)] = rng.choice((*build.WRONG, rng.choice(build.HOSTILE)))
+            config[rng.choice(KEYS)] = rng.choice((*build.WRONG_VALUES, rng.choice(build.HOSTILE)))
         else:
             config = build.altered(rng, config, (1,))
     content = build.dumps(config)
-    what = f"configuration of {len(content)} bytes with {changes} changes"
+    subject = f"configuration of {len(content)} bytes with {changes} changes"
     if changes and rng.random() < 0.1:
         damaged, content = build.damage(rng, content)
-        what = f"configuration: {damaged}"
+        subject = f"configuration: {damaged}"
     elif rng.random() < 0.03:
         content = rng.choice(
             (b'{"a":' * 100_000, b"[" * 100_000, b'{"rope_theta": ' + b"9" * 5000 + b"}")
         )
-        what = "configuration: deep or long"
+        subject = "configuration: deep or long"
     files = {"m/model.safetensors": build.safetensors(tensors), "m/config.json": content}
     tables = [name for name in shapes if "pos" in name or "wpe" in name]
-    plain = content == build.dumps(known)
+    plain = content == build.dumps(family)
     kind = build.pick(rng, (3, "inspect"), (3, "json"), (6, "extract"), (1, "analyze"))
     if kind == "inspect":
-        return Case(what, ("inspect", "m"), files, expected="accepted" if plain else "any")
+        return Case(subject, ("inspect", "m"), files, expected="accepted" if plain else "any")
     if kind == "json":
-        return Case(what, ("inspect", "m", "--json"), files)
+        return Case(subject, ("inspect", "m", "--json"), files)
     if kind == "extract":
         read = ("m/model.safetensors", tables[0]) if len(tables) == 1 else None
         argv: tuple[str, ...] = ("extract", "m", "-o", "out.npy")
-        return Case(what, argv, files, read=read, block=True, outputs=("out.npy",))
+        return Case(subject, argv, files, read=read, block=True, outputs=("out.npy",))
     argv = ("analyze", "m", "--out", "bundle", "--nulls", "0", "--rows", "0:8")
     argv = (*argv, "--only", "norms") if tables else argv
-    return Case(what, argv, files, outputs=("bundle",))
+    return Case(subject, argv, files, outputs=("bundle",))
 
 
 WARM = (("analyze", "rotary:32x16", "--nulls", "0", "--out", "r"),)

@@ -82,7 +82,7 @@ def _png(rng: random.Random) -> bytes:
     wide, high = rng.choice(_SIDES), rng.choice(_SIDES)
     bits, colour = rng.choice(((1, 0), (8, 2), (16, 6), (8, 3), (7, 9)))
     bomb = _zeros(rng.choice((10, 2**20, 2**26)))
-    before = [
+    chunks = [
         rng.choice(
             (
                 (b"zTXt", b"k\0\0" + bomb), (b"iCCP", b"k\0\0" + bomb),
@@ -95,7 +95,7 @@ def _png(rng: random.Random) -> bytes:
     ]  # fmt: skip
     pixels = _zeros(rng.choice((0, 100, 2**24)))
     head = struct.pack(">IIBBBBB", wide, high, bits, colour, 0, 0, rng.choice((0, 1)))
-    parts = [(b"IHDR", head), *before, (b"IDAT", pixels), (b"IEND", b"")]
+    parts = [(b"IHDR", head), *chunks, (b"IDAT", pixels), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts)
 
 
@@ -114,13 +114,13 @@ def _picture(rng: random.Random) -> Case:
 
 
 def _case(
-    what: str, files: dict[str, bytes], word: str, place: str, special: dict[str, str]
+    subject: str, files: dict[str, bytes], word: str, place: str, special: dict[str, str]
 ) -> Case:
     argv = [*models.ARGV, "--only", "heads", word, place]
     if word == "--images":
-        at = argv.index("--length")
-        del argv[at : at + 2]
-    return Case(what, tuple(argv), files, special, outputs=("bundle",))
+        index = argv.index("--length")
+        del argv[index : index + 2]
+    return Case(subject, tuple(argv), files, special, outputs=("bundle",))
 
 
 # --- texts and token ids -----------------------------------------------------------------------
@@ -134,11 +134,11 @@ def _gpt2() -> dict[str, bytes]:
             "vocab": {word: number for number, word in enumerate(_WORDS)},
         },
     }  # fmt: skip
-    told = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
+    tokenizer_config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]"}
     sound = models.case("", models.CONFIG).files
     return {
         **sound, "m/tokenizer.json": build.dumps(tokenizer),
-        "m/tokenizer_config.json": build.dumps(told),
+        "m/tokenizer_config.json": build.dumps(tokenizer_config),
     }  # fmt: skip
 
 
@@ -160,13 +160,13 @@ def _normaliser(rng: random.Random) -> dict[str, Any]:
 def _text(rng: random.Random) -> Case:
     sound = " ".join(rng.choices(_WORDS, k=200)).encode()
     hostile = "\n".join(rng.choices(build.HOSTILE, k=20)).encode("utf-8", "surrogatepass")
-    long = rng.choice((b"a", b" ", b"\n", b"a ", "字".encode())) * 2**20
+    long_text = rng.choice((b"a", b" ", b"\n", b"a ", "字".encode())) * 2**20
     kind, content = rng.choice(
         (
             *4 * (("spoiled", sound),),
             ("sound", sound),
             ("hostile", hostile),
-            ("long", long),
+            ("long", long_text),
             *2 * (("normaliser", sound),),
         )
     )
@@ -176,8 +176,8 @@ def _text(rng: random.Random) -> Case:
         place = rng.choice(("text.txt", tokenizer, tokenizer, "m/tokenizer_config.json"))
         kind, files, special = build.spoiled(rng, files, place)
     elif kind == "normaliser":
-        told = json.loads(files[tokenizer]) | {"normalizer": _normaliser(rng)}
-        files[tokenizer] = build.dumps(told)
+        tokenizer_json = json.loads(files[tokenizer]) | {"normalizer": _normaliser(rng)}
+        files[tokenizer] = build.dumps(tokenizer_json)
     return _case(f"a text: {kind}", files, "--text", "text.txt", special)
 
 
@@ -185,7 +185,7 @@ def _tokens(rng: random.Random) -> Case:
     ids: Any = np.random.default_rng(rng.getrandbits(32)).integers(1, 7, (3, 8))
     odd = ids.copy()
     odd[1, 2] = rng.choice((-1, 8, 2**31, 2**62, -(2**63)))
-    other = rng.choice(("f4", "?", "u1", "c8", "U3", ">i8", "M8[s]", "O"))
+    dtype = rng.choice(("f4", "?", "u1", "c8", "U3", ">i8", "M8[s]", "O"))
     shape = rng.choice(((), (0, 8), (3, 0), (2, 3, 4), (24,), (3, 2)))
     kind, content = rng.choice(
         (
@@ -193,7 +193,7 @@ def _tokens(rng: random.Random) -> Case:
             ("sound", saved(ids)),
             ("values", saved(odd)),
             ("shape", saved(np.zeros(shape, np.int64))),
-            ("dtype", saved(ids.astype(other))),
+            ("dtype", saved(ids.astype(dtype))),
             ("npz", build.archive(("ids.npy", saved(ids)))),
         )
     )

@@ -14,7 +14,8 @@ from fuzz.case import Case
 from fuzz.formats import weights
 
 CLIP = "text_model.embeddings.position_embedding.weight"
-WPE, INDEX = "layers/position_embedding/vars/0", "m/model.weights.json"
+WPE = "layers/position_embedding/vars/0"
+INDEX = "m/model.weights.json"
 
 
 # --- diffusers ---------------------------------------------------------------------------------
@@ -37,12 +38,14 @@ def _pipeline_files(rng: random.Random) -> tuple[dict[str, Any], dict[str, bytes
     return index, files
 
 
-def _pipeline_case(files: Mapping[str, bytes], what: str, reference: str, **more: Any) -> Case:
-    known = more.pop("read", True) and reference == "m#text_encoder"
+def _pipeline_case(
+    files: Mapping[str, bytes], subject: str, reference: str, **options: Any
+) -> Case:
+    is_readable = options.pop("read", True) and reference == "m#text_encoder"
     argv = ("inspect", "m") if reference == "m" else ("extract", reference, "-o", "out.npy")
     return Case(
-        f"diffusers: {what}", argv, files, outputs=("out.npy",),
-        read=("m/text_encoder/model.safetensors", CLIP) if known else None, **more,
+        f"diffusers: {subject}", argv, files, outputs=("out.npy",),
+        read=("m/text_encoder/model.safetensors", CLIP) if is_readable else None, **options,
     )  # fmt: skip
 
 
@@ -76,8 +79,8 @@ def _pipeline(rng: random.Random) -> Case:
             for number in range(rng.choice((70, 3000))):
                 index[f"part{number}"] = ["a", "b"]
             if rng.random() < 0.3:
-                one = build.safetensors({"x": build.table(rng, 2, 2)})
-                files |= {f"m/part{number}/model.safetensors": one for number in range(65)}
+                tensor_file = build.safetensors({"x": build.table(rng, 2, 2)})
+                files |= {f"m/part{number}/model.safetensors": tensor_file for number in range(65)}
                 expected = "error"
         case "foreign":
             reference = f"m#{sound}".replace("\0", "")
@@ -114,10 +117,12 @@ def _shard_files(rng: random.Random) -> tuple[dict[str, Any], dict[str, bytes]]:
     return index, files
 
 
-def _shard_case(files: Mapping[str, bytes], what: str, expected: Any = "any", **more: Any) -> Case:
+def _shard_case(
+    files: Mapping[str, bytes], subject: str, expected: Any = "any", **options: Any
+) -> Case:
     read = ("m/model_00000.weights.h5", WPE)
     return build.extract(
-        f"Keras's shards: {what}", files, WPE, INDEX, expected=expected, read=read, **more
+        f"Keras's shards: {subject}", files, WPE, INDEX, expected=expected, read=read, **options
     )
 
 

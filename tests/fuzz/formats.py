@@ -19,9 +19,9 @@ from fuzz.case import Case
 TENSOR = "wpe/embedding"
 
 
-def _case(name: str, content: bytes, what: str, expected: Any = "any", *, read: bool) -> Case:
-    more: dict[str, Any] = {} if read else {"read": None}
-    return build.extract(what, {name: content}, TENSOR, expected=expected, **more)
+def _case(name: str, content: bytes, subject: str, expected: Any = "any", *, read: bool) -> Case:
+    options: dict[str, Any] = {} if read else {"read": None}
+    return build.extract(subject, {name: content}, TENSOR, expected=expected, **options)
 
 
 def hdf5(fill: Callable[[Any], object]) -> bytes:
@@ -74,9 +74,9 @@ def _sound(rng: random.Random) -> Case:
 
 def _damaged(rng: random.Random) -> Case:
     name, content = _any_file(rng)
-    what, content = build.damage(rng, content)
+    subject, content = build.damage(rng, content)
     # Of a file of Flax posprobe looks at the names alone, and passes over what msgpack refuses.
-    return _case(name, content, what, read=name == "a.h5")
+    return _case(name, content, subject, read=name == "a.h5")
 
 
 def _datasets(rng: random.Random) -> Case:
@@ -152,21 +152,21 @@ def _datasets(rng: random.Random) -> Case:
         fills[kind](file)
 
     files = {"a.h5": hdf5(fill), "other.h5": weights({TENSOR: values})}
-    more: dict[str, Any] = {"read": None} if kind in unread or kind in refused else {}
+    options: dict[str, Any] = {"read": None} if kind in unread or kind in refused else {}
     return build.extract(
         f"dataset: {kind}", files, TENSOR, expected="error" if kind in refused else "any",
         look=kind not in refused and rng.random() < 0.2,
-        **more,
+        **options,
     )  # fmt: skip
 
 
 def _zeros(megabytes: int) -> bytes:
     """Compress so many zeros; the checksum at the end is missing."""
     packer = zlib.compressobj(9)
-    first, again = (
+    first_file, second_file = (
         packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2)
     )
-    return first + again * (megabytes - 1) + packer.flush()
+    return first_file + second_file * (megabytes - 1) + packer.flush()
 
 
 def _archives(rng: random.Random) -> Case:

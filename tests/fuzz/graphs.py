@@ -16,7 +16,8 @@ import numpy as np
 from fuzz import build
 from fuzz.case import Case
 
-ROWS, WIDTH = 8, 6
+ROWS = 8
+WIDTH = 6
 GATHERED = Path(__file__).parents[1] / "data" / "formats" / "int4_zero.onnx"
 #: Data that lie outside the model's folder, or nowhere.
 _OUTSIDE = (
@@ -25,10 +26,10 @@ _OUTSIDE = (
 )  # fmt: skip
 
 
-def _case(model: Any, what: str, expected: Any = "any", **more: Any) -> Case:
+def _case(model: Any, subject: str, expected: Any = "any", **options: Any) -> Case:
     content = model if isinstance(model, bytes) else model.SerializeToString(deterministic=True)
-    files = {"m/a.onnx": content, **more.pop("files", {})}
-    return build.extract(what, files, "wpe", expected=expected, **more)
+    files = {"m/a.onnx": content, **options.pop("files", {})}
+    return build.extract(subject, files, "wpe", expected=expected, **options)
 
 
 def _tensor(name: str, values: Any) -> Any:
@@ -44,8 +45,8 @@ def _model(tensors: list[Any], **attributes: Any) -> Any:
     names = [tensor.name for tensor in tensors]
     nodes = []
     if "wpe_quantized" in names:
-        given = ["wpe_quantized", *(name for name in ("s", "z") if name in names)]
-        nodes = [helper.make_node("DequantizeLinear", given, ["table"], **attributes)]
+        inputs = ["wpe_quantized", *(name for name in ("s", "z") if name in names)]
+        nodes = [helper.make_node("DequantizeLinear", inputs, ["table"], **attributes)]
     nodes.append(helper.make_node("Add", ["x", "table" if nodes else "wpe"], ["y"], name="/Add"))
     given_x, given_y = (
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", ROWS, WIDTH]) for name in "xy"
@@ -58,8 +59,8 @@ def _codes(rng: random.Random, dtype: str, *shape: int) -> Any:
     import ml_dtypes
 
     low, high = {"int4": (-8, 7), "uint4": (0, 15), "int8": (-128, 127), "uint8": (0, 255)}[dtype]
-    drawn = np.random.default_rng(rng.getrandbits(32)).integers(low, high + 1, shape)
-    return drawn.astype(getattr(ml_dtypes, dtype) if dtype.endswith("4") else dtype)
+    codes = np.random.default_rng(rng.getrandbits(32)).integers(low, high + 1, shape)
+    return codes.astype(getattr(ml_dtypes, dtype) if dtype.endswith("4") else dtype)
 
 
 def _quantised(rng: random.Random, *, axis: int | None = None, block: int = 0) -> dict[str, Any]:
@@ -72,8 +73,8 @@ def _quantised(rng: random.Random, *, axis: int | None = None, block: int = 0) -
         blocks[axis] = -(-sizes[axis] // (block or 1))
         shape = tuple(blocks) if block else (sizes[axis],)
     scale = np.random.default_rng(rng.getrandbits(32)).uniform(0.01, 0.1, shape)
-    found = {"codes": _codes(rng, dtype, *sizes), "scale": scale.astype(rng.choice(("f4", "f2")))}
-    return found | ({"zero": _codes(rng, dtype, *shape)} if rng.random() < 0.6 else {})
+    tensors = {"codes": _codes(rng, dtype, *sizes), "scale": scale.astype(rng.choice(("f4", "f2")))}
+    return tensors | ({"zero": _codes(rng, dtype, *shape)} if rng.random() < 0.6 else {})
 
 
 def _tensors(parts: Mapping[str, Any]) -> list[Any]:
@@ -98,21 +99,23 @@ def _sound(rng: random.Random) -> Case:
 
 
 def _damaged(rng: random.Random) -> Case:
-    what, content = build.damage(rng, _any_model(rng).SerializeToString(deterministic=True))
-    return _case(content, what, look=rng.random() < 0.3)
+    subject, content = build.damage(rng, _any_model(rng).SerializeToString(deterministic=True))
+    return _case(content, subject, look=rng.random() < 0.3)
 
 
 def _altered(rng: random.Random, message: Any) -> str:
     """Change a field of a message or of one within it, and return the field's name."""
-    left = ("domain", "type")  # which posprobe need not look at
-    fields = [(field, value) for field, value in message.ListFields() if field.name not in left]
+    skipped_fields = ("domain", "type")  # which posprobe need not look at
+    fields = [
+        (field, value) for field, value in message.ListFields() if field.name not in skipped_fields
+    ]
     if not fields:
         return "nothing"
     field, value = rng.choice(fields)
-    many = field.is_repeated
+    is_repeated = field.is_repeated
     if field.type == field.TYPE_MESSAGE:
-        inner = rng.choice(list(value)) if many else value
-        if not many or rng.random() < 0.85:
+        inner = rng.choice(list(value)) if is_repeated else value
+        if not is_repeated or rng.random() < 0.85:
             return _altered(rng, inner)
         if rng.random() < 0.5:
             value.append(inner)
@@ -122,7 +125,7 @@ def _altered(rng: random.Random, message: Any) -> str:
     if rng.random() < 0.15:
         message.ClearField(field.name)
         return str(field.name)
-    old = rng.choice(list(value)) if many else value
+    old = rng.choice(list(value)) if is_repeated else value
     if isinstance(old, bytes):
         new: Any = rng.choice((old[:-1], old + bytes(rng.choice((1, 4, 1000))), old[:3], b""))
     elif isinstance(old, str):
@@ -130,11 +133,11 @@ def _altered(rng: random.Random, message: Any) -> str:
     elif isinstance(old, float):
         new = rng.choice((float("nan"), float("inf"), 0.0, -1.0, 6e4))
     elif field.enum_type:
-        new = rng.choice([each.number for each in field.enum_type.values])
+        new = rng.choice([value.number for value in field.enum_type.values])
     else:
         new = rng.choice((0, 1, -1, -4, 3, 7, 8, 16, 64, 2**31 - 1, -(2**31), 2**40, -(2**62)))
     with suppress(ValueError):  # of 32 bits
-        if many:
+        if is_repeated:
             place = list(value).index(old)
             value[place] = new
             if rng.random() < 0.2:
@@ -150,19 +153,23 @@ def _fields(rng: random.Random) -> Case:
 
     gathered = rng.random() < 0.2  # blocks, as onnxruntime gathers rows of them
     model = onnx.load(GATHERED) if gathered else _any_model(rng)
-    before, graph = _names(model), model.graph
+    names_before, graph = _names(model), model.graph
     part = rng.choice((*graph.initializer, *graph.node, *graph.initializer, *graph.node, graph))
-    changed = {_altered(rng, part) for _ in range(rng.choice((1, 1, 1, 2)))}
+    changed_fields = {_altered(rng, part) for _ in range(rng.choice((1, 1, 1, 2)))}
     # Where the table is called otherwise, posprobe and the package may take another one for it.
-    more: dict[str, Any] = {} if _names(model) == before and not gathered else {"read": None}
-    return _case(model, f"fields: {', '.join(sorted(changed))}", look=rng.random() < 0.2, **more)
+    options: dict[str, Any] = (
+        {} if _names(model) == names_before and not gathered else {"read": None}
+    )
+    return _case(
+        model, f"fields: {', '.join(sorted(changed_fields))}", look=rng.random() < 0.2, **options
+    )
 
 
 def _names(model: Any) -> list[Any]:
     """What says which tensor is the table."""
     graph = model.graph
     nodes = [
-        (node.op_type, *node.input, *node.output, *(each.name for each in node.attribute))
+        (node.op_type, *node.input, *node.output, *(attribute.name for attribute in node.attribute))
         for node in graph.node
     ]
     return [*nodes, *(tensor.name for tensor in graph.initializer)]
@@ -177,7 +184,7 @@ def _scales(rng: random.Random) -> Case:
     shape = rng.choice(
         ((0,), (1,), (2,), (7,), (ROWS + 1,), (1, 1), (ROWS, 1), (1, ROWS), (ROWS, 3, 1), (0, 0))
     )
-    kind, changed = rng.choice(
+    kind, replacement = rng.choice(
         (
             ("scale", {"scale": np.ones(shape, "f4")}),
             ("zero", {"zero": np.zeros(shape, codes)}),
@@ -185,7 +192,7 @@ def _scales(rng: random.Random) -> Case:
             ("dtype", {"zero": np.zeros(scale.shape, rng.choice(("i4", "f4", "u1", "i2")))}),
         )
     )
-    return _case(_model(_tensors(parts | changed), **attributes), f"scales: {kind}")
+    return _case(_model(_tensors(parts | replacement), **attributes), f"scales: {kind}")
 
 
 def _external(rng: random.Random) -> Case:
@@ -195,21 +202,23 @@ def _external(rng: random.Random) -> Case:
     raw, start = tensor.raw_data, rng.choice((0, 64))
     tensor.ClearField("raw_data")
     tensor.data_location = 1
-    stated: dict[str, Any] = {"location": "a.data", "offset": start, "length": len(raw)}
+    location: dict[str, Any] = {"location": "a.data", "offset": start, "length": len(raw)}
     files = {name: bytes(start) + raw for name in ("m/a.data", "secret")}
     special: dict[str, str] = {}
     number = rng.choice((-1, 3, 2**40, -(2**62), "9" * 400, "x", "", "0x40", "1e3", "\u0663", " 8"))
     key, kind = rng.choice(("offset", "length")), rng.choice(("sound", "outside", "key", "special"))
     if kind == "key":
-        stated[key] = number
+        location[key] = number
     elif kind == "outside":
-        stated["location"] = rng.choice(_OUTSIDE)
+        location["location"] = rng.choice(_OUTSIDE)
     elif kind == "special":
         del files["m/a.data"]
         special["m/a.data"] = rng.choice((*build.SPECIAL, "link ../secret", "link a.data"))
-    for name, value in stated.items():
+    for name, value in location.items():
         tensor.external_data.add(key=name, value=str(value))
-    readable = kind == "key" or any(how.startswith("sparse") for how in special.values())
+    readable = kind == "key" or any(
+        special_kind.startswith("sparse") for special_kind in special.values()
+    )
     expected = "accepted" if kind == "sound" else "any" if readable else "error"
     return _case(model, f"external data: {kind}", expected, files=files, special=special)
 

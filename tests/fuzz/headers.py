@@ -14,11 +14,12 @@ import numpy as np
 from fuzz import build
 from fuzz.case import Case
 
-FILE, TENSOR = "t.safetensors", "wpe.weight"
+FILE = "t.safetensors"
+TENSOR = "wpe.weight"
 
 
-def _case(what: str, content: bytes, expected: str = "any", **more: Any) -> Case:
-    return build.extract(what, {FILE: content}, TENSOR, expected=expected, **more)
+def _case(subject: str, content: bytes, expected: str = "any", **options: Any) -> Case:
+    return build.extract(subject, {FILE: content}, TENSOR, expected=expected, **options)
 
 
 def _tensors(rng: random.Random) -> dict[str, np.ndarray]:
@@ -52,7 +53,7 @@ def _entry(rng: random.Random) -> Case:
                   [len(data) // 4], [float(rows), 2.0], [True, True], [0, 10**18]),
         "data_offsets": ([stop, start], [start - 4, stop - 4], [start, stop + 4], [start], [0, 0],
                          [start + 4, stop + 4], [start, stop, stop], [0, 2**64], [start, True]),
-        "extra": build.WRONG,
+        "extra": build.WRONG_VALUES,
     }  # fmt: skip
     field = rng.choice((*odd, "any", "any"))
     if field in odd:
@@ -67,15 +68,15 @@ def _text(rng: random.Random) -> Case:
     header, data = build.entries(_tensors(rng))
     text = json.dumps(header)
     raw = text.encode()
-    again = rng.choice(('"dtype": "F32"', '"shape": [2, 2]', '"data_offsets": [0, 16]'))
+    repeated_key = rng.choice(('"dtype": "F32"', '"shape": [2, 2]', '"data_offsets": [0, 16]'))
     number = rng.choice(("00", "0.0", "-0", "0e0", "1E-400"))
     letter = rng.choice(("\\u0077", "\\ud800", "\\x77", "\\u0000"))
     byte = rng.choice((b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"\0"))
-    made = rng.choice(
+    header_text = rng.choice(
         (
             rng.choice((b"\xef\xbb\xbf", b" ", b"\n", b"\0", b"[", b"/* */")) + raw,
             raw + rng.choice((b"\0", b"}", b" {}", b",", b"\n", b"\xff", b"  \t")),
-            text.replace('{"dtype"', f'{{{again}, "dtype"', 1).encode(),
+            text.replace('{"dtype"', f'{{{repeated_key}, "dtype"', 1).encode(),
             f"{text[:-1]}, {text[1:]}".encode(),
             text.encode(rng.choice(("utf-16", "utf-16-le", "utf-32"))),
             (text[:-1] + ', "__metadata__": NaN}').encode(),
@@ -85,7 +86,7 @@ def _text(rng: random.Random) -> Case:
             text.replace("w", letter).encode(),
         )
     )
-    return _case("header text", build.framed(made, data))
+    return _case("header text", build.framed(header_text, data))
 
 
 def _layout(rng: random.Random) -> Case:
@@ -99,7 +100,9 @@ def _layout(rng: random.Random) -> Case:
             header[rng.choice("bd")] = dict(header[rng.choice((TENSOR, "c"))])
         case "hole":
             for name in ("b", "c"):
-                header[name]["data_offsets"] = [at + 8 for at in header[name]["data_offsets"]]
+                header[name]["data_offsets"] = [
+                    offset + 8 for offset in header[name]["data_offsets"]
+                ]
             data += bytes(8)
         case "tail":
             data += rng.randbytes(rng.choice((1, 4, 100)))
@@ -110,16 +113,16 @@ def _layout(rng: random.Random) -> Case:
 
 def _shards(rng: random.Random) -> Case:
     """Let an index disagree with its shards."""
-    right, wrong = build.table(rng, 8, 4), build.table(rng, 8, 4)
+    right_rows, wrong_rows = build.table(rng, 8, 4), build.table(rng, 8, 4)
     first, second = rng.sample([f"model-0000{n}-of-00002.safetensors" for n in (1, 2)], 2)
     index = "m/model.safetensors.index.json"
-    tensors = {first: {TENSOR: right}, second: {"b": wrong}}
+    tensors = {first: {TENSOR: right_rows}, second: {"b": wrong_rows}}
     weight_map: dict[str, object] = {TENSOR: first, "b": second}
     kind = rng.choice(("sound", "both", "other", "outside", "spoiled", "spoiled"))
     if kind == "both":
-        tensors[second][TENSOR] = wrong
+        tensors[second][TENSOR] = wrong_rows
     elif kind == "other":
-        tensors = {first: {"a": right}, second: {TENSOR: wrong, "b": wrong}}
+        tensors = {first: {"a": right_rows}, second: {TENSOR: wrong_rows, "b": wrong_rows}}
     elif kind == "outside":
         weight_map["b"] = rng.choice(
             ("../x.safetensors", "/etc/passwd", "a/b.safetensors", ".safetensors",
@@ -153,8 +156,8 @@ def _sparse(rng: random.Random) -> Case:
     rows, width = rng.choice(((2**20, 1024), (2**16, 2**14), (2**28, 4)))
     entry = {"dtype": "F32", "shape": [rows, width], "data_offsets": [0, 4 * rows * width]}
     head = build.framed(json.dumps({TENSOR: entry}).encode(), b"")
-    rest = rng.choice((("--tensor", TENSOR, "--rows", "0:16"), ("--rows", "4:9")))
-    argv = rng.choice((("inspect", FILE), ("extract", FILE, *rest, "-o", "out.npy")))
+    arguments = rng.choice((("--tensor", TENSOR, "--rows", "0:16"), ("--rows", "4:9")))
+    argv = rng.choice((("inspect", FILE), ("extract", FILE, *arguments, "-o", "out.npy")))
     return Case(
         "a sparse file of 4 GB", argv, {FILE: head},
         {FILE: f"sparse {len(head) + 4 * rows * width}"}, outputs=("out.npy",), expected="accepted",

@@ -20,7 +20,9 @@ from hub_server import PROXIES, Sparse, pointing_at
 from fuzz import build
 from fuzz.case import Case
 
-TENSOR, REPO, FILE = "wpe.weight", "owner/model", "model.safetensors"
+TENSOR = "wpe.weight"
+REPO = "owner/model"
+FILE = "model.safetensors"
 #: Seconds that the client may wait in all, by its own account; it does not really wait here.
 PATIENCE = 300.0
 
@@ -28,9 +30,9 @@ PATIENCE = 300.0
 class Changing(Sparse):
     """A file that is another one after its first reads."""
 
-    def __init__(self, old: bytes, new: bytes, after: int) -> None:
+    def __init__(self, old: bytes, new: bytes, n_requests: int) -> None:
         super().__init__(len(old), {0: old})
-        self.new, self.after = new, after
+        self.new, self.after = new, n_requests
 
     def read(self, start: int, stop: int) -> bytes:
         self.after -= 1
@@ -43,7 +45,7 @@ class Changing(Sparse):
 
 
 @contextmanager
-def served(told: Mapping[str, Any], scratch: Path) -> Iterator[None]:
+def served(description: Mapping[str, Any], scratch: Path) -> Iterator[None]:
     """Run the hub that a case describes, and point the client to it."""
     from huggingface_hub import close_session, constants
 
@@ -60,12 +62,12 @@ def served(told: Mapping[str, Any], scratch: Path) -> Iterator[None]:
     for name in (*PROXIES, "HF_HUB_OFFLINE"):
         os.environ.pop(name, None)
     with hub_server.serve() as hub:
-        hub.large = told.get("large", 1_000_000)
-        files: dict[str, Any] = dict(told["files"])
-        if "changed" in told:
-            files[FILE] = Changing(files[FILE], told["changed"], told.get("after", 1))
+        hub.large = description.get("large", 1_000_000)
+        files: dict[str, Any] = dict(description["files"])
+        if "changed" in description:
+            files[FILE] = Changing(files[FILE], description["changed"], description.get("after", 1))
         hub.add(REPO, files)
-        for fault in told.get("faults", ()):
+        for fault in description.get("faults", ()):
             hub.fail(**fault)
         patient = {
             "HF_HUB_DOWNLOAD_TIMEOUT": 1, "HF_HUB_ETAG_TIMEOUT": 1,
@@ -85,7 +87,7 @@ def _tensors(rng: random.Random) -> bytes:
     return build.safetensors({TENSOR: build.table(rng, 16, 4), "b": build.table(rng, 16, 4)})
 
 
-def _case(what: str, content: bytes, *faults: dict[str, Any], **hub: Any) -> Case:
+def _case(subject: str, content: bytes, *faults: dict[str, Any], **hub: Any) -> Case:
     config = {"model_type": "gpt2", "n_positions": 16}
     files = {FILE: content, "config.json": json.dumps(config).encode(), **hub.pop("more", {})}
     expected = hub.pop("expected", "any")
@@ -93,7 +95,7 @@ def _case(what: str, content: bytes, *faults: dict[str, Any], **hub: Any) -> Cas
     if "changed" in hub:
         truths["new.safetensors"] = hub["changed"]
     return build.extract(
-        what, truths, TENSOR, REPO, read=("|".join(truths), TENSOR), expected=expected,
+        subject, truths, TENSOR, REPO, read=("|".join(truths), TENSOR), expected=expected,
         hub={"files": files, "faults": list(faults), **hub},
     )  # fmt: skip
 
@@ -117,7 +119,7 @@ _STATUSES = (
     300, 304,
 )  # fmt: skip
 #: When to come back, by two headers.
-_LATER = (
+_RETRY_HEADERS = (
     "0", "5", "999999999999", "-1", "soon", "1e5", "\u0663", "9" * 500, "nan",
     "Wed, 21 Oct 2099 07:28:00 GMT", "Fri, 31 Dec 9999 23:59:59 -2359",
     "Mon, 01 Jan 0001 00:00:00 +2359", "Fri, 31 Dec 99999 23:59:59 GMT",
@@ -156,7 +158,7 @@ def _status(rng: random.Random) -> Case:
     headers = rng.choice(
         (
             {},
-            {"Retry-After": rng.choice(_LATER)},
+            {"Retry-After": rng.choice(_RETRY_HEADERS)},
             {"RateLimit": rng.choice(_LIMITS)},
             {"X-Error-Code": rng.choice((*_CODES, bad))},
             {"X-Error-Message": bad, "X-Error-Code": rng.choice(("", "GatedRepo"))},
@@ -171,8 +173,8 @@ def _status(rng: random.Random) -> Case:
 
 def _headers(rng: random.Random) -> Case:
     name = rng.choice((*_HEADERS, "many"))
-    many = {f"X-{n}": "y" for n in range(300)}
-    headers = {name: rng.choice(_HEADERS[name])} if name in _HEADERS else many
+    many_headers = {f"X-{n}": "y" for n in range(300)}
+    headers = {name: rng.choice(_HEADERS[name])} if name in _HEADERS else many_headers
     fault = {"kind": "headers", "headers": headers, **_match(rng)}
     return _case(f"headers {name}", _tensors(rng), fault, **_large(rng))
 
@@ -213,20 +215,20 @@ def _changing(rng: random.Random) -> Case:
     kind = rng.choice(("same length", "longer"))
     if kind == "longer":
         new = build.safetensors({TENSOR: build.table(rng, 32, 4), "b": build.table(rng, 16, 4)})
-    after = rng.choice((1, 1, 2))
-    told = dict.fromkeys(("ETag", "X-Linked-Etag"), '"another"')
+    n_requests = rng.choice((1, 1, 2))
+    headers = dict.fromkeys(("ETag", "X-Linked-Etag"), '"another"')
     fault = {"kind": "headers", "match": FILE}
-    faults = {**fault, "times": after}, {**fault, "headers": told}
+    faults = {**fault, "times": n_requests}, {**fault, "headers": headers}
     # A server that tells nothing can be found out by a digest alone, which it need not give.
     return _case(
-        f"a file that changes: {kind}", old, *faults, changed=new, after=after, **_large(rng)
+        f"a file that changes: {kind}", old, *faults, changed=new, after=n_requests, **_large(rng)
     )
 
 
 def _files(rng: random.Random) -> Case:
     """Publish damaged files."""
-    what, content = build.damage(rng, _tensors(rng))
-    return _case(f"a damaged file: {what}", content, **_large(rng))
+    subject, content = build.damage(rng, _tensors(rng))
+    return _case(f"a damaged file: {subject}", content, **_large(rng))
 
 
 make = build.one_of(

@@ -57,17 +57,17 @@ def _gpt2() -> bytes:
 
 
 def case(
-    what: str, config: Any, *words: str, files: dict[str, bytes] | None = None, **more: Any
+    subject: str, config: Any, *words: str, files: dict[str, bytes] | None = None, **options: Any
 ) -> Case:
     content = config if isinstance(config, bytes) else build.dumps(config)
-    given = {"m/config.json": content, "m/model.safetensors": _gpt2(), **(files or {})}
-    only = () if "--only" in words else ("--only", "heads")
+    model_files = {"m/config.json": content, "m/model.safetensors": _gpt2(), **(files or {})}
+    measurement_words = () if "--only" in words else ("--only", "heads")
     return Case(
-        what,
-        (*ARGV, *only, *words),
-        {name: content for name, content in given.items() if content != b"-"},
+        subject,
+        (*ARGV, *measurement_words, *words),
+        {name: content for name, content in model_files.items() if content != b"-"},
         outputs=("bundle",),
-        **more,
+        **options,
     )
 
 
@@ -85,11 +85,11 @@ def _code(rng: random.Random) -> Case:
         **CONFIG, "architectures": [rng.choice(kinds)],
         "auto_map": dict.fromkeys((*names, "AutoConfig", "AutoModel"), evil),
     }  # fmt: skip
-    others: dict[str, tuple[Any, ...]] = {
-        "model_type": ("evil", "bert", "", "llama", "vit"), "auto_map": build.WRONG,
-        "architectures": (*build.WRONG, [7], [None], [["GPT2Model"]]),
+    other_entries: dict[str, tuple[Any, ...]] = {
+        "model_type": ("evil", "bert", "", "llama", "vit"), "auto_map": build.WRONG_VALUES,
+        "architectures": (*build.WRONG_VALUES, [7], [None], [["GPT2Model"]]),
     }  # fmt: skip
-    for name, values in others.items():
+    for name, values in other_entries.items():
         if rng.random() < 0.25:
             config[name] = rng.choice(values)
     words = rng.choice(((), (), (), (), ("--only", "states,attention"), ("--only", "shift")))
@@ -99,7 +99,7 @@ def _code(rng: random.Random) -> Case:
 
 def _tokenizer(rng: random.Random) -> Case:
     """Let the tokenizer or processor bring code along."""
-    place, word, given = rng.choice(
+    place, word, value = rng.choice(
         (
             ("tokenizer_config.json", "--text", "text.txt"),
             ("preprocessor_config.json", "--images", "pictures"),
@@ -111,16 +111,16 @@ def _tokenizer(rng: random.Random) -> Case:
     )
     bringing = {"AutoTokenizer": ["evil.Evil", "evil.Evil"], "AutoImageProcessor": "evil.Evil",
                 "AutoProcessor": "evil.Evil"}  # fmt: skip
-    told = dict.fromkeys(("tokenizer_class", "image_processor_type", "processor_class"), kind)
+    names = dict.fromkeys(("tokenizer_class", "image_processor_type", "processor_class"), kind)
     files = {
-        f"m/{place}": build.dumps({**told, "auto_map": bringing}), "m/evil.py": CODE,
+        f"m/{place}": build.dumps({**names, "auto_map": bringing}), "m/evil.py": CODE,
         "text.txt": b"some words to run on\n" * 20, "pictures/a.png": b"x",
         "m/tokenizer.json": rng.choice(
             (b"{}", b"-", b'{"model": {"type": "BPE", "vocab": {}, "merges": []}}', b"[" * 9999)
         ),
     }  # fmt: skip
-    more = rng.choice(({}, {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}}))
-    return case(f"code of {place}", {**CONFIG, **more}, word, given, files=files)
+    auto_map = rng.choice(({}, {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}}))
+    return case(f"code of {place}", {**CONFIG, **auto_map}, word, value, files=files)
 
 
 def _config(rng: random.Random) -> Case:
@@ -155,7 +155,7 @@ def _timm(rng: random.Random) -> Case:
         "model_args": ({}, {"nope": 1}, {"depth": 10**9}, {"img_size": 32}, {"embed_dim": -3}, [],
                        7, {"block_fn": "os.mkdir"}),
     }  # fmt: skip
-    config = {name: rng.choice(each) for name, each in values.items()}
+    config = {name: rng.choice(choices) for name, choices in values.items()}
     return case(f"timm: {json.dumps(config)[:60]}", config)
 
 

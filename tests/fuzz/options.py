@@ -97,9 +97,9 @@ def make(rng: random.Random) -> Case:
         refs = [rng.choice(("bundle", "nope", "", ".", "/", "t.npy", "~nouser/x", "x" * 300))]
     if command not in ("samples", "families"):
         words += refs
-    chosen = [(name, rng.choice(VALUES[name])) for name in TAKES[command] if rng.random() < 0.25]
-    words += [part for pair in chosen for part in pair]
-    names = {name for name, _ in chosen}
+    picked = [(name, rng.choice(VALUES[name])) for name in TAKES[command] if rng.random() < 0.25]
+    words += [part for pair in picked for part in pair]
+    names = {name for name, _ in picked}
     if command in ("analyze", "compare"):
         words += ["--out", "bundle"]
         if command == "analyze" and "--only" not in names and refs[0] not in REFS[3:6]:
@@ -118,12 +118,12 @@ def make(rng: random.Random) -> Case:
         )
     if rng.random() < 0.05:
         words.insert(rng.randrange(len(words)), rng.choice(("--", "-", "", "\x1b[2J", "--debug=1")))
-    wrong = any(pair in REFUSED for pair in chosen) and not {"-h", "--version"} & set(words)
+    is_refused = any(pair in REFUSED for pair in picked) and not {"-h", "--version"} & set(words)
     return Case(
         f"options of {command}",
         tuple(word.encode("utf-8", "replace").decode().replace("\0", "") for word in words),
         {"t.npy": saved(build.table(random.Random(0), 16, 8))},
-        outputs=OUTPUTS, expected="error" if wrong else "any",
+        outputs=OUTPUTS, expected="error" if is_refused else "any",
     )  # fmt: skip
 
 

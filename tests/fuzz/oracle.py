@@ -31,7 +31,8 @@ CODES = (0, 2, 3, 4, 5)
 #: What `check` says of two copies: different, cannot tell.
 ANSWERS = (6, 7)
 #: Characters of an error message, and bytes of all that a case may print.
-MESSAGE, PRINTED = 3_000, 400_000
+MESSAGE = 3_000
+PRINTED = 400_000
 #: Seconds of processor that a case may take; the runner ends it later.
 SECONDS = 15.0
 
@@ -44,45 +45,48 @@ class Outcome:
     reason: str = ""
 
 
-def judge(case: Case, seen: Seen) -> Outcome:
+def judge(case: Case, observation: Seen) -> Outcome:
     """Say how a case ended; the first broken promise is the reason."""
-    broken = next(_broken(case, seen), None)
+    broken = next(_broken(case, observation), None)
     if broken is not None:
         return Outcome("wrong", broken)
-    return Outcome("accepted" if seen.code == 0 else "clear error")
+    return Outcome("accepted" if observation.code == 0 else "clear error")
 
 
-def _broken(case: Case, seen: Seen) -> Iterator[str]:
-    out, err = seen.out.decode("utf-8", "replace"), seen.err.decode("utf-8", "replace")
-    if f"work/{CANARY}" in seen.after and f"work/{CANARY}" not in seen.before:
+def _broken(case: Case, observation: Seen) -> Iterator[str]:
+    stdout, err = (
+        observation.out.decode("utf-8", "replace"),
+        observation.err.decode("utf-8", "replace"),
+    )
+    if f"work/{CANARY}" in observation.after and f"work/{CANARY}" not in observation.before:
         yield "code of the checkpoint ran"
-    if re.search(r"\[y/N\]", out + err):
+    if re.search(r"\[y/N\]", stdout + err):
         yield "it asks whether to run code"
-    if seen.code < 0:
-        yield f"ended by signal {-seen.code} after {seen.seconds:.1f} s"
+    if observation.code < 0:
+        yield f"ended by signal {-observation.code} after {observation.seconds:.1f} s"
     if "Traceback (most recent call last)" in err:
         yield f"a traceback: {_last(err)}"
     answers = ANSWERS if case.argv[0] == "check" else ()
-    if "a bug:" in err or seen.code not in (*CODES, *answers):
-        yield f"exit code {seen.code}: {_last(err) or _last(out)}"
-    if seen.seconds > SECONDS:
-        yield f"it takes {seen.seconds:.0f} s of processor"
-    if len(seen.out) + len(seen.err) > PRINTED:
-        yield f"{len(seen.out) + len(seen.err)} bytes are printed"
-    for name, raw, text in (("stdout", seen.out, out), ("stderr", seen.err, err)):
+    if "a bug:" in err or observation.code not in (*CODES, *answers):
+        yield f"exit code {observation.code}: {_last(err) or _last(stdout)}"
+    if observation.seconds > SECONDS:
+        yield f"it takes {observation.seconds:.0f} s of processor"
+    if len(observation.out) + len(observation.err) > PRINTED:
+        yield f"{len(observation.out) + len(observation.err)} bytes are printed"
+    for name, raw, text in (("stdout", observation.out, stdout), ("stderr", observation.err, err)):
         if (bad := foreign_characters(text, raw)) is not None:
             yield f"{name} holds {bad}"
-    if seen.code not in answers:
-        yield from _message(seen, err)
-    if case.expected == "accepted" and seen.code != 0:
+    if observation.code not in answers:
+        yield from _message(observation, err)
+    if case.expected == "accepted" and observation.code != 0:
         yield f"sound input is refused: {_last(err)}"
-    if case.expected == "error" and seen.code == 0:
+    if case.expected == "error" and observation.code == 0:
         yield "what cannot mean anything is accepted"
-    yield from _changed(case, seen)
-    if seen.code == 0:
-        yield from _written(seen)
+    yield from _changed(case, observation)
+    if observation.code == 0:
+        yield from _written(observation)
     if case.read is not None:
-        yield from _compared(case, seen)
+        yield from _compared(case, observation)
 
 
 def _last(text: str) -> str:
@@ -106,15 +110,16 @@ def foreign_characters(text: str, raw: bytes = b"") -> str | None:
     return None
 
 
-def _message(seen: Seen, err: str) -> Iterator[str]:
+def _message(observation: Seen, err: str) -> Iterator[str]:
     """Of a failure there is one message, in the house's form or the option parser's."""
     house = re.findall(r"^posprobe: .*", err, re.MULTILINE)
     parser = re.findall(r"^Error: .*|^╭─ Error", err, re.MULTILINE)
-    if seen.code == 0:
+    if observation.code == 0:
         if house:
             yield f"exit code 0 beside an error: {house[0][:200]}"
     elif len(house) + len(parser) != 1:
-        yield f"{len(house) + len(parser)} error messages with exit code {seen.code}: {_last(err)}"
+        count = len(house) + len(parser)
+        yield f"{count} error messages with exit code {observation.code}: {_last(err)}"
     elif house and any(
         not line.startswith("  ") for line in err.partition(house[0])[2].splitlines()[1:]
     ):
@@ -123,30 +128,34 @@ def _message(seen: Seen, err: str) -> Iterator[str]:
         yield f"a message of {len((house + parser)[0])} characters"
 
 
-def _changed(case: Case, seen: Seen) -> Iterator[str]:
+def _changed(case: Case, observation: Seen) -> Iterator[str]:
     """Nothing but the outputs changes, and after a failure nothing at all."""
-    allowed = tuple(f"work/{name}" for name in case.outputs if seen.code in (0, *ANSWERS))
-    for path in sorted({*seen.before, *seen.after}):
-        if seen.before.get(path) == seen.after.get(path):
+    allowed = tuple(f"work/{name}" for name in case.outputs if observation.code in (0, *ANSWERS))
+    for path in sorted({*observation.before, *observation.after}):
+        if observation.before.get(path) == observation.after.get(path):
             continue
         if any(path == name or path.startswith(f"{name}/") for name in allowed):
             continue
         # Folders on the way to an output are made.
-        if any(name.startswith(f"{path}/") for name in allowed) and path not in seen.before:
+        if any(name.startswith(f"{path}/") for name in allowed) and path not in observation.before:
             continue
         if path == "home/.config" or path.startswith(("home/.config/", "home/.cache")):
             continue  # matplotlib's own list of fonts
-        how = (
-            "is new" if path not in seen.before else "changed" if path in seen.after else "is gone"
+        change = (
+            "is new"
+            if path not in observation.before
+            else "changed"
+            if path in observation.after
+            else "is gone"
         )
-        yield f"{path} {how} (exit code {seen.code})"
+        yield f"{path} {change} (exit code {observation.code})"
 
 
-def _written(seen: Seen) -> Iterator[str]:
-    for path in sorted(seen.after):
-        if seen.before.get(path) == seen.after[path] or not path.startswith("work/"):
+def _written(observation: Seen) -> Iterator[str]:
+    for path in sorted(observation.after):
+        if observation.before.get(path) == observation.after[path] or not path.startswith("work/"):
             continue
-        place = seen.folder.parent / path
+        place = observation.folder.parent / path
         if path.endswith(".html"):
             yield from _page(place)
         elif path.endswith(".json"):
@@ -166,42 +175,48 @@ def _no_constant(name: str) -> float:
 # --- numbers -----------------------------------------------------------------------------------
 
 
-def _compared(case: Case, seen: Seen) -> Iterator[str]:
+def _compared(case: Case, observation: Seen) -> Iterator[str]:
     assert case.read is not None
-    if seen.code != 0:
+    if observation.code != 0:
         return
     files, tensor = case.read
-    problems = [list(_differs(case, seen, file, tensor)) for file in files.split("|")]
+    problems = [list(_differs(case, observation, file, tensor)) for file in files.split("|")]
     if all(problems):
         yield problems[0][0]
 
 
-def _differs(case: Case, seen: Seen, file: str, tensor: str) -> Iterator[str]:
-    expected = read_by_package(seen, file, tensor)
+def _differs(case: Case, observation: Seen, file: str, tensor: str) -> Iterator[str]:
+    expected = read_by_package(observation, file, tensor)
     if isinstance(expected, str):
         yield f"accepted, and the format's own package refuses it ({expected})"
         return
-    place = seen.folder / "out.npy"
+    place = observation.folder / "out.npy"
     if not place.is_file():
         return
     got = np.load(place, allow_pickle=False).astype(np.float64)
     with np.errstate(all="ignore"):
-        wanted = expected.astype(np.float64)
+        expected_values = expected.astype(np.float64)
     if case.block:
-        flat = wanted.reshape(-1, wanted.shape[-1]) if wanted.ndim else wanted
+        flat = (
+            expected_values.reshape(-1, expected_values.shape[-1])
+            if expected_values.ndim
+            else expected_values
+        )
         starts = range(len(flat) - len(got) + 1)
         if not any(np.array_equal(flat[s : s + len(got)], got, equal_nan=True) for s in starts):
-            yield f"no block of the stored rows {list(wanted.shape)}: {list(got.shape)} was read"
-    elif not np.array_equal(wanted.reshape(-1), got.reshape(-1), equal_nan=True):
+            shape = list(expected_values.shape)
+            yield f"no block of the stored rows {shape}: {list(got.shape)} was read"
+    elif not np.array_equal(expected_values.reshape(-1), got.reshape(-1), equal_nan=True):
         yield (
             f"other numbers than the package reads: {got.reshape(-1)[:3].tolist()}, shape "
-            f"{list(got.shape)}, for {wanted.reshape(-1)[:3].tolist()}, shape {list(wanted.shape)}"
+            f"{list(got.shape)}, for {expected_values.reshape(-1)[:3].tolist()}, shape "
+            f"{list(expected_values.shape)}"
         )
 
 
-def read_by_package(seen: Seen, file: str, tensor: str) -> NDArray[Any] | str:
+def read_by_package(observation: Seen, file: str, tensor: str) -> NDArray[Any] | str:
     """Read a tensor with the package of its format, in a child; a text says why it refuses."""
-    place, scratch = seen.folder / file, seen.folder.parent
+    place, scratch = observation.folder / file, observation.folder.parent
     answer = scratch.parent / f"{scratch.name}.npy"
     refusal = scratch.parent / f"{scratch.name}.txt"
 
@@ -261,7 +276,7 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
     if place.suffix == ".gguf":
         import gguf
 
-        stored = _named({each.name: each for each in gguf.GGUFReader(place).tensors}, tensor)
+        stored = _named({entry.name: entry for entry in gguf.GGUFReader(place).tensors}, tensor)
         values = stored.data
         if values.dtype.kind != "f":
             values = gguf.quants.dequantize(values, stored.tensor_type)
@@ -288,16 +303,20 @@ def _onnx(place: Path, tensor: str) -> NDArray[Any]:
     model = onnx.load(place)
     nodes = list(model.graph.node)
     stored = {node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"}
-    stored |= {each.name: each for each in reversed(model.graph.initializer)}
+    stored |= {initializer.name: initializer for initializer in reversed(model.graph.initializer)}
     for node in nodes:
         if node.op_type == "DequantizeLinear" and node.input[0] == f"{tensor}_quantized":
-            given = [stored[name] for name in node.input]
+            inputs = [stored[name] for name in node.input]
             graph = onnx.helper.make_graph(
-                [node], "one", [], [onnx.helper.make_empty_tensor_value_info(node.output[0])], given
+                [node],
+                "one",
+                [],
+                [onnx.helper.make_empty_tensor_value_info(node.output[0])],
+                inputs,
             )
             opset = onnx.helper.make_opsetid("", 21)
-            alone = onnx.helper.make_model(graph, opset_imports=[opset])
-            (values,) = ReferenceEvaluator(alone).run(None, {})
+            single_model = onnx.helper.make_model(graph, opset_imports=[opset])
+            (values,) = ReferenceEvaluator(single_model).run(None, {})
             return np.asarray(values)
     return np.asarray(onnx.numpy_helper.to_array(stored[tensor]))
 
@@ -382,8 +401,8 @@ def _page(place: Path) -> Iterator[str]:
     look.close()
     if look.found:
         yield f"the page {place.name} holds {look.found[0]}"
-    if found := _MARKS.search(text):
-        yield f"the page {place.name} holds {found[0][:80]!r}"
-    shown = html.unescape(re.sub(r"data:[^\"')]*", "", text))
-    if (bad := foreign_characters(shown)) is not None:
+    if mark := _MARKS.search(text):
+        yield f"the page {place.name} holds {mark[0][:80]!r}"
+    visible = html.unescape(re.sub(r"data:[^\"')]*", "", text))
+    if (bad := foreign_characters(visible)) is not None:
         yield f"the page {place.name} holds {bad}"

@@ -12,11 +12,11 @@ from fuzz import build
 from fuzz.case import Case
 
 #: Names that a bundle uses as well.
-OWN = (
+OWN_FILES = (
     "figures/mine.svg", "figures/norms.svg", "report.html", "analysis.json", "arrays.npz",
     ".report.html.part", "analysis.json.bak", "figures.zip",
 )  # fmt: skip
-MINE = b"written by the user\n"
+USER_CONTENT = b"written by the user\n"
 FIGURE = ("figure", "norms", "sinusoidal:8x4", "-o")
 EXTRACT = ("extract", "sinusoidal:8x4", "-o")
 
@@ -33,8 +33,8 @@ def _argv(rng: random.Random, place: str) -> tuple[str, ...]:
 
 def _foreign(rng: random.Random) -> Case:
     """Put files of the user under a bundle's names; they must stay."""
-    names = rng.sample(OWN, rng.choice((1, 1, 2, 4)))
-    files = {f"paper/{name}": MINE for name in names}
+    names = rng.sample(OWN_FILES, rng.choice((1, 1, 2, 4)))
+    files = {f"paper/{name}": USER_CONTENT for name in names}
     if rng.random() < 0.3:
         files["paper/analysis.json"] = rng.choice(
             (b"{}", b'{"schema": "posprobe.analysis/1"}', b"[]", b"")
@@ -44,19 +44,19 @@ def _foreign(rng: random.Random) -> Case:
 
 def _touched(rng: random.Random) -> Case:
     """Add to a real bundle, or change it; what the user made must stay."""
-    added = ("figures/mine.svg", "figures/fig.pdf", "figures/.DS_Store", "figures/a b.png",
+    added_files = ("figures/mine.svg", "figures/fig.pdf", "figures/.DS_Store", "figures/a b.png",
              "figures/norms.svg", "figures/norms.png", "notes.txt", ".git/config", "paper.tex",
              "figures/mine/a.txt", ".hidden")  # fmt: skip
-    lost = rng.choice(("report.html", "arrays.npz", "figures/norms.png"))
+    lost_file = rng.choice(("report.html", "arrays.npz", "figures/norms.png"))
     files: dict[str, bytes] = {}
     special = {}
     kind = rng.choice(("sound", "added", "added", "added", "empty folder", "lost"))
     if kind == "added":
-        files[f"bundle/{rng.choice(added)}"] = MINE
+        files[f"bundle/{rng.choice(added_files)}"] = USER_CONTENT
     elif kind == "empty folder":
         special["bundle/figures/mine"] = "folder"
     elif kind == "lost":
-        special[f"bundle/{lost}"] = "absent"
+        special[f"bundle/{lost_file}"] = "absent"
     # A bundle that lost a part is still posprobe's own.
     must: dict[str, Any] = {"sound": "accepted", "added": "error"}
     return Case(
@@ -74,8 +74,8 @@ def _links(rng: random.Random) -> Case:
             ("figures", "../precious"),
         )
     )
-    again = ("report", "bundle") if part != "figures" and rng.random() < 0.7 else None
-    argv, link, to, outputs = rng.choice(
+    next_part = ("report", "bundle") if part != "figures" and rng.random() < 0.7 else None
+    argv, link, link_target, outputs = rng.choice(
         (
             (_argv(rng, "out"), "out", "precious", ()),
             (_argv(rng, "out/b"), "out", "precious", ("precious/b",)),
@@ -87,27 +87,28 @@ def _links(rng: random.Random) -> Case:
                 "precious.txt",
                 ("fig.svg", "fig.caption.txt"),
             ),
-            (again or _argv(rng, "bundle"), f"bundle/{part}", target, ("bundle",)),
+            (next_part or _argv(rng, "bundle"), f"bundle/{part}", target, ("bundle",)),
         )
     )
     return Case(
-        f"{link} is a link", argv, {"precious.txt": MINE, "precious/a.txt": MINE},
-        {link: f"link {to}"}, base="bundle", outputs=outputs,
+        f"{link} is a link", argv, {"precious.txt": USER_CONTENT, "precious/a.txt": USER_CONTENT},
+        {link: f"link {link_target}"}, base="bundle", outputs=outputs,
         expected="any" if outputs else "error",
     )  # fmt: skip
 
 
 def _odd(rng: random.Random) -> Case:
     """Name places that are no folder, or that cannot be made."""
-    long = ("n" * 246, "n" * 255)
+    long_names = ("n" * 246, "n" * 255)
     place = rng.choice(
-        (*long, "file", "file/b", "/dev/null", "/dev/null/x", "/proc/x", "n" * 256,
+        (*long_names, "file", "file/b", "/dev/null", "/dev/null/x", "/proc/x", "n" * 256,
          "a/" * 3000 + "b", "", ".", "..", "fifo", "-x", "a/../b", "~nouser/x", "new/folder")
     )  # fmt: skip
     return Case(
-        f"--out {place[:20]!r}", (*_argv(rng, place)[:-2], f"--out={place}"), {"file": MINE},
-        {"fifo": "fifo"}, expected="accepted" if place in long else "any",
-        outputs=(*long, "new", "b", "a", "-x", "~nouser", ".") if place != "." else (),
+        f"--out {place[:20]!r}", (*_argv(rng, place)[:-2], f"--out={place}"),
+        {"file": USER_CONTENT},
+        {"fifo": "fifo"}, expected="accepted" if place in long_names else "any",
+        outputs=(*long_names, "new", "b", "a", "-x", "~nouser", ".") if place != "." else (),
     )  # fmt: skip
 
 

@@ -34,8 +34,8 @@ def _sweep() -> dict[str, bytes]:
             [sys.executable, "-m", "posprobe", *words, "--nulls", "0", "--quiet"],
             cwd=name, check=True, capture_output=True,
         )  # fmt: skip
-        found = [path for path in Path(name, "s").rglob("*") if path.is_file()]
-        return {str(path.relative_to(name)): path.read_bytes() for path in sorted(found)}
+        files = [path for path in Path(name, "s").rglob("*") if path.is_file()]
+        return {str(path.relative_to(name)): path.read_bytes() for path in sorted(files)}
 
 
 def _store(rng: random.Random) -> Case:
@@ -47,7 +47,7 @@ def _store(rng: random.Random) -> Case:
         place = rng.choice([name for name in sorted(files) if "/parts/" in name])
         part = json.loads(files[place])
         row = part["rows"][0]
-        row[rng.choice(sorted(row))] = rng.choice((*build.WRONG, rng.choice(build.HOSTILE)))
+        row[rng.choice(sorted(row))] = rng.choice((*build.WRONG_VALUES, rng.choice(build.HOSTILE)))
         files[place] = build.dumps(part)
     else:
         kind, files, special = build.spoiled(rng, files, place)
@@ -67,9 +67,11 @@ def _prints(rng: random.Random) -> Case:
     """Change the fingerprints of a sweep, and look a table up in them."""
     place = "s/fingerprints.jsonl"
     (line,) = _sweep()[place].splitlines()[:1]
-    long = rng.choice(((line + b"\n") * 500, b"[" * 2**21, b'{"a":"' + b"x" * 2**21, bytes(2**21)))
+    long_content = rng.choice(
+        ((line + b"\n") * 500, b"[" * 2**21, b'{"a":"' + b"x" * 2**21, bytes(2**21))
+    )
     argv = ("nearest", "sinusoidal:16x4", "--in", "s")
-    kind, files, special = "long", {place: long}, dict[str, str]()
+    kind, files, special = "long", {place: long_content}, dict[str, str]()
     if rng.random() < 0.8:
         kind, files, special = build.spoiled(rng, {place: line + b"\n"}, place)
     return Case(f"fingerprints: {kind}", argv, files, special)
@@ -96,9 +98,9 @@ def _edited(rng: random.Random) -> Case:
     part = rng.choice((use, use, rng.choice(use["heads"]), rng.choice(use["layers"]), document))
     kind = rng.choice(("sound", "mutated", "mutated", "number", "damaged", "curves"))
     if kind == "mutated":
-        changed = build.mutated(rng, part)
+        edited = build.mutated(rng, part)
         part.clear()
-        part.update(changed if isinstance(changed, dict) else {"x": changed})
+        part.update(edited if isinstance(edited, dict) else {"x": edited})
     elif kind == "number":
         key = rng.choice([key for key, value in part.items() if isinstance(value, int)] or ["x"])
         part[key] = rng.choice((-1, 0, 1, 7, 10**9, 2**70, 10**400, 1.5, float("nan"), True, "1"))
@@ -106,14 +108,14 @@ def _edited(rng: random.Random) -> Case:
         files[arrays] = build.damage(rng, files[arrays])[1]
     elif kind == "curves":
         with np.load(io.BytesIO(files[arrays])) as archive:
-            held = {name: archive[name] for name in archive}
-        curves = held["rotary_measured"]
+            stored_arrays = {name: archive[name] for name in archive}
+        curves = stored_arrays["rotary_measured"]
         odd = np.where(curves == curves[0, 0, 3], rng.choice((np.nan, np.inf)), curves)
-        held["rotary_measured"] = rng.choice(
+        stored_arrays["rotary_measured"] = rng.choice(
             (odd, curves * 1e200, curves * 0, curves[0], curves[..., :5], curves[:, :0],
              curves.astype(rng.choice(("c16", "i8", "f4", ">f8", "f2"))))
         )  # fmt: skip
-        members = ((f"{name}.npy", saved(values)) for name, values in held.items())
+        members = ((f"{name}.npy", saved(values)) for name, values in stored_arrays.items())
         files[arrays] = build.archive(*members)
     files["a/analysis.json"] = build.dumps(document)
     words: tuple[str, ...] = rng.choice(
@@ -134,20 +136,20 @@ def _edited(rng: random.Random) -> Case:
 def _dump(rng: random.Random) -> Case:
     """Dump cosines, sines or frequencies of which something cannot be."""
     angles = np.arange(16)[:, None] * 10_000.0 ** (-np.arange(2) / 2)
-    whole: dict[str, Any] = {
+    all_arrays: dict[str, Any] = {
         "cos": np.cos(angles), "sin": np.sin(angles), "inv_freq": angles[1],
         "q": np.ones((2, 4)), "q_rotated": np.ones((2, 4)), "position": np.array(3),
     }  # fmt: skip
     names = rng.choice((("inv_freq",), ("cos", "sin"))) + rng.choice(
         ((), (), ("q",), ("q", "q_rotated"), ("q", "q_rotated", "position"))
     )
-    chosen = {name: whole[name] for name in names}
-    name = rng.choice(sorted(chosen))
-    values = np.asarray(chosen[name], np.float64)
+    picked = {name: all_arrays[name] for name in names}
+    name = rng.choice(sorted(picked))
+    values = np.asarray(picked[name], np.float64)
     bad = rng.choice((np.nan, np.inf, 0.0, -1.0, 1e300, 1e-300))
     shape = rng.choice(((), (0,), (1,), (3, 0), (5,), (1, 1, 1, 2), (2**18, 4), (2, 8192)))
     dtype = rng.choice(("f2", "i4", "?", "c8", "U3", ">f8", "O"))
-    kind, chosen[name] = rng.choice(
+    kind, picked[name] = rng.choice(
         (
             ("spoiled", values),
             ("values", np.full_like(values, bad)),
@@ -155,13 +157,19 @@ def _dump(rng: random.Random) -> Case:
             ("dtype", values.astype(dtype)),
         )
     )
-    members = ((f"{each}.npy", saved(held)) for each, held in chosen.items())
+    members = ((f"{name}.npy", saved(array)) for name, array in picked.items())
     files, special = {"d.npz": build.archive(*members)}, dict[str, str]()
     if kind == "spoiled":
         kind, files, special = build.spoiled(rng, files, "d.npz")
     words = rng.choice((("d.npz", "rotary:16x4"), ("rotary:16x4", "d.npz"), ("d.npz", "d.npz")))
-    out = rng.choice(((), ("--out", "o")))
-    return Case(f"a dump: {kind} {name}", ("check", *words, *out), files, special, outputs=out[1:])
+    output_words = rng.choice(((), ("--out", "o")))
+    return Case(
+        f"a dump: {kind} {name}",
+        ("check", *words, *output_words),
+        files,
+        special,
+        outputs=output_words[1:],
+    )
 
 
 # --- TensorFlow --------------------------------------------------------------------------------

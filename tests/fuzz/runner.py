@@ -28,7 +28,8 @@ import posprobe
 from fuzz.case import Case
 
 #: What one case may use, and seconds in which it may do nothing at all.
-LIMITS, IDLE = Limits(), 15
+LIMITS = Limits()
+IDLE = 15
 #: What hostile code of a checkpoint would leave in the working folder.
 CANARY = "canary"
 
@@ -69,7 +70,7 @@ class Runner:
             (scratch / part).mkdir(parents=True)
         try:
             case.lay_out(folder, self.bundle)
-            before = manifest(scratch)
+            files_before = manifest(scratch)
             started = _used()
             code = in_child(lambda: _command(case, scratch), scratch)
             seconds = _used() - started
@@ -77,7 +78,7 @@ class Runner:
                 code,
                 _tail(self.root / f"{scratch.name}.out"),
                 _tail(self.root / f"{scratch.name}.err"),
-                before,
+                files_before,
                 manifest(scratch),
                 seconds,
                 folder,
@@ -91,7 +92,7 @@ class Runner:
         """Run commands in this process, so that forks find everything imported."""
         import posprobe.cli
 
-        here = Path.cwd()
+        working_folder = Path.cwd()
         for words in commands:
             key = " ".join(words)
             if key in self.warmed:
@@ -100,14 +101,14 @@ class Runner:
             folder = self.root / "warm"
             folder.mkdir(exist_ok=True)
             os.chdir(folder)
-            said = io.TextIOWrapper(io.BytesIO())
+            stream = io.TextIOWrapper(io.BytesIO())
             arguments, sys.argv = sys.argv, ["posprobe", *words]
             try:
-                with redirect_stdout(said), redirect_stderr(said), suppress(SystemExit):
+                with redirect_stdout(stream), redirect_stderr(stream), suppress(SystemExit):
                     posprobe.cli.main()
             finally:
                 sys.argv = arguments
-                os.chdir(here)
+                os.chdir(working_folder)
 
 
 @contextmanager
@@ -119,8 +120,8 @@ def runner() -> Iterator[Runner]:
         for module in pkgutil.walk_packages(posprobe.__path__, "posprobe."):
             if not module.name.endswith("__main__"):
                 import_module(module.name)
-        made = Runner(root, root / "warm" / "bundle")
-        made.warm(
+        instance = Runner(root, root / "warm" / "bundle")
+        instance.warm(
             ("inspect", "sample:digits-vit"),
             ("extract", "sinusoidal:8x4", "-o", "x.npy"),
             ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", "bundle"),
@@ -128,9 +129,9 @@ def runner() -> Iterator[Runner]:
             ("extract", "sinusoidal:8x4", "-o", "x.safetensors"),
             ("inspect", "x.safetensors"),
         )
-        if not (made.bundle / "report.html").is_file():
+        if not (instance.bundle / "report.html").is_file():
             raise RuntimeError("a plain analysis fails: there is nothing to fuzz")
-        yield made
+        yield instance
 
 
 def _build_commands_once() -> None:
@@ -173,19 +174,19 @@ def _watched(child: int) -> int:
     taken for a hang.
     """
     begun = since = time.monotonic()
-    used, end = 0, os.pidfd_open(child)
+    memory, end = 0, os.pidfd_open(child)
     ended = select.poll()
     ended.register(end, select.POLLIN)
     while True:
         if ended.poll(500):
             os.close(end)
             return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        now = sum(
+        current = sum(
             map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13])
         )
         clock = time.monotonic()
-        if now != used:
-            used, since = now, clock
+        if current != memory:
+            memory, since = current, clock
         if clock - since > IDLE or clock - begun > LIMITS.wall:
             os.kill(child, signal.SIGKILL)
 
@@ -217,8 +218,8 @@ def _confine(scratch: Path) -> None:
 
 def _used() -> float:
     """Return the seconds of processor that ended children have used."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _command(case: Case, scratch: Path) -> int:
@@ -244,14 +245,14 @@ def _main(main: Callable[[], Any]) -> int:
 
 def manifest(scratch: Path) -> dict[str, str]:
     """Describe every file below a folder; the cache is left out."""
-    found = {}
+    entries = {}
     for parent, folders, files in os.walk(scratch):
         if Path(parent) == scratch:
             folders[:] = [name for name in folders if name not in ("cache", "hub")]
         for name in (*folders, *files):
             path = Path(parent, name)
-            found[os.fsdecode(os.fsencode(path.relative_to(scratch)))] = _describe(path)
-    return found
+            entries[os.fsdecode(os.fsencode(path.relative_to(scratch)))] = _describe(path)
+    return entries
 
 
 def _describe(path: Path) -> str:

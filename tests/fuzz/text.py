@@ -123,25 +123,25 @@ def _config(rng: random.Random) -> Case:
 def _option(rng: random.Random) -> Case:
     """Words of the command line."""
     bad = typed(hostile(rng))
-    out = filename(bad)
-    named = out + rng.choice((".npy", ".csv", ".txt"))
+    output = filename(bad)
+    output_file = output + rng.choice((".npy", ".csv", ".txt"))
     formula = "sinusoidal:16x8"
     analyze = ("analyze", formula, "--only", "norms", "--nulls", "0", "--out", "bundle")
     option = rng.choice(("--rows", "--only", "--grid", "--tensor", "--revision", "--nulls"))
     words = rng.choice(
         (
             *3 * ((*analyze, option, bad),),
-            (*analyze[:-1], out),
+            (*analyze[:-1], output),
             (rng.choice(("inspect", "analyze")), bad),
             ("extract", bad, "-o", "out.npy"),
-            ("extract", formula, "-o", named),
+            ("extract", formula, "-o", output_file),
             (bad,),
             ("report", bad),
             ("figure", bad, formula, "-o", "out.svg"),
             ("figure", "norms", formula, "-o", "out.svg", "--venue", bad),
         )
     )
-    outputs = ("bundle", "out.npy", "out.svg", "out.caption.txt", out, named)
+    outputs = ("bundle", "out.npy", "out.svg", "out.caption.txt", output, output_file)
     return Case(f"text in an option: {words[0][:9]!r}", words, outputs=outputs)
 
 
@@ -160,7 +160,7 @@ def _reference(rng: random.Random) -> Case:
 
 
 make = build.one_of(
-    *((1, each) for each in (_tensor, _file, _config, _option, _reference, _reference))
+    *((1, maker) for maker in (_tensor, _file, _config, _option, _reference, _reference))
 )
 WARM = (
     ("figure", "norms", "sinusoidal:8x4", "-o", "f.svg"),

@@ -86,9 +86,11 @@ def test_the_folder_holds_data_figures_and_page_and_nothing_else(whole: Path) ->
 def test_every_figure_is_made_in_the_formats_that_are_asked_for(tmp_path: Path) -> None:
     analysis = pp.analyze(as_table(walk(40, 6)), only=["norms"])
     folder = analysis.save(tmp_path / "b", every=True, formats=("png", "pdf")) / "figures"
-    drawn = {path.name for path in folder.iterdir() if not path.name.startswith("overview-")}
-    assert drawn == {f"{name}.{kind}" for name in analysis.figures() for kind in ("png", "pdf")}
-    assert "norms.png" in drawn
+    figure_files = {path.name for path in folder.iterdir() if not path.name.startswith("overview-")}
+    assert figure_files == {
+        f"{name}.{kind}" for name in analysis.figures() for kind in ("png", "pdf")
+    }
+    assert "norms.png" in figure_files
     assert (folder / "norms.pdf").read_bytes().startswith(b"%PDF")
     with Image.open(folder / "norms.png") as image:
         image.verify()
@@ -143,8 +145,8 @@ def test_the_time_is_that_of_source_date_epoch(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
     created = datetime.fromisoformat(quick(0).environment["created"])
     assert abs((datetime.now(UTC) - created).total_seconds()) < 600
-    for wrong in ("yesterday", "9" * 30):
-        monkeypatch.setenv("SOURCE_DATE_EPOCH", wrong)
+    for bad_epoch in ("yesterday", "9" * 30):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", bad_epoch)
         with pytest.raises(UsageError, match="SOURCE_DATE_EPOCH"):
             quick(0)
 
@@ -154,11 +156,11 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         place = tmp_path / seed
         place.mkdir()
-        done = run(
+        completed = run(
             "analyze", "sincos2d:4x6x16", "--nulls", "2", "--out", "bundle", cwd=place,
             SOURCE_DATE_EPOCH="1700000000", PYTHONHASHSEED=seed,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        assert completed.returncode == 0, completed.stderr
         trees.append(tree(place))
     assert trees[0].keys() == trees[1].keys()
     for name, content in trees[0].items():
@@ -172,8 +174,8 @@ def test_different_rows_and_tables_get_folders_of_their_own() -> None:
     table = pp.load("sample:sapiens-roberta")
     formula = pp.sinusoidal(16, 4)
     names = {
-        bundle_name(one)
-        for one in (table, table[1:], table[:10], formula, pp.sinusoidal(16, 6), formula[2:])
+        bundle_name(subject)
+        for subject in (table, table[1:], table[:10], formula, pp.sinusoidal(16, 6), formula[2:])
     }
     assert len(names) == 6
     assert bundle_name(table) == "sapiens-roberta"
@@ -197,10 +199,10 @@ def test_a_folder_name_cannot_lead_elsewhere(name: str, folder: str) -> None:
 
 def test_a_bundle_that_lost_its_figures_keeps_the_page_it_has(pair: Path) -> None:
     shutil.rmtree(pair / "figures")
-    before = tree(pair)
+    files_before = tree(pair)
     with pytest.raises(InvalidCheckpoint, match="lost its figures"):
         render_bundle(pair)
-    assert tree(pair) == before
+    assert tree(pair) == files_before
 
 
 @pytest.mark.parametrize(
@@ -218,10 +220,10 @@ def test_a_bundle_that_lost_its_figures_keeps_the_page_it_has(pair: Path) -> Non
 )
 def test_a_damaged_document_is_one_clear_error(content: bytes, bundle: Path) -> None:
     (bundle / "analysis.json").write_bytes(content)
-    before = tree(bundle)
+    files_before = tree(bundle)
     with pytest.raises(InvalidCheckpoint, match=r"analysis\.json.*Analyse the table again"):
         render_bundle(bundle)
-    assert tree(bundle) == before
+    assert tree(bundle) == files_before
 
 
 def paths(block: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -241,9 +243,9 @@ def test_no_missing_or_wrong_value_of_the_document_is_a_crash(value: Any, bundle
     refused = 0
     for path in paths(document):
         for change in (put(value, *path), *([remove(*path)] if value is None else [])):
-            changed = copy.deepcopy(document)
-            change(changed)
-            (bundle / "analysis.json").write_text(json.dumps(changed), encoding="utf-8")
+            changed_document = copy.deepcopy(document)
+            change(changed_document)
+            (bundle / "analysis.json").write_text(json.dumps(changed_document), encoding="utf-8")
             try:
                 page = render_bundle(bundle).read_text(encoding="utf-8")
                 assert "\x1b" not in page
@@ -256,15 +258,15 @@ def test_no_missing_or_wrong_value_of_the_document_is_a_crash(value: Any, bundle
 def test_no_block_that_is_missing_or_something_else_is_a_crash(
     name: str, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    given = saved(tmp_path_factory.getbasetemp(), name)
-    folder = Path(shutil.copytree(given, tmp_path / "bundle"))
+    saved_bundle = saved(tmp_path_factory.getbasetemp(), name)
+    folder = Path(shutil.copytree(saved_bundle, tmp_path / "bundle"))
     document = read_bundle(folder)
     refused = 0
     for key in document:
         for change in (remove(key), put([[3]], key)):
-            changed = copy.deepcopy(document)
-            change(changed)
-            (folder / "analysis.json").write_text(json.dumps(changed), encoding="utf-8")
+            changed_document = copy.deepcopy(document)
+            change(changed_document)
+            (folder / "analysis.json").write_text(json.dumps(changed_document), encoding="utf-8")
             try:
                 render_bundle(folder)
             except InvalidCheckpoint:
@@ -352,14 +354,14 @@ def test_an_archive_that_unpacks_to_more_than_the_memory_is_refused(bundle: Path
 
 # Bundles of the last release.
 
-KEPT = sorted((Path(__file__).parents[1] / "data").glob("*-0.1.0"))
+RELEASED_BUNDLES = sorted((Path(__file__).parents[1] / "data").glob("*-0.1.0"))
 
 
-@pytest.mark.parametrize("kept", KEPT, ids=[path.name for path in KEPT])
+@pytest.mark.parametrize("bundle", RELEASED_BUNDLES, ids=[path.name for path in RELEASED_BUNDLES])
 def test_a_bundle_of_the_last_release_follows_its_schema_and_renders(
-    kept: Path, tmp_path: Path
+    bundle: Path, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(kept, tmp_path / "bundle"))
+    folder = Path(shutil.copytree(bundle, tmp_path / "bundle"))
     page = render_bundle(folder).read_text(encoding="utf-8")
     document = read_bundle(folder)
     schema = document["schema"].removeprefix("posprobe.").replace("/", "-")

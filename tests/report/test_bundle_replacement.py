@@ -56,8 +56,8 @@ pytestmark = needs_fork
 class OneFigure:
     """What is written of an analysis, with the first of its figures."""
 
-    def __init__(self, given: Any) -> None:
-        self.to_dict, self.arrays, self.given = given.to_dict, given.arrays, given
+    def __init__(self, analysis: Any) -> None:
+        self.to_dict, self.arrays, self.given = analysis.to_dict, analysis.arrays, analysis
 
     def figures(self) -> dict[str, Any]:
         return dict(list(self.given.figures().items())[:1])
@@ -69,23 +69,23 @@ def test_a_kill_at_any_step_loses_no_bundle_and_the_next_run_cleans_up(
 ) -> None:
     if not exchanges:
         monkeypatch.setattr(moves, "exchange", no_exchange)
-    given, new = bundles[0], OneFigure(bundles[1])
-    fresh = write_bundle(new, tmp_path / "new")
-    whole = [tree(given / "bundle"), tree(fresh)]
+    old_bundle, new_bundle = bundles[0], OneFigure(bundles[1])
+    fresh = write_bundle(new_bundle, tmp_path / "new")
+    complete_states = [tree(old_bundle / "bundle"), tree(fresh)]
     for number in range(1, 100):
-        place = Path(shutil.copytree(given, tmp_path / f"{number}"))
+        place = Path(shutil.copytree(old_bundle, tmp_path / f"{number}"))
 
         def job(place: Path = place, number: int = number) -> None:
             stop_at(number, kill(signal.SIGKILL))
-            write_bundle(new, place / "bundle")
+            write_bundle(new_bundle, place / "bundle")
 
         ended = child(job)
         assert ended in (0, -signal.SIGKILL)
         if exchanges and sys.platform == "linux":
-            assert tree(place / "bundle") in whole
+            assert tree(place / "bundle") in complete_states
         check_place(place / "bundle")  # what the next run does first
         assert [path.name for path in place.iterdir()] == ["bundle"]
-        assert tree(place / "bundle") in whole
+        assert tree(place / "bundle") in complete_states
         if not ended:
             break
     else:
@@ -110,8 +110,8 @@ def run(name: str, folder: Path) -> None:
     command_line(folder, *COMMANDS[name])
 
 
-def imported_since(before: set[str]) -> str:
-    return " ".join(sys.modules.keys() - before)
+def imported_since(modules_before: set[str]) -> str:
+    return " ".join(sys.modules.keys() - modules_before)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +119,10 @@ def imported(bundles: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory
     """Import here what the commands import, or each of many processes would."""
     for name in COMMANDS:
         place = shutil.copytree(bundles[0], tmp_path_factory.mktemp(name) / "place")
-        new = told_after(partial(run, name, place), partial(imported_since, set(sys.modules)))
-        for module in new.split():
+        new_modules = told_after(
+            partial(run, name, place), partial(imported_since, set(sys.modules))
+        )
+        for module in new_modules.split():
             with suppress(ImportError):  # made by a library as it runs
                 import_module(module)
 
@@ -131,18 +133,18 @@ def test_signals_at_any_step_end_with_their_code_and_leave_nothing(
     name: str, bundles: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-    given = Path(shutil.copytree(bundles[0], tmp_path / "given"))
-    before = tree(given)
-    done = Path(shutil.copytree(given, tmp_path / "done" / "place"))
-    counted = Path(shutil.copytree(given, tmp_path / "counted"))
-    assert child(lambda: run(name, done)) == 0
-    after = tree(done)
-    steps = steps_of(lambda: run(name, counted))
+    source = Path(shutil.copytree(bundles[0], tmp_path / "given"))
+    files_before = tree(source)
+    finished = Path(shutil.copytree(source, tmp_path / "done" / "place"))
+    counting = Path(shutil.copytree(source, tmp_path / "counted"))
+    assert child(lambda: run(name, finished)) == 0
+    after = tree(finished)
+    steps = steps_of(lambda: run(name, counting))
     for number in range(1, steps + 1):
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             if (number + sign) % 3:
                 continue  # every step by one of them
-            place = Path(shutil.copytree(given, tmp_path / f"{sign}-{number}" / "place"))
+            place = Path(shutil.copytree(source, tmp_path / f"{sign}-{number}" / "place"))
 
             def job(place: Path = place, number: int = number, sign: int = sign) -> None:
                 stop_at(number, kill(sign))
@@ -155,7 +157,7 @@ def test_signals_at_any_step_end_with_their_code_and_leave_nothing(
                 assert tree(place) == after
             else:
                 assert code == 128 + sign
-                assert tree(place) in (before, after)
+                assert tree(place) in (files_before, after)
 
 
 @pytest.mark.usefixtures("imported")
@@ -163,11 +165,11 @@ def test_signals_at_any_step_end_with_their_code_and_leave_nothing(
 def test_a_full_disk_at_any_write_leaves_the_old_files(
     name: str, bundles: tuple[Path, Any], tmp_path: Path
 ) -> None:
-    given = Path(shutil.copytree(bundles[0], tmp_path / "given"))
-    before = tree(given)
+    source = Path(shutil.copytree(bundles[0], tmp_path / "given"))
+    files_before = tree(source)
     ended = []
     for room in (0, 100, 1000, 3000, 10_000, 30_000, 60_000):
-        place = Path(shutil.copytree(given, tmp_path / f"{room}"))
+        place = Path(shutil.copytree(source, tmp_path / f"{room}"))
 
         def job(place: Path = place, room: int = room) -> None:
             import resource
@@ -178,7 +180,7 @@ def test_a_full_disk_at_any_write_leaves_the_old_files(
 
         ended.append(child(job))
         if ended[-1]:
-            assert tree(place) == before
+            assert tree(place) == files_before
     assert ended[0] == 2
     assert set(ended) <= {0, 2}
 
@@ -186,11 +188,11 @@ def test_a_full_disk_at_any_write_leaves_the_old_files(
 def test_two_writers_at_once_end_with_one_whole_bundle(
     bundles: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, new = bundles
+    old_bundle, new_bundle = bundles
     for exchanges in (True, False):
         if not exchanges:
             monkeypatch.setattr(moves, "exchange", no_exchange)
-        place = Path(shutil.copytree(given, tmp_path / str(exchanges)))
+        place = Path(shutil.copytree(old_bundle, tmp_path / str(exchanges)))
         pids = []
         for _ in range(3):
             pid = os.fork()
@@ -198,7 +200,7 @@ def test_two_writers_at_once_end_with_one_whole_bundle(
                 code = 1
                 try:
                     for _ in range(2):
-                        new.save(place / "bundle")
+                        new_bundle.save(place / "bundle")
                     code = 0
                 finally:
                     os._exit(code)
@@ -206,30 +208,30 @@ def test_two_writers_at_once_end_with_one_whole_bundle(
         assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0, 0]
         assert [path.name for path in place.iterdir()] == ["bundle"]
         assert foreign_in(place / "bundle") == []
-        assert read_bundle(place / "bundle") == new.to_dict()
+        assert read_bundle(place / "bundle") == new_bundle.to_dict()
 
 
 def test_a_bundle_that_another_process_replaces_meanwhile_is_looked_into_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Path] = []
+    reads: list[Path] = []
 
     def look(folder: Path) -> list[str]:
-        seen.append(folder)
-        if len(seen) > 1:
+        reads.append(folder)
+        if len(reads) > 1:
             return foreign_in(folder)
         raise FileNotFoundError(errno.ENOENT, "gone for a moment")
 
     monkeypatch.setattr("posprobe.report.bundle.foreign_in", look)
     check_place(place / "bundle")
-    assert len(seen) == 2
+    assert len(reads) == 2
 
 
 def test_scratch_of_a_run_that_is_at_work_is_left_alone(place: Path) -> None:
-    with moves.scratch(place / "bundle") as theirs:
+    with moves.scratch(place / "bundle") as scratch_folder:
         check_place(place / "bundle")
-        assert theirs.is_dir()
-    assert not theirs.exists()
+        assert scratch_folder.is_dir()
+    assert not scratch_folder.exists()
 
 
 def test_a_link_that_poses_as_scratch_is_not_followed(place: Path) -> None:
@@ -282,17 +284,22 @@ def test_a_disk_without_locks_is_written_to(
 class Broken:
     """An analysis one of whose figures fails after others are on disk, or does something else."""
 
-    def __init__(self, given: Any, act: Callable[[], object]) -> None:
-        self.to_dict, self.arrays, self.given, self.act = given.to_dict, given.arrays, given, act
+    def __init__(self, analysis: Any, act: Callable[[], object]) -> None:
+        self.to_dict, self.arrays, self.given, self.act = (
+            analysis.to_dict,
+            analysis.arrays,
+            analysis,
+            act,
+        )
 
     def figures(self) -> dict[str, Any]:
-        made = self.given.figures()
+        figures = self.given.figures()
 
         def last() -> Any:
             self.act()
-            return made["norms"]()
+            return figures["norms"]()
 
-        return {**made, "last": last}
+        return {**figures, "last": last}
 
 
 def raising(error: BaseException) -> Callable[[], object]:
@@ -309,10 +316,10 @@ def raising(error: BaseException) -> Callable[[], object]:
 def test_a_run_that_breaks_leaves_everything_byte_for_byte(
     error: BaseException, name: str, place: Path, bundles: tuple[Path, Any]
 ) -> None:
-    before = tree(place)
+    files_before = tree(place)
     with pytest.raises(OutputError if isinstance(error, OSError) else type(error)):
         write_bundle(Broken(bundles[1], raising(error)), place / name, every=True)
-    assert tree(place) == before
+    assert tree(place) == files_before
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), KeyboardInterrupt()], ids=repr)
@@ -320,7 +327,7 @@ def test_a_failing_move_puts_the_old_bundle_back(
     error: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = place / "bundle"
-    before, move = tree(place), Path.rename
+    files_before, move = tree(place), Path.rename
 
     def fail_on_the_new_one(path: Path, target: Path) -> Path:
         if path.name == "bundle" and Path(target) == folder:
@@ -331,7 +338,7 @@ def test_a_failing_move_puts_the_old_bundle_back(
     monkeypatch.setattr(moves, "exchange", no_exchange)
     with pytest.raises(OutputError if isinstance(error, OSError) else KeyboardInterrupt):
         content(1).save(folder)
-    assert tree(place) == before
+    assert tree(place) == files_before
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
@@ -353,9 +360,9 @@ def test_the_folder_one_stands_in_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for here in (".", ""):
+    for spelling in (".", ""):
         with pytest.raises(OutputError, match=r"working directory .*cannot be replaced"):
-            content(0).save(here)
+            content(0).save(spelling)
     assert tree(tmp_path) == {}
 
 
@@ -369,11 +376,11 @@ def test_a_place_that_cannot_be_taken_is_refused_and_left_alone(name: str, tmp_p
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     target = tmp_path if name == "thesis.tex" else tmp_path / name
     (tmp_path / "thesis.tex").write_text("years of work")
-    before = tree(tmp_path)
+    files_before = tree(tmp_path)
     with pytest.raises(OutputError, match=r"--out DIR") as refused:
         content(0).save(target)
     assert str(target) in str(refused.value)
-    assert tree(tmp_path) == before
+    assert tree(tmp_path) == files_before
 
 
 #: What a full disk, or one that is read-only, does to each command that writes.
@@ -402,16 +409,16 @@ def test_a_disk_that_is_full_or_read_only_ends_in_one_clear_error_and_leaves_not
     start = ["unshare", "-rm", "sh", "-c", MOUNTED.format(disk), str(tmp_path), *MAIN]
     if disk == "limit":
         start = [sys.executable, "-B", "-c", LIMITED]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*start, *WRITING[command]], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2, done.stderr
-    assert "cannot be written" in done.stderr
-    assert "Choose another place" in done.stderr
+    assert completed.returncode == 2, completed.stderr
+    assert "cannot be written" in completed.stderr
+    assert "Choose another place" in completed.stderr
     for noise in ("Traceback", "Exception ignored", "Warning"):
-        assert noise not in done.stderr
+        assert noise not in completed.stderr
     # Nothing is printed, and nothing is found on the disk.
-    assert done.stdout == ("" if disk == "limit" else ".\n")
+    assert completed.stdout == ("" if disk == "limit" else ".\n")
     assert tree(tmp_path) == {}
 
 
@@ -429,11 +436,11 @@ def test_a_file_saved_while_figures_are_drawn_is_not_lost(
 ) -> None:
     if not exchanges:
         monkeypatch.setattr(moves, "exchange", no_exchange)
-    before = tree(place)
+    files_before = tree(place)
     slow = Broken(bundles[1], lambda: (place / "bundle" / name).write_text("mine"))
     with pytest.raises(OutputError, match=rf"bundle: it holds {name}"):
         write_bundle(slow, place / "bundle", every=True)
-    assert tree(place) == before | {f"bundle/{name}": b"mine"}
+    assert tree(place) == files_before | {f"bundle/{name}": b"mine"}
 
 
 # A bundle knows its own.
@@ -474,22 +481,22 @@ def test_what_posprobe_did_not_write_is_refused_before_the_work_and_kept(
     if bundle:
         content(0).save(tmp_path / "paper")
     make(tmp_path / "paper", name)
-    before = tree(tmp_path)
+    files_before = tree(tmp_path)
     with pytest.raises(OutputError, match=r"paper: it holds .*would be lost.*--out DIR"):
         check_place(tmp_path / "paper")
     with pytest.raises(OutputError, match="would be lost"):
         content(1).save(tmp_path / "paper")
-    assert tree(tmp_path) == before
+    assert tree(tmp_path) == files_before
 
 
 def test_commands_refuse_before_they_read_anything(tmp_path: Path) -> None:
     with_own(tmp_path / "paper", "figures/mine.svg")
-    before = tree(tmp_path)
+    files_before = tree(tmp_path)
     # The reference does not exist, which would be another code.
     for command in (["analyze", "./none"], ["compare", "./none", "./none"], ["forward", "./none"]):
         code = child(lambda command=command: command_line(tmp_path, *command, "--out", "paper"))  # type: ignore[misc]
         assert code == 2
-    assert tree(tmp_path) == before
+    assert tree(tmp_path) == files_before
 
 
 @pytest.mark.parametrize("name", ["figures/mine.svg", "arrays.npz"])
@@ -524,26 +531,26 @@ def test_a_page_is_written_through_no_link(place: Path) -> None:
 def test_a_caption_of_the_user_is_not_replaced(tmp_path: Path) -> None:
     caption = tmp_path / "fig.caption.txt"
     caption.write_text("Mine.")
-    made = pp.paper_figure("norms", pp.sinusoidal(12, 4))
+    figure = pp.paper_figure("norms", pp.sinusoidal(12, 4))
     with pytest.raises(OutputError, match=r"fig\.caption\.txt: posprobe did not write"):
-        made.save(tmp_path / "fig.pdf")
+        figure.save(tmp_path / "fig.pdf")
     code = child(lambda: command_line(tmp_path, "figure", "norms", "./none.npy", "-o", "fig.pdf"))
     assert code == 2  # before the reference is read
     assert tree(tmp_path) == {"fig.caption.txt": b"Mine."}
 
 
 def test_a_figure_replaces_its_own_caption_in_every_format(tmp_path: Path) -> None:
-    one = pp.paper_figure("norms", pp.sinusoidal(12, 4))
-    two = pp.paper_figure("norms", pp.sinusoidal(14, 4))
+    first_figure = pp.paper_figure("norms", pp.sinusoidal(12, 4))
+    second_figure = pp.paper_figure("norms", pp.sinusoidal(14, 4))
     for suffix in (".pdf", ".svg", ".png", ".pdf"):
-        beside = one.save(tmp_path / f"fig{suffix}")
-        assert beside.read_text() == one.caption
+        caption_path = first_figure.save(tmp_path / f"fig{suffix}")
+        assert caption_path.read_text() == first_figure.caption
     for suffix in (".png", ".pdf", ".svg"):
-        beside = two.save(tmp_path / f"fig{suffix}")
-        assert beside.read_text() == two.caption
-    beside.write_text(two.caption + "edited")
+        caption_path = second_figure.save(tmp_path / f"fig{suffix}")
+        assert caption_path.read_text() == second_figure.caption
+    caption_path.write_text(second_figure.caption + "edited")
     with pytest.raises(OutputError, match="did not write this text"):
-        one.save(tmp_path / "fig.pdf")
+        first_figure.save(tmp_path / "fig.pdf")
 
 
 def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) -> None:
@@ -560,10 +567,10 @@ def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) ->
             )
             == 0
         )
-    made = sorted((tmp_path / "reports").iterdir())
-    assert len(made) == 2
-    assert made[1].name == f"{made[0].name}-2"
-    read = [read_bundle(path)["table"]["source"]["resolved"] for path in made]
+    folders = sorted((tmp_path / "reports").iterdir())
+    assert len(folders) == 2
+    assert folders[1].name == f"{folders[0].name}-2"
+    read = [read_bundle(path)["table"]["source"]["resolved"] for path in folders]
     assert read == [str(tmp_path / folder / "model.npy") for folder in ("a", "b")]
 
 
@@ -591,7 +598,7 @@ def test_a_page_without_its_list_of_files_is_not_posprobe_s_own(place: Path) -> 
     page = place / "bundle" / "report.html"
     text = page.read_text(encoding="utf-8").rpartition("<!-- ")[0]
     page.write_text(f"{text}\n<p>My notes</p>\n", encoding="utf-8")
-    before = tree(place)
+    files_before = tree(place)
     with pytest.raises(OutputError, match=r"\.html: .*changed since"):
         render_bundle(place / "bundle")
-    assert tree(place) == before
+    assert tree(place) == files_before

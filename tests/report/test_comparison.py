@@ -34,7 +34,7 @@ NUMBERS = ("cka", "cka_biased", "procrustes", "subspace_overlap", "subspace_rank
 #: What is asked of tables where a test is about their distances: it takes next to no time.
 LITTLE = ("norms",)
 #: And where it is about what is drawn beside their numbers.
-SOME = ("similarity", "pca", "spectrum")
+SOME_MEASUREMENTS = ("similarity", "pca", "spectrum")
 
 
 def learned() -> PositionTable:
@@ -50,9 +50,9 @@ def noise() -> PositionTable:
 
 
 def against(
-    *tables: PositionTable, nulls: int = 3, only: tuple[str, ...] | None = None
+    *tables: PositionTable, nulls: int = 3, measurements: tuple[str, ...] | None = None
 ) -> Document:
-    comparison = compare(*tables, nulls=nulls, only=only, device="cpu")
+    comparison = compare(*tables, nulls=nulls, only=measurements, device="cpu")
     document: Document = json.loads(to_json(comparison.to_dict()))
     return document
 
@@ -62,8 +62,8 @@ def turned(table: PositionTable, seed: int = 9) -> PositionTable:
 
 
 def pair_of(document: Document, *labels: str) -> Document:
-    (found,) = (pair for pair in document["pairs"] if set(pair["tables"]) == set(labels))
-    pair: Document = found
+    (pair_found,) = (pair for pair in document["pairs"] if set(pair["tables"]) == set(labels))
+    pair: Document = pair_found
     return pair
 
 
@@ -72,15 +72,15 @@ def pair_of(document: Document, *labels: str) -> Document:
 
 def test_the_order_of_the_tables_changes_nothing_but_the_order() -> None:
     tables = {table.name: table for table in (learned(), smooth(), noise())}
-    first = against(*tables.values(), only=SOME)
-    blocks = {entry["label"]: entry for entry in first["tables"]}
+    in_order = against(*tables.values(), measurements=SOME_MEASUREMENTS)
+    blocks = {entry["label"]: entry for entry in in_order["tables"]}
     order = ("noise", "learned", "smooth")
-    other = against(*(tables[name] for name in order), only=SOME)
-    assert [entry["label"] for entry in other["tables"]] == list(order)
-    for entry in other["tables"]:
+    reordered = against(*(tables[name] for name in order), measurements=SOME_MEASUREMENTS)
+    assert [entry["label"] for entry in reordered["tables"]] == list(order)
+    for entry in reordered["tables"]:
         assert entry | {"environment": 0} == blocks[entry["label"]] | {"environment": 0}
-    for pair in other["pairs"]:
-        expected = pair_of(first, *pair["tables"])
+    for pair in reordered["pairs"]:
+        expected = pair_of(in_order, *pair["tables"])
         for name in NUMBERS:
             assert pair[name] == pytest.approx(expected[name], rel=1e-12)
         assert pair["nulls"] == expected["nulls"]
@@ -88,29 +88,31 @@ def test_the_order_of_the_tables_changes_nothing_but_the_order() -> None:
 
 
 def test_a_rotation_of_either_table_changes_nothing() -> None:
-    plain = against(learned(), smooth(), only=SOME)
-    for one, two in ((turned(learned()), smooth()), (learned(), turned(smooth()))):
-        other = against(one, two, only=SOME)
+    plain = against(learned(), smooth(), measurements=SOME_MEASUREMENTS)
+    for a, b in ((turned(learned()), smooth()), (learned(), turned(smooth()))):
+        rotated_comparison = against(a, b, measurements=SOME_MEASUREMENTS)
         for name in NUMBERS:
-            assert other["pairs"][0][name] == pytest.approx(plain["pairs"][0][name], rel=1e-9)
-        for expected, entry in zip(plain["tables"], other["tables"], strict=True):
+            assert rotated_comparison["pairs"][0][name] == pytest.approx(
+                plain["pairs"][0][name], rel=1e-9
+            )
+        for expected, entry in zip(plain["tables"], rotated_comparison["tables"], strict=True):
             for key, block in expected["nulls"]["numbers"].items():
-                found = entry["nulls"]["numbers"][key]
-                assert found["value"] == pytest.approx(block["value"], rel=1e-6), key
-                assert found["sinusoid"] == block["sinusoid"]
+                number = entry["nulls"]["numbers"][key]
+                assert number["value"] == pytest.approx(block["value"], rel=1e-6), key
+                assert number["sinusoid"] == block["sinusoid"]
                 # The same directions and orders are drawn, whatever the axes.
                 for name in ("gaussian", "permuted"):
                     if block[name] is None:
-                        assert found[name] is None, key
+                        assert number[name] is None, key
                     else:
-                        assert found[name] == pytest.approx(block[name], rel=1e-3, abs=1e-4), key
+                        assert number[name] == pytest.approx(block[name], rel=1e-3, abs=1e-4), key
 
 
 def test_independent_noise_has_no_alignment_and_two_walks_do() -> None:
     """The warning that stands on the page, and the reason for the bands of pairs."""
     tables = [as_table(gaussian(90, 200, seed), name=f"noise {seed}") for seed in (0, 1)]
     tables += [as_table(walk(90, 200, seed), name=f"walk {seed}") for seed in (2, 3)]
-    document = against(*tables, nulls=9, only=LITTLE)
+    document = against(*tables, nulls=9, measurements=LITTLE)
     of_noise = pair_of(document, "noise 0", "noise 1")
     assert abs(of_noise["cka"]) < 0.05
     assert of_noise["cka_biased"] > 0.5
@@ -126,39 +128,42 @@ def test_independent_noise_has_no_alignment_and_two_walks_do() -> None:
 
 
 def test_numbers_are_of_own_rows_and_distances_of_common_ones() -> None:
-    long, short = as_table(walk(80, 6), name="long"), as_table(walk(50, 8, 1), name="short")
-    document = against(long, short)
+    long_table, short_table = (
+        as_table(walk(80, 6), name="long"),
+        as_table(walk(50, 8, 1), name="short"),
+    )
+    document = against(long_table, short_table)
     assert document["length"] == 50
     assert [entry["table"]["positions"] for entry in document["tables"]] == [80, 50]
-    by_hand = against(long[:50], short, only=LITTLE)
+    by_hand = against(long_table[:50], short_table, measurements=LITTLE)
     for name in NUMBERS:
         assert document["pairs"][0][name] == by_hand["pairs"][0][name]
-    alone = pp.analyze(long, nulls=0, device="cpu").to_dict()
-    assert document["tables"][0]["pca"] == alone["pca"]
-    assert document["tables"][0]["verdict"] == alone["verdict"]
+    single_document = pp.analyze(long_table, nulls=0, device="cpu").to_dict()
+    assert document["tables"][0]["pca"] == single_document["pca"]
+    assert document["tables"][0]["verdict"] == single_document["verdict"]
 
 
 def test_measurements_are_chosen_as_in_an_analysis() -> None:
-    document = against(smooth(), noise(), only=("pca",))
+    document = against(smooth(), noise(), measurements=("pca",))
     assert [("pca" in t, "similarity" in t) for t in document["tables"]] == [(True, False)] * 2
     assert "verdict" not in document
     assert document["pairs"][0]["cka"] is not None
     with pytest.raises(UsageError, match="no analysis is chosen"):
-        against(smooth(), noise(), only=())
+        against(smooth(), noise(), measurements=())
 
 
 @pytest.mark.parametrize(
-    "other",
+    "other_table",
     [patches(7, 6, 12), patches(6, 6, 12), as_table(gaussian(42, 12))],
     ids=["turned", "smaller", "sequence"],
 )
-def test_a_grid_has_no_distance_from_what_lies_otherwise(other: PositionTable) -> None:
-    for pair in ((patches(6, 7, 12), other), (other, patches(6, 7, 12))):
-        document = against(*pair, only=("pca",))
+def test_a_grid_has_no_distance_from_what_lies_otherwise(other_table: PositionTable) -> None:
+    for pair in ((patches(6, 7, 12), other_table), (other_table, patches(6, 7, 12))):
+        document = against(*pair, measurements=("pca",))
         assert document["pairs"][0]["cka"] is None
         assert "no positions in common" in document["pairs"][0]["undefined"]["cka"]
-        same = against(pair[0], pair[0], only=("pca",))
-        assert document["tables"][0]["pca"] == same["tables"][0]["pca"]
+        equal_grids = against(pair[0], pair[0], measurements=("pca",))
+        assert document["tables"][0]["pca"] == equal_grids["tables"][0]["pca"]
 
 
 # --- names ---
@@ -166,11 +171,11 @@ def test_a_grid_has_no_distance_from_what_lies_otherwise(other: PositionTable) -
 
 def test_tables_of_one_name_get_different_labels() -> None:
     first, second = as_table(walk(30, 4)), as_table(walk(30, 4, 1))
-    document = against(first, second, first, only=LITTLE)
+    document = against(first, second, first, measurements=LITTLE)
     assert [entry["label"] for entry in document["tables"]] == ["made (1)", "made (2)", "made (3)"]
     assert pair_of(document, "made (1)", "made (3)")["cka"] == pytest.approx(1)
     tricky = [replace(first, name=name) for name in ("a", "a", "a (1)")]
-    labels = [entry["label"] for entry in against(*tricky, only=LITTLE)["tables"]]
+    labels = [entry["label"] for entry in against(*tricky, measurements=LITTLE)["tables"]]
     assert len(set(labels)) == 3
     assert labels[2] == "a (1)"
 
@@ -215,19 +220,19 @@ def test_what_is_undefined_has_a_reason(name: str, tmp_path: Path) -> None:
     document = json.loads(to_json(comparison.to_dict()))
     assert problems("comparison", document) == []
     (pair,) = document["pairs"]
-    none = {key for key in NUMBERS if pair[key] is None}
-    assert none == set(pair["undefined"])
+    undefined_keys = {key for key in NUMBERS if pair[key] is None}
+    assert undefined_keys == set(pair["undefined"])
     assert all(pair["undefined"].values())
     expected = set()
     if "constant" in name:
         expected = {"cka", "cka_biased", "procrustes", "subspace_overlap"}
     elif name in ("two rows", "three rows"):
         expected = {"cka"}
-    assert none == expected
+    assert undefined_keys == expected
     if name in ("both constant", "two rows"):
         # Drawings take most of the time.
         page = (comparison.save(tmp_path / "bundle") / "report.html").read_text("utf-8")
-        assert all(why in unescape(page) for why in pair["undefined"].values())
+        assert all(reason in unescape(page) for reason in pair["undefined"].values())
 
 
 # --- published values ---
@@ -236,26 +241,26 @@ def test_what_is_undefined_has_a_reason(name: str, tmp_path: Path) -> None:
 def test_a_known_table_has_its_published_values_beside_ours() -> None:
     # From patches it has no distance, which would take its time.
     tables = pp.sinusoidal(512, 768), patches(4, 4, 8)
-    found = compare(*tables, only=("pca", "probes"), device="cpu").to_dict()
-    document = json.loads(to_json(found))
+    document_found = compare(*tables, only=("pca", "probes"), device="cpu").to_dict()
+    document = json.loads(to_json(document_found))
     assert problems("comparison", document) == []
-    known, unknown = document["tables"]
+    known_table, unknown = document["tables"]
     assert unknown["published"] == []
-    values = {value["key"]: value for value in known["published"]}
+    values = {value["key"]: value for value in known_table["published"]}
     assert set(values) == {value.key for value in published_for(tables[0])}
     absolute = values["probes.absolute_published.mae"]
     assert "Wang & Chen 2020" in absolute["citation"]
     assert absolute["value"] == 0
-    assert absolute["ours"] == known["probes"]["absolute_published"]["mae"] == 0
+    assert absolute["ours"] == known_table["probes"]["absolute_published"]["mae"] == 0
     order = values["probes.order_published.error"]
     assert order["value"] == 0.0508
     assert abs(order["ours"] - order["value"]) < order["tolerance"]
     assert {value["matched"] for value in values.values()} == {"formula"}
     assert {value["differs"] for value in values.values()} == {""}
-    page = render(found, {})
-    for said in ("Published values", "Wang &amp; Chen 2020", "0.0508"):
-        assert said in page
-    assert "None" not in text(found, verbose=True).split()
+    page = render(document_found, {})
+    for phrase in ("Published values", "Wang &amp; Chen 2020", "0.0508"):
+        assert phrase in page
+    assert "None" not in text(document_found, verbose=True).split()
 
 
 # --- the bundle ---
@@ -275,8 +280,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_arrays_hold_every_table_and_the_distances(bundle: Path) -> None:
     assert {path.name for path in bundle.iterdir()} == MEMBERS
-    drawn = {path.stem for path in (bundle / "figures").iterdir()}
-    assert drawn == {"similarity", "curves", "variance", "distances"}
+    figure_names = {path.stem for path in (bundle / "figures").iterdir()}
+    assert figure_names == {"similarity", "curves", "variance", "distances"}
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))
     with np.load(bundle / "arrays.npz") as arrays:
         assert arrays["0_values"].shape == (144, 24)
@@ -305,10 +310,10 @@ def test_the_page_says_what_was_cut_and_shows_every_number(bundle: Path) -> None
 def test_what_an_answer_was_held_against_stands_beside_its_table(bundle: Path) -> None:
     page = page_of(json.loads((bundle / "analysis.json").read_text("utf-8")))
     source = unescape((bundle / "report.html").read_text("utf-8"))
-    told = 0
-    for found in page.evidence:
-        for name, line in zip(page.subjects, found.lines, strict=False):
-            if len(found.lines) > 1 and line.facts:
+    n_strips = 0
+    for evidence in page.evidence:
+        for name, line in zip(page.subjects, evidence.lines, strict=False):
+            if len(evidence.lines) > 1 and line.facts:
                 assert f"{name}: {line.facts}" in source
-                told += 1
-    assert told > 6
+                n_strips += 1
+    assert n_strips > 6

@@ -62,9 +62,9 @@ def image_of(ax: Axes) -> AxesImage:
 
 
 def test_the_heat_map_holds_the_cosines_on_fixed_limits(ax: Axes) -> None:
-    found = pp.similarity(as_table(walk(60, 4))[20:50])
-    image = heat_map(ax, found.raw, found.start)
-    np.testing.assert_array_equal(numbers_of(image), found.raw.matrix)
+    result = pp.similarity(as_table(walk(60, 4))[20:50])
+    image = heat_map(ax, result.raw, result.start)
+    np.testing.assert_array_equal(numbers_of(image), result.raw.matrix)
     assert image.get_clim() == (-1, 1)
     assert image.cmap.name == "RdBu_r"
     # Cell (0, 0) is centred on the first position, which is 20.
@@ -72,10 +72,10 @@ def test_the_heat_map_holds_the_cosines_on_fixed_limits(ax: Axes) -> None:
 
 
 def test_a_heat_map_of_many_positions_is_averaged_in_blocks_and_says_so(ax: Axes) -> None:
-    found = pp.similarity(walk(MAX_CELLS + 88, 3))
-    image = heat_map(ax, found.centered)
+    result = pp.similarity(walk(MAX_CELLS + 88, 3))
+    image = heat_map(ax, result.centered)
     assert numbers_of(image).shape == (300, 300)
-    block = found.centered.matrix[10:12, 40:42]
+    block = result.centered.matrix[10:12, 40:42]
     assert numbers_of(image)[5, 20] == pytest.approx(block.mean(), abs=1e-12)
     assert "means of 2 x 2 pairs" in ax.get_xlabel()
     assert image.get_clim() == (-1, 1)
@@ -84,54 +84,54 @@ def test_a_heat_map_of_many_positions_is_averaged_in_blocks_and_says_so(ax: Axes
 @pytest.mark.parametrize("n", [1, 6, 7, 30])
 def test_pooling_takes_the_mean_of_each_block(n: int) -> None:
     values = np.asarray(gaussian(n, n), dtype=np.float64)
-    found, block = pooled(values, cells=6)
+    means, block = pooled(values, cells=6)
     assert block == math.ceil(n / 6)
-    assert len(found) == math.ceil(n / block) <= 6
-    for i, j in itertools.product(range(len(found)), repeat=2):
+    assert len(means) == math.ceil(n / block) <= 6
+    for i, j in itertools.product(range(len(means)), repeat=2):
         cells = [
             values[r, c]
             for r in range(i * block, min((i + 1) * block, n))
             for c in range(j * block, min((j + 1) * block, n))
         ]
-        assert found[i, j] == pytest.approx(sum(cells) / len(cells), abs=1e-12)
+        assert means[i, j] == pytest.approx(sum(cells) / len(cells), abs=1e-12)
 
 
 def test_pooling_does_not_hide_what_is_undefined() -> None:
     values = np.ones((12, 12))
     values[3, 3] = np.nan
-    found, _ = pooled(values, cells=6)
-    assert np.argwhere(np.isnan(found)).tolist() == [[1, 1]]
+    means, _ = pooled(values, cells=6)
+    assert np.argwhere(np.isnan(means)).tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(("height", "width"), [(3, 4), (1, 6)])
 def test_each_tile_of_the_mosaic_holds_the_cosines_of_its_patch(
     height: int, width: int, ax: Axes
 ) -> None:
-    found = pp.grid(patches(height, width, 8))
-    image = mosaic(ax, found)
+    result = pp.grid(patches(height, width, 8))
+    image = mosaic(ax, result)
     canvas = numbers_of(image)
     assert image.get_clim() == (-1, 1)
     assert canvas.shape == (height * (height + 1) - 1, width * (width + 1) - 1)
-    seen = np.zeros(canvas.shape, dtype=bool)
+    is_covered = np.zeros(canvas.shape, dtype=bool)
     for r, c in itertools.product(range(height), range(width)):
         rows = slice(r * (height + 1), r * (height + 1) + height)
         columns = slice(c * (width + 1), c * (width + 1) + width)
-        np.testing.assert_array_equal(canvas[rows, columns], found.mosaic[r, c])
+        np.testing.assert_array_equal(canvas[rows, columns], result.mosaic[r, c])
         # The bright cell of every tile sits on its own patch.
         tile = canvas[rows, columns]
         assert divmod(int(np.argmax(tile)), width) == (r, c)
         assert tile[r, c] == pytest.approx(1, abs=1e-12)
-        seen[rows, columns] = True
-    assert np.isnan(canvas[~seen]).all()
+        is_covered[rows, columns] = True
+    assert np.isnan(canvas[~is_covered]).all()
 
 
 def test_a_mosaic_of_many_patches_shows_every_third_tile_and_says_which(ax: Axes) -> None:
-    found = pp.grid(as_table(gaussian(37 * 37, 4), Grid(37, 37)))
-    canvas = numbers_of(mosaic(ax, found))
+    result = pp.grid(as_table(gaussian(37 * 37, 4), Grid(37, 37)))
+    canvas = numbers_of(mosaic(ax, result))
     labels = [label.get_text() for label in ax.get_xticklabels()]
     assert labels == [str(column) for column in range(0, 37, 6)]
     assert len(labels) <= MAX_TILES
-    np.testing.assert_array_equal(canvas[2 * 38 : 2 * 38 + 37, 38 : 38 + 37], found.mosaic[6, 3])
+    np.testing.assert_array_equal(canvas[2 * 38 : 2 * 38 + 37, 38 : 38 + 37], result.mosaic[6, 3])
 
 
 def lines_of(ax: Axes) -> dict[str, Any]:
@@ -139,29 +139,29 @@ def lines_of(ax: Axes) -> dict[str, Any]:
 
 
 def test_the_profile_is_the_mean_cosine_by_offset_with_its_band(ax: Axes) -> None:
-    found = pp.similarity(walk(40, 5))
-    profile(ax, found)
-    for label, cosine in (("raw", found.raw), ("centred", found.centered)):
+    result = pp.similarity(walk(40, 5))
+    profile(ax, result)
+    for label, cosine in (("raw", result.raw), ("centred", result.centered)):
         np.testing.assert_array_equal(lines_of(ax)[label].get_xdata(), np.arange(40))
         np.testing.assert_array_equal(lines_of(ax)[label].get_ydata(), cosine.offset_mean)
     (band,) = ax.collections
     corners = np.concatenate([path.vertices for path in band.get_paths()])
     heights = corners[np.isclose(corners[:, 0], 7), 1]
-    mean, sd = found.centered.offset_mean[7], found.centered.offset_std[7]
+    mean, sd = result.centered.offset_mean[7], result.centered.offset_std[7]
     assert heights.min() == pytest.approx(mean - sd)
     assert heights.max() == pytest.approx(mean + sd)
 
 
-@pytest.mark.parametrize("drawn", ["profile", "scores", "norms"])
-def test_on_a_grid_numbers_of_patches_are_a_map(drawn: str, ax: Axes) -> None:
+@pytest.mark.parametrize("kind", ["profile", "scores", "norms"])
+def test_on_a_grid_numbers_of_patches_are_a_map(kind: str, ax: Axes) -> None:
     table = patches(4, 6, 8)
-    if drawn == "profile":
-        found = pp.similarity(table)
-        profile(ax, found)
-        numbers = found.centered.offset_mean
+    if kind == "profile":
+        result = pp.similarity(table)
+        profile(ax, result)
+        numbers = result.centered.offset_mean
         assert image_of(ax).get_clim() == (-1, 1)
         assert tuple(image_of(ax).get_extent()) == (-5.5, 5.5, 3.5, -3.5)
-    elif drawn == "scores":
+    elif kind == "scores":
         components = pp.pca(table)
         score(ax, components, 0)
         numbers = components.scores[:, 0]
@@ -175,44 +175,48 @@ def test_on_a_grid_numbers_of_patches_are_a_map(drawn: str, ax: Axes) -> None:
 
 
 def test_explained_variance_is_drawn_with_its_running_sum(ax: Axes) -> None:
-    found = pp.pca(walk(40, 9))
-    found.plot(ax)
-    ratio, lines = found.explained_variance_ratio, lines_of(ax)
+    result = pp.pca(walk(40, 9))
+    result.plot(ax)
+    ratio, lines = result.explained_variance_ratio, lines_of(ax)
     np.testing.assert_array_equal(lines["each component"].get_ydata(), ratio)
     np.testing.assert_allclose(lines["running sum"].get_ydata(), np.cumsum(ratio))
     np.testing.assert_array_equal(lines["running sum"].get_xdata(), np.arange(1, 10))
     notes = {note.get_text() for note in ax.texts}
     assert notes == {
-        f"90%: {found.components_for(0.9)}",
-        f"99%: {found.components_for(0.99)}",
+        f"90%: {result.components_for(0.9)}",
+        f"99%: {result.components_for(0.99)}",
     }
 
 
 def test_scores_are_drawn_against_position(ax: Axes) -> None:
     table = as_table(walk(60, 4))[20:50]
-    found = pp.pca(table)
-    score(ax, found, 1)
+    result = pp.pca(table)
+    score(ax, result, 1)
     line = next(line for line in ax.lines if len(line.get_xdata()) == 30)  # type: ignore[arg-type]
     np.testing.assert_array_equal(line.get_xdata(), np.arange(20, 50))
-    np.testing.assert_array_equal(line.get_ydata(), found.scores[:, 1])
+    np.testing.assert_array_equal(line.get_ydata(), result.scores[:, 1])
     assert ax.get_title(loc="left") or ax.get_title()
 
 
 def test_the_spectrum_is_drawn_with_its_red_noise_and_its_lines(ax: Axes) -> None:
-    found = pp.spectrum(waves(256, [6.0, 18.0], noise=0.1))
-    found.plot(ax)
+    result = pp.spectrum(waves(256, [6.0, 18.0], noise=0.1))
+    result.plot(ax)
     lines = lines_of(ax)
-    drawn = {"table": found.power, "red noise": found.background, "1 % level": found.threshold}
-    for label, values in drawn.items():
+    expected_lines = {
+        "table": result.power,
+        "red noise": result.background,
+        "1 % level": result.threshold,
+    }
+    for label, values in expected_lines.items():
         assert values is not None
-        np.testing.assert_array_equal(lines[label].get_xdata(), found.frequency[1:])
+        np.testing.assert_array_equal(lines[label].get_xdata(), result.frequency[1:])
         np.testing.assert_array_equal(lines[label].get_ydata(), values[1:])
     dots = [line for line in ax.lines if line.get_marker() == "o"]
     points = {tuple(np.concatenate(dot.get_data())) for dot in dots}
-    for line in found.lines:
-        at = np.flatnonzero(found.frequency == line.frequency)[0]
-        assert (line.frequency, found.power[at]) in points
-    assert {f"{line.period:.1f}" for line in found.lines} <= {t.get_text() for t in ax.texts}
+    for line in result.lines:
+        index = np.flatnonzero(result.frequency == line.frequency)[0]
+        assert (line.frequency, result.power[index]) in points
+    assert {f"{line.period:.1f}" for line in result.lines} <= {t.get_text() for t in ax.texts}
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
@@ -229,13 +233,13 @@ def test_norms_mark_the_rows_that_stand_out(ax: Axes) -> None:
     values = gaussian(40, 16)
     values[12] *= 20
     table = as_table(values)[10:]
-    found = pp.norms(table)
-    found.plot(ax)
+    result = pp.norms(table)
+    result.plot(ax)
     line, dots = ax.lines
     np.testing.assert_array_equal(line.get_xdata(), np.arange(10, 40))
-    np.testing.assert_array_equal(line.get_ydata(), found.norms)
+    np.testing.assert_array_equal(line.get_ydata(), result.norms)
     assert np.asarray(dots.get_xdata()).tolist() == [12]
-    assert np.asarray(dots.get_ydata()).tolist() == [found.norms[2]]
+    assert np.asarray(dots.get_ydata()).tolist() == [result.norms[2]]
     assert ax.get_ylim()[0] == 0
 
 
@@ -253,9 +257,9 @@ def test_every_function_that_a_record_names_draws_it() -> None:
     kinds = [Drawable]
     for kind in kinds:
         kinds += kind.__subclasses__()
-    named = {kind.figures for kind in kinds if kind.__module__.startswith("posprobe.")} - {""}
-    assert len(named) > 20
-    for name in named:
+    functions = {kind.figures for kind in kinds if kind.__module__.startswith("posprobe.")} - {""}
+    assert len(functions) > 20
+    for name in functions:
         module, _, function = name.partition(".")
         assert callable(getattr(import_module(f"posprobe.figures.{module}"), function))
 
@@ -279,8 +283,8 @@ KINDS_OF_TABLES: dict[str, Callable[[], PositionTable]] = {
 @pytest.fixture(scope="module")
 def analysed() -> dict[str, pp.studies.Analysis]:
     return {
-        name: pp.analyze(made(), nulls=0, device="cpu", tokens=Tokens(made().dim))
-        for name, made in KINDS_OF_TABLES.items()
+        name: pp.analyze(table(), nulls=0, device="cpu", tokens=Tokens(table().dim))
+        for name, table in KINDS_OF_TABLES.items()
     }
 
 
@@ -303,16 +307,22 @@ def test_every_result_but_one_number_has_a_drawing(
         if isinstance(kind, type) and issubclass(kind, Result) and kind is not Result
     }
     table = analysed["sequence"].table
-    every = pp.analyze(table, only=["all"], nulls=0).results
+    all_results = pp.analyze(table, only=["all"], nulls=0).results
     schemes = pp.studies.analyze_schemes(rotary(), window()).results
-    others = (result for results in schemes for result in results.values())
+    scheme_results = (result for results in schemes for result in results.values())
     scaled = analyses.scale(table, np.ones((3, table.dim)))
     attending = analyses.head_logits(table, np.eye(table.dim), np.eye(table.dim), heads=1)
     states = np.random.default_rng(0).normal(size=(2, 3, 5, 8))
     sums = {layer: moments(batch) for layer, batch in enumerate(states)}
-    inside = (attending, mean_decomposition(sums, layout=Sequence(5)))
-    made = (*analysed["grid"].results.values(), *every.values(), *others, scaled, *inside)
-    examples = {type(result): result for result in made}
+    model_results = (attending, mean_decomposition(sums, layout=Sequence(5)))
+    results = (
+        *analysed["grid"].results.values(),
+        *all_results.values(),
+        *scheme_results,
+        scaled,
+        *model_results,
+    )
+    examples = {type(result): result for result in results}
     # Attention has to be measured: its drawing is tested with a running model.
     assert set(examples) | {analyses.AttentionByOffset} == kinds
     for result in examples.values():
@@ -322,10 +332,10 @@ def test_every_result_but_one_number_has_a_drawing(
 
 
 def test_a_result_without_a_drawing_says_so(ax: Axes) -> None:
-    found = pair_layout(np.exp(gaussian(30, 8)))
-    assert found is not None
+    result = pair_layout(np.exp(gaussian(30, 8)))
+    assert result is not None
     with pytest.raises(TypeError, match="no drawing for a PairLayout"):
-        found.plot(ax)
+        result.plot(ax)
 
 
 def test_without_axes_a_new_figure_is_made_for_the_notebook(
@@ -345,13 +355,13 @@ SHEETS = (Sheet(3.03, 9.7), Sheet(2.68, 3.15))
 def test_every_table_gets_pictures_that_can_be_read(
     name: str, analysed: dict[str, pp.studies.Analysis]
 ) -> None:
-    made = analysed[name].figures()
-    assert {"table", "norms", "similarity", "profile", "scale"} <= set(made)
+    figures = analysed[name].figures()
+    assert {"table", "norms", "similarity", "profile", "scale"} <= set(figures)
     # Equal rows have no variance that components could hold.
-    (variance,) = (one for one in TABLE["pca"].drawings if one.name == "variance")
-    assert ("variance" in made) == (not variance.lacks(analysed[name].results["pca"]))
-    assert ("mosaic" in made) == isinstance(analysed[name].table.layout, Grid)
-    for make in made.values():
+    (variance,) = (drawing for drawing in TABLE["pca"].drawings if drawing.name == "variance")
+    assert ("variance" in figures) == (not variance.lacks(analysed[name].results["pca"]))
+    assert ("mosaic" in figures) == isinstance(analysed[name].table.layout, Grid)
+    for make in figures.values():
         with style():
             figure = make()
             figure.draw_without_rendering()
@@ -368,14 +378,14 @@ def test_only_what_was_analysed_is_drawn() -> None:
 def test_every_figure_of_a_table_fits_every_sheet(
     name: str, analysed: dict[str, pp.studies.Analysis]
 ) -> None:
-    named: list[tuple[str, Any]] = [("table", analysed[name].table)]
-    named += [
+    records: list[tuple[str, Any]] = [("table", analysed[name].table)]
+    records += [
         (drawing.name, result)
         for key, result in analysed[name].results.items()
         for drawing in TABLE[key].drawings
         if not drawing.lacks(result)
     ]
-    for (kind, result), sheet in itertools.product(named, SHEETS):
+    for (kind, result), sheet in itertools.product(records, SHEETS):
         with style():
             figure = builder(result, kind)(sheet, {"a table": result}, {})
         width, height = figure.get_size_inches()
@@ -411,30 +421,30 @@ def panels_of(name: str, *records: Scheme) -> list[Axes]:
 def test_few_heads_are_curves_told_apart_by_dash(causal: bool) -> None:
     record = buckets(heads=4, n=200, causal=causal)
     (ax,) = panels_of("curves", record)
-    seen = 200 if causal else 399
+    n_visible = 200 if causal else 399
     for curve, line in zip(record.curves(200), ax.lines, strict=True):
-        np.testing.assert_array_equal(line.get_xdata(), np.arange(-199, 200)[:seen])
-        np.testing.assert_array_equal(line.get_ydata(), curve[:seen])
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(-199, 200)[:n_visible])
+        np.testing.assert_array_equal(line.get_ydata(), curve[:n_visible])
     assert len({str(line._dash_pattern) for line in ax.lines}) == 4  # type: ignore[attr-defined]
     assert ax.get_xscale() == "symlog"
-    alone = Figure().add_subplot()
-    assert record.plot(alone) is alone
-    for one, other in zip(alone.lines, ax.lines, strict=True):
-        np.testing.assert_array_equal(one.get_ydata(), other.get_ydata())
+    single_axes = Figure().add_subplot()
+    assert record.plot(single_axes) is single_axes
+    for line_a, line_b in zip(single_axes.lines, ax.lines, strict=True):
+        np.testing.assert_array_equal(line_a.get_ydata(), line_b.get_ydata())
 
 
 def test_many_heads_become_stripes_that_hold_each_curve_less_its_mean() -> None:
     record = buckets(heads=20, n=60)
     curves = record.curves(60)
-    alone = Figure().add_subplot()
-    record.plot(alone)
+    single_axes = Figure().add_subplot()
+    record.plot(single_axes)
     (ax,) = panels_of("stripes", record)
-    for each in (ax, alone):
-        (mesh,) = [artist for artist in each.collections if isinstance(artist, QuadMesh)]
-        shown = numbers_of(mesh)
-        np.testing.assert_allclose(shown, curves - curves.mean(axis=1, keepdims=True))
+    for axes in (ax, single_axes):
+        (mesh,) = [artist for artist in axes.collections if isinstance(artist, QuadMesh)]
+        values = numbers_of(mesh)
+        np.testing.assert_allclose(values, curves - curves.mean(axis=1, keepdims=True))
         low, high = mesh.get_clim()
-        assert -low == high == np.abs(shown).max()
+        assert -low == high == np.abs(values).max()
 
 
 def test_offsets_on_a_page_are_not_called_positions() -> None:
@@ -442,8 +452,8 @@ def test_offsets_on_a_page_are_not_called_positions() -> None:
     assert panels_of("curves", page)[0].get_xlabel() == (
         "offset (key minus query, hundredths of the page's width)"
     )
-    both = panels_of("stripes", buckets(2), page, buckets(2, name="other"))
-    label = " ".join(both[0].get_xlabel().split())
+    two_panels = panels_of("stripes", buckets(2), page, buckets(2, name="other"))
+    label = " ".join(two_panels[0].get_xlabel().split())
     assert "positions or hundredths of the page's width" in label
 
 
@@ -534,8 +544,8 @@ def test_the_ladder_is_the_wavelengths_with_the_unscaled_ones_behind(ax: Axes) -
     lengths = [np.asarray(line.get_ydata()) for line in ax.lines]
     levels = {float(line[0]) for line in lengths if line.size == 2}
     assert levels == {2048, 4096}
-    never = int((turns > 4096).sum())
-    assert any(f"{never} of 16 pairs" in note.get_text() for note in ax.texts)
+    n_idle = int((turns > 4096).sum())
+    assert any(f"{n_idle} of 16 pairs" in note.get_text() for note in ax.texts)
 
 
 def test_a_ladder_without_scaling_is_drawn_once(ax: Axes) -> None:
@@ -546,17 +556,17 @@ def test_a_ladder_without_scaling_is_drawn_once(ax: Axes) -> None:
 
 def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -> None:
     record = rotary()
-    found: Any = rotation(record.frequencies(), target=4096)
-    decay(ax, found)
+    result: Any = rotation(record.frequencies(), target=4096)
+    decay(ax, result)
     lines = {str(line.get_label()): line for line in ax.lines}
     distance, kernel = (np.asarray(data) for data in lines["mean rotation"].get_data())
     expected = np.cos(distance[:, None] * record.frequencies()).mean(axis=1)
     np.testing.assert_allclose(kernel, expected, atol=1e-12)
     (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
-    assert list(np.asarray(dot.get_xdata())) == [found.first_negative]
-    at = found.first_negative
-    assert np.cos(at * record.frequencies()).mean() < 0
-    assert np.cos((at - 1) * record.frequencies()).mean() >= 0
+    assert list(np.asarray(dot.get_xdata())) == [result.first_negative]
+    crossing = result.first_negative
+    assert np.cos(crossing * record.frequencies()).mean() < 0
+    assert np.cos((crossing - 1) * record.frequencies()).mean() >= 0
 
 
 def test_equal_rotations_are_drawn_once() -> None:
@@ -598,9 +608,9 @@ BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
 
 @pytest.mark.parametrize("name", BUNDLES)
 def test_every_bundle_is_drawn_within_bounds_and_can_be_read(name: str) -> None:
-    made = list(map(laid_out, makers_of(*BUNDLES[name]()).values()))
-    assert 1 <= len(made) <= MAX_FIGURES
-    for figure in made:
+    figures = list(map(laid_out, makers_of(*BUNDLES[name]()).values()))
+    assert 1 <= len(figures) <= MAX_FIGURES
+    for figure in figures:
         assert figure.get_figwidth() <= 6.31
         assert figure.get_figheight() <= 8
         assert all(6 <= float(text.get_fontsize()) <= 8 for text in texts(figure))
@@ -608,12 +618,12 @@ def test_every_bundle_is_drawn_within_bounds_and_can_be_read(name: str) -> None:
 
 
 def test_smoothness_shows_each_head_over_its_band(ax: Axes) -> None:
-    found = smoothness(window(5, 5, heads=4).values)
-    found.plot(ax)
+    result = smoothness(window(5, 5, heads=4).values)
+    result.plot(ax)
     (dots,) = [line for line in ax.lines if line.get_marker() == "o"]
-    np.testing.assert_array_equal(dots.get_ydata(), found.correlation)
+    np.testing.assert_array_equal(dots.get_ydata(), result.correlation)
     heights = [bar.get_height() for bar in ax.patches]  # type: ignore[attr-defined]
-    np.testing.assert_allclose(heights, found.p95)
+    np.testing.assert_allclose(heights, result.p95)
 
 
 def test_depth_shows_every_head_of_every_encoding() -> None:
@@ -644,18 +654,18 @@ def test_names_of_encodings_are_drawn_whatever_they_are(name: str) -> None:
 def test_curves_and_distances_of_kernels_hold_their_numbers() -> None:
     rng = np.random.default_rng(0)
     curves = {name: rng.standard_normal(19) for name in "abcd"}
-    made = {}
+    axes_by_name = {}
     matrix = rng.uniform(-1, 1, (4, 4))
     references = {"distances": {"correlation": matrix}}
     for name, build in KERNEL_FIGURES.items():
         with style():
-            made[name] = build(REPORT, curves, references)
-            made[name].draw_without_rendering()
-    (ax,) = panels(made["curves"])
+            axes_by_name[name] = build(REPORT, curves, references)
+            axes_by_name[name].draw_without_rendering()
+    (ax,) = panels(axes_by_name["curves"])
     for curve, line in zip(curves.values(), ax.lines, strict=False):
         np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 20))
         np.testing.assert_array_equal(line.get_ydata(), curve)
-    (ax,) = panels(made["distances"])
+    (ax,) = panels(axes_by_name["distances"])
     np.testing.assert_array_equal(numbers_of(ax.images[0]), matrix)
     assert ax.images[0].get_clim() == (-1, 1)
     assert [note.get_text() for note in ax.texts] == [f"{value:.2f}" for value in matrix.flat]

@@ -30,33 +30,33 @@ SAMPLES = ("all-minilm-l6-v2", "rxnmapper-albert", "digits-vit")
 
 def test_a_no_beside_a_small_p_is_explained() -> None:
     document = analysis_of("all-minilm-l6-v2").to_dict()
-    said = "Few dimensions: significant but small."
-    assert said not in " ".join(text(document, 80).split())
-    (found,) = (a for a in document["verdict"]["answers"] if a["question"] == "low_dimensional")
-    found |= {"answer": "no", "reason": "small"}
-    assert said in " ".join(text(document, 80).split())
+    sentence = "Few dimensions: significant but small."
+    assert sentence not in " ".join(text(document, 80).split())
+    (answer,) = (a for a in document["verdict"]["answers"] if a["question"] == "low_dimensional")
+    answer |= {"answer": "no", "reason": "small"}
+    assert sentence in " ".join(text(document, 80).split())
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_terminal_shows_a_table_on_one_screen(name: str) -> None:
-    said = text(analysis_of(name).to_dict(), 80).split("\n")
-    assert len(said) <= 20  # of 24; one more says where the page is
-    assert max(map(len, said)) <= 80
-    told = lines(analysis_of(name).verdict or {}, grid=name == "digits-vit")
-    for each in told:
-        mark = {"yes": "yes ", "no": "no  ", "cannot tell": "?   "}[each.answer]
-        (row,) = (line for line in said if each.question in line)
+    screen = text(analysis_of(name).to_dict(), 80).split("\n")
+    assert len(screen) <= 20  # of 24; one more says where the page is
+    assert max(map(len, screen)) <= 80
+    answer_lines = lines(analysis_of(name).verdict or {}, grid=name == "digits-vit")
+    for line_shown in answer_lines:
+        mark = {"yes": "yes ", "no": "no  ", "cannot tell": "?   "}[line_shown.answer]
+        (row,) = (line for line in screen if line_shown.question in line)
         assert row.startswith(mark)
-        assert each.value in row
-        assert len(each.question.split()) <= 5
+        assert line_shown.value in row
+        assert len(line_shown.question.split()) <= 5
 
 
 def test_a_terminal_shows_a_comparison_on_one_screen() -> None:
     tables = as_table(walk(160, 24)), pp.sinusoidal(160, 24)
-    said = text(pp.compare(*tables).to_dict(), 80).split("\n")
-    assert len(said) <= 24
-    assert max(map(len, said)) <= 80
-    assert any(line.split() == ["Known", "formula?", "no", "yes"] for line in said)
+    screen = text(pp.compare(*tables).to_dict(), 80).split("\n")
+    assert len(screen) <= 24
+    assert max(map(len, screen)) <= 80
+    assert any(line.split() == ["Known", "formula?", "no", "yes"] for line in screen)
 
 
 def test_all_numbers_are_printed_where_asked_for() -> None:
@@ -70,43 +70,43 @@ def test_all_numbers_are_printed_where_asked_for() -> None:
 
 def test_the_bar_of_the_budget_adds_up() -> None:
     for analysis in map(analysis_of, SAMPLES):
-        drawn = drawings(analysis.to_dict(), analysis.arrays())["budget"]
-        found = re.findall(r'class="seg [\w-]+" x="([\d.]+)%" y="28" width="([\d.]+)%"', drawn)
-        places = np.array(found, dtype=float)
+        svg = drawings(analysis.to_dict(), analysis.arrays())["budget"]
+        segments = re.findall(r'class="seg [\w-]+" x="([\d.]+)%" y="28" width="([\d.]+)%"', svg)
+        places = np.array(segments, dtype=float)
         assert places[:, 1].sum() == pytest.approx(100, abs=0.01)
         np.testing.assert_allclose(places[1:, 0], np.cumsum(places[:-1, 1]), atol=0.01)
-        shares = [each["share"] for each in analysis.to_dict()["budget"]["parts"]]
-        around = np.array(shares[:-1]) / sum(shares[:-1])
-        np.testing.assert_allclose(places[:, 1], 100 * around, atol=0.01)
+        shares = [term["share"] for term in analysis.to_dict()["budget"]["parts"]]
+        expected_shares = np.array(shares[:-1]) / sum(shares[:-1])
+        np.testing.assert_allclose(places[:, 1], 100 * expected_shares, atol=0.01)
 
 
 def test_breaks_and_outliers_are_drawn_where_they_are() -> None:
-    drawn = drawings(
+    svg = drawings(
         analysis_of("all-minilm-l6-v2").to_dict(), analysis_of("all-minilm-l6-v2").arrays()
     )
-    similarity = drawn["similarity"]
+    similarity = svg["similarity"]
     (line,) = re.findall(r'class="seamline" d="M([\d.]+),24v290', similarity)
     assert float(line) == pytest.approx(34 + 290 * 128 / 512, abs=0.1)
     rows = [float(x) for x in re.findall(r'class="mark" d="M([\d.]+),17h8', similarity)]
     expected = [34 + 290 * (row + 0.5) / 512 - 4 for row in (0, 127, 510, 511)]
     np.testing.assert_allclose(rows, expected, atol=0.06)
     for period in ("6.1", "18", "55", "164"):
-        assert f">{period}</text>" in drawn["shape"]
-        assert f">{period}</text>" in drawn["spectrum"]
+        assert f">{period}</text>" in svg["shape"]
+        assert f">{period}</text>" in svg["spectrum"]
 
 
 def test_a_strip_shows_the_value_and_its_null() -> None:
-    for each in lines(analysis_of("all-minilm-l6-v2").verdict or {}, grid=False):
-        drawn = strip(each)
-        assert bool(drawn) == (each.interval is not None)
-        if each.interval is None or each.tested is None:
+    for line_shown in lines(analysis_of("all-minilm-l6-v2").verdict or {}, grid=False):
+        svg = strip(line_shown)
+        assert bool(svg) == (line_shown.interval is not None)
+        if line_shown.interval is None or line_shown.tested is None:
             continue
-        value = float(re.findall(r'class="val" d="M([\d.]+)', drawn)[0])
-        left, width = map(
-            float, re.findall(r'class="null" x="([\d.]+)".* width="([\d.]+)" h', drawn)[0]
+        value = float(re.findall(r'class="val" d="M([\d.]+)', svg)[0])
+        left_edge, width = map(
+            float, re.findall(r'class="null" x="([\d.]+)".* width="([\d.]+)" h', svg)[0]
         )
-        inside = each.interval[0] <= each.tested <= each.interval[1]
-        assert (left - 1 <= value <= left + width + 1) == inside
+        is_inside = line_shown.interval[0] <= line_shown.tested <= line_shown.interval[1]
+        assert (left_edge - 1 <= value <= left_edge + width + 1) == is_inside
 
 
 def test_what_a_document_lacks_is_left_out() -> None:
@@ -120,8 +120,8 @@ def test_undefined_cosines_are_holes() -> None:
     values = walk(9, 3)
     values[4] = 0
     analysis = pp.analyze(as_table(values), only=["similarity"])
-    drawn = drawings(analysis.to_dict(), analysis.arrays())["similarity"]
-    (carried,) = re.findall(r'data-v="([^"]*)"', drawn)
+    svg = drawings(analysis.to_dict(), analysis.arrays())["similarity"]
+    (carried,) = re.findall(r'data-v="([^"]*)"', svg)
     levels = np.frombuffer(base64.b64decode(carried), np.int8).reshape(9, 9)
     cosines = analysis.arrays()["similarity_centered"]
     np.testing.assert_array_equal(levels == -128, np.isnan(cosines))
@@ -150,20 +150,20 @@ def test_an_analysis_has_three_doors(reference: str, monkeypatch: pytest.MonkeyP
     analysis: Any
     if reference == "sample:digits-vit":
         analysis, kind = analysis_of("digits-vit"), "norms"
-        known = {"budget.rows": pytest.approx(pp.budget(analysis.table).rows)}
+        numbers = {"budget.rows": pytest.approx(pp.budget(analysis.table).rows)}
     else:
         encodings = pp.load_schemes(reference)
         analysis, kind = pp.analyze(encodings), "heads"
         assert analysis.records == encodings
-        known = {"heads.peak": analysis.to_dict()["schemes"][0]["heads"]["peak"]}
-    told = analysis.to_dict()["verdict"]
-    assert [each.question for each in analysis.answers] == [
-        each["question"] for each in told["answers"]
+        numbers = {"heads.peak": analysis.to_dict()["schemes"][0]["heads"]["peak"]}
+    verdict = analysis.to_dict()["verdict"]
+    assert [answer.question for answer in analysis.answers] == [
+        answer["question"] for answer in verdict["answers"]
     ]
-    assert {key: analysis.numbers[key] for key in known} == known
-    _, (one, other) = plt.subplots(1, 2)
-    assert analysis.plot(ax=one) is one
-    assert analysis.plot(kind, other, title=kind).get_title(loc="left") == kind
+    assert {key: analysis.numbers[key] for key in numbers} == numbers
+    _, (left_axes, right_axes) = plt.subplots(1, 2)
+    assert analysis.plot(ax=left_axes) is left_axes
+    assert analysis.plot(kind, right_axes, title=kind).get_title(loc="left") == kind
     plt.close("all")
     with pytest.raises(UsageError, match="unknown result 'pie'"):
         analysis.plot("pie")
@@ -171,7 +171,7 @@ def test_an_analysis_has_three_doors(reference: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(webbrowser, "open", opened.append)
     page = analysis.show()
     assert opened == [page.as_uri()]
-    assert escape(told["summary"]) in page.read_text(encoding="utf-8")
+    assert escape(verdict["summary"]) in page.read_text(encoding="utf-8")
 
 
 def test_comparisons_show_their_pairs() -> None:
@@ -185,20 +185,20 @@ def test_comparisons_show_their_pairs() -> None:
 
 
 def test_of_several_encodings_each_is_named() -> None:
-    (one,) = pp.load_schemes("rotary:256x16")
-    analysis = pp.analyze((replace(one, name="fast"), replace(one, name="slow")))
+    (scheme,) = pp.load_schemes("rotary:256x16")
+    analysis = pp.analyze((replace(scheme, name="fast"), replace(scheme, name="slow")))
     assert {"fast.rotation.pairs", "slow.heads.peak"} <= analysis.numbers.keys()
     analysis.plot("slow.rotation")
     plt.close("all")
     with pytest.raises(UsageError, match="apply to position tables"):
-        pp.analyze(one, only=["pca"])
+        pp.analyze(scheme, only=["pca"])
 
 
 def test_what_users_hold_says_what_it_is_in_few_words() -> None:
     table, sinusoid = pp.load("sample:digits-vit"), pp.sinusoidal(64, 16)
     (rotary,), (alibi,) = pp.load_schemes("rotary:64x16"), pp.load_schemes("alibi:64x112")
     comparison = pp.compare(sinusoid, pp.encodings.counting(64, 16))
-    held: list[tuple[Any, str]] = [
+    objects: list[tuple[Any, str]] = [
         (pp.pca(table), "stable_rank="),
         (rotary, "'rotary:64x16', head_count=1, head_dim=16"),
         (alibi, "'alibi:64x112', head_count=112"),
@@ -212,9 +212,9 @@ def test_what_users_hold_says_what_it_is_in_few_words() -> None:
         (pp.load_tokens(table), "white-noise patch"),
         (pp.forward.explanations(table)[1], "leading component"),
     ]
-    for thing, said in held:
+    for thing, phrase in objects:
         text = repr(thing)
         assert text.startswith(f"{type(thing).__name__}(")
-        assert said in text
+        assert phrase in text
         assert len(text) <= 500
         assert "\n" not in text

@@ -30,8 +30,8 @@ __all__ = ["cli"]
 
 def test_what_is_not_seen_is_escaped_and_the_rest_stays() -> None:
     assert plain(NASTY) == (r"a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h")
-    for seen in ("wpe.weight", "größe 7 × 3", "位置", "a\u00a0b", "n\u0303", "1,5 °", "\udce9"):
-        assert plain(seen) == seen
+    for visible in ("wpe.weight", "größe 7 × 3", "位置", "a\u00a0b", "n\u0303", "1,5 °", "\udce9"):
+        assert plain(visible) == visible
 
 
 def test_json_stays_the_same_document() -> None:
@@ -65,15 +65,15 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
     folder = analysis.save(tmp_path / "b")
     document = analysis.to_dict()
     page = (folder / "report.html").read_text(encoding="utf-8")
-    said = [page, terminal(document), analysis._repr_html_()]
-    said += [path.read_text(encoding="utf-8") for path in (folder / "figures").glob("*.svg")]
+    texts = [page, terminal(document), analysis._repr_html_()]
+    texts += [path.read_text(encoding="utf-8") for path in (folder / "figures").glob("*.svg")]
     figure = pp.paper_figure("norms", table)
     figure.save(tmp_path / "f.svg")
-    said += [figure.caption, (tmp_path / "f.svg").read_text(encoding="utf-8")]
-    for text in said:
+    texts += [figure.caption, (tmp_path / "f.svg").read_text(encoding="utf-8")]
+    for text in texts:
         assert not CONTROLS.search(text)
     assert r"\x1b[2J" in page
-    assert r"\u202e" in said[1]
+    assert r"\u202e" in texts[1]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
 def test_words_that_hostile_cases_do_not_hold_are_shown_as_escapes(
     arguments: list[str], cli: Cli
 ) -> None:
-    done = cli(*arguments)
-    assert done.code in (0, 2, 3)
-    assert r"\x1b[2J" in done.out + done.err
-    assert not CONTROLS.search(done.out + done.err)
+    completed = cli(*arguments)
+    assert completed.code in (0, 2, 3)
+    assert r"\x1b[2J" in completed.out + completed.err
+    assert not CONTROLS.search(completed.out + completed.err)

@@ -69,9 +69,9 @@ def large(layers: int = 32, heads: int = 32, n: int = 512) -> ForwardAnalysis:
     layout = Sequence(n)
 
     def curves() -> Any:
-        found = rng.random((heads, 2 * n - 1)) / n
-        found[:, n:] = 0
-        return found
+        weights = rng.random((heads, 2 * n - 1)) / n
+        weights[:, n:] = 0
+        return weights
 
     def peaks() -> Any:
         return -rng.integers(0, 30, (heads, 1))
@@ -109,9 +109,9 @@ def large(layers: int = 32, heads: int = 32, n: int = 512) -> ForwardAnalysis:
     return forward_analysis(layout, results=results)
 
 
-def page_of(made: ForwardAnalysis) -> str:
+def page_of(analysis: ForwardAnalysis) -> str:
     """The page without its drawings, which take most of the time."""
-    return render(made.to_dict(), {})
+    return render(analysis.to_dict(), {})
 
 
 # The document.
@@ -121,18 +121,26 @@ def page_of(made: ForwardAnalysis) -> str:
 def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     layout: Layout = Grid(3, 4) if name == "blank" else Sequence(24)
     results = results_of(layout)
-    alone = forward_analysis(layout, results={name: results[name]})
-    assert problems("forward", alone.to_dict()) == []
-    assert {other for other in MODEL if alone.to_dict()[other] is not None} == {name}
-    assert re.findall("<h2>(.*?)</h2>", page_of(alone)) == ["Evidence", "All numbers", "Provenance"]
-    labels = [label for label, _ in MODEL[name].rows(alone.to_dict())]
-    assert [row[0] for row in page_model(alone.to_dict()).numbers.rows] == labels
-    without = {other: result for other, result in results.items() if other != name}
-    lacking = forward_analysis(layout, results=without, missing={name: "<b>no</b> reason"})
-    document = lacking.to_dict()
+    single = forward_analysis(layout, results={name: results[name]})
+    assert problems("forward", single.to_dict()) == []
+    assert {name_found for name_found in MODEL if single.to_dict()[name_found] is not None} == {
+        name
+    }
+    assert re.findall("<h2>(.*?)</h2>", page_of(single)) == [
+        "Evidence",
+        "All numbers",
+        "Provenance",
+    ]
+    labels = [label for label, _ in MODEL[name].rows(single.to_dict())]
+    assert [row[0] for row in page_model(single.to_dict()).numbers.rows] == labels
+    other_results = {
+        name_found: result for name_found, result in results.items() if name_found != name
+    }
+    incomplete = forward_analysis(layout, results=other_results, missing={name: "<b>no</b> reason"})
+    document = incomplete.to_dict()
     assert problems("forward", document) == []
     assert document[name] is None
-    page = page_of(lacking)
+    page = page_of(incomplete)
     assert "&lt;b&gt;no&lt;/b&gt; reason" in page
     assert f"Not measured: {name} (<b>no</b> reason)." in page_model(document).notes
 
@@ -161,11 +169,11 @@ def test_what_only_a_line_has_is_undefined_on_a_grid_and_says_so() -> None:
 
 
 def test_of_repeated_words_the_first_layer_alone_is_reported() -> None:
-    made = forward_analysis()
-    document = made.to_dict()
+    analysis = forward_analysis()
+    document = analysis.to_dict()
     assert [layer["layer"] for layer in document["attention"]["layers"]] == [0, 1]
     assert [layer["layer"] for layer in document["words"]["layers"]] == [0]
-    assert {key for key in made.arrays() if key.endswith("_words")} == {"0_words"}
+    assert {key for key in analysis.arrays() if key.endswith("_words")} == {"0_words"}
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -173,18 +181,18 @@ def test_heads_that_attend_evenly_pay_the_first_position_what_is_called_uniform(
     causal: bool,
 ) -> None:
     layout = Sequence(11)
-    seen = np.tri(11) if causal else np.ones((11, 11))
-    weights = np.broadcast_to(seen / seen.sum(axis=1, keepdims=True), (2, 3, 11, 11))
-    found = attention_by_offset({0: attention_sums(weights, layout)}, layout=layout)
-    block = forward_analysis(layout, results={"attention": found}).to_dict()["attention"]
+    mask = np.tri(11) if causal else np.ones((11, 11))
+    weights = np.broadcast_to(mask / mask.sum(axis=1, keepdims=True), (2, 3, 11, 11))
+    attention = attention_by_offset({0: attention_sums(weights, layout)}, layout=layout)
+    block = forward_analysis(layout, results={"attention": attention}).to_dict()["attention"]
     assert block["causal"] is causal
     assert block["layers"][0]["first"] == pytest.approx([block["uniform_first"]] * 3)
 
 
 def test_arrays_hold_what_positions_add_and_every_curve() -> None:
-    made = forward_analysis(Sequence(24))
-    arrays = made.arrays()
-    states = made.results["states"]
+    analysis = forward_analysis(Sequence(24))
+    arrays = analysis.arrays()
+    states = analysis.results["states"]
     assert isinstance(states, MeanDecomposition)
     for number, layer in states.layers.items():
         np.testing.assert_allclose(arrays[f"{number}_pos"], layer.pos, rtol=1e-5, atol=1e-6)
@@ -208,19 +216,19 @@ def test_bundles_of_different_references_have_different_names(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("kind", "random"), [(RANDOM, "random tokens"), ("windows of x.txt", "")])
 def test_random_contexts_are_called_what_they_are(kind: str, random: str) -> None:
-    made = forward_analysis(kind=kind)
-    summary = made.to_dict()["verdict"]["summary"]
+    analysis = forward_analysis(kind=kind)
+    summary = analysis.to_dict()["verdict"]["summary"]
     assert ("(The rest is measured on random tokens.)" in summary) == bool(random)
-    assert ("To measure on text instead" in page_of(made)) == bool(random)
+    assert ("To measure on text instead" in page_of(analysis)) == bool(random)
     # What is random is a field, and no word.
-    named = replace(made, contexts={**made.contexts, "random": False})
-    assert "To measure on text" not in page_of(named)
+    of_a_text = replace(analysis, contexts={**analysis.contexts, "random": False})
+    assert "To measure on text" not in page_of(of_a_text)
 
 
 def test_contexts_that_nothing_was_measured_on_are_not_spoken_of() -> None:
-    made = forward_analysis(results={"rotary_use": rotary_of()})
-    assert made.to_dict()["contexts"]["used"] == 0
-    page = page_of(made)
+    analysis = forward_analysis(results={"rotary_use": rotary_of()})
+    assert analysis.to_dict()["contexts"]["used"] == 0
+    page = page_of(analysis)
     assert "12 contexts of 32 tokens sampled from the model" in page
     assert "random tokens" not in page
 
@@ -230,30 +238,30 @@ def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     back = np.eye(9, k=-1)
     back[0, 0] = 1
     weights = np.stack([back, np.full((9, 9), 1 / 9), back])[None]
-    found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
-    document = forward_analysis(layout, results={"attention": found}).to_dict()
+    attention = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
+    document = forward_analysis(layout, results={"attention": attention}).to_dict()
     (_, texts), *_ = MODEL["attention"].rows(document)
     assert texts == {5: "previous token (2 of 3)"}
 
 
 def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(tmp_path: Path) -> None:
     table, zero = table_of(Sequence(24)), np.zeros((WIDTH, HEADS * 4))
-    found = HeadsByLayer({0: head_logits(table, zero, zero, heads=HEADS, causal=True)})
-    made = forward_analysis(Sequence(24), results={"heads": found})
-    document = made.to_dict()
+    heads = HeadsByLayer({0: head_logits(table, zero, zero, heads=HEADS, causal=True)})
+    analysis = forward_analysis(Sequence(24), results={"heads": heads})
+    document = analysis.to_dict()
     assert problems("forward", document) == []
     (answer,) = document["verdict"]["answers"]
     assert (answer["answer"], answer["reason"]) == ("no", "no_peak")
     assert "same token" not in json.dumps(document["heads"])
-    made.save(tmp_path / "made")
+    analysis.save(tmp_path / "made")
     assert [p.stem for p in (tmp_path / "made/figures").glob("*peaks*")] == []
 
 
 def test_how_many_contexts_were_run_is_said_whatever_was_measured() -> None:
     results = results_of(Sequence(24))
-    for name, used in (("permutation", results["permutation"]), ("heads", None)):
-        made = forward_analysis(results={name: results[name]}).to_dict()
-        assert made["contexts"]["used"] == getattr(used, "contexts", 0)
+    for name, expected_result in (("permutation", results["permutation"]), ("heads", None)):
+        analysis = forward_analysis(results={name: results[name]}).to_dict()
+        assert analysis["contexts"]["used"] == getattr(expected_result, "contexts", 0)
 
 
 # The page and the terminal.
@@ -290,23 +298,26 @@ def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> 
     layout = Sequence(24)
     states = moments(states_of(layout, contexts=6, signal=0.5))
     results = {"states": mean_decomposition({0: states}, layout=layout)}
-    made = forward_analysis(layout, results=results)
-    (layer,) = made.to_dict()["states"]["layers"]
+    analysis = forward_analysis(layout, results=results)
+    (layer,) = analysis.to_dict()["states"]["layers"]
     # Its unit is that of the share of position, of which it is a part.
     noise = layer["noise_share"] * layer["shares"]["position"]
     assert fine_percent(noise) != fine_percent(layer["noise_share"])
-    rows = dict(MODEL["states"].rows(made.to_dict()))
+    rows = dict(MODEL["states"].rows(analysis.to_dict()))
     share = fine_percent(layer["shares"]["position"])
     assert rows["variance explained by position"] == {0: share}
     assert rows["of which sampling noise"] == {0: fine_percent(noise)}
-    kept: Any = made.answers["kept"]
-    assert (kept.facts.last.share, kept.facts.last.noise) == (layer["shares"]["position"], noise)
-    assert (kept.test.value, kept.test.null) == (layer["shares"]["position"], noise)
+    kept_answer: Any = analysis.answers["kept"]
+    assert (kept_answer.facts.last.share, kept_answer.facts.last.noise) == (
+        layer["shares"]["position"],
+        noise,
+    )
+    assert (kept_answer.test.value, kept_answer.test.null) == (layer["shares"]["position"], noise)
 
 
 def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> None:
-    made = large(n=64)
-    folder = made.save(tmp_path / "bundle")
+    analysis = large(n=64)
+    folder = analysis.save(tmp_path / "bundle")
     assert (folder / "report.html").stat().st_size < LIMIT
     document = read_bundle(folder)
     assert problems("forward", document) == []
@@ -318,10 +329,10 @@ def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_the_terminal_says_answers_and_what_is_missing(layout: Layout) -> None:
-    made = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
-    text = printed(made.to_dict(), 80)
+    analysis = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
+    text = printed(analysis.to_dict(), 80)
     joined = " ".join(text.split())
-    document = made.to_dict()
+    document = analysis.to_dict()
     # Of a long headline the first sentences.
     assert f"{document['verdict']['summary'].partition('. ')[0]}." in joined
     assert all(ASKS[a["question"]][:12] in text for a in document["verdict"]["answers"])
@@ -344,10 +355,12 @@ FIGURES = {
 
 @pytest.mark.parametrize("layout", [Sequence(5), Grid(18, 2)], ids=str)
 def test_a_figure_is_drawn_where_its_result_is_there(layout: Layout, tmp_path: Path) -> None:
-    made = forward_analysis(layout)
-    figures = made.figures()
-    assert set(figures) == {name for key in made.results for name in FIGURES[key]}
-    assert set(figures) == {drawing.name for key in made.results for drawing in MODEL[key].drawings}
+    analysis = forward_analysis(layout)
+    figures = analysis.figures()
+    assert set(figures) == {name for key in analysis.results for name in FIGURES[key]}
+    assert set(figures) == {
+        drawing.name for key in analysis.results for drawing in MODEL[key].drawings
+    }
     for name, make in figures.items():
         with style():
             make().savefig(tmp_path / f"{name}.svg")
@@ -373,22 +386,24 @@ def test_wavelengths_of_pairs_are_written_out() -> None:
     ladder = 1e4 ** (-np.arange(8) / 8)
     ax = Figure().add_subplot()
     heat_map(ax, np.zeros((9, 2)), [0, 1], np.append(ladder, 0), [4, 4])
-    named = [label.get_text() for label in ax.get_yticklabels()]
-    assert named[0] == "6.28"
-    assert named[-2:] == ["19,900", "never"]
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels[0] == "6.28"
+    assert labels[-2:] == ["19,900", "never"]
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_row_shows_the_curve_of_its_head_around_the_offset_0(causal: bool) -> None:
-    found = heads_of(Sequence(50), 2, causal=causal)
+    heads = heads_of(Sequence(50), 2, causal=causal)
     with style():
-        ax = report_figures({"a model": found}, ("heads",))["heads"]().axes[0]
-    (mesh,) = (each for each in ax.collections if isinstance(each, QuadMesh))
-    drawn = np.asarray(mesh.get_array())
+        ax = report_figures({"a model": heads}, ("heads",))["heads"]().axes[0]
+    (mesh,) = (
+        mesh_candidate for mesh_candidate in ax.collections if isinstance(mesh_candidate, QuadMesh)
+    )
+    values = np.asarray(mesh.get_array())
     before, after = (32, 0) if causal else (16, 16)
-    curve = found.layers[1].curves[1, 49 - before : 49 + after + 1]
+    curve = heads.layers[1].curves[1, 49 - before : 49 + after + 1]
     curve = curve - curve.mean()
-    np.testing.assert_allclose(drawn[HEADS + 1], curve / np.abs(curve).max())
+    np.testing.assert_allclose(values[HEADS + 1], curve / np.abs(curve).max())
     edges = np.asarray(mesh.get_coordinates())[0, :, 0]
     assert (edges[0], edges[-1]) == (-before - 0.5, after + 0.5)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0", "1"]
@@ -396,16 +411,16 @@ def test_a_row_shows_the_curve_of_its_head_around_the_offset_0(causal: bool) -> 
 
 def test_a_tile_shows_the_map_of_its_head_with_the_query_in_the_middle() -> None:
     layout = Grid(3, 4)
-    found = attention_by_offset(
+    attention = attention_by_offset(
         {number: attention_sums(attention_of(layout, seed=number), layout) for number in range(2)},
         layout=layout,
     )
     with style():
-        ax = report_figures({"a model": found}, ("words",))["words"]().axes[0]
-    drawn = np.asarray(ax.images[0].get_array())
+        ax = report_figures({"a model": attention}, ("words",))["words"]().axes[0]
+    values = np.asarray(ax.images[0].get_array())
     for layer, head in ((0, 0), (1, 2)):
-        tile = drawn[layer * 6 : layer * 6 + 5, head * 8 : head * 8 + 7]
-        np.testing.assert_allclose(tile, found.layers[layer].curves[head])
+        tile = values[layer * 6 : layer * 6 + 5, head * 8 : head * 8 + 7]
+        np.testing.assert_allclose(tile, attention.layers[layer].curves[head])
 
 
 def test_bars_are_as_long_as_what_changes() -> None:
@@ -418,30 +433,32 @@ def test_bars_are_as_long_as_what_changes() -> None:
 
 
 def test_heads_of_a_large_model_are_chosen_and_the_figure_says_so() -> None:
-    made = large(n=64)
+    analysis = large(n=64)
     with style():
-        ax = made.figures()["heads"]().axes[0]
-    (mesh,) = (each for each in ax.collections if isinstance(each, QuadMesh))
-    found = made.results["heads"]
-    assert isinstance(found, HeadsByLayer)
-    curves = np.concatenate([layer.curves for layer in found.layers.values()])
-    every = -(-len(curves) // MAX_STRIPES)
-    drawn = np.asarray(mesh.get_array())
-    assert drawn.shape == (-(-len(curves) // every), 33)
-    assert f"one in {every} is drawn" in ax.get_ylabel()
+        ax = analysis.figures()["heads"]().axes[0]
+    (mesh,) = (
+        mesh_candidate for mesh_candidate in ax.collections if isinstance(mesh_candidate, QuadMesh)
+    )
+    heads = analysis.results["heads"]
+    assert isinstance(heads, HeadsByLayer)
+    curves = np.concatenate([layer.curves for layer in heads.layers.values()])
+    stride = -(-len(curves) // MAX_STRIPES)
+    values = np.asarray(mesh.get_array())
+    assert values.shape == (-(-len(curves) // stride), 33)
+    assert f"one in {stride} is drawn" in ax.get_ylabel()
     # The second stripe is of the head so many further on.
-    curve = curves[every][63 - 32 : 64]
+    curve = curves[stride][63 - 32 : 64]
     curve = curve - curve.mean()
-    np.testing.assert_allclose(drawn[1], curve / np.abs(curve).max())
+    np.testing.assert_allclose(values[1], curve / np.abs(curve).max())
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert (labels[0], labels[-1]) == ("0", "31")
 
 
 @given(count=st.integers(1, 200), most=st.integers(2, 40))
 def test_items_are_spread_from_the_first_to_the_last(count: int, most: int) -> None:
-    found = spread(range(count), most)
-    assert len(found) == min(count, most)
-    assert (found[0], found[-1]) == (0, count - 1)
-    steps = np.diff(found)
+    spread_items = spread(range(count), most)
+    assert len(spread_items) == min(count, most)
+    assert (spread_items[0], spread_items[-1]) == (0, count - 1)
+    steps = np.diff(spread_items)
     assert (steps >= 1).all()
     assert not len(steps) or steps.max() - steps.min() <= 1

@@ -45,15 +45,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         place / "source",
         ignore=shutil.ignore_patterns(".*", "__pycache__", "reports", "dist", "*.egg-info"),
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         ["uv", "build", "--out-dir", str(place / "dist"), str(source)],
         capture_output=True,
         text=True,
         check=False,
     )
-    if done.returncode and re.search("error sending request|dns error|offline", done.stderr):
+    if completed.returncode and re.search(
+        "error sending request|dns error|offline", completed.stderr
+    ):
         pytest.skip("no package registry to fetch the build backend from")
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     (wheel,) = (place / "dist").glob("*.whl")
     (archive,) = (place / "dist").glob("*.tar.gz")
     return wheel, archive

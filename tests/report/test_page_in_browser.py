@@ -29,13 +29,13 @@ AXE = "4.14.1"
 WIDE = {"width": 1280, "height": 800}
 #: What of axe depends on colours and on the width; all other rules hold for any.
 LOOK = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size"]
-SHOWN = (
+VISIBLE_SELECTOR = (
     "all-minilm-l6-v2", "sequence", "patches", "comparison", "schemes", "run", "kernels", "ways",
     "rules",
 )  # fmt: skip
 WORDS = "e => e.innerText.split(/\\s+/).filter((word) => /\\w/.test(word)).length"
 #: Running text: outside drawings, tables and lists of a drawing's colours.
-RUNNING = "[...document.querySelectorAll('main > section:first-child :is(h1, p:not(.key))')]"
+RUNNING_TEXT = "[...document.querySelectorAll('main > section:first-child :is(h1, p:not(.key))')]"
 
 
 def lacking(reason: str) -> Any:
@@ -51,12 +51,12 @@ def browser() -> Iterator[Browser]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         lacking("playwright is not installed")
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
         lacking(f"no browser: none of {', '.join(BROWSERS)}")
     with sync_playwright() as playwright:
         # Without its own sandbox, which root may not have.
-        launched = playwright.chromium.launch(executable_path=found, chromium_sandbox=False)
+        launched = playwright.chromium.launch(executable_path=executable, chromium_sandbox=False)
         yield launched
         launched.close()
 
@@ -64,21 +64,21 @@ def browser() -> Iterator[Browser]:
 @contextmanager
 def opened(browser: Browser, path: Path, **options: Any) -> Iterator[Page]:
     """Open a page, which may ask for nothing else, run into no error and open no dialog."""
-    said: list[str] = []
+    messages: list[str] = []
 
     def asked(url: str) -> None:
         if not url.startswith(("file:", "data:", "blob:")):
-            said.append(url)
+            messages.append(url)
 
     page = browser.new_page(**options)
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("dialog", lambda dialog: messages.append(f"dialog: {dialog.message}"))
     page.on("request", lambda request: asked(request.url))
     page.goto(path.as_uri())
     yield page
     page.close()
-    assert said == []
+    assert messages == []
 
 
 @pytest.fixture(scope="module")
@@ -91,29 +91,31 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep over three tables and the four steps of a training run."""
     folder = tmp_path_factory.mktemp("tables")
     rng = np.random.default_rng(0)
-    first, *others = (np.cumsum(rng.normal(size=(20, 6)), axis=0) for _ in range(4))
-    steps = [first, *(first + 0.5 * k * each for k, each in enumerate(others, 1))]
-    given: list[dict[str, Any]] = [{"reference": "sinusoidal:30x8", "group": "formula"}]
-    for number, values in enumerate((*others[:2], *steps)):
+    first_table, *changes = (np.cumsum(rng.normal(size=(20, 6)), axis=0) for _ in range(4))
+    steps = [first_table, *(first_table + 0.5 * k * change for k, change in enumerate(changes, 1))]
+    references: list[dict[str, Any]] = [{"reference": "sinusoidal:30x8", "group": "formula"}]
+    for number, values in enumerate((*changes[:2], *steps)):
         np.save(folder / f"{number} <b>.npy", values)
         row = {"reference": str(folder / f"{number} <b>.npy"), "group": HOSTILE[0]}
-        given.append(row | ({"step": number, "run": f"mine {HOSTILE[0]}"} if number > 1 else {}))
-    out = folder / "sweep"
-    pp.sweep(given, out=out, only=["similarity", "pca"], engine="threads").run()
-    return out
+        references.append(
+            row | ({"step": number, "run": f"mine {HOSTILE[0]}"} if number > 1 else {})
+        )
+    sweep_folder = folder / "sweep"
+    pp.sweep(references, out=sweep_folder, only=["similarity", "pca"], engine="threads").run()
+    return sweep_folder
 
 
-@pytest.fixture(scope="module", params=SHOWN)
+@pytest.fixture(scope="module", params=VISIBLE_SELECTOR)
 def page(request: pytest.FixtureRequest, browser: Browser, base: Path) -> Iterator[Page]:
     """A page of every kind, which all tests of it look at."""
-    with opened(browser, saved(base, request.param) / "report.html") as shown:
-        yield shown
+    with opened(browser, saved(base, request.param) / "report.html") as opened_page:
+        yield opened_page
 
 
 @pytest.fixture(scope="module")
 def atlas(browser: Browser, sweep: Path) -> Iterator[Page]:
-    with opened(browser, sweep / "atlas.html") as shown:
-        yield shown
+    with opened(browser, sweep / "atlas.html") as opened_page:
+        yield opened_page
 
 
 def seen_at(page: Page, size: dict[str, int], **media: Any) -> Page:
@@ -131,10 +133,10 @@ def hold_to_axe(page: Page) -> None:
     ):
         seen_at(page, size, color_scheme=scheme)
         # A drawing is one image to a reader, whatever it is made of.
-        found = page.evaluate("rules => axe.run({exclude: ['svg[role=img] > *']}, rules)", rules)[
+        report = page.evaluate("rules => axe.run({exclude: ['svg[role=img] > *']}, rules)", rules)[
             "violations"
         ]
-        assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found] == []
+        assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in report] == []
 
 
 def hold_to_a_narrow_screen(page: Page) -> None:
@@ -164,9 +166,9 @@ def test_every_page_has_the_same_four_sections_and_few_words(page: Page) -> None
     assert page.locator("h1").count() == 1
     assert page.locator("button, input, select").count() == 0
     assert page.locator("body").evaluate(WORDS) <= 800
-    running = page.evaluate(f"{RUNNING}.map({WORDS}).reduce((a, b) => a + b)")
-    assert running >= 10
-    assert running <= 60 or not page.locator(".budget").count()
+    n_words = page.evaluate(f"{RUNNING_TEXT}.map({WORDS}).reduce((a, b) => a + b)")
+    assert n_words >= 10
+    assert n_words <= 60 or not page.locator(".budget").count()
     # Questions are seen without scrolling, and lead to what shows their answers.
     box: Any = page.locator("main > section").first.bounding_box()
     assert box["y"] + box["height"] <= 800
@@ -179,12 +181,12 @@ def test_every_page_has_the_same_four_sections_and_few_words(page: Page) -> None
         assert scales[0] == pytest.approx(scales[1], rel=0.02)
     widths = page.evaluate("[...document.querySelectorAll('figure img')].map(e => e.naturalWidth)")
     assert all(width > 100 for width in widths)  # a browser could read each
-    found = page.evaluate(
+    headings = page.evaluate(
         "[...document.querySelectorAll('.answers a, .shared a')]"
         ".map(e => document.querySelectorAll(e.getAttribute('href')).length)"
     )
-    assert len(found) > 1
-    assert set(found) == {1}
+    assert len(headings) > 1
+    assert set(headings) == {1}
 
 
 def test_print_is_as_wide_as_paper_and_shows_every_section(page: Page) -> None:
@@ -200,8 +202,11 @@ def test_print_is_as_wide_as_paper_and_shows_every_section(page: Page) -> None:
 @pytest.mark.parametrize("name", ["sequence", "comparison", "run"])
 def test_without_javascript_everything_is_there(name: str, base: Path, browser: Browser) -> None:
     path = saved(base, name) / "report.html"
-    with opened(browser, path, java_script_enabled=False) as plain, opened(browser, path) as full:
-        assert plain.locator("body").inner_text() == full.locator("body").inner_text()
+    with (
+        opened(browser, path, java_script_enabled=False) as plain,
+        opened(browser, path) as scripted,
+    ):
+        assert plain.locator("body").inner_text() == scripted.locator("body").inner_text()
 
 
 @pytest.mark.parametrize("table", [as_table(walk(300, 8))[3:], patches(6, 9, 12)])
@@ -215,17 +220,17 @@ def test_the_cosines_under_the_pointer_are_those_of_the_table(
         box: Any = page.locator("image.only-light").first.bounding_box()
         for x, y in ((0.1, 0.7), (0.55, 0.2), (0.93, 0.93)):
             page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
-            said, _, value = (page.locator(".read").text_content() or "").rpartition(": ")
-            numbers = [int(each) for each in re.findall(r"\d+", said)]
+            label, _, value = (page.locator(".read").text_content() or "").rpartition(": ")
+            numbers = [int(digits) for digits in re.findall(r"\d+", label)]
             if len(numbers) == 4:
                 pair = numbers[0] * 9 + numbers[1], numbers[2] * 9 + numbers[3]
                 assert numbers[:2] == [int(y * 6), int(x * 9)]
                 assert cosines[pair] == pytest.approx(float(value), abs=0.006)
             else:
-                row, column = (each - 3 for each in numbers)
+                row, column = (digits - 3 for digits in numbers)
                 assert abs(row - y * 297) <= 2
-                near = cosines[max(row - 2, 0) : row + 3, max(column - 2, 0) : column + 3]
-                assert near.min() - 0.01 <= float(value) <= near.max() + 0.01
+                neighbourhood = cosines[max(row - 2, 0) : row + 3, max(column - 2, 0) : column + 3]
+                assert neighbourhood.min() - 0.01 <= float(value) <= neighbourhood.max() + 0.01
 
 
 # Names come from strangers.
@@ -244,10 +249,10 @@ def test_a_hostile_name_does_nothing_in_a_browser(
 def test_a_script_from_elsewhere_does_not_run(base: Path, browser: Browser, tmp_path: Path) -> None:
     source = (saved(base, "ways") / "report.html").read_text(encoding="utf-8")
     foreign = "<script>window.ran = 1</script><img src='x:y' onerror='window.ran = 2'></body>"
-    changed = tmp_path / "changed.html"
-    changed.write_text(source.replace("</body>", foreign), encoding="utf-8")
+    edited = tmp_path / "changed.html"
+    edited.write_text(source.replace("</body>", foreign), encoding="utf-8")
     page = browser.new_page()
-    page.goto(changed.as_uri())
+    page.goto(edited.as_uri())
     assert page.evaluate("window.ran") is None
     page.close()
 
@@ -267,14 +272,14 @@ def test_a_narrow_atlas_does_not_scroll_sideways(atlas: Page) -> None:
 def test_the_atlas_shows_a_training_run(atlas: Page) -> None:
     title = atlas.get_by_role("heading", name="Training run").inner_text()
     assert title == f"Training run: mine {plain(HOSTILE[0])}"
-    (drawn,) = atlas.locator("figure img").all()
-    assert drawn.evaluate("e => e.naturalWidth") > 100  # a browser could read it
-    assert "distance from the last" in unquote(drawn.get_attribute("src") or "")
+    (image,) = atlas.locator("figure img").all()
+    assert image.evaluate("e => e.naturalWidth") > 100  # a browser could read it
+    assert "distance from the last" in unquote(image.get_attribute("src") or "")
 
 
 def test_the_atlas_is_sorted_and_filtered(atlas: Page, sweep: Path) -> None:
-    known = pp.read_sweep(sweep).to_pylist()
-    names = [row["name"] for row in known]
+    rows = pp.read_sweep(sweep).to_pylist()
+    names = [row["name"] for row in rows]
     body = atlas.locator("table").last.locator("tbody tr:visible th")
 
     def seen() -> list[str]:
@@ -284,7 +289,7 @@ def test_the_atlas_is_sorted_and_filtered(atlas: Page, sweep: Path) -> None:
     assert atlas.locator("main b:not(header b)").count() == 0  # names of strangers are text
     sort = atlas.get_by_role("button", name="participation ratio").first
     sort.press("Enter")
-    by_ratio = sorted(known, key=lambda row: row["pca.participation_ratio"])
+    by_ratio = sorted(rows, key=lambda row: row["pca.participation_ratio"])
     assert seen() == [row["name"] for row in by_ratio]
     atlas.get_by_label("Filter").press_sequentially("sinus")
     assert seen() == ["sinusoidal:30x8"]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from posprobe.studies.figure import Record
 
 #: Widths in inches that the author kits state, found independently of the code.
-STATED = {
+KIT_WIDTHS = {
     "acl": ((21 - 2 * 2.5 - 0.6) / 2 / 2.54, (21 - 2 * 2.5) / 2.54),
     "neurips": (5.5, 5.5),
     "iclr": (5.5, 5.5),
@@ -55,12 +55,12 @@ def sequence(name: str = "waves", seed: int = 0) -> pp.PositionTable:
 @cache
 def records(case: str) -> tuple[Record, ...]:
     """What each case draws, made once."""
-    long = as_table(walk(120, 6), name="a longer walk with a long name")
+    long_table = as_table(walk(120, 6), name="a longer walk with a long name")
     grid = patches(6, 8, 12)
-    made: dict[str, tuple[Record, ...]] = {
+    record_cases: dict[str, tuple[Record, ...]] = {
         "sequence": (sequence(),),
-        "cut": (long[20:70],),
-        "several": (sequence(), long, pp.sinusoidal(96, 6)),
+        "cut": (long_table[20:70],),
+        "several": (sequence(), long_table, pp.sinusoidal(96, 6)),
         "six": tuple(sequence(f"table {k}", k) for k in range(6)),
         "grid": (grid,),
         "grids": (grid, pp.sincos2d(6, 8, 12)),
@@ -72,18 +72,19 @@ def records(case: str) -> tuple[Record, ...]:
         "rotary": (rotary(scaling={"rope_type": "linear", "factor": 2.0}),),
         "alibi": (linear(),),
     }
-    return made[case]
+    return record_cases[case]
 
 
 #: One case for each kind; others in `CASES`.
-KINDS, MANY = kinds(), kinds_of_several()
-FIRST = dict.fromkeys(KINDS, "sequence") | {
+KINDS = kinds()
+KINDS_OF_SEVERAL = kinds_of_several()
+FIRST_CASES = dict.fromkeys(KINDS, "sequence") | {
     "mosaic": "grid", "axis_codes": "grid", "heads": "curves", "comparison": "several",
 }  # fmt: skip
 CASES = [
-    *FIRST.items(),
-    *((kind, "several") for kind in MANY if kind != "comparison"),
-    *((kind, "grids") for kind in MANY),
+    *FIRST_CASES.items(),
+    *((kind, "several") for kind in KINDS_OF_SEVERAL if kind != "comparison"),
+    *((kind, "grids") for kind in KINDS_OF_SEVERAL),
     ("comparison", "six"),
     *((kind, "grid") for kind in ("similarity", "profile", "variance", "components", "trajectory")),
     *((kind, "grid") for kind in ("spectrum", "table", "norms")),
@@ -103,63 +104,63 @@ def table_of(case: str) -> pp.PositionTable:
     return record
 
 
-def check_page(drawn: PaperFigure, venue: str, span: Span) -> None:
+def check_page(figure_drawn: PaperFigure, venue: str, span: Span) -> None:
     """Hold a figure to its width, to text of 7 to 9 points, and to nothing beyond the page."""
-    width, height = drawn.figure.get_size_inches()
-    assert width == STATED[venue][span == "page"]
+    width, height = figure_drawn.figure.get_size_inches()
+    assert width == KIT_WIDTHS[venue][span == "page"]
     assert 1 < height <= venues()[venue].height + 1e-9
-    assert all(7 <= float(text.get_fontsize()) <= 9 for text in texts(drawn.figure))
+    assert all(7 <= float(text.get_fontsize()) <= 9 for text in texts(figure_drawn.figure))
     with style(venue, span=span):
-        inside = drawn.figure.get_tightbbox()
+        tight_box = figure_drawn.figure.get_tightbbox()
     # Hundredths of an inch: nothing that is drawn is cut off.
-    assert inside.x0 >= -0.01
-    assert inside.y0 >= -0.01
-    assert inside.x1 <= width + 0.01
-    assert inside.y1 <= height + 0.01
+    assert tight_box.x0 >= -0.01
+    assert tight_box.y0 >= -0.01
+    assert tight_box.x1 <= width + 0.01
+    assert tight_box.y1 <= height + 0.01
 
 
 # Widths and text.
 
 
-@pytest.mark.parametrize("venue", STATED)
+@pytest.mark.parametrize("venue", KIT_WIDTHS)
 def test_widths_are_those_of_the_author_kits(venue: str) -> None:
-    found = venues()[venue]
-    assert (found.column, found.page) == pytest.approx(STATED[venue], abs=1e-9)
+    result = venues()[venue]
+    assert (result.column, result.page) == pytest.approx(KIT_WIDTHS[venue], abs=1e-9)
     # The kit is named, and says a length.
-    assert re.search(r"\d+(\.\d+)?( true |-| )?(in|cm|inches|pixels)\b", found.source)
-    assert found.height <= 10
+    assert re.search(r"\d+(\.\d+)?( true |-| )?(in|cm|inches|pixels)\b", result.source)
+    assert result.height <= 10
 
 
 def test_every_venue_and_kind_is_tested() -> None:
-    assert set(venues()) == set(STATED)
+    assert set(venues()) == set(KIT_WIDTHS)
     assert {kind for kind, _ in CASES} == set(KINDS)
 
 
-@pytest.mark.parametrize("venue", STATED)
+@pytest.mark.parametrize("venue", KIT_WIDTHS)
 def test_cosines_are_drawn_for_every_venue(venue: str) -> None:
-    check_page(made("similarity", FIRST["similarity"], venue, "column"), venue, "column")
+    check_page(made("similarity", FIRST_CASES["similarity"], venue, "column"), venue, "column")
 
 
 @pytest.mark.parametrize("kind", ["mosaic", "axis_codes", "components", "winding", "heads"])
 def test_what_is_high_or_has_panels_is_drawn_for_slides_which_are_unlike_papers(kind: str) -> None:
-    check_page(made(kind, FIRST[kind], "slides", "column"), "slides", "column")
+    check_page(made(kind, FIRST_CASES[kind], "slides", "column"), "slides", "column")
 
 
 def test_what_is_too_high_for_a_slide_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match="--span page"):
-        made("comparison", FIRST["comparison"], "slides", "column")
+        made("comparison", FIRST_CASES["comparison"], "slides", "column")
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_every_layout_and_number_of_tables_is_drawn_as_papers_ask(kind: str, case: str) -> None:
-    drawn = made(kind, case)
-    check_page(drawn, "acl", "column")
-    hold_to_colours(drawn.figure)
-    check_legends(drawn.figure)
-    assert drawn.caption.endswith(".\n")
-    assert "\n" not in drawn.caption[:-1]
-    assert "  " not in drawn.caption
-    if kind in MANY or kind == "components":
+    figure_drawn = made(kind, case)
+    check_page(figure_drawn, "acl", "column")
+    hold_to_colours(figure_drawn.figure)
+    check_legends(figure_drawn.figure)
+    assert figure_drawn.caption.endswith(".\n")
+    assert "\n" not in figure_drawn.caption[:-1]
+    assert "  " not in figure_drawn.caption
+    if kind in KINDS_OF_SEVERAL or kind == "components":
         check_page(made(kind, case, "acl", "page"), "acl", "page")
 
 
@@ -204,8 +205,8 @@ def test_on_a_grid_every_row_is_a_path_of_its_own() -> None:
 # Files.
 
 
-def saved(drawn: PaperFigure, path: Path) -> bytes:
-    drawn.save(path)
+def saved(figure_drawn: PaperFigure, path: Path) -> bytes:
+    figure_drawn.save(path)
     return path.read_bytes()
 
 
@@ -234,51 +235,51 @@ def test_a_pdf_has_the_exact_width_fonts_for_printers_and_a_raster_for_each_heat
     (box,) = re.findall(rb"/MediaBox \[ ([\d. ]+) \]", content)
     left, bottom, right, _ = map(float, box.split())
     assert (left, bottom) == (0, 0)
-    assert right / 72 == pytest.approx(STATED["acl"][0], abs=1e-4)
+    assert right / 72 == pytest.approx(KIT_WIDTHS["acl"][0], abs=1e-4)
     assert b"/Type3" not in content
     assert b"/FontFile2" in content
     assert b"/CreationDate" not in content
     objects = re.findall(rb"<<(?:(?!>>).)*?/Subtype /Image.*?>>\s*(?:/|stream)", content, re.DOTALL)
-    found = []
+    rasters = []
     for text in re.findall(rb"\d+ 0 obj\s(.*?)stream", content, re.DOTALL):
         if b"/Subtype /Image" in text:
             size = (re.search(rb"/Width (\d+)", text), re.search(rb"/Height (\d+)", text))
-            found.append(tuple(int(number[1]) for number in size if number))
-    assert len(found) >= len(objects) - 1
-    bars = [size for size in found if size not in sizes]
-    assert sorted(size for size in found if size in sizes) == sorted(sizes)
+            rasters.append(tuple(int(number[1]) for number in size if number))
+    assert len(rasters) >= len(objects) - 1
+    bars = [size for size in rasters if size not in sizes]
+    assert sorted(size for size in rasters if size in sizes) == sorted(sizes)
     assert len(bars) <= (1 if sizes else 0)
 
 
 def test_a_png_has_its_pixels_and_an_svg_its_width_and_text(tmp_path: Path) -> None:
-    drawn = made("profile", "sequence")
-    saved(drawn, tmp_path / "f.png")
+    figure_drawn = made("profile", "sequence")
+    saved(figure_drawn, tmp_path / "f.png")
     with Image.open(tmp_path / "f.png") as image:
-        assert image.size[0] == pytest.approx(STATED["acl"][0] * 300, abs=1)
+        assert image.size[0] == pytest.approx(KIT_WIDTHS["acl"][0] * 300, abs=1)
         assert image.info["dpi"] == pytest.approx((300, 300), abs=0.1)
-    svg = saved(drawn, tmp_path / "f.svg").decode()
+    svg = saved(figure_drawn, tmp_path / "f.svg").decode()
     (width,) = re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)
-    assert float(width) / 72 == pytest.approx(STATED["acl"][0], abs=1e-4)
+    assert float(width) / 72 == pytest.approx(KIT_WIDTHS["acl"][0], abs=1e-4)
     assert "offset (positions)" in svg
     assert "<dc:date>" not in svg
 
 
 @pytest.mark.parametrize("kind", ["trajectory", "comparison"])
 def test_the_same_figure_gives_the_same_bytes(kind: str, tmp_path: Path) -> None:
-    again = paper_figure(kind, *records(FIRST[kind]))
-    assert again.caption == made(kind, FIRST[kind]).caption
+    repeated = paper_figure(kind, *records(FIRST_CASES[kind]))
+    assert repeated.caption == made(kind, FIRST_CASES[kind]).caption
     for suffix in ("pdf", "svg", "png"):
-        first = saved(made(kind, FIRST[kind]), tmp_path / f"a.{suffix}")
-        assert saved(again, tmp_path / f"b.{suffix}") == first
+        first_bytes = saved(made(kind, FIRST_CASES[kind]), tmp_path / f"a.{suffix}")
+        assert saved(repeated, tmp_path / f"b.{suffix}") == first_bytes
     # Drawing it once more, after other formats, changes nothing.
-    assert saved(again, tmp_path / "b.pdf") == (tmp_path / "a.pdf").read_bytes()
+    assert saved(repeated, tmp_path / "b.pdf") == (tmp_path / "a.pdf").read_bytes()
 
 
 def test_the_caption_stands_beside_the_figure_in_one_paragraph(tmp_path: Path) -> None:
-    drawn = made("similarity", "sequence")
-    beside = drawn.save(tmp_path / "one.two.pdf")
-    assert beside == tmp_path / "one.two.caption.txt"
-    assert beside.read_text(encoding="utf-8") == drawn.caption
+    figure_drawn = made("similarity", "sequence")
+    caption_path = figure_drawn.save(tmp_path / "one.two.pdf")
+    assert caption_path == tmp_path / "one.two.caption.txt"
+    assert caption_path.read_text(encoding="utf-8") == figure_drawn.caption
 
 
 @pytest.mark.parametrize("name", ["f.jpg", "f", "f.eps", ".pdf"])
@@ -289,19 +290,19 @@ def test_other_suffixes_are_refused_with_those_that_there_are(name: str, tmp_pat
 
 
 def test_what_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    drawn = made("profile", "sequence")
+    figure_drawn = made("profile", "sequence")
     with pytest.raises(OutputError, match="no folder"):
-        drawn.save(tmp_path / "missing" / "f.pdf")
+        figure_drawn.save(tmp_path / "missing" / "f.pdf")
     (tmp_path / "d.pdf").mkdir()
     with pytest.raises(OutputError, match="is a folder"):
-        drawn.save(tmp_path / "d.pdf")
+        figure_drawn.save(tmp_path / "d.pdf")
     (tmp_path / "e.caption.txt").mkdir()
     with pytest.raises(OutputError, match="is a folder"):
-        drawn.save(tmp_path / "e.pdf")
+        figure_drawn.save(tmp_path / "e.pdf")
     with pytest.raises(OutputError):
-        drawn.save(tmp_path / ("x" * 300 + ".pdf"))
+        figure_drawn.save(tmp_path / ("x" * 300 + ".pdf"))
     with pytest.raises(OutputError):
-        drawn.save(tmp_path / "a\0b.pdf")
+        figure_drawn.save(tmp_path / "a\0b.pdf")
     assert {path.name for path in tmp_path.iterdir()} == {"d.pdf", "e.caption.txt"}
 
 
@@ -313,27 +314,27 @@ def drawn_in(figure: Figure) -> list[AxesImage]:
 
 
 def test_labels_name_tables_in_figure_and_caption() -> None:
-    one, two = sequence("one"), sequence("two", 5)
-    made = paper_figure("similarity", one, two, labels=("GPT-2", "BERT"))
-    titles = {ax.get_title(loc="left") for ax in made.figure.axes}
+    a, b = sequence("one"), sequence("two", 5)
+    figure = paper_figure("similarity", a, b, labels=("GPT-2", "BERT"))
+    titles = {ax.get_title(loc="left") for ax in figure.figure.axes}
     assert {"GPT-2", "BERT"} <= titles
-    assert "GPT-2: learned table" in made.caption
+    assert "GPT-2: learned table" in figure.caption
     assert not {"one", "two"} & titles
     with pytest.raises(UsageError, match="as many labels"):
-        paper_figure("similarity", one, two, labels=("GPT-2",))
+        paper_figure("similarity", a, b, labels=("GPT-2",))
 
 
 def test_rows_are_drawn_as_stored_or_centred_as_asked() -> None:
     table = pp.table(sequence().values + 2.0, name="shifted")
-    found = pp.similarity(table)
-    for centred, cosine in ((True, found.centered), (False, found.raw)):
-        (image, *others) = drawn_in(paper_figure("similarity", table, centred=centred).figure)
-        assert not others
+    result = pp.similarity(table)
+    for centred, cosine in ((True, result.centered), (False, result.raw)):
+        (image, *other_images) = drawn_in(paper_figure("similarity", table, centred=centred).figure)
+        assert not other_images
         np.testing.assert_allclose(np.asarray(image.get_array()), cosine.matrix)
-        made = paper_figure("profile", table, centred=centred)
-        curve = made.figure.axes[0].lines[0].get_ydata()
+        profile = paper_figure("profile", table, centred=centred)
+        curve = profile.figure.axes[0].lines[0].get_ydata()
         np.testing.assert_allclose(np.asarray(curve), cosine.offset_mean)
-        assert ("after subtracting the mean row" in made.caption) == centred
+        assert ("after subtracting the mean row" in profile.caption) == centred
     with pytest.raises(UsageError, match="--raw and --centred apply only"):
         paper_figure("variance", table, centred=True)
 
@@ -341,9 +342,9 @@ def test_rows_are_drawn_as_stored_or_centred_as_asked() -> None:
 def test_no_more_panels_stand_side_by_side_than_asked() -> None:
     tables = [sequence(f"table {k}", k) for k in range(3)]
     for columns in (1, 3):
-        made = paper_figure("similarity", *tables, columns=columns, span="page")
-        left = {round(ax.get_position().x0, 2) for ax in made.figure.axes if ax.images}
-        assert len(left) == columns
+        figure = paper_figure("similarity", *tables, columns=columns, span="page")
+        left_edges = {round(ax.get_position().x0, 2) for ax in figure.figure.axes if ax.images}
+        assert len(left_edges) == columns
     with pytest.raises(UsageError, match="--columns applies only"):
         paper_figure("norms", tables[0], columns=2)
     with pytest.raises(UsageError, match="--columns 0"):
@@ -378,10 +379,10 @@ def test_decades_of_an_axis_are_written_in_one_way() -> None:
 )
 def test_any_name_can_be_drawn(label: str, tmp_path: Path) -> None:
     tables = as_table(walk(40, 4), name=label), as_table(walk(40, 4, 1), name="other")
-    drawn = paper_figure("comparison", *tables)
+    figure_drawn = paper_figure("comparison", *tables)
     for suffix in ("pdf", "svg"):
-        assert saved(drawn, tmp_path / f"f.{suffix}")
-    assert "\n" not in drawn.caption[:-1]
+        assert saved(figure_drawn, tmp_path / f"f.{suffix}")
+    assert "\n" not in figure_drawn.caption[:-1]
 
 
 # Captions hold true numbers.
@@ -390,8 +391,8 @@ def test_any_name_can_be_drawn(label: str, tmp_path: Path) -> None:
 def test_a_caption_says_of_what_it_is_and_how_it_was_made() -> None:
     table = pp.load("sample:sapiens-roberta")
     text = paper_figure("similarity", table).caption
-    found = pp.similarity(table)
-    for said in (
+    result = pp.similarity(table)
+    for phrase in (
         "n = 144",
         "d = 128",
         "positions 0 to 143",
@@ -400,11 +401,11 @@ def test_a_caption_says_of_what_it_is_and_how_it_was_made() -> None:
         "sample:sapiens-roberta",
         f"SHA-256 {str(table.source.sha256)[:12]}",
         "after subtracting the mean row",
-        f"{found.raw.neighbour_mean:.3g} raw",
-        f"{found.centered.neighbour_mean:.3g} centred",
+        f"{result.raw.neighbour_mean:.3g} raw",
+        f"{result.centered.neighbour_mean:.3g} centred",
         f"posprobe {pp.__version__}",
     ):
-        assert said in text
+        assert phrase in text
 
 
 def test_a_caption_names_the_revision_and_the_rows() -> None:
@@ -419,9 +420,9 @@ def numbers_of(kind: str, record: Any) -> list[str]:
     """What a caption must hold, computed from the record by the analyses."""
     match kind:
         case "variance":
-            found = pp.pca(record)
-            needed = found.components_for(0.9)
-            return [f"stable rank {found.stable_rank:.3g}", f"{needed} components for 90 %"]
+            result = pp.pca(record)
+            needed = result.components_for(0.9)
+            return [f"stable rank {result.stable_rank:.3g}", f"{needed} components for 90 %"]
         case "spectrum":
             spectrum = pp.spectrum(record)
             periods = [f"{line.period:.3g}" for line in spectrum.lines]
@@ -449,7 +450,7 @@ def numbers_of(kind: str, record: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     ("kind", "case"),
-    [item for item in FIRST.items() if item[1] != "several" and item[0] != "heads"]
+    [item for item in FIRST_CASES.items() if item[1] != "several" and item[0] != "heads"]
     + [("heads", "alibi")],
 )
 def test_captions_hold_the_numbers_of_the_analyses(kind: str, case: str) -> None:
@@ -465,7 +466,7 @@ FOUR = tuple(rotary(f"r{k}", base=10.0 ** (3 + k)) for k in range(4))
 
 
 @pytest.mark.parametrize(
-    ("kind", "given", "options", "said"),
+    ("kind", "arguments", "options", "phrase"),
     [
         ("mosaic", "sequence", {}, "positions on a grid"),
         ("heads", "sequence", {}, "and no tables"),
@@ -487,10 +488,12 @@ FOUR = tuple(rotary(f"r{k}", base=10.0 ** (3 + k)) for k in range(4))
     ],
 )
 def test_what_does_not_apply_is_refused_with_what_there_is(
-    kind: str, given: Any, options: Any, said: str
+    kind: str, arguments: Any, options: Any, phrase: str
 ) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)):
-        paper_figure(kind, *(records(given) if isinstance(given, str) else given), **options)
+    with pytest.raises(UsageError, match=re.escape(phrase)):
+        paper_figure(
+            kind, *(records(arguments) if isinstance(arguments, str) else arguments), **options
+        )
 
 
 @pytest.mark.parametrize("kind", ["variance", "components", "trajectory", "spectrum", "shift"])
@@ -512,8 +515,11 @@ def test_captions_tell_of_what_is_drawn() -> None:
         assert "positions 3 to 119 " in text, kind
     grid = patches(6, 6, 8)
     assert "of the row code and of the column code" in paper_figure("bridging", grid).caption
-    several = {"similarity": "rows as stored.", "profile": "rows after subtracting the mean row;"}
-    for kind, treated in several.items():
+    plural_captions = {
+        "similarity": "rows as stored.",
+        "profile": "rows after subtracting the mean row;",
+    }
+    for kind, treated in plural_captions.items():
         assert treated in paper_figure(kind, table, table, labels=["a", "b"]).caption
 
 
@@ -521,13 +527,13 @@ def test_captions_tell_of_what_is_drawn() -> None:
 
 
 def test_results_take_the_look_of_the_venue_they_are_plotted_in() -> None:
-    found = pp.similarity(sequence())
+    result = pp.similarity(sequence())
     with style("icml", span="page"):
-        figure: Any = found.plot().figure
+        figure: Any = result.plot().figure
         assert figure.get_size_inches()[0] == 6.75
     with style("web"):
-        other = pp.pca(sequence()).plot()
-    sizes = {float(text.get_fontsize()) for text in texts(other.figure)}  # type: ignore[arg-type]
+        other_axes = pp.pca(sequence()).plot()
+    sizes = {float(text.get_fontsize()) for text in texts(other_axes.figure)}  # type: ignore[arg-type]
     assert sizes == {8, 9}
     plt.close("all")
 
@@ -536,9 +542,9 @@ def test_a_style_within_a_style_keeps_the_outer_one() -> None:
     with style("acl"):
         width = mpl.rcParams["figure.figsize"][0]
         with style():
-            assert mpl.rcParams["figure.figsize"][0] == width == STATED["acl"][0]
+            assert mpl.rcParams["figure.figsize"][0] == width == KIT_WIDTHS["acl"][0]
         with style("aaai"):
-            assert mpl.rcParams["figure.figsize"][0] == STATED["aaai"][0]
+            assert mpl.rcParams["figure.figsize"][0] == KIT_WIDTHS["aaai"][0]
         assert mpl.rcParams["figure.figsize"][0] == width
     with style():
         assert mpl.rcParams["figure.figsize"] == mpl.rcParamsDefault["figure.figsize"]

@@ -23,19 +23,19 @@ DOCS = Path(__file__).parents[2] / "docs" / "replication.md"
 
 
 def from_hub(
-    name: str, shape: tuple[int, int], tensor: str, *, commit: str | None = "0" * 40, **more: Any
+    name: str, shape: tuple[int, int], tensor: str, *, commit: str | None = "0" * 40, **options: Any
 ) -> PositionTable:
     """A table of zeros but for one row: only its provenance matters here."""
     values = np.zeros(shape, np.float32)
     values[0] = 1
     source = Source(name, name, commit, "model.safetensors", tensor, shape, "F32", "f" * 64)
-    return PositionTable(values, Sequence(shape[0]), name, replace(source, **more))
+    return PositionTable(values, Sequence(shape[0]), name, replace(source, **options))
 
 
 def gpt2(
-    name: str = "openai-community/gpt2", tensor: str = "wpe.weight", **more: Any
+    name: str = "openai-community/gpt2", tensor: str = "wpe.weight", **options: Any
 ) -> PositionTable:
-    return from_hub(name, (1024, 768), tensor, **more)
+    return from_hub(name, (1024, 768), tensor, **options)
 
 
 def named(values: tuple[Published, ...]) -> dict[str, Published]:
@@ -66,12 +66,12 @@ def test_every_value_says_what_it_is_and_where_it_stands() -> None:
 
 
 def test_the_values_of_the_two_published_tables_are_all_there() -> None:
-    stated = {(value.model, value.key.split(".")[1]): value.stated for value in published()}
+    printed_values = {(value.model, value.key.split(".")[1]): value.stated for value in published()}
     models = ("bert-base-uncased", "roberta-base", "gpt2", "sinusoid")
     absolute = ["34.14", "6.06", "1.03", "0.0"]
     order = ["19.72 %", "7.23 %", "1.56 %", "5.08 %"]
-    assert [stated[model, "absolute_published"] for model in models] == absolute
-    assert [stated[model, "order_published"] for model in models] == order
+    assert [printed_values[model, "absolute_published"] for model in models] == absolute
+    assert [printed_values[model, "order_published"] for model in models] == order
 
 
 def test_the_page_on_replication_lists_every_value() -> None:
@@ -119,14 +119,14 @@ def test_a_table_is_known_by_its_id_its_bytes_its_name_or_its_formula(
 
 def test_rows_that_are_no_positions_make_it_another_quantity() -> None:
     name = "roberta.embeddings.position_embeddings.weight"
-    whole = from_hub("FacebookAI/roberta-base", (514, 768), name)
+    full_table = from_hub("FacebookAI/roberta-base", (514, 768), name)
     values = named(
-        published_for(replace(whole[2:], dropped=(DroppedRow(0, "a"), DroppedRow(1, "b"))))
+        published_for(replace(full_table[2:], dropped=(DroppedRow(0, "a"), DroppedRow(1, "b"))))
     )
     assert values
     assert all("2 are not positions" in value.differs for value in values.values())
     # With every stored row, the order probe takes the published rows; the other takes 512 of 514.
-    values = named(published_for(whole))
+    values = named(published_for(full_table))
     assert values["probes.order_published.error"].differs == ""
     assert "rows 0 to 513, here 0 to 511" in values["probes.absolute_published.mae"].differs
 
@@ -135,14 +135,16 @@ def test_rows_that_are_no_positions_make_it_another_quantity() -> None:
 
 
 def test_rows_must_be_those_that_were_published() -> None:
-    whole, cut, short = (named(published_for(t)) for t in (gpt2(), gpt2()[1:512], gpt2()[1:128]))
-    assert whole["probes.absolute_published.mae"].differs == ""
-    assert whole["pca.stable_rank"].differs == "published for rows 1 to 511, here 0 to 1023"
+    all_rows, cut, few_rows = (
+        named(published_for(t)) for t in (gpt2(), gpt2()[1:512], gpt2()[1:128])
+    )
+    assert all_rows["probes.absolute_published.mae"].differs == ""
+    assert all_rows["pca.stable_rank"].differs == "published for rows 1 to 511, here 0 to 1023"
     assert cut["pca.stable_rank"].differs == ""
     assert cut["probes.order_published.error"].differs == (
         "published for rows 0 to 511, here 1 to 511"
     )
-    assert short["pca.top3"].differs == ""
+    assert few_rows["pca.top3"].differs == ""
 
 
 def test_dropped_rows_matter_only_where_stored_rows_count() -> None:
@@ -152,14 +154,16 @@ def test_dropped_rows_matter_only_where_stored_rows_count() -> None:
 
 def test_ours_stands_beside_the_published_value() -> None:
     table = gpt2()[1:512]
-    kept = document(table, pca={"stable_rank": 2.054, "top3": None})
-    found = {value["key"]: value for value in (v.compared(kept) for v in published_for(table))}
-    assert found["pca.stable_rank"]["ours"] == 2.054
-    assert found["pca.stable_rank"]["value"] == 2.05
-    assert found["pca.stable_rank"]["rows"] == [1, 512]
-    assert found["pca.top3"]["ours"] is None
-    assert found["probes.order_published.error"]["ours"] is None
-    json.dumps(list(found.values()), allow_nan=False)
+    shown_document = document(table, pca={"stable_rank": 2.054, "top3": None})
+    values = {
+        value["key"]: value for value in (v.compared(shown_document) for v in published_for(table))
+    }
+    assert values["pca.stable_rank"]["ours"] == 2.054
+    assert values["pca.stable_rank"]["value"] == 2.05
+    assert values["pca.stable_rank"]["rows"] == [1, 512]
+    assert values["pca.top3"]["ours"] is None
+    assert values["probes.order_published.error"]["ours"] is None
+    json.dumps(list(values.values()), allow_nan=False)
 
 
 def test_a_value_inside_a_list_is_found() -> None:

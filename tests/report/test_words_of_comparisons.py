@@ -23,7 +23,8 @@ EFFECT = Effect(
 )  # fmt: skip
 
 
-OLD, NEW = Sequence(1024), Sequence(2048)
+OLD = Sequence(1024)
+NEW = Sequence(2048)
 
 
 def said(*, before: Effect = EFFECT, **given: Any) -> str:

@@ -62,13 +62,13 @@ def model(name: str) -> Any:
 
 def tensors(folder: Path) -> dict[str, tuple[str, str]]:
     """Return the file and the digest of every tensor, read by the safetensors package."""
-    found = {}
+    arrays = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
             for name in file.keys():  # noqa: SIM118 - no mapping
                 values = file.get_tensor(name).reshape(-1).contiguous().view(torch.uint8)
-                found[name] = (path.name, sha256(values.numpy().tobytes()).hexdigest())
-    return found
+                arrays[name] = (path.name, sha256(values.numpy().tobytes()).hexdigest())
+    return arrays
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -76,7 +76,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("name", "table", "to", "how", "changed"),
+    ("name", "table", "size", "way", "changed_keys"),
     [
         ("roberta", "", 48, "cubic", {"max_position_embeddings": 50}),
         ("gpt2", "", 20, "sinusoids", {"n_positions": 20}),
@@ -89,54 +89,60 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_a_copy_differs_in_its_table_and_its_configuration(
     name: str,
     table: str,
-    to: int | tuple[int, int],
-    how: str,
-    changed: Mapping[str, Any],
+    size: int | tuple[int, int],
+    way: str,
+    changed_keys: Mapping[str, Any],
     tmp_path: Path,
 ) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
-    made = model(name)
-    made.save_pretrained(source, max_shard_size="3KB" if name in ("gpt2", "vit") else "1GB")
+    original_model = model(name)
+    original_model.save_pretrained(
+        source, max_shard_size="3KB" if name in ("gpt2", "vit") else "1GB"
+    )
     (source / "sub").mkdir()
     (source / "sub" / "words.txt").write_text("words")
-    before, stored = files(source), tensors(source)
+    source_files, stored = files(source), tensors(source)
 
     old = pp.load(f"{source}{table}")
-    new = pp.resize(old, to=to, how=how)
-    write_checkpoint(f"{source}{table}", new, copy)
+    resized = pp.resize(old, to=size, how=way)
+    write_checkpoint(f"{source}{table}", resized, copy)
 
-    assert files(source) == before
-    assert set(files(copy)) == set(before)
+    assert files(source) == source_files
+    assert set(files(copy)) == set(source_files)
     copied = tensors(copy)
     assert list(copied) == list(stored)
     assert [key for key in stored if copied[key] != stored[key]] == [old.source.tensor]
-    config, was = (json.loads((folder / "config.json").read_bytes()) for folder in (copy, source))
-    for key, value in changed.items():
-        was[key] = was[key] | value if isinstance(value, dict) else value
-    assert config == was
+    config, old_config = (
+        json.loads((folder / "config.json").read_bytes()) for folder in (copy, source)
+    )
+    for key, value in changed_keys.items():
+        old_config[key] = old_config[key] | value if isinstance(value, dict) else value
+    assert config == old_config
 
     back = pp.load(f"{copy}{table}")
-    assert np.array_equal(back.values, new.values)
-    assert back.layout == new.layout
+    assert np.array_equal(back.values, resized.values)
+    assert back.layout == resized.layout
     assert back.prefix is None or np.array_equal(back.prefix, np.asarray(old.prefix))
-    again = type(made).from_pretrained(copy)
+    reloaded = type(original_model).from_pretrained(copy)
     with torch.no_grad():
-        if isinstance(to, tuple) and name == "vit":
-            again(torch.zeros(1, 3, 4 * to[0], 4 * to[1]))
-        elif isinstance(to, int) and name != "clip":
-            again(torch.full((1, to), 3))
+        if isinstance(size, tuple) and name == "vit":
+            reloaded(torch.zeros(1, 3, 4 * size[0], 4 * size[1]))
+        elif isinstance(size, int) and name != "clip":
+            reloaded(torch.full((1, size), 3))
 
 
 def test_an_index_states_the_new_size(tmp_path: Path) -> None:
     model("gpt2").save_pretrained(tmp_path / "source", max_shard_size="3KB")
-    new = pp.resize(pp.load(str(tmp_path / "source")), to=64, how="tile")
-    write_checkpoint(str(tmp_path / "source"), new, tmp_path / "copy")
-    one, two = (
+    resized = pp.resize(pp.load(str(tmp_path / "source")), to=64, how="tile")
+    write_checkpoint(str(tmp_path / "source"), resized, tmp_path / "copy")
+    old_tensors, new_tensors = (
         json.loads((tmp_path / name / "model.safetensors.index.json").read_bytes())
         for name in ("source", "copy")
     )
-    assert one["weight_map"] == two["weight_map"]
-    assert two["metadata"]["total_size"] - one["metadata"]["total_size"] == 32 * 16 * 4
+    assert old_tensors["weight_map"] == new_tensors["weight_map"]
+    assert (
+        new_tensors["metadata"]["total_size"] - old_tensors["metadata"]["total_size"] == 32 * 16 * 4
+    )
 
 
 def test_timm_builds_the_copy_at_its_new_size(tmp_path: Path) -> None:
@@ -147,50 +153,53 @@ def test_timm_builds_the_copy_at_its_new_size(tmp_path: Path) -> None:
         "depth": 1,
         "num_heads": 2,
     }
-    made = timm.create_model("vit_tiny_patch16_224", num_classes=3, **sizes)
+    original_model = timm.create_model("vit_tiny_patch16_224", num_classes=3, **sizes)
     source = tmp_path / "source"
     options: dict[str, Any] = {"model_config": {"num_classes": 3}, "model_args": sizes}
-    save_for_hf(made, str(source), **options, safe_serialization=True)
-    new = pp.resize(pp.load(str(source)), to=(6, 6), how="bicubic")
-    write_checkpoint(str(source), new, tmp_path / "copy")
-    built: Any = timm.create_model(f"local-dir:{tmp_path / 'copy'}", pretrained=True)
-    assert np.array_equal(built.pos_embed[0, 1:].detach().numpy(), new.values)
-    built(torch.zeros(1, 3, 48, 48))
+    save_for_hf(original_model, str(source), **options, safe_serialization=True)
+    resized = pp.resize(pp.load(str(source)), to=(6, 6), how="bicubic")
+    write_checkpoint(str(source), resized, tmp_path / "copy")
+    rebuilt: Any = timm.create_model(f"local-dir:{tmp_path / 'copy'}", pretrained=True)
+    assert np.array_equal(rebuilt.pos_embed[0, 1:].detach().numpy(), resized.values)
+    rebuilt(torch.zeros(1, 3, 48, 48))
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 5, 3), (4, 5, 3), (1, 3, 6, 6), (20, 1, 3)])
 def test_every_way_to_store_a_table_is_kept(shape: tuple[int, ...], tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=shape).astype(np.float16)
-    others: dict[str, Any] = {"a": np.arange(3, dtype=np.int8), "z": np.ones((2, 2), np.float32)}
+    other_tensors: dict[str, Any] = {
+        "a": np.arange(3, dtype=np.int8),
+        "z": np.ones((2, 2), np.float32),
+    }
     name = "wpe.weight" if shape[1] == 1 else "pos_embed"
-    save_file({name: values, **others}, tmp_path / "one.safetensors")
+    save_file({name: values, **other_tensors}, tmp_path / "one.safetensors")
     old = pp.load(str(tmp_path / "one.safetensors"))
     sequence = isinstance(old.layout, pp.layouts.Sequence)
-    new = pp.resize(old, to=30 if sequence else (7, 7), how="tile")
+    resized = pp.resize(old, to=30 if sequence else (7, 7), how="tile")
     copy = tmp_path / "copy"
-    write_checkpoint(str(tmp_path / "one.safetensors"), new, copy)
+    write_checkpoint(str(tmp_path / "one.safetensors"), resized, copy)
     back = pp.load(str(copy / "one.safetensors"))
-    assert np.array_equal(back.values, new.values)
+    assert np.array_equal(back.values, resized.values)
     assert back.source.shape is not None
     assert (back.source.dtype, len(back.source.shape)) == ("F16", len(shape))
-    one, two = tensors(tmp_path), tensors(copy)
-    assert all(one[name] == two[name] for name in others)
+    old_tensors, new_tensors = tensors(tmp_path), tensors(copy)
+    assert all(old_tensors[name] == new_tensors[name] for name in other_tensors)
 
 
 def test_bfloat16_is_rounded_as_pytorch_does() -> None:
     values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
     values[:2] = 1 + 2**-8, 1 + 3 * 2**-8  # ties, which go to the even number
-    theirs = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
+    expected = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
     ours = widen_bfloat16(np.frombuffer(stored_bytes(values, "BF16"), "<u2"))
-    assert np.array_equal(ours, theirs)
+    assert np.array_equal(ours, expected)
 
 
 def test_weights_in_other_formats_are_left_out(tmp_path: Path) -> None:
     source = tmp_path / "source"
     model("bert").save_pretrained(source)
     (source / "pytorch_model.bin").write_bytes(b"old")
-    new = pp.resize(pp.load(str(source)), to=40, how="linear")
-    copied = write_checkpoint(str(source), new, tmp_path / "copy")
+    resized = pp.resize(pp.load(str(source)), to=40, how="linear")
+    copied = write_checkpoint(str(source), resized, tmp_path / "copy")
     assert not (tmp_path / "copy" / "pytorch_model.bin").exists()
     assert "pytorch_model.bin" in copied.left
 
@@ -217,9 +226,9 @@ def test_what_is_not_in_safetensors_is_not_copied(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", np.zeros((8, 4), np.float32))
     torch.save({"wpe.weight": torch.zeros(8, 4)}, tmp_path / "table.bin")
     for name in ("table.npy", "table.bin"):
-        new = pp.resize(pp.load(str(tmp_path / name)), to=16, how="tile")
+        resized = pp.resize(pp.load(str(tmp_path / name)), to=16, how="tile")
         with pytest.raises(UsageError, match="copies checkpoints in safetensors"):
-            write_checkpoint(str(tmp_path / name), new, tmp_path / "copy")
+            write_checkpoint(str(tmp_path / name), resized, tmp_path / "copy")
         assert not (tmp_path / "copy").exists()
 
 
@@ -234,9 +243,9 @@ def test_a_copy_that_would_be_misread_is_not_left(tmp_path: Path) -> None:
     (source / "config.json").write_text(json.dumps(config))
     table = np.random.default_rng(0).normal(size=(1, 2 + 3 * 5, 4)).astype(np.float32)
     save_file({"embeddings.position_embeddings": table}, source / "model.safetensors")
-    new = pp.resize(pp.load(str(source)), to=(6, 10), how="tile")
+    resized = pp.resize(pp.load(str(source)), to=(6, 10), how="tile")
     with pytest.raises(OutputError, match="states the size in a way that is not known"):
-        write_checkpoint(str(source), new, tmp_path / "copy")
+        write_checkpoint(str(source), resized, tmp_path / "copy")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -248,9 +257,9 @@ def test_tables_that_share_a_key_of_the_configuration_are_refused(tmp_path: Path
     }  # fmt: skip
     library.BartModel(library.BartConfig(**sizes)).save_pretrained(tmp_path / "source")
     ref = f"{tmp_path / 'source'}#decoder"
-    new = pp.resize(pp.load(ref), to=48, how="tile")
+    resized = pp.resize(pp.load(ref), to=48, how="tile")
     with pytest.raises(OutputError, match=r"one size for decoder.* and for encoder"):
-        write_checkpoint(ref, new, tmp_path / "copy")
+        write_checkpoint(ref, resized, tmp_path / "copy")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
@@ -259,16 +268,16 @@ def test_tables_that_share_a_key_of_the_configuration_are_refused(tmp_path: Path
 
 def test_what_the_command_writes_is_read_again(cli: Cli) -> None:
     ref = "sample:digits-vit"
-    done = cli("resize", ref, "--to", "6x10", "--how", "fourier", "-o", "new.csv", "--quiet")
-    assert (done.code, done.out.strip()) == (0, "new.csv")
-    made = pp.resize(pp.load(ref), to=(6, 10), how="fourier")
+    completed = cli("resize", ref, "--to", "6x10", "--how", "fourier", "-o", "new.csv", "--quiet")
+    assert (completed.code, completed.out.strip()) == (0, "new.csv")
+    resized = pp.resize(pp.load(ref), to=(6, 10), how="fourier")
     back = pp.load("new.csv", grid=(6, 10))
-    assert np.array_equal(back.values.astype(np.float32), made.values)
+    assert np.array_equal(back.values.astype(np.float32), resized.values)
 
 
 def test_without_a_file_the_command_compares(tmp_path: Path, cli: Cli) -> None:
-    done = cli("resize", "rotary:64x8", "--to", "256", "--json", "--quiet", "--out", "bundle")
-    document = json.loads(done.out)
+    completed = cli("resize", "rotary:64x8", "--to", "256", "--json", "--quiet", "--out", "bundle")
+    document = json.loads(completed.out)
     assert [rule["rule"] for rule in document["rules"]][:2] == ["none", "linear"]
     assert json.loads((tmp_path / "bundle" / "analysis.json").read_bytes()) == document
     assert "from 64 positions to 256" in (tmp_path / "bundle" / "report.html").read_text()
@@ -298,18 +307,18 @@ def test_the_command_says_what_is_wrong(
     arguments: list[str], code: int, says: str, tmp_path: Path, cli: Cli
 ) -> None:
     np.save("old.npy", np.random.default_rng(0).normal(size=(8, 4)))
-    before = files(tmp_path)
-    done = cli("resize", *arguments)
-    assert (done.code, done.out) == (code, "")
-    assert says in done.err
-    assert files(tmp_path) == before
+    files_before = files(tmp_path)
+    completed = cli("resize", *arguments)
+    assert (completed.code, completed.out) == (code, "")
+    assert says in completed.err
+    assert files(tmp_path) == files_before
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "config.json", "model.safetensors", "sub/vocab.txt"])
 def test_a_link_out_of_a_checkpoint_is_not_copied(name: str, tmp_path: Path) -> None:
     source, elsewhere = tmp_path / "source", tmp_path / "elsewhere"
     model("bert").save_pretrained(source)
-    new = pp.resize(pp.load(str(source)), to=48, how="linear")
+    resized = pp.resize(pp.load(str(source)), to=48, how="linear")
     (source / "sub").mkdir()
     elsewhere.write_text("secret")
     place = source / name
@@ -317,12 +326,12 @@ def test_a_link_out_of_a_checkpoint_is_not_copied(name: str, tmp_path: Path) -> 
         place.rename(elsewhere)
     place.symlink_to(elsewhere)
     with pytest.raises(InvalidCheckpoint, match=rf"{name}: .* link that leads out"):
-        write_checkpoint(str(source), new, tmp_path / "copy")
+        write_checkpoint(str(source), resized, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
     # What lies in the checkpoint itself may be linked.
     (tmp_path / "elsewhere").rename(source / "inside.bak")
     place.unlink()
     place.symlink_to(source / "inside.bak")
-    write_checkpoint(str(source), new, tmp_path / "copy")
+    write_checkpoint(str(source), resized, tmp_path / "copy")
     assert len(pp.load(str(tmp_path / "copy"))) == 48
     assert not (tmp_path / "copy" / name).is_symlink()

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 library: Any = transformers
-OLD, NEW, WORDS = 12, 20, 40
+OLD_LENGTH = 12
+NEW_LENGTH = 20
+WORDS = 40
 
 
 def gpt2(length: int) -> Any:
@@ -40,10 +42,10 @@ def gpt2(length: int) -> Any:
     return library.GPT2LMHeadModel(config).train(mode=False)
 
 
-def asked(reference: str, to: Any, contexts: Contexts) -> WaysCompared:
-    found = compare(pp.load(reference), to=to, contexts=contexts, reference=reference)
-    assert isinstance(found, WaysCompared)
-    return found
+def asked(reference: str, size: Any, contexts: Contexts) -> WaysCompared:
+    comparison = compare(pp.load(reference), to=size, contexts=contexts, reference=reference)
+    assert isinstance(comparison, WaysCompared)
+    return comparison
 
 
 def saved(model: Any, folder: Path) -> Path:
@@ -61,53 +63,58 @@ def losses_of(model: Any, windows: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits, windows[:, 1:], reduction="none")
 
 
-def hold(run: Mapping[str, Any], found: Any, name: str, by_hand: torch.Tensor) -> None:
+def hold(run: Mapping[str, Any], measured_cost: Any, name: str, by_hand: torch.Tensor) -> None:
     """Hold the losses of a way or rule to those that were computed by hand."""
     cost = run["ways"][name]
     assert cost["value"] == pytest.approx(float(by_hand.mean()), rel=1e-5)
     error = by_hand.mean(dim=1).std() / len(by_hand) ** 0.5
     assert cost["error"] == pytest.approx(float(error), rel=1e-4)
-    by_position = found.arrays()[f"{name}_losses"]
+    by_position = measured_cost.arrays()[f"{name}_losses"]
     np.testing.assert_allclose(by_position[:-1], by_hand.mean(dim=0).numpy(), rtol=1e-4)
 
 
-def told(run: Mapping[str, Any], found: Any) -> None:
+def told(run: Mapping[str, Any], comparison: Any) -> None:
     """Hold what is said and drawn to the numbers."""
     best = min(run["ways"], key=lambda name: run["ways"][name]["value"])
     assert f"`{best}` costs the model least" in run["sentence"]
-    assert "mean loss (nats)" in text(found.to_dict())
-    assert "losses" in found.figures()
+    assert "mean loss (nats)" in text(comparison.to_dict())
+    assert "losses" in comparison.figures()
 
 
 def test_one_window_of_a_text_names_no_single_best_way(tmp_path: Path) -> None:
-    folder = saved(gpt2(OLD), tmp_path / "gpt2")
-    (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in range(NEW)))
-    run = asked(str(folder), NEW, Contexts(text=tmp_path / "text.txt")).to_dict()["run"]
+    folder = saved(gpt2(OLD_LENGTH), tmp_path / "gpt2")
+    (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in range(NEW_LENGTH)))
+    run = asked(str(folder), NEW_LENGTH, Contexts(text=tmp_path / "text.txt")).to_dict()["run"]
     assert run["contexts"] == 1
     assert all(way["error"] is None for way in run["ways"].values())
     assert all(f"`{way}`" in run["sentence"] for way in run["ways"])
 
 
 def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
-    old = gpt2(OLD)
+    old = gpt2(OLD_LENGTH)
     folder = saved(old, tmp_path / "gpt2")
-    ids = np.random.default_rng(0).integers(0, WORDS, (5, NEW))
+    ids = np.random.default_rng(0).integers(0, WORDS, (5, NEW_LENGTH))
     (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in ids.ravel()))
-    found = asked(str(folder), NEW, Contexts(text=tmp_path / "text.txt", batch_size=2))
-    run = found.to_dict()["run"]
+    comparison = asked(str(folder), NEW_LENGTH, Contexts(text=tmp_path / "text.txt", batch_size=2))
+    run = comparison.to_dict()["run"]
     assert (run["contexts"], run["measure"], run["task"]) == (5, "loss", "next token")
 
     windows = torch.from_numpy(ids)
-    before = losses_of(old, windows[:, :OLD])
-    assert run["before"]["value"] == pytest.approx(float(before.mean()), rel=1e-5)
-    for how, cost in run["ways"].items():
-        new = gpt2(NEW)
-        rows = torch.from_numpy(np.array(pp.resize(pp.load(str(folder)), to=NEW, how=how).values))
+    old_losses = losses_of(old, windows[:, :OLD_LENGTH])
+    assert run["before"]["value"] == pytest.approx(float(old_losses.mean()), rel=1e-5)
+    for way, cost in run["ways"].items():
+        new = gpt2(NEW_LENGTH)
+        rows = torch.from_numpy(
+            np.array(pp.resize(pp.load(str(folder)), to=NEW_LENGTH, how=way).values)
+        )
         new.load_state_dict({**old.state_dict(), "transformer.wpe.weight": rows})
-        hold(run, found, how, losses_of(new, windows))
-        last = cost["parts"][-1]
-        assert (last["first"], last["last"]) == (OLD + (NEW - OLD) // 2, NEW - 1)
-    told(run, found)
+        hold(run, comparison, way, losses_of(new, windows))
+        last_block = cost["parts"][-1]
+        assert (last_block["first"], last_block["last"]) == (
+            OLD_LENGTH + (NEW_LENGTH - OLD_LENGTH) // 2,
+            NEW_LENGTH - 1,
+        )
+    told(run, comparison)
 
 
 def test_a_text_for_patches_of_pictures_is_refused_before_anything_is_compared(
@@ -124,7 +131,7 @@ def llama(folder: Path, **rope: Any) -> Any:
     torch.manual_seed(0)
     config = library.LlamaConfig(
         vocab_size=WORDS, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
-        num_attention_heads=2, max_position_embeddings=OLD, initializer_range=0.5,
+        num_attention_heads=2, max_position_embeddings=OLD_LENGTH, initializer_range=0.5,
         bos_token_id=0, eos_token_id=0, rope_parameters={"rope_theta": 100.0, **rope},
     )  # fmt: skip
     model = library.LlamaForCausalLM(config).train(mode=False)
@@ -134,24 +141,32 @@ def llama(folder: Path, **rope: Any) -> Any:
 
 def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: Path) -> None:
     factors = {"short_factor": [1.0] * 8, "long_factor": [1.0 + k for k in range(8)]}
-    own = {"rope_type": "longrope", "factor": 1.0, "original_max_position_embeddings": OLD}
-    old = llama(tmp_path / "llama", **own, **factors)
-    ids = np.random.default_rng(0).integers(0, WORDS, (5, NEW))
+    own_rule = {
+        "rope_type": "longrope",
+        "factor": 1.0,
+        "original_max_position_embeddings": OLD_LENGTH,
+    }
+    old = llama(tmp_path / "llama", **own_rule, **factors)
+    ids = np.random.default_rng(0).integers(0, WORDS, (5, NEW_LENGTH))
     (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in ids.ravel()))
     reference = str(tmp_path / "llama")
-    found = compare(
-        load_any(reference), to=NEW, contexts=Contexts(text=tmp_path / "text.txt", batch_size=2),
+    comparison = compare(
+        load_any(reference), to=NEW_LENGTH,
+        contexts=Contexts(text=tmp_path / "text.txt", batch_size=2),
         reference=reference,
     )  # fmt: skip
-    assert isinstance(found, RulesCompared)
-    run = found.to_dict()["run"]
+    assert isinstance(comparison, RulesCompared)
+    run = comparison.to_dict()["run"]
     assert set(run["ways"]) == {"none", "linear", "dynamic", "yarn", "llama3", "longrope"}
 
     windows = torch.from_numpy(ids)
-    before = losses_of(old, windows[:, :OLD])
-    assert run["before"]["value"] == pytest.approx(float(before.mean()), rel=1e-5)
-    factor, original = {"factor": NEW / OLD}, {"original_max_position_embeddings": OLD}
-    stated: dict[str, dict[str, Any]] = {
+    old_losses = losses_of(old, windows[:, :OLD_LENGTH])
+    assert run["before"]["value"] == pytest.approx(float(old_losses.mean()), rel=1e-5)
+    factor, original = (
+        {"factor": NEW_LENGTH / OLD_LENGTH},
+        {"original_max_position_embeddings": OLD_LENGTH},
+    )
+    rope_parameters: dict[str, dict[str, Any]] = {
         "none": {"rope_type": "default"},
         "linear": {"rope_type": "linear", **factor},
         "dynamic": {"rope_type": "dynamic", "factor": 1.0},
@@ -165,13 +180,13 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
         folder = tmp_path / rule
         old.save_pretrained(folder)
         config = json.loads((folder / "config.json").read_text())
-        config["rope_parameters"] = {"rope_theta": 100.0, **stated[rule]}
-        config["max_position_embeddings"] = OLD if rule == "dynamic" else NEW
+        config["rope_parameters"] = {"rope_theta": 100.0, **rope_parameters[rule]}
+        config["max_position_embeddings"] = OLD_LENGTH if rule == "dynamic" else NEW_LENGTH
         (folder / "config.json").write_text(json.dumps(config))
         new = library.LlamaForCausalLM.from_pretrained(folder)
-        hold(run, found, rule, losses_of(new, windows))
+        hold(run, comparison, rule, losses_of(new, windows))
     # By hand: linear scaling is the unchanged model at positions that lie closer together.
-    places = (torch.arange(NEW) * OLD / NEW)[None]
+    places = (torch.arange(NEW_LENGTH) * OLD_LENGTH / NEW_LENGTH)[None]
     old.config.rope_parameters = {"rope_type": "default", "rope_theta": 100.0}
     plain = built_anew(old, old.config)
     with torch.no_grad():
@@ -179,18 +194,18 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
     by_hand = functional.cross_entropy(logits, windows[:, 1:])
     assert run["ways"]["linear"]["value"] == pytest.approx(float(by_hand), rel=1e-5)
     assert len({round(way["value"], 4) for way in run["ways"].values()}) == 6
-    told(run, found)
+    told(run, comparison)
 
 
 def test_rotary_models_without_a_rule_in_their_configuration_are_refused(tmp_path: Path) -> None:
     config = library.GPTJConfig(
-        vocab_size=WORDS, n_positions=OLD, n_embd=16, n_layer=1, n_head=2, rotary_dim=4,
+        vocab_size=WORDS, n_positions=OLD_LENGTH, n_embd=16, n_layer=1, n_head=2, rotary_dim=4,
         bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     reference = str(saved(library.GPTJForCausalLM(config), tmp_path / "gptj"))
-    (tmp_path / "text.txt").write_text(" ".join(f"w{k % WORDS}" for k in range(2 * NEW)))
+    (tmp_path / "text.txt").write_text(" ".join(f"w{k % WORDS}" for k in range(2 * NEW_LENGTH)))
     with pytest.raises(UsageError, match="has no rope_parameters"):
         compare(
-            load_any(reference), to=NEW, contexts=Contexts(text=tmp_path / "text.txt"),
+            load_any(reference), to=NEW_LENGTH, contexts=Contexts(text=tmp_path / "text.txt"),
             reference=reference,
         )  # fmt: skip

@@ -40,18 +40,18 @@ def waves(size: int, frequencies: tuple[float, ...], width: int = 12) -> NDArray
 
 
 @pytest.mark.parametrize("size", [5, 33, 100])
-@pytest.mark.parametrize("how", ["linear", "cubic"])
-def test_a_straight_line_stays_one(how: str, size: int) -> None:
+@pytest.mark.parametrize("way", ["linear", "cubic"])
+def test_a_straight_line_stays_one(way: str, size: int) -> None:
     slope = np.random.default_rng(0).normal(size=6)
     table = pp.table(np.arange(33)[:, None] * slope)
-    made = pp.resize(table, to=size, how=how).values
-    np.testing.assert_allclose(made, np.linspace(0, 32, size)[:, None] * slope, atol=1e-12)
+    resized = pp.resize(table, to=size, how=way).values
+    np.testing.assert_allclose(resized, np.linspace(0, 32, size)[:, None] * slope, atol=1e-12)
 
 
 def test_a_cubic_polynomial_is_its_own_spline() -> None:
-    made = pp.resize(pp.table(np.linspace(-1, 1, 9)[:, None] ** [1, 2, 3]), to=50, how="cubic")
+    resized = pp.resize(pp.table(np.linspace(-1, 1, 9)[:, None] ** [1, 2, 3]), to=50, how="cubic")
     np.testing.assert_allclose(
-        made.values, np.linspace(-1, 1, 50)[:, None] ** [1, 2, 3], atol=1e-12
+        resized.values, np.linspace(-1, 1, 50)[:, None] ** [1, 2, 3], atol=1e-12
     )
 
 
@@ -61,80 +61,80 @@ def test_fourier_is_exact_where_a_table_is_periodic(old: int, new: int) -> None:
         angles = 2 * np.pi * np.arange(size)[:, None] / size * np.array([0, 1, 3, 5])
         return np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
 
-    made = pp.resize(pp.table(periodic(old)), to=new, how="fourier")
-    np.testing.assert_allclose(made.values, periodic(new), atol=1e-12)
+    resized = pp.resize(pp.table(periodic(old)), to=new, how="fourier")
+    np.testing.assert_allclose(resized.values, periodic(new), atol=1e-12)
 
 
 def test_sinusoids_go_on() -> None:
     frequencies = (1 / 17.3, 1 / 6.1)
-    made = pp.resize(pp.table(waves(64, frequencies)), to=200, how="sinusoids").values
-    np.testing.assert_allclose(made, waves(200, frequencies), atol=1e-6)
+    resized = pp.resize(pp.table(waves(64, frequencies)), to=200, how="sinusoids").values
+    np.testing.assert_allclose(resized, waves(200, frequencies), atol=1e-6)
 
 
 def test_sinusoids_of_a_grid_go_on_along_both_axes() -> None:
     rows, columns = waves(40, (1 / 9.1,), 4), waves(50, (1 / 7.3,), 4)
     cells = rows[:, None] * columns[None, :]
-    old = pp.table(cells[:24, :24].reshape(-1, 4), grid=(24, 24))
-    made = pp.resize(old, to=(40, 50), how="sinusoids").values
-    np.testing.assert_allclose(made, cells.reshape(-1, 4), atol=1e-5)
+    old_table = pp.table(cells[:24, :24].reshape(-1, 4), grid=(24, 24))
+    resized = pp.resize(old_table, to=(40, 50), how="sinusoids").values
+    np.testing.assert_allclose(resized, cells.reshape(-1, 4), atol=1e-5)
 
 
 def test_tiles_and_repeated_rows() -> None:
     table = random_table(5, 3)
     longer = [0, 1, 2, 3, 4, 0, 1]
     assert np.array_equal(pp.resize(table, to=7, how="tile").values, table.values[longer])
-    last = pp.resize(table, to=7, how="repeat-last")
-    assert np.array_equal(last.values, table.values[[0, 1, 2, 3, 4, 4, 4]])
+    repeated = pp.resize(table, to=7, how="repeat-last")
+    assert np.array_equal(repeated.values, table.values[[0, 1, 2, 3, 4, 4, 4]])
     cells = np.arange(6, dtype=np.float32).reshape(6, 1)
     grid = pp.resize(pp.table(cells, grid=(2, 3)), to=(3, 4), how="tile")
     assert grid.values.ravel().tolist() == [0, 1, 2, 0, 3, 4, 5, 3, 0, 1, 2, 0]
 
 
-@pytest.mark.parametrize("how", ["tile", "sinusoids", "repeat-last"])
-def test_ways_that_continue_keep_the_old_rows(how: str) -> None:
+@pytest.mark.parametrize("way", ["tile", "sinusoids", "repeat-last"])
+def test_ways_that_continue_keep_the_old_rows(way: str) -> None:
     table = random_table(20, 6)
-    assert np.array_equal(pp.resize(table, to=31, how=how).values[:20], table.values)
-    assert np.array_equal(pp.resize(table, to=9, how=how).values, table.values[:9])
+    assert np.array_equal(pp.resize(table, to=31, how=way).values[:20], table.values)
+    assert np.array_equal(pp.resize(table, to=9, how=way).values, table.values[:9])
 
 
-@pytest.mark.parametrize("how", SEQUENCE_WAYS)
-def test_the_same_size_is_the_same_sequence(how: str) -> None:
+@pytest.mark.parametrize("way", SEQUENCE_WAYS)
+def test_the_same_size_is_the_same_sequence(way: str) -> None:
     table = random_table(12, 4)
-    assert np.array_equal(pp.resize(table, to=12, how=how).values, table.values)
+    assert np.array_equal(pp.resize(table, to=12, how=way).values, table.values)
 
 
-@pytest.mark.parametrize("how", GRID_WAYS)
-def test_the_same_size_is_the_same_grid(how: str) -> None:
+@pytest.mark.parametrize("way", GRID_WAYS)
+def test_the_same_size_is_the_same_grid(way: str) -> None:
     table = pp.load(DIGITS)
-    assert np.array_equal(pp.resize(table, to=(8, 8), how=how).values, table.values)
+    assert np.array_equal(pp.resize(table, to=(8, 8), how=way).values, table.values)
 
 
-@pytest.mark.parametrize("how", SEQUENCE_WAYS[:4])
-def test_a_single_row_becomes_many(how: str) -> None:
-    made = pp.resize(random_table(1, 4), to=3, how=how).values
-    np.testing.assert_allclose(made, np.repeat(random_table(1, 4).values, 3, axis=0), rtol=1e-6)
+@pytest.mark.parametrize("way", SEQUENCE_WAYS[:4])
+def test_a_single_row_becomes_many(way: str) -> None:
+    resized = pp.resize(random_table(1, 4), to=3, how=way).values
+    np.testing.assert_allclose(resized, np.repeat(random_table(1, 4).values, 3, axis=0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("how", SEQUENCE_WAYS)
-def test_a_constant_table_stays_constant(how: str) -> None:
-    made = pp.resize(pp.table(np.full((10, 3), 2.5)), to=23, how=how)
-    np.testing.assert_allclose(made.values, 2.5, atol=1e-12)
+@pytest.mark.parametrize("way", SEQUENCE_WAYS)
+def test_a_constant_table_stays_constant(way: str) -> None:
+    resized = pp.resize(pp.table(np.full((10, 3), 2.5)), to=23, how=way)
+    np.testing.assert_allclose(resized.values, 2.5, atol=1e-12)
 
 
 # The libraries.
 
 
-@pytest.mark.parametrize("how", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("way", ["bicubic", "bilinear"])
 @pytest.mark.parametrize("size", [(12, 12), (7, 10), (4, 4)])
-def test_timm_has_the_same_bits(how: str, size: tuple[int, int]) -> None:
+def test_timm_has_the_same_bits(way: str, size: tuple[int, int]) -> None:
     table = pp.load(DIGITS)
     assert table.prefix is not None
     stored = torch.from_numpy(np.concatenate([table.prefix, table.values]))[None]
-    theirs = resample_abs_pos_embed(stored, list(size), num_prefix_tokens=1, interpolation=how)
-    ours = pp.resize(table, to=size, how=how)
-    assert np.array_equal(ours.values, theirs[0, 1:].numpy())
+    expected = resample_abs_pos_embed(stored, list(size), num_prefix_tokens=1, interpolation=way)
+    ours = pp.resize(table, to=size, how=way)
+    assert np.array_equal(ours.values, expected[0, 1:].numpy())
     assert ours.prefix is not None
-    assert np.array_equal(ours.prefix, theirs[0, :1].numpy())
+    assert np.array_equal(ours.prefix, expected[0, :1].numpy())
     assert ours.values.dtype == np.float32
 
 
@@ -175,16 +175,16 @@ def test_transformers_has_the_same_bits(
         special = 0 if table.prefix is None else len(table.prefix)
         patches = torch.zeros(1, size[0] * size[1] + special, 8)
         with torch.no_grad():
-            theirs = embeddings.interpolate_pos_encoding(patches, 4 * size[0], 4 * size[1])
+            expected = embeddings.interpolate_pos_encoding(patches, 4 * size[0], 4 * size[1])
         ours = pp.resize(table, to=size, how="transformers")
-        assert np.array_equal(ours.values, theirs[0, special:].float().numpy()), name
+        assert np.array_equal(ours.values, expected[0, special:].float().numpy()), name
 
 
 # What is refused.
 
 
 @pytest.mark.parametrize(
-    ("table", "to", "how", "says"),
+    ("table", "size", "way", "says"),
     [
         (random_table(8, 4), (3, 3), "linear", "sequence of 8, so that its new size reads as"),
         (random_table(8, 4), 16, "bicubic", "'bicubic' does not resize a sequence of 8"),
@@ -198,10 +198,10 @@ def test_transformers_has_the_same_bits(
     ],
 )
 def test_what_cannot_be_is_refused(
-    table: pp.PositionTable, to: int | tuple[int, int], how: str, says: str
+    table: pp.PositionTable, size: int | tuple[int, int], way: str, says: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
-        pp.resize(table, to=to, how=how)
+        pp.resize(table, to=size, how=way)
     assert says in str(refused.value)
 
 

@@ -34,17 +34,17 @@ def helix(size: int, period: float = 24.0) -> NDArray[np.float64]:
     time = np.arange(size)
     turn = 2 * np.pi * time / period
     axes = np.random.default_rng(0).normal(size=(3, 8))
-    made = np.stack([np.cos(turn), np.sin(turn), time / size], axis=1) @ axes
-    return np.asarray(made + 0.01 * np.random.default_rng(1).normal(size=made.shape))
+    rows = np.stack([np.cos(turn), np.sin(turn), time / size], axis=1) @ axes
+    return np.asarray(rows + 0.01 * np.random.default_rng(1).normal(size=rows.shape))
 
 
 def by_way(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {way["how"]: way for way in document["ways"]}
 
 
-def only_way(values: Any, to: Any, how: str, **options: Any) -> Way:
+def only_way(values: Any, size: Any, way_name: str, **options: Any) -> Way:
     """What one way does to a table."""
-    (way,) = compare_ways(pp.table(values, **options), to=to, ways=(how,)).ways
+    (way,) = compare_ways(pp.table(values, **options), to=size, ways=(way_name,)).ways
     return way
 
 
@@ -55,9 +55,9 @@ def follows_the_schema(document: dict[str, Any]) -> bool:
 
 
 def test_periods_are_scaled_by_ways_that_stretch_and_kept_by_ways_that_continue() -> None:
-    found = compare_ways(pp.table(helix(120)), to=240)
-    assert found.before.turns["positions"].periods[0] == pytest.approx(24, rel=0.02)
-    for way in found.ways:
+    comparison = compare_ways(pp.table(helix(120)), to=240)
+    assert comparison.before.turns["positions"].periods[0] == pytest.approx(24, rel=0.02)
+    for way in comparison.ways:
         (period,) = way.periods
         if way.how in ("linear", "cubic", "fourier"):
             assert period.change == "scales"
@@ -69,7 +69,7 @@ def test_periods_are_scaled_by_ways_that_stretch_and_kept_by_ways_that_continue(
             assert period.now == pytest.approx(24, rel=0.05)
         if way.kind == "continues":
             assert way.same_position == pytest.approx(1)
-    assert follows_the_schema(found.to_dict())
+    assert follows_the_schema(comparison.to_dict())
 
 
 def test_what_rows_keep_is_what_their_cosines_say() -> None:
@@ -112,9 +112,9 @@ def test_special_patches_are_looked_for_and_seams_of_grids_are_not() -> None:
     assert len(larger["special"]) > 1
     assert document["before"]["seams"] is None
     assert set(document["before"]["undefined"]) & {"seams", "special"} == {"seams"}
-    few = compare_ways(pp.table(values[:9], grid=(3, 3)), to=(8, 9)).to_dict()
-    assert few["before"]["special"] is None
-    assert few["before"]["undefined"]["special"] == "fewer than 16 patches"
+    small_grid = compare_ways(pp.table(values[:9], grid=(3, 3)), to=(8, 9)).to_dict()
+    assert small_grid["before"]["special"] is None
+    assert small_grid["before"]["undefined"]["special"] == "fewer than 16 patches"
 
 
 def test_copies_and_seams_are_those_that_the_way_makes() -> None:
@@ -151,7 +151,7 @@ def test_a_grid_is_told_by_its_axes() -> None:
     assert follows_the_schema(document)
     text = " ".join(summary(document).split())
     assert "from a grid of 8 × 8 patches to a grid of 16 × 8" in text
-    assert all(f"* {how}: {way['sentences'][0]}" in text for how, way in ways.items())
+    assert all(f"* {way_name}: {way['sentences'][0]}" in text for way_name, way in ways.items())
 
 
 @pytest.mark.parametrize(
@@ -173,15 +173,18 @@ def test_degenerate_tables_are_told_without_a_number_that_is_none(
 def test_a_bundle_is_written_and_rendered_again(tmp_path: Path) -> None:
     folder = compare_ways(pp.table(helix(60)), to=90).save(tmp_path / "ways")
     rotations = compare_rules(rotary("rotary:512x16"), to=2048).save(tmp_path / "rules")
-    for bundle, drawn in ((folder, {"cosines", "norms"}), (rotations, {"wavelengths", "decay"})):
+    for bundle, figure_names in (
+        (folder, {"cosines", "norms"}),
+        (rotations, {"wavelengths", "decay"}),
+    ):
         page = (bundle / "report.html").read_bytes()
-        assert {path.stem for path in (bundle / "figures").glob("*.svg")} == drawn
+        assert {path.stem for path in (bundle / "figures").glob("*.svg")} == figure_names
         assert render_bundle(bundle).read_bytes() == page
     with np.load(folder / "arrays.npz") as arrays:
         assert arrays["tile_norms"].shape == (90,)
         # Small tables are not averaged.
-        made = pp.similarity(pp.resize(pp.table(helix(60)), to=90, how="cubic"))
-        np.testing.assert_allclose(arrays["cubic_cosines"], made.centered.matrix, atol=1e-9)
+        similarity = pp.similarity(pp.resize(pp.table(helix(60)), to=90, how="cubic"))
+        np.testing.assert_allclose(arrays["cubic_cosines"], similarity.centered.matrix, atol=1e-9)
 
 
 # Rotary positions.
@@ -193,35 +196,37 @@ def rotary(text: str) -> Rotary:
     return record
 
 
-def rules(text: str, to: int) -> dict[str, dict[str, Any]]:
-    document = compare_rules(rotary(text), to=to).to_dict()
+def rules(text: str, target_length: int) -> dict[str, dict[str, Any]]:
+    document = compare_rules(rotary(text), to=target_length).to_dict()
     assert follows_the_schema(document)
     return {rule["rule"]: rule for rule in document["rules"]}
 
 
 def test_rules_do_to_a_ladder_what_their_formulas_say() -> None:
-    training, to, dim = 4096, 16384, 128
-    found = rules(f"rotary:{training}x{dim}", to)
+    training, target, dim = 4096, 16384, 128
+    rules_by_name = rules(f"rotary:{training}x{dim}", target)
     omega = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
-    never = int((training * omega < 2 * np.pi).sum())
-    assert found["none"]["extrapolated"] == never == 64 - found["none"]["whole_turn"]
-    assert found["none"]["slowed"] == found["linear"]["kept"] == 0
-    assert found["linear"]["interpolated"] == never
-    assert found["linear"]["slowest"] == pytest.approx(4)
+    n_idle = int((training * omega < 2 * np.pi).sum())
+    assert (
+        rules_by_name["none"]["extrapolated"] == n_idle == 64 - rules_by_name["none"]["whole_turn"]
+    )
+    assert rules_by_name["none"]["slowed"] == rules_by_name["linear"]["kept"] == 0
+    assert rules_by_name["linear"]["interpolated"] == n_idle
+    assert rules_by_name["linear"]["slowest"] == pytest.approx(4)
     # NTK-aware: base * 4 ** (d / (d - 2)) leaves the fastest pair and slows the slowest 4 times.
-    assert (found["dynamic"]["kept"], found["dynamic"]["interpolated"]) == (1, 1)
-    assert found["dynamic"]["slowest"] == pytest.approx(4)
-    assert found["yarn"]["attention_factor"] == pytest.approx(0.1 * np.log(4) + 1)
-    assert found["llama3"]["kept"] == int((training * omega / (2 * np.pi) >= 4).sum())
-    mean = np.cos(omega / 4 * to).mean()
-    assert found["linear"]["kernel_at_to"] == pytest.approx(mean)
-    assert found["linear"]["longest_wavelength"] == pytest.approx(4 * 2 * np.pi / omega[-1])
+    assert (rules_by_name["dynamic"]["kept"], rules_by_name["dynamic"]["interpolated"]) == (1, 1)
+    assert rules_by_name["dynamic"]["slowest"] == pytest.approx(4)
+    assert rules_by_name["yarn"]["attention_factor"] == pytest.approx(0.1 * np.log(4) + 1)
+    assert rules_by_name["llama3"]["kept"] == int((training * omega / (2 * np.pi) >= 4).sum())
+    mean = np.cos(omega / 4 * target).mean()
+    assert rules_by_name["linear"]["kernel_at_to"] == pytest.approx(mean)
+    assert rules_by_name["linear"]["longest_wavelength"] == pytest.approx(4 * 2 * np.pi / omega[-1])
 
 
 def test_a_ladder_whose_pairs_all_turn_extrapolates_nothing() -> None:
-    found = rules("rotary:4096x16,base=10", 8192)
-    assert found["none"]["extrapolated"] == 0
-    assert found["none"]["whole_turn"] == 8
+    rules_by_name = rules("rotary:4096x16,base=10", 8192)
+    assert rules_by_name["none"]["extrapolated"] == 0
+    assert rules_by_name["none"]["whole_turn"] == 8
 
 
 def test_the_checkpoints_own_rule_is_among_them() -> None:
@@ -231,8 +236,8 @@ def test_the_checkpoints_own_rule_is_among_them() -> None:
         scaling={"rope_type": "longrope", **factors, "original_max_position_embeddings": 1024},
     )  # fmt: skip
     document = compare_rules(record, to=4096).to_dict()
-    own = next(rule for rule in document["rules"] if rule["rule"] == "longrope")
-    assert (own["slowed"], own["slowest"]) == (2, 4)
+    own_rule = next(rule for rule in document["rules"] if rule["rule"] == "longrope")
+    assert (own_rule["slowed"], own_rule["slowest"]) == (2, 4)
     assert "longrope" not in document["missing"]
 
 
@@ -278,8 +283,8 @@ def measured(*periods: float) -> Effect:
 def test_the_leading_period_is_looked_for_among_all_of_them(
     kind: Any, periods: tuple[float, ...], expected: Period
 ) -> None:
-    made = Way(
+    way = Way(
         **vars(measured(*periods)), how="", kind=kind, before=measured(8.0), old=Sequence(32),
         new=Sequence(64), start=0,
     )  # fmt: skip
-    assert made.periods == (expected,)
+    assert way.periods == (expected,)

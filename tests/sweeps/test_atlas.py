@@ -19,7 +19,7 @@ import posprobe as pp
 from posprobe.measurements import compared_numbers
 from posprobe.sweeps.atlas import MOST, SIDE, atlas, is_thumbnail, thumbnail
 
-ABOUT = {
+METADATA = {
     "options": {"only": None, "rows": None, "nulls": 9},
     "environment": {"command": "x", "seed": 0, "posprobe": "1", "created": "now"},
 }
@@ -33,15 +33,18 @@ def cosines(n: int, seed: int = 0) -> NDArray[np.float64]:
 
 
 def pixels(text: str) -> NDArray[np.int64]:
-    with Image.open(BytesIO(base64.b64decode(text))) as drawn:
-        return np.asarray(drawn.convert("RGB")).astype(np.int64)
+    with Image.open(BytesIO(base64.b64decode(text))) as image:
+        return np.asarray(image.convert("RGB")).astype(np.int64)
 
 
 def test_a_thumbnail_shows_means_of_blocks_in_red_and_blue() -> None:
     signs = np.where(np.arange(96) < 36, 1.0, -1.0)
-    shown = pixels(thumbnail(np.outer(signs, signs)))
-    assert shown.shape == (SIDE, SIDE, 3)
-    red, blue = shown[..., 0] - shown[..., 2], shown[..., 2] - shown[..., 0]
+    thumbnail_pixels = pixels(thumbnail(np.outer(signs, signs)))
+    assert thumbnail_pixels.shape == (SIDE, SIDE, 3)
+    red, blue = (
+        thumbnail_pixels[..., 0] - thumbnail_pixels[..., 2],
+        thumbnail_pixels[..., 2] - thumbnail_pixels[..., 0],
+    )
     assert (red[:9, :9] > 60).all()
     assert (red[9:, 9:] > 60).all()
     assert (blue[:9, 9:] > 60).all()
@@ -55,63 +58,71 @@ def test_a_thumbnail_shows_means_of_blocks_in_red_and_blue() -> None:
 def test_what_is_undefined_is_grey(n: int) -> None:
     matrix = np.ones((n, n))
     matrix[0] = matrix[:, 0] = np.nan
-    shown = pixels(thumbnail(matrix))
-    assert (shown[0] == 150).all()
-    assert (shown[-1, -1, 0] == 150) == (n == 1)
+    thumbnail_pixels = pixels(thumbnail(matrix))
+    assert (thumbnail_pixels[0] == 150).all()
+    assert (thumbnail_pixels[-1, -1, 0] == 150) == (n == 1)
 
 
 def test_only_short_base64_is_put_on_a_page() -> None:
     assert is_thumbnail(thumbnail(np.random.default_rng(0).normal(size=(100, 100))))
-    for other in (None, 3, "", 'a" onerror=x', "abcd", "iVBORw0KGgo" + "a" * 4000):
-        assert not is_thumbnail(other)
+    for bad_thumbnail in (None, 3, "", 'a" onerror=x', "abcd", "iVBORw0KGgo" + "a" * 4000):
+        assert not is_thumbnail(bad_thumbnail)
 
 
-def row(at: int) -> dict[str, Any]:
-    rng = np.random.default_rng(at)
+def row(index: int) -> dict[str, Any]:
+    rng = np.random.default_rng(index)
     numbers = {key: rng.normal() for key in compared_numbers()}
-    about = {"name": f"organisation/model-{at}", "reference": f"organisation/model-{at}@{at:040d}"}
+    columns = {
+        "name": f"organisation/model-{index}",
+        "reference": f"organisation/model-{index}@{index:040d}",
+    }
     sizes = {"positions": 512, "dim": 768, "family": "bert", "scheme": "learned"}
     answers = {f"answers.{name}": "cannot tell" for name in ("order", "smooth", "rotations")}
-    return about | sizes | answers | numbers | {"thumbnail": thumbnail(cosines(100, seed=at))}
+    return columns | sizes | answers | numbers | {"thumbnail": thumbnail(cosines(100, seed=index))}
 
 
 def test_a_thousand_tables_stay_under_three_megabytes() -> None:
-    own: dict[str, Any] = {"user.size": "double", "user.note": "string"}
+    user_columns: dict[str, Any] = {"user.size": "double", "user.note": "string"}
     rows: list[dict[str, Any]] = [
-        row(at % 50) | {"user.size": at / 7, "user.note": f"a note of some length {at}"}
-        for at in range(1000)
+        row(index % 50) | {"user.size": index / 7, "user.note": f"a note of some length {index}"}
+        for index in range(1000)
     ]
     counts = {"rows": 1000, "references": 1000, "failures": 0}
-    assert len("".join(atlas(rows, own, ABOUT, counts)).encode()) < 3_000_000
-    more: list[dict[str, Any]] = [*rows, *[{"reference": "x", "dim": 3}] * MOST]
+    assert len("".join(atlas(rows, user_columns, METADATA, counts)).encode()) < 3_000_000
+    all_rows: list[dict[str, Any]] = [*rows, *[{"reference": "x", "dim": 3}] * MOST]
     assert f"The first {MOST:,} of {MOST + 1000:,} rows are shown" in "".join(
-        atlas(more, own, ABOUT, counts)
+        atlas(all_rows, user_columns, METADATA, counts)
     )
 
 
 def test_a_page_is_never_in_memory_as_a_whole() -> None:
-    rows, counts = [row(at % 10) for at in range(400)], {"rows": 0, "references": 0, "failures": 0}
-    for _ in atlas(rows, {}, ABOUT, counts):  # templates are kept once they were needed
+    rows, counts = (
+        [row(index % 10) for index in range(400)],
+        {"rows": 0, "references": 0, "failures": 0},
+    )
+    for _ in atlas(rows, {}, METADATA, counts):  # templates are kept once they were needed
         pass
-    pieces = atlas(rows, {}, ABOUT, counts)
+    pieces = atlas(rows, {}, METADATA, counts)
     tracemalloc.start()
     try:
         size = sum(map(len, pieces))
-        _, most = tracemalloc.get_traced_memory()
+        _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most < size
+    assert peak_bytes < size
 
 
 def test_a_sweep_ends_with_its_atlas(tmp_path: Path) -> None:
     hostile = "</script><img src=x onerror=alert(1)> `x`"
-    given = [
+    references = [
         {"reference": "sinusoidal:30x8", hostile: hostile},
         {"reference": "sinusoidal:20x6", hostile: "=x"},
         {"reference": "./nowhere"},
     ]
     options: dict[str, Any] = {"nulls": 0, "engine": "threads", "out": tmp_path / "s"}
-    swept = pp.sweep(given, only=["similarity"], bundles=True, command=hostile, **options).run()
+    swept = pp.sweep(
+        references, only=["similarity"], bundles=True, command=hostile, **options
+    ).run()
     page = (tmp_path / "s" / "atlas.html").read_text(encoding="utf-8")
     assert "<img src=x" not in page
     assert page.count("</script>") == page.count("<script") == 1

@@ -26,11 +26,11 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     walk = np.cumsum(np.random.default_rng(0).normal(size=(24, 6)), axis=0)
     hostile = place / f"=1+1 {HOSTILE.replace('/', '')}.npy"
     np.save(hostile, walk)
-    given = [
+    references = [
         {"reference": str(hostile), "note": "=cmd|' /C calc'!A0"},
         {"reference": "sinusoidal:32x8", "note": "-1.5"},
     ]
-    return pp.sweep(given, out=place / "s", only=["pca"], engine="threads").run().folder
+    return pp.sweep(references, out=place / "s", only=["pca"], engine="threads").run().folder
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex"])
@@ -66,25 +66,26 @@ def test_references_are_measured_as_far_as_needed_and_named() -> None:
 
 
 def test_foreign_text_does_nothing_in_any_format(sweep: Path) -> None:
-    asked = [*NUMBERS, "user.note"]
-    made = {
-        form: pp.research_table(sweep, numbers=asked, format=form) for form in ("markdown", "latex")
+    columns = [*NUMBERS, "user.note"]
+    texts = {
+        form: pp.research_table(sweep, numbers=columns, format=form)
+        for form in ("markdown", "latex")
     }
-    assert not any("\x1b" in text for text in made.values())
+    assert not any("\x1b" in text for text in texts.values())
     # A row of Markdown has as many cells as its head, and no tag.
-    rows = [re.split(r"(?<!\\)\|", line) for line in made["markdown"].splitlines() if "|" in line]
-    assert {len(row) for row in rows[:4]} == {len(asked) + 3}
-    assert not re.findall(r"<[^>]*>", made["markdown"])
+    rows = [re.split(r"(?<!\\)\|", line) for line in texts["markdown"].splitlines() if "|" in line]
+    assert {len(row) for row in rows[:4]} == {len(columns) + 3}
+    assert not re.findall(r"<[^>]*>", texts["markdown"])
     # Nothing of the name is a command, mathematics, a comment or another column of LaTeX.
-    body = next(line for line in made["latex"].splitlines() if line.startswith("=1+1"))
-    assert len(re.findall(r"(?<!\\)&", body)) == len(asked)
-    assert r"\input" not in made["latex"]
+    body = next(line for line in texts["latex"].splitlines() if line.startswith("=1+1"))
+    assert len(re.findall(r"(?<!\\)&", body)) == len(columns)
+    assert r"\input" not in texts["latex"]
     assert r"\textbackslash{}input\{x\} \$1\$ \_*{[}k{]}(u) 50\% -{}-\#" in body
 
 
 def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
-    given = [{"reference": "sinusoidal:8x4", "x": -2.5, "y": 1.2e-7}]
-    swept = pp.sweep(given, out=tmp_path / "s", only=["norms"], nulls=0, engine="threads").run()
+    rows = [{"reference": "sinusoidal:8x4", "x": -2.5, "y": 1.2e-7}]
+    swept = pp.sweep(rows, out=tmp_path / "s", only=["norms"], nulls=0, engine="threads").run()
     text = pp.research_table(swept.folder, numbers=["user.x", "user.y"], format="latex")
     assert r"sinusoidal:8x4 & $-2.5$ & $1.2\times 10^{-7}$ \\" in text
     for part in (r"\toprule", r"\midrule", r"\bottomrule", r"\caption{"):
@@ -92,7 +93,7 @@ def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrase"),
     [
         ({"numbers": ["pca.nonsense"]}, r"'pca\.nonsense'\. Choose from .*positions.*pca\.top3"),
         ({"numbers": []}, "no number is chosen"),
@@ -102,10 +103,10 @@ def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_is_unknown_is_refused_with_what_is_known(
-    options: dict[str, list[str]], said: str, sweep: Path
+    options: dict[str, list[str]], phrase: str, sweep: Path
 ) -> None:
     for source in (sweep, "sinusoidal:8x4"):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=phrase):
             pp.research_table(source, **options)  # type: ignore[arg-type]
 
 
@@ -120,6 +121,6 @@ def test_a_sweep_has_what_it_measured_and_stands_alone(sweep: Path) -> None:
 
 def test_the_command_prints_what_the_function_returns(sweep: Path, cli: Cli) -> None:
     options = ["--format", "latex", "--numbers", "dim,pca.top3", "--band", "none"]
-    done = cli("table", str(sweep), *options)
+    completed = cli("table", str(sweep), *options)
     expected = pp.research_table(sweep, numbers=["dim", "pca.top3"], format="latex", band=None)
-    assert (done.code, done.out) == (0, expected)
+    assert (completed.code, completed.out) == (0, expected)

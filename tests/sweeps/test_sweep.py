@@ -67,12 +67,12 @@ def codes(failures: Iterable[dict[str, Any]]) -> dict[str, int]:
     ids=["text", "csv", "csv-by-header"],
 )  # fmt: skip
 def test_lists_of_every_form_name_the_same(name: str, text: str) -> None:
-    found = [entry.reference for entry in read_list(text.encode(), name)]
-    assert found == ["a/b", "c/d#encoder", "rotary:64x16,base=500000"]
+    listed_references = [entry.reference for entry in read_list(text.encode(), name)]
+    assert listed_references == ["a/b", "c/d#encoder", "rotary:64x16,base=500000"]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "phrase"),
     [
         ("l.csv", b"model,size\na/b,1\n", "names 'model', 'size'.*one of them 'reference'"),
         ("l.csv", b"reference;size\na/b;2\n", "names 'reference;size'.*with commas"),
@@ -86,8 +86,8 @@ def test_lists_of_every_form_name_the_same(name: str, text: str) -> None:
         ("l.csv", b"", "names nothing"),
     ],
 )
-def test_a_bad_list_is_refused_with_its_line(name: str, content: bytes, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_bad_list_is_refused_with_its_line(name: str, content: bytes, phrase: str) -> None:
+    with pytest.raises(UsageError, match=phrase):
         read_list(content, name)
 
 
@@ -105,9 +105,9 @@ def test_a_folder_stands_for_the_checkpoints_below_it_in_the_order_of_steps(tmp_
     for name, text in (("weightless", '{"model_type": "llama"}'), ("pooling", '{"mean": true}')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
-    found = [Path(entry.reference).name for entry in below(Entry(str(tmp_path), {"x": 1}))]
+    names = [Path(entry.reference).name for entry in below(Entry(str(tmp_path), {"x": 1}))]
     saved = [f"checkpoint-{step}" for step in ("10²", 90, 500, 1000)]
-    assert found == ["a.npy", "b.npy", *saved, "weightless"]
+    assert names == ["a.npy", "b.npy", *saved, "weightless"]
     assert below(Entry(str(tmp_path / "empty"))) == [Entry(str(tmp_path / "empty"))]
     assert below(Entry("gpt2")) == [Entry("gpt2")]
 
@@ -126,8 +126,8 @@ def test_a_reference_is_swept_once_and_refused_where_its_columns_differ(tmp_path
     assert once(entries) == [Entry("a", {"x": 1}), Entry("b")]
     path = tmp_path / "list.csv"
     path.write_text("reference,group,size\nc,a,1\nd,a,1\nc,b,1\n")
-    both = r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
-    with pytest.raises(UsageError, match=both):
+    message = r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
+    with pytest.raises(UsageError, match=message):
         once(read_file(path))
     with pytest.raises(UsageError, match=r"reference 1 and record 2: both are 'sinusoidal:8x4'"):
         pp.sweep(["sinusoidal:8x4", {"reference": "sinusoidal:8x4", "group": "a"}])
@@ -158,15 +158,15 @@ def test_a_rotary_model_has_a_row_of_its_weights_and_a_saved_run_of_its_heads(
     sweep = pp.sweep(str(tmp_path / "runs"), out=tmp_path / "out", **QUICK).run()
     (row,) = sweep.to_arrow().to_pylist()
     assert (row["name"], row["scheme"]) == ("made", "rotary")
-    found = {key: row[f"rotary_use.summary.{key}"] for key in ("share", "yes", "no", "never")}
-    assert found == {key: getattr(use.summary, key) for key in found}
-    assert found["yes"]
+    summary = {key: row[f"rotary_use.summary.{key}"] for key in ("share", "yes", "no", "never")}
+    assert summary == {key: getattr(use.summary, key) for key in summary}
+    assert summary["yes"]
     (failure,) = sweep.failures()
     assert failure["exit_code"] == 2
     assert "did not measure what rotary heads do" in failure["message"]
     numbers = ["rotary_use.summary.yes"]
     table = pp.research_table([str(tmp_path / "runs" / "made")], numbers=numbers)
-    assert table.splitlines()[2].endswith(f"| {found['yes']} |")
+    assert table.splitlines()[2].endswith(f"| {summary['yes']} |")
 
 
 def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:
@@ -204,46 +204,48 @@ def test_several_tables_and_encodings_without_one_get_a_row_each(tmp_path: Path)
         f"{place}#encoder": names[0],
         f"{place}#decoder": names[1],
     }
-    given = ["rotary:64x8", "alibi:32x4"]
-    rows = pp.sweep(given, engine="threads").to_arrow().to_pylist()
+    references = ["rotary:64x8", "alibi:32x4"]
+    rows = pp.sweep(references, engine="threads").to_arrow().to_pylist()
     assert [(row["reference"], row["scheme"]) for row in rows] == [
         ("rotary:64x8", "rotary"), ("alibi:32x4", "alibi"),
     ]  # fmt: skip
     assert (rows[0]["rotation.pairs"], rows[0]["positions"]) == (4, 64)
     assert rows[0]["answers.rotary_stretched"] == "no"
     # What is chosen of tables leaves nothing of an encoding out.
-    chosen = pp.sweep(["rotary:64x8", str(place)], **QUICK)
-    assert chosen.failures() == []
-    first, *others = chosen.to_arrow().to_pylist()
-    assert first | {"seconds": None} == rows[0] | {"seconds": None}
-    assert len(others) == 2
+    swept = pp.sweep(["rotary:64x8", str(place)], **QUICK)
+    assert swept.failures() == []
+    first_record, *other_records = swept.to_arrow().to_pylist()
+    assert first_record | {"seconds": None} == rows[0] | {"seconds": None}
+    assert len(other_records) == 2
 
 
 def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
     references = [save(tmp_path / name, seed) for seed, name in enumerate("ab")]
-    listed = "reference,family,step,loss,note\n{},mine,10,0.5,01\n{},mine,2,1,\n".format(
+    csv_text = "reference,family,step,loss,note\n{},mine,10,0.5,01\n{},mine,2,1,\n".format(
         *references
     )
-    entries = read_list(listed.encode(), "l.csv")
-    given = [{"reference": entry.reference, **entry.columns} for entry in entries]
-    frame = pp.sweep(given, out=tmp_path / "s", **QUICK).to_pandas()
+    entries = read_list(csv_text.encode(), "l.csv")
+    swept_references = [{"reference": entry.reference, **entry.columns} for entry in entries]
+    frame = pp.sweep(swept_references, out=tmp_path / "s", **QUICK).to_pandas()
     assert frame["user.step"].to_list() == [10, 2]
     assert frame["user.loss"].to_list() == [0.5, 1.0]
     assert frame["user.note"].fillna("").to_list() == ["01", ""]
     assert frame["user.family"].to_list() == ["mine", "mine"]
-    (typed,) = pp.sweep([given[0] | {"loss": np.float64(0.5)}], **QUICK).to_arrow()["user.loss"]
+    (typed,) = pp.sweep([swept_references[0] | {"loss": np.float64(0.5)}], **QUICK).to_arrow()[
+        "user.loss"
+    ]
     assert typed.as_py() == 0.5
     assert frame["family"].to_list() == ["gpt2", "gpt2"]
     header = (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     assert len(header) == 40
     assert "user.note" in header
     # What the list says now counts, without anything being computed.
-    again = pp.sweep([{"reference": references[0], "step": "ten"}], out=tmp_path / "s",
+    second_sweep = pp.sweep([{"reference": references[0], "step": "ten"}], out=tmp_path / "s",
                      all_columns=True, **QUICK)  # fmt: skip
-    assert again.to_pandas()["user.step"].tolist() == ["ten", "2"]
-    assert (again.about or {})["run"]["computed"] == 0
+    assert second_sweep.to_pandas()["user.step"].tolist() == ["ten", "2"]
+    assert (second_sweep.about or {})["run"]["computed"] == 0
     header = (tmp_path / "s" / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
-    assert header == again.to_arrow().column_names
+    assert header == second_sweep.to_arrow().column_names
 
 
 def bad(folder: Path) -> dict[str, int]:
@@ -274,58 +276,58 @@ def test_bad_references_fail_as_analyze_does_and_end_nothing(cli: Cli, tmp_path:
     command = ["sweep", "--from", "list.txt", "--only", "norms", "--engine", "threads",
                "--out", "s"]  # fmt: skip
     for strict, code in (([], 0), (["--strict"], next(iter(expected.values())))):
-        done = cli(*command, *strict)
-        assert done.code == code, done.err
-        assert "\x1b" not in done.err
-        told = [line for line in done.err.splitlines() if line.startswith("failed (")]
-        for line, (reference, number) in zip(told, expected.items(), strict=False):
+        completed = cli(*command, *strict)
+        assert completed.code == code, completed.err
+        assert "\x1b" not in completed.err
+        failure_lines = [line for line in completed.err.splitlines() if line.startswith("failed (")]
+        for line, (reference, number) in zip(failure_lines, expected.items(), strict=False):
             assert line.startswith(f"failed ({number}): {reference}")
-        assert told
+        assert failure_lines
         with (tmp_path / "s" / "failures.csv").open(newline="") as file:
             failures = list(csv.DictReader(file))
-        shown = {plain(reference): number for reference, number in expected.items()}
-        assert {f["reference"]: int(f["exit_code"]) for f in failures} == shown
+        expected_failures = {plain(reference): number for reference, number in expected.items()}
+        assert {f["reference"]: int(f["exit_code"]) for f in failures} == expected_failures
         table = pp.read_sweep(tmp_path / "s")
         assert table["reference"].to_pylist() == good
         with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
-            found = list(csv.DictReader(file))
-        assert [float(row["norms.mean"]) for row in found] == table["norms.mean"].to_pylist()
-        assert len(found[0]) <= 40 < len(table.column_names)
+            failed_rows = list(csv.DictReader(file))
+        assert [float(row["norms.mean"]) for row in failed_rows] == table["norms.mean"].to_pylist()
+        assert len(failed_rows[0]) <= 40 < len(table.column_names)
 
 
 def test_what_a_person_changed_is_not_written_over(tmp_path: Path) -> None:
-    out = tmp_path / "s"
-    given = ["alibi:16x2", "alibi:16x4", "./nowhere"]
-    run(given[:1], out)
+    folder = tmp_path / "s"
+    references = ["alibi:16x2", "alibi:16x4", "./nowhere"]
+    run(references[:1], folder)
     for name in ("sweep.csv", "failures.csv", "atlas.html"):
-        run(given[:1], out)  # what the sweep wrote itself is replaced
-        (out / name).write_text("my notes")
+        run(references[:1], folder)  # what the sweep wrote itself is replaced
+        (folder / name).write_text("my notes")
         with pytest.raises(OutputError, match=rf"{name}: changed since .* Move it away"):
-            pp.sweep(given, out=out, **QUICK).run()
-        assert (out / name).read_text() == "my notes"
-        assert len(parts(out)) == 1
-        (out / name).unlink()
+            pp.sweep(references, out=folder, **QUICK).run()
+        assert (folder / name).read_text() == "my notes"
+        assert len(parts(folder)) == 1
+        (folder / name).unlink()
 
     # So is what changes while the sweep is at work; what it found by then is kept.
     def change(_: int) -> None:
-        (out / "sweep.csv").write_text("mine")
+        (folder / "sweep.csv").write_text("mine")
 
-    swept = pp.sweep(given, out=out, **QUICK)
+    swept = pp.sweep(references, out=folder, **QUICK)
     with pytest.raises(OutputError, match=r"sweep\.csv: changed since"):
         swept.run(change)
-    (out / "sweep.csv").rename(tmp_path / "mine.csv")
-    assert run(given, out)["computed"] == 0
+    (folder / "sweep.csv").rename(tmp_path / "mine.csv")
+    assert run(references, folder)["computed"] == 0
     assert (tmp_path / "mine.csv").read_text() == "mine"
-    about = json.loads((out / "sweep.json").read_text())
-    assert set(about["written"]) == {"sweep.csv", "failures.csv", "atlas.html"}
+    description = json.loads((folder / "sweep.json").read_text())
+    assert set(description["written"]) == {"sweep.csv", "failures.csv", "atlas.html"}
 
 
 def test_names_do_nothing_in_a_spreadsheet_or_a_terminal(tmp_path: Path) -> None:
     notes = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "a\x1b[2Jb\u202ec",
              "-1.5", "+2e3", "plain"]  # fmt: skip
-    given = [{"reference": f"alibi:{k + 8}x2", "note": note} for k, note in enumerate(notes)]
-    given += [{"reference": "=1+1\x1b]0;x\x07.npy"}, {"reference": "@\u202enone#x"}]
-    swept = pp.sweep(given, out=tmp_path / "s", engine="threads", jobs=1).run()
+    references = [{"reference": f"alibi:{k + 8}x2", "note": note} for k, note in enumerate(notes)]
+    references += [{"reference": "=1+1\x1b]0;x\x07.npy"}, {"reference": "@\u202enone#x"}]
+    swept = pp.sweep(references, out=tmp_path / "s", engine="threads", jobs=1).run()
     assert swept.to_arrow()["user.note"].to_pylist() == notes
     for name in ("sweep.csv", "failures.csv"):
         text = (tmp_path / "s" / name).read_text(encoding="utf-8")
@@ -351,27 +353,27 @@ def test_a_full_disk_is_one_clear_error_wherever_it_strikes(
 ) -> None:
     ignored: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
-    given = [f"rotary:{n}x8" for n in range(9, 18)]
-    run(given, tmp_path / "s")
-    before = (tmp_path / "s" / "sweep.parquet").read_bytes()
+    references = [f"rotary:{n}x8" for n in range(9, 18)]
+    run(references, tmp_path / "s")
+    parquet_before = (tmp_path / "s" / "sweep.parquet").read_bytes()
     largest = max(path.stat().st_size for path in (tmp_path / "s").iterdir() if path.is_file())
     for room in range(1000, largest, 6000):
         with (
             no_file_longer_than(room),
             pytest.raises(OutputError, match=r"cannot be written .*Make room"),
         ):
-            pp.sweep(given, out=tmp_path / "s", **QUICK).run()
+            pp.sweep(references, out=tmp_path / "s", **QUICK).run()
         gc.collect()
         assert ignored == []
-        assert (tmp_path / "s" / "sweep.parquet").read_bytes() == before
+        assert (tmp_path / "s" / "sweep.parquet").read_bytes() == parquet_before
     assert not list((tmp_path / "s").rglob(".*"))
 
 
 # What is not computed twice.
 
 
-def run(references: Any, out: Path, **options: Any) -> dict[str, Any]:
-    swept = pp.sweep(references, out=out, **{**QUICK, **options}).run()
+def run(references: Any, folder: Path, **options: Any) -> dict[str, Any]:
+    swept = pp.sweep(references, out=folder, **{**QUICK, **options}).run()
     assert swept.about is not None
     return dict(swept.about["run"]) | dict(swept.about["counts"])
 
@@ -381,8 +383,8 @@ def test_a_sweep_goes_on_and_is_extended(tmp_path: Path) -> None:
         save(tmp_path / "c" / str(seed), seed)
     first = run([str(tmp_path / "c" / str(k)) for k in range(2)], tmp_path / "s")
     assert (first["computed"], first["rows"]) == (2, 2)
-    whole = run(str(tmp_path / "c"), tmp_path / "s")
-    assert (whole["computed"], whole["recorded"], whole["rows"]) == (2, 2, 4)
+    complete = run(str(tmp_path / "c"), tmp_path / "s")
+    assert (complete["computed"], complete["recorded"], complete["rows"]) == (2, 2, 4)
     # Others of the same options stay, after this run's.
     last = run(str(tmp_path / "c" / "3"), tmp_path / "s")
     assert (last["computed"], last["rows"]) == (0, 4)
@@ -403,42 +405,42 @@ def test_what_changed_is_computed_again_and_counts(tmp_path: Path) -> None:
 
 def test_failures_are_tried_again_on_request_or_where_something_changed(tmp_path: Path) -> None:
     place = str(tmp_path / "late")
-    given = ["./nowhere", place]
-    assert run(given, tmp_path / "s")["failures"] == 2
-    assert run(given, tmp_path / "s")["computed"] == 0
-    assert run(given, tmp_path / "s", retry_failed=True)["computed"] == 2
+    references = ["./nowhere", place]
+    assert run(references, tmp_path / "s")["failures"] == 2
+    assert run(references, tmp_path / "s")["computed"] == 0
+    assert run(references, tmp_path / "s", retry_failed=True)["computed"] == 2
     save(tmp_path / "late")
-    found = run(given, tmp_path / "s")
-    assert (found["computed"], found["failures"], found["rows"]) == (1, 1, 1)
+    outcome = run(references, tmp_path / "s")
+    assert (outcome["computed"], outcome["failures"], outcome["rows"]) == (1, 1, 1)
 
 
 def test_a_damaged_part_is_computed_again(tmp_path: Path) -> None:
     for seed in range(3):
         save(tmp_path / "c" / str(seed), seed)
     run(str(tmp_path / "c"), tmp_path / "s")
-    before = without_times(pp.read_sweep(tmp_path / "s"))
+    rows_before = without_times(pp.read_sweep(tmp_path / "s"))
     for path, content in zip(parts(tmp_path / "s"), ("", "{}", '{"rows": 3'), strict=True):
         path.write_text(content)
     assert run(str(tmp_path / "c"), tmp_path / "s")["computed"] == 3
-    assert without_times(pp.read_sweep(tmp_path / "s")) == before
+    assert without_times(pp.read_sweep(tmp_path / "s")) == rows_before
 
 
 def test_a_part_with_a_value_of_another_kind_is_computed_again(tmp_path: Path) -> None:
-    wrong: tuple[tuple[str, Any], ...] = (
+    bad_values: tuple[tuple[str, Any], ...] = (
         ("positions", "many"), ("positions", 2**63), ("positions", True), ("pca.top3", [1]),
         ("pca.top3", float("inf")), ("pca.top3", 10**30), ("name", 7), ("seams.at", {}),
         ("findings", [1]), ("reference", None),
     )  # fmt: skip
-    for seed in range(len(wrong)):
+    for seed in range(len(bad_values)):
         save(tmp_path / "c" / str(seed), seed)
     run(str(tmp_path / "c"), tmp_path / "s")
-    before = without_times(pp.read_sweep(tmp_path / "s"))
-    for path, (column, value) in zip(parts(tmp_path / "s"), wrong, strict=True):
+    rows_before = without_times(pp.read_sweep(tmp_path / "s"))
+    for path, (column, value) in zip(parts(tmp_path / "s"), bad_values, strict=True):
         part = json.loads(path.read_text())
         part["rows"][0][column] = value
         path.write_text(json.dumps(part))
-    assert run(str(tmp_path / "c"), tmp_path / "s")["computed"] == len(wrong)
-    assert without_times(pp.read_sweep(tmp_path / "s")) == before
+    assert run(str(tmp_path / "c"), tmp_path / "s")["computed"] == len(bad_values)
+    assert without_times(pp.read_sweep(tmp_path / "s")) == rows_before
 
 
 def test_two_sweeps_into_one_folder_do_not_damage_it(tmp_path: Path) -> None:
@@ -452,10 +454,10 @@ def test_two_sweeps_into_one_folder_do_not_damage_it(tmp_path: Path) -> None:
         except BaseException as error:  # noqa: BLE001 - it is looked at below
             failed.append(error)
 
-    both = [threading.Thread(target=go) for _ in range(2)]
-    for thread in both:
+    threads = [threading.Thread(target=go) for _ in range(2)]
+    for thread in threads:
         thread.start()
-    for thread in both:
+    for thread in threads:
         thread.join()
     assert failed == []
     run(str(tmp_path / "c"), tmp_path / "alone")
@@ -480,14 +482,14 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
     (tmp_path / "file").write_text("")
-    for out in ("mine", "file"):
+    for occupied in ("mine", "file"):
         with pytest.raises(OutputError, match="Choose another --out"):
-            pp.sweep("alibi:8x2", out=tmp_path / out, engine="threads").run()
+            pp.sweep("alibi:8x2", out=tmp_path / occupied, engine="threads").run()
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrase"),
     [
         ({"only": ["nonsense"]}, "unknown analysis 'nonsense'"),
         ({"nulls": -1}, "--nulls -1"),
@@ -502,21 +504,21 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], phrase: str) -> None:
+    with pytest.raises(UsageError, match=phrase):
         pp.sweep("sinusoidal:8x4", **options)
 
 
 def test_nothing_to_sweep_is_refused() -> None:
     with pytest.raises(UsageError, match="nothing to sweep"):
         pp.sweep([])
-    for given, said in (
+    for references, phrase in (
         ({"model": "gpt2"}, "it has no 'reference'"), ({"reference": ["a/b"]}, "no 'reference'"),
         ({"reference": "a/b", "x": {}}, "'x' is {}"),
         ({"reference": "a/b", "x": 10**30}, "at most 18 digits"),
     ):  # fmt: skip
-        with pytest.raises(UsageError, match=said):
-            pp.sweep([given])
+        with pytest.raises(UsageError, match=phrase):
+            pp.sweep([references])
 
 
 def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

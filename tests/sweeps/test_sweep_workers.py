@@ -50,9 +50,9 @@ def started(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
             process.stderr.close()
 
 
-def wait_for(what: Any) -> None:
+def wait_for(condition: Any) -> None:
     patience = time.monotonic() + 200
-    while not what():
+    while not condition():
         assert time.monotonic() < patience
         time.sleep(0.002)
 
@@ -60,28 +60,31 @@ def wait_for(what: Any) -> None:
 def test_a_sweep_that_is_killed_goes_on_and_computes_nothing_twice(
     checkpoints: Path, tmp_path: Path
 ) -> None:
-    out = tmp_path / "s"
+    folder = tmp_path / "s"
     command = [*MAIN, "sweep", str(checkpoints), "--only", "norms,pca", "--nulls", "0",
-               "--jobs", "1", "--engine", "threads", "--out", str(out)]  # fmt: skip
-    before: dict[Path, int] = {}
-    for sign, least in ((signal.SIGKILL, 1), (signal.SIGINT, 2), (signal.SIGKILL, 4)):
+               "--jobs", "1", "--engine", "threads", "--out", str(folder)]  # fmt: skip
+    times_before: dict[Path, int] = {}
+    for sign, min_parts in ((signal.SIGKILL, 1), (signal.SIGINT, 2), (signal.SIGKILL, 4)):
         # At work at least: the run before may have recorded more than was waited for.
-        enough = max(least, len(before) + 1)
+        parts_needed = max(min_parts, len(times_before) + 1)
         with started(*command) as process:
-            wait_for(lambda: len(parts(out)) >= enough or process.poll() is not None)  # noqa: B023
+            wait_for(lambda: len(parts(folder)) >= parts_needed or process.poll() is not None)  # noqa: B023
             process.send_signal(sign)
-            said = process.communicate()[1]
+            stderr = process.communicate()[1]
         if sign == signal.SIGINT and process.returncode:
             assert process.returncode == 128 + sign
-            assert "Run the same command again to resume" in said
-            assert "Traceback" not in said
-        found = {path: path.stat().st_mtime_ns for path in parts(out)}
-        assert before.items() <= found.items()  # nothing was recorded again
-        before = found
-    last = run(str(checkpoints), out)
-    assert (last["recorded"], last["computed"]) == (len(before), 8 - len(before))
+            assert "Run the same command again to resume" in stderr
+            assert "Traceback" not in stderr
+        part_times = {path: path.stat().st_mtime_ns for path in parts(folder)}
+        assert times_before.items() <= part_times.items()  # nothing was recorded again
+        times_before = part_times
+    final_run = run(str(checkpoints), folder)
+    assert (final_run["recorded"], final_run["computed"]) == (
+        len(times_before),
+        8 - len(times_before),
+    )
     run(str(checkpoints), tmp_path / "undisturbed")
-    assert without_times(pp.read_sweep(out)) == without_times(
+    assert without_times(pp.read_sweep(folder)) == without_times(
         pp.read_sweep(tmp_path / "undisturbed")
     )
 
@@ -94,24 +97,24 @@ def test_ctrl_c_reaches_no_worker_that_starts_and_would_tell_of_it(tmp_path: Pat
 
     def blocked() -> list[bool]:
         """Tell of each worker that there is whether it blocks SIGINT."""
-        found = []
+        masks = []
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 status = (place / "status").read_text()
                 ours = f"\nPPid:\t{process.pid}\n" in status
                 if ours and b"popen_loky" in (place / "cmdline").read_bytes():
                     mask = int(status.partition("\nSigBlk:\t")[2].split()[0], 16)
-                    found.append(bool(mask >> signal.SIGINT - 1 & 1))
-        return found
+                    masks.append(bool(mask >> signal.SIGINT - 1 & 1))
+        return masks
 
     with started(*command, start_new_session=True) as process:
         wait_for(lambda: blocked() or process.poll() is not None)
         assert all(blocked())
         os.killpg(process.pid, signal.SIGINT)
-        said = process.communicate()[1]
+        stderr = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGINT
-    assert said.endswith("Run the same command again to resume.\n")
-    assert "Traceback" not in said
+    assert stderr.endswith("Run the same command again to resume.\n")
+    assert "Traceback" not in stderr
 
 
 #: Read by every Python that starts: one reference ends its worker.
@@ -139,8 +142,8 @@ def test_processes_give_the_same_and_a_dead_worker_costs_its_reference_alone(
     (tmp_path / "site" / "sitecustomize.py").write_text(DEADLY)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *sys.path]))
     get_reusable_executor().shutdown(wait=True)
-    given = {**QUICK, "engine": "processes"}
-    swept = pp.sweep(str(tmp_path / "c"), out=tmp_path / "s", **given)
+    options = {**QUICK, "engine": "processes"}
+    swept = pp.sweep(str(tmp_path / "c"), out=tmp_path / "s", **options)
     try:
         (failure,) = swept.failures()
     finally:
@@ -149,8 +152,8 @@ def test_processes_give_the_same_and_a_dead_worker_costs_its_reference_alone(
     assert failure["exit_code"] == 1
     assert "its worker ended twice" in failure["message"]
 
-    others = [str(tmp_path / "c" / name) for name in ("a", "m", "z")]
-    run(others, tmp_path / "threads")
+    surviving = [str(tmp_path / "c" / name) for name in ("a", "m", "z")]
+    run(surviving, tmp_path / "threads")
     assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
 
 
@@ -165,19 +168,19 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.P
     with ExitStack() as stack:
         commands = [scheduler, *[worker] * workers]
         processes = [stack.enter_context(started(*command)) for command in commands]
-        about = folder / "scheduler.json"
-        wait_for(lambda: about.exists() and about.stat().st_size > 0)
-        yield json.loads(about.read_text())["address"], processes
+        scheduler_file = folder / "scheduler.json"
+        wait_for(lambda: scheduler_file.exists() and scheduler_file.stat().st_size > 0)
+        yield json.loads(scheduler_file.read_text())["address"], processes
 
 
 def test_dask_gives_the_same_and_a_worker_that_is_killed_loses_nothing(
     checkpoints: Path, tmp_path: Path
 ) -> None:
     run(str(checkpoints), tmp_path / "threads")
-    with cluster(tmp_path, workers=2) as (address, (_, first, _)):
+    with cluster(tmp_path, workers=2) as (address, (_, first_worker, _)):
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
                          **QUICK, scheduler=address)  # fmt: skip
-        swept.run(lambda _: first.kill())
+        swept.run(lambda _: first_worker.kill())
     assert swept.failures() == []
     assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
 
@@ -186,19 +189,19 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     # Enough of them that the first is told long before the last is computed.
-    given = [f"sinusoidal:{n}x64" for n in range(100, 200)]
+    references = [f"sinusoidal:{n}x64" for n in range(100, 200)]
     with cluster(tmp_path, workers=1) as (address, (scheduler, _)):
-        swept = pp.sweep(given, out=tmp_path / "s", scheduler=address)
+        swept = pp.sweep(references, out=tmp_path / "s", scheduler=address)
         with pytest.raises(Unreachable, match=r"the scheduler was lost.*goes on from there"):
             swept.run(lambda _: scheduler.kill())
     assert "Traceback" not in capfd.readouterr().err
-    (first, *_) = (json.loads(part.read_text()) for part in parts(tmp_path / "s"))
-    again = pp.sweep(first["reference"], out=tmp_path / "s", engine="threads").run()
-    assert (again.about or {})["run"]["computed"] == 0
+    (first_part, *_) = (json.loads(part.read_text()) for part in parts(tmp_path / "s"))
+    resumed = pp.sweep(first_part["reference"], out=tmp_path / "s", engine="threads").run()
+    assert (resumed.about or {})["run"]["computed"] == 0
 
 
 @pytest.mark.parametrize(
-    ("address", "kind", "said"),
+    ("address", "kind", "message"),
     [
         ("tcp://127.0.0.1:1", Unreachable, "no Dask scheduler answers there"),
         ("tcp://x", UsageError, "missing port.*tcp://HOST:8786"),
@@ -206,11 +209,15 @@ def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
     ],
 )
 def test_a_scheduler_that_is_not_there_is_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, kind: type[Exception], said: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    kind: type[Exception],
+    message: str,
 ) -> None:
     monkeypatch.setattr("posprobe.sweeps.workers.CONNECT", 0.3)
     swept = pp.sweep("alibi:8x2", out=tmp_path / "s", scheduler=address)
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         swept.run()
     gc.collect()  # a client that was left half made would warn of it now
 
@@ -244,11 +251,11 @@ def test_nothing_in_the_working_directory_is_run_and_nothing_is_left_beside_the_
                    "PYTHONPATH": str(Path(pp.__file__).parents[1])}  # fmt: skip
     environment.pop("PYTHONSAFEPATH", None)
     options = ["--jobs", "2", "--only", "norms", "--out", str(tmp_path / "s")]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(command), "sweep", "sinusoidal:20x8", "sinusoidal:30x8", *options],
         cwd=tmp_path / "here", env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.stdout == "2 references: 2 rows, 0 failures\n", done.stderr
+    assert completed.stdout == "2 references: 2 rows, 0 failures\n", completed.stderr
     assert not (tmp_path / "ran").exists()
     assert not list((tmp_path / "s").rglob(".*"))
 
@@ -279,34 +286,34 @@ def test_requests_are_bounded_and_a_second_sweep_asks_for_revisions_only(
     for seed, name in enumerate(names):
         publish(hub, name, seed)
     publish(hub, "someone/gated", gated=True)
-    given = [*names, "someone/gated", "someone/none"]
+    references = [*names, "someone/gated", "someone/none"]
     hub.slow = 0.02
-    first = run(given, tmp_path / "s", jobs=6, requests=2)
+    first_run = run(references, tmp_path / "s", jobs=6, requests=2)
     assert max(request.beside for request in hub.requests) == 2
-    assert (first["rows"], first["failures"]) == (8, 2)
+    assert (first_run["rows"], first_run["failures"]) == (8, 2)
     rows = pp.read_sweep(tmp_path / "s").to_pylist()
     assert [row["commit"] for row in rows] == [hub.repos[name].commit for name in names]
 
     # Bytes are those that `analyze` reads, and all that came: of files so short each byte once.
     sizes = {row["bytes_read"] for row in rows}
     assert sizes == {sum(file.size for file in hub.repos[names[0]].files.values())}
-    asked = [path.rpartition("/")[2] for path in hub.paths("/m1")]
+    requested_files = [path.rpartition("/")[2] for path in hub.paths("/m1")]
     hub.forget()
     monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "another"))
     pp.load(names[1])
-    assert sorted(asked) == sorted(path.rpartition("/")[2] for path in hub.paths())
+    assert sorted(requested_files) == sorted(path.rpartition("/")[2] for path in hub.paths())
     monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
 
     hub.forget()
-    again = run(given, tmp_path / "s")
-    assert (again["recorded"], again["computed"]) == (10, 0)
+    second_run = run(references, tmp_path / "s")
+    assert (second_run["recorded"], second_run["computed"]) == (10, 0)
     assert sorted(hub.paths()) == [f"/api/models/{name}" for name in ("someone/gated", *names)]
     publish(hub, names[0], 99)
-    assert run(given, tmp_path / "s")["computed"] == 1
+    assert run(references, tmp_path / "s")["computed"] == 1
     commits = pp.read_sweep(tmp_path / "s")["commit"].to_pylist()
     assert commits == [hub.repos[name].commit for name in names]
     hub.forget()
-    assert run(given[:8], tmp_path / "s", offline=True)["computed"] == 0
+    assert run(references[:8], tmp_path / "s", offline=True)["computed"] == 0
     assert hub.paths() == []
 
 
@@ -322,12 +329,14 @@ def test_a_hub_that_asks_to_wait_is_obeyed_by_all(
         publish(hub, name, seed)
     hub.fail("status", "m2", status=429, times=1, headers={"Retry-After": "1"})
     assert run(names, tmp_path / "s", jobs=4)["failures"] == 0
-    told = next(request for request in hub.requests if request.status == 429)
+    refusal = next(request for request in hub.requests if request.status == 429)
     # Those that were under way at that moment were not stopped; nobody began another.
-    later = [request.came - told.came for request in hub.requests if request.came > told.came]
-    assert later
-    assert not [gap for gap in later if 0.3 < gap < 0.9]
-    assert max(later) >= 0.9
+    delays = [
+        request.came - refusal.came for request in hub.requests if request.came > refusal.came
+    ]
+    assert delays
+    assert not [gap for gap in delays if 0.3 < gap < 0.9]
+    assert max(delays) >= 0.9
 
 
 def test_revisions_of_a_repository_are_listed_in_the_order_of_steps(
