@@ -46,7 +46,7 @@ def shards(folder: Path, weight_map: object) -> Path:
     return folder
 
 
-def test_shards_are_one_checkpoint_each_opened_when_it_is_needed(tmp_path: Path) -> None:
+def test_shards_open_lazily_as_one_checkpoint(tmp_path: Path) -> None:
     numbers = {"a": 1, "b": 2, "twice": 1, "gone": 2, "c": 3}
     weight_map = {name: f"model-{number}.safetensors" for name, number in numbers.items()}
     folder = shards(tmp_path, weight_map)
@@ -62,7 +62,7 @@ def test_shards_are_one_checkpoint_each_opened_when_it_is_needed(tmp_path: Path)
             checkpoint.read("c")
 
 
-def test_shards_of_pytorch_are_told_apart_too(tmp_path: Path) -> None:
+def test_pytorch_shards_open_as_one_checkpoint(tmp_path: Path) -> None:
     for number in (1, 2):
         save_zip({"t": torch.full((2, 2), number)}, tmp_path / f"{number}.bin")
     index = {"weight_map": {"t": "2.bin"}}
@@ -128,7 +128,7 @@ def test_the_best_known_of_a_folder_s_weights_are_opened(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("files", [[], ["rust_model.ot"], ["a.onnx.txt", "README.md"]])
-def test_a_folder_without_weights_says_what_it_has(files: list[str], tmp_path: Path) -> None:
+def test_a_folder_without_weights_lists_its_files(files: list[str], tmp_path: Path) -> None:
     for name in files:
         write(tmp_path / name, b"x")
     (tmp_path / "sub.safetensors").mkdir()
@@ -176,7 +176,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "model.bin", "model.npz", "config.json"])
-def test_what_may_not_be_read_is_refused(file: str, unprivileged: Path) -> None:
+def test_unreadable_files_are_refused(file: str, unprivileged: Path) -> None:
     weights = unprivileged / (file if file != "config.json" else "model.safetensors")
     match weights.suffix:
         case ".bin":
@@ -192,7 +192,7 @@ def test_what_may_not_be_read_is_refused(file: str, unprivileged: Path) -> None:
         open_local(weights)
 
 
-def test_what_may_not_be_read_later_is_refused_then(unprivileged: Path) -> None:
+def test_files_that_become_unreadable_are_refused(unprivileged: Path) -> None:
     (unprivileged / "data").touch(mode=0)
     with pytest.raises(UnknownReference, match="data: permission denied"):
         LocalFiles(unprivileged).read("data", 0, 1)
@@ -214,9 +214,7 @@ def unprivileged() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("linked", ["model.safetensors", "config.json", INDEX])
-def test_a_file_of_a_folder_may_be_no_link_out_of_it_but_what_is_named_may(
-    linked: str, tmp_path: Path
-) -> None:
+def test_links_out_of_a_folder_are_refused_unless_named(linked: str, tmp_path: Path) -> None:
     model_folder, other_folder = tmp_path / "m", tmp_path / "elsewhere"
     for place in (model_folder, other_folder):
         place.mkdir()
@@ -233,7 +231,7 @@ def test_a_file_of_a_folder_may_be_no_link_out_of_it_but_what_is_named_may(
             call(parse_reference(model_folder))
 
 
-def test_what_is_named_may_be_a_link_and_so_may_files_of_the_hub_s_cache(tmp_path: Path) -> None:
+def test_named_links_and_hub_cache_links_are_followed(tmp_path: Path) -> None:
     blobs = tmp_path / "models--someone--gpt2" / "blobs"
     snapshot = blobs.with_name("snapshots") / "abc"
     for folder in (blobs, snapshot):
@@ -257,7 +255,7 @@ SAVED = FOLDER / "diffusers"
     ("part", "rows", "seed"), [("text_encoder", 12, 1), ("text_encoder_2", 12, 2),
                                ("image_encoder", 17, 3)],
 )  # fmt: skip
-def test_each_part_gives_its_own_parameter(part: str, rows: int, seed: int) -> None:
+def test_every_submodel_yields_its_own_table(part: str, rows: int, seed: int) -> None:
     table = pp.load(f"{SAVED}#{part}")
     expected = numbers((rows, 8), seed)
     special = 1 if part == "image_encoder" else 0  # CLS
@@ -272,7 +270,7 @@ def test_each_part_gives_its_own_parameter(part: str, rows: int, seed: int) -> N
     assert patches.layout == pp.layouts.Grid(6, 6)
 
 
-def test_a_part_without_tables_is_said_to_have_none() -> None:
+def test_a_submodel_without_tables_is_reported_as_such() -> None:
     for part in ("unet", "vae"):
         with pytest.raises(NoPositionTable, match="no position table was found"):
             pp.load(f"{SAVED}#{part}")

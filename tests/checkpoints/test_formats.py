@@ -254,7 +254,7 @@ def test_hdf5_never_leads_to_another_file(tmp_path: Path) -> None:
             open_local(path)
 
 
-def test_hdf5_bombs_and_unknown_filters_are_refused_before_anything_is_unpacked(
+def test_hdf5_bombs_and_unknown_filters_are_refused_unopened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("base", "hdf5file"):

@@ -197,7 +197,7 @@ def test_the_divisors_of_llama_3_are_recognised_as_its_rule(tmp_path: Path) -> N
     same_as_config(path, tmp_path / "model", {**LLAMA, "rope_parameters": parameters})
 
 
-def test_other_divisors_divide_the_frequencies(tmp_path: Path) -> None:
+def test_gguf_rope_divisors_divide_the_frequencies(tmp_path: Path) -> None:
     divisors = np.linspace(1, 3, 32).astype(np.float32)
     tensors = {"rope_freqs.weight": divisors, "x": TABLE}
     scheme = rotary(write(tmp_path / "model.gguf", "llama", tensors, llama))
@@ -328,7 +328,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("case", LIES)
-def test_each_lie_has_one_sentence(case: str, tmp_path: Path) -> None:
+def test_a_false_gguf_header_is_one_clear_error(case: str, tmp_path: Path) -> None:
     content, says = LIES[case]
     (tmp_path / "lie.gguf").write_bytes(content)
     with pytest.raises(InvalidCheckpoint, match=f"^[^\n]*lie.gguf: [^\n]*{says}[^\n]*$"):

@@ -105,7 +105,9 @@ def test_any_text_is_a_key_of_its_own_and_none_leaves_the_cache(
     assert len({str(path).casefold() for path in cache_entries}) == len(keys)
 
 
-def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_follows_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("POSPROBE_CACHE", "~/own")
@@ -121,7 +123,7 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # --- offline ---------------------------------------------------------------------------------
 
 
-def test_offline_with_nothing_here(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_without_cache_is_refused(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     small(server)
     says = r"someone/small: not in the local cache.*without --offline"
     with pytest.raises(Unreachable, match=says):
@@ -132,7 +134,7 @@ def test_offline_with_nothing_here(server: Hub, monkeypatch: pytest.MonkeyPatch)
     assert server.requests == []
 
 
-def test_offline_with_what_the_client_of_the_hub_downloaded(server: Hub, tmp_path: Path) -> None:
+def test_offline_reads_the_cache_of_the_hub_client(server: Hub, tmp_path: Path) -> None:
     values = small(server)
     hf_hub_download("someone/small", "config.json")
     with pytest.raises(Unreachable, match="offline"):  # a configuration alone is no model
@@ -322,7 +324,7 @@ def test_a_compressed_answer_is_refused(server: Hub) -> None:
         read()
 
 
-def test_a_length_that_is_not_told(server: Hub) -> None:
+def test_a_response_without_length_is_refused(server: Hub) -> None:
     values = small(server)
     server.fail("whole", "config.json", headers={"Content-Length": None})
     np.testing.assert_array_equal(read(), values)

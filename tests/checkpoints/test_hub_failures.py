@@ -85,7 +85,7 @@ def test_a_refusal_is_one_clear_error(
 
 
 @pytest.mark.parametrize("repo_id", ["a/b/c", "a--b", "me/a--b", "-a", "a b", ".."])
-def test_an_impossible_id_reaches_nobody(server: Hub, repo_id: str) -> None:
+def test_an_impossible_id_sends_no_request(server: Hub, repo_id: str) -> None:
     with pytest.raises(UnknownReference, match=f"^{repo_id}: not a valid Hub id"):
         read(repo_id)
     with pytest.raises((UnknownReference, Unreachable), match=f"^{repo_id}: "):
@@ -140,7 +140,7 @@ def test_a_short_wait_that_is_asked_for_is_kept(server: Hub, waits: list[float])
     ],
 )
 @pytest.mark.parametrize("url_path", ["/api/models", "/cdn/"])
-def test_a_long_wait_is_told_and_not_kept(
+def test_a_long_retry_after_is_reported_and_not_waited_for(
     server: Hub, waits: list[float], headers: dict[str, str | None], seconds: str, url_path: str
 ) -> None:
     small(server)
@@ -154,7 +154,7 @@ def test_a_long_wait_is_told_and_not_kept(
 @pytest.mark.parametrize(
     "header_values", [("soon", "-5", "nan"), ("9" * 5000, "\xb2", "Fri, 31 Dec 9999")]
 )
-def test_a_wait_that_means_nothing_is_ours(
+def test_an_invalid_retry_after_uses_the_default_wait(
     server: Hub, waits: list[float], header_values: tuple[str, ...]
 ) -> None:
     values = small(server)
@@ -189,7 +189,9 @@ def test_a_server_that_falls_silent(
     assert waits == [0.5, 0.5]
 
 
-def test_nobody_listens(server: Hub, monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> None:
+def test_a_closed_port_is_one_clear_error(
+    server: Hub, monkeypatch: pytest.MonkeyPatch, waits: list[float]
+) -> None:
     with serve() as second_server:
         gone = second_server.url
     monkeypatch.setattr(constants, "ENDPOINT", gone)
@@ -264,7 +266,7 @@ def test_a_file_of_another_length_or_commit_is_refused(server: Hub) -> None:
     assert hub_local.load(ID, server.repos[ID].commit, "files") is not None
 
 
-def test_a_file_that_says_nothing_of_its_version_is_read(server: Hub) -> None:
+def test_a_file_without_version_headers_is_read(server: Hub) -> None:
     values = small(server)
     no_headers: dict[str, str | None] = dict.fromkeys(
         ("X-Repo-Commit", "ETag", "X-Linked-Etag", "X-Linked-Size")

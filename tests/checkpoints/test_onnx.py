@@ -171,7 +171,7 @@ def test_a_bare_file_does_not_say_which_row_the_first_position_takes(
     assert [row.row for row in table.dropped] == [0, 1]
 
 
-def test_a_round_number_of_rows_is_taken_and_what_is_not_known_is_said(tmp_path: Path) -> None:
+def test_a_likely_row_count_is_taken_with_a_note(tmp_path: Path) -> None:
     table = pp.load(bare(tmp_path / "m.onnx", 128, 0))
     assert len(table) == 128
     assert any("does not say which row the first position takes" in note for note in table.notes)
@@ -233,7 +233,7 @@ def test_every_float_format_is_read_raw_and_typed(dtype: str, tmp_path: Path) ->
         assert np.array_equal(stored.values.astype(np.float64), values.astype(np.float64))
 
 
-def test_thousands_of_nodes_behind_thousands_of_additions_are_looked_at_once(
+def test_a_large_graph_is_searched_in_one_pass(
     tmp_path: Path,
 ) -> None:
     chain = [helper.make_node("Identity", [f"v{n}"], [f"v{n + 1}"]) for n in range(3000)]
@@ -341,7 +341,7 @@ def test_quantised_tables_are_codes_less_zero_points_times_scales(
 @pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
 @pytest.mark.parametrize("width", [8, 7])
-def test_four_bits_are_what_the_operator_makes_of_them(
+def test_four_bit_blocks_equal_the_onnxruntime_operator(
     dtype: str, width: int, typed: bool, tmp_path: Path
 ) -> None:
     """Two numbers in a byte; of an odd number the last half byte is empty."""
@@ -382,7 +382,7 @@ SAMPLES = Path(__file__).parents[1] / "data" / "formats"
 @pytest.mark.parametrize(
     "name", ["uint4", "uint4_zero", "int4", "int4_zero", "bytes4", "bytes4_zero", "bytes8"]
 )
-def test_gathered_blocks_are_what_onnxruntime_answers(name: str) -> None:
+def test_gathered_blocks_equal_onnxruntime(name: str) -> None:
     """Models and answers are onnxruntime's (``tools/format_samples.py``)."""
     (item,) = inspect(f"{SAMPLES}/{name}.onnx")
     assert item["tensor"] == "wpe.weight"
@@ -459,7 +459,7 @@ def at(key: str, value: str) -> Callable[[onnx.ModelProto], object]:
     return change
 
 
-def test_data_of_no_length_are_not_looked_for_where_one_works(
+def test_empty_external_data_opens_no_file_of_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def emptied(model: onnx.ModelProto) -> None:

@@ -118,7 +118,7 @@ def test_a_broken_package_is_named_and_left_out(
     assert "other = pathlib:Path is a type and no Reader" in caplog.text
 
 
-def test_every_reader_is_there_and_is_told_from_the_others() -> None:
+def test_every_format_is_recognised_by_its_own_reader() -> None:
     for reader in READERS:
         assert callable(load_opener(reader.opener))
         assert bool(reader.packages) == bool(reader.extra)

@@ -137,13 +137,13 @@ def test_a_damaged_safetensors_is_one_clear_error(case: str, tmp_path: Path) -> 
         safetensors.numpy.load_file(path)
 
 
-def test_a_file_of_pytorch_under_this_name_is_called_what_it_is(tmp_path: Path) -> None:
+def test_a_pytorch_file_named_safetensors_is_named_as_such(tmp_path: Path) -> None:
     torch.save({"wpe.weight": torch.zeros(4, 2)}, tmp_path / "model.safetensors")
     with pytest.raises(InvalidCheckpoint, match=r"begins as a ZIP archive.*Rename it"):
         open_local(tmp_path / "model.safetensors")
 
 
-def test_a_header_whose_length_begins_as_an_archive_does_is_read(tmp_path: Path) -> None:
+def test_a_header_length_with_zip_magic_is_read(tmp_path: Path) -> None:
     path, values = tmp_path / "model.safetensors", np.eye(4, dtype=np.float32)
     for note in range(19_000, 19_280):  # its length is written before it: 19,280 is PK in bytes
         safetensors.numpy.save_file({"wpe.weight": values}, path, {"note": "x" * note})

@@ -137,7 +137,7 @@ def test_a_table_made_by_hand_is_read(tmp_path: Path) -> None:
         (table([HEADER, (0, b"\xff", entry((6,), 24))]), "index of a TensorFlow"),
     ],
 )
-def test_each_lie_has_one_sentence(content: bytes, says: str, tmp_path: Path) -> None:
+def test_a_false_index_is_one_clear_error(content: bytes, says: str, tmp_path: Path) -> None:
     path = tmp_path / "ckpt.index"
     path.write_bytes(content)
     with pytest.raises(InvalidCheckpoint, match=says) as caught:

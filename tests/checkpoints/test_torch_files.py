@@ -311,7 +311,7 @@ def test_a_pickle_that_would_take_all_time_or_memory_is_refused(
         open_local(save(tmp_path / "model.pt", COSTLY[case]))
 
 
-def test_an_archive_is_told_and_searched_as_pytorch_does(tmp_path: Path) -> None:
+def test_an_archive_is_recognised_and_searched_as_by_pytorch(tmp_path: Path) -> None:
     code = COSTLY["6 GiB of zeros"]
     with pytest.raises(InvalidCheckpoint, match="asks for 6442450944 bytes"):
         refuse_costly(as_archive(tmp_path / "model.pt", code, "DATA.PKL"))
@@ -325,7 +325,7 @@ def test_an_archive_is_told_and_searched_as_pytorch_does(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("save", [save_zip, save_legacy])
-def test_what_checkpoints_hold_beside_weights_costs_little(
+def test_content_beside_weights_costs_little_time(
     save: Callable[[object, Path], Path], tmp_path: Path
 ) -> None:
     model = torch.nn.Linear(8, 8)

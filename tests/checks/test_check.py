@@ -160,7 +160,7 @@ def causes(result: pp.Check) -> list[str]:
 # In the files.
 
 
-def test_a_sound_conversion_is_alike_also_in_8_bits(tmp_path: Path) -> None:
+def test_a_sound_conversion_is_alike_in_8_bits_too(tmp_path: Path) -> None:
     a = llama(tmp_path / "a")
     for kind in (None, gguf.GGMLQuantizationType.Q8_0):
         result = pp.check(a, converted(tmp_path / "b.gguf", kind=kind))
@@ -261,7 +261,7 @@ def test_a_table_that_timm_resampled_and_stored() -> None:
 
 
 @pytest.mark.parametrize("cosines", [True, False])
-def test_an_engine_that_does_what_the_checkpoint_says(cosines: bool, tmp_path: Path) -> None:
+def test_check_of_a_faithful_dump_is_alike(cosines: bool, tmp_path: Path) -> None:
     for rope in ({}, LLAMA3, YARN):
         a = llama(tmp_path / "a", rope=rope)
         result = pp.check(a, engine(tmp_path / "b.npz", configured(**rope), cosines=cosines))
@@ -291,7 +291,7 @@ TRUNCATED = {**YARN, "rope_theta": 1.5e5}
     ids=["linear for llama3", "factor 8 for 32", "default base", "scaling dropped", "factor 16",
          "factor on cosines", "ramp rounded"],
 )  # fmt: skip
-def test_a_copy_that_turns_by_other_angles_is_told_why(
+def test_check_names_the_cause_of_other_angles(
     a: dict[str, Any], b: dict[str, Any], stored: str, expected: list[str],
     expected_facts: dict[str, float], tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -370,7 +370,7 @@ def test_an_engine_that_rounds_to_bfloat16_before_the_cosine(
             assert result.causes[0].first_distance == pytest.approx(first_distance, abs=1)
 
 
-def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(tmp_path: Path) -> None:
+def test_rounded_cosines_are_alike_and_hide_no_other_ladder(tmp_path: Path) -> None:
     def dumped(omega: NDArray[np.float64]) -> str:
         angles = np.outer(np.arange(64.0), omega)
         cos, sin = (to_type(f(angles), "bfloat16").astype("f4") for f in (np.cos, np.sin))
@@ -388,7 +388,7 @@ def test_cosines_rounded_after_the_angle_are_alike_and_hide_no_other_ladder(tmp_
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
-def test_tables_of_cosines_of_any_length_and_factor_are_alike_however_they_are_stored(
+def test_cosine_tables_of_any_length_and_dtype_are_alike(
     name: str,
 ) -> None:
     for model in made.PUBLISHED:
@@ -401,7 +401,7 @@ def test_tables_of_cosines_of_any_length_and_factor_are_alike_however_they_are_s
             assert [finding.cause for finding in findings] == [expected], (model, rows)
 
 
-def test_an_engine_with_the_other_pairing(tmp_path: Path) -> None:
+def test_check_names_pair_order_of_a_dump_as_the_difference(tmp_path: Path) -> None:
     a = llama(tmp_path / "a")
     b = engine(tmp_path / "b.npz", configured(), cosines=False, neighbours=True)
     result = pp.check(a, b)
@@ -417,7 +417,7 @@ def multimodal(folder: Path, kind: Any = Qwen2VLConfig, **overrides: Any) -> str
     return f"{stated(folder, kind(text_config={**text, 'rope_parameters': rope}))}#text"
 
 
-def test_an_engine_that_gives_pairs_to_other_axes(tmp_path: Path) -> None:
+def test_check_names_other_axis_sections_of_a_dump(tmp_path: Path) -> None:
     a = multimodal(tmp_path / "a")
     dump = engine(tmp_path / "b.npz", configured(32, rope_theta=1e6))
     result = pp.check(a, dump)
@@ -455,7 +455,7 @@ def axes_of_pairs(config: Any) -> list[int]:
     return list(torch.stack(axes).argmax(0).tolist())
 
 
-def test_axes_that_take_their_pairs_in_turn_are_other_axes(tmp_path: Path) -> None:
+def test_interleaved_axis_sections_are_named_as_a_difference(tmp_path: Path) -> None:
     a = multimodal(tmp_path / "a")
     declared_copy = multimodal(tmp_path / "b", mrope_interleaved=True)
     result = pp.check(a, declared_copy)
@@ -479,7 +479,7 @@ def test_axes_that_take_their_pairs_in_turn_are_other_axes(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("arch", "expected"), [("qwen2vl", []), ("qwen3vl", ["sections"])])
-def test_a_gguf_takes_pairs_in_turn_where_its_architecture_does(
+def test_gguf_sections_interleave_as_its_architecture_does(
     arch: str, expected: list[str], tmp_path: Path
 ) -> None:
     def add(writer: gguf.GGUFWriter) -> None:
@@ -504,7 +504,7 @@ def test_a_gguf_takes_pairs_in_turn_where_its_architecture_does(
         ({"attn_logit_softcapping": 50.0}, {"attn_logit_softcapping": None}, ["soft_cap"]),
     ],
 )  # fmt: skip
-def test_logits_that_are_scaled_or_capped_otherwise(
+def test_check_names_other_logit_scales_and_caps(
     a: dict[str, Any], b: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
     result = pp.check(llama(tmp_path / "a", **a), llama(tmp_path / "b", **b))
@@ -544,7 +544,7 @@ def test_a_gguf_that_does_not_state_the_scale_of_logits_says_so(tmp_path: Path) 
         ("hy_v4_vl_text", "hy_v4_vl", "rotate_half"),
     ],
 )  # fmt: skip
-def test_an_architecture_whose_pairs_are_neighbours(
+def test_check_knows_architectures_with_neighbouring_pairs(
     model_type: str, module: str, turn: str, tmp_path: Path
 ) -> None:
     modeling = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
@@ -554,7 +554,7 @@ def test_an_architecture_whose_pairs_are_neighbours(
     assert {finding.cause for finding in result.compared} >= {"same_pairs"}, str(result)
 
 
-def test_sections_of_rows_and_columns_before_time_are_not_told_as_others(tmp_path: Path) -> None:
+def test_equal_axis_sections_are_alike_in_any_stored_order(tmp_path: Path) -> None:
     axes = {}
     for model_type in ("qwen2_vl_text", "ernie4_5_vl_moe_text"):
         a = llama(tmp_path / model_type, model_type=model_type, rope={"mrope_section": [6, 6, 4]})
@@ -699,7 +699,7 @@ def test_a_dump_that_cannot_be_is_refused_in_one_sentence(
         ("missing", 3, "no-such"),
     ],
 )  # fmt: skip
-def test_bad_input_is_said_in_one_sentence(
+def test_bad_input_is_one_clear_error(
     files: str, code: int, words: str, cli: Cli, tmp_path: Path
 ) -> None:
     a, b = llama(tmp_path / "a"), str(tmp_path / "b")
@@ -754,7 +754,7 @@ def test_neither_has_a_position(tmp_path: Path) -> None:
         pp.check(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
 
 
-def test_the_command_says_the_verdict_first_and_a_report_shows_where_copies_differ(
+def test_the_verdict_comes_first_and_the_report_shows_the_difference(
     cli: Cli, tmp_path: Path
 ) -> None:
     a = llama(tmp_path / "a", rope=LLAMA3)

@@ -166,7 +166,7 @@ def wide(folder: Path, query: NDArray[Any], key: NDArray[Any]) -> str:
         ("identical", "pairs_mixed_up"), ("other_weights", "same_pairs"),
     ],
 )  # fmt: skip
-def test_what_became_of_a_large_layer_is_named_though_it_is_read_head_by_head(
+def test_changes_of_layers_read_head_by_head_are_named(
     cause: str, pairs: str, keys: int, tmp_path: Path
 ) -> None:
     draw = np.random.default_rng(0)

@@ -39,7 +39,7 @@ def test_every_change_and_nothing_else_is_named_by_its_cause(cases: list[Case]) 
     assert len(cases) > 200
 
 
-def test_every_relation_is_told_in_a_sentence_and_follows_the_schema(cases: list[Case]) -> None:
+def test_every_relation_has_a_sentence_and_follows_the_schema(cases: list[Case]) -> None:
     sentences = {}
     for _, cause, findings in cases:
         differ = tuple(finding for finding in findings if not finding.alike)
@@ -87,7 +87,7 @@ def test_a_large_common_mean_row_is_no_kinship_and_hides_none() -> None:
         ({"base": 5e5, "scaling": made._LLAMA3}, {"base": 5e5}, 112, 0.137),
     ],
 )  # fmt: skip
-def test_a_difference_says_from_which_distance_it_is_felt(
+def test_a_ladder_difference_has_its_first_harmful_distance(
     a: dict[str, Any], b: dict[str, Any], first_distance: float | None, rotation: float
 ) -> None:
     omega_a, omega_b = (
@@ -100,7 +100,9 @@ def test_a_difference_says_from_which_distance_it_is_felt(
 
 
 @pytest.mark.parametrize(("kind", "first_distance"), [("bfloat16", 82), ("float16", 414)])
-def test_a_rounded_ladder_is_felt_where_arithmetic_says(kind: str, first_distance: float) -> None:
+def test_a_rounded_ladder_matters_from_the_computed_distance(
+    kind: str, first_distance: float
+) -> None:
     omega = pp.encodings.rotary_frequencies(128)[0]
     (finding,) = relate_ladders(Ladder(omega), Ladder(to_type(omega, kind)))
     assert (finding.cause, finding.more["type"]) == ("ladder_rounded", kind)
@@ -202,7 +204,7 @@ def test_a_ladder_that_is_off_by_little_more_than_float32_is_named() -> None:
     assert finding.cause == "positions_scaled"
 
 
-def test_projections_of_zeros_are_identical_and_no_other_gauge() -> None:
+def test_zero_projections_are_identical() -> None:
     zeros = Projections(np.zeros((32, 8)), np.zeros((32, 8)), 16, 16)
     order, finding = relate_projections(zeros, zeros)
     assert (order, finding.cause) == ("same", "identical")

@@ -154,7 +154,7 @@ def test_samples_and_families_are_listed_also_by_their_old_names(cli: Cli) -> No
             assert pp.load_schemes(name)
 
 
-def test_figures_and_numbers_are_listed_as_other_commands_take_them(cli: Cli) -> None:
+def test_listed_figures_and_numbers_are_accepted_by_commands(cli: Cli) -> None:
     figures = json.loads(cli("list", "figures", "--json").out)["figures"]
     titles = {figure["name"]: figure["title"] for figure in figures}
     assert titles == {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
@@ -168,7 +168,7 @@ def test_figures_and_numbers_are_listed_as_other_commands_take_them(cli: Cli) ->
     assert completed.out.splitlines()[0].count(" | ") == len(requested.split(","))
 
 
-def test_inspect_says_what_is_there(cli: Cli) -> None:
+def test_inspect_lists_stored_encodings(cli: Cli) -> None:
     completed = cli("inspect", "sample:sapiens-roberta", "--json")
     (record,) = json.loads(completed.out)["encodings"]
     assert record["scheme"] == "learned"
@@ -213,7 +213,7 @@ def test_a_checkpoint_without_a_table_is_analysed_by_its_scheme(
 # Several encodings.
 
 
-def test_compare_says_what_was_cut_and_what_was_found(cli: Cli, tmp_path: Path) -> None:
+def test_compare_reports_cut_rows_and_results(cli: Cli, tmp_path: Path) -> None:
     completed = cli("compare", "sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "b")
     assert completed.code == 0, completed.err
     assert "Distances use the first 50" in " ".join(completed.out.split())
@@ -252,7 +252,7 @@ def test_a_formula_takes_the_shape_of_the_rows_that_are_kept(
         ("t5:8x2 sinusoidal:14x4 --nulls -1", "--nulls -1"),
     ],
 )
-def test_what_cannot_be_compared_is_wrong_usage(
+def test_comparing_incompatible_encodings_is_wrong_usage(
     words: str, message: str, cli: Cli, tmp_path: Path
 ) -> None:
     completed = cli("compare", *words.split(), "--quiet")

@@ -131,7 +131,7 @@ def test_wrong_usage_says_where_to_read(
         (["--out", "long" * 100], "no folder can be made there"),
     ],
 )
-def test_an_option_that_cannot_be_followed_changes_nothing(
+def test_an_impossible_option_changes_no_file(
     arguments: list[str], phrase: str, cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "taken").write_text("a file")
@@ -146,7 +146,7 @@ def test_an_option_that_cannot_be_followed_changes_nothing(
 
 
 @pytest.mark.parametrize("looks", ["is_file", "open"], ids=["folder", "file"])
-def test_a_model_that_may_not_be_read_is_one_clear_error(
+def test_an_unreadable_model_is_one_clear_error(
     looks: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     PREPARE["sound"](tmp_path)
@@ -163,7 +163,7 @@ def test_a_model_that_may_not_be_read_is_one_clear_error(
     assert "model/config.json: permission denied. Check that you may read it." in completed.err
 
 
-def test_nothing_at_all_shows_the_help(cli: Cli) -> None:
+def test_no_arguments_show_the_help(cli: Cli) -> None:
     completed = cli()
     assert completed.code == 2
     assert "Usage: posprobe" in completed.out + completed.err
@@ -172,7 +172,7 @@ def test_nothing_at_all_shows_the_help(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("content", "code"), [(None, 3), ("{", 4), ('{"schema": "posprobe.analysis/1"}', 4)]
 )
-def test_report_of_what_is_no_bundle(
+def test_report_of_a_foreign_folder_is_refused(
     content: str | None, code: int, cli: Cli, tmp_path: Path
 ) -> None:
     if content is not None:
@@ -190,7 +190,7 @@ def test_report_of_what_is_no_bundle(
         ("folder.npy", "it is a folder"),
     ],
 )
-def test_extract_to_where_it_cannot_write(
+def test_extract_to_an_unwritable_path_is_one_clear_error(
     output: str, phrase: str, cli: Cli, tmp_path: Path
 ) -> None:
     (tmp_path / "folder.npy").mkdir()
@@ -212,7 +212,9 @@ def test_debug_adds_the_traceback_and_keeps_the_exit_code(option_position: str, 
     assert completed.err.splitlines()[-1].startswith("posprobe: ./missing.npy: no such file")
 
 
-def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_is_reported_as_a_bug(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")
 

@@ -125,7 +125,7 @@ def test_tensor_and_rows_are_those_of_the_other_commands(figure: Figure, tmp_pat
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_one_clear_error(
+def test_an_impossible_figure_is_one_clear_error(
     arguments: list[str], phrase: str, figure: Figure, tmp_path: Path
 ) -> None:
     code, stdout, err = figure(*arguments, "--quiet")

@@ -131,7 +131,7 @@ def test_the_same_context_again_and_again_is_one_context(forward: Any, tmp_path:
     assert answers == {"kept": "cannot tell", "needed": "cannot tell"}
 
 
-def test_what_a_text_and_pictures_do_not_fit_is_said_before_weights_are_read(
+def test_unsuitable_inputs_are_refused_before_weights_are_read(
     forward: Any, tmp_path: Path
 ) -> None:
     folder = saved(tmp_path / "gpt2", tokenizer=True)
@@ -150,7 +150,7 @@ def test_what_a_text_and_pictures_do_not_fit_is_said_before_weights_are_read(
     assert (code, "of 21 x 21 pixels, but the model takes 14 x 21" in err) == (2, True), err
 
 
-def test_what_a_model_cannot_have_is_missing_for_that_reason(forward: Any, tmp_path: Path) -> None:
+def test_impossible_measurements_are_missing_with_a_reason(forward: Any, tmp_path: Path) -> None:
     vit().save_pretrained(tmp_path / "vit")
     options = ("--only", "words,shift,states", "--contexts", 4, "--nulls", 0)
     code, stdout, err = forward(tmp_path / "vit", *options, "--json")
@@ -214,7 +214,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing_behind(
+def test_an_impossible_run_is_one_clear_error_and_writes_nothing(
     case: str, forward: Any, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments, code, message = REFUSED[case]
@@ -247,9 +247,7 @@ def long_run(models: Path, folder: Path, *, terminal: int | None = None) -> subp
     )
 
 
-def test_ctrl_c_keeps_what_was_measured_and_the_bar_shows_how_many_are_left(
-    models: Path, tmp_path: Path
-) -> None:
+def test_ctrl_c_keeps_finished_measurements(models: Path, tmp_path: Path) -> None:
     ours, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
     process = long_run(models, tmp_path / "made", terminal=terminal)

@@ -39,7 +39,7 @@ def process(code: str, *arguments: str, cwd: Path, **environment: str) -> Done:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are text on this system")
-def test_a_path_that_is_no_valid_text_is_a_path_like_any_other(tmp_path: Path) -> None:
+def test_a_path_that_is_not_utf8_is_read(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9")  # Latin-1, as an old archive leaves it
     place = tmp_path / name
     place.mkdir()
@@ -69,7 +69,7 @@ def test_a_path_that_is_no_valid_text_is_a_path_like_any_other(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("arguments", [["families", "--json"], ["--help"]], ids=str)
-def test_a_reader_that_has_seen_enough_is_no_error(arguments: list[str], tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(arguments: list[str], tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as closed:

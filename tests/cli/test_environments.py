@@ -122,7 +122,7 @@ posprobe.cli.main()
     assert {path.name for path in tmp_path.iterdir()} <= {"b"}
 
 
-def test_a_table_with_too_many_rows_is_refused_before_its_numbers_are_widened(
+def test_too_many_rows_are_refused_before_conversion(
     tmp_path: Path,
 ) -> None:
     with (tmp_path / "t.npy").open("wb") as file:
@@ -136,7 +136,7 @@ def test_a_table_with_too_many_rows_is_refused_before_its_numbers_are_widened(
     assert "262144 positions" in completed.err
 
 
-def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> None:
+def test_out_of_memory_has_its_own_exit_code(tmp_path: Path) -> None:
     completed = posprobe(
         "analyze", "sinusoidal:20000x1000", "--quiet", cwd=tmp_path,
         limits=Limits(memory=300 * 2**20),
@@ -146,7 +146,7 @@ def test_where_memory_runs_out_the_code_is_not_that_of_a_bug(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("files", [5, 7])
-def test_out_of_file_descriptors_nothing_is_left(files: int, tmp_path: Path) -> None:
+def test_out_of_file_descriptors_no_file_is_left(files: int, tmp_path: Path) -> None:
     words = ("analyze", "sinusoidal:16x4", "--only", "norms", "--nulls", "0", "--out", "b")
     completed = posprobe(*words, "--quiet", cwd=tmp_path, limits=Limits(files=files))
     remaining = [path.name for path in tmp_path.iterdir()]

@@ -28,7 +28,7 @@ def tier(name: str) -> tuple[pytest.MarkDecorator, ...]:
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=tier(name)) for name in NAMES])
-def test_the_example_shows_what_comes_out(name: str) -> None:
+def test_docstring_examples_print_their_stated_output(name: str) -> None:
     mpl.use("agg")
     test = example(name)
     assert test is not None, "a public name needs an example in its docstring"

@@ -132,7 +132,7 @@ def test_killed_at_any_step_the_result_is_whole_and_going_on_works(
 
 
 @pytest.mark.parametrize("room", [0, 20_000])
-def test_a_full_disk_leaves_what_was_there(
+def test_a_full_disk_leaves_the_old_result(
     command: Command, given: Path, tmp_path: Path, room: int
 ) -> None:
     place = Path(shutil.copytree(given, tmp_path / "place"))

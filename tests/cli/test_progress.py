@@ -38,7 +38,7 @@ def on_a_terminal(folder: Path, *arguments: str) -> tuple[str, str]:
 
 
 @pytest.mark.slow
-def test_each_stage_of_an_analysis_shows_itself_on_a_terminal(tmp_path: Path) -> None:
+def test_every_stage_is_shown_on_a_terminal(tmp_path: Path) -> None:
     command = ["analyze", "sinusoidal:32x8", "--only", "pca,norms", "--nulls", "2"]
     screen, stdout = on_a_terminal(tmp_path, *command, "--figures", "all")
     for name in (
@@ -61,14 +61,14 @@ def showing() -> list[str]:
     return [] if display is None else [task.description for task in display.tasks]
 
 
-def test_nobody_hears_of_stages_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stages_are_silent_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     with show_stages(), stage("Reading", 3) as advance, hide_stages() as cleared:
         advance(2)
         assert not cleared
     assert capfd.readouterr() == ("", "")
 
 
-def test_stages_end_with_what_showed_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_end_with_their_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with stage("Unseen"):
         assert showing() == []

@@ -79,7 +79,7 @@ def test_buckets_that_cannot_be_are_wrong_usage(options: dict[str, Any]) -> None
         t5_buckets(**{"offsets": [1]} | options)
 
 
-def test_sizes_that_cannot_be_are_wrong_usage_and_a_single_row_has_no_offset() -> None:
+def test_impossible_bucket_counts_are_wrong_usage() -> None:
     assert (log_spaced_offsets(1, 4)[..., 0] == 0).all()
     for buckets, max_distance in ((1, 50), (100, 51)):
         with pytest.raises(UsageError):

@@ -95,7 +95,7 @@ def florence2(n: int, d: int) -> Floats:
     ],
 )
 @pytest.mark.parametrize(("n", "d"), [(1500, 384), (5, 4)])
-def test_each_variant_is_that_of_a_library(
+def test_every_variant_equals_a_library(
     library: Any, options: dict[str, Any], n: int, d: int
 ) -> None:
     # In float32 an angle of n carries an error of about n * 2**-24.

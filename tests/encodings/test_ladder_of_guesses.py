@@ -68,7 +68,7 @@ def test_the_dials_close_after_2_to_the_d_and_not_before(dim: int) -> None:
     assert np.abs(values).max() <= 1
 
 
-def test_each_dial_turns_half_as_fast_as_the_one_before() -> None:
+def test_every_digit_turns_half_as_fast_as_the_previous() -> None:
     values = continuous_binary(64, 6).values
     for j in range(6):
         period = 2 ** (j + 1)

@@ -235,7 +235,7 @@ def test_arguments_that_cannot_be_are_wrong_usage(arguments: dict[str, Any]) -> 
 # --- what follows from the ladder ---
 
 
-def test_kernel_and_bound_keep_the_shape_of_distances_and_blocks_do_not_show() -> None:
+def test_kernel_and_bound_keep_the_shape_of_distances() -> None:
     inv_freq, _ = rotary_frequencies(256)
     distances = np.arange(-20_000, 20_000).reshape(2, -1)  # more than one block of 2**22 numbers
     kernel = rotary_kernel(inv_freq, distances)

@@ -128,9 +128,7 @@ def wide_vit(**options: Any) -> Tiny:
 
 
 @pytest.mark.parametrize("options", [{}, {"reg_tokens": 2}, {"no_embed_class": True}])
-def test_a_stated_grid_settles_what_the_checkpoint_does_not_say(
-    options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_stated_grid_settles_an_ambiguous_layout(options: dict[str, Any], tmp_path: Path) -> None:
     tiny = wide_vit(**options)
     path = save_state_dict(tiny, tmp_path / "model")
     with pytest.raises(InvalidCheckpoint, match=r"--grid HEIGHTxWIDTH.*--tensor pos_embed"):

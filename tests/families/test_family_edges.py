@@ -119,7 +119,7 @@ OTHERWISE = [
 ]  # fmt: skip
 
 
-def test_names_of_tables_are_told_from_others() -> None:
+def test_table_names_are_distinguished_from_similar_names() -> None:
     assert [
         name for name in (*NAMED_SCHEMES, *OTHERWISE) if is_named_position(name)
     ] == NAMED_SCHEMES
@@ -149,7 +149,7 @@ def test_the_stored_shape_gives_the_layout(
 
 
 @pytest.mark.parametrize("shape", [(9,), (1, 8), (9, 1), (2, 2, 3, 4)])
-def test_what_is_not_shaped_like_a_table_is_no_candidate(
+def test_tensors_without_table_shape_are_no_candidates(
     shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     with pytest.raises(NoPositionTable):
@@ -169,7 +169,7 @@ def test_several_candidates_are_named_after_their_part_of_the_model(tmp_path: Pa
     assert len(load(f"{reference}#b")) == len(load(f"{reference}#encoder.b.pos_emb")) == 7
 
 
-def test_a_square_number_of_patches_is_a_grid_and_said_to_be(tmp_path: Path) -> None:
+def test_a_square_number_of_patches_is_a_grid_with_a_note(tmp_path: Path) -> None:
     config = {"model_type": "mine", "image_size": 64}
     table = load(save_tensors(tmp_path, config, pos_emb=(17, 8)))
     assert table.layout == Grid(4, 4)
@@ -259,7 +259,7 @@ def test_another_scheme_is_named_and_ends_with_exit_code_5(
 
 
 @pytest.mark.parametrize("scheme", ["relative_key", "relative_key_query"])
-def test_a_table_is_read_where_the_library_ignores_that_positions_should_be_relative(
+def test_a_table_is_read_where_the_library_ignores_relative_key(
     scheme: str, tmp_path: Path
 ) -> None:
     """What transformers 4 saved holds a vector per distance; version 5 builds and adds a table."""
@@ -293,7 +293,7 @@ def test_a_table_that_the_model_ignores_is_not_offered(tmp_path: Path) -> None:
         load(save_tensors(tmp_path, config, **names))
 
 
-def test_a_checkpoint_without_any_positions_says_what_was_seen(tmp_path: Path) -> None:
+def test_a_checkpoint_without_positions_lists_its_tensors(tmp_path: Path) -> None:
     reference = save_tensors(tmp_path, encoder__pos_conv_embed__conv__weight_g=(1, 1, 8))
     with pytest.raises(NoPositionTable, match=r"\(1: encoder\.pos_c.* places apart: enc") as caught:
         load(reference)
@@ -303,7 +303,7 @@ def test_a_checkpoint_without_any_positions_says_what_was_seen(tmp_path: Path) -
 # --- damaged values ---
 
 
-def test_a_row_that_is_no_position_may_hold_anything(tmp_path: Path) -> None:
+def test_dropped_rows_may_hold_any_values(tmp_path: Path) -> None:
     tiny = roberta(1)()
     tiny.rows[0] = float("nan")
     assert len(load(save_pretrained(tiny, tmp_path / "model"))) == len(tiny.rows) - 2

@@ -173,7 +173,7 @@ def test_names_that_transformers_computes_with_are_known(tmp_path: Path) -> None
     np.testing.assert_array_equal(converted.values, original.values)
 
 
-def test_nothing_but_what_one_layer_needs_is_read(
+def test_reading_one_layer_opens_no_other_tensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = saved(stirred(MODELS["timm ViT"]()), tmp_path)
@@ -234,7 +234,7 @@ def test_weights_that_do_not_fit_are_one_clear_error(change: dict[str, Any], mes
         head_logits(np.ones((4, 6)), **arguments | change)
 
 
-def test_what_nothing_tells_is_refused(tmp_path: Path) -> None:
+def test_an_undecidable_layer_layout_is_refused(tmp_path: Path) -> None:
     folder = saved(bert(), tmp_path / "bert")
     for layer in (2, -1):
         with pytest.raises(UsageError, match="0 to 1"):
@@ -314,7 +314,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], dict[str, Any], str]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_read_as_it_is_used_is_refused(name: str, tmp_path: Path) -> None:
+def test_unreadable_layer_weights_are_refused(name: str, tmp_path: Path) -> None:
     build, tensors, config, message = REFUSED[name]
     model = build()
     folder = saved(model, tmp_path)

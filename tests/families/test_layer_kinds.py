@@ -122,7 +122,7 @@ NEWER = ("layer_types", "no_rope_layers", "sliding_window_pattern")
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-def test_layers_are_told_apart_by_windows_and_rotation(tmp_path: Path, name: str) -> None:
+def test_layers_are_grouped_by_window_and_rotation(tmp_path: Path, name: str) -> None:
     model = built(name)
     n_without_rotation = rotating(model).count(False)
     verb = "does" if n_without_rotation == 1 else "do"
@@ -265,7 +265,7 @@ def test_gemma4_has_wider_heads_in_layers_of_full_attention(tmp_path: Path, form
     assert "8 of the 32 numbers of a head are rotated" in records["full_attention"].notes[0]
 
 
-def test_the_mean_rotation_is_what_pairs_that_turn_give_the_logit(tmp_path: Path) -> None:
+def test_the_mean_rotation_equals_the_logit_of_rotating_pairs(tmp_path: Path) -> None:
     model = gemma4()
     model.save_pretrained(tmp_path)
     record = next(r for r in records_of(tmp_path) if r.name == "full_attention")
@@ -285,7 +285,7 @@ def test_the_mean_rotation_is_what_pairs_that_turn_give_the_logit(tmp_path: Path
     np.testing.assert_allclose(record.curves(n)[0, n - 1 :], expected, atol=1e-5)
 
 
-def test_a_ladder_whose_slow_pairs_stand_still_is_stretched_by_its_factor_alone(
+def test_a_ladder_with_idle_slow_pairs_is_scaled_by_its_factor(
     tmp_path: Path,
 ) -> None:
     ladder = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
@@ -300,7 +300,7 @@ def test_a_ladder_whose_slow_pairs_stand_still_is_stretched_by_its_factor_alone(
     np.testing.assert_allclose(slow.frequencies(), slow.unscaled() / 4)
 
 
-def test_a_head_of_which_nothing_turns_is_refused(tmp_path: Path) -> None:
+def test_a_head_without_rotating_pairs_is_refused(tmp_path: Path) -> None:
     ladder = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.01}
     with pytest.raises(InvalidCheckpoint, match="rotates no pair"):
         stated(tmp_path, rope_parameters=ladder, head_dim=32)
@@ -341,7 +341,7 @@ def test_of_latent_attention_a_part_of_a_head_is_rotated(tmp_path: Path, version
         ({"model_type": "dinov3_vit"}, "image_size"),
     ],
 )
-def test_what_layers_cannot_have_is_one_clear_error(
+def test_impossible_layer_settings_are_one_clear_error(
     tmp_path: Path, config: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidCheckpoint, match=message):

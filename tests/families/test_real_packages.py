@@ -87,7 +87,7 @@ def test_a_real_table_is_read_as_its_own_library_reads_it(name: str) -> None:
 
 @pytest.mark.registry
 @pytest.mark.timeout(900)
-def test_two_tables_of_an_unknown_architecture_are_told_apart() -> None:
+def test_two_tables_of_an_unknown_architecture_are_distinguished() -> None:
     paths = sorted(package(*ANARCII).rglob("*.pt"))
     assert len(paths) == 6
     for path in paths:
@@ -139,7 +139,7 @@ def test_the_table_that_esm_stores_and_never_uses_is_not_its_encoding(esm: Path)
 
 @pytest.mark.registry
 @pytest.mark.timeout(900)
-def test_nothing_is_said_of_a_table_still_at_its_initialisation(esm: Path) -> None:
+def test_an_untrained_table_has_no_findings(esm: Path) -> None:
     table = load(str(esm), tensor=ESM_TABLE)
     values = np.delete(np.asarray(table), 1, axis=0)
     assert not np.asarray(table)[1].any()  # padding_idx
@@ -153,7 +153,7 @@ def test_nothing_is_said_of_a_table_still_at_its_initialisation(esm: Path) -> No
 @pytest.mark.registry
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("side", ["src", "trg"])
-def test_nothing_is_said_of_a_trained_table_without_structure(side: str) -> None:
+def test_a_trained_table_without_structure_has_no_findings(side: str) -> None:
     path = package("bangla-ipa", "1.0.2") / "model/ipa_model.pth"
     table = load(str(path), tensor=f"{side}PositionalEmbeddings.weight")
     assert np.asarray(table).shape == (100, 256)
@@ -178,7 +178,7 @@ MISSING = """
 
 
 @pytest.mark.parametrize("ci", ["", "true"])
-def test_nothing_is_skipped_in_ci_but_for_hardware(ci: str, tmp_path: Path) -> None:
+def test_ci_skips_tests_only_for_hardware(ci: str, tmp_path: Path) -> None:
     from textwrap import dedent
 
     tests = Path(__file__).parents[1]

@@ -85,7 +85,7 @@ def test_only_repositories_have_revisions(text: str, tmp_path: Path) -> None:
         ("https://hub.example/a/b", "give its name"), ("http://x/a.npy#wpe", "give its name"),
     ],
 )  # fmt: skip
-def test_what_can_be_no_reference_is_refused_before_anything_is_asked(text: str, says: str) -> None:
+def test_an_invalid_reference_is_refused_before_any_request(text: str, says: str) -> None:
     with pytest.raises(UnknownReference, match=says) as caught:
         parse_reference(text)
     assert caught.value.exit_code == 3

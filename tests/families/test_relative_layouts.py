@@ -128,7 +128,7 @@ def test_udop_has_biases_of_places_on_the_page(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_udop_says_which_bias_it_does_not_know(tmp_path: Path) -> None:
+def test_udop_names_the_bias_that_is_unknown(tmp_path: Path) -> None:
     name = "encoder.relative_bias.biases.1.relative_attention_bias.weight"
     for config_value in ([{"type": "1d"}], ["1d", "vertical"], 7):
         with pytest.raises(InvalidCheckpoint, match="relative_bias_args"):

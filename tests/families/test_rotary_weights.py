@@ -271,7 +271,7 @@ def test_the_gain_of_the_norm_before_is_multiplied_in(tmp_path: Path) -> None:
         ("Nemotron", {"partial_rotary_factor": 0.5}),  # whose norms multiply by one more
     ],
 )
-def test_with_no_gain_all_logits_of_a_run_are_what_biases_make_them(
+def test_without_gain_logits_equal_those_of_the_biases(
     family: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     transformers = pytest.importorskip("transformers")
@@ -328,7 +328,7 @@ def told(path: str) -> str:
     )
 
 
-def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path: Path) -> None:
+def test_unreadable_weights_are_one_clear_sentence(tmp_path: Path) -> None:
     quantised = {"model.layers.0.self_attn.q_proj.qweight": np.zeros((4, 4))}
     assert "have a name that is known" in told(saved(tmp_path / "b", quantised, model_type="llama"))
     nan = {"model.layers.0.self_attn.q_proj": np.full((HEADS * WIDTH, HIDDEN), np.nan)}
@@ -369,16 +369,14 @@ def test_undeclared_layouts_are_those_that_the_weights_tell(tmp_path: Path) -> N
     assert [finding.a for finding in checked.compared if finding.what == "pairs"] == ["neighbours"]
 
 
-def test_the_command_says_how_much_it_reads(tmp_path: Path, cli: Cli) -> None:
+def test_the_command_reports_the_bytes_to_read(tmp_path: Path, cli: Cli) -> None:
     completed = cli("analyze", llama(tmp_path / "model"), "--out", "out", "--layers", "0")
     assert completed.code == 0
     assert "Reading 6.1 kB of query and key weights." in completed.err
     assert "from weights" in completed.out
 
 
-def test_weights_on_the_hub_are_read_where_asked_and_nothing_else(
-    server: Hub, tmp_path: Path
-) -> None:
+def test_hub_weights_are_read_only_on_request(server: Hub, tmp_path: Path) -> None:
     much = {"model.embed_tokens": np.zeros((4096, HIDDEN))}
     path = Path(llama(tmp_path, tensors=much))
     server.add("someone/llama", {file.name: file.read_bytes() for file in path.iterdir()})
@@ -472,7 +470,7 @@ def test_pairs_of_several_axes(name: str, tmp_path: Path) -> None:
         assert axis_ladders[axis] == pytest.approx(numbers, rel=1e-3)
 
 
-def test_weights_of_latent_attention_are_said_to_need_a_run(tmp_path: Path) -> None:
+def test_latent_attention_weights_need_a_run(tmp_path: Path) -> None:
     config = {
         "model_type": "deepseek_v3", "hidden_size": 64, "num_attention_heads": 4,
         "kv_lora_rank": 16, "q_lora_rank": None, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
@@ -500,7 +498,7 @@ def test_curves_are_drawn_for_a_paper(tmp_path: Path, cli: Cli) -> None:
         ({"model_type": "bloom", "hidden_size": 64, "n_head": 8}, None),
     ],
 )
-def test_a_configuration_without_weights_shows_what_it_states(
+def test_a_configuration_alone_shows_its_declared_scheme(
     config: dict[str, Any], missing: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -75,7 +75,7 @@ def test_a_slice_of_a_grid_is_a_grid_where_it_is_made_of_whole_rows(
         assert cut.start == a
 
 
-def test_what_is_known_about_a_table_follows_its_slices() -> None:
+def test_slices_keep_the_description_of_their_table() -> None:
     table = numbered(
         9, kind="fixed", family="bert", prefix=np.ones((1, 2)),
         prefix_rows=(PrefixRow(0, "CLS"),), dropped=(DroppedRow(1, "padding"),), notes=("seen",),
@@ -97,7 +97,7 @@ def test_what_is_known_about_a_table_follows_its_slices() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_no_slice_of_rows_is_wrong_usage(rows: Any, says: str) -> None:
+def test_an_invalid_row_slice_is_wrong_usage(rows: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says) as caught:
         numbered(9)[rows]
     assert caught.value.exit_code == 2
@@ -149,7 +149,7 @@ def test_numpy_reads_the_values() -> None:
         (np.ones((4, 2)), Grid(2, 3), "4 rows do not fill a grid of 2 x 3"),
     ],
 )
-def test_what_is_no_table_of_positions_is_refused(values: Any, layout: Layout, says: str) -> None:
+def test_an_invalid_table_is_refused(values: Any, layout: Layout, says: str) -> None:
     with pytest.raises(InvalidTable, match=rf"^it: .*{says}") as caught:
         table(values, layout)
     assert caught.value.exit_code == 4
@@ -171,13 +171,13 @@ def test_rows_that_are_not_finite_are_counted_and_named(value: float) -> None:
 # --- how it shows itself ---
 
 
-def test_the_long_form_says_what_it_is() -> None:
+def test_the_long_form_describes_the_table() -> None:
     html = numbered(6, Grid(2, 3), dropped=(DroppedRow(0, "padding"),))._repr_html_()
     for part in ("grid of 2 x 3", "wpe.weight", "row 0: padding", "learned"):
         assert part in html
 
 
-def test_the_long_form_escapes_what_came_from_a_file() -> None:
+def test_the_long_form_escapes_text_from_files() -> None:
     evil = "<script>alert(1)</script>"
     source = Source(evil, evil, tensor=evil)
     it = PositionTable(

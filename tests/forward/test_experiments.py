@@ -37,7 +37,7 @@ from posprobe.forward.experiments import _order
 from posprobe.layouts import Grid
 
 
-def test_without_positions_a_vision_transformer_does_not_see_that_digits_are_scrambled() -> None:
+def test_without_positions_a_vit_is_blind_to_scrambling() -> None:
     images, labels = digits()
     model = load_model("sample:digits-vit", device="cpu", head=True)
     saved_table = model.get_parameter("vit.embeddings.position_embeddings").clone()
@@ -135,7 +135,7 @@ def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
     assert "which token masks" in as_block(unmasked)["undefined"]["loss"]
 
 
-def test_a_head_that_sees_what_it_would_predict_has_no_loss() -> None:
+def test_a_head_that_sees_its_target_has_no_loss() -> None:
     torch.manual_seed(0)
     config = transformers.XLMConfig(
         vocab_size=VOCABULARY, emb_dim=WIDTH, n_layers=1, n_heads=3, max_position_embeddings=20
@@ -278,6 +278,8 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
 
 
 @pytest.mark.parametrize(("ask", "message"), REFUSED)
-def test_what_cannot_be_asked_is_one_clear_error(ask: Callable[[], object], message: str) -> None:
+def test_impossible_experiments_are_one_clear_error(
+    ask: Callable[[], object], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         ask()

@@ -147,7 +147,7 @@ def test_contexts_that_share_a_sequence_are_one_clear_error() -> None:
         decompose(_Packed(), [tokens(4)])
 
 
-def test_what_is_written_to_after_a_module_returned_it_is_taken_at_the_end() -> None:
+def test_states_changed_in_place_are_read_at_the_end() -> None:
     torch.manual_seed(0)
     model, contexts = _InPlace().double(), tokens(7)
     decomposition = decompose(model, in_batches(contexts, 3))
@@ -182,7 +182,7 @@ def test_the_largest_eigenvalue_is_that_of_the_whole_matrix(width: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0])
-def test_the_share_of_noise_is_what_chance_alone_adds(scale: float) -> None:
+def test_the_noise_share_equals_that_of_chance(scale: float) -> None:
     rng = np.random.default_rng(0)
     wave = scale * np.sin(np.arange(32))[:, None] * rng.normal(size=20)
     hidden = wave + rng.normal(size=(50, 32, 20))
@@ -205,7 +205,7 @@ def test_the_rank_counts_directions_that_stand_out_of_the_noise(planted: int, un
     assert layer.rank == planted
 
 
-def test_noise_that_is_alike_at_neighbouring_positions_counts_for_no_rank() -> None:
+def test_correlated_noise_adds_no_rank() -> None:
     rng = np.random.default_rng(0)
     ranks = []
     for _ in range(20):
@@ -219,7 +219,7 @@ def test_noise_that_is_alike_at_neighbouring_positions_counts_for_no_rank() -> N
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])
-def test_equal_contexts_have_the_rank_of_what_positions_add(count: int) -> None:
+def test_equal_contexts_have_the_rank_of_positions(count: int) -> None:
     rng = np.random.default_rng(0)
     context = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 300))
     hidden = np.repeat(context[None], count, axis=0)

@@ -69,7 +69,7 @@ def _fail(*_: object) -> None:
     raise ArithmeticError
 
 
-def test_ctrl_c_keeps_what_was_added_up_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_ctrl_c_keeps_the_sums_so_far_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
     model, contexts = gpt2().double(), tokens(12)
 
     def interrupted() -> Iterator[NDArray[Any]]:
@@ -165,9 +165,7 @@ def runs() -> dict[str, Callable[[Any, Any], object]]:
 
 @pytest.mark.parametrize("name", runs())
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_numbers_that_overflow_are_told_with_their_context_and_what_to_do(
-    name: str, dtype: str
-) -> None:
+def test_overflow_is_reported_with_its_context_and_a_remedy(name: str, dtype: str) -> None:
     model = gpt2().to(getattr(torch, dtype))
     contexts = tokens(4, LENGTH - 1) % 30
     contexts[2, 4] = 35

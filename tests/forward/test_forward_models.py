@@ -52,7 +52,7 @@ def test_a_saved_model_is_built_again(tmp_path: Path) -> None:
     np.testing.assert_allclose(a.layers[2].pos, b.layers[2].pos, atol=1e-12)
 
 
-def test_a_checkpoint_without_all_weights_is_not_filled_up_with_random_ones() -> None:
+def test_missing_weights_are_never_drawn_at_random() -> None:
     with pytest.raises(InvalidCheckpoint, match="lacks"):
         load_model("sample:all-minilm-l6-v2", device="cpu")
 
@@ -89,7 +89,7 @@ def test_a_timm_configuration_cannot_ask_for_weights_at_random(
     assert "blocks.2.norm1.weight" in caplog.text
 
 
-def test_a_run_with_random_weights_says_so_in_its_document_and_on_its_page(tmp_path: Path) -> None:
+def test_random_weights_are_named_in_document_and_page(tmp_path: Path) -> None:
     renamed_key = "blocks.2.norm1.weight"
     model_folder = timm_saved(tmp_path / "model", drop="pos_embed", renamed_key=renamed_key)
     analysis = analyze_model(model_folder, only=("blank",), device="cpu", allow_missing=True)
@@ -106,7 +106,7 @@ def test_a_run_with_random_weights_says_so_in_its_document_and_on_its_page(tmp_p
     assert complete_document["missing_weights"] == complete_document["unused_weights"] == []
 
 
-def test_a_pooler_may_be_missing_and_what_tells_positions_may_not(
+def test_a_missing_pooler_is_accepted_but_no_missing_table(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = bert()
@@ -141,7 +141,7 @@ class Model(BertModel):
 """
 
 
-def test_code_of_a_checkpoint_is_run_when_told_to_and_only_then(
+def test_code_of_a_checkpoint_runs_only_when_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
@@ -306,7 +306,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         load_model("sample:digits-vit")
 
 
-def test_random_contexts_do_not_depend_on_how_they_are_grouped_and_hold_no_special_token() -> None:
+def test_random_contexts_are_independent_of_batches() -> None:
     config = transformers.RobertaConfig(vocab_size=20)
     a = np.concatenate(list(random_tokens(config, 50, 9, seed=3, batch_size=4)))
     b = np.concatenate(list(random_tokens(config, 50, 9, seed=3, batch_size=9)))

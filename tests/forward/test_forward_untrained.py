@@ -29,9 +29,7 @@ def run(model: Any, folder: Path, count: int, *measurements: str) -> pp.studies.
 @pytest.mark.parametrize(
     ("count", "reason"), [(4, "few_contexts"), (48, "noise")], ids=["few", "many"]
 )
-def test_what_an_untrained_llama_adds_is_noise_and_no_share(
-    count: int, reason: str, tmp_path: Path
-) -> None:
+def test_an_untrained_llama_has_no_position_share(count: int, reason: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
     analysis = run(model, tmp_path / "llama", count, "states")
@@ -53,7 +51,7 @@ def test_what_an_untrained_llama_adds_is_noise_and_no_share(
     assert kept_answer.facts.last.noise == pytest.approx(noise)
 
 
-def test_of_offsets_that_heads_of_an_untrained_bert_prefer_nothing_is_made(tmp_path: Path) -> None:
+def test_untrained_bert_heads_prefer_no_offset(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = transformers.BertConfig(**SIZES, max_position_embeddings=24)
     analysis = run(transformers.BertModel(config), tmp_path / "bert", 8, "attention", "heads")

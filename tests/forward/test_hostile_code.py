@@ -93,7 +93,7 @@ KERNEL = "somebody/kernel"
         {"attn_implementation": {"text_config": KERNEL}},
     ],
 )  # fmt: skip
-def test_what_code_on_the_hub_would_compute_is_refused(
+def test_a_configuration_that_needs_hub_code_is_refused(
     config_entries: dict[str, Any], tmp_path: Path, canary: Path
 ) -> None:
     with pytest.raises(UsageError, match="--trust-remote-code"):

@@ -111,9 +111,7 @@ def test_no_picture_starts_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "TIFF", "BMP"])
-def test_pictures_are_known_by_their_content_and_of_many_frames_one_is_read(
-    form: str, tmp_path: Path
-) -> None:
+def test_images_are_recognised_by_content_and_give_one_frame(form: str, tmp_path: Path) -> None:
     extra_frames = [Image.new("RGB", (8, 8), "blue")] * 20
     frames = {} if form in ("JPEG", "BMP") else {"save_all": True, "append_images": extra_frames}
     content = encoded(Image.new("RGB", (8, 8), "red"), form, **frames)
@@ -139,7 +137,7 @@ def endless(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [pipe, endless])
-def test_what_is_no_file_is_refused_and_not_waited_for(
+def test_special_files_are_refused_without_waiting(
     make: Callable[[Path], None], tmp_path: Path
 ) -> None:
     from posprobe import check, nearest

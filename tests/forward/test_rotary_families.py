@@ -91,7 +91,7 @@ def tokens(contexts: int = 12, length: int = LENGTH, seed: int = 0) -> np.ndarra
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_turns_is_found_and_looking_changes_nothing(family: str) -> None:
+def test_rotating_layers_are_found_without_changing_outputs(family: str) -> None:
     settings, expected = FAMILIES[family]
     model = built(family, **settings)
     ids = torch.as_tensor(tokens(2))

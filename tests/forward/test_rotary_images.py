@@ -41,9 +41,7 @@ def assert_steps(turns: Any, omega: Any, axis: int) -> None:
 
 
 @pytest.mark.parametrize(("image", "patch"), [(64, 8), ([48, 96], 8), (36, 4)])
-def test_dinov3_turns_by_what_a_patch_is_of_the_image(
-    tmp_path: Path, image: Any, patch: int
-) -> None:
+def test_dinov3_rotates_by_relative_patch_position(tmp_path: Path, image: Any, patch: int) -> None:
     config = library.DINOv3ViTConfig(**SIZES, image_size=image, patch_size=patch)
     model = library.DINOv3ViTModel(config).eval()  # training shakes the coordinates
     record = record_of(model, tmp_path)
@@ -59,7 +57,7 @@ def test_dinov3_turns_by_what_a_patch_is_of_the_image(
     assert rotation["shortest_wavelength"] == pytest.approx(height / patch / 2)
 
 
-def test_eomt_of_dinov3_turns_alike(tmp_path: Path) -> None:
+def test_eomt_rotates_like_dinov3(tmp_path: Path) -> None:
     config = library.EomtDinov3Config(
         **SIZES, image_size=64, patch_size=8, num_blocks=1, num_upscale_blocks=1, num_queries=2,
     )  # fmt: skip
@@ -126,7 +124,7 @@ def test_answers_and_numbers_have_one_mean_rotation(axes: int) -> None:
     assert ladder["pairs"] * ladder["axes"] == record.rotated / 2 == 12
 
 
-def test_what_holds_at_every_length_needs_none() -> None:
+def test_answers_for_every_length_need_no_length() -> None:
     verdict = analyze_schemes(Rotary(24, "made", source(), base=50.0, axes=2)).to_dict()["verdict"]
     answers = {answer["question"]: answer["answer"] for answer in verdict["answers"]}
     assert answers["rotary_positive"] == "yes"

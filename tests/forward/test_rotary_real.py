@@ -70,7 +70,7 @@ def assert_alike(head: HeadUse, expected: tuple[Any, ...], rel: float) -> None:
     np.testing.assert_allclose(scale * head.query_norm * head.key_norm, usage, rtol=rel)
 
 
-def test_heads_on_random_tokens_have_the_values_computed_apart(model: Any) -> None:
+def test_heads_on_random_tokens_equal_an_independent_computation(model: Any) -> None:
     contexts = np.random.default_rng(0).integers(3, 512, (CONTEXTS, LENGTH))
     contexts[:, 0] = 1
     assert contexts[0, :8].tolist() == [1, 327, 263, 140, 159, 23, 41, 11]
@@ -82,7 +82,7 @@ def test_heads_on_random_tokens_have_the_values_computed_apart(model: Any) -> No
     assert curve_values == pytest.approx([-1.9652, 3.1387, -2.2710, -19.3401, -29.8949], abs=5e-4)
 
 
-def test_all_heads_on_what_it_samples_have_the_values_computed_apart(model: Any) -> None:
+def test_heads_on_sampled_text_equal_an_independent_computation(model: Any) -> None:
     contexts = np.concatenate(list(pp.sampled_tokens(model, LENGTH, CONTEXTS, seed=0)))
     assert contexts[0, :8].tolist() == [1, 403, 407, 261, 378, 432, 383, 286]
     run = pp.rotary_use(model, [contexts], source="sampled")

@@ -119,7 +119,7 @@ def test_content_that_matches_itself_is_in_the_measured_curve_alone() -> None:
 
 
 @pytest.mark.parametrize("degrees", [0, 100])
-def test_an_offset_pair_moves_little_and_falls_as_its_angle_says(degrees: float) -> None:
+def test_an_offset_pair_falls_with_its_angle(degrees: float) -> None:
     slow = np.array([0, 0, 0, 2.0])
     head_use = measured(same(slow * np.exp(1j * np.radians(degrees))), same(slow))
     assert head_use.offset is not None
@@ -130,7 +130,7 @@ def test_an_offset_pair_moves_little_and_falls_as_its_angle_says(degrees: float)
     assert degrees or head_use.moved < 0.05
 
 
-def test_fewer_than_twelve_contexts_answer_nothing() -> None:
+def test_fewer_than_twelve_contexts_give_no_answer() -> None:
     head_use = measured(same(2, 11), same(2, 11))
     assert (head_use.p, head_use.answer, head_use.peak) == (None, "cannot tell", None)
     single_context = measured(same(2, 1), same(2, 1))
@@ -148,7 +148,7 @@ def test_zeros_are_undefined_and_no_error() -> None:
     assert (head_use.moved, head_use.range, head_use.answer) == (0, 0, "no")
 
 
-def test_heads_without_a_curve_are_seldom_said_to_have_one() -> None:
+def test_false_curves_are_rare() -> None:
     """Topics per context, with neighbours alike: what is smooth along keys is no curve."""
     rng = np.random.default_rng(0)
     ps = []
@@ -396,9 +396,7 @@ def test_a_rotation_that_no_ladder_explains_is_not_measured() -> None:
         ("DINOv3ViT", LENGTH, "Along rows and columns of images they are not measured"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_one_sentence(
-    family: str, length: int, text: str
-) -> None:
+def test_an_unmeasurable_model_is_one_clear_sentence(family: str, length: int, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         rotary_use(built(family), [tokens(2, length)])
 
@@ -500,7 +498,7 @@ def test_a_run_samples_contexts_and_follows_the_schema(saved: Path, tmp_path: Pa
         ("quantised", 4, "requires"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_and_the_rest_is_measured(
+def test_one_failing_measurement_leaves_the_others(
     fault: str, status: int, text: str, tmp_path: Path, cli: Cli
 ) -> None:
     damaged(tmp_path / "model", fault)
@@ -538,7 +536,7 @@ def test_a_default_run_measures_rotary_use_and_asks_no_weights_for_logits(saved:
     assert analysis.to_dict()["shift"]["loss"] is None
 
 
-def test_token_ids_of_a_file_are_what_everything_is_run_on(saved: Path, tmp_path: Path) -> None:
+def test_all_measurements_run_on_the_token_file(saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "ids.npy"
     np.save(path, tokens())
     analysis = pp.analyze_model(

@@ -76,7 +76,7 @@ def test_components_are_the_best_of_their_number() -> None:
     assert explained(values, rows_by_name["mean"]) == 0
 
 
-def test_planted_waves_are_kept_by_as_many_sinusoids_and_by_the_rotations_found() -> None:
+def test_planted_waves_are_kept_by_sinusoids_and_rotations() -> None:
     t = np.arange(96)[:, None]
     rng = np.random.default_rng(2)
     amplitudes = rng.normal(size=(4, 16))
@@ -89,7 +89,7 @@ def test_planted_waves_are_kept_by_as_many_sinusoids_and_by_the_rotations_found(
     assert (explained(values, rows_by_name["rotations"]) or 0) > 0.99
 
 
-def test_as_many_sinusoids_are_kept_as_a_table_of_its_length_can_tell_apart() -> None:
+def test_sinusoids_are_limited_by_the_length_of_the_table() -> None:
     values = np.random.default_rng(0).normal(size=(96, 6))
     rows_by_name = named(line(values))
     kept_shares = [explained(values, rows_by_name[f"sinusoids_{k}"]) or 0 for k in (5, 10, 20)]
@@ -127,7 +127,7 @@ def test_a_grid_has_codes_and_smoothing_over_both_axes() -> None:
     np.testing.assert_allclose(smooth.reshape(8, 9, 6)[:, 4], expected, atol=1e-12)
 
 
-def test_special_rows_are_replaced_by_what_stands_beside_them() -> None:
+def test_outlier_rows_are_replaced_by_their_neighbours() -> None:
     values = np.array(pp.sinusoidal(64, 16).values, float)
     values[0] *= 9
     repaired = named(line(values))["repaired"]
@@ -135,7 +135,7 @@ def test_special_rows_are_replaced_by_what_stands_beside_them() -> None:
     assert np.linalg.norm(repaired[0] - values[1]) < np.linalg.norm(values[0] - values[1]) / 9
 
 
-def test_special_patches_are_replaced_by_the_mean_of_those_beside_them() -> None:
+def test_outlier_patches_are_replaced_by_their_neighbours_mean() -> None:
     values = np.array(pp.sincos2d(8, 9, 16).values, float)
     values[30] += 9  # in row 3 and column 3
     repaired = named(PositionTable(values, Grid(8, 9), "made", Source("a", "a")))["repaired"]
@@ -187,7 +187,7 @@ def test_tables_that_are_none_are_one_clear_error() -> None:
 # Costs and their errors.
 
 
-def test_the_error_of_a_mean_is_the_usual_one_and_that_of_a_quotient_is_its_jackknife() -> None:
+def test_errors_of_quotients_are_those_of_the_jackknife() -> None:
     rng = np.random.default_rng(6)
     sums = np.stack([rng.normal(1, 0.3, 9), rng.normal(4, 0.5, 9)])
     cost, removed = costs(sums, np.ones(9), 1)
@@ -206,7 +206,7 @@ def test_the_error_of_a_mean_is_the_usual_one_and_that_of_a_quotient_is_its_jack
     assert half.kept_error == pytest.approx(0, abs=1e-12)
 
 
-def test_a_table_that_is_worth_nothing_measurable_has_no_shares() -> None:
+def test_a_table_without_measurable_value_has_no_shares() -> None:
     noise = np.random.default_rng(7).normal(0, 1, (3, 40))
     assert {cost.kept for cost in costs(noise, np.ones(40), 2)} == {None}
     assert costs(np.ones((2, 1)), np.ones(1), 1)[0].error is None
@@ -228,9 +228,7 @@ def test_the_part_of_the_first_positions_is_a_share_of_the_sum() -> None:
 
 
 @pytest.mark.parametrize("build", [gpt2, bert, vit, timm_vit])
-def test_the_table_itself_changes_nothing_and_its_components_next_to_nothing(
-    build: Any, device: str
-) -> None:
+def test_the_original_table_changes_no_output(build: Any, device: str) -> None:
     model = build().to(device)
     contexts = pixels(6) if build in (vit, timm_vit) else tokens(6)
     effect = pp.substitution_effect(model, in_batches(contexts, 4))
@@ -354,7 +352,7 @@ def test_attention_by_distance_is_that_of_the_model_run_by_hand() -> None:
         assert error == pytest.approx(np.std(shares, ddof=1) / np.sqrt(5), abs=1e-12)
 
 
-def test_attention_that_a_model_does_not_show_is_left_out_and_the_rest_is_not() -> None:
+def test_missing_attention_leaves_other_costs() -> None:
     model = gpt2()
     effect = pp.substitution_effect(model, [tokens(8)], random=True)
     assert effect.distances is not None
@@ -382,7 +380,7 @@ def test_results_do_not_depend_on_how_contexts_are_grouped() -> None:
             assert cost.error == pytest.approx(b[name].costs[measure].error, rel=1e-6, abs=1e-9)
 
 
-def test_outputs_that_are_not_finite_are_undefined_and_those_of_the_model_an_error() -> None:
+def test_non_finite_outputs_are_undefined() -> None:
     model = gpt2()
     size = model.transformer.wpe.weight.shape
     tables = {"huge": np.full(size, 3e38) * np.where(np.arange(WIDTH) % 2, 1, -1)}
@@ -486,7 +484,7 @@ def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() ->
         (gpt2(), tokens(2), {"tables": {"short": np.ones((3, WIDTH))}}, "shape"),
     ],
 )
-def test_what_cannot_be_replaced_is_one_clear_error(
+def test_an_impossible_substitution_is_one_clear_error(
     model: Any, contexts: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
@@ -502,7 +500,7 @@ def answers_of(result: SubstitutionEffect) -> Mapping[str, Answer]:
     return analysis.answers
 
 
-def test_what_rotations_are_worth_is_drawn_and_answered() -> None:
+def test_the_value_of_rotations_is_drawn_and_answered() -> None:
     rotations = pp.substitution_effect(llama(), [tokens(6)], random=True)
     for name in ("substitution", "substitution_positions"):
         assert builder(rotations, name)(REPORT, {"made": rotations}, {}).axes
@@ -512,7 +510,7 @@ def test_what_rotations_are_worth_is_drawn_and_answered() -> None:
     assert needed.value == rotations["none"].costs["divergence"].value
 
 
-def test_a_model_that_does_better_without_its_table_is_known_to_where_that_is_certain() -> None:
+def test_a_harmful_table_is_reported_only_when_certain() -> None:
     # Each token predicts itself, and the table is noise beside it.
     model = gpt2()
     for block in model.transformer.h:

@@ -211,7 +211,7 @@ def test_two_writers_at_once_end_with_one_whole_bundle(
         assert read_bundle(place / "bundle") == new_bundle.to_dict()
 
 
-def test_a_bundle_that_another_process_replaces_meanwhile_is_looked_into_again(
+def test_a_bundle_replaced_during_the_run_is_checked_again(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[Path] = []
@@ -403,7 +403,7 @@ DISKS = [("analyze", "size=48k"), ("analyze", "ro"), ("extract", "size=48k")]
 
 
 @pytest.mark.parametrize(("command", "disk"), DISKS if NAMESPACES else [("analyze", "limit")])
-def test_a_disk_that_is_full_or_read_only_ends_in_one_clear_error_and_leaves_nothing(
+def test_a_full_or_read_only_disk_is_one_clear_error(
     command: str, disk: str, tmp_path: Path
 ) -> None:
     start = ["unshare", "-rm", "sh", "-c", MOUNTED.format(disk), str(tmp_path), *MAIN]
@@ -475,7 +475,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize(("make", "name", "bundle"), FOREIGN)
-def test_what_posprobe_did_not_write_is_refused_before_the_work_and_kept(
+def test_foreign_files_are_refused_before_the_work_and_kept(
     make: Callable[[Path, str], None], name: str, bundle: bool, tmp_path: Path
 ) -> None:
     if bundle:
@@ -500,7 +500,7 @@ def test_commands_refuse_before_they_read_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["figures/mine.svg", "arrays.npz"])
-def test_report_takes_nothing_of_the_user_over(name: str, place: Path) -> None:
+def test_report_takes_over_no_user_files(name: str, place: Path) -> None:
     (changed_arrays if name == "arrays.npz" else with_own)(place / "bundle", name)
     render_bundle(place / "bundle")
     assert foreign_in(place / "bundle") == [name]
@@ -574,9 +574,7 @@ def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) ->
     assert read == [str(tmp_path / folder / "model.npy") for folder in ("a", "b")]
 
 
-def test_a_run_that_does_not_say_of_what_it_is_keeps_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_anonymous_run_keeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reports" / "run").mkdir(parents=True)
     document = {"schema": "posprobe.forward/2", "name": ["a"]}

@@ -70,7 +70,7 @@ def pair_of(document: Document, *labels: str) -> Document:
 # --- order, rotation, scale, width ---
 
 
-def test_the_order_of_the_tables_changes_nothing_but_the_order() -> None:
+def test_the_order_of_tables_changes_no_number() -> None:
     tables = {table.name: table for table in (learned(), smooth(), noise())}
     in_order = against(*tables.values(), measurements=SOME_MEASUREMENTS)
     blocks = {entry["label"]: entry for entry in in_order["tables"]}
@@ -157,7 +157,7 @@ def test_measurements_are_chosen_as_in_an_analysis() -> None:
     [patches(7, 6, 12), patches(6, 6, 12), as_table(gaussian(42, 12))],
     ids=["turned", "smaller", "sequence"],
 )
-def test_a_grid_has_no_distance_from_what_lies_otherwise(other_table: PositionTable) -> None:
+def test_a_grid_has_no_distance_from_another_layout(other_table: PositionTable) -> None:
     for pair in ((patches(6, 7, 12), other_table), (other_table, patches(6, 7, 12))):
         document = against(*pair, measurements=("pca",))
         assert document["pairs"][0]["cka"] is None
@@ -215,7 +215,7 @@ LEAN: dict[str, tuple[PositionTable, PositionTable]] = {
 
 
 @pytest.mark.parametrize("name", LEAN)
-def test_what_is_undefined_has_a_reason(name: str, tmp_path: Path) -> None:
+def test_undefined_numbers_have_a_reason(name: str, tmp_path: Path) -> None:
     comparison = compare(*LEAN[name], nulls=2, device="cpu")
     document = json.loads(to_json(comparison.to_dict()))
     assert problems("comparison", document) == []
@@ -294,7 +294,7 @@ def test_the_arrays_hold_every_table_and_the_distances(bundle: Path) -> None:
             assert arrays["procrustes"][i, j] == pair["procrustes"]
 
 
-def test_the_page_says_what_was_cut_and_shows_every_number(bundle: Path) -> None:
+def test_the_page_reports_cut_rows_and_every_number(bundle: Path) -> None:
     page = (bundle / "report.html").read_text("utf-8")
     assert "use the first 144 positions" in page
     assert "between positions 79 and 80" in page
@@ -307,7 +307,7 @@ def test_the_page_says_what_was_cut_and_shows_every_number(bundle: Path) -> None
         assert f"{pair['procrustes']:.3g} (0: a rotated copy)" in page
 
 
-def test_what_an_answer_was_held_against_stands_beside_its_table(bundle: Path) -> None:
+def test_strips_show_the_null_of_every_answer(bundle: Path) -> None:
     page = page_of(json.loads((bundle / "analysis.json").read_text("utf-8")))
     source = unescape((bundle / "report.html").read_text("utf-8"))
     n_strips = 0

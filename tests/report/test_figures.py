@@ -71,7 +71,7 @@ def test_the_heat_map_holds_the_cosines_on_fixed_limits(ax: Axes) -> None:
     assert tuple(image.get_extent()) == (19.5, 49.5, 49.5, 19.5)
 
 
-def test_a_heat_map_of_many_positions_is_averaged_in_blocks_and_says_so(ax: Axes) -> None:
+def test_a_large_heat_map_is_averaged_in_blocks_with_a_note(ax: Axes) -> None:
     result = pp.similarity(walk(MAX_CELLS + 88, 3))
     image = heat_map(ax, result.centered)
     assert numbers_of(image).shape == (300, 300)
@@ -82,7 +82,7 @@ def test_a_heat_map_of_many_positions_is_averaged_in_blocks_and_says_so(ax: Axes
 
 
 @pytest.mark.parametrize("n", [1, 6, 7, 30])
-def test_pooling_takes_the_mean_of_each_block(n: int) -> None:
+def test_pooling_takes_the_mean_of_every_block(n: int) -> None:
     values = np.asarray(gaussian(n, n), dtype=np.float64)
     means, block = pooled(values, cells=6)
     assert block == math.ceil(n / 6)
@@ -104,9 +104,7 @@ def test_pooling_does_not_hide_what_is_undefined() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(3, 4), (1, 6)])
-def test_each_tile_of_the_mosaic_holds_the_cosines_of_its_patch(
-    height: int, width: int, ax: Axes
-) -> None:
+def test_mosaic_tiles_hold_the_cosines_of_their_patch(height: int, width: int, ax: Axes) -> None:
     result = pp.grid(patches(height, width, 8))
     image = mosaic(ax, result)
     canvas = numbers_of(image)
@@ -125,7 +123,7 @@ def test_each_tile_of_the_mosaic_holds_the_cosines_of_its_patch(
     assert np.isnan(canvas[~is_covered]).all()
 
 
-def test_a_mosaic_of_many_patches_shows_every_third_tile_and_says_which(ax: Axes) -> None:
+def test_a_large_mosaic_names_the_tiles_that_it_shows(ax: Axes) -> None:
     result = pp.grid(as_table(gaussian(37 * 37, 4), Grid(37, 37)))
     canvas = numbers_of(mosaic(ax, result))
     labels = [label.get_text() for label in ax.get_xticklabels()]
@@ -369,7 +367,7 @@ def test_every_table_gets_pictures_that_can_be_read(
         hold_to_colours(figure)
 
 
-def test_only_what_was_analysed_is_drawn() -> None:
+def test_only_measured_results_are_drawn() -> None:
     table = as_table(walk(20, 4))
     assert set(pp.analyze(table, only=["norms"], nulls=0).figures()) == {"table", "norms"}
 
@@ -418,7 +416,7 @@ def panels_of(name: str, *records: Scheme) -> list[Axes]:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_few_heads_are_curves_told_apart_by_dash(causal: bool) -> None:
+def test_few_heads_are_curves_with_different_dashes(causal: bool) -> None:
     record = buckets(heads=4, n=200, causal=causal)
     (ax,) = panels_of("curves", record)
     n_visible = 200 if causal else 399
@@ -433,7 +431,7 @@ def test_few_heads_are_curves_told_apart_by_dash(causal: bool) -> None:
         np.testing.assert_array_equal(line_a.get_ydata(), line_b.get_ydata())
 
 
-def test_many_heads_become_stripes_that_hold_each_curve_less_its_mean() -> None:
+def test_many_heads_become_stripes_of_centred_curves() -> None:
     record = buckets(heads=20, n=60)
     curves = record.curves(60)
     single_axes = Figure().add_subplot()
@@ -471,7 +469,7 @@ def test_stripes_of_too_many_heads_skip_some_and_say_so() -> None:
 # Biases by displacement.
 
 
-def test_the_mosaic_holds_a_tile_for_each_layer_and_head() -> None:
+def test_the_mosaic_has_a_tile_per_layer_and_head() -> None:
     layers = [window(3, 3, heads=2 + k, name=f"layers.{k}.attn", seed=k) for k in range(4)]
     (ax,) = panels_of("mosaic", *layers)
     (image,) = ax.images
@@ -513,7 +511,7 @@ def test_windows_of_two_sizes_share_a_mosaic_with_the_query_in_the_middle() -> N
         assert set(tile.ravel()) == set(centred.ravel())
 
 
-def test_a_mosaic_says_which_heads_and_layers_it_leaves_out() -> None:
+def test_a_mosaic_names_omitted_heads_and_layers() -> None:
     count = MAX_LAYERS + 6
     layers = [window(2, 2, heads=MAX_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)]
     (ax,) = panels_of("mosaic", *layers)
@@ -574,7 +572,7 @@ def test_equal_rotations_are_drawn_once() -> None:
     assert "rotation_2" in makers_of(rotary("a"), rotary("b", base=500.0))
 
 
-def test_linear_biases_are_lines_of_slope_one_that_meet_one_logit_at_one_over_theirs(
+def test_linear_biases_are_lines_of_slope_one(
     ax: Axes,
 ) -> None:
     record = linear(8)
@@ -617,7 +615,7 @@ def test_every_bundle_is_drawn_within_bounds_and_can_be_read(name: str) -> None:
         hold_to_colours(figure)
 
 
-def test_smoothness_shows_each_head_over_its_band(ax: Axes) -> None:
+def test_smoothness_shows_every_head_over_its_band(ax: Axes) -> None:
     result = smoothness(window(5, 5, heads=4).values)
     result.plot(ax)
     (dots,) = [line for line in ax.lines if line.get_marker() == "o"]
@@ -635,7 +633,7 @@ def test_depth_shows_every_head_of_every_encoding() -> None:
     np.testing.assert_array_equal(dots, expected)
 
 
-def test_names_lose_what_they_share() -> None:
+def test_common_parts_of_names_are_dropped() -> None:
     assert short_names(["a.0.b.bias", "a.1.b.bias", "a.1.c.bias"]) == ["0.b", "1.b", "1.c"]
     assert short_names(["whole.name"]) == ["whole.name"]
     assert short_names(["x.a", "x.b", "x.a"]) == ["0: x.a", "1: x.b", "2: x.a"]

@@ -109,7 +109,7 @@ def test_a_strip_shows_the_value_and_its_null() -> None:
         assert (left_edge - 1 <= value <= left_edge + width + 1) == is_inside
 
 
-def test_what_a_document_lacks_is_left_out() -> None:
+def test_page_omits_sections_of_missing_blocks() -> None:
     document, arrays = analysis_of("digits-vit").to_dict(), analysis_of("digits-vit").arrays()
     del document["budget"], arrays["pca_scores"]
     assert drawings(document, arrays).keys() == {"similarity"}
@@ -146,7 +146,9 @@ def test_an_analysis_shows_its_first_screen() -> None:
 
 
 @pytest.mark.parametrize("reference", ["sample:digits-vit", "rotary:256x16", "t5:64x32"])
-def test_an_analysis_has_three_doors(reference: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_terminal_and_notebook_show_the_same_headline(
+    reference: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     analysis: Any
     if reference == "sample:digits-vit":
         analysis, kind = analysis_of("digits-vit"), "norms"
@@ -184,7 +186,7 @@ def test_comparisons_show_their_pairs() -> None:
     assert "alignment" in html
 
 
-def test_of_several_encodings_each_is_named() -> None:
+def test_several_encodings_are_all_named() -> None:
     (scheme,) = pp.load_schemes("rotary:256x16")
     analysis = pp.analyze((replace(scheme, name="fast"), replace(scheme, name="slow")))
     assert {"fast.rotation.pairs", "slow.heads.peak"} <= analysis.numbers.keys()
@@ -194,7 +196,7 @@ def test_of_several_encodings_each_is_named() -> None:
         pp.analyze(scheme, only=["pca"])
 
 
-def test_what_users_hold_says_what_it_is_in_few_words() -> None:
+def test_public_objects_have_short_reprs() -> None:
     table, sinusoid = pp.load("sample:digits-vit"), pp.sinusoidal(64, 16)
     (rotary,), (alibi,) = pp.load_schemes("rotary:64x16"), pp.load_schemes("alibi:64x112")
     comparison = pp.compare(sinusoid, pp.encodings.counting(64, 16))

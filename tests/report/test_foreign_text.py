@@ -28,7 +28,7 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u
 __all__ = ["cli"]
 
 
-def test_what_is_not_seen_is_escaped_and_the_rest_stays() -> None:
+def test_invisible_characters_are_escaped() -> None:
     assert plain(NASTY) == (r"a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h")
     for visible in ("wpe.weight", "größe 7 × 3", "位置", "a\u00a0b", "n\u0303", "1,5 °", "\udce9"):
         assert plain(visible) == visible
@@ -86,9 +86,7 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
     ],
     ids=["option", "choice", "traceback", "path"],
 )
-def test_words_that_hostile_cases_do_not_hold_are_shown_as_escapes(
-    arguments: list[str], cli: Cli
-) -> None:
+def test_hostile_words_are_shown_as_escapes(arguments: list[str], cli: Cli) -> None:
     completed = cli(*arguments)
     assert completed.code in (0, 2, 3)
     assert r"\x1b[2J" in completed.out + completed.err

@@ -160,7 +160,7 @@ def test_every_null_has_its_reason_beside_it() -> None:
         assert document["permutation"]["undefined"][key]
 
 
-def test_what_only_a_line_has_is_undefined_on_a_grid_and_says_so() -> None:
+def test_sequence_numbers_are_undefined_on_a_grid() -> None:
     document = forward_analysis(Grid(3, 4)).to_dict()
     assert document["states"]["layers"][0]["analyses"]["shift.skill"] is None
     assert document["states"]["undefined"]["shift.skill"] == "patches are not on a line"
@@ -177,7 +177,7 @@ def test_of_repeated_words_the_first_layer_alone_is_reported() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_heads_that_attend_evenly_pay_the_first_position_what_is_called_uniform(
+def test_even_heads_have_the_uniform_first_position_share(
     causal: bool,
 ) -> None:
     layout = Sequence(11)
@@ -189,7 +189,7 @@ def test_heads_that_attend_evenly_pay_the_first_position_what_is_called_uniform(
     assert block["layers"][0]["first"] == pytest.approx([block["uniform_first"]] * 3)
 
 
-def test_arrays_hold_what_positions_add_and_every_curve() -> None:
+def test_arrays_hold_position_means_and_curves() -> None:
     analysis = forward_analysis(Sequence(24))
     arrays = analysis.arrays()
     states = analysis.results["states"]
@@ -215,7 +215,7 @@ def test_bundles_of_different_references_have_different_names(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("kind", "random"), [(RANDOM, "random tokens"), ("windows of x.txt", "")])
-def test_random_contexts_are_called_what_they_are(kind: str, random: str) -> None:
+def test_random_contexts_are_named_on_the_page(kind: str, random: str) -> None:
     analysis = forward_analysis(kind=kind)
     summary = analysis.to_dict()["verdict"]["summary"]
     assert ("(The rest is measured on random tokens.)" in summary) == bool(random)
@@ -225,7 +225,7 @@ def test_random_contexts_are_called_what_they_are(kind: str, random: str) -> Non
     assert "To measure on text" not in page_of(of_a_text)
 
 
-def test_contexts_that_nothing_was_measured_on_are_not_spoken_of() -> None:
+def test_unused_contexts_are_not_mentioned() -> None:
     analysis = forward_analysis(results={"rotary_use": rotary_of()})
     assert analysis.to_dict()["contexts"]["used"] == 0
     page = page_of(analysis)
@@ -257,7 +257,7 @@ def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(tmp_pa
     assert [p.stem for p in (tmp_path / "made/figures").glob("*peaks*")] == []
 
 
-def test_how_many_contexts_were_run_is_said_whatever_was_measured() -> None:
+def test_the_number_of_contexts_is_always_stated() -> None:
     results = results_of(Sequence(24))
     for name, expected_result in (("permutation", results["permutation"]), ("heads", None)):
         analysis = forward_analysis(results={name: results[name]}).to_dict()
@@ -328,7 +328,7 @@ def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_the_terminal_says_answers_and_what_is_missing(layout: Layout) -> None:
+def test_the_terminal_shows_answers_and_missing_measurements(layout: Layout) -> None:
     analysis = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
     text = printed(analysis.to_dict(), 80)
     joined = " ".join(text.split())
@@ -354,7 +354,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize("layout", [Sequence(5), Grid(18, 2)], ids=str)
-def test_a_figure_is_drawn_where_its_result_is_there(layout: Layout, tmp_path: Path) -> None:
+def test_figures_are_drawn_for_existing_results(layout: Layout, tmp_path: Path) -> None:
     analysis = forward_analysis(layout)
     figures = analysis.figures()
     assert set(figures) == {name for key in analysis.results for name in FIGURES[key]}
@@ -432,7 +432,7 @@ def test_bars_are_as_long_as_what_changes() -> None:
     assert widths == [[0.8, 0.3, 1e-7, 0.0], [0.9, 0.1, 0.2, 0.1]]
 
 
-def test_heads_of_a_large_model_are_chosen_and_the_figure_says_so() -> None:
+def test_figures_of_large_models_name_the_heads_shown() -> None:
     analysis = large(n=64)
     with style():
         ax = analysis.figures()["heads"]().axes[0]

@@ -142,11 +142,11 @@ def test_cosines_are_drawn_for_every_venue(venue: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mosaic", "axis_codes", "components", "winding", "heads"])
-def test_what_is_high_or_has_panels_is_drawn_for_slides_which_are_unlike_papers(kind: str) -> None:
+def test_tall_and_panelled_figures_fit_slides(kind: str) -> None:
     check_page(made(kind, FIRST_CASES[kind], "slides", "column"), "slides", "column")
 
 
-def test_what_is_too_high_for_a_slide_is_refused_with_what_to_do() -> None:
+def test_figures_too_tall_for_a_slide_are_refused() -> None:
     with pytest.raises(UsageError, match="--span page"):
         made("comparison", FIRST_CASES["comparison"], "slides", "column")
 
@@ -228,7 +228,7 @@ def saved(figure_drawn: PaperFigure, path: Path) -> bytes:
         ("shift", "sequence", []),
     ],
 )
-def test_a_pdf_has_the_exact_width_fonts_for_printers_and_a_raster_for_each_heat_map(
+def test_a_pdf_has_exact_width_embedded_fonts_and_rasters(
     kind: str, case: str, sizes: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     content = saved(made(kind, case), tmp_path / "f.pdf")
@@ -283,13 +283,13 @@ def test_the_caption_stands_beside_the_figure_in_one_paragraph(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["f.jpg", "f", "f.eps", ".pdf"])
-def test_other_suffixes_are_refused_with_those_that_there_are(name: str, tmp_path: Path) -> None:
+def test_unknown_suffixes_are_refused_with_the_known_ones(name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.pdf, \.svg or \.png"):
         made("profile", "sequence").save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_all_files(tmp_path: Path) -> None:
     figure_drawn = made("profile", "sequence")
     with pytest.raises(OutputError, match="no folder"):
         figure_drawn.save(tmp_path / "missing" / "f.pdf")
@@ -388,7 +388,7 @@ def test_any_name_can_be_drawn(label: str, tmp_path: Path) -> None:
 # Captions hold true numbers.
 
 
-def test_a_caption_says_of_what_it_is_and_how_it_was_made() -> None:
+def test_a_caption_names_its_table_and_method() -> None:
     table = pp.load("sample:sapiens-roberta")
     text = paper_figure("similarity", table).caption
     result = pp.similarity(table)
@@ -487,7 +487,7 @@ FOUR = tuple(rotary(f"r{k}", base=10.0 ** (3 + k)) for k in range(4))
         ("heads", FOUR, {}, "4 rotations differ"),
     ],
 )
-def test_what_does_not_apply_is_refused_with_what_there_is(
+def test_inapplicable_figures_are_refused_with_the_possible_ones(
     kind: str, arguments: Any, options: Any, phrase: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(phrase)):
@@ -497,7 +497,7 @@ def test_what_does_not_apply_is_refused_with_what_there_is(
 
 
 @pytest.mark.parametrize("kind", ["variance", "components", "trajectory", "spectrum", "shift"])
-def test_what_is_undefined_is_not_drawn(kind: str) -> None:
+def test_undefined_values_are_not_drawn(kind: str) -> None:
     with pytest.raises(UsageError, match=f"{kind} cannot be drawn: "):
         paper_figure(kind, as_table(np.full((32, 3), 0.1)))
     if kind == "trajectory":
@@ -505,7 +505,7 @@ def test_what_is_undefined_is_not_drawn(kind: str) -> None:
             paper_figure(kind, as_table(gaussian(30, 1)))
 
 
-def test_captions_tell_of_what_is_drawn() -> None:
+def test_captions_describe_what_is_drawn() -> None:
     t = np.arange(120.0)
     ring = np.stack([np.cos(t / 5), np.sin(t / 5)], axis=1) @ gaussian(2, 16)
     ring[:3] = 40 * gaussian(3, 16)  # special rows: the rest is measured

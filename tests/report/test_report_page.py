@@ -60,7 +60,7 @@ def page(folder: Path) -> Page:
     return taken_apart(folder)
 
 
-def test_the_page_says_what_it_is(page: Page) -> None:
+def test_the_page_has_a_descriptive_title(page: Page) -> None:
     assert page.source.lstrip().lower().startswith("<!doctype html>")
     (root,) = page.all("html")
     assert root.attributes["lang"] == "en"
@@ -70,7 +70,7 @@ def test_the_page_says_what_it_is(page: Page) -> None:
     assert any(meta.attributes.get("name") == "viewport" for meta in page.all("meta"))
 
 
-def test_only_our_script_runs_and_nothing_is_fetched(page: Page, folder: Path) -> None:
+def test_only_the_own_script_runs_and_no_url_is_fetched(page: Page, folder: Path) -> None:
     size = (folder / "report.html").stat().st_size
     assert size < (400_000 if (folder / "figures" / "overview-budget.svg").exists() else LIMIT)
     assert page.runs_nothing_but_its_own()
@@ -130,9 +130,7 @@ def test_no_number_is_left_raw(page: Page) -> None:
     assert not re.search(r"\d\.\d{7,}", text)
 
 
-def test_figures_and_answers_of_the_folder_are_on_the_page_which_is_rendered_again(
-    page: Page, folder: Path
-) -> None:
+def test_a_rendered_page_holds_all_figures_and_answers(page: Page, folder: Path) -> None:
     drawings = [*(folder / "figures").glob("*.svg")]
     assert drawings
     if not drawings[0].name.startswith("overview-"):  # those are drawn into the page
@@ -256,7 +254,7 @@ def test_the_page_shows_the_numbers_of_all_heads(name: str, base: Path) -> None:
             assert not defined_values or between(defined_values) in cells
 
 
-def test_what_some_encodings_alone_have_is_said_with_their_names(base: Path) -> None:
+def test_properties_of_single_encodings_name_them(base: Path) -> None:
     text = taken_apart(saved(base, "schemes")).all("body")[0].text
     for kind in ("rotary embeddings", "linear biases", "learned bias", "learned vector"):
         assert kind in text

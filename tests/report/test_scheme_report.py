@@ -21,7 +21,7 @@ from posprobe.analyses.descriptive.kernels import WALKS, standardised, toeplitz,
 from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import match_heads
 from posprobe.cli import main
-from posprobe.cli.show import found
+from posprobe.cli.show import describe_loaded
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.layouts import Sequence
 from posprobe.report.screen import text as summary
@@ -150,7 +150,7 @@ def test_the_length_is_that_of_the_shortest(
         ((as_table(np.eye(20)[:, :3]), rotary()), None, "zero row"),
     ],
 )
-def test_what_has_no_common_positions_is_refused(
+def test_encodings_without_common_positions_are_refused(
     records: tuple[Record, ...], length: int | None, said: str
 ) -> None:
     with pytest.raises((UsageError, InvalidTable), match=said):
@@ -166,9 +166,7 @@ def test_what_has_no_common_positions_is_refused(
         (([rotary()],), "list is not .* one by one"),
     ],
 )
-def test_what_is_no_encoding_is_refused_with_what_to_pass(
-    given: tuple[Any, ...], said: str
-) -> None:
+def test_objects_that_are_no_encoding_are_refused(given: tuple[Any, ...], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         analyze_schemes(*given)
     if given and not isinstance(given[0], PositionTable):
@@ -272,13 +270,13 @@ def test_the_summary_is_short_and_has_every_encoding(name: str) -> None:
     assert all(len(line) <= 160 for line in lines)
 
 
-def test_what_was_found_is_named_with_its_scheme_and_notes() -> None:
-    text = found((buckets(notes=("a note",)), rotary(base=500.0), linear(1)))
+def test_encodings_are_named_with_scheme_and_notes() -> None:
+    text = describe_loaded((buckets(notes=("a note",)), rotary(base=500.0), linear(1)))
     assert "encoder: relative bias, sequence of 200, 4 heads" in text
     assert "  note: a note" in text
     assert "rotary: rotary, base 500, rule default" in text
     assert "alibi: linear biases (ALiBi), 1 head" in text
-    many = found(tuple(window(name=f"layer {k}") for k in range(30)))
+    many = describe_loaded(tuple(window(name=f"layer {k}") for k in range(30)))
     assert many.splitlines()[-1] == "... and 18 more encodings"
 
 
@@ -429,7 +427,7 @@ def test_a_run_stands_beside_an_encoding(tmp_path: Path) -> None:
     assert "heads" not in found.to_dict()["pairs"][0]
 
 
-def test_what_holds_no_curves_is_refused(tmp_path: Path) -> None:
+def test_bundles_without_curves_are_refused(tmp_path: Path) -> None:
     assert measured_heads(str(tmp_path)) is None
     assert measured_heads("gpt2") is None
     with pytest.raises(UsageError, match="did not measure what heads do"):

@@ -101,7 +101,7 @@ def test_steps_and_runs_are_read_off_references(
     assert (search._parts(row)[0], search._step(row)) == expected
 
 
-def test_a_change_is_told_with_the_steps_between_which_it_happened() -> None:
+def test_a_change_names_the_steps_around_it() -> None:
     answers = {
         "order": ("no", "no", "yes", "yes"), "smooth": ("no", "cannot tell", "no", "yes"),
         "rotations": ("yes",) * 4, "seams": (None, None, "no", None),
@@ -125,7 +125,7 @@ def save_seam_run(folder: Path) -> Path:
     return folder
 
 
-def test_a_planted_seam_is_told_with_its_row_and_its_step(tmp_path: Path) -> None:
+def test_a_planted_seam_has_its_row_and_step(tmp_path: Path) -> None:
     folder = save_seam_run(tmp_path / "mine")
     sweep = pp.sweep(str(folder), only=["norms"], nulls=0, **QUICK).run()
     # Other measurements look for seams with the verdict only, which was not asked for.

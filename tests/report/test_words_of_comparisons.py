@@ -66,7 +66,7 @@ def said(*, before: Effect = EFFECT, **given: Any) -> str:
          "All rows are equal, before and after: the table tells no positions apart."),
     ],
 )  # fmt: skip
-def test_each_fact_of_a_way_has_its_sentence(given: dict[str, Any], expected: str) -> None:
+def test_every_fact_of_a_resizing_way_has_a_sentence(given: dict[str, Any], expected: str) -> None:
     told = said(**given)
     assert expected in told
     # No claim about distances is made where places are not kept.
@@ -97,7 +97,7 @@ def test_a_rule_says_what_it_slows_down_and_what_is_new() -> None:
     assert "Logits" not in none
 
 
-def test_what_cannot_be_told_from_the_cheapest_is_named() -> None:
+def test_ways_as_cheap_as_the_cheapest_are_named() -> None:
     run = Run(
         kind="a text", contexts=5, task="next token", before=Cost(2.1, 0.1),
         ways={"tile": Cost(2.5, 0.1), "linear": Cost(2.6, 0.1)}, best=("tile", "linear"),
@@ -124,11 +124,11 @@ def test_what_cannot_be_told_from_the_cheapest_is_named() -> None:
          "appears at step 2, moves to positions 9 and 10 at step 3 and is gone at step 5 (1"),
     ],
 )  # fmt: skip
-def test_a_seam_is_told_from_where_to_where(found: SeamHistory, expected: str) -> None:
+def test_a_moved_seam_names_both_rows(found: SeamHistory, expected: str) -> None:
     assert f"The break between positions 7 and 8 {expected}" in comparisons.seam(found)
 
 
-def test_an_answer_that_changes_is_told_with_both_steps() -> None:
+def test_a_changed_answer_names_both_steps() -> None:
     found = AnswerHistory("order", "no", 1, "yes", 2, last=True, earlier=2)
     assert comparisons.answer(found) == (
         f"{ASKS['order']} No at step 1, yes at step 2 (the last step; 2 earlier changes)."
@@ -159,7 +159,7 @@ LIKENESS = Likeness("unrelated", 4.14, 512, 1.0, (Sequence(512), Sequence(1024))
          "Tables of width 4 and 6 cannot be compared."),
     ],
 )  # fmt: skip
-def test_a_likeness_is_told_with_its_distance(given: dict[str, Any], expected: str) -> None:
+def test_a_likeness_states_its_distance(given: dict[str, Any], expected: str) -> None:
     assert expected in relations.evidence(replace(LIKENESS, **given))
 
 

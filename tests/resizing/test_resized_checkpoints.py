@@ -222,7 +222,7 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
         copy_place("sinusoidal:8x4", tmp_path / "copy")
 
 
-def test_what_is_not_in_safetensors_is_not_copied(tmp_path: Path) -> None:
+def test_only_safetensors_checkpoints_are_copied(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", np.zeros((8, 4), np.float32))
     torch.save({"wpe.weight": torch.zeros(8, 4)}, tmp_path / "table.bin")
     for name in ("table.npy", "table.bin"):
@@ -266,7 +266,7 @@ def test_tables_that_share_a_key_of_the_configuration_are_refused(tmp_path: Path
 # The command.
 
 
-def test_what_the_command_writes_is_read_again(cli: Cli) -> None:
+def test_written_tables_are_read_back_equal(cli: Cli) -> None:
     ref = "sample:digits-vit"
     completed = cli("resize", ref, "--to", "6x10", "--how", "fourier", "-o", "new.csv", "--quiet")
     assert (completed.code, completed.out.strip()) == (0, "new.csv")
@@ -303,7 +303,7 @@ TILE = ("--to", "9", "--how", "tile")
         (["old.npy", *TILE, "--into", "new", "--rows", "0:3"], 2, "resizes the whole table"),
     ],
 )
-def test_the_command_says_what_is_wrong(
+def test_wrong_usage_is_one_clear_error(
     arguments: list[str], code: int, says: str, tmp_path: Path, cli: Cli
 ) -> None:
     np.save("old.npy", np.random.default_rng(0).normal(size=(8, 4)))

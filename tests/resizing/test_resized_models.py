@@ -117,7 +117,7 @@ def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
     told(run, comparison)
 
 
-def test_a_text_for_patches_of_pictures_is_refused_before_anything_is_compared(
+def test_a_text_is_refused_for_models_of_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("posprobe.studies.resizing.compare_ways", None)

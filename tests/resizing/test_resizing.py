@@ -197,7 +197,7 @@ def test_transformers_has_the_same_bits(
         (random_table(6, 4, grid=(2, 3)), (4, 4), "linear", "does not resize a grid of 2 x 3"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_impossible_sizes_are_refused(
     table: pp.PositionTable, size: int | tuple[int, int], way: str, says: str
 ) -> None:
     with pytest.raises(UsageError) as refused:

@@ -54,7 +54,7 @@ def follows_the_schema(document: dict[str, Any]) -> bool:
     return not list(validator.iter_errors(json.loads(to_json(document))))
 
 
-def test_periods_are_scaled_by_ways_that_stretch_and_kept_by_ways_that_continue() -> None:
+def test_stretching_scales_periods_and_continuing_keeps_them() -> None:
     comparison = compare_ways(pp.table(helix(120)), to=240)
     assert comparison.before.turns["positions"].periods[0] == pytest.approx(24, rel=0.02)
     for way in comparison.ways:
@@ -72,7 +72,7 @@ def test_periods_are_scaled_by_ways_that_stretch_and_kept_by_ways_that_continue(
     assert follows_the_schema(comparison.to_dict())
 
 
-def test_what_rows_keep_is_what_their_cosines_say() -> None:
+def test_kept_structure_follows_from_cosines() -> None:
     turning = only_way(helix(60), 120, "linear")
     assert (turning.place, turning.position) == ("kept", "lost")
     # One more row leaves those of a slow curve near where they were.
@@ -125,7 +125,7 @@ def test_copies_and_seams_are_those_that_the_way_makes() -> None:
     assert ways["linear"]["seams"] == []
 
 
-def test_a_tiled_table_breaks_where_it_begins_again_whatever_rows_are_special() -> None:
+def test_a_tiled_table_breaks_at_every_tile() -> None:
     """As GPT-2's table does, whose first four rows and last one are outliers."""
     values = pp.sinusoidal(120, 48).values.copy()
     values[[0, 1, 2, 3, 119]] = np.random.default_rng(0).normal(size=(5, 48))
@@ -134,7 +134,7 @@ def test_a_tiled_table_breaks_where_it_begins_again_whatever_rows_are_special() 
     assert len(way.special or ()) > len(way.before.special or ()) > 0
 
 
-def test_cutting_changes_nothing_that_is_left() -> None:
+def test_cutting_leaves_remaining_rows_unchanged() -> None:
     table = pp.table(helix(120))
     way = by_way(compare_ways(table, to=60, ways=("tile",)).to_dict())["tile"]
     assert way["norm_mean"] == pytest.approx(np.linalg.norm(table.values[:60], axis=1).mean())
@@ -142,7 +142,7 @@ def test_cutting_changes_nothing_that_is_left() -> None:
     assert way["copies"] == 0
 
 
-def test_a_grid_is_told_by_its_axes() -> None:
+def test_a_grid_is_described_by_its_axes() -> None:
     document = compare_ways(pp.load("sample:digits-vit"), to=(16, 8)).to_dict()
     ways = by_way(document)
     assert set(document["before"]["turns"]) == {"rows", "columns"}
@@ -159,7 +159,7 @@ def test_a_grid_is_told_by_its_axes() -> None:
     [np.zeros((10, 3)), np.ones((10, 3)), np.eye(10)[:, :1], np.arange(6.0).reshape(2, 3)],
     ids=["zeros", "constant", "one column", "two rows"],
 )
-def test_degenerate_tables_are_told_without_a_number_that_is_none(
+def test_degenerate_tables_have_sentences_without_none(
     values: NDArray[np.float64],
 ) -> None:
     document = compare_ways(pp.table(values), to=15).to_dict()
@@ -202,7 +202,7 @@ def rules(text: str, target_length: int) -> dict[str, dict[str, Any]]:
     return {rule["rule"]: rule for rule in document["rules"]}
 
 
-def test_rules_do_to_a_ladder_what_their_formulas_say() -> None:
+def test_scaling_rules_follow_their_formulas() -> None:
     training, target, dim = 4096, 16384, 128
     rules_by_name = rules(f"rotary:{training}x{dim}", target)
     omega = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
@@ -241,7 +241,7 @@ def test_the_checkpoints_own_rule_is_among_them() -> None:
     assert "longrope" not in document["missing"]
 
 
-def test_what_cannot_be_asked_of_encodings_without_a_table() -> None:
+def test_resizing_schemes_refuses_table_options() -> None:
     (alibi,) = pp.load_schemes("alibi:64x4")
     with pytest.raises(NoPositionTable, match="no table of positions that could be"):
         compare((alibi,), to=128)

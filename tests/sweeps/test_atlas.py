@@ -55,7 +55,7 @@ def test_a_thumbnail_shows_means_of_blocks_in_red_and_blue() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 25])
-def test_what_is_undefined_is_grey(n: int) -> None:
+def test_undefined_cosines_are_grey(n: int) -> None:
     matrix = np.ones((n, n))
     matrix[0] = matrix[:, 0] = np.nan
     thumbnail_pixels = pixels(thumbnail(matrix))

@@ -191,7 +191,7 @@ def test_a_copy_in_half_precision_is_rounded_whatever_it_is_stored_in(
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4])
-def test_a_table_without_its_first_rows_or_with_others_in_front_is_called_so(rows: int) -> None:
+def test_shifted_tables_are_named_as_shifted(rows: int) -> None:
     for name in NAMES:
         table = pp.load(f"sample:{name}")
         if isinstance(table.layout, pp.layouts.Grid):
@@ -244,7 +244,7 @@ def test_degenerate_tables_have_fingerprints(values: Floats, grid: tuple[int, in
 # What is kept, shipped and asked for.
 
 
-def test_what_ships_is_small_and_what_the_samples_are() -> None:
+def test_shipped_fingerprints_are_small_and_equal_the_samples() -> None:
     path = Path(str(files("posprobe.sweeps"))) / SHIPPED
     assert path.stat().st_size < 1_000_000
     shipped_tables = {
@@ -299,7 +299,7 @@ def test_damaged_fingerprints_are_none() -> None:
         assert read_fingerprint(content) is None
 
 
-def test_lineages_are_of_what_comes_from_one_another() -> None:
+def test_lineages_group_descendants() -> None:
     rng = np.random.default_rng(0)
     bases = [walk(80, 48, seed) for seed in range(6)]
     lineages, lineage_by_name = Lineages(BytesIO()), {}

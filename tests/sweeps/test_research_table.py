@@ -102,7 +102,7 @@ def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_unknown_is_refused_with_what_is_known(
+def test_unknown_numbers_are_refused_with_the_known_ones(
     options: dict[str, list[str]], phrase: str, sweep: Path
 ) -> None:
     for source in (sweep, "sinusoidal:8x4"):
@@ -110,7 +110,7 @@ def test_what_is_unknown_is_refused_with_what_is_known(
             pp.research_table(source, **options)  # type: ignore[arg-type]
 
 
-def test_a_sweep_has_what_it_measured_and_stands_alone(sweep: Path) -> None:
+def test_a_sweep_table_needs_only_its_folder(sweep: Path) -> None:
     with pytest.raises(UsageError, match=r"'similarity\.raw\.far_mean'\. Choose from reference"):
         pp.research_table(sweep, numbers=["similarity.raw.far_mean"])
     with pytest.raises(UsageError, match="a sweep stands alone"):

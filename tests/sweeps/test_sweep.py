@@ -91,7 +91,7 @@ def test_a_bad_list_is_refused_with_its_line(name: str, content: bytes, phrase: 
         read_list(content, name)
 
 
-def test_a_folder_stands_for_the_checkpoints_below_it_in_the_order_of_steps(tmp_path: Path) -> None:
+def test_a_folder_expands_to_its_checkpoints_by_step(tmp_path: Path) -> None:
     for step in (1000, 500, 90):
         save(tmp_path / f"checkpoint-{step}")
         for name in ("optimizer.pt", "training_args.bin"):
@@ -121,7 +121,7 @@ def test_steps_are_read_off_names(name: str, step: int | None) -> None:
     assert step_of(name) == step
 
 
-def test_a_reference_is_swept_once_and_refused_where_its_columns_differ(tmp_path: Path) -> None:
+def test_a_repeated_reference_with_other_columns_is_refused(tmp_path: Path) -> None:
     entries = [Entry("a", {"x": 1}), Entry("b"), Entry("a", {"x": 1})]
     assert once(entries) == [Entry("a", {"x": 1}), Entry("b")]
     path = tmp_path / "list.csv"
@@ -147,7 +147,7 @@ def test_columns_follow_from_the_registries() -> None:
     assert names["rule"] == "string"
 
 
-def test_a_rotary_model_has_a_row_of_its_weights_and_a_saved_run_of_its_heads(
+def test_rotary_models_have_rows_of_weights_and_heads(
     tmp_path: Path,
 ) -> None:
     (weighed,) = pp.sweep("sample:pydoc-llama", **QUICK).to_arrow()["weights.never"].to_pylist()
@@ -190,7 +190,7 @@ def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:
     assert row["bytes_read"] == 12 * 6 * 4
 
 
-def test_several_tables_and_encodings_without_one_get_a_row_each(tmp_path: Path) -> None:
+def test_every_table_and_scheme_has_a_row(tmp_path: Path) -> None:
     place = tmp_path / "two"
     save(place)
     names = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
@@ -266,7 +266,7 @@ def bad(folder: Path) -> dict[str, int]:
     }  # fmt: skip
 
 
-def test_bad_references_fail_as_analyze_does_and_end_nothing(cli: Cli, tmp_path: Path) -> None:
+def test_bad_references_fail_without_ending_the_sweep(cli: Cli, tmp_path: Path) -> None:
     good = [save(tmp_path / f"good-{seed}", seed) for seed in range(4)]
     expected = bad(tmp_path / "bad")
     for reference in expected:
@@ -295,7 +295,7 @@ def test_bad_references_fail_as_analyze_does_and_end_nothing(cli: Cli, tmp_path:
         assert len(failed_rows[0]) <= 40 < len(table.column_names)
 
 
-def test_what_a_person_changed_is_not_written_over(tmp_path: Path) -> None:
+def test_edited_files_are_not_overwritten(tmp_path: Path) -> None:
     folder = tmp_path / "s"
     references = ["alibi:16x2", "alibi:16x4", "./nowhere"]
     run(references[:1], folder)
@@ -394,7 +394,7 @@ def test_a_sweep_goes_on_and_is_extended(tmp_path: Path) -> None:
     assert run(str(tmp_path / "c"), tmp_path / "s")["computed"] == 0
 
 
-def test_what_changed_is_computed_again_and_counts(tmp_path: Path) -> None:
+def test_changed_inputs_are_computed_again(tmp_path: Path) -> None:
     place = tmp_path / "c"
     save(place)
     run(str(place), tmp_path / "s")
@@ -403,7 +403,7 @@ def test_what_changed_is_computed_again_and_counts(tmp_path: Path) -> None:
     assert pp.read_sweep(tmp_path / "s")["positions"].to_pylist() == [9]
 
 
-def test_failures_are_tried_again_on_request_or_where_something_changed(tmp_path: Path) -> None:
+def test_failures_are_retried_on_request_or_after_a_change(tmp_path: Path) -> None:
     place = str(tmp_path / "late")
     references = ["./nowhere", place]
     assert run(references, tmp_path / "s")["failures"] == 2
@@ -509,7 +509,7 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], phrase: 
         pp.sweep("sinusoidal:8x4", **options)
 
 
-def test_nothing_to_sweep_is_refused() -> None:
+def test_an_empty_sweep_is_refused() -> None:
     with pytest.raises(UsageError, match="nothing to sweep"):
         pp.sweep([])
     for references, phrase in (

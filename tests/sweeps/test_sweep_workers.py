@@ -57,9 +57,7 @@ def wait_for(condition: Any) -> None:
         time.sleep(0.002)
 
 
-def test_a_sweep_that_is_killed_goes_on_and_computes_nothing_twice(
-    checkpoints: Path, tmp_path: Path
-) -> None:
+def test_a_killed_sweep_resumes_without_repeating_work(checkpoints: Path, tmp_path: Path) -> None:
     folder = tmp_path / "s"
     command = [*MAIN, "sweep", str(checkpoints), "--only", "norms,pca", "--nulls", "0",
                "--jobs", "1", "--engine", "threads", "--out", str(folder)]  # fmt: skip
@@ -131,7 +129,7 @@ if "loky" in " ".join(sys.orig_argv):
 """
 
 
-def test_processes_give_the_same_and_a_dead_worker_costs_its_reference_alone(
+def test_a_dead_worker_costs_only_its_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from joblib.externals.loky import get_reusable_executor
@@ -173,9 +171,7 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.P
         yield json.loads(scheduler_file.read_text())["address"], processes
 
 
-def test_dask_gives_the_same_and_a_worker_that_is_killed_loses_nothing(
-    checkpoints: Path, tmp_path: Path
-) -> None:
+def test_dask_gives_equal_results_after_a_killed_worker(checkpoints: Path, tmp_path: Path) -> None:
     run(str(checkpoints), tmp_path / "threads")
     with cluster(tmp_path, workers=2) as (address, (_, first_worker, _)):
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
@@ -234,7 +230,7 @@ def test_workers_that_do_not_start_are_one_clear_error(
         swept.run()
 
 
-def test_nothing_in_the_working_directory_is_run_and_nothing_is_left_beside_the_results(
+def test_no_code_of_the_working_directory_is_run(
     tmp_path: Path,
 ) -> None:
     for name in ("here", "bin", "temporary"):
