@@ -24,8 +24,14 @@ from posprobe.cli.analyze import (
 from posprobe.cli.compare import check, compare, nearest
 from posprobe.cli.figure import figure
 from posprobe.cli.models import forward, resize
-from posprobe.cli.options import Command, Group, declared
-from posprobe.cli.process import drop, received, say, signals, streams
+from posprobe.cli.options import Command, Group, add_options
+from posprobe.cli.process import (
+    discard_output,
+    guard_streams,
+    print_message,
+    received_signals,
+    stop_on_signals,
+)
 from posprobe.cli.sweep import sweep, table
 from posprobe.errors import OUT_OF_MEMORY_EXIT_CODE, PosprobeError, UsageError
 from posprobe.progress import show_stages
@@ -38,10 +44,10 @@ _EPILOG = (
     "different, cannot tell; 8 out of memory, 1 a bug, 130 and 143 stopped by SIGINT and SIGTERM."
 )
 
-#: What stdout says when there is no room for it; any other unforeseen OSError is a bug.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: Errors of a full disk, quota or file size limit on stdout; other unforeseen OSErrors are bugs.
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-#: Of the package that typer is made of, by whatever name it has there.
+#: Base class of usage errors; found by name, since typer may bundle click under another module.
 _WrongUsage: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
@@ -56,7 +62,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-#: Commands by what they are for, in the order of the help.
+#: Commands by purpose, in the order of the help.
 PANELS: dict[str, dict[str, Callable[..., None]]] = {
     "Look": {"analyze": analyze, "inspect": inspect, "figure": figure, "list": list_names},
     "Compare": {
@@ -71,14 +77,14 @@ PANELS: dict[str, dict[str, Callable[..., None]]] = {
 }
 for panel, commands in PANELS.items():
     for name, command in commands.items():
-        app.command(name, cls=Command, rich_help_panel=panel)(declared(name, command))
-# What `list` was called before.
-for old in (samples, families):
-    app.command(hidden=True)(declared(old.__name__, old))
+        app.command(name, cls=Command, rich_help_panel=panel)(add_options(name, command))
+# Former names of `list`.
+for hidden_command in (samples, families):
+    app.command(hidden=True)(add_options(hidden_command.__name__, hidden_command))
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_requested: bool) -> None:
+    if is_requested:
         import posprobe
 
         typer.echo(posprobe.__version__)
@@ -97,7 +103,7 @@ def _posprobe(
         return
     import logging
 
-    # Libraries warn of what our own messages explain, or of what no user can change.
+    # Warnings of libraries repeat our own messages or concern what no user can change.
     warnings.simplefilter("ignore")
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     logging.raiseExceptions = False
@@ -105,62 +111,68 @@ def _posprobe(
 
 def main() -> None:
     """Run the command line and turn failures into a message and an exit code."""
-    # A command is over before garbage could fill memory, and drawing makes a great many objects.
+    # A command ends before garbage fills memory, and drawing creates a great many objects.
     gc.set_threshold(100_000)
-    with streams(), signals():
+    with guard_streams(), stop_on_signals():
         try:
             code = _run(sys.argv[1:])
         except (KeyboardInterrupt, SystemExit):
-            # The signal came while a failure was told.
+            # The signal arrived while a failure was printed.
             code = 130
-    # A signal may come as another error, where a library was at work, or be lost in a callback.
-    code = 128 + received[0] if received else code
+    # A library may turn a signal's exception into another error, or lose it in a callback.
+    code = 128 + received_signals[0] if received_signals else code
     if code in (130, 143):
-        say("posprobe: stopped.")
+        print_message("posprobe: stopped.")
     sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
-    # It may stand behind the command's name too.
-    given = ["--debug"] * debug + [part for part in arguments if part != "--debug"]
+    # The option may also stand after the command's name.
+    ordered_arguments = ["--debug"] * debug + [
+        argument for argument in arguments if argument != "--debug"
+    ]
     try:
-        with show_stages("--quiet" not in given):
-            code: int | None = app(given, prog_name="posprobe", standalone_mode=False)
+        with show_stages("--quiet" not in ordered_arguments):
+            code: int | None = app(ordered_arguments, prog_name="posprobe", standalone_mode=False)
         sys.stdout.flush()
     except PosprobeError as error:
-        return _failed(str(error), error.exit_code, debug)
+        return _print_failure(str(error), error.exit_code, debug)
     except KeyboardInterrupt:
         return 130
-    except SystemExit as ended:
-        # Whoever read our output has seen enough; typer calls that a failure.
-        if isinstance(ended.__context__, BrokenPipeError):
+    except SystemExit as exit_error:
+        # The reader of our output closed the pipe, which typer calls a failure.
+        if isinstance(exit_error.__context__, BrokenPipeError):
             return 0
-        return ended.code if isinstance(ended.code, int) else 1
+        return exit_error.code if isinstance(exit_error.code, int) else 1
     except BrokenPipeError:
-        drop(sys.stdout)
+        discard_output(sys.stdout)
         return 0
     except _WrongUsage as error:
-        return _usage(error)
+        return _print_usage_error(error)
     except Exception as error:  # noqa: BLE001 - a bug must not look like a result
-        if received:
+        if received_signals:
             return 130
-        if isinstance(error, OSError) and error.errno in _FULL:
-            drop(sys.stdout)
-            return _failed(f"the output cannot be written ({error.strerror}). Make room.", 2, debug)
+        if isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
+            discard_output(sys.stdout)
+            return _print_failure(
+                f"the output cannot be written ({error.strerror}). Make room.", 2, debug
+            )
         if _is_out_of_memory(error):
-            said = f"out of memory ({error or type(error).__name__}). Analyse fewer positions with"
-            return _failed(f"{said} --rows A:B.", OUT_OF_MEMORY_EXIT_CODE, debug)
-        if isinstance(error, FileNotFoundError) and not _is_somewhere():
-            said = "the working directory was deleted. Run it in one that exists."
-            return _failed(said, UsageError.exit_code, debug)
+            message = (
+                f"out of memory ({error or type(error).__name__}). Analyse fewer positions with"
+            )
+            return _print_failure(f"{message} --rows A:B.", OUT_OF_MEMORY_EXIT_CODE, debug)
+        if isinstance(error, FileNotFoundError) and not _has_working_directory():
+            message = "the working directory was deleted. Run it in one that exists."
+            return _print_failure(message, UsageError.exit_code, debug)
         hint = "" if debug else " Run again with --debug and report the traceback."
-        return _failed(f"a bug: {type(error).__name__}: {error}.{hint}", 1, debug)
+        return _print_failure(f"a bug: {type(error).__name__}: {error}.{hint}", 1, debug)
     return code or 0
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Tell whether memory ran out, as Python, NumPy or PyTorch say it."""
+    """Tell whether an error of Python, NumPy or PyTorch means that memory ran out."""
     if isinstance(error, MemoryError):
         return True
     from posprobe.forward.running import is_out_of_memory
@@ -168,7 +180,7 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and is_out_of_memory(error)
 
 
-def _is_somewhere() -> bool:
+def _has_working_directory() -> bool:
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -176,24 +188,24 @@ def _is_somewhere() -> bool:
     return True
 
 
-def _usage(error: Any) -> int:
-    """Say what is wrong with the arguments, which may hold anything."""
+def _print_usage_error(error: Any) -> int:
+    """Print a usage error as click does, with control characters of the arguments escaped."""
     context = getattr(error, "ctx", None)
     if context is None or type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return int(error.exit_code)
     for line in context.get_usage().split("\n"):
-        say(plain(line))
-    say(f"Try '{context.command_path} -h' for help.\n")
-    say(f"Error: {brief(error.format_message())}")
+        print_message(plain(line))
+    print_message(f"Try '{context.command_path} -h' for help.\n")
+    print_message(f"Error: {brief(error.format_message())}")
     return int(error.exit_code)
 
 
-def _failed(message: str, code: int, debug: bool) -> int:
+def _print_failure(message: str, code: int, debug: bool) -> int:
     if debug:
         import traceback
 
         for line in traceback.format_exc().rstrip("\n").split("\n"):
-            say(plain(line))
-    say(f"posprobe: {brief(message)}")
+            print_message(plain(line))
+    print_message(f"posprobe: {brief(message)}")
     return code

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import typer
 
 from posprobe.cli import options
-from posprobe.cli.process import give_memory_back, tell, typed
-from posprobe.cli.show import found, print_analysis, print_json, print_path
+from posprobe.cli.process import print_note, trim_freed_memory, typed_command
+from posprobe.cli.show import describe_loaded, print_analysis, print_json, print_path
 from posprobe.progress import stage
 from posprobe.text import plain
 
@@ -31,46 +31,50 @@ def analyze(
     device: options.Device = "auto",
     verbose: bool = False,
     *,
-    where: options.Where,
+    load_options: options.LoadOptions,
 ) -> None:
     """Analyse how one checkpoint encodes position.
 
     Write a folder with a report, figures and data. A checkpoint without a position table is
     analysed by what it uses instead: rotary, relative or ALiBi positions.
     """
-    names, kinds = options.names_of(only), options.parse_formats(formats)
-    wanted = options.parse_layers(layers)
-    give_memory_back()
-    options.check_asked(out, names, nulls, device)
+    requested, figure_formats = options.split_names(only), options.parse_formats(formats)
+    layer_indices = options.parse_layers(layers)
+    trim_freed_memory()
+    options.check_arguments(out, requested, nulls, device)
     from posprobe.studies.checkpoint import analyze_any, open_weights
     from posprobe.words.weights import reading
 
-    loaded = options.load_any(ref, rows=rows, where=where)
+    loaded = options.load_any(ref, rows=rows, load_options=load_options)
     if isinstance(loaded, tuple):
-        tell(found(loaded))
-    out = options.place_of(out, loaded)
-    opened = open_weights(loaded, everywhere=weights, layers=wanted, offline=where.offline)
-    size = sum(each.bytes for each in opened.values() if not isinstance(each, str))
+        print_note(describe_loaded(loaded))
+    folder = options.bundle_folder(out, loaded)
+    opened_weights = open_weights(
+        loaded, everywhere=weights, layers=layer_indices, offline=load_options.offline
+    )
+    size = sum(tensor.bytes for tensor in opened_weights.values() if not isinstance(tensor, str))
     if size:
-        tell(reading(size))
+        print_note(reading(size))
     analysis = analyze_any(
         loaded,
-        only=names,
+        only=requested,
         nulls=nulls,
         rows=options.parse_rows(rows),
         device=device,
         seed=seed,
-        offline=where.offline,
-        command=typed(),
+        offline=load_options.offline,
+        command=typed_command(),
         all_rows=all_rows,
-        weights=opened,
+        weights=opened_weights,
     )
-    folder = analysis.save(out, every=figures == "all", formats=kinds)
+    folder = analysis.save(folder, every=figures == "all", formats=figure_formats)
     print_analysis(analysis.to_dict(), folder, as_json=as_json, verbose=verbose)
 
 
-#: What is said of a checkpoint that says nothing about position.
-NOTHING = "No positional encoding found. `posprobe analyze REF --tensor NAME` analyses any tensor."
+#: Output of `inspect` for a checkpoint in which no positional encoding is found.
+NO_ENCODING_MESSAGE = (
+    "No positional encoding found. `posprobe analyze REF --tensor NAME` analyses any tensor."
+)
 
 
 def inspect(
@@ -81,19 +85,21 @@ def inspect(
     Only file headers are read, no tensors.
     """
     with stage(f"Inspecting {ref}"):
-        from posprobe.families import inspect as look
+        from posprobe.families import inspect as inspect_checkpoint
 
-        encodings = look(ref, revision=revision, offline=offline)
+        encodings = inspect_checkpoint(ref, revision=revision, offline=offline)
     if as_json:
         print_json({"encodings": encodings})
     else:
-        typer.echo("\n".join(_line(item) for item in encodings) or NOTHING)
+        typer.echo(
+            "\n".join(_format_encoding(encoding) for encoding in encodings) or NO_ENCODING_MESSAGE
+        )
 
 
-def _parameters(numbers: dict[str, Any]) -> str:
-    """Name the numbers of a rotary or linear encoding that say something."""
+def _format_parameters(numbers: dict[str, Any]) -> str:
+    """Format the parameters of a rotary or linear scheme that are not at their default."""
     scaling = numbers.get("scaling") or {}
-    shown = {
+    labelled = {
         "heads": numbers.get("heads"),
         "width of a head": numbers.get("head_dim"),
         "base": numbers.get("base"),
@@ -105,31 +111,35 @@ def _parameters(numbers: dict[str, Any]) -> str:
         "trained at": numbers.get("training_length"),
         "context": numbers.get("max_positions"),
     }
-    return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-                     for name, value in shown.items() if value is not None)  # fmt: skip
+    defined = {name: value for name, value in labelled.items() if value is not None}
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in defined.items()
+    )
 
 
-def _line(item: dict[str, Any]) -> str:
-    shape = " x ".join(map(str, item["shape"])) if item["shape"] else ""
-    name = f"#{item['name']}  " if item["name"] else ""
-    lines = [
-        f"{item['scheme']:<9}{name}{item['tensor'] or ''}  {shape} {item['dtype'] or ''}".rstrip()
-    ]
-    if item["tensor"] and item["format"]:
-        quantised = f", dequantised from {item['quantisation']}" if item["quantisation"] else ""
-        lines.append(f"         {item['format']} file {item['file']}{quantised}")
-    if item["positions"]:
-        noun = "position" if item["positions"] == 1 else "positions"
-        lines.append(f"         {item['positions']} {noun}, {item['layout']['type']}")
+def _format_encoding(encoding: dict[str, Any]) -> str:
+    shape = " x ".join(map(str, encoding["shape"])) if encoding["shape"] else ""
+    name = f"#{encoding['name']}  " if encoding["name"] else ""
+    tensor, dtype = encoding["tensor"] or "", encoding["dtype"] or ""
+    lines = [f"{encoding['scheme']:<9}{name}{tensor}  {shape} {dtype}".rstrip()]
+    if encoding["tensor"] and encoding["format"]:
+        quantised = (
+            f", dequantised from {encoding['quantisation']}" if encoding["quantisation"] else ""
+        )
+        lines.append(f"         {encoding['format']} file {encoding['file']}{quantised}")
+    if encoding["positions"]:
+        noun = "position" if encoding["positions"] == 1 else "positions"
+        lines.append(f"         {encoding['positions']} {noun}, {encoding['layout']['type']}")
     lines += [
         f"         row {row['row']}: {row.get('token') or row.get('reason')}"
-        for row in (*item["dropped_rows"], *item["prefix_rows"])
+        for row in (*encoding["dropped_rows"], *encoding["prefix_rows"])
     ]
-    if item["parameters"]:
-        lines.append(f"         {_parameters(item['parameters'])}")
-    lines.append(f"         by {item['why']}")
-    if item["problem"]:
-        lines.append(f"         cannot be read: {item['problem']}")
+    if encoding["parameters"]:
+        lines.append(f"         {_format_parameters(encoding['parameters'])}")
+    lines.append(f"         by {encoding['why']}")
+    if encoding["problem"]:
+        lines.append(f"         cannot be read: {encoding['problem']}")
     return "\n".join(map(plain, lines))
 
 
@@ -141,24 +151,24 @@ def list_names(
     Samples are real tables that ship with the package. Families are the architectures whose tables
     are known by name. `posprobe figure` draws the figures, `posprobe table` prints the numbers.
     """
-    listed = _listed(what)
+    entries = _catalogue_entries(what)
     if as_json:
-        print_json({what: listed})
+        print_json({what: entries})
         return
     prefix = "sample:" if what == "samples" else ""
-    width = max(len(prefix + item["name"]) for item in listed) + 2
-    for item in listed:
-        typer.echo(f"{prefix + item['name']:<{width}}{item['title']}")
-        if note := item.get("note"):
+    width = max(len(prefix + entry["name"]) for entry in entries) + 2
+    for entry in entries:
+        typer.echo(f"{prefix + entry['name']:<{width}}{entry['title']}")
+        if note := entry.get("note"):
             typer.echo(f"{'':<{width}}{note}")
 
 
-def _listed(what: str) -> list[dict[str, Any]]:
-    match what:
+def _catalogue_entries(catalogue: str) -> list[dict[str, Any]]:
+    match catalogue:
         case "samples":
-            from posprobe.samples import samples as shipped
+            from posprobe.samples import samples as load_samples
 
-            return [asdict(sample) for sample in shipped()]
+            return [asdict(sample) for sample in load_samples()]
         case "families":
             from posprobe.families.rows import added_families, registry
 
@@ -166,16 +176,16 @@ def _listed(what: str) -> list[dict[str, Any]]:
         case "figures":
             from posprobe.studies.figure import OF_RUNS, kinds
 
-            every = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
+            titles = {**kinds(), **{name: title for name, (_, title) in OF_RUNS.items()}}
         case _:
             from posprobe.measurements import TABLE
 
-            every = {
+            titles = {
                 f"{name}.{key}": f"{number.label}: {number.meaning}"
                 for name, measurement in TABLE.items()
                 for key, number in measurement.numbers.items()
             }
-    return [{"name": name, "title": title} for name, title in every.items()]
+    return [{"name": name, "title": title} for name, title in titles.items()]
 
 
 def samples(as_json: bool = False) -> None:
@@ -188,7 +198,9 @@ def families(as_json: bool = False) -> None:
     list_names("families", as_json)
 
 
-def extract(ref: str, output: Path, rows: str | None = None, *, where: options.Where) -> None:
+def extract(
+    ref: str, output: Path, rows: str | None = None, *, load_options: options.LoadOptions
+) -> None:
     """Write a position table to a file.
 
     Only rows that are positions are written, in order.
@@ -197,9 +209,9 @@ def extract(ref: str, output: Path, rows: str | None = None, *, where: options.W
         from posprobe.report import table_path, write_table
 
         table_path(output)
-    table = options.load_table(ref, rows=rows, where=where)
+    table = options.load_table(ref, rows=rows, load_options=load_options)
     write_table(table, output)
-    tell(f"{len(table)} x {table.dim} {table.values.dtype}")
+    print_note(f"{len(table)} x {table.dim} {table.values.dtype}")
     print_path(output)
 
 

@@ -1,4 +1,4 @@
-"""``posprobe compare``, ``check`` and ``nearest``: tables and copies of models side by side."""
+"""``posprobe compare``, ``check`` and ``nearest``: comparisons of tables and of model copies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from posprobe.cli import options
-from posprobe.cli.process import tell, typed
-from posprobe.cli.show import print_analysis, print_json, tell_saved
+from posprobe.cli.process import print_note, typed_command
+from posprobe.cli.show import print_analysis, print_json, print_report_path
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.text import plain
@@ -39,30 +39,32 @@ def compare(
     tables share. With a rotary, relative or ALiBi encoding among them, all are compared by how
     similarity depends on distance.
     """
-    names = options.names_of(only)
-    options.check_asked(out, names, nulls, device)
-    from posprobe.studies import compare as run, compare_kernels
+    names = options.split_names(only)
+    options.check_arguments(out, names, nulls, device)
+    from posprobe.studies import compare as compare_tables, compare_kernels
     from posprobe.tables import PositionTable
 
     records = options.load_records(
         refs,
         rows=rows,
-        where=options.Where(offline=offline),
+        load_options=options.LoadOptions(offline=offline),
         labels=label,
-        runs=True,
+        accepts_runs=True,
         seed=seed,
     )
-    out = options.place_of(out, *records)
+    folder = options.bundle_folder(out, *records)
     tables = [record for record in records if isinstance(record, PositionTable)]
     result: Comparison | KernelComparison
     if len(tables) < len(records):
         length = options.scheme_length(rows)
         if only is not None:
             raise UsageError("--only chooses analyses of tables, and not all of these are tables.")
-        result = compare_kernels(*records, length=length, seed=seed, command=typed())
+        result = compare_kernels(*records, length=length, seed=seed, command=typed_command())
     else:
-        result = run(*tables, only=names, nulls=nulls, device=device, seed=seed, command=typed())
-    print_analysis(result.to_dict(), result.save(out), as_json=as_json, verbose=verbose)
+        result = compare_tables(
+            *tables, only=names, nulls=nulls, device=device, seed=seed, command=typed_command()
+        )
+    print_analysis(result.to_dict(), result.save(folder), as_json=as_json, verbose=verbose)
 
 
 def check(
@@ -70,7 +72,7 @@ def check(
     b: str,
     out: Path | None = None,
     same_weights: bool = False,
-    every: bool = False,
+    all_layers: bool = False,
     as_json: bool = False,
     offline: bool = False,
 ) -> None:
@@ -81,21 +83,28 @@ def check(
     """
     with stage("Starting"):
         from posprobe.report import check_place
-        from posprobe.studies.check import check as run
+        from posprobe.studies.check import check as run_check
 
         if out is not None:
             check_place(out)
-    found = run(a, b, same_weights=same_weights, all_layers=every, offline=offline, command=typed())
+    result = run_check(
+        a,
+        b,
+        same_weights=same_weights,
+        all_layers=all_layers,
+        offline=offline,
+        command=typed_command(),
+    )
     if out is not None:
-        found.save(out)
+        result.save(out)
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
     else:
-        for line in str(found).split("\n"):
+        for line in str(result).split("\n"):
             typer.echo(plain(line))
     if out is not None:
-        tell_saved(out)
-    raise typer.Exit(found.exit_code)
+        print_report_path(out)
+    raise typer.Exit(result.exit_code)
 
 
 def nearest(
@@ -105,48 +114,48 @@ def nearest(
     rows: str | None = None,
     as_json: bool = False,
     *,
-    where: options.Where,
+    load_options: options.LoadOptions,
 ) -> None:
     """Find the model that a position table was copied from.
 
     The table is identical, rounded, moved (fine-tuned), shifted by rows, resized, or unrelated.
     Fine-tuning hardly changes position embeddings; tables trained separately are far apart.
     """
-    table = options.load_table(ref, rows=rows, where=where)
+    table = options.load_table(ref, rows=rows, load_options=load_options)
     from posprobe.sweeps.search import nearest_to
     from posprobe.words import relations
 
-    found = nearest_to(table, sweep, limit)
+    result = nearest_to(table, sweep, limit)
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
         return
-    if not found.matches:
-        typer.echo(plain(_nothing(found)))
+    if not result.matches:
+        typer.echo(plain(_no_match_message(result)))
         return
-    for match in found.matches:
-        typer.echo(plain(_line(match, relations.relation(match.likeness))))
+    for match in result.matches:
+        typer.echo(plain(_format_match(match, relations.relation(match.likeness))))
         typer.echo(plain(f"  {relations.evidence(match.likeness)}"))
         if source := match.about.get("source"):
             typer.echo(plain(f"  {match.about['title']}; {source}; {match.about['licence']}"))
-    tell(_compared(found))
+    print_note(_searched_message(result))
 
 
-def _line(match: Match, relation: str) -> str:
-    called = match.name or match.reference
-    where = f" ({match.reference})" if match.reference not in ("", called) else ""
-    return f"{relation} {called}{where}"
+def _format_match(match: Match, relation: str) -> str:
+    name = match.name or match.reference
+    suffix = f" ({match.reference})" if match.reference not in ("", name) else ""
+    return f"{relation} {name}{suffix}"
 
 
-def _nothing(found: Nearest) -> str:
-    whose = "that posprobe knows" if found.among is None else f"of {found.among}"
+def _no_match_message(result: Nearest) -> str:
+    origin = "that posprobe knows" if result.among is None else f"of {result.among}"
     return (
-        f"{found.name}: none of the {found.compared} tables {whose} has its width. Search a sweep "
-        "with --in FOLDER."
+        f"{result.name}: none of the {result.compared} tables {origin} has its width. Search a "
+        "sweep with --in FOLDER."
     )
 
 
-def _compared(found: Nearest) -> str:
-    place = "tables that posprobe knows" if found.among is None else f"tables of {found.among}"
-    others = found.other_width
-    but = f", {others} of them of another width" if others else ""
-    return f"{found.name}: compared with {found.compared} {place}{but}"
+def _searched_message(result: Nearest) -> str:
+    searched = "tables that posprobe knows" if result.among is None else f"tables of {result.among}"
+    n_other_width = result.other_width
+    suffix = f", {n_other_width} of them of another width" if n_other_width else ""
+    return f"{result.name}: compared with {result.compared} {searched}{suffix}"

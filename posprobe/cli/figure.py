@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import typer
 
 from posprobe.cli import options
-from posprobe.cli.process import tell
+from posprobe.cli.process import print_note
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 
@@ -31,7 +31,7 @@ def figure(
     seed: int = 0,
     device: options.Device = "auto",
     *,
-    where: options.Where,
+    load_options: options.LoadOptions,
 ) -> None:
     """Draw one figure for a paper, with its caption.
 
@@ -40,41 +40,50 @@ def figure(
     rotary model on contexts that it samples itself.
     """
     if kind == "series":
-        asked = (label, centred, columns, rows, where.tensor, where.grid, where.revision)
-        computed = (seed, device) != (0, "auto")
-        if computed or any(option is not None for option in asked):
+        source = (load_options.tensor, load_options.grid, load_options.revision)
+        has_run_options = (seed, device) != (0, "auto")
+        if has_run_options or _any_set(label, centred, columns, rows, *source):
             raise UsageError("series takes --venue and --span only: the sweep has the numbers.")
-        _write(_series(refs, output, venue, span), output)
+        _write(_draw_series(refs, output, venue, span), output)
         return
     with stage("Starting"):
         from posprobe.studies.figure import OF_RUNS, check_request, paper_figure
     if kind in OF_RUNS:
-        if any(option is not None for option in (label, centred, columns, rows)):
+        if _any_set(label, centred, columns, rows):
             raise UsageError(f"{kind} takes --venue, --span, --seed and --device only.")
         if len(refs) != 1:
             raise UsageError(f"{kind} draws one model, and {len(refs)} are given.")
-        run = _run(OF_RUNS[kind][0], refs[0], output, seed, device, where)
+        run = _run_model(OF_RUNS[kind][0], refs[0], output, seed, device, load_options)
         _write(run.paper_figure(kind.replace("-", "_"), venue=venue, span=span), output)
         return
-    look: dict[str, Any] = {"centred": centred, "columns": columns}
-    # What was asked for is checked before anything is fetched.
-    check_request(kind, venue, output, **look)
-    options.check_asked(None, None, 0, device)
-    if len(refs) > 1 and (where.tensor or where.grid or where.revision):
+    figure_options: dict[str, Any] = {"centred": centred, "columns": columns}
+    # Options are checked before anything is downloaded.
+    check_request(kind, venue, output, **figure_options)
+    options.check_arguments(None, None, 0, device)
+    if len(refs) > 1 and (load_options.tensor or load_options.grid or load_options.revision):
         raise UsageError(
             "--tensor, --grid and --revision apply to one reference. Write REF@REVISION for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
-    records = options.load_records(refs, rows=rows, where=where, labels=label, seed=seed)
-    length = options.scheme_length(rows) if kind == "heads" else None
-    made = paper_figure(
-        kind, *records, venue=venue, span=span, seed=seed, device=device, length=length, **look
+    records = options.load_records(
+        refs, rows=rows, load_options=load_options, labels=label, seed=seed
     )
-    _write(made, output)
+    length = options.scheme_length(rows) if kind == "heads" else None
+    figure_options |= {"venue": venue, "span": span, "seed": seed, "device": device}
+    _write(paper_figure(kind, *records, length=length, **figure_options), output)
 
 
-def _run(
-    measurement: str, ref: str, output: Path, seed: int, device: "Device", where: options.Where
+def _any_set(*values: object) -> bool:
+    return any(value is not None for value in values)
+
+
+def _run_model(
+    measurement: str,
+    ref: str,
+    output: Path,
+    seed: int,
+    device: "Device",
+    load_options: options.LoadOptions,
 ) -> "ForwardAnalysis":
     """Run a model for one measurement."""
     with stage("Starting"):
@@ -89,13 +98,13 @@ def _run(
         only=[measurement],
         nulls=0,
         device=device,
-        revision=where.revision,
-        offline=where.offline,
+        revision=load_options.revision,
+        offline=load_options.offline,
     )
 
 
-def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigure":
-    """Draw the one training run in a sweep, or the one that is named: SWEEP#RUN."""
+def _draw_series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigure":
+    """Draw the only training run in a sweep, or the one that ``SWEEP#RUN`` names."""
     with stage("Starting"):
         from posprobe.studies.figure import figure_paths
         from posprobe.sweeps import series
@@ -104,23 +113,23 @@ def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigu
     if len(refs) != 1:
         raise UsageError(f"series draws one training run, and {len(refs)} are given.")
     folder, _, name = refs[0].partition("#")
-    found = {run.name: run for run in series(folder)}
-    chosen = found.get(name) if name else next(iter(found.values()), None)
-    if not found:
+    runs = {run.name: run for run in series(folder)}
+    selected = runs.get(name) if name else next(iter(runs.values()), None)
+    if not runs:
         raise UsageError(
             f"{folder}: fewer than three rows are steps of one training run. Name steps in a "
             "column `step`, or in references such as run/checkpoint-400."
         )
-    if chosen is None or (len(found) > 1 and not name):
-        names = ", ".join(f"{folder}#{each}" for each in found)
+    if selected is None or (len(runs) > 1 and not name):
+        names = ", ".join(f"{folder}#{run_name}" for run_name in runs)
         raise UsageError(f"{refs[0]}: choose one of its training runs: {names}.")
-    return chosen.figure(venue, span)
+    return selected.figure(venue, span)
 
 
-def _write(made: "PaperFigure", output: Path) -> None:
+def _write(drawing: "PaperFigure", output: Path) -> None:
     with stage("Writing the figure"):
-        caption = made.save(output)
-    typer.echo(made.caption, nl=False)
-    width, height = made.figure.get_size_inches()
-    tell(f"Figure  {output} ({width:.2f} x {height:.2f} in)")
-    tell(f"Caption {caption}")
+        caption = drawing.save(output)
+    typer.echo(drawing.caption, nl=False)
+    width, height = drawing.figure.get_size_inches()
+    print_note(f"Figure  {output} ({width:.2f} x {height:.2f} in)")
+    print_note(f"Caption {caption}")

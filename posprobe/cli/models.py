@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from posprobe.cli import options
-from posprobe.cli.process import received, tell, typed
-from posprobe.cli.show import found, print_analysis, print_path
+from posprobe.cli.process import print_note, received_signals, typed_command
+from posprobe.cli.show import describe_loaded, print_analysis, print_path
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.resizing import WAYS, Way
@@ -31,7 +31,7 @@ def forward(
     layers: str | None = None,
     batch_size: int = 8,
     dtype: Literal["float32", "float16", "bfloat16", "float64"] = "float32",
-    nulls: int = options.BANDS,
+    nulls: int = options.DEFAULT_NULL_DRAWS,
     seed: int = 0,
     device: options.Device = "auto",
     device_map: str | None = None,
@@ -60,7 +60,7 @@ def forward(
     analysis = analyze_model(
         ref,
         Contexts(text, images, contexts, length, batch_size, seed, _token_ids(tokens)),
-        only=options.names_of(only),
+        only=options.split_names(only),
         positions=options.parse_rows(rows),
         layers=options.parse_layers(layers),
         nulls=nulls,
@@ -71,10 +71,10 @@ def forward(
         allow_missing=allow_missing,
         revision=revision,
         offline=offline,
-        command=typed(),
+        command=typed_command(),
     )
     if analysis.stopped:
-        received.clear()  # what was measured is kept, and says so
+        received_signals.clear()  # the partial result is saved and marked as stopped
     print_analysis(analysis.to_dict(), analysis.save(folder), as_json=as_json, verbose=verbose)
 
 
@@ -87,7 +87,7 @@ def _token_ids(text: str | None) -> Path | Literal["random"] | None:
 def resize(
     ref: str,
     to: str,
-    how: Way | None = None,
+    method: Way | None = None,
     output: Path | None = None,
     into: Path | None = None,
     text: Path | None = None,
@@ -96,7 +96,7 @@ def resize(
     rows: str | None = None,
     as_json: bool = False,
     *,
-    where: options.Where,
+    load_options: options.LoadOptions,
 ) -> None:
     """Resize a position table, or compare ways to do so.
 
@@ -112,35 +112,41 @@ def resize(
                 "--text, --out and --json apply to the comparison. Leave them out, or leave out "
                 "-o and --into."
             )
-        _write(ref, size, how, output, into, rows, where)
+        _write_resized(ref, size, method, output, into, rows, load_options)
         return
-    given = None if text is None else _contexts(text, contexts, rows)
+    loss_contexts = None if text is None else _loss_contexts(text, contexts, rows)
     if out is not None:
         from posprobe.report import check_place
 
         check_place(out)
-    loaded = options.load_any(ref, rows=rows, where=where)
-    tell(found(loaded))
+    loaded = options.load_any(ref, rows=rows, load_options=load_options)
+    print_note(describe_loaded(loaded))
     with stage("Starting"):
         from posprobe.studies.resizing import compare
-    compared = compare(
-        loaded, to=size, how=how, contexts=given, reference=ref, **where.parsed(), command=typed()
+    comparison = compare(
+        loaded,
+        to=size,
+        how=method,
+        contexts=loss_contexts,
+        reference=ref,
+        **load_options.parse(),
+        command=typed_command(),
     )
-    folder = None if out is None else compared.save(out)
-    print_analysis(compared.to_dict(), folder, as_json=as_json)
+    folder = None if out is None else comparison.save(out)
+    print_analysis(comparison.to_dict(), folder, as_json=as_json)
 
 
-def _write(
+def _write_resized(
     ref: str,
     size: int | tuple[int, int],
-    how: Way | None,
+    method: Way | None,
     output: Path | None,
     into: Path | None,
     rows: str | None,
-    where: options.Where,
+    load_options: options.LoadOptions,
 ) -> None:
-    """Write the table of another size, as a file or in a copy of its checkpoint."""
-    if how is None:
+    """Write the resized table, as a file or in a copy of its checkpoint."""
+    if method is None:
         raise UsageError(
             f"--how is missing. Choose one of {', '.join(WAYS)}; without -o and --into all are "
             "compared."
@@ -150,37 +156,37 @@ def _write(
     with stage("Starting"):
         from posprobe.report import table_path, write_table
         from posprobe.resizing.checkpoint import copy_place, refuse_source, write_checkpoint
-        from posprobe.resizing.tables import resize as resized
+        from posprobe.resizing.tables import resize as resize_table
         from posprobe.words.resizing import copied
 
         if output is not None:
             table_path(output)
         if into is not None:
             copy_place(ref, into)
-    table = options.load_table(ref, rows=rows, where=where)
-    tell(found(table))
-    new = resized(table, to=size, how=how)
-    tell(f"a {table.layout} becomes a {new.layout}, by {how}")
+    table = options.load_table(ref, rows=rows, load_options=load_options)
+    print_note(describe_loaded(table))
+    resized = resize_table(table, to=size, how=method)
+    print_note(f"a {table.layout} becomes a {resized.layout}, by {method}")
     if output is not None:
         refuse_source(table, output)
-        write_table(new, output)
+        write_table(resized, output)
         print_path(output)
     if into is not None:
-        copy = write_checkpoint(ref, new, into, **where.parsed())
-        tell("\n".join(map(plain, copied(copy))))
+        copy = write_checkpoint(ref, resized, into, **load_options.parse())
+        print_note("\n".join(map(plain, copied(copy))))
         print_path(into)
 
 
-def _contexts(text: Path, count: int, rows: str | None) -> Contexts:
-    """Return what the model is run on, checked before anything is read."""
+def _loss_contexts(text: Path, count: int, rows: str | None) -> Contexts:
+    """Return the contexts for the loss, checked before anything is read."""
     from posprobe.measurements.model import Contexts
     from posprobe.studies.model import check_contexts
 
     if rows:
         raise UsageError("--text runs the model with a whole table. Leave out --rows.")
-    given = Contexts(text, count=count)
-    check_contexts(given)
-    return given
+    loss_contexts = Contexts(text, count=count)
+    check_contexts(loss_contexts)
+    return loss_contexts
 
 
 def parse_size(text: str) -> int | tuple[int, int]:
@@ -191,10 +197,11 @@ def parse_size(text: str) -> int | tuple[int, int]:
     UsageError
         If the text is anything else.
     """
-    sizes = re.fullmatch(r"(\d{1,18})(?:x(\d{1,18}))?", text.strip())
-    if not sizes:
+    matched = re.fullmatch(r"(\d{1,18})(?:x(\d{1,18}))?", text.strip())
+    if not matched:
         raise UsageError(
             f"--to {text}: expected N for a sequence, such as 1024, or "
             "ROWSxCOLUMNS for patches, such as 24x24."
         )
-    return (int(sizes[1]), int(sizes[2])) if sizes[2] else int(sizes[1])
+    rows, columns = matched.groups()
+    return int(rows) if columns is None else (int(rows), int(columns))

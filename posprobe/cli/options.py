@@ -1,4 +1,4 @@
-"""Options that several commands share, what they mean, and how help shows them."""
+"""Options that several commands share, their parsing, and their order in the help."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_h
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from posprobe.cli.process import set_up_logging, tell
-from posprobe.cli.show import found
+from posprobe.cli.process import print_note, set_up_logging
+from posprobe.cli.show import describe_loaded
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 
@@ -28,128 +28,138 @@ if TYPE_CHECKING:
 
 Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 
-#: `posprobe.nulls.DRAWS`, repeated so that help starts without NumPy.
-BANDS = 9
+#: Default number of random tables per baseline, as in `posprobe.nulls`; repeated here so that help
+#: starts without NumPy.
+DEFAULT_NULL_DRAWS = 9
 
 
 @dataclass(frozen=True)
-class Where:
-    """Which tensor of which revision is read, and whether the network may be used."""
+class LoadOptions:
+    """Options of loading: tensor, grid, revision, and whether the network is forbidden."""
 
     tensor: str | None = None
     grid: str | None = None
     revision: str | None = None
     offline: bool = False
 
-    def parsed(self) -> dict[str, Any]:
-        """Return them as the library takes them."""
+    def parse(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of `posprobe.load`."""
         return {**self.__dict__, "grid": parse_grid(self.grid)}
 
 
 @cache
 def _texts() -> dict[str, Any]:
-    # Not TOML, since help would have to import its reader.
+    # JSON rather than TOML, whose reader would slow down the help.
     texts: dict[str, Any] = json.loads(Path(__file__).with_name("options.json").read_bytes())
     return texts
 
 
-def declared(name: str, command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command's parameters be typed as ``options.json`` says, and ``--quiet`` besides.
+def add_options(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags and help of ``options.json``, and the option ``--quiet``.
 
-    A parameter ``where`` stands for each option of `Where`.
+    A parameter ``load_options`` stands for all options of `LoadOptions`.
     """
-    hints, own = get_type_hints(command), inspect.signature(command).parameters
-    kept = [(key, hints[key], own[key].default) for key in own if key != "where"]
-    placed = get_type_hints(Where) if "where" in own else {}
-    kept += [("quiet", bool, False), *((k, hint, getattr(Where, k)) for k, hint in placed.items())]
+    hints, parameters = get_type_hints(command), inspect.signature(command).parameters
+    load_hints = get_type_hints(LoadOptions) if "load_options" in parameters else {}
+    names = [name for name in parameters if name != "load_options"]
+    options = [(name, hints[name], parameters[name].default) for name in names]
+    options += [
+        ("quiet", bool, False),
+        *((key, hint, getattr(LoadOptions, key)) for key, hint in load_hints.items()),
+    ]
     texts = {**_texts()["all"], **_texts().get(name, {})}
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        set_up_logging(quiet=given.pop("quiet"))
-        if placed:
-            given["where"] = Where(**{key: given.pop(key) for key in placed})
-        command(**given)
+    def run(**arguments: Any) -> None:
+        set_up_logging(quiet=arguments.pop("quiet"))
+        if load_hints:
+            load_values = {key: arguments.pop(key) for key in load_hints}
+            arguments["load_options"] = LoadOptions(**load_values)
+        command(**arguments)
 
-    run.__annotations__ = {key: _typed(hint, **texts[key]) for key, hint, _ in kept}
+    run.__annotations__ = {key: _annotate(hint, **texts[key]) for key, hint, _ in options}
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
                 key, inspect.Parameter.KEYWORD_ONLY, default=default,
                 annotation=run.__annotations__[key],
             )
-            for key, _, default in kept
+            for key, _, default in options
         ]
     )  # fmt: skip
     return run
 
 
-def _typed(hint: Any, *, flags: Sequence[str] = (), **text: Any) -> Any:
+def _annotate(hint: Any, *, flags: Sequence[str] = (), **text: Any) -> Any:
     return Annotated[hint, typer.Option(*flags, **text) if flags else typer.Argument(**text)]
 
 
-def check_asked(out: Path | None, only: list[str] | None, nulls: int, device: Device) -> None:
-    """Refuse what cannot be done before anything is read."""
+def check_arguments(
+    folder: Path | None, requested: list[str] | None, nulls: int, device: Device
+) -> None:
+    """Check the output folder, analyses, draws and device before anything is read."""
     with stage("Starting"):
         from posprobe.report import check_place
         from posprobe.studies import check_request
 
-    if out is not None:
-        check_place(out)
-    check_request(only, nulls, device)
+    if folder is not None:
+        check_place(folder)
+    check_request(requested, nulls, device)
 
 
-def place_of(out: Path | None, *loaded: PositionTable | Scheme | tuple[Scheme, ...]) -> Path:
-    """Return where a bundle goes: by default a folder named after what it is of."""
+def bundle_folder(
+    folder: Path | None, *loaded: PositionTable | Scheme | tuple[Scheme, ...]
+) -> Path:
+    """Return the folder of a bundle, by default one named after the loaded encodings."""
     from posprobe.report import bundle_name, check_place, default_place, sources_of
 
-    if out is None:
-        several = (each if isinstance(each, tuple) else (each,) for each in loaded)
+    if folder is None:
+        scheme_groups = (record if isinstance(record, tuple) else (record,) for record in loaded)
         name = "-vs-".join(map(bundle_name, loaded))[:200]
-        out = default_place(name, sources_of(chain.from_iterable(several)))
-        check_place(out)
-    return out
+        folder = default_place(name, sources_of(chain.from_iterable(scheme_groups)))
+        check_place(folder)
+    return folder
 
 
-def load_table(ref: str, *, rows: str | None, where: Where) -> PositionTable:
-    """Load the table that a command's arguments name."""
-    kept, arguments = parse_rows(rows), where.parsed()
+def load_table(ref: str, *, rows: str | None, load_options: LoadOptions) -> PositionTable:
+    """Load the table that the arguments of a command name."""
+    positions, arguments = parse_rows(rows), load_options.parse()
     with stage(f"Reading {ref}"):
         from posprobe.families import load
 
-        return load(ref, rows=kept, **arguments)
+        return load(ref, rows=positions, **arguments)
 
 
-def load_any(ref: str, *, rows: str | None, where: Where) -> PositionTable | tuple[Scheme, ...]:
-    """Load the table that a command's arguments name, or else the encodings without a table."""
+def load_any(
+    ref: str, *, rows: str | None, load_options: LoadOptions
+) -> PositionTable | tuple[Scheme, ...]:
+    """Load the table that the arguments of a command name, or else the schemes."""
     from posprobe.families.read import load_any as load
 
-    return load(ref, rows=parse_rows(rows), **where.parsed())
+    return load(ref, rows=parse_rows(rows), **load_options.parse())
 
 
 def load_records(
     refs: list[str],
     *,
     rows: str | None,
-    where: Where,
+    load_options: LoadOptions,
     labels: Sequence[str] | None = None,
-    runs: bool = False,
+    accepts_runs: bool = False,
     seed: int = 0,
 ) -> list[PositionTable | Scheme]:
-    """Load what several references name, and say what was found.
+    """Load the encodings that several references name, and print a description of each.
 
-    A formula without sizes takes the shape of the first table, and a null model is drawn from it,
-    with ``seed``. Several encodings of one checkpoint get the checkpoint's name before their own.
-    ``labels`` (``REF=LABEL``) are their names instead.
-    With ``runs``, a folder of `posprobe forward` stands for what its heads do.
+    A formula without sizes takes the shape of the first table, and a null model is drawn from that
+    table with ``seed``. Several schemes of one checkpoint are named after the checkpoint and their
+    own name; ``labels`` (``REF=LABEL``) replace the names. With ``accepts_runs``, a folder of
+    `posprobe forward` stands for the heads that were measured.
     """
-    from posprobe.encodings import FORMULAS, of_shape
-    from posprobe.nulls import NULLS, surrogate
+    from posprobe.encodings import FORMULAS
     from posprobe.report.files import there
     from posprobe.studies.kernels import measured_heads
-    from posprobe.tables import PositionTable
 
-    called = _called(refs, labels or ())
+    labels_by_reference = _parse_labels(refs, labels or ())
     formula = refs[0].partition(",")[0]
     if formula in FORMULAS and not there(Path(refs[0])):
         raise UsageError(
@@ -158,56 +168,72 @@ def load_records(
         )
     records: list[PositionTable | Scheme] = []
     for ref in refs:
-        first = records[0] if records else None
-        alike = None
-        if isinstance(first, PositionTable):
-            drawn = ref in NULLS and not there(Path(ref))
-            alike = surrogate(first, ref, seed) if drawn else of_shape(ref, first)
-        run = measured_heads(ref) if runs else None
-        loaded = alike or (run and (run,)) or load_any(ref, rows=rows, where=where)
-        tell(found(loaded))
-        several: tuple[PositionTable | Scheme, ...]
-        several = loaded if isinstance(loaded, tuple) else (loaded,)
-        if len(several) > 1 and (len(refs) > 1 or ref in called):
-            whose = called.get(ref, Path(ref).name)
-            several = tuple(replace(scheme, name=f"{whose}#{scheme.name}") for scheme in several)
-        elif ref in called:
-            several = (replace(several[0], name=called[ref]),)
-        records += several
+        generated = _generate(ref, records[0], seed) if records else None
+        run = measured_heads(ref) if accepts_runs else None
+        if run is not None:
+            generated = generated or (run,)
+        loaded = generated or load_any(ref, rows=rows, load_options=load_options)
+        print_note(describe_loaded(loaded))
+        loaded_records: tuple[PositionTable | Scheme, ...]
+        loaded_records = loaded if isinstance(loaded, tuple) else (loaded,)
+        if len(loaded_records) > 1 and (len(refs) > 1 or ref in labels_by_reference):
+            label = labels_by_reference.get(ref, Path(ref).name)
+            loaded_records = tuple(
+                replace(scheme, name=f"{label}#{scheme.name}") for scheme in loaded_records
+            )
+        elif ref in labels_by_reference:
+            loaded_records = (replace(loaded_records[0], name=labels_by_reference[ref]),)
+        records += loaded_records
     return records
 
 
-def _called(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
-    """Read ``REF=LABEL``, where either may hold the sign itself.
+def _generate(
+    ref: str, first_record: PositionTable | Scheme, seed: int
+) -> PositionTable | tuple[Scheme, ...] | None:
+    """Return a null model or formula in the shape of the first table; None for other references."""
+    from posprobe.encodings import of_shape
+    from posprobe.nulls import NULLS, surrogate
+    from posprobe.report.files import there
+    from posprobe.tables import PositionTable
+
+    if not isinstance(first_record, PositionTable):
+        return None
+    if ref in NULLS and not there(Path(ref)):
+        return surrogate(first_record, ref, seed)
+    return of_shape(ref, first_record)
+
+
+def _parse_labels(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
+    """Parse ``REF=LABEL``, in which either side may contain an equals sign.
 
     Raises
     ------
     UsageError
-        If a label has no reference among those given, or is empty.
+        If a label belongs to none of the references, or is empty.
     """
-    found = {}
+    labels_by_reference = {}
     for text in labels:
-        whose = max((ref for ref in refs if text.startswith(f"{ref}=")), key=len, default=None)
-        label = "" if whose is None else text[len(whose) + 1 :].strip()
-        if whose is None or not label:
+        reference = max((ref for ref in refs if text.startswith(f"{ref}=")), key=len, default=None)
+        label = "" if reference is None else text[len(reference) + 1 :].strip()
+        if reference is None or not label:
             raise UsageError(
                 f"--label {text}: expected REF=LABEL, with one of the references: "
                 f"{', '.join(refs)}."
             )
-        found[whose] = label
-    return found
+        labels_by_reference[reference] = label
+    return labels_by_reference
 
 
 def scheme_length(rows: str | None) -> int | None:
-    """Read ``--rows 0:N`` as the length at which encodings without a table are looked at."""
+    """Parse ``--rows 0:N`` as the length at which schemes are measured."""
     from posprobe.studies.checkpoint import scheme_length as length_of_rows
 
     return length_of_rows(parse_rows(rows))
 
 
-def names_of(only: str | None) -> list[str] | None:
+def split_names(text: str | None) -> list[str] | None:
     """Split ``--only LIST``."""
-    return None if only is None else [name.strip() for name in only.split(",")]
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def parse_formats(text: str) -> frozenset[str]:
@@ -216,12 +242,12 @@ def parse_formats(text: str) -> frozenset[str]:
     Raises
     ------
     UsageError
-        If one is no format of figures.
+        If a name is not a format of figures.
     """
-    found = frozenset(part.strip() for part in text.split(","))
-    if unknown := sorted(found - {"pdf", "png", "svg"}):
+    formats = frozenset(name.strip() for name in text.split(","))
+    if unknown := sorted(formats - {"pdf", "png", "svg"}):
         raise UsageError(f"--format {text}: {unknown[0]!r} is none of pdf, png and svg.")
-    return found
+    return formats
 
 
 def parse_rows(text: str | None) -> slice | None:
@@ -234,11 +260,11 @@ def parse_rows(text: str | None) -> slice | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"(-?\d{1,18})?:(-?\d{1,18})?", text.strip())
-    if not found:
+    matched = re.fullmatch(r"(-?\d{1,18})?:(-?\d{1,18})?", text.strip())
+    if not matched:
         raise UsageError(f"--rows {text}: expected A:B, such as 1:512 for positions 1 to 511.")
-    begin, end = (int(part) if part else None for part in found.groups())
-    return slice(begin, end)
+    start, stop = (int(bound) if bound else None for bound in matched.groups())
+    return slice(start, stop)
 
 
 def parse_layers(text: str | None) -> list[int] | None:
@@ -247,10 +273,10 @@ def parse_layers(text: str | None) -> list[int] | None:
     Raises
     ------
     UsageError
-        If one is no whole number.
+        If an entry is not an integer.
     """
     try:
-        return None if text is None else [int(part) for part in text.split(",")]
+        return None if text is None else [int(index) for index in text.split(",")]
     except ValueError:
         raise UsageError(f"--layers {text}: expected N,N,..., such as 0,6,12.") from None
 
@@ -265,32 +291,32 @@ def parse_grid(text: str | None) -> tuple[int, int] | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})", text.strip())
-    if not found:
+    matched = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})", text.strip())
+    if not matched:
         raise UsageError(f"--grid {text}: expected ROWSxCOLUMNS, such as 14x14.")
-    return int(found[1]), int(found[2])
+    return int(matched[1]), int(matched[2])
 
 
-#: Options that help shows before all others: those that a command's signature names first.
-FIRST = 5
+#: Number of options that help shows before all others: the first ones of a command's signature.
+MAX_FIRST_OPTIONS = 5
 
 
 class Command(TyperCommand):
-    """A command whose help shows its most used options first."""
+    """Command whose help shows its most used options first."""
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Write the arguments, the most used options and the others."""
-        found: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
+        records_by_type: dict[str, list[tuple[str, str]]] = {"argument": [], "option": []}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
-                found[parameter.param_type_name].append(record)
-        options = found["option"]
+                records_by_type[parameter.param_type_name].append(record)
+        options = records_by_type["option"]
         # The last of them is --help.
-        first = FIRST if len(options) > FIRST + 1 else len(options)
+        n_first = MAX_FIRST_OPTIONS if len(options) > MAX_FIRST_OPTIONS + 1 else len(options)
         panels = {
-            "Arguments": found["argument"],
-            "Options": options[:first],
-            "More options": options[first:],
+            "Arguments": records_by_type["argument"],
+            "Options": options[:n_first],
+            "More options": options[n_first:],
         }
         for title, records in panels.items():
             if records:
@@ -299,10 +325,10 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands by what they are for."""
+    """Group of commands whose help lists them by purpose."""
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]  # noqa: ARG002
-        """Write a panel for each purpose."""
+        """Write a panel of commands for each purpose."""
         panels: dict[str, list[tuple[str, str]]] = defaultdict(list)
         limit = formatter.width - 6 - max(map(len, self.commands))
         for name, command in self.commands.items():

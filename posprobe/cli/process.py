@@ -1,4 +1,4 @@
-"""What surrounds a command: signals, streams that fail, messages, memory given back."""
+"""The process around a command: signals, streams, messages and freed memory."""
 
 from __future__ import annotations
 
@@ -16,66 +16,67 @@ from typing import TextIO, cast
 from posprobe.progress import handle_signals
 from posprobe.text import plain
 
-#: Of glibc's `mallopt`: the thresholds of trimming and of mapping, from which on what is freed goes
-#: back to the system, and the number of heaps: each thread would keep what it frees in its own. The
-#: second is as high as can be, since every mapping is filled with zeros anew: transforms of long
-#: tables ask for one thousands of times, which was a seventh of their time.
-_LIMITS = ((-1, 8 << 20), (-3, 32 << 20), (-8, 1))
-#: What a command was asked to stop by; its exit code is 128 plus the first.
-received: list[int] = []
+#: Parameters of glibc's `mallopt` and their values: the thresholds of trimming and of mapping, in
+#: bytes, above which freed memory returns to the system, and the number of heaps, as each thread
+#: would keep freed memory in its own. The mapping threshold is the highest that glibc allows, since
+#: every new mapping is filled with zeros: transforms of long tables request one thousands of times,
+#: which took a seventh of their time.
+_MALLOPT_SETTINGS = ((-1, 8 << 20), (-3, 32 << 20), (-8, 1))
+#: Numbers of the signals that asked the command to stop; its exit code is 128 plus the first.
+received_signals: list[int] = []
 
 
-def give_memory_back() -> None:
-    """Let freed memory return to the system, where the C library would keep it for what may come.
+def trim_freed_memory() -> None:
+    """Let the C library return freed memory to the system instead of keeping it.
 
-    A table's null models take turns with arrays of a few megabytes: kept, they are a quarter of the
-    command's memory. Of a whole process, so that only a command may ask for it.
+    Null models of a table allocate and free arrays of a few megabytes: kept, these are a quarter of
+    the command's memory. mallopt acts on the whole process, so only the CLI calls this.
     """
     import ctypes
 
-    with suppress(OSError, AttributeError, TypeError):  # other systems have other limits, or none
+    with suppress(OSError, AttributeError, TypeError):  # other C libraries have no mallopt
         mallopt = ctypes.CDLL(None).mallopt
-        for limit, value in _LIMITS:
-            mallopt(limit, value)
+        for parameter, value in _MALLOPT_SETTINGS:
+            mallopt(parameter, value)
 
 
-def _stop(number: int, _frame: FrameType | None) -> None:
-    received.append(number)
-    if number == signal.SIGINT:
+def _stop(signal_number: int, _frame: FrameType | None) -> None:
+    received_signals.append(signal_number)
+    if signal_number == signal.SIGINT:
         raise KeyboardInterrupt
-    raise SystemExit(128 + number)
+    raise SystemExit(128 + signal_number)
 
 
 @contextmanager
-def signals(stop: Callable[[int, FrameType | None], None] = _stop) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop a command in order, so that it can remove what it began."""
-    received.clear()
+def stop_on_signals(stop: Callable[[int, FrameType | None], None] = _stop) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into exceptions, so that a command can remove unfinished files."""
+    received_signals.clear()
     with handle_signals(stop):
         yield
 
 
-class _Talk(io.TextIOWrapper):
-    """Messages and progress: where they cannot be written the work goes on without them."""
+class _MessageStream(io.TextIOWrapper):
+    """Stream of messages and progress, which drops them where they cannot be written."""
 
     def write(self, text: str) -> int:
         try:
             return super().write(text)
         except (OSError, ValueError):
-            drop(self)
+            discard_output(self)
         return len(text)
 
     def flush(self) -> None:
         try:
             super().flush()
         except (OSError, ValueError):
-            drop(self)
+            discard_output(self)
 
 
 @contextmanager
-def streams() -> Iterator[None]:
-    """Let every letter be written, as an escape where the stream's encoding lacks it."""
+def guard_streams() -> Iterator[None]:
+    """Escape letters that the encoding of a stream lacks, and survive streams that fail."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by who started us
+        if getattr(sys, name) is None:  # the parent process closed it
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
@@ -84,31 +85,31 @@ def streams() -> Iterator[None]:
     if not isinstance(buffer, (io.BufferedWriter, io.FileIO)):
         yield
         return
-    talk = _Talk(
+    message_stream = _MessageStream(
         cast("io.BufferedWriter", buffer),
         sys.stderr.encoding, "backslashreplace", line_buffering=True, write_through=True,
     )  # fmt: skip
     try:
-        with redirect_stderr(talk):
+        with redirect_stderr(message_stream):
             yield
     finally:
-        talk.flush()
+        message_stream.flush()
         with suppress(ValueError):
-            talk.detach()
+            message_stream.detach()
 
 
-def drop(stream: TextIO) -> None:
-    """Drop what a stream could not write, lest the interpreter try again at its end."""
+def discard_output(stream: TextIO) -> None:
+    """Discard what a stream could not write, as the interpreter would try again at its end."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def say(text: str) -> None:
-    """Tell the user something beside the results."""
+def print_message(text: str) -> None:
+    """Print a message to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
-def typed() -> str:
+def typed_command() -> str:
     """Return the command as it was typed."""
     return shlex.join(["posprobe", *sys.argv[1:]])
 
@@ -116,23 +117,23 @@ def typed() -> str:
 _log = logging.getLogger("posprobe")
 
 
-def tell(text: str) -> None:
-    """Say something beside the results, unless ``--quiet`` forbids it."""
+def print_note(text: str) -> None:
+    """Print a message to stderr, unless ``--quiet`` is given."""
     for line in text.split("\n"):
         _log.info("%s", line)
 
 
-class Told(logging.Handler):
-    """Messages go where everything is said: above what shows how far the work is."""
+class StderrHandler(logging.Handler):
+    """Handler that prints log messages to stderr, above the progress display."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say a message, in which names and answers of others may be quoted."""
-        say(plain(self.format(record)))
+        """Print a message, with control characters of quoted names escaped."""
+        print_message(plain(self.format(record)))
 
 
 def set_up_logging(*, quiet: bool) -> None:
     """Send the library's messages to stderr, or nowhere."""
-    _log.handlers[:] = [logging.NullHandler() if quiet else Told()]
+    _log.handlers[:] = [logging.NullHandler() if quiet else StderrHandler()]
     _log.setLevel(logging.INFO)
     _log.propagate = False
     if quiet:

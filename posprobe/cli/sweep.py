@@ -1,4 +1,4 @@
-"""``posprobe sweep`` and ``table``: many references into one table, of numbers or of a paper."""
+"""``posprobe sweep`` and ``table``: one table of many references, as data or for a paper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from posprobe.cli import options
-from posprobe.cli.process import say, signals, tell, typed
+from posprobe.cli.process import print_message, print_note, stop_on_signals, typed_command
 from posprobe.cli.show import print_json
 from posprobe.errors import UsageError
 from posprobe.progress import stage
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from posprobe.sweeps.references import Entry
 
 
-#: Failures that are told at the end; the file has all.
-TOLD = 5
+#: Number of failures that are printed at the end; ``failures.csv`` has all.
+MAX_PRINTED_FAILURES = 5
 
 
 def sweep(
@@ -54,13 +54,13 @@ def sweep(
     from posprobe import sweeps
 
     prepared = sweeps.sweep(
-        _given(refs or [], source),
+        _read_references(refs or [], source),
         out=out,
         revisions=revisions,
         jobs=jobs,
         engine=engine,
         scheduler=scheduler,
-        only=options.names_of(only),
+        only=options.split_names(only),
         nulls=nulls,
         rows=options.parse_rows(rows),
         bundles=bundles,
@@ -68,44 +68,43 @@ def sweep(
         retry_failed=retry_failed,
         revision=revision,
         offline=offline,
-        command=typed(),
+        command=typed_command(),
     )
-    _announce(prepared, jobs)
+    _print_plan(prepared, jobs)
     if nulls and not bundles:
-        tell("note: --nulls counts for the reports of --bundles alone, and nothing is drawn")
-    with signals(_at_once(out)), stage("Sweeping", len(prepared.entries)) as more:
-        prepared.run(more)
-    _tell_end(prepared, as_json=as_json)
+        print_note("note: --nulls counts for the reports of --bundles alone, and nothing is drawn")
+    with stop_on_signals(_stop_handler(out)), stage("Sweeping", len(prepared.entries)) as advance:
+        prepared.run(advance)
+    _print_outcome(prepared, as_json=as_json)
     if strict and (failures := prepared.failures()):
         raise typer.Exit(failures[0]["exit_code"])
 
 
-def _tell_end(prepared: Sweep, *, as_json: bool) -> None:
-    """Say what came of a sweep, and where it is."""
-    about = prepared.about or {}
+def _print_outcome(prepared: Sweep, *, as_json: bool) -> None:
+    """Print the counts, the first failures and the files of a sweep."""
+    summary = prepared.about or {}
     failures = prepared.failures()
     if as_json:
-        print_json(about)
+        print_json(summary)
     else:
-        counts = about["counts"]
-        typer.echo(
-            f"{_some(counts['references'], 'reference')}: {_some(counts['rows'], 'row')}, "
-            f"{_some(counts['failures'], 'failure')}"
-        )
-    for failure in failures[:TOLD]:
-        whose, message = plain(failure["reference"]), plain(failure["message"])
-        said = message if message.startswith(whose) else f"{whose}: {message}"
-        tell(f"failed ({failure['exit_code']}): {said}")
-    if len(failures) > TOLD:
-        tell(f"... and {len(failures) - TOLD} more in failures.csv")
-    place = plain(str(prepared.folder))
-    tell(f"Table    {place}/sweep.parquet, {place}/sweep.csv")
-    tell(f"Failures {place}/failures.csv")
-    tell(f"Atlas    {place}/atlas.html")
+        counts = summary["counts"]
+        references = _format_count(counts["references"], "reference")
+        rows = _format_count(counts["rows"], "row")
+        typer.echo(f"{references}: {rows}, {_format_count(counts['failures'], 'failure')}")
+    for failure in failures[:MAX_PRINTED_FAILURES]:
+        reference, message = plain(failure["reference"]), plain(failure["message"])
+        line = message if message.startswith(reference) else f"{reference}: {message}"
+        print_note(f"failed ({failure['exit_code']}): {line}")
+    if len(failures) > MAX_PRINTED_FAILURES:
+        print_note(f"... and {len(failures) - MAX_PRINTED_FAILURES} more in failures.csv")
+    folder = plain(str(prepared.folder))
+    print_note(f"Table    {folder}/sweep.parquet, {folder}/sweep.csv")
+    print_note(f"Failures {folder}/failures.csv")
+    print_note(f"Atlas    {folder}/atlas.html")
 
 
-def _given(refs: list[str], source: Path | None) -> list[str | Entry]:
-    """Read the list, if there is one, and join it with the arguments."""
+def _read_references(refs: list[str], source: Path | None) -> list[str | Entry]:
+    """Return the references of the arguments, followed by those of the list, if there is one."""
     from posprobe.sweeps.references import LONGEST_LIST, read_file, read_list
 
     if source is None:
@@ -119,37 +118,39 @@ def _given(refs: list[str], source: Path | None) -> list[str | Entry]:
     return [*refs, *entries]
 
 
-def _some(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _announce(sweep: Sweep, jobs: int | None) -> None:
-    """Say what is about to be done, where it differs from what was typed."""
+def _print_plan(sweep: Sweep, jobs: int | None) -> None:
+    """Print the number of references, and where the sweep differs from the request."""
     engine = sweep.engine
     if sweep.repeated:
-        tell(f"note: {_some(sweep.repeated, 'repeated reference')} left out")
+        print_note(f"note: {_format_count(sweep.repeated, 'repeated reference')} left out")
     if jobs is not None and engine.jobs < jobs:
-        tell(f"note: {_some(engine.jobs, 'worker')}: this machine has no more cores")
-    tell(f"{_some(len(sweep.entries), 'reference')}, results in {plain(str(sweep.folder))}")
+        print_note(f"note: {_format_count(engine.jobs, 'worker')}: this machine has no more cores")
+    print_note(
+        f"{_format_count(len(sweep.entries), 'reference')}, results in {plain(str(sweep.folder))}"
+    )
 
 
-def _at_once(folder: Path) -> Callable[[int, FrameType | None], None]:
-    """Return what ends a sweep at a signal: what is recorded is whole at any time."""
+def _stop_handler(folder: Path) -> Callable[[int, FrameType | None], None]:
+    """Return a signal handler that ends a sweep at once, as recorded results are always whole."""
     from multiprocessing import active_children
 
-    def stop(number: int, _frame: FrameType | None) -> None:
-        # The bar hides the cursor.
-        shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
-        say(
-            f"{shown}stopped. Results so far are in {plain(str(folder))}. Run the same command "
-            "again to resume."
+    def stop(signal_number: int, _frame: FrameType | None) -> None:
+        # The progress bar hides the cursor.
+        cursor_reset = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+        print_message(
+            f"{cursor_reset}stopped. Results so far are in {plain(str(folder))}. Run the same "
+            "command again to resume."
         )
-        # Those that work end with their parent, those that wait for work would stay a while.
+        # Busy workers end with their parent; idle ones would stay for a while.
         try:
             for worker in active_children():
                 worker.terminate()
         finally:
-            os._exit(128 + number)
+            os._exit(128 + signal_number)
 
     return stop
 
@@ -160,7 +161,7 @@ def table(
     form: Literal["markdown", "latex"] = "markdown",
     rows: str | None = None,
     band: str = "walk",
-    nulls: int = options.BANDS,
+    nulls: int = options.DEFAULT_NULL_DRAWS,
     seed: int = 0,
     offline: bool = False,
 ) -> None:
@@ -171,9 +172,9 @@ def table(
     """
     with stage("Starting"):
         from posprobe.sweeps import research_table
-    made = research_table(
+    text = research_table(
         refs,
-        numbers=options.names_of(numbers),
+        numbers=options.split_names(numbers),
         format=form,
         band=None if band == "none" else band,
         rows=options.parse_rows(rows),
@@ -181,4 +182,4 @@ def table(
         seed=seed,
         offline=offline,
     )
-    typer.echo(made, nl=False)
+    typer.echo(text, nl=False)

@@ -100,8 +100,9 @@ def test_a_signal_ends_with_its_code_whatever_a_library_makes_of_it(
 ) -> None:
     # A library at work turns the interrupt into an error of its own, or loses it in a callback.
     code = f"""
-import os, sys, posprobe.cli, posprobe.families
-load = posprobe.families.load
+import os, posprobe.cli
+from posprobe.families import read
+load = read.load
 def loaded(*given, **named):
     try:
         os.kill(os.getpid(), {int(sign)})
@@ -109,7 +110,7 @@ def loaded(*given, **named):
     except BaseException:
         if {raised} is not None: raise {raised}
     return load(*given, **named)
-posprobe.families.load = loaded
+read.load = loaded
 posprobe.cli.main()
 """
     completed = subprocess.run(

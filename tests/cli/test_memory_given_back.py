@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import threading
 import numpy as np
-from posprobe.cli.process import give_memory_back
+from posprobe.cli.process import trim_freed_memory
 
 def resident():
     with open("/proc/self/statm") as status:
@@ -22,7 +22,7 @@ def work():
     held = [np.ones((5 << 20) // 8) for _ in range(20)]
     held.clear()
 
-give_memory_back()
+trim_freed_memory()
 # The C library learns from what is freed from which size on to keep it.
 large = np.ones((30 << 20) // 8)
 del large
