@@ -36,11 +36,11 @@ def summary(grades: list[Grade], markdown: bool) -> str:
             "| --- | --- " + "| ---: " * 4 + "|",
         ]
     for library in ("transformers", "timm", "together"):
-        chosen = [g for g in grades if library in (g.library, "together")]
+        selected = [g for g in grades if library in (g.library, "together")]
         total: Counter[str] = Counter()
         for scheme in (*SCHEMES, "all but formula"):
             if scheme in SCHEMES:
-                counts = Counter(g.outcome for g in chosen if g.scheme == scheme)
+                counts = Counter(g.outcome for g in selected if g.scheme == scheme)
                 if scheme != "formula":
                     total += counts
             else:
@@ -68,18 +68,18 @@ def details(grades: list[Grade]) -> str:
             if g.outcome == outcome:
                 lines.append(f"{outcome} {g.library}:{g.name} {g.scheme}")
                 lines.append(f"    expected {g.expected}")
-                lines.append(f"    seen     {g.seen or 'nothing'}")
+                lines.append(f"    seen     {g.observed or 'nothing'}")
     return "\n".join(lines)
 
 
 def page(grades: list[Grade], cases: int, missing: list[dict[str, str]]) -> str:
     """Write docs/coverage.md: the table, what was not recognised, what was not tested."""
-    seen = [g for g in grades if g.outcome != "right" and g.scheme != "formula"]
+    questionable = [g for g in grades if g.outcome != "right" and g.scheme != "formula"]
     unknown = "".join(
         f"| {g.library} | {g.name} | {g.scheme} | {g.outcome} | {_cell(g.expected)} |\n"
-        for g in seen
+        for g in questionable
     )
-    untested = ", ".join(f"`{each['name']}`" for each in missing)
+    untested = ", ".join(f"`{entry['name']}`" for entry in missing)
     return f"""# Coverage
 
 See how often `posprobe inspect` names the right tensors, from names, shapes and configuration
@@ -123,38 +123,38 @@ def _cell(text: str) -> str:
 
 
 def build(
-    only: list[str], heads: bool = False
+    requested: list[str], heads: bool = False
 ) -> tuple[list[Case], list[dict[str, str]], list[dict[str, Any]]]:
     """Build every model: its case, the models that are not tested and the undecided tensors."""
     import truth_models
     import truth_rules
 
     truth_models.quiet()
-    chosen = set(only)
+    requested_names = set(requested)
 
     def wanted(name: str) -> bool:
-        return not chosen or name in chosen
+        return not requested_names or name in requested_names
 
     cases, missing, undecided = [], [], []
     sources = [truth_models.transformers_models(wanted, heads)]
     if not heads:
         sources.append(truth_models.timm_models(wanted))
     for source in sources:
-        for built in source:
-            if isinstance(built, truth_models.NotBuilt):
-                missing.append(asdict(built))
+        for model in source:
+            if isinstance(model, truth_models.NotBuilt):
+                missing.append(asdict(model))
                 continue
-            facts, open_questions = truth_rules.find_facts(built)
+            facts, open_questions = truth_rules.find_facts(model)
             undecided += [asdict(question) for question in open_questions]
             cases.append(
                 Case(
-                    built.library,
-                    built.name,
-                    type(built.model).__name__,
-                    built.config,
-                    built.stored,
+                    model.library,
+                    model.name,
+                    type(model.model).__name__,
+                    model.config,
+                    model.stored,
                     json.loads(json.dumps([asdict(fact) for fact in facts])),
-                    tuple(truth_rules.instead_of_positions(built)),
+                    tuple(truth_rules.instead_of_positions(model)),
                 )
             )
     return cases, missing, undecided
@@ -194,10 +194,10 @@ def main() -> None:
     print(f"{len(cases)} checkpoints ({versions()}), {len(missing)} not tested\n")
     print(summary(grades, arguments.markdown))
     print("\n" + details(grades))
-    for each in missing:
-        print(f"not tested {each['library']}:{each['name']}: {each['reason']}")
-    for each in undecided:
-        print(f"undecided {each}")
+    for entry in missing:
+        print(f"not tested {entry['library']}:{entry['name']}: {entry['reason']}")
+    for entry in undecided:
+        print(f"undecided {entry}")
 
 
 if __name__ == "__main__":

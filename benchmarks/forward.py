@@ -62,14 +62,14 @@ CONTEXTS = 16
 
 def build(size: str, device: str, dtype: str) -> Any:
     """Build a model with random weights where it is to be run."""
-    before = torch.get_default_dtype()
+    default_dtype = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
     try:
         with torch.device(device):
             kind: Any = transformers.AutoModel
             model = kind.from_config(SIZES[size]())
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(default_dtype)
     model.requires_grad_(requires_grad=False)
     return model.train(mode=False)
 
@@ -116,21 +116,23 @@ def rotary_memory() -> float:
     scale, window = WIDTH**-0.5, LENGTH // 2
     turning = Turning(ladder, "halves", "all", 0.0, np.arange(window), scale)
     query, key = torch.randn(2, 1, HEADS, LENGTH, WIDTH)
-    handed, layer = Handed(query, key, None, scale, None), Looked(turning, window, LENGTH)
-    few = Looked(Turning(ladder, "halves", "all", 0.0, np.arange(8), scale), 8, 16)
-    window_sums(handed, few)  # libraries are loaded
+    attention_call, layer = Handed(query, key, None, scale, None), Looked(turning, window, LENGTH)
+    few_layer = Looked(Turning(ladder, "halves", "all", 0.0, np.arange(8), scale), 8, 16)
+    window_sums(attention_call, few_layer)  # libraries are loaded
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before, one = status("VmRSS"), window_sums(handed, layer)
-    sums: dict[int, RotarySums] = dict.fromkeys(range(LAYERS), one)
+    memory_before, window_sums_found = status("VmRSS"), window_sums(attention_call, layer)
+    sums: dict[int, RotarySums] = dict.fromkeys(range(LAYERS), window_sums_found)
     for context in range(1, CONTEXTS):
         for number in sums:
-            sums[number] += window_sums(handed, layer) if context == CONTEXTS - 1 else one
+            sums[number] += (
+                window_sums(attention_call, layer) if context == CONTEXTS - 1 else window_sums_found
+            )
     rotary_result(
         sums, dict.fromkeys(sums, turning), {}, length=LENGTH, positions=LENGTH, source="random",
         name="made",
     )  # fmt: skip
-    return status("VmHWM") - before
+    return status("VmHWM") - memory_before
 
 
 def in_turns(tasks: dict[str, Callable[[], object]], rounds: int, device: str) -> dict[str, float]:
@@ -152,10 +154,10 @@ def report(size: str, device: str, dtype: str, options: argparse.Namespace) -> I
         random_tokens(model.config, options.length, count, batch_size=options.batch_size)
     )
     threads = f"{torch.get_num_threads()} threads"
-    where = torch.cuda.get_device_name() if device == "cuda" else threads
+    device_name = torch.cuda.get_device_name() if device == "cuda" else threads
     parameters = sum(parameter.numel() for parameter in model.parameters())
     yield (
-        f"{size}: {parameters / 1e9:.2f}e9 parameters, {dtype}, {device} ({where}), "
+        f"{size}: {parameters / 1e9:.2f}e9 parameters, {dtype}, {device} ({device_name}), "
         f"{options.batches} batches of {options.batch_size} x {options.length} tokens"
     )
     tasks: dict[str, Callable[[], object]] = {
@@ -176,9 +178,9 @@ def report(size: str, device: str, dtype: str, options: argparse.Namespace) -> I
         )
     if device == "cuda":
         memory = {name: peak(task) for name, task in tasks.items()}
-        for name, most in memory.items():
-            share = most / memory["bare"]
-            yield f"{name:>12}: {most:7.2f} GiB at most, {share:.2f} of the bare pass"
+        for name, peak_bytes in memory.items():
+            share = peak_bytes / memory["bare"]
+            yield f"{name:>12}: {peak_bytes:7.2f} GiB at most, {share:.2f} of the bare pass"
 
 
 def main() -> None:
@@ -198,9 +200,9 @@ def main() -> None:
         parser.set_defaults(**ROTARY)
         # In a process of its own, which holds nothing else.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            most = pool.submit(rotary_memory).result()
-        where = f"{LAYERS} layers x {HEADS} heads x {LENGTH} tokens, {CONTEXTS} contexts"
-        print(f"rotary_use: {most:.0f} MiB at most ({where})", flush=True)
+            peak = pool.submit(rotary_memory).result()
+        description = f"{LAYERS} layers x {HEADS} heads x {LENGTH} tokens, {CONTEXTS} contexts"
+        print(f"rotary_use: {peak:.0f} MiB at most ({description})", flush=True)
     options = parser.parse_args()
     for device in dict.fromkeys([options.device, *(["cpu"] if options.beside_cpu else [])]):
         for line in report(options.size, device, options.dtype, options):

@@ -32,7 +32,7 @@ LENGTH = 1024
 CHANGE = 8192
 #: Runs of each size that takes no more seconds than this.
 ROUNDS = 3
-SHORT = 30.0
+MIN_SECONDS = 30.0
 
 
 def table(place: Path, n: int, d: int) -> Path:
@@ -46,7 +46,7 @@ def table(place: Path, n: int, d: int) -> Path:
 def measured(path: Path, nulls: int) -> dict[str, float]:
     """Take the median of several runs where they are short, of which the machine disturbs more."""
     costs = [analysed(path, nulls)]
-    while len(costs) < ROUNDS and costs[0]["seconds"] < SHORT:
+    while len(costs) < ROUNDS and costs[0]["seconds"] < MIN_SECONDS:
         costs.append(analysed(path, nulls))
     return {key: statistics.median(cost[key] for cost in costs) for key in costs[0]}
 
@@ -66,16 +66,18 @@ def analysed(path: Path, nulls: int) -> dict[str, float]:
     return {"seconds": seconds, "processors": processors, "mebibytes": usage.ru_maxrss / 1024}
 
 
-def exponent(sizes: list[int], costs: list[float], least: float) -> float:
-    """Fit the power with which a cost grows beyond ``least``, what the smallest table takes."""
-    more = np.array(costs) - least
-    kept = more > 0.2 * least
-    if kept.sum() < 2:
+def exponent(sizes: list[int], costs: list[float], overhead: float) -> float:
+    """Fit the power with which a cost grows beyond ``overhead``, what the smallest table takes."""
+    excess = np.array(costs) - overhead
+    is_measurable = excess > 0.2 * overhead
+    if is_measurable.sum() < 2:
         return 0.0
-    return float(np.polyfit(np.log(np.array(sizes)[kept]), np.log(more[kept]), 1)[0])
+    return float(
+        np.polyfit(np.log(np.array(sizes)[is_measurable]), np.log(excess[is_measurable]), 1)[0]
+    )
 
 
-def drawn(found: dict[str, list[dict[str, Any]]], target: Path) -> None:
+def drawn(rows_by_name: dict[str, list[dict[str, Any]]], target: Path) -> None:
     """Draw time and memory against both sizes."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator
@@ -85,7 +87,7 @@ def drawn(found: dict[str, list[dict[str, Any]]], target: Path) -> None:
 
     with style():
         figure, axes = plt.subplots(2, 2, figsize=(6.3, 4.2), layout="constrained", sharey="row")
-        for column, (axis, rows) in enumerate(found.items()):
+        for column, (axis, rows) in enumerate(rows_by_name.items()):
             sizes = [row[axis] for row in rows]
             for ax, cost, label in zip(
                 axes[:, column], ("processors", "mebibytes"),
@@ -107,36 +109,44 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=Path("growth.svg"))
     parser.add_argument("--most-seconds", type=float, default=120.0)
     parser.add_argument("--nulls", type=int, default=9)
-    given = parser.parse_args()
+    options = parser.parse_args()
     sizes = {"n": [(n, WIDTH) for n in POSITIONS], "d": [(LENGTH, d) for d in WIDTHS]}
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_by_name: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for axis, shapes in sizes.items():
-            rows = found.setdefault(axis, [])
+            rows = rows_by_name.setdefault(axis, [])
             for n, d in shapes:
-                cost = measured(table(Path(scratch), n, d), given.nulls)
+                cost = measured(table(Path(scratch), n, d), options.nulls)
                 rows.append({"n": n, "d": d} | cost)
                 print(
                     f"{n:>7} x {d:<5} {cost['seconds']:8.1f} s {cost['processors']:8.1f} s of "
                     f"processors {cost['mebibytes']:7.0f} MiB",
                     flush=True,
                 )
-                if cost["processors"] > given.most_seconds:
+                if cost["processors"] > options.most_seconds:
                     print("          larger ones are left out")
                     break
-    for name, rows, first in (
-        ("n up to the change", [row for row in found["n"] if row["n"] <= CHANGE], found["n"][0]),
-        ("n beyond it", [row for row in found["n"] if row["n"] > CHANGE], found["n"][0]),
-        ("d", found["d"], found["d"][0]),
+    for name, rows, first_size in (
+        (
+            "n up to the change",
+            [row for row in rows_by_name["n"] if row["n"] <= CHANGE],
+            rows_by_name["n"][0],
+        ),
+        (
+            "n beyond it",
+            [row for row in rows_by_name["n"] if row["n"] > CHANGE],
+            rows_by_name["n"][0],
+        ),
+        ("d", rows_by_name["d"], rows_by_name["d"][0]),
     ):
-        at = [row[name[0]] for row in rows]
+        costs = [row[name[0]] for row in rows]
         powers = [
-            exponent(at, [row[cost] for row in rows], first[cost])
+            exponent(costs, [row[cost] for row in rows], first_size[cost])
             for cost in ("processors", "mebibytes")
         ]
         print(f"with {name}: time to the power {powers[0]:.2f}, memory {powers[1]:.2f}")
-    given.output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-    drawn(found, given.output)
+    options.output.with_suffix(".json").write_text(json.dumps(rows_by_name, indent=1) + "\n")
+    drawn(rows_by_name, options.output)
 
 
 if __name__ == "__main__":

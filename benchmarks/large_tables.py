@@ -72,10 +72,10 @@ def components(n: int, d: int) -> dict[str, float]:
 
     values = np.cumsum(table(n, d), axis=0, dtype=np.float64)
     values -= values.mean(axis=0)
-    found: list[Any] = []
-    exact = seconds(lambda: found.append(np.linalg.svd(values, full_matrices=False)[1]))
-    leading = seconds(lambda: found.append(leading_svd(values, LEADING, np)[1]))
-    share = [singular[:LEADING] ** 2 / (found[0] ** 2).sum() for singular in found]
+    errors: list[Any] = []
+    exact = seconds(lambda: errors.append(np.linalg.svd(values, full_matrices=False)[1]))
+    leading = seconds(lambda: errors.append(leading_svd(values, LEADING, np)[1]))
+    share = [singular[:LEADING] ** 2 / (errors[0] ** 2).sum() for singular in errors]
     return {
         "exact": exact,
         "randomised": leading,
@@ -94,10 +94,10 @@ def on_gpu(n: int, d: int) -> dict[str, Any]:
     import posprobe as pp
 
     values = torch.from_numpy(table(n, d))
-    there = values.to("cuda")
-    pp.similarity(there[:8192])
+    on_device = values.to("cuda")
+    pp.similarity(on_device[:8192])
     begin = time.perf_counter()
-    pp.similarity(there)
+    pp.similarity(on_device)
     torch.cuda.synchronize()
     gpu = time.perf_counter() - begin
     cpu = seconds(lambda: pp.similarity(values.numpy()))
@@ -129,27 +129,28 @@ def main() -> None:
         flush=True,
     )
     n, d = MEDIUM
-    (ours, memory), (theirs, whole) = run("similarity", n, d), run("plain", n, d)
+    (ours, memory), (reference, reference_memory) = run("similarity", n, d), run("plain", n, d)
     print(
-        f"similarity {n} x {d} / plain script: time {ours['seconds'] / theirs['seconds']:.2f} "
-        f"({ours['seconds']:.1f} s / {theirs['seconds']:.1f} s), memory {memory / whole:.2f} "
-        f"({memory:.2f} GiB / {whole:.2f} GiB)",
+        f"similarity {n} x {d} / plain script: time {ours['seconds'] / reference['seconds']:.2f} "
+        f"({ours['seconds']:.1f} s / {reference['seconds']:.1f} s), "
+        f"memory {memory / reference_memory:.2f} "
+        f"({memory:.2f} GiB / {reference_memory:.2f} GiB)",
         flush=True,
     )
     n, d = DECOMPOSED
-    found, _ = run("components", n, d)
+    error, _ = run("components", n, d)
     print(
         f"components {n} x {d}, randomised / exact: "
-        f"time {found['randomised'] / found['exact']:.2f} "
-        f"({found['randomised']:.1f} s / {found['exact']:.1f} s), shares within "
-        f"{found['error']:.0e}",
+        f"time {error['randomised'] / error['exact']:.2f} "
+        f"({error['randomised']:.1f} s / {error['exact']:.1f} s), shares within "
+        f"{error['error']:.0e}",
         flush=True,
     )
-    found, _ = run("on_gpu", *LARGE)
+    error, _ = run("on_gpu", *LARGE)
     print(
-        f"similarity {LARGE[0]} x {LARGE[1]}, {found['name']} / processor: time "
-        f"{found['gpu'] / found['cpu']:.3f} ({found['gpu']:.2f} s / {found['cpu']:.1f} s)"
-        if found
+        f"similarity {LARGE[0]} x {LARGE[1]}, {error['name']} / processor: time "
+        f"{error['gpu'] / error['cpu']:.3f} ({error['gpu']:.2f} s / {error['cpu']:.1f} s)"
+        if error
         else "torch finds no CUDA device: nothing to set beside the processor"
     )
 

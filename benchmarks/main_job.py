@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).parent
+BENCHMARKS_FOLDER = Path(__file__).parent
 ROUNDS = 5
 #: As a user has it: libraries are compiled once and for all, not again in every process.
 ENVIRONMENT = {key: text for key, text in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
@@ -50,9 +50,9 @@ def run(command: list[str]) -> Cost:
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
     )
-    held: list[float] = []
+    memory: list[float] = []
     ended = threading.Event()
-    watch = threading.Thread(target=look, args=(process.pid, ended, held))
+    watch = threading.Thread(target=look, args=(process.pid, ended, memory))
     watch.start()
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begin
@@ -62,22 +62,24 @@ def run(command: list[str]) -> Cost:
     if process.returncode:
         raise SystemExit(f"{command} ended with {process.returncode}")
     # A peak may be shorter than the time between two looks.
-    return Cost(seconds, max([usage.ru_maxrss / 1024, *held]))
+    return Cost(seconds, max([usage.ru_maxrss / 1024, *memory]))
 
 
-def look(pid: int, ended: threading.Event, held: list[float]) -> None:
+def look(pid: int, ended: threading.Event, memory: list[float]) -> None:
     """Add up now and then, in MiB, what a process and its children hold; what they share once."""
     while not ended.wait(0.02):
         with suppress(OSError):  # one may end at any time, and other systems do not tell
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            texts = [Path(f"/proc/{one}/smaps_rollup").read_text() for one in (pid, *children)]
+            texts = [
+                Path(f"/proc/{process}/smaps_rollup").read_text() for process in (pid, *children)
+            ]
             sizes = [
                 line.split()[1]
                 for text in texts
                 for line in text.splitlines()
                 if line[:4] == "Pss:"
             ]
-            held.append(sum(map(int, sizes)) / 1024)
+            memory.append(sum(map(int, sizes)) / 1024)
 
 
 def median(costs: list[Cost]) -> Cost:
@@ -85,18 +87,18 @@ def median(costs: list[Cost]) -> Cost:
     return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))
 
 
-def compare(title: str, ours: list[str], theirs: list[str], rounds: int) -> None:
+def compare(title: str, ours: list[str], reference_command: list[str], rounds: int) -> None:
     """Run two commands alternately and print the ratios of their medians."""
     costs: tuple[list[Cost], list[Cost]] = ([], [])
     for _ in range(rounds):
-        for cost, command in zip(costs, (ours, theirs), strict=True):
+        for cost, command in zip(costs, (ours, reference_command), strict=True):
             cost.append(run(command))
-    one, other = map(median, costs)
+    our_cost, reference_cost = map(median, costs)
     print(
-        f"{title:<44} time {one.seconds / other.seconds:5.2f} "
-        f"({one.seconds:.2f} s / {other.seconds:.2f} s)   "
-        f"memory {one.mebibytes / other.mebibytes:5.2f} "
-        f"({one.mebibytes:.0f} MiB / {other.mebibytes:.0f} MiB)",
+        f"{title:<44} time {our_cost.seconds / reference_cost.seconds:5.2f} "
+        f"({our_cost.seconds:.2f} s / {reference_cost.seconds:.2f} s)   "
+        f"memory {our_cost.mebibytes / reference_cost.mebibytes:5.2f} "
+        f"({our_cost.mebibytes:.0f} MiB / {reference_cost.mebibytes:.0f} MiB)",
         flush=True,
     )
 
@@ -109,7 +111,7 @@ def main() -> None:
         checkpoint = Path(scratch) / "gpt2"
         # In a process of its own: a child's peak memory starts from what its parent holds.
         subprocess.run([python, __file__, "--build", str(checkpoint)], check=True)
-        naive = [python, str(HERE / "naive.py"), str(checkpoint), f"{scratch}/naive"]
+        naive = [python, str(BENCHMARKS_FOLDER / "naive.py"), str(checkpoint), f"{scratch}/naive"]
         analyze = [probe, "analyze", str(checkpoint), "--out", f"{scratch}/bundle"]
         run(naive)
         run(analyze)

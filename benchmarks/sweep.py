@@ -53,7 +53,7 @@ def make(folder: Path, count: int) -> None:
         (place / "config.json").write_text(json.dumps(config))
 
 
-def swept(folder: Path, jobs: int, *, only: tuple[str, ...] | None) -> dict[str, float]:
+def swept(folder: Path, jobs: int, *, measurements: tuple[str, ...] | None) -> dict[str, float]:
     """Run a sweep in a process of its own; return seconds without its start, and memory in MiB.
 
     Seconds of processors are those of the workers, with their start and the first tenth that warms
@@ -62,7 +62,7 @@ def swept(folder: Path, jobs: int, *, only: tuple[str, ...] | None) -> dict[str,
     code = f"""
 import json, os, resource, sys, time
 import posprobe as pp
-options = dict(jobs={jobs}, only={only!r}, nulls=0)
+options = dict(jobs={jobs}, only={measurements!r}, nulls=0)
 with __import__("tempfile").TemporaryDirectory() as out:
     first = sorted(os.scandir({str(folder)!r}), key=lambda entry: entry.name)
     pp.sweep(first[: max(len(first) // 10, 3)], out=out + "/warm", **options).run()
@@ -93,14 +93,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     count = parser.parse_args().count
     cores = len(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         make(folder, count)
-        one, all_ = (swept(folder, jobs, only=QUICK) for jobs in (1, cores))
+        one_worker, all_ = (swept(folder, jobs, measurements=QUICK) for jobs in (1, cores))
         rate = count / all_["seconds"]
         print(f"{count} checkpoints, --only {','.join(QUICK)} --nulls 0, {cores} cores")
-        print(f"  one worker     {count / one['seconds']:6.1f} tables/s")
-        ratio = one["seconds"] / all_["seconds"]
+        print(f"  one worker     {count / one_worker['seconds']:6.1f} tables/s")
+        ratio = one_worker["seconds"] / all_["seconds"]
         print(f"  {cores} workers      {rate:6.1f} tables/s, {ratio:.2f} times one worker")
         swept_in_all = count + max(count // 10, 3)
         print(f"  of processors  {1e3 * all_['workers_used'] / swept_in_all:6.1f} ms per table in "
@@ -108,8 +108,8 @@ def main() -> None:
         print(f"  largest worker {all_['worker']:6.0f} MiB")
         print(f"  parent         {all_['parent']:6.0f} MiB, of which {all_['growth']:.1f} MiB came "
               f"after the first {max(count // 10, 3)}")  # fmt: skip
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         make(folder, 3)
         import posprobe as pp
 
@@ -119,8 +119,11 @@ def main() -> None:
         for place in sorted(folder.iterdir()):
             pp.analyze(pp.load(str(place)), nulls=0, device="cpu").to_dict()
         plain = (time.perf_counter() - begin) / 3
-        both = swept(folder, 1, only=None)["seconds"] / 3
-        print(f"all analyses, one at a time: {both:.2f} s per table swept, {plain:.2f} s analysed")
+        full_seconds = swept(folder, 1, measurements=None)["seconds"] / 3
+        print(
+            f"all analyses, one at a time: {full_seconds:.2f} s per table swept, "
+            f"{plain:.2f} s analysed"
+        )
     print(f"this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 

@@ -32,13 +32,13 @@ class Use:
     """How the code of a class uses one of its attributes.
 
     ``direct`` lists the identifiers in the arguments of its calls and in its subscripts,
-    ``called_with`` those that reach them through assignments as well; ``added``,
+    ``called_with`` those that reach them through assignments as well; ``is_added``,
     ``concatenated``, ``indexed`` and ``passed_to`` say what else happens to its value.
     """
 
     called_with: frozenset[str] = frozenset()
     direct: frozenset[str] = frozenset()
-    added: bool = False
+    is_added: bool = False
     concatenated: bool = False
     multiplied: bool = False
     indexed: bool = False
@@ -59,15 +59,17 @@ def classes(module: str) -> dict[str, ast.ClassDef]:
 @cache
 def functions(owner: type) -> tuple[ast.FunctionDef, ...]:
     """Methods of a class, its own and inherited, as far as a model's own code defines them."""
-    found: dict[str, ast.FunctionDef] = {}
+    functions_by_name: dict[str, ast.FunctionDef] = {}
     for parent in owner.__mro__:
         if parent.__module__.startswith(("transformers.models.", "timm.")):
             definition = classes(parent.__module__).get(parent.__name__)
             for node in ast.walk(definition) if definition else ():
-                if isinstance(node, ast.FunctionDef) and node.name not in found:
-                    found[node.name] = node
+                if isinstance(node, ast.FunctionDef) and node.name not in functions_by_name:
+                    functions_by_name[node.name] = node
     return tuple(
-        f for f in found.values() if f.name not in ("_init_weights", "init_weights", "__init__")
+        f
+        for f in functions_by_name.values()
+        if f.name not in ("_init_weights", "init_weights", "__init__")
     )
 
 
@@ -91,14 +93,14 @@ def text(owner: type) -> str:
 @cache
 def called_functions(owner: type) -> frozenset[str]:
     """Names of the functions that the code of a class calls, its constructor included."""
-    found = set()
+    called_names = set()
     for parent in owner.__mro__:
         if parent.__module__.startswith(("transformers.models.", "timm.")):
             definition = classes(parent.__module__).get(parent.__name__)
             for node in ast.walk(definition) if definition else ():
                 if isinstance(node, ast.Call):
-                    found |= set(list(names(node.func))[:1])
-    return frozenset(found)
+                    called_names |= set(list(names(node.func))[:1])
+    return frozenset(called_names)
 
 
 def names(node: ast.AST) -> Iterator[str]:
@@ -112,7 +114,7 @@ def names(node: ast.AST) -> Iterator[str]:
 
 def origins(function: ast.FunctionDef, node: ast.AST, depth: int = 4) -> frozenset[str]:
     """Collect the identifiers that reach an expression through its function's assignments."""
-    made: dict[str, set[str]] = {}
+    sources: dict[str, set[str]] = {}
     for child in ast.walk(function):
         targets: list[ast.expr] = []
         if isinstance(child, ast.Assign):
@@ -124,11 +126,13 @@ def origins(function: ast.FunctionDef, node: ast.AST, depth: int = 4) -> frozens
         for target in targets:
             for name in ast.walk(target):
                 if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store):
-                    made.setdefault(name.id, set()).update(names(value))
+                    sources.setdefault(name.id, set()).update(names(value))
     reached = set(names(node))
     frontier = set(reached)
     for _ in range(depth):
-        frontier = {name for old in frontier for name in made.get(old, ())} - reached
+        frontier = {
+            name for source_name in frontier for name in sources.get(source_name, ())
+        } - reached
         reached |= frontier
     return frozenset(reached - {"self", "torch", "device", "dtype", "long"})
 
@@ -162,13 +166,13 @@ def carries(node: ast.AST, attribute: str) -> bool:
 @cache
 def use(owner: type, attribute: str) -> Use:
     """Collect what the methods of a class, its constructor apart, do with an attribute."""
-    called: set[str] = set()
+    called_names: set[str] = set()
     direct: set[str] = set()
     passed: set[str] = set()
-    flags = dict.fromkeys(("added", "concatenated", "multiplied", "indexed", "used"), False)
+    flags = dict.fromkeys(("is_added", "concatenated", "multiplied", "indexed", "used"), False)
     for function in functions(owner):
         # Local names that hold the attribute's value, such as `pos = self.pos_embed`.
-        held = {
+        holders = {
             target.id
             for child in ast.walk(function)
             if isinstance(child, ast.Assign) and carries(child.value, attribute)
@@ -176,14 +180,14 @@ def use(owner: type, attribute: str) -> Use:
             if isinstance(target, ast.Name)
         }
 
-        def holds(node: ast.AST, held: set[str] = held) -> bool:
+        def holds(node: ast.AST, holders: set[str] = holders) -> bool:
             while (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and not is_self(node.func, attribute)
             ):
                 node = node.func.value
-            return carries(node, attribute) or (isinstance(node, ast.Name) and node.id in held)
+            return carries(node, attribute) or (isinstance(node, ast.Name) and node.id in holders)
 
         for child in ast.walk(function):
             if isinstance(child, ast.Attribute) and child.attr == attribute:
@@ -192,7 +196,7 @@ def use(owner: type, attribute: str) -> Use:
                 arguments = [*child.args, *(k.value for k in child.keywords)]
                 if is_self(child.func, attribute):
                     for argument in arguments:
-                        called |= origins(function, argument)
+                        called_names |= origins(function, argument)
                         direct |= set(names(argument))
                 else:
                     function_name = next(iter(names(child.func)), "")
@@ -208,15 +212,15 @@ def use(owner: type, attribute: str) -> Use:
                             flags["concatenated"] = True
                         passed.add(function_name)
             elif isinstance(child, ast.BinOp) and (holds(child.left) or holds(child.right)):
-                flags["added"] |= isinstance(child.op, ast.Add)
+                flags["is_added"] |= isinstance(child.op, ast.Add)
                 flags["multiplied"] |= isinstance(child.op, ast.Mult | ast.MatMult | ast.Div)
             elif isinstance(child, ast.AugAssign) and holds(child.value):
-                flags["added"] |= isinstance(child.op, ast.Add)
+                flags["is_added"] |= isinstance(child.op, ast.Add)
             elif isinstance(child, ast.Subscript) and is_self(child.value, attribute):
                 flags["indexed"] = True
-                called |= origins(function, child.slice)
+                called_names |= origins(function, child.slice)
                 direct |= set(names(child.slice))
-    return Use(frozenset(called), frozenset(direct), passed_to=frozenset(passed), **flags)
+    return Use(frozenset(called_names), frozenset(direct), passed_to=frozenset(passed), **flags)
 
 
 def by_position(use: Use) -> bool | None:

@@ -57,7 +57,7 @@ class Grade:
     scheme: str
     outcome: str
     expected: str
-    seen: str
+    observed: str
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,16 @@ class Claim:
             grid = f" ({self.grid[0]} x {self.grid[1]})" if self.grid else ""
             rows = f" {self.positions} positions{grid}, special rows {list(self.special)}"
         problem = f" PROBLEM {self.problem[:80]}" if self.problem else ""
-        more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
-        return f"{self.scheme} {self.names[0] if self.names else '-'}{more}{rows}{problem}"
+        suffix = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
+        return f"{self.scheme} {self.names[0] if self.names else '-'}{suffix}{rows}{problem}"
 
 
 def claims_of(case: Case) -> list[Claim]:
     """Ask posprobe and reduce its answer."""
     claims = []
     for encoding in find_encodings(case.checkpoint()):
-        named = [encoding.tensor] if encoding.tensor is not None else []
-        named += getattr(encoding, "tensors", ())
+        names = [encoding.tensor] if encoding.tensor is not None else []
+        names += getattr(encoding, "tensors", ())
         positions: int | None = None
         grid: tuple[int, int] | None = None
         special: tuple[int, ...] = ()
@@ -104,7 +104,7 @@ def claims_of(case: Case) -> list[Claim]:
         claims.append(
             Claim(
                 encoding.scheme,
-                tuple(dict.fromkeys(info.name for info in named)),
+                tuple(dict.fromkeys(info.name for info in names)),
                 positions,
                 grid,
                 special,
@@ -133,24 +133,26 @@ def grade(case: Case) -> list[Grade]:
     if not [s for s in facts_by_scheme if s != "formula"]:
         stray = [c for c in claims if c.names or c.scheme != "fixed"]
         outcome = "wrong" if stray else "right"
-        seen = "; ".join(map(str, stray)) or "nothing"
-        grades.append(Grade(case.library, case.name, "none", outcome, "nothing", seen))
+        observed = "; ".join(map(str, stray)) or "nothing"
+        grades.append(Grade(case.library, case.name, "none", outcome, "nothing", observed))
         return grades + grade_formula(case, facts_by_scheme, claims)
     absolute = [c for c in claims if c.scheme in ("learned", "fixed")]
     grades += grade_absolute(case, absolute)
     for scheme in ("rotary", "relative", "alibi"):
         facts = facts_by_scheme.get(scheme, [])
-        said = [c for c in claims if c.scheme == scheme]
-        if not facts and not said:
+        scheme_claims = [c for c in claims if c.scheme == scheme]
+        if not facts and not scheme_claims:
             continue
-        seen = "; ".join(str(c) for c in said) or "nothing"
+        observed = "; ".join(str(c) for c in scheme_claims) or "nothing"
         if scheme == "relative":
-            outcome = grade_relative(facts, said)
+            outcome = grade_relative(facts, scheme_claims)
         else:
-            outcome = "right" if facts and said else "wrong" if said else "unknown"
+            outcome = (
+                "right" if facts and scheme_claims else "wrong" if scheme_claims else "unknown"
+            )
         if outcome == "unknown" and all(f["optional"] for f in facts):
             continue
-        grades.append(Grade(case.library, case.name, scheme, outcome, describe(facts), seen))
+        grades.append(Grade(case.library, case.name, scheme, outcome, describe(facts), observed))
     return grades + grade_formula(case, facts_by_scheme, claims)
 
 
@@ -160,10 +162,12 @@ def grade_formula(
     """Grade what is computed and not stored: posprobe is right if it says so at all."""
     if "formula" not in facts:
         return []
-    said = [c for c in claims if c.scheme == "fixed" and not c.names]
-    outcome = "right" if said else "unknown"
-    seen = "; ".join(map(str, said)) or "nothing"
-    return [Grade(case.library, case.name, "formula", outcome, describe(facts["formula"]), seen)]
+    formula_claims = [c for c in claims if c.scheme == "fixed" and not c.names]
+    outcome = "right" if formula_claims else "unknown"
+    observed = "; ".join(map(str, formula_claims)) or "nothing"
+    return [
+        Grade(case.library, case.name, "formula", outcome, describe(facts["formula"]), observed)
+    ]
 
 
 def by_scheme(facts: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -201,10 +205,10 @@ def grade_absolute(case: Case, claims: list[Claim]) -> list[Grade]:
     facts = {f["tensors"][0]: f for f in case.facts if f["scheme"] in ("learned", "fixed")}
     stray = {n for f in case.facts for n in (*f["tensors"], *f["allowed"])} - set(facts)
     outcomes: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    said: set[str] = set()
+    names: set[str] = set()
     for claim in claims:
         for name in claim.names:
-            said.add(name)
+            names.add(name)
             fact = facts.get(name)
             if fact is None:
                 scheme = claim.scheme
@@ -218,14 +222,14 @@ def grade_absolute(case: Case, claims: list[Claim]) -> list[Grade]:
             if not (fact["optional"] and outcome == "unknown"):
                 outcomes[fact["scheme"]].append((outcome, str(claim)))
     for name, fact in facts.items():
-        if name not in said and not fact["optional"]:
+        if name not in names and not fact["optional"]:
             outcomes[fact["scheme"]].append(("unknown", f"nothing about {name}"))
     grades = []
-    for scheme, found in outcomes.items():
-        worst = max((o for o, _ in found), key=OUTCOMES.index)
-        seen = "; ".join(text for o, text in found if o == worst)
+    for scheme, texts in outcomes.items():
+        worst = max((o for o, _ in texts), key=OUTCOMES.index)
+        observed = "; ".join(text for o, text in texts if o == worst)
         expected = describe(f for f in facts.values() if f["scheme"] == scheme) or "nothing"
-        grades.append(Grade(case.library, case.name, scheme, worst, expected, seen))
+        grades.append(Grade(case.library, case.name, scheme, worst, expected, observed))
     return grades
 
 
@@ -250,14 +254,14 @@ def grade_rows(fact: Mapping[str, Any], claim: Claim) -> str:
 
 def grade_relative(facts: list[dict[str, Any]], claims: list[Claim]) -> str:
     """Every tensor named, and none that is not part of the scheme."""
-    named = {name for claim in claims for name in claim.names}
-    known = {name for f in facts for name in (*f["tensors"], *f["allowed"])}
-    if not facts or named - known:
-        return "wrong" if named or claims else "unknown"
+    claimed_names = {name for claim in claims for name in claim.names}
+    allowed_names = {name for f in facts for name in (*f["tensors"], *f["allowed"])}
+    if not facts or claimed_names - allowed_names:
+        return "wrong" if claimed_names or claims else "unknown"
     missing = [
         name
         for fact in facts
         for name in fact["tensors"]
-        if named.isdisjoint(fact["any_of"].get(name, (name,)))
+        if claimed_names.isdisjoint(fact["any_of"].get(name, (name,)))
     ]
     return "unknown" if missing else "right"

@@ -139,18 +139,18 @@ CLASSES = {
 
 def model_class(config_class: type, heads: bool) -> type | None:
     """Find the class that is built from a configuration: by the auto mappings, else by its code."""
-    others = sorted(
+    candidates = sorted(
         name
         for name in vars(modeling_auto)
         if name.endswith("_MAPPING") and name.startswith("MODEL_") and name not in MAPPINGS
     )
-    order = [*MAPPINGS[1:], *others, MAPPINGS[0]] if heads else [*MAPPINGS, *others]
+    order = [*MAPPINGS[1:], *candidates, MAPPINGS[0]] if heads else [*MAPPINGS, *candidates]
     for name in order:
         mapping = getattr(modeling_auto, name)
         if config_class in mapping:
-            found: Any = mapping[config_class]
-            first: type = found[0] if isinstance(found, tuple | list) else found
-            return first
+            mapped: Any = mapping[config_class]
+            class_found: type = mapped[0] if isinstance(mapped, tuple | list) else mapped
+            return class_found
     return by_code(config_class)
 
 
@@ -158,10 +158,10 @@ def by_code(config_class: type) -> type | None:
     """Find a class that names this configuration as its own in the same folder of transformers."""
     folder = config_class.__module__.rpartition(".")[0]
     package = importlib.import_module(folder)
-    found: list[type] = []
+    classes: list[type] = []
     for path in sorted(Path(str(package.__file__)).parent.glob("modeling_*.py")):
         module = importlib.import_module(f"{folder}.{path.stem}")
-        found += [
+        classes += [
             value
             for value in vars(module).values()
             if inspect.isclass(value)
@@ -171,35 +171,35 @@ def by_code(config_class: type) -> type | None:
             and not value.__name__.endswith("PreTrainedModel")
         ]
     # The bare model comes before those with a head, and is the one with the shortest name.
-    found.sort(key=lambda c: ("For" in c.__name__, len(c.__name__)))
-    return found[0] if found else None
+    classes.sort(key=lambda c: ("For" in c.__name__, len(c.__name__)))
+    return classes[0] if classes else None
 
 
 def transformers_models(
-    only: Callable[[str], bool], heads: bool = False
+    is_wanted: Callable[[str], bool], heads: bool = False
 ) -> Iterator[Built | NotBuilt]:
     """Build one model per registered model type, with its default configuration where that works.
 
     Parameters
     ----------
-    only
+    is_wanted
         Which model types to build.
     heads
         Whether to take the class with a head where there is one, instead of the bare model.
     """
     for name, config_class in transformers.CONFIG_MAPPING.items():
-        if not only(name):
+        if not is_wanted(name):
             continue
         try:
             config = config_class(**REPAIRS.get(name, {}))
-            found = model_class(config_class, heads)
+            class_found = model_class(config_class, heads)
             if name in CLASSES:
-                found = getattr(transformers, CLASSES[name])
-            if found is None:
+                class_found = getattr(transformers, CLASSES[name])
+            if class_found is None:
                 yield NotBuilt("transformers", name, "transformers has no model class for it")
                 continue
             with torch.device("meta"):
-                model = found(config)
+                model = class_found(config)
             yield as_saved(name, model)
         except Exception as error:  # noqa: BLE001 - whatever a library raises is the reason
             text = " ".join(str(error).split())[:200]
@@ -214,12 +214,13 @@ def as_saved(name: str, model: Any) -> Built:
     state = dict(model.state_dict())
     for key in model._keys_to_ignore_on_save or ():
         state.pop(key, None)
-    before = dict(state)
+    old_state = dict(state)
     state = dict(remove_tied_weights_from_state_dict(state, model))
     saved = dict(revert_weight_conversion(model, dict(state)))
     by_tensor = {id(value): key for key, value in saved.items()}
     stored_name = {
-        key: by_tensor.get(id(value), key if key in saved else "") for key, value in before.items()
+        key: by_tensor.get(id(value), key if key in saved else "")
+        for key, value in old_state.items()
     }
     return Built(
         "transformers",
@@ -246,17 +247,17 @@ def attends(model: nn.Module) -> bool:
     )
 
 
-def timm_models(only: Callable[[str], bool]) -> Iterator[Built | NotBuilt]:
+def timm_models(is_wanted: Callable[[str], bool]) -> Iterator[Built | NotBuilt]:
     """Build one model per pretrained architecture, with the config of its first weights."""
     names: dict[str, str] = {}
-    for full in timm.list_pretrained():
-        names.setdefault(full.split(".")[0], full)
-    for name, full in names.items():
-        if not only(name):
+    for full_name in timm.list_pretrained():
+        names.setdefault(full_name.split(".")[0], full_name)
+    for name, full_name in names.items():
+        if not is_wanted(name):
             continue
         try:
             with torch.device("meta"):
-                model = timm.create_model(full, pretrained=False)
+                model = timm.create_model(full_name, pretrained=False)
             if not attends(model):
                 continue
             with tempfile.TemporaryDirectory() as folder:

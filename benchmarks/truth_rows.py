@@ -39,8 +39,8 @@ def offset_rows(owner: nn.Module, table: nn.Module | None) -> tuple[int, ...]:
             padding = getattr(table, "padding_idx", None)
         if padding is not None:
             return tuple(range(int(padding) + 1))
-    added = re.search(r"arange\([^\n]*\)\)?(?:\.expand\(\(1, -1\)\))? \+ (\d+)", text)
-    return tuple(range(int(added.group(1)))) if added else ()
+    match_found = re.search(r"arange\([^\n]*\)\)?(?:\.expand\(\(1, -1\)\))? \+ (\d+)", text)
+    return tuple(range(int(match_found.group(1)))) if match_found else ()
 
 
 def pair(value: Any) -> tuple[int, int] | None:

@@ -105,13 +105,13 @@ def owner_of(modules: Mapping[str, nn.Module], path: str) -> tuple[str, nn.Modul
     return owner, modules[owner], attribute
 
 
-def tables(built: Built) -> Iterator[tuple[str, str, nn.Module, str, nn.Module | None, Any]]:
+def tables(model_built: Built) -> Iterator[tuple[str, str, nn.Module, str, nn.Module | None, Any]]:
     """List the tensors that could be tables.
 
     Each with its owner's path, the owner, the attribute, the embedding module if it is one, and
     the tensor itself.
     """
-    modules = dict(built.model.named_modules(remove_duplicate=False))
+    modules = dict(model_built.model.named_modules(remove_duplicate=False))
     for path, module in modules.items():
         if isinstance(module, PLAIN) or type(module).__module__.startswith("torch.nn.utils"):
             continue
@@ -125,8 +125,8 @@ def tables(built: Built) -> Iterator[tuple[str, str, nn.Module, str, nn.Module |
             owner_path, owner, attribute = path, module, name
             if isinstance(module, nn.ParameterList):
                 owner_path, owner, attribute = owner_of(modules, f"{path}.{name}")
-            full = f"{path}.{name}" if path else name
-            yield full, owner_path, owner, attribute, None, tensor
+            full_name = f"{path}.{name}" if path else name
+            yield full_name, owner_path, owner, attribute, None, tensor
 
 
 def is_embedding(module: nn.Module) -> bool:
@@ -136,11 +136,11 @@ def is_embedding(module: nn.Module) -> bool:
 
 
 def verdict(
-    built: Built, owner: nn.Module, attribute: str, table: nn.Module | None, tensor: Any
+    model_built: Built, owner: nn.Module, attribute: str, table: nn.Module | None, tensor: Any
 ) -> tuple[str | None, Mapping[str, Any], str]:
     """Decide what a tensor is: its kind (None: undecided), its reviewed entry, the evidence."""
     kind = type(owner).__name__
-    entry = entry_for(built.name, kind, attribute, tensor.ndim)
+    entry = entry_for(model_built.name, kind, attribute, tensor.ndim)
     if entry is not None:
         return entry["kind"], entry, f"reviewed: {entry['reason']}"
     if table is not None and type(table) is not nn.Embedding:
@@ -149,55 +149,57 @@ def verdict(
             return "positions", {}, f"rule: {type(table).__name__} makes row numbers itself"
     use = truth_code.use(class_of(owner), attribute)
     if table is not None:
-        found = truth_code.by_position(use)
-        if found is None:
+        is_by_position = truth_code.by_position(use)
+        if is_by_position is None:
             return None, {}, ""
-        called = f"rule: {kind}.{attribute} is called with {sorted(use.direct)[:4]}"
-        return ("positions" if found else "not"), {}, called
+        text = f"rule: {kind}.{attribute} is called with {sorted(use.direct)[:4]}"
+        return ("positions" if is_by_position else "not"), {}, text
     shape = tuple(tensor.shape)
     if not tensor.dtype.is_floating_point or sum(s > 1 for s in shape) < 2:
         return "not", {}, "rule: a vector or integers"
     if attribute in ("weight", "bias") or (
-        use.multiplied and not use.added and not use.passed_to and not use.indexed
+        use.multiplied and not use.is_added and not use.passed_to and not use.indexed
     ):
         return "not", {}, "rule: a weight, a bias or a factor"
     return None, {}, ""
 
 
-def find_facts(built: Built) -> tuple[list[Fact], list[Undecided]]:
+def find_facts(model_built: Built) -> tuple[list[Fact], list[Undecided]]:
     """Collect what a model does about position."""
     facts: list[Fact] = []
     undecided: list[Undecided] = []
     relative: dict[str, list[tuple[str, bool, str]]] = {}
-    seen: set[int] = set()
-    for full, owner_path, owner, attribute, table, tensor in tables(built):
-        stored = built.stored_name.get(full)
-        kind, entry, evidence = verdict(built, owner, attribute, table, tensor)
+    reached: set[int] = set()
+    for full_name, owner_path, owner, attribute, table, tensor in tables(model_built):
+        stored = model_built.stored_name.get(full_name)
+        kind, entry, evidence = verdict(model_built, owner, attribute, table, tensor)
         if kind is None:
-            if stored in built.stored:
+            if stored in model_built.stored:
                 undecided.append(
-                    Undecided(built.name, full, type(owner).__name__, tuple(tensor.shape))
+                    Undecided(
+                        model_built.name, full_name, type(owner).__name__, tuple(tensor.shape)
+                    )
                 )
             continue
         if kind == "not" or (kind == "positions" and sum(s > 1 for s in tensor.shape) < 2):
             continue
         if kind in ("relative", "relative-allowed"):
-            if stored in built.stored and id(tensor) not in seen:
-                seen.add(id(tensor))
+            if stored in model_built.stored and id(tensor) not in reached:
+                reached.add(id(tensor))
                 relative.setdefault(owner_path, []).append((stored, kind == "relative", evidence))
             continue
-        if stored not in built.stored:
+        if stored not in model_built.stored:
             if kind in ("positions", "formula"):
                 facts.append(Fact("formula", owner_path, optional=True, evidence=evidence))
             continue
-        if id(tensor) in seen or kind in ("formula", "rotary"):
+        if id(tensor) in reached or kind in ("formula", "rotary"):
             continue
-        seen.add(id(tensor))
+        reached.add(id(tensor))
         facts.append(absolute(stored, owner_path, owner, table, tensor, entry, evidence))
-    facts += relative_facts(built, relative)
-    facts += rotary_facts(built)
-    facts += formula_facts(built)
-    facts += model_facts(built)
+    facts += relative_facts(model_built, relative)
+    facts += rotary_facts(model_built)
+    facts += formula_facts(model_built)
+    facts += model_facts(model_built)
     return facts, undecided
 
 
@@ -271,48 +273,48 @@ def is_frozen(owner: nn.Module, tensor: Any) -> bool:
 
 
 def relative_facts(
-    built: Built, groups: Mapping[str, list[tuple[str, bool, str]]]
+    model_built: Built, groups: Mapping[str, list[tuple[str, bool, str]]]
 ) -> Iterator[Fact]:
     """One fact per model for all its relative tensors, and the projections that go with them."""
-    named = [name for group in groups.values() for name, required, _ in group if required]
+    required_names = [name for group in groups.values() for name, required, _ in group if required]
     allowed = [name for group in groups.values() for name, required, _ in group if not required]
     groups_of: dict[str, tuple[str, ...]] = {}
-    for path, module in built.model.named_modules():
+    for path, module in model_built.model.named_modules():
         for name in module._modules:
-            entry = entry_for(built.name, type(module).__name__, f"{name}[]")
+            entry = entry_for(model_built.name, type(module).__name__, f"{name}[]")
             if entry is None or entry["kind"] not in ("relative", "relative-allowed"):
                 continue
             prefix = f"{path}.{name}." if path else f"{name}."
-            inside = [
+            inner_names = [
                 s
-                for k, s in built.stored_name.items()
-                if k.startswith(prefix) and s in built.stored
+                for k, s in model_built.stored_name.items()
+                if k.startswith(prefix) and s in model_built.stored
             ]
-            weights = [s for s in inside if s.endswith("weight")]
+            weights = [s for s in inner_names if s.endswith("weight")]
             if entry["kind"] == "relative" and weights:
-                named.append(weights[0])
-                groups_of[weights[0]] = tuple(inside)
-                allowed += [s for s in inside if s != weights[0]]
+                required_names.append(weights[0])
+                groups_of[weights[0]] = tuple(inner_names)
+                allowed += [s for s in inner_names if s != weights[0]]
             else:
-                allowed += inside
-    if named:
+                allowed += inner_names
+    if required_names:
         reasons = {e for group in groups.values() for _, required, e in group if required}
         yield Fact(
             "relative",
             "",
-            tuple(dict.fromkeys(named)),
+            tuple(dict.fromkeys(required_names)),
             tuple(dict.fromkeys(allowed)),
             any_of=groups_of,
             evidence="; ".join(sorted(reasons)) or "reviewed: projections of relative positions",
         )
 
 
-def rotary_facts(built: Built) -> Iterator[Fact]:
+def rotary_facts(model_built: Built) -> Iterator[Fact]:
     """One fact per rotary module (layers of one part counted once)."""
     parts: dict[str, Fact] = {}
-    for path, module in built.model.named_modules():
+    for path, module in model_built.model.named_modules():
         name = type(module).__name__
-        entry = entry_for(built.name, name, "()")
+        entry = entry_for(model_built.name, name, "()")
         by_rule = re.search(r"Rotary|RoPE|Rope(?!n)", name) is not None
         if entry is not None and entry["kind"] != "rotary":
             continue
@@ -328,9 +330,9 @@ def rotary_facts(built: Built) -> Iterator[Fact]:
         parameters = getattr(config, "rope_parameters", None)
         detail = {"class": name, "width": widths, "rope_parameters": plain(parameters)}
         allowed = tuple(
-            built.stored_name[full]
+            model_built.stored_name[full_name]
             for key in [*module._parameters, *module._buffers]
-            if (full := f"{path}.{key}" if path else key) in built.stored_name
+            if (full_name := f"{path}.{key}" if path else key) in model_built.stored_name
         )
         evidence = f"reviewed: {entry['reason']}" if entry else f"rule: module {name}"
         if part not in parts:
@@ -347,17 +349,17 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str | bool | None) else str(value)
 
 
-def formula_facts(built: Built) -> Iterator[Fact]:
+def formula_facts(model_built: Built) -> Iterator[Fact]:
     """One fact per module that computes sines and cosines of positions and stores nothing."""
-    seen: set[str] = set()
-    for path, module in built.model.named_modules():
+    reached: set[str] = set()
+    for path, module in model_built.model.named_modules():
         name = type(module).__name__
-        if name in seen or re.search(r"Rotary|Rope|RoPE|Time[Ss]tep|FourierEmbedding", name):
+        if name in reached or re.search(r"Rotary|Rope|RoPE|Time[Ss]tep|FourierEmbedding", name):
             continue
         if not re.search(r"Pos|Sin", name) or isinstance(module, nn.Embedding):
             continue
         if {"sin", "cos"} <= truth_code.called_functions(class_of(module)):
-            seen.add(name)
+            reached.add(name)
             yield Fact("formula", path, optional=True, evidence=f"rule: {name} computes sin, cos")
 
 
@@ -367,24 +369,24 @@ STATES = re.compile(
 )
 
 
-def instead_of_positions(built: Built) -> list[str]:
+def instead_of_positions(model_built: Built) -> list[str]:
     """Say what else tells places apart: convolutions over neighbours, recurrence."""
-    found = set()
-    for module in built.model.modules():
+    kinds = set()
+    for module in model_built.model.modules():
         if isinstance(module, nn.modules.conv._ConvNd):
-            over = zip(module.kernel_size, module.stride, strict=True)
-            if any(kernel > stride for kernel, stride in over):
-                found.add("convolution")
+            windows = zip(module.kernel_size, module.stride, strict=True)
+            if any(kernel > stride for kernel, stride in windows):
+                kinds.add("convolution")
         if STATES.search(type(module).__name__) or isinstance(module, nn.RNNBase):
-            found.add("recurrence")
-    return sorted(found)
+            kinds.add("recurrence")
+    return sorted(kinds)
 
 
-def model_facts(built: Built) -> Iterator[Fact]:
+def model_facts(model_built: Built) -> Iterator[Fact]:
     """Facts that a reviewed entry states for a whole model or part of one (attribute ``*``)."""
-    parts = {type(module).__name__: path for path, module in built.model.named_modules()}
+    parts = {type(module).__name__: path for path, module in model_built.model.named_modules()}
     for name, path in parts.items():
-        entry = entry_for(built.name, name, "*")
+        entry = entry_for(model_built.name, name, "*")
         if entry is not None and entry["kind"] in ("alibi", "formula"):
             optional = entry["kind"] == "formula"
             reason = f"reviewed: {entry['reason']}"
