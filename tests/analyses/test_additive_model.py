@@ -1,4 +1,4 @@
-"""The additive model: its spectra against dense algebra, its parts against planted ones."""
+"""The additive model: its spectra against dense algebra, its shares against planted ones."""
 
 from __future__ import annotations
 
@@ -41,14 +41,16 @@ def centred(values: object) -> Floats:
     return np.asarray(rows - rows.mean(axis=0))
 
 
-def autoregressive(n: int, d: int, period: float, rows: float, seed: int = 0) -> Floats:
-    """Noise with a preferred period, whose phase is lost over so many rows."""
-    radius, angle = np.exp(-1 / rows), 2 * np.pi / period
+def autoregressive(n: int, d: int, period: float, memory: float, seed: int = 0) -> Floats:
+    """Return noise with a preferred period whose phase is lost over `memory` rows."""
+    radius, angle = np.exp(-1 / memory), 2 * np.pi / period
     noise = gaussian(n + 400, d, seed)
-    found = np.zeros_like(noise)
+    rows_made = np.zeros_like(noise)
     for k in range(2, len(noise)):
-        found[k] = 2 * radius * np.cos(angle) * found[k - 1] - radius**2 * found[k - 2] + noise[k]
-    return found[400:]
+        rows_made[k] = (
+            2 * radius * np.cos(angle) * rows_made[k - 1] - radius**2 * rows_made[k - 2] + noise[k]
+        )
+    return rows_made[400:]
 
 
 # --- spectra ---
@@ -57,124 +59,126 @@ def autoregressive(n: int, d: int, period: float, rows: float, seed: int = 0) ->
 @pytest.mark.parametrize("n", [17, 64])
 def test_components_have_the_spectra_of_their_covariances(n: int) -> None:
     basis = dct(np.eye(n), axis=0, norm="ortho")[1:]
-    found = dictionary(n)
-    place = np.arange(n)
-    dense = [np.minimum.outer(place, place), np.outer(place, place)]
-    dense += [toeplitz(column) for column in found.covariance.T[2:]]
-    for covariance, power in zip(dense, found.power.T, strict=True):
+    components = dictionary(n)
+    positions = np.arange(n)
+    dense = [np.minimum.outer(positions, positions), np.outer(positions, positions)]
+    dense += [toeplitz(column) for column in components.covariance.T[2:]]
+    for covariance, power in zip(dense, components.power.T, strict=True):
         expected = np.einsum("ks,st,kt->k", basis, covariance, basis)
         np.testing.assert_allclose(power, expected / expected.sum(), atol=1e-9)
-    assert found.power.sum(axis=0) == pytest.approx(1)
+    assert components.power.sum(axis=0) == pytest.approx(1)
 
 
-def test_a_wave_is_transformed_as_scipy_does() -> None:
+def test_transformed_waves_equal_scipy_s_cosine_transform() -> None:
     n, turns = 48, np.array([3.0, 7.3, 20.9])
     exact = dct(np.exp(2j * np.pi * np.outer(np.arange(n), turns) / n), axis=0, norm="ortho")
-    found = transformed(turns, np.arange(n, dtype=np.float64)[:, None], n)
-    np.testing.assert_allclose(found[1:], exact[1:], atol=1e-12)
+    coefficients = transformed(turns, np.arange(n, dtype=np.float64)[:, None], n)
+    np.testing.assert_allclose(coefficients[1:], exact[1:], atol=1e-12)
 
 
 def test_lines_have_the_spectrum_of_the_waves_that_fit() -> None:
     points = centred(waves(64, [6.1, 9.7]) @ gaussian(4, 5))
     power, coefficients = lines_power(points, [64 / 6.1, 64 / 9.7])
     angle = 2 * np.pi * np.arange(64) / 6.1
-    first = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ coefficients[0]
-    expected = np.square(dct(first, axis=0, norm="ortho")[1:]).sum(axis=1)
+    first_wave = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ coefficients[0]
+    expected = np.square(dct(first_wave, axis=0, norm="ortho")[1:]).sum(axis=1)
     np.testing.assert_allclose(power[:, 0], expected / expected.sum(), atol=1e-12)
 
 
-def test_columns_are_counted() -> None:
+def test_cosine_power_counts_independent_columns() -> None:
     for rank in (1, 4, 30):
-        found = cosine_power(centred(gaussian(400, rank, 1) @ rotation(40)[:rank])).columns
-        assert np.median(found) == pytest.approx(rank, rel=0.35)
+        column_counts = cosine_power(centred(gaussian(400, rank, 1) @ rotation(40)[:rank])).columns
+        assert np.median(column_counts) == pytest.approx(rank, rel=0.35)
 
 
 def test_draws_have_the_spectrum_of_the_fit() -> None:
     points = centred(smooth(96, 24, 3.0) + 0.5 * gaussian(96, 24, 1))
     power = cosine_power(points)
     start = np.full(len(dictionary(96).family), 0.01)
-    found = fit(power.share, power.columns, dictionary(96), Bands.of(95), start)
-    drawn = drawn_powers(found, power.columns, 400, np.random.default_rng(0))
-    assert drawn.sum(axis=1) == pytest.approx(1)
-    mean = found.mean / found.mean.sum()
-    np.testing.assert_allclose(drawn.mean(axis=0)[:20], mean[:20], rtol=0.1)
+    best_fit = fit(power.share, power.columns, dictionary(96), Bands.of(95), start)
+    drawn_power = drawn_powers(best_fit, power.columns, 400, np.random.default_rng(0))
+    assert drawn_power.sum(axis=1) == pytest.approx(1)
+    mean = best_fit.mean / best_fit.mean.sum()
+    np.testing.assert_allclose(drawn_power.mean(axis=0)[:20], mean[:20], rtol=0.1)
 
 
 def test_no_step_from_the_fit_is_more_likely() -> None:
     power = cosine_power(centred(walk(80, 12) + gaussian(80, 12, 3)))
     components, bands = dictionary(80), Bands.of(79)
-    found = fit(
+    best_fit = fit(
         power.share, power.columns, components, bands, np.full(len(components.family), 0.01)
     )
-    observed, free = bands.mean(power.share), bands.mean(power.columns) * bands.size
+    observed, degrees = bands.mean(power.share), bands.mean(power.columns) * bands.size
 
     def of(weights: Floats) -> float:
-        return likelihood(observed, free, floored(bands.mean(components.power @ weights)))
+        return likelihood(observed, degrees, floored(bands.mean(components.power @ weights)))
 
-    best = of(found.weights)
-    for k in range(len(found.weights)):
-        for moved in (0.9, 1.1):
-            weights = found.weights.copy()
-            weights[k] = moved * weights[k] + 1e-4 * (moved > 1)
-            assert of(weights) < best + 0.05
+    best_likelihood = of(best_fit.weights)
+    for k in range(len(best_fit.weights)):
+        for factor in (0.9, 1.1):
+            weights = best_fit.weights.copy()
+            weights[k] = factor * weights[k] + 1e-4 * (factor > 1)
+            assert of(weights) < best_likelihood + 0.05
 
 
-# --- what is planted ---
+# --- planted processes ---
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_shares_are_those_planted_and_add_up(seed: int) -> None:
     n, d = 256, 64
     line = waves(n, [7.3]) @ rotation(d, seed)[:2]
-    parts = [
-        np.sqrt(share) * part / np.sqrt(np.square(part - part.mean(axis=0)).sum())
-        for share, part in (
+    terms = [
+        np.sqrt(share) * term / np.sqrt(np.square(term - term.mean(axis=0)).sum())
+        for share, term in (
             (0.2, line),
             (0.5, smooth(n, d, 12.0, seed)),
             (0.3, gaussian(n, d, seed + 9)),
         )
     ]
-    points = centred(sum(parts))
+    points = centred(sum(terms))
     power = cosine_power(points)
-    found, _ = find_waves(points, power, seed)
-    shares = component_shares(power, found.fit)
+    mixture, _ = find_waves(points, power, seed)
+    shares = component_shares(power, mixture.fit)
     assert shares.sum() == pytest.approx(1, abs=0.01)
-    assert [round(n / wave.turns, 1) for wave in found.waves] == [7.3]
-    assert wave_shares(power, found)[0] == pytest.approx(0.2, abs=0.02)
-    components = found.fit.components
+    assert [round(n / wave.turns, 1) for wave in mixture.waves] == [7.3]
+    assert wave_shares(power, mixture)[0] == pytest.approx(0.2, abs=0.02)
+    components = mixture.fit.components
     assert shares[components.of("smooth", "slow")].sum() == pytest.approx(0.5, abs=0.05)
     assert shares[components.of("noise")].sum() == pytest.approx(0.3, abs=0.03)
 
 
 @pytest.mark.parametrize("columns", [2, 32])
 def test_noise_with_a_preferred_period_does_not_rotate(columns: int) -> None:
-    told = 0
+    n_reported = 0
     for seed in range(3):
         noise = autoregressive(384, columns, 8.0, 24.0, seed) @ np.eye(columns, 64)
         noise = noise / noise.std() + 0.3 * gaussian(384, 64, seed)
-        found = find_rotations(centred(noise), seed)
-        assert not found.rotations
-        told += any(abs(each.period - 8) < 1 for each in found.preferred)
-    assert told >= 2
+        rotations = find_rotations(centred(noise), seed)
+        assert not rotations.rotations
+        n_reported += any(abs(hump.period - 8) < 1 for hump in rotations.preferred)
+    assert n_reported >= 2
 
 
 @pytest.mark.parametrize("warp", [0.05, 0.2])
-def test_a_circle_whose_pace_varies_is_one_rotation(warp: float) -> None:
+def test_a_circle_of_varying_pace_is_one_rotation(warp: float) -> None:
     n = 384
-    place = np.arange(n) + warp * n / (2 * np.pi) * np.sin(2 * np.pi * np.arange(n) / n)
-    circle = np.stack([np.cos(2 * np.pi * place / 9), np.sin(2 * np.pi * place / 9)], axis=1)
+    clock = np.arange(n) + warp * n / (2 * np.pi) * np.sin(2 * np.pi * np.arange(n) / n)
+    circle = np.stack([np.cos(2 * np.pi * clock / 9), np.sin(2 * np.pi * clock / 9)], axis=1)
     values = circle @ rotation(32)[:2] + 0.1 * gaussian(n, 32)
-    (found,) = find_rotations(centred(values), 0).rotations
-    assert found.pace == "smooth"
+    (rotation_found,) = find_rotations(centred(values), 0).rotations
+    assert rotation_found.pace == "smooth"
     # The pace of the straight line through the planted phases.
-    assert found.period == pytest.approx(9 / np.polyfit(np.arange(n), place, 1)[0], rel=0.01)
-    assert found.share == pytest.approx(1 / 1.32, abs=0.02)
+    assert rotation_found.period == pytest.approx(
+        9 / np.polyfit(np.arange(n), clock, 1)[0], rel=0.01
+    )
+    assert rotation_found.share == pytest.approx(1 / 1.32, abs=0.02)
     local = 9 / (1 + warp * np.cos(2 * np.pi * np.arange(n) / n))
     ends = tuple(np.quantile(local, [0.1, 0.9]))
-    assert (found.fastest, found.slowest) == pytest.approx(ends, rel=0.02)
+    assert (rotation_found.fastest, rotation_found.slowest) == pytest.approx(ends, rel=0.02)
 
 
-# --- what must not matter ---
+# --- invariances ---
 
 
 @pytest.mark.parametrize(
@@ -199,14 +203,14 @@ def test_degenerate_tables_have_no_rotation(values: Floats) -> None:
 
 
 def test_whisper_has_a_fixed_period_beside_others() -> None:
-    found = find_rotations(centred(pp.load("sample:whisper-tiny-decoder").values[4:223]), 0)
-    fixed = [each for each in found.rotations if each.pace == "fixed"]
-    assert [each.period for each in fixed] == pytest.approx([42.4], rel=0.005)
+    rotations = find_rotations(centred(pp.load("sample:whisper-tiny-decoder").values[4:223]), 0)
+    fixed = [rotation for rotation in rotations.rotations if rotation.pace == "fixed"]
+    assert [rotation.period for rotation in fixed] == pytest.approx([42.4], rel=0.005)
     assert fixed[0].share == pytest.approx(0.134, abs=0.01)
     assert fixed[0].circularity == pytest.approx(0.88, abs=0.02)
 
 
-# --- the falling kernel, against dense linear algebra and known processes ---
+# --- kernels against dense linear algebra and known processes ---
 
 
 def test_offset_sums_are_those_of_the_gram_matrix() -> None:
@@ -217,20 +221,20 @@ def test_offset_sums_are_those_of_the_gram_matrix() -> None:
 
 @pytest.mark.parametrize("length", [2.0, 5.0, 15.0])
 def test_a_fitted_kernel_is_that_of_the_process(length: float) -> None:
-    found = fit_kernel(centred(smooth(300, 400, length))).by_offset
+    kernel = fit_kernel(centred(smooth(300, 400, length))).by_offset
     offset = np.arange(int(3 * length))
     expected = np.exp(-0.5 * (offset / length) ** 2)
     # Centring takes a constant away, which the fit cannot know.
-    np.testing.assert_allclose(found[: len(offset)] / found[0], expected, atol=0.12)
+    np.testing.assert_allclose(kernel[: len(offset)] / kernel[0], expected, atol=0.12)
 
 
 def test_a_grid_s_kernel_is_that_of_the_field() -> None:
     distance = grid_distances(9, 12)
     values = root(np.exp(-distance / 2)) @ gaussian(108, 600)
     surface = fit_surface(centred(values), 9, 12)
-    near = np.array([0, 1, 2, 4])
-    for found in (surface[near, 0], surface[0, near]):
-        np.testing.assert_allclose(found / found[0], np.exp(-near / 2), atol=0.12)
+    offsets = np.array([0, 1, 2, 4])
+    for kernel in (surface[offsets, 0], surface[0, offsets]):
+        np.testing.assert_allclose(kernel / kernel[0], np.exp(-offsets / 2), atol=0.12)
 
 
 @pytest.mark.parametrize("shape", [(64,), (8, 8)])
@@ -245,8 +249,8 @@ def test_draws_have_the_correlation_of_the_table(shape: tuple[int, ...]) -> None
     process = fit_process(values, layout)
     gram = np.zeros((64, 64))
     for seed in range(90):
-        drawn = centred(process.draw(np.random.default_rng(seed)).astype(np.float64))
-        gram += drawn @ drawn.T / 90
+        drawn_rows = centred(process.draw(np.random.default_rng(seed)).astype(np.float64))
+        gram += drawn_rows @ drawn_rows.T / 90
     expected = centred(centred(np.exp(-0.5 * (distance / 2) ** 2)).T) * 200
     assert np.trace(gram) == pytest.approx(np.trace(expected), rel=0.1)
     assert np.corrcoef(gram.ravel(), expected.ravel())[0, 1] > 0.98
@@ -261,11 +265,11 @@ def test_roots_square_to_the_covariance_even_if_it_is_singular() -> None:
 def test_leading_coordinates_hold_the_leading_variances() -> None:
     values = centred(walk(300, 200))
     singular = np.linalg.svd(values, compute_uv=False)[:24]
-    found = np.linalg.norm(leading(values), axis=0)
-    np.testing.assert_allclose(found[:12], singular[:12], rtol=1e-3)
+    norms = np.linalg.norm(leading(values), axis=0)
+    np.testing.assert_allclose(norms[:12], singular[:12], rtol=1e-3)
     gram = leading(values) @ leading(values).T
-    turned = leading(values @ rotation(200))
-    np.testing.assert_allclose(turned @ turned.T, gram, atol=1e-6 * np.abs(gram).max())
+    rotated = leading(values @ rotation(200))
+    np.testing.assert_allclose(rotated @ rotated.T, gram, atol=1e-6 * np.abs(gram).max())
 
 
 # --- lines ---
@@ -282,8 +286,8 @@ def test_rotations_are_found_whether_or_not_they_divide_the_table(
     values += gaussian(256, values.shape[1], seed=1) * np.sqrt(
         np.square(values).sum() / 256 / values.shape[1]
     )
-    found = [line.period for line in find_rotations(centred(values), 0).rotations]
-    assert found == pytest.approx(sorted(periods), rel=0.02)
+    periods_found = [line.period for line in find_rotations(centred(values), 0).rotations]
+    assert periods_found == pytest.approx(sorted(periods), rel=0.02)
 
 
 @pytest.mark.parametrize("seed", [12, 20, 39])
@@ -294,5 +298,5 @@ def test_three_rotations_of_a_short_table_have_their_periods(seed: int) -> None:
     values = centred(values)
     noise = gaussian(64, 32, seed=seed + 10)
     values += noise * np.sqrt(np.square(values).sum() / np.square(noise).sum())
-    found = [line.period for line in find_rotations(centred(values), seed).rotations]
-    assert found == pytest.approx(periods, rel=0.02)
+    periods_found = [line.period for line in find_rotations(centred(values), seed).rotations]
+    assert periods_found == pytest.approx(periods, rel=0.02)

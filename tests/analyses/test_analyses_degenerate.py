@@ -1,4 +1,4 @@
-"""What the analyses say of tables that are constant, short, narrow or empty."""
+"""Analyses of tables that are constant, short, narrow or empty."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from posprobe.layouts import Grid, Sequence
 def test_a_zero_row_has_no_direction_and_takes_no_part_in_statistics() -> None:
     values = walk(12, 4, seed=4)
     values[5] = 0
-    found = pp.similarity(values)
-    assert found.zero_rows == (5,)
-    assert np.isnan(found.raw.matrix[5]).all()
-    assert np.isnan(found.raw.matrix[:, 5]).all()
-    assert np.isnan(found.raw.matrix).sum() == 2 * 12 - 1
-    for name, value in naive_statistics(found.raw.matrix, Sequence(12)).items():
-        assert getattr(found.raw, name) == pytest.approx(value, abs=1e-12), name
-    assert found.raw.monotone_fraction == pytest.approx(naive_monotone(found.raw.matrix))
+    similarity = pp.similarity(values)
+    assert similarity.zero_rows == (5,)
+    assert np.isnan(similarity.raw.matrix[5]).all()
+    assert np.isnan(similarity.raw.matrix[:, 5]).all()
+    assert np.isnan(similarity.raw.matrix).sum() == 2 * 12 - 1
+    for name, value in naive_statistics(similarity.raw.matrix, Sequence(12)).items():
+        assert getattr(similarity.raw, name) == pytest.approx(value, abs=1e-12), name
+    assert similarity.raw.monotone_fraction == pytest.approx(naive_monotone(similarity.raw.matrix))
     for offset in range(12):
-        pairs = np.diagonal(found.raw.matrix, offset)
-        assert found.raw.offset_mean[offset] == pytest.approx(np.nanmean(pairs), abs=1e-12)
-        assert found.raw.offset_count[offset] == np.isfinite(pairs).sum()
+        pairs = np.diagonal(similarity.raw.matrix, offset)
+        assert similarity.raw.offset_mean[offset] == pytest.approx(np.nanmean(pairs), abs=1e-12)
+        assert similarity.raw.offset_count[offset] == np.isfinite(pairs).sum()
     # Once centred, the row has a direction: minus the mean.
-    assert np.isfinite(found.centered.matrix).all()
+    assert np.isfinite(similarity.centered.matrix).all()
     assert pp.norms(values).zero_rows == (5,)
-    assert as_block(found)["zero_rows"] == [5]
+    assert as_block(similarity)["zero_rows"] == [5]
 
 
 def test_an_offset_without_any_pair_is_undefined_with_its_reason() -> None:
@@ -61,7 +61,7 @@ def test_a_constant_table_is_undefined_with_reasons(value: float, layout: Sequen
 
 
 def assert_reasons(block: Mapping[str, Any]) -> None:
-    """Assert that each undefined number has a reason beside it, and no other has."""
+    """Assert that exactly the undefined numbers have a reason."""
     missing = {
         name
         for name, value in block.items()
@@ -75,21 +75,21 @@ def assert_reasons(block: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
 @pytest.mark.parametrize("d", [1, 2, 5])
-@pytest.mark.parametrize("made", [gaussian, lambda n, d: np.ones((n, d))], ids=["noise", "ones"])
-def test_short_and_narrow_tables_end_in_numbers_or_reasons(n: int, d: int, made: Any) -> None:
-    table = as_table(made(n, d))
+@pytest.mark.parametrize("make", [gaussian, lambda n, d: np.ones((n, d))], ids=["noise", "ones"])
+def test_short_and_narrow_tables_end_in_numbers_or_reasons(n: int, d: int, make: Any) -> None:
+    table = as_table(make(n, d))
     assert_reasons(as_block(pp.norms(table)))
     assert_reasons(as_block(pp.similarity(table)))
     assert_reasons(as_block(pp.spectrum(table)))
-    assert (pp.spectrum(table).undefined == "") == (n >= 8 and made is gaussian)
+    assert (pp.spectrum(table).undefined == "") == (n >= 8 and make is gaussian)
     if n == 1:
         with pytest.raises(InvalidTable, match="at least two rows"):
             pp.pca(table)
         return
-    found = pp.pca(table)
-    assert_reasons(as_block(found))
-    assert found.scores.shape == (n, min(n, d))
-    grid = pp.grid(as_table(made(n, d), Grid(1, n)))
+    components = pp.pca(table)
+    assert_reasons(as_block(components))
+    assert components.scores.shape == (n, min(n, d))
+    grid = pp.grid(as_table(make(n, d), Grid(1, n)))
     assert_reasons(as_block(grid))
 
 
@@ -109,12 +109,12 @@ def test_patches_need_a_grid() -> None:
         pp.grid(as_table(gaussian(16, 4)))
 
 
-def test_the_table_given_is_left_as_it_was() -> None:
+def test_analyses_leave_their_table_unchanged() -> None:
     values = walk(20, 5)
-    before = values.copy()
+    original = values.copy()
     for analysis in (pp.norms, pp.similarity, pp.pca, pp.spectrum):
         analysis(values)
-    np.testing.assert_array_equal(values, before)
+    np.testing.assert_array_equal(values, original)
 
 
 def test_row_numbers_follow_a_cut_table() -> None:
@@ -132,6 +132,6 @@ def test_row_numbers_follow_a_cut_table() -> None:
 def test_the_rounding_of_a_straight_line_is_no_spectrum(slope: float) -> None:
     rng = np.random.default_rng(0)
     line = slope * np.arange(512)[:, None] * rng.standard_normal(32) + rng.standard_normal(32)
-    found = pp.spectrum(line.astype(np.float32))
-    assert found.entropy is None
-    assert "nothing is left" in found.undefined
+    spectrum = pp.spectrum(line.astype(np.float32))
+    assert spectrum.entropy is None
+    assert "nothing is left" in spectrum.undefined

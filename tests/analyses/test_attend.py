@@ -43,47 +43,53 @@ from posprobe.layouts import Grid, Sequence
 def test_measured_attention_is_the_mean_of_the_library_s_own(build: Any, device: str) -> None:
     model, contexts = build().to(device), tokens(11)
     expected = attentions(model, contexts)
-    before = hooks_of(model)
-    found = attend(model, in_batches(contexts, 4))
+    hooks_before = hooks_of(model)
+    attention = attend(model, in_batches(contexts, 4))
     assert model.config._attn_implementation == "sdpa"
-    assert hooks_of(model) == before
-    assert (list(found.layers), found.contexts) == ([0, 1], 11)
-    for number, layer in found.layers.items():
+    assert hooks_of(model) == hooks_before
+    assert (list(attention.layers), attention.contexts) == ([0, 1], 11)
+    for number, layer in attention.layers.items():
         mean = expected[number].mean(axis=0)
         for head, matrix in enumerate(mean):
-            # Without the first token as a key.
-            later = matrix.copy()
-            later[:, 0] = np.nan
-            diagonals = [np.nanmean(np.diagonal(later, o)) for o in range(2 - LENGTH, LENGTH)]
+            # The first token does not count as a key.
+            without_first = matrix.copy()
+            without_first[:, 0] = np.nan
+            diagonals = [
+                np.nanmean(np.diagonal(without_first, o)) for o in range(2 - LENGTH, LENGTH)
+            ]
             assert np.isnan(layer.curves[head, 0])
             np.testing.assert_allclose(layer.curves[head, 1:], diagonals, atol=1e-7)
             assert layer.first[head] == pytest.approx(matrix[1:, 0].mean(), abs=1e-7)
-        each = expected[number]
-        np.testing.assert_allclose(layer.locality, locality(each).mean(axis=0), atol=1e-7)
-        np.testing.assert_allclose(layer.symmetry, symmetry(each).mean(axis=0), atol=1e-7)
+        contexts_attention = expected[number]
+        np.testing.assert_allclose(
+            layer.locality, locality(contexts_attention).mean(axis=0), atol=1e-7
+        )
+        np.testing.assert_allclose(
+            layer.symmetry, symmetry(contexts_attention).mean(axis=0), atol=1e-7
+        )
         if build is gpt2:
             assert (layer.curves[:, LENGTH:] == 0).all()
             np.testing.assert_allclose(layer.symmetry, 0, atol=1e-12)
-    json.dumps(as_block(found), allow_nan=False)
+    json.dumps(as_block(attention), allow_nan=False)
 
 
 @pytest.mark.parametrize("build", [vit, timm_vit])
 def test_attention_between_patches_is_measured_by_displacement(build: Any, device: str) -> None:
     model, contexts = build().to(device), pixels(5)
-    found = attend(model, in_batches(contexts, 2))
-    assert found.layout == Grid(2, 3)
-    assert {layer.curves.shape for layer in found.layers.values()} == {(3, 3, 5)}
-    assert json.loads(json.dumps(as_block(found), allow_nan=False))["contexts"] == 5
+    attention = attend(model, in_batches(contexts, 2))
+    assert attention.layout == Grid(2, 3)
+    assert {layer.curves.shape for layer in attention.layers.values()} == {(3, 3, 5)}
+    assert json.loads(json.dumps(as_block(attention), allow_nan=False))["contexts"] == 5
     if build is vit:
         patches = attentions(model, contexts)[:, :, :, 1:, 1:].mean(axis=1)
-        # What is paid to CLS is counted apart.
+        # Attention to CLS is counted separately.
         cls = attentions(model, contexts)[:, :, :, 1:, 0].mean(axis=(1, 3))
-        for number, layer in found.layers.items():
+        for number, layer in attention.layers.items():
             np.testing.assert_allclose(layer.special, cls[number], atol=1e-6)
         # Three pairs of patches are above each other.
-        below = np.stack([patches[:, :, i, i + 3] for i in range(3)]).mean(axis=0)
-        for number, layer in found.layers.items():
-            np.testing.assert_allclose(layer.curves[:, 2, 2], below[number], atol=1e-6)
+        attention_below = np.stack([patches[:, :, i, i + 3] for i in range(3)]).mean(axis=0)
+        for number, layer in attention.layers.items():
+            np.testing.assert_allclose(layer.curves[:, 2, 2], attention_below[number], atol=1e-6)
     else:
         assert all(block.attn.fused_attn for block in model.blocks)
 
@@ -93,49 +99,53 @@ MATRICES = {
     "itself": (np.eye(20), 1.0, math.nan),
     "previous": (np.eye(20, k=-1) + np.eye(20)[:1].T @ np.eye(20)[:1], 0.525, 0.0),
 }
-_near = np.exp(-np.abs(np.subtract.outer(np.arange(20), np.arange(20))) / 2)
-MATRICES["near"] = (_near / _near.sum(1, keepdims=True), 0.494, 1.0)
-_past = np.tril(_near)
-MATRICES["near and past"] = (_past / _past.sum(1, keepdims=True), 0.616, 0.0)
+_NEAR_ATTENTION = np.exp(-np.abs(np.subtract.outer(np.arange(20), np.arange(20))) / 2)
+MATRICES["near"] = (_NEAR_ATTENTION / _NEAR_ATTENTION.sum(1, keepdims=True), 0.494, 1.0)
+_NEAR_PAST_ATTENTION = np.tril(_NEAR_ATTENTION)
+MATRICES["near and past"] = (
+    _NEAR_PAST_ATTENTION / _NEAR_PAST_ATTENTION.sum(1, keepdims=True),
+    0.616,
+    0.0,
+)
 
 
 @pytest.mark.parametrize("name", MATRICES)
-def test_locality_and_symmetry_of_plain_matrices(name: str) -> None:
-    matrix, near, even = MATRICES[name]
-    # Locality as Chen et al. have it; symmetry without their scaling of each row.
-    assert locality(matrix) == pytest.approx(near, abs=5e-4)
-    assert symmetry(matrix) == pytest.approx(even, abs=1e-12, nan_ok=True)
+def test_plain_matrices_have_their_known_locality_and_symmetry(name: str) -> None:
+    matrix, expected_locality, expected_symmetry = MATRICES[name]
+    # Locality as in Chen et al.; symmetry without their scaling of rows.
+    assert locality(matrix) == pytest.approx(expected_locality, abs=5e-4)
+    assert symmetry(matrix) == pytest.approx(expected_symmetry, abs=1e-12, nan_ok=True)
 
 
-def test_what_all_pay_to_the_first_token_is_no_preference_for_far_offsets() -> None:
+def test_attention_to_the_first_token_is_no_preference_for_far_offsets() -> None:
     n = 16
     matrix = np.full((n, n), 0.2 / n)
     matrix[:, 0] += 0.7
     matrix += 0.1 * (np.eye(n, k=-1) + np.eye(n)[:1].T @ np.eye(n)[:1])
     sums = attention_sums(matrix[None, None], Sequence(n))
-    found = attention_by_offset({0: sums}, layout=Sequence(n)).layers[0]
-    assert found.peak.tolist() == [[-1]]
-    assert found.first[0] == pytest.approx(matrix[1:, 0].mean())
-    assert np.isnan(found.curves[0, 0])
-    np.testing.assert_allclose(found.curves[0, 1 : n - 2], 0.2 / n)
+    layer = attention_by_offset({0: sums}, layout=Sequence(n)).layers[0]
+    assert layer.peak.tolist() == [[-1]]
+    assert layer.first[0] == pytest.approx(matrix[1:, 0].mean())
+    assert np.isnan(layer.curves[0, 0])
+    np.testing.assert_allclose(layer.curves[0, 1 : n - 2], 0.2 / n)
 
 
-def test_uniform_causal_attention_is_what_a_preference_is_measured_against() -> None:
+def test_peaks_are_measured_against_uniform_causal_attention() -> None:
     n = 32
     uniform = np.tri(n) / np.arange(1, n + 1)[:, None]
-    # A little more to the token three before, far less than uniform attention pays to the same.
+    # The excess for the third token back is far below what uniform attention pays to oneself.
     shifted = 0.97 * uniform + 0.03 * (np.eye(n, k=-3) + np.eye(n) * (np.arange(n) < 3))
     sums = attention_sums(shifted[None, None], Sequence(n))
-    found = attention_by_offset({0: sums}, layout=Sequence(n))
-    assert found.causal
-    assert found.layers[0].peak.tolist() == [[-3]]
+    attention = attention_by_offset({0: sums}, layout=Sequence(n))
+    assert attention.causal
+    assert attention.layers[0].peak.tolist() == [[-3]]
 
 
-def kinds_of_indifference() -> dict[str, Any]:
+def indifferent_attention() -> dict[str, Any]:
     n = 16
     past = np.tri(n) / np.arange(1, n + 1)[:, None]
-    first = np.zeros((n, n))
-    first[:, 0] = 1
+    first_only = np.zeros((n, n))
+    first_only[:, 0] = 1
     special = np.full((n + 1, n + 1), 0.1 / n)
     special[:, 0] = 0.9
     return {
@@ -143,15 +153,15 @@ def kinds_of_indifference() -> dict[str, Any]:
         "even of what came before": (past, Sequence(n)),
         "even, in half precision": (torch.from_numpy(past).bfloat16(), Sequence(n)),
         "even on a grid": (np.full((n, n), 1 / n), Grid(4, 4)),
-        "the first position": (first, Sequence(n)),
+        "the first position": (first_only, Sequence(n)),
         "a special token": (special, Grid(4, 4)),
         "a single position": (np.ones((1, 1)), Sequence(1)),
     }
 
 
-@pytest.mark.parametrize("kind", kinds_of_indifference())
-def test_a_head_that_looks_at_no_offset_more_than_evenly_prefers_none(kind: str) -> None:
-    matrix, layout = kinds_of_indifference()[kind]
+@pytest.mark.parametrize("name", indifferent_attention())
+def test_a_head_that_looks_at_no_offset_more_than_evenly_prefers_none(name: str) -> None:
+    matrix, layout = indifferent_attention()[name]
     sums = {0: attention_sums(matrix[None, None], layout)}
     sums = {0: sums[0] + sums[0]}
     block = as_block(attention_by_offset(sums, layout=layout))
@@ -160,33 +170,33 @@ def test_a_head_that_looks_at_no_offset_more_than_evenly_prefers_none(kind: str)
     assert "peak" in block["undefined"]
 
 
-def test_a_repeated_word_leaves_the_first_layer_nothing_but_positions() -> None:
+def test_repeated_tokens_without_positions_get_uniform_attention() -> None:
     model = bert()
     config = model.config
     words = list(repeated_tokens(config, LENGTH, 12, batch_size=5))
     assert [len(batch) for batch in words] == [5, 5, 2]
-    every = np.concatenate(words)
-    assert (every == every[:, :1]).all()
-    assert len(set(every[:, 0].tolist())) == 12
+    all_words = np.concatenate(words)
+    assert (all_words == all_words[:, :1]).all()
+    assert len(set(all_words[:, 0].tolist())) == 12
     model.embeddings.position_embeddings.weight.data.zero_()
-    found = attend(model, words).layers[0]
+    layer = attend(model, words).layers[0]
     # Without positions all words look alike: attention is uniform.
-    np.testing.assert_allclose(found.curves[:, 1:], 1 / LENGTH, atol=1e-6)
-    assert found.locality == pytest.approx(locality(np.full((LENGTH, LENGTH), 1 / LENGTH)))
+    np.testing.assert_allclose(layer.curves[:, 1:], 1 / LENGTH, atol=1e-6)
+    assert layer.locality == pytest.approx(locality(np.full((LENGTH, LENGTH), 1 / LENGTH)))
 
 
-def test_attention_that_depends_on_the_offset_alone_is_translation_invariant() -> None:
+def test_attention_by_offset_alone_is_translation_invariant() -> None:
     offsets = np.subtract.outer(np.arange(12), np.arange(12))
     toeplitz = np.exp(-((offsets + 2) ** 2) / 8)
     noise = np.random.default_rng(0).random((12, 12))
     for matrix, expected in ((toeplitz, 1.0), (np.tril(toeplitz), 1.0)):
         sums = attention_sums(matrix[None, None], Sequence(len(matrix)))
-        found = attention_by_offset({0: sums}, layout=Sequence(12)).layers[0]
-        assert found.translation_invariance == pytest.approx(expected)
+        layer = attention_by_offset({0: sums}, layout=Sequence(12)).layers[0]
+        assert layer.translation_invariance == pytest.approx(expected)
     sums = attention_sums(noise[None, None], Sequence(len(noise)))
-    found = attention_by_offset({0: sums}, layout=Sequence(12)).layers[0]
-    assert found.translation_invariance is not None
-    assert found.translation_invariance < 0.5
+    layer = attention_by_offset({0: sums}, layout=Sequence(12)).layers[0]
+    assert layer.translation_invariance is not None
+    assert layer.translation_invariance < 0.5
 
 
 def test_a_bias_of_positions_is_not_taken_for_attention() -> None:
@@ -199,11 +209,11 @@ def test_a_bias_of_positions_is_not_taken_for_attention() -> None:
         block.layer[0].SelfAttention.q.weight.data.normal_()
     contexts = tokens(5)
     expected = attentions(model, contexts)
-    found = attend(model, in_batches(contexts, 2))
-    assert list(found.layers) == [0, 1]
-    for number, layer in found.layers.items():
-        first = expected[number].mean(axis=0)[:, 1:, 0].mean(axis=1)
-        np.testing.assert_allclose(layer.first, first, atol=1e-6)
+    attention = attend(model, in_batches(contexts, 2))
+    assert list(attention.layers) == [0, 1]
+    for number, layer in attention.layers.items():
+        first_attention = expected[number].mean(axis=0)[:, 1:, 0].mean(axis=1)
+        np.testing.assert_allclose(layer.first, first_attention, atol=1e-6)
 
 
 def test_layers_without_attention_keep_their_numbers() -> None:
@@ -226,17 +236,17 @@ def test_models_that_show_no_attention_are_one_clear_error() -> None:
 
 @pytest.mark.registry
 @pytest.mark.timeout(900)
-def test_what_weights_say_of_the_first_layer_of_minilm_is_seen_when_it_runs() -> None:
+def test_weights_of_minilm_s_first_layer_predict_its_attention() -> None:
     loaded = load_heads(str(minilm()), rows=slice(0, 64))
-    said = head_logits(
+    logits = head_logits(
         loaded.table, loaded.w_q, loaded.w_k, loaded.b_q, loaded.b_k, heads=loaded.heads
     )
     rng = np.random.default_rng(1)
     model = load_model(str(minilm()), device="cpu")
-    seen = attend(model, [rng.integers(*WORDS, (16, 64))]).layers[0]
-    # One head looks back by one whatever the words are.
-    head = int(np.argmax(said.attention))
-    assert said.peak[head].tolist() == seen.peak[head].tolist() == [-1]
-    assert said.attention[head] > 0.7
-    assert seen.curves[head, 62] > 0.7
-    assert int(np.argmax(seen.curves[:, 62])) == head
+    measured_layer = attend(model, [rng.integers(*WORDS, (16, 64))]).layers[0]
+    # One head attends to the previous token whatever the words are.
+    head = int(np.argmax(logits.attention))
+    assert logits.peak[head].tolist() == measured_layer.peak[head].tolist() == [-1]
+    assert logits.attention[head] > 0.7
+    assert measured_layer.curves[head, 62] > 0.7
+    assert int(np.argmax(measured_layer.curves[:, 62])) == head

@@ -18,10 +18,10 @@ from posprobe.tables import PositionTable
 
 def circles(height: int, width: int, turns: tuple[float, float]) -> PositionTable:
     """Make rows go round one circle and columns another, of radius 2 and 1."""
-    down = 2 * np.pi * turns[0] * np.arange(height) / height
-    along = 2 * np.pi * turns[1] * np.arange(width) / width
-    rows = 2 * np.stack([np.cos(down), np.sin(down)], axis=1)
-    columns = np.stack([np.cos(along), np.sin(along)], axis=1)
+    row_angle = 2 * np.pi * turns[0] * np.arange(height) / height
+    column_angle = 2 * np.pi * turns[1] * np.arange(width) / width
+    rows = 2 * np.stack([np.cos(row_angle), np.sin(row_angle)], axis=1)
+    columns = np.stack([np.cos(column_angle), np.sin(column_angle)], axis=1)
     cells = np.concatenate(
         [np.repeat(rows[:, None], width, axis=1), np.repeat(columns[None], height, axis=0)], axis=2
     )
@@ -29,13 +29,13 @@ def circles(height: int, width: int, turns: tuple[float, float]) -> PositionTabl
 
 
 def test_two_circles_are_found_with_their_shares_and_turns() -> None:
-    found = axis_codes(circles(16, 20, (1, 3)))
+    codes = axis_codes(circles(16, 20, (1, 3)))
     # Radius 2 against 1: the variances are as 4 to 1.
-    assert found.axes["rows"].share == pytest.approx(0.8, abs=1e-12)
-    assert found.axes["columns"].share == pytest.approx(0.2, abs=1e-12)
-    assert found.interaction_share == pytest.approx(0, abs=1e-12)
+    assert codes.axes["rows"].share == pytest.approx(0.8, abs=1e-12)
+    assert codes.axes["columns"].share == pytest.approx(0.2, abs=1e-12)
+    assert codes.interaction_share == pytest.approx(0, abs=1e-12)
     for axis, length, turns in (("rows", 16, 1), ("columns", 20, 3)):
-        code = found.axes[axis]
+        code = codes.axes[axis]
         assert code.code.shape == (length, 4)
         pair = code.winding.pairs[0]
         assert pair.turns == pytest.approx(turns * (length - 1) / length, abs=1e-9)
@@ -45,37 +45,37 @@ def test_two_circles_are_found_with_their_shares_and_turns() -> None:
 
 def test_codes_are_means_and_shares_those_of_the_grid() -> None:
     table = patches(7, 9, 12)
-    found = axis_codes(table)
+    codes = axis_codes(table)
     cells = np.asarray(table).reshape(7, 9, 12)
     np.testing.assert_allclose(
-        found.axes["columns"].code, cells.mean(axis=0) - cells.mean(axis=(0, 1)), atol=1e-12
+        codes.axes["columns"].code, cells.mean(axis=0) - cells.mean(axis=(0, 1)), atol=1e-12
     )
-    known = grid(table)
-    assert found.axes["rows"].share == pytest.approx(known.row_share)
-    assert found.axes["columns"].share == pytest.approx(known.column_share)
-    assert found.interaction_share == pytest.approx(known.interaction_share)
-    total = found.axes["rows"].share + found.axes["columns"].share + found.interaction_share
+    grid_result = grid(table)
+    assert codes.axes["rows"].share == pytest.approx(grid_result.row_share)
+    assert codes.axes["columns"].share == pytest.approx(grid_result.column_share)
+    assert codes.interaction_share == pytest.approx(grid_result.interaction_share)
+    total = codes.axes["rows"].share + codes.axes["columns"].share + codes.interaction_share
     assert total == pytest.approx(1, abs=1e-12)
 
 
-# --- what is undefined ---
+# --- undefined results ---
 
 
 def test_a_code_that_is_not_there_has_no_components() -> None:
     columns = np.tile(walk(9, 4), (7, 1))  # the same in every row of patches
-    found = axis_codes(as_table(columns, Grid(7, 9)))
-    rows = as_block(found.axes["rows"])
+    codes = axis_codes(as_table(columns, Grid(7, 9)))
+    rows = as_block(codes.axes["rows"])
     assert rows["share"] == pytest.approx(0, abs=1e-20)
     assert rows["top4"] is None
     assert "same everywhere" in rows["undefined"]["top4"]
     assert rows["winding"]["pairs"] is None
-    json.dumps(as_block(found), allow_nan=False)
+    json.dumps(as_block(codes), allow_nan=False)
 
 
-# --- what is drawn ---
+# --- figures ---
 
 
-def test_the_shares_are_drawn() -> None:
+def test_shares_of_axes_are_drawn_as_bars() -> None:
     ax = Figure().add_subplot()
     plot_axis_codes(ax, axis_codes(circles(8, 10, (1, 2))))
     widths = [bar.get_width() for bar in ax.patches]  # type: ignore[attr-defined]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 SEEDS = st.integers(0, 2**31)
 WIDTHS = st.integers(1, 12)
 
-#: What every law below holds for.
-DISTANCES = ("cka", "cka_biased", "procrustes", "subspace_overlap")
+#: Numbers for which every law below holds.
+DISTANCE_NAMES = ("cka", "cka_biased", "procrustes", "subspace_overlap")
 
 
 # --- definitions ---
@@ -37,9 +37,9 @@ def unbiased_hsic(k: Floats, m: Floats) -> float:
     n = len(k)
     k, m = k - np.diag(np.diag(k)), m - np.diag(np.diag(m))
     ones = np.ones(n)
-    both = ones @ k @ ones * (ones @ m @ ones) / ((n - 1) * (n - 2))
-    across = 2 / (n - 2) * (ones @ k @ m @ ones)
-    return float((np.trace(k @ m) + both - across) / (n * (n - 3)))
+    product_of_sums = ones @ k @ ones * (ones @ m @ ones) / ((n - 1) * (n - 2))
+    sum_of_products = 2 / (n - 2) * (ones @ k @ m @ ones)
+    return float((np.trace(k @ m) + product_of_sums - sum_of_products) / (n * (n - 3)))
 
 
 @pytest.mark.parametrize("widths", [(3, 5), (5, 3), (30, 2), (30, 40), (1, 1)])
@@ -79,64 +79,66 @@ def test_procrustes_is_scipy_s_for_equal_widths(width: int) -> None:
     assert closeness(x, y).procrustes == pytest.approx(expected)
 
 
-def test_the_overlap_is_that_of_scipy_s_principal_angles() -> None:
+def test_subspace_overlap_is_that_of_scipy_s_principal_angles() -> None:
     x, y = gaussian(30, 8), gaussian(30, 5, seed=1)
     y[:, 0] = 9 * (x[:, 0] - x[:, 0].mean()) + 1e-9 * y[:, 0]  # one direction all but shared
     x[:, 0] *= 20
-    found = closeness(x, y)
-    assert found.subspace_rank == 5
+    distances = closeness(x, y)
+    assert distances.subspace_rank == 5
     u, v = (scipy.linalg.svd(t - t.mean(axis=0))[0][:, :5] for t in (x, y))
     cosine = np.cos(scipy.linalg.subspace_angles(u, v))
-    assert found.subspace_overlap == pytest.approx(np.mean(cosine**2))
+    assert distances.subspace_overlap == pytest.approx(np.mean(cosine**2))
 
 
 # --- laws ---
 
 
 @given(SEEDS, WIDTHS, WIDTHS)
-def test_symmetric_and_blind_to_rotation_shift_scale_and_empty_columns(
+def test_distances_ignore_order_rotation_shift_scale_and_zero_columns(
     seed: int, d1: int, d2: int
 ) -> None:
     x, y = walk(15, d1 + 2, seed), gaussian(15, d2 + 2, seed + 1)
-    turned = 0.01 * np.pad(x @ rotation(d1 + 2, seed + 2), ((0, 0), (0, 3))) + 5.0
-    found = closeness(x, y)
-    for other in (closeness(y, x), closeness(turned, y), closeness(y, turned)):
-        for name in DISTANCES:
-            assert getattr(other, name) == pytest.approx(getattr(found, name), rel=1e-9, abs=1e-11)
-    same = closeness(x, turned)
-    assert (same.cka, same.cka_biased) == pytest.approx((1, 1), abs=1e-12)
-    assert same.procrustes == pytest.approx(0, abs=1e-7)
-    assert same.subspace_overlap == pytest.approx(1, abs=1e-9)
+    transformed = 0.01 * np.pad(x @ rotation(d1 + 2, seed + 2), ((0, 0), (0, 3))) + 5.0
+    distances = closeness(x, y)
+    for other_distances in (closeness(y, x), closeness(transformed, y), closeness(y, transformed)):
+        for name in DISTANCE_NAMES:
+            assert getattr(other_distances, name) == pytest.approx(
+                getattr(distances, name), rel=1e-9, abs=1e-11
+            )
+    own_distances = closeness(x, transformed)
+    assert (own_distances.cka, own_distances.cka_biased) == pytest.approx((1, 1), abs=1e-12)
+    assert own_distances.procrustes == pytest.approx(0, abs=1e-7)
+    assert own_distances.subspace_overlap == pytest.approx(1, abs=1e-9)
 
 
 @given(SEEDS, WIDTHS, WIDTHS)
-def test_what_is_known_already_changes_no_number(seed: int, d1: int, d2: int) -> None:
+def test_prepared_clouds_change_no_number(seed: int, d1: int, d2: int) -> None:
     x, y = walk(15, d1 + 1, seed), gaussian(15, d2 + 1, seed + 1)
     prepared = cloud(x, decomposition=pp.pca(x))
     formed = cloud(x)
     assert formed.gram.shape == (15, 15)
     assert formed.has_gram
-    plain = closeness(x, y)
-    for given_ in (prepared, formed, cloud(x)):
-        for other in (y, cloud(y)):
-            again = closeness(given_, other)
-            assert again.subspace_rank == plain.subspace_rank
-            for name in DISTANCES:
-                value = getattr(plain, name)
-                assert getattr(again, name) == pytest.approx(value, rel=1e-9, abs=1e-11)
+    expected = closeness(x, y)
+    for first_cloud in (prepared, formed, cloud(x)):
+        for second_cloud in (y, cloud(y)):
+            distances = closeness(first_cloud, second_cloud)
+            assert distances.subspace_rank == expected.subspace_rank
+            for name in DISTANCE_NAMES:
+                value = getattr(expected, name)
+                assert getattr(distances, name) == pytest.approx(value, rel=1e-9, abs=1e-11)
 
 
 def test_scale_never_overflows_or_vanishes() -> None:
     x, y = walk(30, 5), gaussian(30, 6)
-    value = closeness(x, y)
+    distances = closeness(x, y)
     for factor in (1e-300, 1e-160, 1e160, 1e290):
-        again = closeness(factor * x, y)
-        assert dict(as_block(again)) == {
-            key: pytest.approx(number, rel=1e-9) for key, number in as_block(value).items()
+        scaled = closeness(factor * x, y)
+        assert dict(as_block(scaled)) == {
+            key: pytest.approx(number, rel=1e-9) for key, number in as_block(distances).items()
         }
 
 
-# --- what cannot be compared ---
+# --- incomparable tables ---
 
 
 @pytest.mark.parametrize("measure", [cka, closeness])
@@ -150,7 +152,7 @@ def test_a_constant_table_has_no_cka() -> None:
         cka(np.ones((12, 3)), gaussian(12, 3))
 
 
-def test_a_subspace_must_stand_apart() -> None:
+def test_subspaces_end_before_equal_singular_values() -> None:
     grid = pp.sincos2d(6, 6, 24)  # rows and columns alike: every direction comes twice
     assert closeness(grid, gaussian(36, 3)).subspace_rank == 2
     assert closeness(np.outer(np.arange(9.0), [1, 2, 3]), gaussian(9, 3)).subspace_rank == 1
@@ -168,17 +170,19 @@ def test_a_subspace_must_stand_apart() -> None:
     ],
     ids=["constant", "simplex", "three", "one", "rank one", "one column"],
 )
-def test_what_is_undefined_is_none_with_a_reason(x: Floats, y: Floats, missing: set[str]) -> None:
-    for found in (closeness(x, y), closeness(y, x)):
-        summary = as_block(found)
-        none = {key for key, value in summary.items() if value is None}
-        assert none == set(found.undefined)
-        assert none - {"subspace_overlap"} == missing
+def test_undefined_distances_are_none_with_a_reason(
+    x: Floats, y: Floats, missing: set[str]
+) -> None:
+    for distances in (closeness(x, y), closeness(y, x)):
+        summary = as_block(distances)
+        undefined = {key for key, value in summary.items() if value is None}
+        assert undefined == set(distances.undefined)
+        assert undefined - {"subspace_overlap"} == missing
         numbers = [value for value in summary.values() if isinstance(value, float)]
         assert np.isfinite(numbers).all()
 
 
-def test_records_and_tensors_are_taken_as_arrays_are() -> None:
+def test_tables_and_tensors_are_accepted_like_arrays() -> None:
     torch = pytest.importorskip("torch")
     x, y = walk(20, 4), walk(20, 6, seed=1)
     expected: Closeness = closeness(x, y)

@@ -1,4 +1,4 @@
-"""On which device a table is measured, and what is said where there is none."""
+"""The device on which a table is measured, and the error where it is absent."""
 
 from __future__ import annotations
 
@@ -28,33 +28,34 @@ without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA devi
 def test_auto_leaves_small_tables_on_the_processor() -> None:
     n = 128
     assert n**3 < MIN_GPU_MULTIPLY_ADDS
-    given = positions(as_table(gaussian(n, n)), "auto")
-    assert given.device == "cpu"
-    assert isinstance(given.values, np.ndarray)
+    rows = positions(as_table(gaussian(n, n)), "auto")
+    assert rows.device == "cpu"
+    assert isinstance(rows.values, np.ndarray)
 
 
 @pytest.mark.skipif(arrays._has_gpu_driver(), reason="a GPU's driver is installed here")
-def test_without_a_driver_nobody_waits_for_pytorch_to_find_no_gpu() -> None:
+def test_without_a_gpu_driver_pytorch_is_not_imported() -> None:
     code = (
         "import sys, numpy as np; from posprobe.arrays import MIN_GPU_MULTIPLY_ADDS, positions;"
-        "table = np.ones((2**15, 64), dtype=np.float32); assert table.size * 2**15 >= MIN_GPU_MULTIPLY_ADDS;"
+        "table = np.ones((2**15, 64), dtype=np.float32);"
+        "assert table.size * 2**15 >= MIN_GPU_MULTIPLY_ADDS;"
         "print(positions(table, 'auto').device, 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["cpu", "False"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert output.split() == ["cpu", "False"]
 
 
 @needs_cuda
 def test_auto_takes_the_gpu_for_a_table_large_enough_to_gain() -> None:
     rows = int((MIN_GPU_MULTIPLY_ADDS / 64) ** 0.5) + 1
-    given = positions(np.ones((rows, 64), dtype=np.float32), "auto")
-    assert given.device.startswith("cuda (")
-    assert given.values.device.type == "cuda"
+    inputs = positions(np.ones((rows, 64), dtype=np.float32), "auto")
+    assert inputs.device.startswith("cuda (")
+    assert inputs.values.device.type == "cuda"
 
 
 @needs_cuda
-def test_the_device_is_on_record() -> None:
+def test_documents_record_the_device() -> None:
     table = as_table(gaussian(16, 4))
     environment = pp.analyze(table, only=["norms"], nulls=0, device="cuda").environment
     assert environment["device"] == f"cuda ({torch.cuda.get_device_name()})"
@@ -62,11 +63,9 @@ def test_the_device_is_on_record() -> None:
 
 
 @without_cuda
-def test_a_gpu_that_is_not_there_ends_the_command_and_leaves_nothing(
-    cli: Cli, tmp_path: Path
-) -> None:
-    done = cli("analyze", "sinusoidal:16x4", "--device", "cuda", "--out", "bundle")
-    assert_one_clear_error(done, 2)
-    assert "--device cuda" in done.err
-    assert "Use --device cpu" in done.err
+def test_an_absent_gpu_ends_the_command_and_leaves_no_files(cli: Cli, tmp_path: Path) -> None:
+    run = cli("analyze", "sinusoidal:16x4", "--device", "cuda", "--out", "bundle")
+    assert_one_clear_error(run, 2)
+    assert "--device cuda" in run.err
+    assert "Use --device cpu" in run.err
     assert list(tmp_path.iterdir()) == []

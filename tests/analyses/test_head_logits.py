@@ -1,4 +1,4 @@
-"""Logits of positions: what heads make of a table, as mathematics."""
+"""Logits of positions: heads that are applied to a table alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def made(values: NDArray[np.float64], layout: Layout | None = None) -> PositionTable:
+def make_table(values: NDArray[np.float64], layout: Layout | None = None) -> PositionTable:
     layout = layout or Sequence(len(values))
     return PositionTable(values, layout, "made", Source("made", "made"))
 
@@ -33,11 +33,11 @@ def test_biases_and_constant_content_leave_the_interaction_as_it_is(
     rng = np.random.default_rng(seed)
     rows, w_q, w_k = (rng.normal(size=shape) for shape in ((n, 6), (6, 8), (6, 8)))
     b_q, b_k, content = (rng.normal(size=size) for size in (8, 8, 6))
-    plain = head_logits(made(rows), w_q, w_k, heads=2, causal=causal)
-    other = head_logits(made(rows + content), w_q, w_k, b_q, b_k, heads=2, causal=causal)
-    np.testing.assert_allclose(plain.curves, other.curves, atol=1e-10)
-    np.testing.assert_array_equal(plain.peak, other.peak)
-    assert (np.isnan(plain.curves) == np.isnan(other.curves)).all()
+    plain = head_logits(make_table(rows), w_q, w_k, heads=2, causal=causal)
+    biased = head_logits(make_table(rows + content), w_q, w_k, b_q, b_k, heads=2, causal=causal)
+    np.testing.assert_allclose(plain.curves, biased.curves, atol=1e-10)
+    np.testing.assert_array_equal(plain.peak, biased.peak)
+    assert (np.isnan(plain.curves) == np.isnan(biased.curves)).all()
 
 
 @given(seed=st.integers(0, 999), n=st.integers(2, 9), causal=st.booleans())
@@ -46,21 +46,21 @@ def test_the_curve_is_the_mean_of_double_centred_logits_over_pairs(
 ) -> None:
     rng = np.random.default_rng(seed)
     rows, w_q, w_k, b_q = (rng.normal(size=s) for s in ((n, 6), (6, 4), (6, 4), (4,)))
-    found = head_logits(rows, w_q, w_k, b_q, heads=1, causal=causal)
+    head = head_logits(rows, w_q, w_k, b_q, heads=1, causal=causal)
     logits = (rows @ w_q + b_q) @ (rows @ w_k).T / 2
-    inter = logits - logits.mean(0) - logits.mean(1, keepdims=True) + logits.mean()
+    interaction = logits - logits.mean(0) - logits.mean(1, keepdims=True) + logits.mean()
     pairs = [(i, j) for i in range(n) for j in range(n) if j <= i or not causal]
-    values = np.array([inter[i, j] for i, j in pairs])
+    values = np.array([interaction[i, j] for i, j in pairs])
     offsets = np.array([j - i for i, j in pairs])
     means = {o: values[offsets == o].mean() for o in set(offsets.tolist())}
     for offset, mean in means.items():
-        assert found.curves[0, offset + n - 1] == pytest.approx(mean, abs=1e-12)
+        assert head.curves[0, offset + n - 1] == pytest.approx(mean, abs=1e-12)
     explained = np.array([means[o] for o in offsets.tolist()])
     if n > 2:
-        assert found.offset_share[0] == pytest.approx(explained.var() / values.var(), abs=1e-9)
-    key = logits.mean(0).var()
-    within = logits.var(axis=1).mean()
-    assert found.key_share[0] == pytest.approx(key / within, abs=1e-9)
+        assert head.offset_share[0] == pytest.approx(explained.var() / values.var(), abs=1e-9)
+    key_variance = logits.mean(0).var()
+    variance_within = logits.var(axis=1).mean()
+    assert head.key_share[0] == pytest.approx(key_variance / variance_within, abs=1e-9)
 
 
 def test_logits_that_depend_on_the_offset_alone_are_explained_by_it() -> None:
@@ -68,21 +68,21 @@ def test_logits_that_depend_on_the_offset_alone_are_explained_by_it() -> None:
     angle = 2 * np.pi * np.arange(n) / n
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     turn = 2 * np.pi * 3 / n
-    turned = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
-    found = head_logits(circle, turned, np.eye(2), heads=1)
+    turn_matrix = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
+    head = head_logits(circle, turn_matrix, np.eye(2), heads=1)
     # q_i · k_j = cos(angle_i + turn - angle_j): largest three positions on, and n - 3 back.
-    assert found.offset_share[0] == pytest.approx(1)
-    assert found.key_share[0] == pytest.approx(0, abs=1e-12)
-    assert found.peak[0].tolist() == [3]
+    assert head.offset_share[0] == pytest.approx(1)
+    assert head.key_share[0] == pytest.approx(0, abs=1e-12)
+    assert head.peak[0].tolist() == [3]
 
 
 def test_torch_and_numpy_give_the_same_numbers() -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=shape) for shape in ((12, 6), (6, 8), (6, 8), (8,), (8,))]
-    one = head_logits(*arrays, heads=2)
-    other = head_logits(*map(torch.from_numpy, arrays), heads=2)
-    np.testing.assert_allclose(one.curves, other.curves, rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(one.peak, other.peak)
+    numpy_logits = head_logits(*arrays, heads=2)
+    torch_logits = head_logits(*map(torch.from_numpy, arrays), heads=2)
+    np.testing.assert_allclose(numpy_logits.curves, torch_logits.curves, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(numpy_logits.peak, torch_logits.peak)
 
 
 def test_too_many_positions_are_refused_before_memory_is_taken() -> None:
@@ -97,29 +97,29 @@ def test_too_many_positions_are_refused_before_memory_is_taken() -> None:
         (Grid(3, 4), -1, [0, -1]), (Grid(3, 4), 4, [1, 0]), (Grid(3, 4), -4, [-1, 0]),
     ],
 )  # fmt: skip
-def test_a_head_made_to_look_somewhere_is_reported_to_look_there(
+def test_a_head_that_attends_to_one_offset_has_it_as_peak(
     layout: Layout, shift: int, offset: list[int]
 ) -> None:
     # The one-hot row i asks for the row i + shift; the second head has no weights.
     w_q, w_k = np.zeros((2, 12, 24))
     w_q[:, :12], w_k[:, :12] = 99 * np.eye(12), np.roll(np.eye(12), shift, axis=1).T
-    found = head_logits(made(np.eye(12), layout), w_q, w_k, heads=2)
-    assert found.peak[0].tolist() == offset
-    assert found.attention[0] > 0.9
-    assert found.uniform[0] < 0.3
+    logits = head_logits(make_table(np.eye(12), layout), w_q, w_k, heads=2)
+    assert logits.peak[0].tolist() == offset
+    assert logits.attention[0] > 0.9
+    assert logits.uniform[0] < 0.3
     # A head without weights prefers nothing: its attention is uniform everywhere.
-    assert np.isnan(found.offset_share[1])
-    assert found.peak_name[1] == NO_PEAK
-    assert np.isnan(found.attention[1])
-    assert np.nanmax(np.abs(found.curves[1])) == 0
+    assert np.isnan(logits.offset_share[1])
+    assert logits.peak_name[1] == NO_PEAK
+    assert np.isnan(logits.attention[1])
+    assert np.nanmax(np.abs(logits.curves[1])) == 0
 
 
-def test_a_head_that_looks_at_one_key_from_everywhere_prefers_no_offset() -> None:
+def test_a_head_that_attends_to_one_key_alone_has_no_peak() -> None:
     rows = np.eye(8)
     # A bias of the queries meets the key of row 5 alone.
-    found = head_logits(rows, np.zeros((8, 4)), 9 * rows[:, [5, 5, 5, 5]], np.ones(4), heads=1)
-    assert found.key_share[0] == 1
-    block = as_block(found)
+    head = head_logits(rows, np.zeros((8, 4)), 9 * rows[:, [5, 5, 5, 5]], np.ones(4), heads=1)
+    assert head.key_share[0] == 1
+    block = as_block(head)
     assert (block["peak"], block["peak_name"], block["without_peak"]) == ([None], [NO_PEAK], 1)
     assert block["attention"] == [None]
 
@@ -136,5 +136,5 @@ def test_a_head_that_looks_at_one_key_from_everywhere_prefers_no_offset() -> Non
         ([-1, 2], "one row up, 2 columns right"),
     ],
 )  # fmt: skip
-def test_an_offset_is_named_by_where_it_leads(offset: list[int], name: str) -> None:
+def test_peak_names_describe_offsets_in_words(offset: list[int], name: str) -> None:
     assert peak_name(offset) == name

@@ -20,9 +20,9 @@ def line(values: Any) -> Any:
     return np.asarray([values], dtype=float)
 
 
-ABS = np.abs(np.arange(-19, 20))
-#: The bias to oneself is often low.
-LOW_AT_ZERO = np.where(ABS == 0, -5.0, np.where(ABS < 7, 1.0, 0.0))
+DISTANCE = np.abs(np.arange(-19, 20))
+#: Learned biases are often low at offset zero.
+LOW_SELF_BIAS = np.where(DISTANCE == 0, -5.0, np.where(DISTANCE < 7, 1.0, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -32,23 +32,23 @@ LOW_AT_ZERO = np.where(ABS == 0, -5.0, np.where(ABS < 7, 1.0, 0.0))
         (np.zeros(39), True, "window", 20),
         (1000.0 * (np.arange(-19, 20) == -3), False, "window", 1),
         (1000.0 * (np.arange(-19, 20) == -3), False, "peak", [-3]),
-        (np.where(ABS < 7, 1.0, 0.0), False, "half_width", 7),
-        (LOW_AT_ZERO, False, "half_width", 7),
-        (ABS, False, "half_width", np.nan),
-        (-ABS, False, "monotone_fraction", 1.0),
-        (ABS, False, "monotone_fraction", 0.0),
-        (-(ABS // 3), False, "monotone_fraction", 1.0),  # a bucket's plateau is no step
+        (np.where(DISTANCE < 7, 1.0, 0.0), False, "half_width", 7),
+        (LOW_SELF_BIAS, False, "half_width", 7),
+        (DISTANCE, False, "half_width", np.nan),
+        (-DISTANCE, False, "monotone_fraction", 1.0),
+        (DISTANCE, False, "monotone_fraction", 0.0),
+        (-(DISTANCE // 3), False, "monotone_fraction", 1.0),  # a bucket's plateau is no step
         (np.zeros(39), False, "monotone_fraction", np.nan),
     ],
 )
 def test_simple_curves_have_known_numbers(
     curve: Any, causal: bool, number: str, expected: Any
 ) -> None:
-    found = heads(line(curve), causal=causal)
-    assert getattr(found, number)[0] == pytest.approx(expected, nan_ok=True)
+    curve_numbers = heads(line(curve), causal=causal)
+    assert getattr(curve_numbers, number)[0] == pytest.approx(expected, nan_ok=True)
     if np.isnan(np.asarray(expected, dtype=float)).any():
-        assert as_block(found)[number] == [None]
-        assert number in as_block(found)["undefined"]
+        assert as_block(curve_numbers)[number] == [None]
+        assert number in as_block(curve_numbers)["undefined"]
 
 
 def test_the_window_of_a_linear_bias_is_that_of_a_geometric_distribution() -> None:
@@ -64,13 +64,13 @@ def test_the_window_of_a_linear_bias_is_that_of_a_geometric_distribution() -> No
 @given(st.integers(2, 30), st.integers(0, 2**32 - 1))
 def test_even_curves_have_no_asymmetry_and_odd_ones_nothing_else(n: int, seed: int) -> None:
     half = np.random.default_rng(seed).normal(size=n - 1)
-    even = np.concatenate([half[::-1], [0.5], half])
-    odd = np.concatenate([-half[::-1], [0.0], half])
-    assert heads(line(even)).asymmetry[0] == pytest.approx(0, abs=1e-12)
-    assert heads(line(odd)).asymmetry[0] == pytest.approx(1)
+    even_curve = np.concatenate([half[::-1], [0.5], half])
+    odd_curve = np.concatenate([-half[::-1], [0.0], half])
+    assert heads(line(even_curve)).asymmetry[0] == pytest.approx(0, abs=1e-12)
+    assert heads(line(odd_curve)).asymmetry[0] == pytest.approx(1)
 
 
-def test_on_a_window_a_peak_has_two_coordinates() -> None:
+def test_the_peak_of_a_grid_curve_has_two_coordinates() -> None:
     values = np.zeros((2, 5, 7))
     values[0, 1, 6] = 9.0
     values[1, 2, 3] = 9.0
@@ -83,13 +83,13 @@ def test_on_a_window_a_peak_has_two_coordinates() -> None:
 def test_later_keys_take_no_part_in_the_numbers_of_a_causal_head() -> None:
     rng = np.random.default_rng(0)
     curve = rng.normal(size=39)
-    other = curve.copy()
-    other[20:] = rng.normal(size=19) + 50
-    one, two = heads(line(curve), causal=True), heads(line(other), causal=True)
-    assert one.window[0] == two.window[0]
-    assert one.peak.tolist() == two.peak.tolist()
-    assert one.half_width.tolist() == pytest.approx(two.half_width.tolist(), nan_ok=True)
-    assert as_block(one)["asymmetry"] == [None]
+    changed_curve = curve.copy()
+    changed_curve[20:] = rng.normal(size=19) + 50
+    original, changed = heads(line(curve), causal=True), heads(line(changed_curve), causal=True)
+    assert original.window[0] == changed.window[0]
+    assert original.peak.tolist() == changed.peak.tolist()
+    assert original.half_width.tolist() == pytest.approx(changed.half_width.tolist(), nan_ok=True)
+    assert as_block(original)["asymmetry"] == [None]
 
 
 def test_similarities_have_no_window() -> None:
@@ -129,13 +129,13 @@ def test_a_bucket_counts_once() -> None:
 def test_mirrored_halves_count_once() -> None:
     quarter = np.random.default_rng(7).normal(size=(2, 6, 6))
     half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
-    whole = np.concatenate([half[:, :, :0:-1], half], axis=2)
-    assert smoothness(whole).entries == 36
-    np.testing.assert_allclose(smoothness(whole).correlation, smoothness(quarter).correlation)
+    mirrored = np.concatenate([half[:, :, :0:-1], half], axis=2)
+    assert smoothness(mirrored).entries == 36
+    np.testing.assert_allclose(smoothness(mirrored).correlation, smoothness(quarter).correlation)
 
 
 def by_row_and_column(rng: np.random.Generator, side: int, scale: float) -> Any:
-    """Cosines with the middle of vectors by row and of vectors by column, as SAM's are laid out."""
+    """Return row cosines plus column cosines with the middle, laid out as in SAM."""
     lines = []
     for _ in range(2):
         vectors = gaussian_filter1d(rng.normal(size=(2 * side - 1, 32)), scale, axis=0)
@@ -146,7 +146,7 @@ def by_row_and_column(rng: np.random.Generator, side: int, scale: float) -> Any:
 
 @pytest.mark.parametrize("side", [7, 14])
 def test_a_sum_of_random_rows_and_columns_is_noise(side: int) -> None:
-    """A row has one summand in common whatever was learned, so that whole rows are permuted."""
+    """Entries of a row share one summand, learned or not, so whole rows are permuted."""
     rng = np.random.default_rng(9)
     noise = np.stack([by_row_and_column(rng, side, 1e-3) for _ in range(200)])
     smooth = np.stack([by_row_and_column(rng, side, 2.0) for _ in range(20)])
@@ -156,12 +156,12 @@ def test_a_sum_of_random_rows_and_columns_is_noise(side: int) -> None:
 
 
 def test_only_sums_are_permuted_by_lines() -> None:
-    """One entry that breaks the sum makes all entries exchangeable; the bar of a sum is higher."""
+    """An entry that breaks the sum makes all entries exchangeable, with a lower threshold."""
     rng = np.random.default_rng(10)
-    whole = rng.normal(size=13)[:, None] + rng.normal(size=13)
-    broken = whole.copy()
-    broken[0, 0] += 1e-6
-    assert smoothness(whole[None]).p95[0] > 2 * smoothness(broken[None]).p95[0]
+    exact_sum = rng.normal(size=13)[:, None] + rng.normal(size=13)
+    broken_sum = exact_sum.copy()
+    broken_sum[0, 0] += 1e-6
+    assert smoothness(exact_sum[None]).p95[0] > 2 * smoothness(broken_sum[None]).p95[0]
 
 
 def test_a_constant_head_has_no_smoothness() -> None:
@@ -173,20 +173,20 @@ def test_a_constant_head_has_no_smoothness() -> None:
 # Rotation
 
 
-def ladder(head_dim: int = 128, **more: Any) -> Any:
-    return rotary_frequencies(head_dim, **more)[0]
+def ladder(head_dim: int = 128, **options: Any) -> Any:
+    return rotary_frequencies(head_dim, **options)[0]
 
 
 @pytest.mark.parametrize(
-    ("base", "length", "turning"), [(1e4, 512, 31), (1e4, 4096, 46), (5e5, 8192, 35)]
+    ("base", "length", "n_turning"), [(1e4, 512, 31), (1e4, 4096, 46), (5e5, 8192, 35)]
 )
-def test_how_many_pairs_complete_a_turn(base: float, length: int, turning: int) -> None:
+def test_pairs_that_complete_no_turn_are_counted(base: float, length: int, n_turning: int) -> None:
     result = rotation(ladder(base=base), training=length, target=length)
-    assert result.never_turn_target == pytest.approx(1 - turning / 64)
+    assert result.never_turn_target == pytest.approx(1 - n_turning / 64)
     assert result.never_turn_training == result.never_turn_target
 
 
-def test_frequencies_that_cannot_be_are_refused() -> None:
+def test_impossible_frequencies_are_refused() -> None:
     for bad in ([], [-1.0], [np.nan], [[1.0]]):
         with pytest.raises(InvalidTable):
             rotation(np.asarray(bad))
@@ -198,8 +198,8 @@ def test_the_slowest_pair_may_stand_still() -> None:
     assert result.never_turn_target == 0.5
 
 
-def test_a_head_whose_largest_bias_holds_to_the_end_does_not_favour_near_keys() -> None:
-    # One bias for all keys from eight positions on, as a bucket of T5 has; and a peak before it.
+def test_a_largest_bias_up_to_the_end_does_not_favour_near_keys() -> None:
+    # One bias for all keys from eight positions on, as in T5's last bucket, and a peak before.
     distance = np.abs(np.arange(-63, 64))
     plateau = np.minimum(distance, 8.0)
     curves = np.stack([plateau, np.where(distance == 3, 9.0, plateau), -plateau])

@@ -1,4 +1,4 @@
-"""Null models: each keeps what it says and nothing else, and the bands are those of its draws."""
+"""Null models keep their property and nothing else, and bands are quantiles of their draws."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.floating[Any]]
 
-ALL = tuple(NULLS)
-LINE, PLANE = Sequence(60), Grid(5, 12)
-LAYOUTS = pytest.mark.parametrize("layout", [LINE, PLANE], ids=["line", "plane"])
+NULL_NAMES = tuple(NULLS)
+SEQUENCE = Sequence(60)
+GRID = Grid(5, 12)
+LAYOUTS = pytest.mark.parametrize("layout", [SEQUENCE, GRID], ids=["line", "plane"])
 
 
 def draw(values: Floats, name: str, layout: Layout | None = None, seed: int = 0) -> Floats:
@@ -34,35 +35,35 @@ def draw(values: Floats, name: str, layout: Layout | None = None, seed: int = 0)
 
 
 def structured() -> Floats:
-    """A table with everything that a null model can keep or lose."""
+    """Return a table with every property that a null model can keep or lose."""
     values = waves(60, [5.0, 20.0], noise=0.1) + 0.3 * walk(60, 4, seed=3) + 2.0
     values[7] *= 3
     return values
 
 
-def lengths(rows: Floats) -> Floats:
+def row_norms(rows: Floats) -> Floats:
     return np.asarray(np.linalg.norm(rows, axis=1))
 
 
-def steps(rows: Floats) -> Floats:
-    return lengths(np.diff(rows, axis=0))
+def step_norms(rows: Floats) -> Floats:
+    return row_norms(np.diff(rows, axis=0))
 
 
 def sorted_rows(values: Floats) -> Floats:
     return np.asarray(values[np.lexsort(values.T)])
 
 
-def moved(one: Floats, two: Floats) -> bool:
-    """Whether nearly every entry differs by more than rounding."""
-    return bool(np.mean(np.abs(one - two) > 1e-3 * np.abs(two).max()) > 0.9)
+def differs(a: Floats, b: Floats) -> bool:
+    """Return whether nearly every entry differs by more than rounding."""
+    return bool(np.mean(np.abs(a - b) > 1e-3 * np.abs(b).max()) > 0.9)
 
 
-# --- what is kept, and that the rest is not ---
+# --- properties that null models keep ---
 
 
 def test_gaussian_rows_point_anywhere() -> None:
-    drawn = draw(np.ones((20_000, 3)), "gaussian")
-    units = drawn / lengths(drawn)[:, None]
+    null_rows = draw(np.ones((20_000, 3)), "gaussian")
+    units = null_rows / row_norms(null_rows)[:, None]
     np.testing.assert_allclose(units.mean(axis=0), 0, atol=0.02)
     np.testing.assert_allclose(units.T @ units / len(units), np.eye(3) / 3, atol=0.01)
     assert abs(np.mean(np.sum(units[1:] * units[:-1], axis=1))) < 0.02
@@ -74,64 +75,67 @@ def test_a_permutation_puts_every_row_anywhere() -> None:
     assert orders == set(itertools.permutations(range(4)))
 
 
-def test_a_walk_begins_in_the_first_row_and_its_steps_know_nothing_of_each_other() -> None:
+def test_a_null_walk_begins_in_the_first_row_with_independent_steps() -> None:
     values = structured()
-    drawn = draw(values, "walk")
-    np.testing.assert_allclose(drawn[0], values[0], rtol=1e-6)
-    assert moved(drawn[7:], values[7:])
-    drawn = np.diff(draw(np.arange(20_000.0)[:, None] * [1.0, 0, 0], "walk"), axis=0)
-    assert abs(np.mean(np.sum(drawn[1:] * drawn[:-1], axis=1))) < 0.03
-    np.testing.assert_allclose(drawn.mean(axis=0), 0, atol=0.03)
+    null_rows = draw(values, "walk")
+    np.testing.assert_allclose(null_rows[0], values[0], rtol=1e-6)
+    assert differs(null_rows[7:], values[7:])
+    null_rows = np.diff(draw(np.arange(20_000.0)[:, None] * [1.0, 0, 0], "walk"), axis=0)
+    assert abs(np.mean(np.sum(null_rows[1:] * null_rows[:-1], axis=1))) < 0.03
+    np.testing.assert_allclose(null_rows.mean(axis=0), 0, atol=0.03)
 
 
 @LAYOUTS
 def test_a_stationary_process_keeps_the_mean_and_the_covariance_of_columns(layout: Layout) -> None:
     values = gaussian(60, 3, seed=5) * [1.0, 2.0, 4.0] + [5.0, 0, 0]
     centred = values - values.mean(axis=0)
-    # Along the principal directions: the lengths and variances that no rotation changes.
+    # Variances along principal directions do not change under rotation.
     variances = np.linalg.eigvalsh(centred.T @ centred)
-    found = np.zeros((3, 3))
+    covariance = np.zeros((3, 3))
     for seed in range(150):
-        drawn = draw(values, "stationary", layout, seed).astype(np.float64)
-        mean = drawn.mean(axis=0)
-        found += (drawn - mean).T @ (drawn - mean) / 150
+        null_rows = draw(values, "stationary", layout, seed).astype(np.float64)
+        mean = null_rows.mean(axis=0)
+        covariance += (null_rows - mean).T @ (null_rows - mean) / 150
         assert np.linalg.norm(mean) == pytest.approx(np.linalg.norm(values.mean(axis=0)), rel=1e-4)
-    np.testing.assert_allclose(np.linalg.eigvalsh(found), variances, rtol=0.15)
+    np.testing.assert_allclose(np.linalg.eigvalsh(covariance), variances, rtol=0.15)
 
 
 def test_a_stationary_process_does_not_depend_on_the_basis_of_the_columns() -> None:
     values = structured()
-    one, two = draw(values, "stationary"), draw(values @ rotation(4), "stationary")
-    np.testing.assert_allclose(one @ one.T, two @ two.T, atol=1e-3 * np.abs(one @ one.T).max())
+    original, rotated = draw(values, "stationary"), draw(values @ rotation(4), "stationary")
+    np.testing.assert_allclose(
+        original @ original.T, rotated @ rotated.T, atol=1e-3 * np.abs(original @ original.T).max()
+    )
 
 
-def test_patches_have_no_walk() -> None:
-    assert "walk" not in null_models(PLANE)
+def test_grids_have_no_null_walk() -> None:
+    assert "walk" not in null_models(GRID)
     with pytest.raises(UsageError, match=r"'walk'\. Choose from gaussian, permuted, stationary"):
-        draw(structured(), "walk", PLANE)
-    found = bands(patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5)
-    assert found["grid.row_share"]["walk"] is None
+        draw(structured(), "walk", GRID)
+    null_bands = bands(patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5)
+    assert null_bands["grid.row_share"]["walk"] is None
 
 
 @pytest.mark.parametrize(
-    ("name", "layout"), [(name, layout) for layout in (LINE, PLANE) for name in null_models(layout)]
+    ("name", "layout"),
+    [(name, layout) for layout in (SEQUENCE, GRID) for name in null_models(layout)],
 )
-def test_no_null_model_keeps_what_another_does(name: str, layout: Layout) -> None:
+def test_null_models_keep_no_property_of_another_model(name: str, layout: Layout) -> None:
     values = structured()
     values.flags.writeable = False
-    drawn = draw(values, name, layout)
-    assert drawn.shape == values.shape
-    assert drawn.dtype == np.float32
-    assert np.isfinite(drawn).all()
-    kept = {
-        "gaussian": np.allclose(lengths(drawn), lengths(values), rtol=1e-3),
-        "permuted": np.allclose(sorted_rows(drawn), sorted_rows(values), atol=1e-4),
-        "walk": np.allclose(steps(drawn), steps(values), rtol=1e-3),
+    null_rows = draw(values, name, layout)
+    assert null_rows.shape == values.shape
+    assert null_rows.dtype == np.float32
+    assert np.isfinite(null_rows).all()
+    is_kept = {
+        "gaussian": np.allclose(row_norms(null_rows), row_norms(values), rtol=1e-3),
+        "permuted": np.allclose(sorted_rows(null_rows), sorted_rows(values), atol=1e-4),
+        "walk": np.allclose(step_norms(null_rows), step_norms(values), rtol=1e-3),
     }
-    assert [null for null, holds in kept.items() if holds] == ([name] if name in kept else [])
+    assert [null for null, holds in is_kept.items() if holds] == ([name] if name in is_kept else [])
 
 
-def test_an_unknown_model_is_named_with_those_that_there_are() -> None:
+def test_an_unknown_null_model_is_refused_with_the_known_names() -> None:
     with pytest.raises(UsageError, match=r"bootstrap.*gaussian, permuted, walk, stationary"):
         draw(structured(), "bootstrap")
 
@@ -139,18 +143,18 @@ def test_an_unknown_model_is_named_with_those_that_there_are() -> None:
 # --- draws ---
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", NULL_NAMES)
 def test_draws_are_repeatable_and_all_different(name: str) -> None:
     values = structured()
     np.testing.assert_array_equal(draw(values, name, seed=3), draw(values, name, seed=3))
-    assert moved(draw(values, name, seed=3), draw(values, name, seed=4))
+    assert differs(draw(values, name, seed=3), draw(values, name, seed=4))
 
 
 def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, list[float]]:
-    """Every null model's draws of one number, computed one by one."""
+    """Return draws of one number by null model, computed one by one."""
     values = np.asarray(table.values, dtype=np.float64)
     values = values / np.abs(values).max()
-    found: dict[str, list[float]] = {name: [] for name in NULLS}
+    draws_by_model: dict[str, list[float]] = {name: [] for name in NULLS}
     for index, name in enumerate(NULLS):
         for k in range(count if name in null_models(table.layout) else 0):
             rng = np.random.default_rng([seed, index, k])
@@ -158,8 +162,8 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
             wide = np.zeros(table.shape)
             wide[:, : rows.shape[1]] = rows
             number: Any = numbers_of_table(made(wide, table.layout))[key]
-            found[name].append(number)
-    return found
+            draws_by_model[name].append(number)
+    return draws_by_model
 
 
 @pytest.mark.parametrize(
@@ -173,28 +177,28 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
     ids=["neighbours", "skill", "cka", "grid"],
 )
 def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) -> None:
-    found = bands(table, {key: 0.25}, draws=3, seed=5)[key]
-    drawn = by_draw(table, 3, 5, key)
-    assert found["value"] == 0.25
+    null_bands = bands(table, {key: 0.25}, draws=3, seed=5)[key]
+    null_draws = by_draw(table, 3, 5, key)
+    assert null_bands["value"] == 0.25
     for name in null_models(table.layout):
-        ordered = np.sort(drawn[name])
-        # Of three draws the middle one is the median, and 5 % lie 0.1 of the way to the second.
+        ordered = np.sort(null_draws[name])
+        # The middle of three draws is the median; 5 % lies 0.1 of the way to the second.
         expected = {
             "p5": ordered[0] + 0.1 * (ordered[1] - ordered[0]),
             "p50": ordered[1],
             "p95": ordered[2] - 0.1 * (ordered[2] - ordered[1]),
         }
-        assert found[name] == pytest.approx(expected, rel=1e-5, abs=1e-5)
+        assert null_bands[name] == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
-def test_bands_do_not_depend_on_how_many_threads_there_are(monkeypatch: Any) -> None:
+def test_bands_do_not_depend_on_the_number_of_threads(monkeypatch: Any) -> None:
     table = as_table(walk(60, 6))
     numbers = {"pca.top3": 0.5, "shift.skill": 0.1, "sinusoid.cka": 0.3}
-    found = []
+    null_bands = []
     for cores in (1, 2, 7):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        found.append(bands(table, numbers, draws=4, seed=1))
-    assert found[0] == found[1] == found[2]
+        null_bands.append(bands(table, numbers, draws=4, seed=1))
+    assert null_bands[0] == null_bands[1] == null_bands[2]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
@@ -208,12 +212,12 @@ def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
             assert scaled[key][name] == pytest.approx(plain[key][name], rel=1e-4, abs=1e-5)
 
 
-def test_without_draws_there_is_the_sinusoid_alone() -> None:
+def test_without_draws_bands_hold_the_sinusoid_alone() -> None:
     table = as_table(walk(40, 6))
-    found = bands(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
+    null_bands = bands(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
     top3 = pp.pca(pp.sinusoidal(40, 6)).explained_variance_ratio[:3].sum()
-    assert found["sinusoid"] == pytest.approx(top3, rel=1e-6)
-    assert {name: found[name] for name in NULLS} == dict.fromkeys(NULLS)
+    assert null_bands["sinusoid"] == pytest.approx(top3, rel=1e-6)
+    assert {name: null_bands[name] for name in NULLS} == dict.fromkeys(NULLS)
 
 
 def test_an_undefined_draw_leaves_no_band() -> None:
@@ -222,9 +226,9 @@ def test_an_undefined_draw_leaves_no_band() -> None:
     assert band([2.0]) == {"p5": 2.0, "p50": 2.0, "p95": 2.0}
 
 
-# --- tables without enough to say ---
+# --- poor tables ---
 
-LEAN = {
+POOR_TABLES = {
     "two rows": as_table(gaussian(2, 4)),
     "three rows": as_table(gaussian(3, 4)),
     "seven rows": as_table(gaussian(7, 4)),
@@ -249,12 +253,12 @@ def numbers_of(block: dict[str, Any]) -> list[float]:
     return [value for value in cells if value is not None]
 
 
-@pytest.mark.parametrize("name", LEAN)
-def test_a_lean_table_has_numbers_within_bounds_or_none(name: str) -> None:
-    table = LEAN[name]
-    own = numbers_of_table(table)
+@pytest.mark.parametrize("name", POOR_TABLES)
+def test_poor_tables_have_numbers_within_bounds_or_none(name: str) -> None:
+    table = POOR_TABLES[name]
+    numbers = numbers_of_table(table)
     shares = ("top3", "_share", "fraction", "entropy", "ladder", "edge_frequency")
-    for key, block in bands(table, own, 2, 0).items():
+    for key, block in bands(table, numbers, 2, 0).items():
         for value in numbers_of(block):
             assert np.isfinite(value)
             assert value <= 1 + 1e-5 or key in ("pca.stable_rank", "pca.participation_ratio")
@@ -264,12 +268,12 @@ def test_a_lean_table_has_numbers_within_bounds_or_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["constant", "a rounded constant", "zeros", "a constant grid"])
 def test_rows_that_are_equal_have_no_centred_numbers(name: str) -> None:
-    numbers = bands(LEAN[name], numbers_of_table(LEAN[name]), 2, 0)
+    numbers = bands(POOR_TABLES[name], numbers_of_table(POOR_TABLES[name]), 2, 0)
     moving = [key for key in numbers if not key.startswith("similarity.raw")]
     moving.append("similarity.raw.translation_invariance")
     for key in moving:
         assert numbers[key]["value"] is None, key
-        # In any order equal rows are equal, and so they are with steps of length 0.
+        # Permuted rows and steps of length 0 leave equal rows equal.
         assert numbers[key]["permuted"] is None, key
         assert numbers[key]["walk"] is None, key
 
@@ -280,14 +284,14 @@ def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> 
     layout = Grid(rows // 4, 4) if grid else Sequence(rows)
     values = np.random.default_rng(0).standard_normal((rows, 16)) + 2.0
     for name in null_models(layout):
-        drawn = (made(draw(sign * values, name, layout), layout) for sign in (1, -1))
-        one, two = map(numbers_of_table, drawn)
-        for key, value in one.items():
-            assert two[key] == pytest.approx(value, abs=1e-5), (name, key)
+        null_tables = (made(draw(sign * values, name, layout), layout) for sign in (1, -1))
+        numbers, negative_numbers = map(numbers_of_table, null_tables)
+        for key, value in numbers.items():
+            assert negative_numbers[key] == pytest.approx(value, abs=1e-5), (name, key)
 
 
 @pytest.mark.parametrize("draws", [-1, 10_001])
-def test_draws_without_end_are_refused(draws: int) -> None:
+def test_impossible_numbers_of_draws_are_refused(draws: int) -> None:
     table = as_table(gaussian(12, 4))
     for attempt in (lambda: bands(table, {}, draws, 0), lambda: pp.analyze(table, nulls=draws)):
         with pytest.raises(UsageError, match=f"--nulls {draws}: (between 0|the number of draws)"):
@@ -297,16 +301,16 @@ def test_draws_without_end_are_refused(draws: int) -> None:
 @pytest.mark.parametrize("shape", [(7, 6), (128, 64), (48, 160)])
 def test_the_numbers_of_the_sinusoid_are_those_of_its_table(shape: tuple[int, int]) -> None:
     expected = numbers_of_table(pp.sinusoidal(*shape))
-    found = formula_numbers(Sequence(shape[0]), shape[1])
-    assert found == pytest.approx(expected, abs=1e-9)
+    numbers = formula_numbers(Sequence(shape[0]), shape[1])
+    assert numbers == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_surrogate_is_a_table_in_the_shape_and_at_the_place_of_the_other() -> None:
+def test_a_surrogate_has_the_shape_and_positions_of_its_table() -> None:
     table = pp.table(100 * structured())[10:50]
-    for name in ALL:
-        drawn = pp.surrogate(table, name)
-        assert (drawn.values.shape, drawn.rows) == (table.values.shape, table.rows)
-        assert not moved(drawn.values, pp.surrogate(table, name).values)
-        assert moved(drawn.values, pp.surrogate(table, name, seed=1).values)
+    for name in NULL_NAMES:
+        surrogate = pp.surrogate(table, name)
+        assert (surrogate.values.shape, surrogate.rows) == (table.values.shape, table.rows)
+        assert not differs(surrogate.values, pp.surrogate(table, name).values)
+        assert differs(surrogate.values, pp.surrogate(table, name, seed=1).values)
     walk_of = pp.surrogate(table, "walk")
-    np.testing.assert_allclose(steps(walk_of.values), steps(table.values), rtol=1e-4)
+    np.testing.assert_allclose(step_norms(walk_of.values), step_norms(table.values), rtol=1e-4)

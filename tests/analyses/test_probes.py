@@ -1,4 +1,4 @@
-"""The probes: as published against published and rerun values, and sound where those leak."""
+"""The probes: published ones against published and rerun values, held-out ones without leakage."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ def minilm() -> PositionTable:
 
 
 @cache
-def absolute(name: str) -> PublishedProbe:
+def published_absolute(name: str) -> PublishedProbe:
     return absolute_probe_published(TABLES[name]())
 
 
 @cache
-def order(name: str) -> PublishedProbe:
+def published_order(name: str) -> PublishedProbe:
     return order_probe_published(TABLES[name](), seeds=4)
 
 
 @cache
-def sound(name: str) -> AbsoluteProbe:
+def held_out_absolute(name: str) -> AbsoluteProbe:
     return absolute_probe(TABLES[name]())
 
 
@@ -64,30 +64,32 @@ TABLES: dict[str, Any] = {
 
 
 def test_the_sinusoid_is_regressed_without_error_for_every_seed() -> None:
-    # As printed; scikit-learn 1.6, which keeps smaller singular values, misses one of 5120 by one.
-    assert absolute("sinusoid").errors.max() < 0.005
-    assert absolute("sinusoid").rows == 512
+    # The published error; scikit-learn 1.6 keeps smaller singular values and misses one of 5120.
+    assert published_absolute("sinusoid").errors.max() < 0.005
+    assert published_absolute("sinusoid").rows == 512
 
 
 def test_the_order_of_the_sinusoid_is_missed_as_often_as_published() -> None:
     # Published: 5.08 %, one run; reruns: 5.7 % with a spread of 1 % over seeds.
-    assert order("sinusoid").mean == pytest.approx(0.057, abs=0.01)
-    assert 0.004 < (order("sinusoid").sd or 0) < 0.02
-    assert abs(order("sinusoid").mean - 0.0508) < 3 * (order("sinusoid").sd or 0)
+    assert published_order("sinusoid").mean == pytest.approx(0.057, abs=0.01)
+    assert 0.004 < (published_order("sinusoid").sd or 0) < 0.02
+    assert abs(published_order("sinusoid").mean - 0.0508) < 3 * (
+        published_order("sinusoid").sd or 0
+    )
 
 
 def test_noise_is_above_chance_in_position_and_below_one_half_in_order() -> None:
     # Least squares on more columns than rows fits noise: worse than the mean position. The level
     # depends on the noise drawn: 168 to 200 over a dozen tables of this shape.
-    assert 165 < absolute("noise").mean < 195
-    assert absolute("noise").chance == pytest.approx(128, abs=0.6)
+    assert 165 < published_absolute("noise").mean < 195
+    assert published_absolute("noise").chance == pytest.approx(128, abs=0.6)
     # Positions recur in training and test pairs, so that chance is not 50 %.
-    assert order("noise").mean == pytest.approx(0.37, abs=0.03)
-    assert order("noise").chance == pytest.approx(order("noise").mean, abs=0.05)
+    assert published_order("noise").mean == pytest.approx(0.37, abs=0.03)
+    assert published_order("noise").chance == pytest.approx(published_order("noise").mean, abs=0.05)
 
 
-def test_the_numbers_are_those_of_the_released_code() -> None:
-    """The same draws through scikit-learn's own cross-validation."""
+def test_published_probes_equal_scikit_learn_s_cross_validation() -> None:
+    """Pass the same draws through scikit-learn's own cross-validation."""
 
     def distance(model: Any, rows: Any, target: Any) -> float:
         return float(np.abs(np.round(model.predict(rows)) - target).mean())
@@ -103,32 +105,32 @@ def test_the_numbers_are_those_of_the_released_code() -> None:
 
     (rng,) = np.random.default_rng(3).spawn(1)
     first, second = np.divmod(rng.permutation(96 * 96)[:96], 96)
-    pairs, later = np.hstack((values[first], values[second])), second > first
+    pairs, second_is_later = np.hstack((values[first], values[second])), second > first
     model = LogisticRegression(max_iter=1000)
-    expected = cross_val_score(model, pairs, later, cv=5, scoring=wrong)
+    expected = cross_val_score(model, pairs, second_is_later, cv=5, scoring=wrong)
     assert order_probe_published(values, seeds=1, seed=3).mean == expected.mean()
 
 
-def test_the_first_512_rows_are_taken_unless_told() -> None:
-    long = np.concatenate([walk(512, 8), 1e3 * gaussian(40, 8)])
-    assert absolute_probe_published(long, seeds=1).rows == 512
-    assert order_probe_published(long, seeds=1).rows == 512
-    kept, cut = (absolute_probe_published(t, seeds=2) for t in (long, long[:512]))
-    assert kept.errors.tolist() == cut.errors.tolist()
-    assert absolute_probe_published(long, rows=None, seeds=1).rows == 552
-    assert absolute_probe_published(long, rows=514, seeds=1).rows == 514
+def test_published_probes_take_512_rows_by_default() -> None:
+    rows = np.concatenate([walk(512, 8), 1e3 * gaussian(40, 8)])
+    assert absolute_probe_published(rows, seeds=1).rows == 512
+    assert order_probe_published(rows, seeds=1).rows == 512
+    full, truncated = (absolute_probe_published(t, seeds=2) for t in (rows, rows[:512]))
+    assert full.errors.tolist() == truncated.errors.tolist()
+    assert absolute_probe_published(rows, rows=None, seeds=1).rows == 552
+    assert absolute_probe_published(rows, rows=514, seeds=1).rows == 514
 
 
-# --- what leaks, and what does not ---
+# --- leakage ---
 
 
 def test_a_random_walk_passes_as_published_and_fails_on_held_out_blocks() -> None:
-    published, held_out = absolute("walk"), sound("walk")
+    published, held_out = published_absolute("walk"), held_out_absolute("walk")
     assert published.mean < 0.03 * published.chance
     assert held_out.mae_shuffled < 0.03 * held_out.chance_shuffled
     assert held_out.extrapolation > 0.1 * held_out.chance_extrapolation
     assert held_out.extrapolation > 10 * published.mean
-    assert order("walk").mean < 0.05
+    assert published_order("walk").mean < 0.05
     numbers = as_block(order_probe(TABLES["walk"](), seeds=2))
     assert numbers["error"] < 0.01  # held-out positions still have neighbours in training
     assert numbers["blocked"] > 0.08
@@ -146,33 +148,39 @@ def test_chance_levels_are_those_of_the_mean_position() -> None:
 
 
 def test_blocks_are_predicted_from_the_other_blocks_alone() -> None:
-    """The ridge solution written out."""
+    """Write the ridge solution out."""
     values = walk(60, 7)
     result = absolute_probe(values)
-    train, held = np.arange(12, 60), np.arange(12)
-    rows = values - values[train].mean(axis=0)
-    rows /= np.sqrt((rows[train] ** 2).sum(axis=1).mean())
-    target = train - train.mean()
+    train_rows, test_rows = np.arange(12, 60), np.arange(12)
+    rows = values - values[train_rows].mean(axis=0)
+    rows /= np.sqrt((rows[train_rows] ** 2).sum(axis=1).mean())
+    target = train_rows - train_rows.mean()
     weights = np.linalg.solve(
-        rows[train].T @ rows[train] + ALPHA * np.eye(7), rows[train].T @ target
+        rows[train_rows].T @ rows[train_rows] + ALPHA * np.eye(7), rows[train_rows].T @ target
     )
-    np.testing.assert_allclose(result.predicted[held], rows[held] @ weights + train.mean())
+    np.testing.assert_allclose(
+        result.predicted[test_rows], rows[test_rows] @ weights + train_rows.mean()
+    )
 
 
-def test_the_sound_probes_do_not_change_with_rotation_scale_or_empty_columns() -> None:
+def test_held_out_probes_ignore_rotation_scale_and_zero_columns() -> None:
     values = walk(120, 24)
-    first, ordered = absolute_probe(values), order_probe(values, seeds=1)
+    absolute_result, order_result = absolute_probe(values), order_probe(values, seeds=1)
     wide = np.concatenate([values, np.zeros((120, 8))], axis=1)
-    for other in (values @ rotation(24), 1e-5 * values, wide, values + 3.0):
-        again = absolute_probe(other)
-        np.testing.assert_allclose(again.predicted, first.predicted, atol=1e-6)
-        assert order_probe(other, seeds=1).errors[0] == pytest.approx(ordered.errors[0], abs=2e-3)
+    for transformed in (values @ rotation(24), 1e-5 * values, wide, values + 3.0):
+        transformed_result = absolute_probe(transformed)
+        np.testing.assert_allclose(
+            transformed_result.predicted, absolute_result.predicted, atol=1e-6
+        )
+        assert order_probe(transformed, seeds=1).errors[0] == pytest.approx(
+            order_result.errors[0], abs=2e-3
+        )
 
 
 # --- seeds ---
 
 
-def test_seeds_repeat_and_matter() -> None:
+def test_probes_repeat_with_their_seed_and_differ_between_seeds() -> None:
     table = minilm()[:64]
 
     def run(seed: int) -> str:
@@ -180,8 +188,8 @@ def test_seeds_repeat_and_matter() -> None:
 
     assert run(1) == run(1)
     assert run(1) != run(2)
-    more, fewer = (absolute_probe_published(table, seeds=k).errors for k in (4, 2))
-    assert more[:2].tolist() == fewer.tolist()
+    four_seeds, two_seeds = (absolute_probe_published(table, seeds=k).errors for k in (4, 2))
+    assert four_seeds[:2].tolist() == two_seeds.tolist()
 
 
 def test_a_single_seed_has_no_spread() -> None:
@@ -194,11 +202,11 @@ def test_a_single_seed_has_no_spread() -> None:
         probes(minilm(), seeds=0)
 
 
-# --- what cannot be probed ---
+# --- tables without probes ---
 
 
 @pytest.mark.parametrize(
-    ("table", "why"),
+    ("table", "reason"),
     [
         (as_table(walk(MIN_ROWS - 1, 4)), f"fewer than {MIN_ROWS}"),
         (patches(8, 8, 16), "grid"),
@@ -206,11 +214,11 @@ def test_a_single_seed_has_no_spread() -> None:
         (as_table(1e20 * walk(64, 3)), "single precision"),
     ],
 )
-def test_what_has_no_probe_says_why(table: PositionTable, why: str) -> None:
+def test_tables_without_a_probe_have_a_reason(table: PositionTable, reason: str) -> None:
     result = probes(table)
-    assert why in result.undefined
+    assert reason in result.undefined
     for probe in (absolute_probe_published, order_probe_published, absolute_probe, order_probe):
-        with pytest.raises(InvalidTable, match=why):
+        with pytest.raises(InvalidTable, match=reason):
             probe(table)
 
 

@@ -1,4 +1,4 @@
-"""Spectrograms: other libraries, planted drift, trained tables."""
+"""Spectrograms against other libraries, planted drift and trained tables."""
 
 from __future__ import annotations
 
@@ -38,79 +38,79 @@ def chirp(n: int, first: float, last: float) -> Floats:
 # --- spectrogram ---
 
 
-def test_power_is_that_of_scipy_s_transform_of_each_segment() -> None:
+def test_segment_power_is_that_of_scipy_s_periodogram() -> None:
     x = walk(100, 3) + gaussian(100, 3)
-    found = spectrogram(as_table(x)[3:])
+    segments = spectrogram(as_table(x)[3:])
     taper = np.hanning(length := 32)
-    np.testing.assert_array_equal(found.center, 3 + 15.5 + 8 * np.arange(9))
-    for k, row in enumerate(found.power):
+    np.testing.assert_array_equal(segments.center, 3 + 15.5 + 8 * np.arange(9))
+    for k, row in enumerate(segments.power):
         segment = scipy.signal.detrend(x[3 + 8 * k : 3 + 8 * k + length], axis=0)
         frequency, density = scipy.signal.periodogram(
             segment, window=taper, detrend=False, axis=0, scaling="density"
         )
-        np.testing.assert_allclose(found.frequency, frequency)
+        np.testing.assert_allclose(segments.frequency, frequency)
         np.testing.assert_allclose(row, density.sum(axis=1) / length, rtol=1e-9, atol=1e-12)
 
 
-def test_a_drifting_line_is_followed() -> None:
-    found = spectrogram(chirp(512, 0.12, 0.18) @ rotation(2))
-    expected = 0.12 + 0.06 * found.center / 512
-    np.testing.assert_allclose(found.fastest, expected, rtol=0.005)
-    np.testing.assert_array_equal(found.strongest, found.fastest)
+def test_a_drifting_line_is_followed_with_its_drift() -> None:
+    segments = spectrogram(chirp(512, 0.12, 0.18) @ rotation(2))
+    expected = 0.12 + 0.06 * segments.center / 512
+    np.testing.assert_allclose(segments.fastest, expected, rtol=0.005)
+    np.testing.assert_array_equal(segments.strongest, segments.fastest)
     low, middle, high = np.percentile(expected, [10, 50, 90])
-    assert found.drift == pytest.approx((high - low) / middle, rel=0.02)
+    assert segments.drift == pytest.approx((high - low) / middle, rel=0.02)
 
 
 def test_the_fastest_line_is_not_the_strongest() -> None:
     lines = (3, 12.0), (1, 4.0), (0.8, 2.5)
     x = np.concatenate([size * waves(512, [period]) for size, period in lines], axis=1)
-    found = spectrogram(x)
-    np.testing.assert_allclose(1 / found.strongest, 12, rtol=0.01)
-    np.testing.assert_allclose(1 / found.fastest, 4, rtol=0.01)  # 2.5 has a 14th of the power
+    segments = spectrogram(x)
+    np.testing.assert_allclose(1 / segments.strongest, 12, rtol=0.01)
+    np.testing.assert_allclose(1 / segments.fastest, 4, rtol=0.01)  # 2.5 has a 14th of the power
 
 
 def test_a_line_in_a_third_of_the_table_does_not_drift() -> None:
     x = waves(400, [6.0]) * (np.arange(400) < 130)[:, None] + 0.3 * gaussian(400, 2)
-    found = spectrogram(x)
-    assert 2 < np.count_nonzero(~np.isnan(found.fastest)) < len(found.fastest) / 2
-    assert found.drift is None
-    assert "segments show a line" in found.partly["drift"]
-    assert as_block(found)["fastest_period_p10_p50_p90"] is not None
+    segments = spectrogram(x)
+    assert 2 < np.count_nonzero(~np.isnan(segments.fastest)) < len(segments.fastest) / 2
+    assert segments.drift is None
+    assert "segments show a line" in segments.partly["drift"]
+    assert as_block(segments)["fastest_period_p10_p50_p90"] is not None
 
 
 def test_minilm_s_fastest_line_bends() -> None:
     """Its two halves seem to have periods 5.7 and 6.5; the second sweeps from one to the other."""
-    found = spectrogram(minilm())
-    followed = np.interp([160, 200, 320, 460], found.center, found.fastest)
+    segments = spectrogram(minilm())
+    followed = np.interp([160, 200, 320, 460], segments.center, segments.fastest)
     np.testing.assert_allclose(1 / followed, [5.7, 5.7, 6.6, 5.6], atol=0.1)
-    assert found.drift == pytest.approx(0.153, abs=0.002)
-    assert found.length == 64
+    assert segments.drift == pytest.approx(0.153, abs=0.002)
+    assert segments.length == 64
 
 
 @pytest.mark.parametrize("d", [2, 16, 200])
 def test_noise_and_walks_show_no_line(d: int) -> None:
     for seed in range(3):
         for x in (gaussian(300, d, seed), walk(300, d, seed)):
-            found = spectrogram(x)
-            assert found.drift is None
-            assert np.isnan(found.fastest).mean() > 0.9
-            assert "above red noise" in found.partly["drift"]
+            segments = spectrogram(x)
+            assert segments.drift is None
+            assert np.isnan(segments.fastest).mean() > 0.9
+            assert "above red noise" in segments.partly["drift"]
 
 
 @pytest.mark.parametrize(("n", "length"), [(64, 32), (300, 36), (4096, 256)])
 def test_the_segment_follows_the_table(n: int, length: int) -> None:
-    found = spectrogram(gaussian(n, 1))
-    assert found.length == length
-    assert found.step == length // 4
+    segments = spectrogram(gaussian(n, 1))
+    assert segments.length == length
+    assert segments.step == length // 4
 
 
 def test_a_table_constant_in_part_has_a_spectrogram() -> None:
     x = waves(200, [5.0]) * (np.arange(200) < 100)[:, None]
-    found = spectrogram(x)
-    assert np.isnan(found.fastest[-2:]).all()
-    assert found.power[-2:].sum() == 0
-    np.testing.assert_allclose(1 / found.fastest[:6], 5, rtol=0.01)
-    json.dumps(as_block(found), allow_nan=False)
+    segments = spectrogram(x)
+    assert np.isnan(segments.fastest[-2:]).all()
+    assert segments.power[-2:].sum() == 0
+    np.testing.assert_allclose(1 / segments.fastest[:6], 5, rtol=0.01)
+    json.dumps(as_block(segments), allow_nan=False)
 
 
 # --- figures ---

@@ -10,7 +10,7 @@ from posprobe.analyses.descriptive.winding import COHERENT, winding
 
 
 def helix(n: int, turns: float, rise: float, d: int = 6) -> Floats:
-    """Make a circle of radius 2 that goes round so often while a third direction rises."""
+    """Return a circle of radius 2 with `turns` turns while a third direction rises."""
     angle = np.linspace(0, 2 * np.pi * turns, n)
     curve = np.stack([2 * np.cos(angle), 2 * np.sin(angle), np.linspace(0, rise, n)], axis=1)
     return np.asarray(curve @ rotation(d, 4)[:3])
@@ -42,10 +42,10 @@ def test_pairs_are_chosen_by_quadrature_and_not_by_order() -> None:
         [2.0 * np.cos(3 * angle), 1.5 * np.cos(17 * angle), 1.4 * np.sin(17 * angle),
          1.2 * np.sin(3 * angle)], axis=1,
     )  # fmt: skip
-    found = {pair.components: pair for pair in winding(table @ rotation(4, 2)).pairs}
-    assert set(found) == {(0, 3), (1, 2)}
-    assert found[0, 3].turns == pytest.approx(3, abs=0.02)
-    assert found[1, 2].turns == pytest.approx(17, abs=0.1)
+    pairs = {pair.components: pair for pair in winding(table @ rotation(4, 2)).pairs}
+    assert set(pairs) == {(0, 3), (1, 2)}
+    assert pairs[0, 3].turns == pytest.approx(3, abs=0.02)
+    assert pairs[1, 2].turns == pytest.approx(17, abs=0.1)
 
 
 def test_coherence_is_the_sum_over_every_lag() -> None:
@@ -76,9 +76,9 @@ def test_a_chirp_has_a_period_of_its_own_in_every_part() -> None:
 
 def test_a_walks_first_components_make_three_quarters_of_a_turn() -> None:
     turns = [winding(walk(400, 256, seed)).pairs for seed in range(6)]
-    first = [pair.turns for pairs in turns for pair in pairs if pair.components == (0, 1)]
-    assert len(first) == 6
-    assert np.mean(first) == pytest.approx(0.75, abs=0.02)
+    first_turns = [pair.turns for pairs in turns for pair in pairs if pair.components == (0, 1)]
+    assert len(first_turns) == 6
+    assert np.mean(first_turns) == pytest.approx(0.75, abs=0.02)
 
 
 # --- laws ---
@@ -89,10 +89,12 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
     table = helix(200, 3.3, 5.0) + 0.05 * gaussian(200, 6)
     before, after = winding(table), winding(scale * table @ rotation(6, 9) - 2 * scale)
     assert len(before.pairs) == len(after.pairs) >= 1
-    for one, other in zip(before.pairs, after.pairs, strict=True):
-        assert one.components == other.components
+    for pair, transformed_pair in zip(before.pairs, after.pairs, strict=True):
+        assert pair.components == transformed_pair.components
         np.testing.assert_allclose(
-            other.phase - other.phase[0], one.phase - one.phase[0], atol=1e-6
+            transformed_pair.phase - transformed_pair.phase[0],
+            pair.phase - pair.phase[0],
+            atol=1e-6,
         )
-        np.testing.assert_allclose(other.radius, scale * one.radius, rtol=1e-6)
-        assert other.pitch == pytest.approx(scale * one.pitch, rel=1e-6)
+        np.testing.assert_allclose(transformed_pair.radius, scale * pair.radius, rtol=1e-6)
+        assert transformed_pair.pitch == pytest.approx(scale * pair.pitch, rel=1e-6)
