@@ -35,7 +35,7 @@ from posprobe.questions.sequences import STRIDES
 #: the least p-value of four numbers, 4 / 560, stands alone among the questions of a table.
 FIRST_DRAWS, ALL_DRAWS = 5 * DRAWS + 4, 559
 #: Draws that are measured at a time, which stay in the cache.
-TOGETHER = 16
+DRAWS_PER_BATCH = 16
 #: Share of kernels as long as half the table above which nobody knows whether it stays in bounds.
 LONG_SHARE = 0.25
 #: Squares by which distances may differ where the offset decides them, as a share of the table's
@@ -130,7 +130,7 @@ class AbsolutePosition:
     value = shown("variance_ratio", "misfit", "p_walk", "p_shift")
 
 
-def ask_absolute_position(seen: View) -> Answer:
+def ask_absolute_position(view: View) -> Answer:
     """Ask whether similarity depends on where positions are, beside their distance.
 
     Four numbers are held against stationary processes: how much inner products at one distance
@@ -138,24 +138,24 @@ def ask_absolute_position(seen: View) -> Answer:
     unusual must stay in bounds, unlike its own steps with random signs, before distance alone is
     said to count.
     """
-    if few := too_few("absolute_position", seen, KEYS):
-        return few
-    n = len(seen)
-    block = _independent(seen)
-    walks = signed(seen.steps, block, seen.rng(7)) if block > 1 else seen.signed_walks
+    if too_few_answer := too_few("absolute_position", view, KEYS):
+        return too_few_answer
+    n = len(view)
+    block = _independent(view)
+    walks = signed(view.steps, block, view.rng(7)) if block > 1 else view.signed_walks
     variance = walks.var(axis=1).sum(axis=1).astype(np.float64)
     p_walk = rank(-variance[0], -variance[1:])
     ratio = float(variance[0] / max(np.median(variance[1:]), np.finfo(np.float64).tiny))
-    place, misfit, test = _strongest(seen)
-    all_as_far = variation(np.linalg.norm(seen.coordinates, axis=1)) <= SLIGHT  # from the mean row
+    place, misfit, test = _strongest(view)
+    all_as_far = variation(np.linalg.norm(view.coordinates, axis=1)) <= SLIGHT  # from the mean row
     path: Path = "unknown"
-    if (p_walk <= LEVEL or all_as_far) and _exact(seen.points):
-        path = "equally_far" if _equally_far(seen.points) else "exact"
+    if (p_walk <= LEVEL or all_as_far) and _exact(view.points):
+        path = "equally_far" if _equally_far(view.points) else "exact"
     elif p_walk <= LEVEL and n >= ENOUGH and ratio <= BOUNDED:
         path = "bounded"
     elif p_walk > OPEN and n >= max(LONG * block, ENOUGH):
         path = "wanders"
-    invariance = _invariance(seen.points)
+    invariance = _invariance(view.points)
     facts = AbsolutePosition(n, path, place, invariance, ratio, misfit, p_walk, test.p)
     if facts.exact:
         return Answer("absolute_position", "no", path, facts, keys=KEYS)
@@ -163,48 +163,52 @@ def ask_absolute_position(seen: View) -> Answer:
     reason = {"bounded": "maybe_place", "wanders": "wanders"}.get(path, "few_steps")
     if test.p <= LEVEL and place.large:
         answer, reason = "yes", f"place_{place.sign}"
-    elif p_walk <= LEVEL and test.p > OPEN and seen.kernel.long > LONG_SHARE:
+    elif p_walk <= LEVEL and test.p > OPEN and view.kernel.long > LONG_SHARE:
         reason = "slow"
     elif path == "bounded" and not LEVEL < test.p <= OPEN:
         answer, reason = "no", "bounded" if test.p > OPEN else "small"
     return Answer("absolute_position", answer, reason, facts, test, KEYS)
 
 
-def _strongest(seen: View) -> tuple[Place, float, Test]:
+def _strongest(view: View) -> tuple[Place, float, Test]:
     """Return the strongest sign that places matter, the misfit, and the test of that sign.
 
     A sign that is significant and large comes before one that is significant and small.
     """
-    every = -(-len(seen) // DRAWN_ROWS)
+    stride = -(-len(view) // DRAWN_ROWS)
     # All directions: a few leading ones of many columns are the slowest waves of any stationary
     # table, each with a phase of its own, and such waves mirror places and change norms.
-    rows = leading(seen.points[::every], DRAWN_ROWS)
-    found, mirrored = _unequal(rows)
+    rows = leading(view.points[::stride], DRAWN_ROWS)
+    statistics, mirrored = _unequal(rows)
     # Norms or speeds that hardly change leave the distance in charge; and those of a curve with few
     # bends change slowly by themselves.
-    bends = len(seen) >= STRETCHES * seen.half_length
-    slow = (bends and variation(each) > SLIGHT for each in _lengths(rows))
+    bends = len(view) >= STRETCHES * view.half_length
+    slow = (bends and variation(lengths) > SLIGHT for lengths in _lengths(rows))
     counts = np.array([True, *slow, True])
-    drawn = _draws(seen, rows, every, found, counts)
-    medians = np.median(drawn, axis=1)
+    null_draws = _draws(view, rows, stride, statistics, counts)
+    medians = np.median(null_draws, axis=1)
     # By number, the p-value of the nearest null, which of the two it is, and whether it shows.
-    both = np.array([[rank(found[k], null[:, k]) for k in range(4)] for null in drawn])
-    nearest = [int(np.lexsort((medians[:, k], both[:, k]))[-1]) for k in range(4)]
-    ps = np.where(counts, both.max(axis=0), 1.0)
-    large = found - medians.max(axis=0) >= LEAST_SHARE
+    null_ranks = np.array(
+        [[rank(statistics[k], null[:, k]) for k in range(4)] for null in null_draws]
+    )
+    nearest = [int(np.lexsort((medians[:, k], null_ranks[:, k]))[-1]) for k in range(4)]
+    ps = np.where(counts, null_ranks.max(axis=0), 1.0)
+    large = statistics - medians.max(axis=0) >= LEAST_SHARE
     showing = (4 * ps <= LEVEL) & large
-    at = int((ps + ~showing).argmin())
-    null = drawn[nearest[at], :, at]
-    test = against(float(found[at]), null, NULLS[nearest[at]], min(1.0, 4 * float(ps[at])))
+    weakest = int((ps + ~showing).argmin())
+    null = null_draws[nearest[weakest], :, weakest]
+    test = against(
+        float(statistics[weakest]), null, NULLS[nearest[weakest]], min(1.0, 4 * float(ps[weakest]))
+    )
     # Wherever a yes is possible, all are drawn.
     test = replace(test, least=4 / (1 + ALL_DRAWS))
-    sign: Sign = _SIGNS[at] if at < 3 or mirrored else "opposed"
-    place = Place(sign, float(found[at]), float(np.median(null)), bool(showing.any()))
-    return place, float(found[0]), test
+    sign: Sign = _SIGNS[weakest] if weakest < 3 or mirrored else "opposed"
+    place = Place(sign, float(statistics[weakest]), float(np.median(null)), bool(showing.any()))
+    return place, float(statistics[0]), test
 
 
 def _draws(
-    seen: View, rows: Floats, every: int, found: Floats, counts: NDArray[np.bool_]
+    view: View, rows: Floats, stride: int, statistics: Floats, counts: NDArray[np.bool_]
 ) -> Floats:
     """Return the four numbers of draws of both nulls: ``[nulls, draws, 4]``.
 
@@ -212,50 +216,55 @@ def _draws(
     curve with few bends changes them slowly though no place is special. The rest is drawn only
     where the first leave a p-value of `LEVEL` possible.
     """
-    n = len(seen)
-    length = max(seen.half_length, 0.5) / HALF
-    smoothest = np.exp(-0.5 * np.square(np.arange(0, n, every) / length))
-    factors = [root(toeplitz(each)) for each in (seen.kernel.by_offset[::every], smoothest)]
+    n = len(view)
+    length = max(view.half_length, 0.5) / HALF
+    smoothest = np.exp(-0.5 * np.square(np.arange(0, n, stride) / length))
+    factors = [
+        root(toeplitz(correlations))
+        for correlations in (view.kernel.by_offset[::stride], smoothest)
+    ]
     columns = np.sqrt(np.square(rows).sum(axis=0))
-    rng = seen.rng(2)
-    drawn = np.full((2, ALL_DRAWS, 4), -np.inf)
-    for first, stop in pairwise((0, FIRST_DRAWS, ALL_DRAWS)):
-        for at in range(first, stop, TOGETHER):
-            count = min(TOGETHER, stop - at)
+    rng = view.rng(2)
+    null_draws = np.full((2, ALL_DRAWS, 4), -np.inf)
+    for first_draw, stop in pairwise((0, FIRST_DRAWS, ALL_DRAWS)):
+        for draw in range(first_draw, stop, DRAWS_PER_BATCH):
+            count = min(DRAWS_PER_BATCH, stop - draw)
             white = rng.standard_normal((count, *rows.shape))
-            drawn[0, at : at + count] = _unequal(factors[0] @ white * columns)[0]
+            null_draws[0, draw : draw + count] = _unequal(factors[0] @ white * columns)[0]
             if counts[1:3].any():
                 slow = _slow_lengths(factors[1] @ white * columns)
-                drawn[1, at : at + count, 1:3] = slow
-        reached = (drawn[:, :stop] >= found - 1e-9 * np.abs(found)).sum(axis=1).max(axis=0)
+                null_draws[1, draw : draw + count, 1:3] = slow
+        reached = (
+            (null_draws[:, :stop] >= statistics - 1e-9 * np.abs(statistics)).sum(axis=1).max(axis=0)
+        )
         if 4 * (1 + reached[counts].min()) > LEVEL * (1 + ALL_DRAWS):
             break
-    return drawn[:, :stop]
+    return null_draws[:, :stop]
 
 
 def _invariance(points: Floats) -> float | None:
     """Return the share of the variance of centred cosines that distance explains."""
-    rows, there = unit_rows(points, np, centered=True)
-    return sums_of_rows(rows, there, 1, len(points), np).numbers()["translation_invariance"]
+    rows, is_defined = unit_rows(points, np, centered=True)
+    return sums_of_rows(rows, is_defined, 1, len(points), np).numbers()["translation_invariance"]
 
 
-def _independent(seen: View) -> int:
+def _independent(view: View) -> int:
     """Return over how many steps the table must move for its movements to be unrelated.
 
     Movements that are shorter than those over fewer steps do not count: what goes round comes back,
     and over nearly a whole turn its movements are alike again.
     """
-    path, found, farthest = seen.signed_walks[0], 1, 0.0
+    path, n_independent, farthest = view.signed_walks[0], 1, 0.0
     for stride in (*STRIDES, 64, 128, 256, 512):
-        moved = path[stride:] - path[:-stride]
-        if len(moved) <= 2 * stride:
+        displacement = path[stride:] - path[:-stride]
+        if len(displacement) <= 2 * stride:
             break
-        ahead = float(np.vdot(moved[stride:], moved[:-stride]))
-        squares = float(np.square(moved).sum())
-        if ahead > 0.15 * squares and squares >= farthest * len(moved):
-            found = 2 * stride
-        farthest = max(farthest, squares / len(moved))
-    return found
+        overlap = float(np.vdot(displacement[stride:], displacement[:-stride]))
+        squares = float(np.square(displacement).sum())
+        if overlap > 0.15 * squares and squares >= farthest * len(displacement):
+            n_independent = 2 * stride
+        farthest = max(farthest, squares / len(displacement))
+    return n_independent
 
 
 def _unequal(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -273,19 +282,21 @@ def _unequal(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     n = rows.shape[-2]
     points = rows - rows.mean(axis=-2, keepdims=True)
     gram = points @ points.swapaxes(-1, -2)
-    whole = np.maximum(np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny)
-    apart, around = (
-        by_displacement(each, n, 1, np)[..., 0].astype(gram.dtype)
-        for each in (gram, gram[..., ::-1])
+    total_power = np.maximum(np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny)
+    lag_variance, cyclic_variance = (
+        by_displacement(products, n, 1, np)[..., 0].astype(gram.dtype)
+        for products in (gram, gram[..., ::-1])
     )
     count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
-    misfit = 1 - (np.square(apart) / count).sum(axis=-1) / whole
-    both = around[..., 1:] + around[..., :-1]
-    squares = np.square(both) / (count[1:] + count[:-1])
-    mirrored = squares.sum(axis=-1) / (2 * whole)
-    most = np.take_along_axis(both, squares.argmax(axis=-1)[..., None], axis=-1)[..., 0]
+    misfit = 1 - (np.square(lag_variance) / count).sum(axis=-1) / total_power
+    neighbour_sums = cyclic_variance[..., 1:] + cyclic_variance[..., :-1]
+    squares = np.square(neighbour_sums) / (count[1:] + count[:-1])
+    mirrored = squares.sum(axis=-1) / (2 * total_power)
+    largest_share = np.take_along_axis(neighbour_sums, squares.argmax(axis=-1)[..., None], axis=-1)[
+        ..., 0
+    ]
     numbers = np.concatenate([misfit[..., None], _slow_lengths(rows), mirrored[..., None]], axis=-1)
-    return numbers, most > 0
+    return numbers, largest_share > 0
 
 
 def _lengths(rows: Floats) -> tuple[Floats, Floats]:
@@ -298,19 +309,19 @@ def _slow_lengths(rows: Floats) -> Floats:
 
     As ranks: single rows do not count. Of rows ``[..., n, r]``: ``[..., 2]``.
     """
-    found = []
-    for each in map(ranks, _lengths(rows)):
-        count = each.shape[-1]
-        power = np.square(each @ slow_waves(count).T).sum(axis=-1)
-        found.append(2 * power / (count * np.square(each).sum(axis=-1)))
-    return np.stack(found, axis=-1)
+    slow = []
+    for length_ranks in map(ranks, _lengths(rows)):
+        count = length_ranks.shape[-1]
+        power = np.square(length_ranks @ slow_waves(count).T).sum(axis=-1)
+        slow.append(2 * power / (count * np.square(length_ranks).sum(axis=-1)))
+    return np.stack(slow, axis=-1)
 
 
 def _exact(points: Floats) -> bool:
     """Say whether offsets decide all distances, of neighbours and along the whole table."""
-    along = points[:: -(-len(points) // EXACT_ROWS)]
-    parts = _unlike_by_place(points[:EXACT_ROWS]), _unlike_by_place(along)
-    return all(whole <= EXACT and here <= EXACT_HERE for whole, here in parts)
+    sampled = points[:: -(-len(points) // EXACT_ROWS)]
+    parts = _unlike_by_place(points[:EXACT_ROWS]), _unlike_by_place(sampled)
+    return all(misfit <= EXACT and local_misfit <= EXACT_HERE for misfit, local_misfit in parts)
 
 
 def _equally_far(points: Floats) -> bool:
@@ -333,10 +344,14 @@ def _unlike_by_place(rows: Floats) -> tuple[float, float]:
     offset = np.abs(places - places[:, None]).ravel()
     pairs = np.bincount(offset)
     mean = np.bincount(offset, squared) / pairs
-    off = np.bincount(offset, np.square(squared - mean[offset]))
+    squared_deviations = np.bincount(offset, np.square(squared - mean[offset]))
     tiny = np.finfo(np.float64).tiny
-    here = float((off[1:] / np.maximum(pairs * np.square(mean), tiny)[1:]).max(initial=0.0))
-    return float(off.sum()) / max(4 * float(np.square(rows @ rows.T).sum()), tiny), here
+    largest_deviation = float(
+        (squared_deviations[1:] / np.maximum(pairs * np.square(mean), tiny)[1:]).max(initial=0.0)
+    )
+    return float(squared_deviations.sum()) / max(
+        4 * float(np.square(rows @ rows.T).sum()), tiny
+    ), largest_deviation
 
 
 def _squared_distances(rows: Floats) -> Floats:

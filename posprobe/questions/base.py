@@ -31,35 +31,41 @@ def shown(*names: str) -> Any:
 
 
 def judged(
-    p: float, yes: str, no: str, between: str, *, enough: bool = True
+    p: float, yes: str, no: str, undecided_reason: str, *, has_enough: bool = True
 ) -> tuple[Verdict, str]:
-    """Answer by a p-value, with the reason of each answer; no needs ``enough`` rows."""
+    """Answer by a p-value, with the reason of each answer; no needs ``has_enough`` rows."""
     if p <= LEVEL:
         return "yes", yes
-    return ("no", no) if p > OPEN and enough else ("cannot tell", between)
+    return ("no", no) if p > OPEN and has_enough else ("cannot tell", undecided_reason)
 
 
-def too_few(question: str, seen: View, keys: tuple[str, ...]) -> Answer | None:
+def too_few(question: str, view: View, keys: tuple[str, ...]) -> Answer | None:
     """Answer a question about a table too small for any."""
-    facts = TooFew(*seen.points.shape)
-    if seen.constant:
+    facts = TooFew(*view.points.shape)
+    if view.constant:
         return Answer(question, "cannot tell", "all_equal", facts, keys=keys)
-    if len(seen) < MIN_ROWS:
+    if len(view) < MIN_ROWS:
         return Answer(question, "cannot tell", "too_few", facts, keys=keys)
     return None
 
 
-def rank(value: float, drawn: Floats) -> float:
+def rank(value: float, null_draws: Floats) -> float:
     """Return the rank p-value of a value that is large if there is something to find.
 
     ``(1 + number of draws that reach it) / (draws + 1)`` (Phipson & Smyth 2010).
     """
-    reached = np.sum(drawn >= value - 1e-9 * max(abs(value), 1e-300))
-    return float((1 + reached) / (len(drawn) + 1))
+    reached = np.sum(null_draws >= value - 1e-9 * max(abs(value), 1e-300))
+    return float((1 + reached) / (len(null_draws) + 1))
 
 
 def against(
-    value: float, drawn: Floats, of: str, p: float, *, null: float | None = None, times: int = 1
+    value: float,
+    null_draws: Floats,
+    null_model: str,
+    p: float,
+    *,
+    null: float | None = None,
+    times: int = 1,
 ) -> Test:
     """Return the record of a test.
 
@@ -67,9 +73,9 @@ def against(
     ----------
     value
         The number that was tested.
-    drawn
+    null_draws
         ``[draws]``: the same number of the nearest null, in the same unit.
-    of
+    null_model
         Name of that null.
     p
         The p-value.
@@ -78,13 +84,21 @@ def against(
     times
         Numbers among which the strongest was taken, with a p-value so many times as large.
     """
-    low, middle, high = (float(q) for q in np.quantile(drawn, (0.05, 0.5, 0.95)))
+    low, middle, high = (float(q) for q in np.quantile(null_draws, (0.05, 0.5, 0.95)))
     expected = middle if null is None else null
-    return Test(value, p, expected, (low, high), of, len(drawn), min(1.0, times / (len(drawn) + 1)))
+    return Test(
+        value,
+        p,
+        expected,
+        (low, high),
+        null_model,
+        len(null_draws),
+        min(1.0, times / (len(null_draws) + 1)),
+    )
 
 
 def draw_until(
-    draw: Callable[[], Any], p_of: Callable[[Floats], float], first: int, most: int
+    draw: Callable[[], Any], p_of: Callable[[Floats], float], n_first_draws: int, max_draws: int
 ) -> tuple[Floats, float]:
     """Return draws of a null and the p-value: the first ones alone where they exclude a yes.
 
@@ -94,13 +108,15 @@ def draw_until(
         Makes one draw.
     p_of
         The p-value beside some draws.
-    first, most
+    n_first_draws, max_draws
         How many are drawn in any case, and at most.
     """
-    drawn = np.array([draw() for _ in range(first)])
-    if p_of(drawn) <= LEVEL:
-        drawn = np.concatenate([drawn, [draw() for _ in range(most - first)]])
-    return drawn, p_of(drawn)
+    null_draws = np.array([draw() for _ in range(n_first_draws)])
+    if p_of(null_draws) <= LEVEL:
+        null_draws = np.concatenate(
+            [null_draws, [draw() for _ in range(max_draws - n_first_draws)]]
+        )
+    return null_draws, p_of(null_draws)
 
 
 def at_least(count: int, total: int, share: float) -> float:

@@ -95,26 +95,26 @@ class Breaks:
         return None if self.undefined else [list(pair) for pair in self.pairs]
 
 
-def ask_special_rows(seen: View) -> Answer | None:
+def ask_special_rows(view: View) -> Answer | None:
     """Ask of a whole table whether single rows, or patches, are unlike those around them."""
-    if (breaks := seen.breaks) is None:
+    if (breaks := view.breaks) is None:
         return None
     zeros = [row.row for row in breaks.special if not breaks.norms[row.row]]
-    others = [row for row in breaks.special if row.row not in zeros]
-    width = seen.layout.width if isinstance(seen.layout, Grid) else None
-    told = None if width else _longest_step(breaks)
+    ordinary_outliers = [row for row in breaks.special if row.row not in zeros]
+    width = view.layout.width if isinstance(view.layout, Grid) else None
+    longest_step = None if width else _longest_step(breaks)
     facts = SpecialRows(
         rows=len(breaks.norms),
-        positions=tuple(seen.start + row.row for row in others),
-        zeros=tuple(seen.start + row for row in zeros),
-        causes=others[0].causes if others else (),
+        positions=tuple(view.start + row.row for row in ordinary_outliers),
+        zeros=tuple(view.start + row for row in zeros),
+        causes=ordinary_outliers[0].causes if ordinary_outliers else (),
         width=width,
-        largest=told and told[0],
-        chance=told and told[1],
-        replaced=bool(seen.replaced),
+        largest=longest_step and longest_step[0],
+        chance=longest_step and longest_step[1],
+        replaced=bool(view.replaced),
         undefined=breaks.no_special,
     )
-    answer, reason = _judged(facts, found=bool(breaks.special))
+    answer, reason = _judged(facts, has_findings=bool(breaks.special))
     on_grid = facts.width is not None and reason != "undefined"
     reason = f"patch_{reason}" if on_grid else reason
     return Answer("special_rows", answer, reason, facts, keys=("seams.special",))
@@ -123,27 +123,27 @@ def ask_special_rows(seen: View) -> Answer | None:
 def _longest_step(breaks: Seams) -> tuple[float, tuple[float, float]] | None:
     """Return the longest step that is no break, over the usual, and what it is by chance."""
     steps = breaks.steps.copy()
-    for left, _ in breaks.between:
-        steps[max(left - LONG // 2, 0) : left + LONG // 2 + 1] = np.nan
+    for left_row, _ in breaks.between:
+        steps[max(left_row - LONG // 2, 0) : left_row + LONG // 2 + 1] = np.nan
     return largest_ratio(steps, usual_values(steps))
 
 
-def ask_seams(seen: View) -> Answer | None:
+def ask_seams(view: View) -> Answer | None:
     """Ask of a whole table whether it breaks into parts that differ."""
-    if (breaks := seen.breaks) is None:
+    if (breaks := view.breaks) is None:
         return None
-    start = seen.start
+    start = view.start
     pairs = tuple((start + left, start + right) for left, right in breaks.between)
     facts = Breaks(len(breaks.norms), pairs, breaks.reasons, breaks.undefined)
-    answer, reason = _judged(facts, found=bool(pairs))
+    answer, reason = _judged(facts, has_findings=bool(pairs))
     return Answer("seams", answer, reason, facts, keys=("seams.between", "seams.reasons"))
 
 
-def _judged(facts: SpecialRows | Breaks, *, found: bool) -> tuple[Verdict, str]:
+def _judged(facts: SpecialRows | Breaks, *, has_findings: bool) -> tuple[Verdict, str]:
     """Return the answer and its reason: no needs rows enough to notice what there is."""
     if facts.undefined:
         return "cannot tell", "undefined"
-    if found:
+    if has_findings:
         return "yes", "found"
     if facts.rows < FEWEST_ROWS:
         return "cannot tell", "few"

@@ -15,7 +15,7 @@ from posprobe.layouts import Grid
 from posprobe.questions.base import too_few
 
 #: CKA with a formula from which a table is one, up to a rotation.
-SAME = 0.99
+MIN_SAME_SIMILARITY = 0.99
 #: Relative distance from a formula that rounding explains.
 EXACT = 5e-4
 #: Of formats with so many fewer digits.
@@ -55,48 +55,59 @@ class ClosedForm:
     @property
     def value(self) -> dict[str, Any]:
         """The formula with its numbers, or the CKA."""
-        known: dict[str, Any] = {"base": self.base}
+        parameters: dict[str, Any] = {"base": self.base}
         if self.formula is None:
-            known |= {"cka": self.cka, "rows": self.rows}
+            parameters |= {"cka": self.cka, "rows": self.rows}
         else:
             formula = f"{self.formula}, base {self.base:.6g}"
-            known |= {"formula": formula, "scale": self.scale, "error": self.error}
-        return {name: each for name, each in known.items() if each is not None}
+            parameters |= {"formula": formula, "scale": self.scale, "error": self.error}
+        return {name: value for name, value in parameters.items() if value is not None}
 
 
-def ask_closed_form(seen: View) -> Answer:
+def ask_closed_form(view: View) -> Answer:
     """Ask whether the table follows a published formula, up to rotation, scale and mean."""
-    values, layout = seen.values, seen.layout
+    values, layout = view.values, view.layout
     n, d = values.shape
     facts = ClosedForm(n, n, grid=isinstance(layout, Grid))
 
-    def answer(reason: str, **known: Any) -> Answer:
-        told = replace(facts, **known)
-        return Answer("closed_form", "no" if reason == "none" else "yes", reason, told, keys=KEYS)
+    def answer(reason: str, **changes: Any) -> Answer:
+        new_facts = replace(facts, **changes)
+        return Answer(
+            "closed_form", "no" if reason == "none" else "yes", reason, new_facts, keys=KEYS
+        )
 
-    if name := fixed_formula(values, layout, seen.dtype):
+    if name := fixed_formula(values, layout, view.dtype):
         return answer("exact", formula=name, base=BASE)
-    if near := nearly_formula(values, layout):
-        rounded = near.error <= EXACT * COARSE.get(seen.dtype, 1.0)
-        known = {"base": near.base, "scale": near.scale, "error": near.error}
-        return answer("exact" if rounded else "nearly", formula=near.name, **known)
-    if few := too_few("closed_form", seen, KEYS):
-        return few
+    if nearest_formula := nearly_formula(values, layout):
+        rounded = nearest_formula.error <= EXACT * COARSE.get(view.dtype, 1.0)
+        parameters = {
+            "base": nearest_formula.base,
+            "scale": nearest_formula.scale,
+            "error": nearest_formula.error,
+        }
+        return answer("exact" if rounded else "nearly", formula=nearest_formula.name, **parameters)
+    if too_few_answer := too_few("closed_form", view, KEYS):
+        return too_few_answer
     if isinstance(layout, Grid):
-        alike = _sincos2d(seen, layout, d - d % 4)
-        return answer("sincos2d" if alike is not None and alike >= SAME else "none", cka=alike)
-    fit = seen.base
+        grid_similarity = _sincos2d(view, layout, d - d % 4)
+        return answer(
+            "sincos2d"
+            if grid_similarity is not None and grid_similarity >= MIN_SAME_SIMILARITY
+            else "none",
+            cka=grid_similarity,
+        )
+    fit = view.base
     if fit is None:
         return answer("none")
-    if fit.best is not None and fit.base is not None and fit.best >= SAME:
+    if fit.best is not None and fit.base is not None and fit.best >= MIN_SAME_SIMILARITY:
         return answer("sinusoid", base=fit.base, cka=fit.best, rows=fit.rows)
     return answer("none", cka=fit.best, rows=fit.rows)
 
 
-def _sincos2d(seen: View, layout: Grid, width: int) -> float | None:
+def _sincos2d(view: View, layout: Grid, width: int) -> float | None:
     if width < 4:
         return None
     try:
-        return cka(cloud(seen.points), cloud(sincos2d(layout.height, layout.width, width).values))
+        return cka(cloud(view.points), cloud(sincos2d(layout.height, layout.width, width).values))
     except (InvalidTable, ValueError):
         return None

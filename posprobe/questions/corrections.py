@@ -34,51 +34,51 @@ ROTATING = 0.25
 HARMONICS = 6
 
 
-def copies_of(answers: Answers, seen: View) -> Copies | None:
+def copies_of(answers: Answers, view: View) -> Copies | None:
     """Return which rows of the whole table are copies of others, beyond what goes round in it."""
-    if seen.all_rows is None or seen.breaks is None:
+    if view.all_rows is None or view.breaks is None:
         return None
     lines = answers["rotations"].facts.lines if answers["rotations"].yes else ()
     rotating = 1.0 if answers["winding"].yes else sum(line.share for line in lines)
-    found = copies(seen.all_rows) or returns(seen.all_rows, 0.0)
-    if found and found.kind == "near" and found.period:
-        times = [found.period / line.period for line in lines]
-        if sum(abs(each - round(each)) < 0.1 for each in times) < HARMONICS:
-            found = returns(seen.all_rows, rotating)
-    equal = seen.breaks.equal
-    if found and found.kind == "any" and equal:
-        again = [row for first, last in equal for row in range(first + 1, last + 1)]
-        return found if copies(np.delete(seen.all_rows, again, axis=0)) else None
-    return found
+    copied_rows = copies(view.all_rows) or returns(view.all_rows, 0.0)
+    if copied_rows and copied_rows.kind == "near" and copied_rows.period:
+        times = [copied_rows.period / line.period for line in lines]
+        if sum(abs(turns - round(turns)) < 0.1 for turns in times) < HARMONICS:
+            copied_rows = returns(view.all_rows, rotating)
+    equal = view.breaks.equal
+    if copied_rows and copied_rows.kind == "any" and equal:
+        repeated_rows = [row for first, last in equal for row in range(first + 1, last + 1)]
+        return copied_rows if copies(np.delete(view.all_rows, repeated_rows, axis=0)) else None
+    return copied_rows
 
 
-def _smooth_by_rotations(answers: Answers, seen: View) -> Answer | None:
+def _smooth_by_rotations(answers: Answers, view: View) -> Answer | None:
     """Say of a sum of rotations that it is no smooth curve, where gaps in it tell the two apart."""
     smooth, turning = answers["smooth"], answers["rotations"]
     if not (smooth.yes and turning.yes):
         return None
     if turning.reason != "formula" and turning.facts.share < ROTATING:
         return None
-    found = rotations.bridged(seen.bridging)
-    if found is None:
+    bridged_facts = rotations.bridged(view.bridging)
+    if bridged_facts is None:
         return None
-    facts = replace(smooth.facts, **found)
+    facts = replace(smooth.facts, **bridged_facts)
     keys = (*smooth.keys, "bridging.r2")
     return smooth.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
 
 
-def _seams_by_rotations(answers: Answers, seen: View) -> Answer | None:
+def _seams_by_rotations(answers: Answers, view: View) -> Answer | None:
     """Say of parts on both sides of a break that they go round in the same planes."""
     seams = answers.get("seams")
     if seams is None or not seams.yes or not answers["rotations"].yes:
         return None
-    if seen.all_rows is None or seen.breaks is None:
+    if view.all_rows is None or view.breaks is None:
         return None
-    own = stretch(seen.breaks)
-    others = [run for run in long_runs(seen.breaks) if run[0] != own.first]
-    if not (same := same_planes(seen.turning, seen.all_rows, others, seen.start)):
+    own_stretch = stretch(view.breaks)
+    other_runs = [run for run in long_runs(view.breaks) if run[0] != own_stretch.first]
+    if not (shared_planes := same_planes(view.turning, view.all_rows, other_runs, view.start)):
         return None
-    return replace(seams, facts=replace(seams.facts, same=same))
+    return replace(seams, facts=replace(seams.facts, same=shared_planes))
 
 
 def _order_by_winding(answers: Answers, _: View) -> Answer | None:
@@ -90,14 +90,14 @@ def _order_by_winding(answers: Answers, _: View) -> Answer | None:
     return order.corrected("yes", "winding", "winding", facts=facts, test=None)
 
 
-def _order_by_copies(answers: Answers, seen: View) -> Answer | None:
+def _order_by_copies(answers: Answers, view: View) -> Answer | None:
     order = answers["order"]
     if order.yes or order.value is None:
         return None
-    found = copies_of(answers, seen)
-    if found is None or found.kind == "any":
+    copied_rows = copies_of(answers, view)
+    if copied_rows is None or copied_rows.kind == "any":
         return None
-    facts = replace(order.facts, copies=found)
+    facts = replace(order.facts, copies=copied_rows)
     return order.corrected("yes", "copies", "copies", facts=facts, test=None)
 
 
@@ -125,27 +125,29 @@ def _place_by_order(answers: Answers, _: View) -> Answer | None:
     return None
 
 
-def _place_by_copies(answers: Answers, seen: View) -> Answer | None:
+def _place_by_copies(answers: Answers, view: View) -> Answer | None:
     """Say that places decide where rows are copies in blocks or mirrored, or zeros among others."""
     place = answers["absolute_position"]
-    if place.answer != "no" or seen.all_rows is None:
+    if place.answer != "no" or view.all_rows is None:
         return None
-    found = copies(seen.all_rows)
-    if found is not None and found.kind in {"blocks", "mirror"}:
-        facts = replace(place.facts, copies=found)
+    copied_rows = copies(view.all_rows)
+    if copied_rows is not None and copied_rows.kind in {"blocks", "mirror"}:
+        facts = replace(place.facts, copies=copied_rows)
         return place.corrected("yes", "copies", "copies", facts=facts, test=None)
-    zeros = int((~seen.values.any(axis=1)).sum())
-    if 0 < zeros < len(seen.values):
+    zeros = int((~view.values.any(axis=1)).sum())
+    if 0 < zeros < len(view.values):
         return place.corrected("yes", "zeros", "zero rows", test=None)
     return None
 
 
 #: Of positions on a line.
 SEQUENCE: tuple[Correction[View], ...] = (
-    lambda own, _: rotations.series_by_formula(own["ladder"], own["closed_form"]),
-    lambda own, _: rotations.lines_by_formula(own["rotations"], own["closed_form"], own["ladder"]),
-    lambda own, _: rotations.by_winding(own["rotations"], own["winding"]),
-    lambda own, _: rotations.by_rotations(own["winding"], own["rotations"]),
+    lambda answers, _: rotations.series_by_formula(answers["ladder"], answers["closed_form"]),
+    lambda answers, _: rotations.lines_by_formula(
+        answers["rotations"], answers["closed_form"], answers["ladder"]
+    ),
+    lambda answers, _: rotations.by_winding(answers["rotations"], answers["winding"]),
+    lambda answers, _: rotations.by_rotations(answers["winding"], answers["rotations"]),
     _smooth_by_rotations,
     _seams_by_rotations,
     _order_by_winding,
@@ -156,8 +158,8 @@ SEQUENCE: tuple[Correction[View], ...] = (
 )
 #: Of patches on a grid.
 GRID: tuple[Correction[View], ...] = (
-    lambda own, _: grids.circles_by_formula(own["axis_rotations"], own["closed_form"]),
-    lambda own, _: fields.places_by_order(own["absolute_position"], own["order"]),
+    lambda answers, _: grids.circles_by_formula(answers["axis_rotations"], answers["closed_form"]),
+    lambda answers, _: fields.places_by_order(answers["absolute_position"], answers["order"]),
 )
 
 
@@ -174,7 +176,7 @@ SIMILAR = 0.2
 #: Share of the variance from which rotations are what a table is, and beside a smooth curve.
 LEADING, MOST = 0.1, 0.5
 #: Least share of the variance that is told of beside what a table is.
-TOLD = 0.01
+MIN_TOLD_SHARE = 0.01
 
 
 @dataclass(frozen=True)
@@ -220,33 +222,35 @@ def kind_of(answers: Answers) -> Kind:
     if not order.yes:
         if order.answer == "cannot tell":
             return Kind("unknown", ("order",))
-        far = getattr(facts("absolute_position"), "equally_far", False)
-        return Kind("equally_far" if far else "independent", ("order",))
+        is_equidistant = getattr(facts("absolute_position"), "equally_far", False)
+        return Kind("equally_far" if is_equidistant else "independent", ("order",))
     if "rows_and_columns" in answers and yes("smooth"):
         return Kind("surface", ("smooth",))
     winding = ("winding",) if yes("winding") else ()
     if yes("rotations"):
-        found = facts("rotations")
+        rotations_facts = facts("rotations")
         series = ("ladder",) if yes("ladder") else ()
         # What winds is named as one of them: then they are what the table is, however small.
-        named = bool(winding) and facts("winding").rotation is not None
-        least = MOST if yes("smooth") else 0.0 if named else LEADING
-        if series or not found.lines or found.share >= least:
+        has_named_rotation = bool(winding) and facts("winding").rotation is not None
+        min_share = MOST if yes("smooth") else 0.0 if has_named_rotation else LEADING
+        if series or not rotations_facts.lines or rotations_facts.share >= min_share:
             return Kind("series" if series else "rotations", ("rotations", *series))
-    beside: tuple[str, ...] = ()
-    if yes("rotations") and facts("rotations").share >= TOLD:
-        beside = ("rotations",)
+    companions: tuple[str, ...] = ()
+    if yes("rotations") and facts("rotations").share >= MIN_TOLD_SHARE:
+        companions = ("rotations",)
     if yes("smooth"):
-        found = facts("smooth")
-        if found.straight is not None:
-            return Kind("line" if found.line else "noisy_line", ("smooth",))
-        return Kind("smooth", ("smooth", *winding, *beside))
+        rotations_facts = facts("smooth")
+        if rotations_facts.straight is not None:
+            return Kind("line" if rotations_facts.line else "noisy_line", ("smooth",))
+        return Kind("smooth", ("smooth", *winding, *companions))
     wanders = answers["absolute_position"].reason == "wanders"
     if wanders and answers["smooth"].answer == "no":
-        return Kind("walk", ("smooth", *winding, *beside))
+        return Kind("walk", ("smooth", *winding, *companions))
     if order.reason in {"norms", "norms_and_wave"}:
-        return Kind("norms", ("order", *winding, *beside))
-    near = facts("order").cosine
-    if abs(near) >= SIMILAR:
-        return Kind("similar" if near > 0 else "opposite", ("order", *winding, *beside))
-    return Kind("ordered", ("order", *winding, *beside))
+        return Kind("norms", ("order", *winding, *companions))
+    neighbour_cosine = facts("order").cosine
+    if abs(neighbour_cosine) >= SIMILAR:
+        return Kind(
+            "similar" if neighbour_cosine > 0 else "opposite", ("order", *winding, *companions)
+        )
+    return Kind("ordered", ("order", *winding, *companions))

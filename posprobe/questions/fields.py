@@ -84,31 +84,31 @@ class Field:
     def draw(self, rng: np.random.Generator, count: int | None = None) -> NDArray[np.float32]:
         """Draw a table ``[h * w, r]``, with ``count`` independent columns where that is given."""
         height, width = self.shape
-        drawn = []
+        null_draws = []
         for factor, columns in zip(self.factors, self.columns, strict=True):
             sizes = columns if count is None else np.ones(count)
             white = rng.standard_normal((len(factor), len(sizes)), dtype=np.float32)
-            drawn.append(factor @ (white * sizes.astype(np.float32)))
-        inner = parts(drawn[2], self.shape)[2]
-        most = max(each.shape[-1] for each in drawn)
-        cells = np.zeros((height, width, most), dtype=np.float32)
-        own = drawn[0][:, None], drawn[1][None], inner
-        for code, share in zip(own, self.shares, strict=True):
+            null_draws.append(factor @ (white * sizes.astype(np.float32)))
+        inner = parts(null_draws[2], self.shape)[2]
+        max_rank = max(code_draw.shape[-1] for code_draw in null_draws)
+        cells = np.zeros((height, width, max_rank), dtype=np.float32)
+        fields = null_draws[0][:, None], null_draws[1][None], inner
+        for code, share in zip(fields, self.shares, strict=True):
             code = code - code.mean(axis=(0, 1))
             size = float(np.square(code).sum(axis=-1).mean())
             if share > 0 and size > 0:
-                turned = code if count else code @ _turn(rng, code.shape[-1], most)
-                cells += np.float32(np.sqrt(share / size)) * turned
+                rotated = code if count else code @ _turn(rng, code.shape[-1], max_rank)
+                cells += np.float32(np.sqrt(share / size)) * rotated
         return cells.reshape(height * width, -1)
 
 
 def fit_field(points: Floats, shape: tuple[int, int]) -> Field:
     """Fit a stationary field to ``[h * w, d]``, centred."""
     height, width = shape
-    rows, columns, rest = parts(points, shape)
-    split = rows, columns, rest.reshape(len(points), -1)
-    sizes = [float(np.square(each).sum() / len(each)) for each in split]
-    whole = max(sum(sizes), np.finfo(np.float64).tiny)
+    rows, columns, residual = parts(points, shape)
+    split = rows, columns, residual.reshape(len(points), -1)
+    sizes = [float(np.square(term).sum() / len(term)) for term in split]
+    total = max(sum(sizes), np.finfo(np.float64).tiny)
     kernels = (
         toeplitz(fit_kernel(rows).by_offset),
         toeplitz(fit_kernel(columns).by_offset),
@@ -117,8 +117,8 @@ def fit_field(points: Floats, shape: tuple[int, int]) -> Field:
     return Field(
         shape,
         tuple(root(kernel).astype(np.float32) for kernel in kernels),
-        tuple(_spread(each) for each in split),
-        tuple(size / whole for size in sizes),
+        tuple(_spread(term) for term in split),
+        tuple(size / total for size in sizes),
     )
 
 
@@ -127,10 +127,10 @@ def _spread(points: Floats) -> Floats:
     return np.asarray(np.linalg.norm(leading(points, RANK), axis=0))
 
 
-def _turn(rng: np.random.Generator, rank: int, most: int) -> Floats:
+def _turn(rng: np.random.Generator, rank: int, max_rank: int) -> Floats:
     """Return a random orthonormal embedding ``[rank, most]``: the parts share no directions."""
-    turned = np.linalg.qr(rng.standard_normal((most, rank)))[0].T
-    return np.asarray(turned, dtype=np.float32)
+    rotated = np.linalg.qr(rng.standard_normal((max_rank, rank)))[0].T
+    return np.asarray(rotated, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class PatchSmooth:
     value = shown("length", "cosine", "stride")
 
 
-def ask_patch_smooth(seen: View) -> Answer:
+def ask_patch_smooth(view: View) -> Answer:
     """Ask whether steps between successive patches point the same way.
 
     Along rows and columns together, over one patch and over two. The nulls are rough: an isotropic
@@ -165,45 +165,48 @@ def ask_patch_smooth(seen: View) -> Answer:
     rows plus one of the columns; in both, successive steps are independent, and neighbours as
     similar as can be without smoothness.
     """
-    if none := unfit("smooth", seen, NEIGHBOUR_KEYS, MIN_SIDE, AREA):
-        return none
-    height, width = seen.shape
+    if unfit_answer := unfit("smooth", view, NEIGHBOUR_KEYS, MIN_SIDE, AREA):
+        return unfit_answer
+    height, width = view.shape
     # All columns: the leading directions of a rough field are smoother than it is.
-    cells = seen.points.reshape(height, width, -1)
-    found = _bends(cells)
-    rng = seen.rng(13)
+    cells = view.points.reshape(height, width, -1)
+    bend_scores = _bends(cells)
+    rng = view.rng(13)
     rough = _rough(height, width)
-    sizes = np.linalg.norm(seen.coordinates, axis=0)
-    codes = [_spread(code) for code in parts(seen.points, seen.shape)[:2]]
-    most = max(len(own) for own in codes)
+    sizes = np.linalg.norm(view.coordinates, axis=0)
+    codes = [_spread(code) for code in parts(view.points, view.shape)[:2]]
+    max_rank = max(len(code) for code in codes)
 
     def draw() -> list[Floats]:
         isotropic = rough @ (rng.standard_normal((height * width, len(sizes))) * sizes)
         walks = [
-            np.cumsum(rng.standard_normal((n, len(own))) * own, axis=0)
-            for n, own in zip(seen.shape, codes, strict=True)
+            np.cumsum(rng.standard_normal((n, len(code))) * code, axis=0)
+            for n, code in zip(view.shape, codes, strict=True)
         ]
-        down, right = (walk @ _turn(rng, walk.shape[1], most) for walk in walks)
-        return [_bends(isotropic.reshape((*cells.shape[:2], -1))), _bends(down[:, None] + right)]
+        row_walk, column_walk = (walk @ _turn(rng, walk.shape[1], max_rank) for walk in walks)
+        return [
+            _bends(isotropic.reshape((*cells.shape[:2], -1))),
+            _bends(row_walk[:, None] + column_walk),
+        ]
 
-    def scores(drawn: Floats) -> tuple[Floats, Floats]:
-        centre, spread = np.median(drawn, axis=0), np.maximum(drawn.std(axis=0), 1e-9)
-        return (found - centre) / spread, (drawn - centre) / spread
+    def scores(null_draws: Floats) -> tuple[Floats, Floats]:
+        centre, spread = np.median(null_draws, axis=0), np.maximum(null_draws.std(axis=0), 1e-9)
+        return (bend_scores - centre) / spread, (null_draws - centre) / spread
 
-    def ranks(drawn: Floats) -> list[float]:
-        own, null = (each.max(axis=-1) for each in scores(drawn))
-        return [rank(own[k], null[:, k]) for k in range(len(own))]
+    def ranks(null_draws: Floats) -> list[float]:
+        observed, null = (scale_scores.max(axis=-1) for scale_scores in scores(null_draws))
+        return [rank(observed[k], null[:, k]) for k in range(len(observed))]
 
-    drawn, p = draw_until(draw, lambda drawn: max(ranks(drawn)), *SMOOTH_DRAWS)
-    nearest = int(np.argmax(ranks(drawn)))
-    best = int(np.argmax(scores(drawn)[0][nearest]))
-    null = drawn[:, nearest, best]
+    null_draws, p = draw_until(draw, lambda null_draws: max(ranks(null_draws)), *SMOOTH_DRAWS)
+    nearest = int(np.argmax(ranks(null_draws)))
+    best = int(np.argmax(scores(null_draws)[0][nearest]))
+    null = null_draws[:, nearest, best]
     length = _half(cells)
     halves = length < max(height, width) - 1
-    cosine = float(found[best])
+    cosine = float(bend_scores[best])
     facts = PatchSmooth(best + 1, cosine, float(np.median(null)), length, halves)
-    long = min(height, width) >= LONG_SIDE
-    answer, reason = judged(p, "patch_surface", "patch_rough", "patch_open", enough=long)
+    is_long = min(height, width) >= LONG_SIDE
+    answer, reason = judged(p, "patch_surface", "patch_rough", "patch_open", has_enough=is_long)
     # What so few steps call significant is no small cosine.
     test = against(cosine, null, ("rough field", "walks")[nearest], p)
     return Answer("smooth", answer, reason, facts, test, NEIGHBOUR_KEYS)
@@ -211,20 +214,20 @@ def ask_patch_smooth(seen: View) -> Answer:
 
 def _bends(cells: Floats) -> Floats:
     """Return mean cosines of successive steps over one patch and over two."""
-    found = []
+    scores = []
     for stride in (1, 2):
-        ahead = size = 0.0
-        longest = max(cells.shape[:2]) - stride
-        for along in (cells, cells.swapaxes(0, 1)):
-            step = along[stride:] - along[:-stride]
+        overlap = size = 0.0
+        max_stride = max(cells.shape[:2]) - stride
+        for by_axis in (cells, cells.swapaxes(0, 1)):
+            step = by_axis[stride:] - by_axis[:-stride]
             if len(step) > stride:
                 before, after = step[:-stride], step[stride:]
-                ahead += float(np.vdot(before, after))
+                overlap += float(np.vdot(before, after))
                 size += float(np.vdot(before, before) + np.vdot(after, after)) / 2
-        if longest > stride or stride == 1:
+        if max_stride > stride or stride == 1:
             # A checkerboard has no steps over two patches.
-            found.append(ahead / size if size > 0 else 0.0)
-    return np.array(found)
+            scores.append(overlap / size if size > 0 else 0.0)
+    return np.array(scores)
 
 
 @lru_cache(maxsize=8)
@@ -234,12 +237,14 @@ def _rough(height: int, width: int) -> Floats:
 
 def _half(cells: Floats) -> float:
     """Return over how many patches the mean inner product halves, from that of neighbours."""
-    longest = max(cells.shape[:2])
-    mean = np.zeros(longest)
-    for k in range(1, longest):
-        right = np.einsum("rcd,rcd->rc", cells[:, k:], cells[:, :-k])
-        below = np.einsum("rcd,rcd->rc", cells[k:], cells[:-k])
-        mean[k] = (right.sum() + below.sum()) / max(right.size + below.size, 1)
+    max_lag = max(cells.shape[:2])
+    mean = np.zeros(max_lag)
+    for k in range(1, max_lag):
+        row_products = np.einsum("rcd,rcd->rc", cells[:, k:], cells[:, :-k])
+        column_products = np.einsum("rcd,rcd->rc", cells[k:], cells[:-k])
+        mean[k] = (row_products.sum() + column_products.sum()) / max(
+            row_products.size + column_products.size, 1
+        )
     return halving(mean)
 
 
@@ -279,54 +284,55 @@ class PatchPlaces:
 PLACE_KEYS = ("grid.row_share", "grid.column_share")
 
 
-def ask_patch_places(seen: View) -> Answer:
+def ask_patch_places(view: View) -> Answer:
     """Ask whether similarity depends on where patches stand, not on their displacement alone.
 
     The misfit of the means over equal displacements is set beside draws of the fitted stationary
     field, and so is how much the norms of patches change over the grid.
     """
-    if none := unfit("absolute_position", seen, PLACE_KEYS, MIN_SIDE, AREA):
-        return none
-    height, width = seen.shape
-    rng = seen.rng(14)
-    field = fit_field(seen.points, seen.shape)
-    points = seen.coordinates[:, :RANK]
-    found = np.array(_unequal(points, seen.shape))
+    if unfit_answer := unfit("absolute_position", view, PLACE_KEYS, MIN_SIDE, AREA):
+        return unfit_answer
+    height, width = view.shape
+    rng = view.rng(14)
+    field = fit_field(view.points, view.shape)
+    points = view.coordinates[:, :RANK]
+    inequalities = np.array(_unequal(points, view.shape))
 
-    def ranks(drawn: Floats) -> list[float]:
-        return [rank(found[k], drawn[:, k]) for k in range(2)]
+    def ranks(null_draws: Floats) -> list[float]:
+        return [rank(inequalities[k], null_draws[:, k]) for k in range(2)]
 
-    drawn, p = draw_until(
-        lambda: _unequal(field.draw(rng), seen.shape),
-        lambda drawn: min(1.0, 2 * min(ranks(drawn))),
+    null_draws, p = draw_until(
+        lambda: _unequal(field.draw(rng), view.shape),
+        lambda null_draws: min(1.0, 2 * min(ranks(null_draws))),
         *PLACE_DRAWS,
     )
-    typical = np.median(drawn, axis=0)
-    cells = units(seen.points).reshape(height, width, -1)
+    typical = np.median(null_draws, axis=0)
+    cells = units(view.points).reshape(height, width, -1)
     neighbours = max(
-        float(np.einsum("rcd,rcd->rc", near[1:], near[:-1]).mean())
-        for near in (cells, cells.swapaxes(0, 1))
+        float(np.einsum("rcd,rcd->rc", by_axis[1:], by_axis[:-1]).mean())
+        for by_axis in (cells, cells.swapaxes(0, 1))
     )
     facts = PatchPlaces(
-        points.shape[1], max(float(found[0]), 0.0), float(typical[0]), float(found[1]),
+        points.shape[1], max(float(inequalities[0]), 0.0), float(typical[0]),
+        float(inequalities[1]),
         float(typical[1]), p, neighbours,
     )  # fmt: skip
     # Which of the two is told: the stronger evidence, of those that are large enough.
-    large = found[0] - typical[0] >= LEAST_SHARE, found[1] >= 1 + SLIGHT
-    told = [k for k in range(2) if large[k] and 2 * ranks(drawn)[k] <= LEVEL]
-    which = min(told, key=lambda k: ranks(drawn)[k], default=0)
+    large = inequalities[0] - typical[0] >= LEAST_SHARE, inequalities[1] >= 1 + SLIGHT
+    unequal_axes = [k for k in range(2) if large[k] and 2 * ranks(null_draws)[k] <= LEVEL]
+    axis = min(unequal_axes, key=lambda k: ranks(null_draws)[k], default=0)
     slow = facts.misfit > TOO_SLOW
-    enough = not slow and min(height, width) >= LONG_SIDE
-    told_by = ("patch_products", "patch_norms")[which]
-    answer, reason = judged(p, told_by, "patch_displacement", "patch_open", enough=enough)
-    if answer == "yes" and not told:
-        which = int(np.argmin(ranks(drawn)))
-        answer, reason = "no" if enough else "cannot tell", "patch_small"
+    has_enough = not slow and min(height, width) >= LONG_SIDE
+    told_by = ("patch_products", "patch_norms")[axis]
+    answer, reason = judged(p, told_by, "patch_displacement", "patch_open", has_enough=has_enough)
+    if answer == "yes" and not unequal_axes:
+        axis = int(np.argmin(ranks(null_draws)))
+        answer, reason = "no" if has_enough else "cannot tell", "patch_small"
     elif answer == "cannot tell" and slow:
         reason = "patch_slow"
         if neighbours < ALIKE:
             reason = "patch_unlike" if neighbours < HARDLY else "patch_short"
-    test = against(float(found[which]), drawn[:, which], "stationary", p, times=2)
+    test = against(float(inequalities[axis]), null_draws[:, axis], "stationary", p, times=2)
     return Answer("absolute_position", answer, reason, facts, test, PLACE_KEYS)
 
 
@@ -341,36 +347,36 @@ def _unequal(points: NDArray[np.floating], shape: tuple[int, int]) -> tuple[floa
     transform = np.fft.rfft2(np.moveaxis(cells, -1, 0), (2 * height, 2 * width))
     power = np.square(np.abs(transform)).sum(axis=0)
     sums = np.fft.irfft2(power, (2 * height, 2 * width))
-    away = [
+    deviations = [
         np.maximum(n - np.minimum(np.arange(2 * n), 2 * n - np.arange(2 * n)), 0) for n in shape
     ]
-    pairs = np.multiply.outer(*away)
-    kept = float((np.square(sums) / np.maximum(pairs, 1))[pairs > 0].sum())
+    pairs = np.multiply.outer(*deviations)
+    invariant_power = float((np.square(sums) / np.maximum(pairs, 1))[pairs > 0].sum())
     flat = cells.reshape(height * width, -1)
-    whole = float(np.square(flat.T @ flat).sum())
+    total_power = float(np.square(flat.T @ flat).sum())
     norms = np.linalg.norm(flat, axis=1)
     logs = np.log(np.maximum(norms, 1e-9 * max(float(norms.max()), 1e-300))).reshape(shape)
-    down, right = (
+    row_offset, column_offset = (
         np.cos(np.pi * np.outer(np.arange(3), np.arange(n) + 0.5) / n) / np.sqrt(n / 2)
         for n in shape
     )
-    slow = np.square(down @ logs @ right.T)
+    slow = np.square(row_offset @ logs @ column_offset.T)
     slow[0, 0] = 0.0
     # The amplitude of one wave of that size, as on a line.
     change = np.sqrt(2 * float(slow.sum()) / len(norms))
-    return 1 - kept / max(whole, np.finfo(np.float64).tiny), float(np.exp(change))
+    return 1 - invariant_power / max(total_power, np.finfo(np.float64).tiny), float(np.exp(change))
 
 
-def places_by_order(own: Answer, order: Answer) -> Answer | None:
+def places_by_order(answer: Answer, order: Answer) -> Answer | None:
     """Say of patches whose place may not matter that similarity can hardly depend on it."""
-    if order.yes or not isinstance(own.facts, PatchPlaces):
+    if order.yes or not isinstance(answer.facts, PatchPlaces):
         return None
-    if own.answer == "no":
+    if answer.answer == "no":
         if order.answer == "no":
-            return own.corrected("no", "patch_unordered", "order", test=None)
-        return own.corrected("no", "patch_order_open", "order")
-    if own.yes and order.answer == "no":
-        return own.corrected("cannot tell", "patch_yes_unordered", "order")
+            return answer.corrected("no", "patch_unordered", "order", test=None)
+        return answer.corrected("no", "patch_order_open", "order")
+    if answer.yes and order.answer == "no":
+        return answer.corrected("cannot tell", "patch_yes_unordered", "order")
     return None
 
 
@@ -406,33 +412,37 @@ class PatchDimension:
 DIMENSION_KEYS = ("pca.participation_ratio", "pca.top3")
 
 
-def ask_patch_dimension(seen: View) -> Answer:
+def ask_patch_dimension(view: View) -> Answer:
     """Ask whether there are fewer components than in the fitted field with independent columns."""
-    if none := unfit("low_dimensional", seen, DIMENSION_KEYS, MIN_SIDE, AREA):
-        return none
-    n, d = seen.points.shape
+    if unfit_answer := unfit("low_dimensional", view, DIMENSION_KEYS, MIN_SIDE, AREA):
+        return unfit_answer
+    n, d = view.points.shape
     if d < 3:
-        few = TooFew(n, d)
-        return Answer("low_dimensional", "cannot tell", "too_few", few, keys=DIMENSION_KEYS)
-    rng = seen.rng(15)
-    unit = units(seen.points)  # so that no few long rows decide
+        too_few_facts = TooFew(n, d)
+        return Answer(
+            "low_dimensional", "cannot tell", "too_few", too_few_facts, keys=DIMENSION_KEYS
+        )
+    rng = view.rng(15)
+    unit = units(view.points)  # so that no few long rows decide
     unit = unit - unit.mean(axis=0)
-    field = fit_field(unit, seen.shape)
-    found = participation(unit)
+    field = fit_field(unit, view.shape)
+    dimension = participation(unit)
 
     def draw() -> float:
         points = field.draw(rng, min(d, MOST_COLUMNS))
         return participation(points - points.mean(axis=0))
 
-    drawn, p = draw_until(draw, lambda drawn: rank(-found, -drawn), *WIDE_DRAWS)
-    facts = PatchDimension(directions(seen), min(n - 1, d), found, float(np.median(drawn)))
-    fewer = found <= FEWER * facts.expected
-    long = min(seen.shape) >= LONG_SIDE
-    by = p if fewer else 1.0
-    answer, reason = judged(by, "patch_fewer", "patch_as_many", "patch_open", enough=long)
+    null_draws, p = draw_until(draw, lambda null_draws: rank(-dimension, -null_draws), *WIDE_DRAWS)
+    facts = PatchDimension(directions(view), min(n - 1, d), dimension, float(np.median(null_draws)))
+    fewer = dimension <= FEWER * facts.expected
+    is_long = min(view.shape) >= LONG_SIDE
+    p_value = p if fewer else 1.0
+    answer, reason = judged(
+        p_value, "patch_fewer", "patch_as_many", "patch_open", has_enough=is_long
+    )
     if answer == "no" and p <= OPEN:
         reason = "patch_small"
-    test = against(found, drawn, "smooth", p)
+    test = against(dimension, null_draws, "smooth", p)
     return Answer("low_dimensional", answer, reason, facts, test, DIMENSION_KEYS)
 
 

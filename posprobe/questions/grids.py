@@ -80,24 +80,28 @@ class PatchOrder:
 
 
 def unfit(
-    question: str, seen: View, keys: tuple[str, ...], least: int = 1, most: int = MAX_VIEW_ROWS
+    question: str,
+    view: View,
+    keys: tuple[str, ...],
+    min_rows: int = 1,
+    max_rows: int = MAX_VIEW_ROWS,
 ) -> Answer | None:
     """Answer a question about a grid that is too small or too large for it.
 
     Parameters
     ----------
-    question, seen, keys
+    question, view, keys
         As for `too_few`.
-    least, most
+    min_rows, max_rows
         Fewest patches on a side, and most patches in all.
     """
-    if few := too_few(question, seen, keys):
-        return few
-    height, width = seen.shape
-    facts = Sides(height, width, least, most)
-    if min(height, width) < least:
+    if too_few_answer := too_few(question, view, keys):
+        return too_few_answer
+    height, width = view.shape
+    facts = Sides(height, width, min_rows, max_rows)
+    if min(height, width) < min_rows:
         return Answer(question, "cannot tell", "narrow", facts, keys=keys)
-    if height * width > most:
+    if height * width > max_rows:
         return Answer(question, "cannot tell", "large", facts, keys=keys)
     return None
 
@@ -112,28 +116,32 @@ def parts(
     return rows, columns, cells - rows[:, None] - columns
 
 
-def ask_patch_order(seen: View) -> Answer:
+def ask_patch_order(view: View) -> Answer:
     """Ask whether patches side by side are more, or less, similar than patches permuted."""
-    if none := unfit("order", seen, NEIGHBOUR_KEYS):
-        return none
-    height, width = seen.shape
-    unit_rows = units(seen.points)
+    if unfit_answer := unfit("order", view, NEIGHBOUR_KEYS):
+        return unfit_answer
+    height, width = view.shape
+    unit_rows = units(view.points)
     # Of the Gram matrix, a permutation needs the entries of neighbours alone.
     gram = unit_rows @ unit_rows.T
     patches = np.arange(height * width).reshape(height, width)
-    one = np.concatenate([patches[:, 1:].ravel(), patches[1:].ravel()])
-    other = np.concatenate([patches[:, :-1].ravel(), patches[:-1].ravel()])
-    cosine, chance = float(gram[one, other].mean()), chance_cosine(unit_rows)
-    rng = seen.rng(12)
-    orders = (rng.permutation(len(seen)) for _ in range(ORDER_DRAWS))
-    drawn = np.array([gram[order[one], order[other]].mean() for order in orders])
-    p = rank(abs(cosine - chance), np.abs(drawn - chance))
-    enough = len(seen) >= ENOUGH
-    answer, reason = judged(p, "patch_neighbours", "patch_none", "patch_open", enough=enough)
+    second_patches = np.concatenate([patches[:, 1:].ravel(), patches[1:].ravel()])
+    first_patches = np.concatenate([patches[:, :-1].ravel(), patches[:-1].ravel()])
+    cosine, chance = float(gram[second_patches, first_patches].mean()), chance_cosine(unit_rows)
+    rng = view.rng(12)
+    orders = (rng.permutation(len(view)) for _ in range(ORDER_DRAWS))
+    null_draws = np.array(
+        [gram[order[second_patches], order[first_patches]].mean() for order in orders]
+    )
+    p = rank(abs(cosine - chance), np.abs(null_draws - chance))
+    has_enough = len(view) >= ENOUGH
+    answer, reason = judged(
+        p, "patch_neighbours", "patch_none", "patch_open", has_enough=has_enough
+    )
     if answer == "yes" and abs(cosine - chance) < LEAST_SHARE:
         answer, reason = "no", "patch_small"
     facts = PatchOrder(cosine, chance)
-    test = against(cosine, drawn, "permuted", p, null=chance)
+    test = against(cosine, null_draws, "permuted", p, null=chance)
     return Answer("order", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
@@ -181,22 +189,24 @@ class RowsAndColumns:
     value = shown("row_share", "column_share")
 
 
-def ask_rows_and_columns(seen: View) -> Answer:
+def ask_rows_and_columns(view: View) -> Answer:
     """Ask whether each patch is a row code plus a column code.
 
     By the additive model of a grid: how much more likely the table is with codes than without, held
     against tables drawn from the fit without them.
     """
-    if none := unfit("rows_and_columns", seen, CODES_KEYS, MIN_SIDE):
-        return none
-    height, width = seen.shape
-    found = seen.grid_model
-    rows, columns = found.shares["rows"], found.shares["columns"]
-    test = against(rows + columns, found.drawn, "surface", found.p)
+    if unfit_answer := unfit("rows_and_columns", view, CODES_KEYS, MIN_SIDE):
+        return unfit_answer
+    height, width = view.shape
+    grid_model = view.grid_model
+    rows, columns = grid_model.shares["rows"], grid_model.shares["columns"]
+    test = against(rows + columns, grid_model.drawn, "surface", grid_model.p)
     facts = RowsAndColumns(height, width, rows, columns, test.null or 0.0)
-    short = min(height, width) < SHORT_SIDE
-    between = "few_patches" if short else "open"
-    answer, reason = judged(found.p, "codes", "none", between, enough=not short)
+    is_short = min(height, width) < SHORT_SIDE
+    undecided_reason = "few_patches" if is_short else "open"
+    answer, reason = judged(
+        grid_model.p, "codes", "none", undecided_reason, has_enough=not is_short
+    )
     if answer == "yes" and facts.share < LEAST_SHARE:
         answer, reason = "no", "small"
     elif answer == "yes" and facts.lone:
@@ -300,77 +310,85 @@ class AxisRotations:
         """Lines or circle of each code, and which go round."""
         if not self.codes:
             return None
-        named = {code.axis: code.value for code in self.codes}
-        return named | {"rotating": list(self.rotating)}
+        values_by_axis = {code.axis: code.value for code in self.codes}
+        return values_by_axis | {"rotating": list(self.rotating)}
 
 
-def ask_axis_rotations(seen: View) -> Answer:
+def ask_axis_rotations(view: View) -> Answer:
     """Ask whether the row code or the column code goes round."""
-    if none := unfit("axis_rotations", seen, AXIS_KEYS):
-        return none
-    codes = _codes(seen)
+    if unfit_answer := unfit("axis_rotations", view, AXIS_KEYS):
+        return unfit_answer
+    codes = _codes(view)
     if not codes:
-        facts = AxisRotations(*seen.shape)
+        facts = AxisRotations(*view.shape)
         return Answer("axis_rotations", "cannot tell", "short", facts, keys=AXIS_KEYS)
-    return _by_lines(seen, codes) or _by_circles(seen, codes)
+    return _by_lines(view, codes) or _by_circles(view, codes)
 
 
-def _codes(seen: View) -> list[tuple[Code, Floats]]:
+def _codes(view: View) -> list[tuple[Code, Floats]]:
     """Return the codes that are long enough, and more than noise: centred ``[length, d]``."""
-    height, width = seen.shape
-    rows, columns, _ = parts(seen.points, (height, width))
+    height, width = view.shape
+    rows, columns, _ = parts(view.points, (height, width))
     sizes = width * float(np.square(rows).sum()), height * float(np.square(columns).sum())
     # What a code that is none has is noise.
-    least = max(1e-9 * float(np.square(seen.points).sum()), ONE_CODE * max(sizes))
+    min_power = max(1e-9 * float(np.square(view.points).sum()), ONE_CODE * max(sizes))
     return [
         (Code(axis, len(code)), code)
         for axis, code, size in zip(("rows", "columns"), (rows, columns), sizes, strict=True)
-        if len(code) >= MIN_ROWS and code.shape[1] > 1 and size > least
+        if len(code) >= MIN_ROWS and code.shape[1] > 1 and size > min_power
     ]
 
 
 def _by_lines(seen: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
     """Answer by lines of a spectrum, where a code has any."""
     views = [view(points, seed=seen.seed) for _, points in codes]
-    turning = [_lines(each) for each in views]
+    turning = [_lines(code_view) for code_view in views]
     ps = [line.p for lines in turning for line in lines]
     if not ps:
         return None
-    named = tuple(
+    axes = tuple(
         replace(code, lines=lines) for (code, _), lines in zip(codes, turning, strict=True)
     )
-    share = max(sum(line.share for line in code.lines) for code in named)
-    p, least = (min(1.0, len(codes) * one) for one in (min(ps), LINE_LEVEL))
-    test = Test(share, p, of="smooth", least=least)
-    facts = AxisRotations(*seen.shape, named, tuple(c.axis for c in named if c.lines))
+    share = max(sum(line.share for line in code.lines) for code in axes)
+    p, line_level = (min(1.0, len(codes) * p_value) for p_value in (min(ps), LINE_LEVEL))
+    test = Test(share, p, of="smooth", least=line_level)
+    facts = AxisRotations(*seen.shape, axes, tuple(c.axis for c in axes if c.lines))
     return Answer("axis_rotations", "yes", "lines", facts, test, AXIS_KEYS)
 
 
 def _lines(code: View) -> tuple[Rotation, ...]:
     """Return the rotations that stand out of the spectrum of a code."""
-    found = find_rotations(code.points, code.seed).rotations
-    return tuple(one for one in found if len(code) >= SHORT or one.turns >= FEW_TURNS)
+    rotations = find_rotations(code.points, code.seed).rotations
+    return tuple(
+        rotation for rotation in rotations if len(code) >= SHORT or rotation.turns >= FEW_TURNS
+    )
 
 
-def _by_circles(seen: View, codes: list[tuple[Code, Floats]]) -> Answer:
+def _by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
     """Answer by how much of the codes is in a circle, in one code or in both together."""
-    rng = seen.rng(16)
-    short = [_shortened(points) for _, points in codes]
-    share, turns = np.stack([_rounder(points[None]) for points in short])[..., 0].T
+    rng = view.rng(16)
+    shortened_codes = [_shortened(points) for _, points in codes]
+    share, turns = np.stack([_rounder(points[None]) for points in shortened_codes])[..., 0].T
     times = len(codes) + 1 if len(codes) > 1 else 1
-    drawn = np.empty((len(codes), 4, 0))
+    null_draws = np.empty((len(codes), 4, 0))
     for draws in (CIRCLE_DRAWS, MOST_DRAWS - CIRCLE_DRAWS):
-        more = [_smooth_shares(points, rng, draws) for points in short]
-        drawn = np.concatenate([drawn, np.stack(more)], axis=2)
-        each = [
-            max(rank(one, null) for null in nulls) for one, nulls in zip(share, drawn, strict=True)
+        extra_draws = [_smooth_shares(points, rng, draws) for points in shortened_codes]
+        null_draws = np.concatenate([null_draws, np.stack(extra_draws)], axis=2)
+        code_ranks = [
+            max(rank(share, null) for null in nulls)
+            for share, nulls in zip(share, null_draws, strict=True)
         ]
-        joint = max(rank(share.mean(), null) for null in drawn.mean(axis=0))
-        p = min(1.0, times * min(joint, *each))
+        joint = max(rank(share.mean(), null) for null in null_draws.mean(axis=0))
+        p = min(1.0, times * min(joint, *code_ranks))
         if p > LEVEL:
             break
     circles = [
-        Circle(float(turns[k]), float(share[k]), float(np.median(drawn[k], axis=1).max()), each[k])
+        Circle(
+            float(turns[k]),
+            float(share[k]),
+            float(np.median(null_draws[k], axis=1).max()),
+            code_ranks[k],
+        )
         for k in range(len(codes))
     ]
     # What is significant for both together is told of each that has more than is usual.
@@ -380,9 +398,11 @@ def _by_circles(seen: View, codes: list[tuple[Code, Floats]]) -> Answer:
         if circle.p <= LEVEL
         or (joint <= LEVEL and circle.p <= OPEN and circle.share >= circle.typical + LEAST_SHARE)
     )
-    best = int(np.argmin(each))
-    alone = each[best] <= joint
-    value, nulls = (share[best], drawn[best]) if alone else (share.mean(), drawn.mean(axis=0))
+    best = int(np.argmin(code_ranks))
+    stands_alone = code_ranks[best] <= joint
+    value, nulls = (
+        (share[best], null_draws[best]) if stands_alone else (share.mean(), null_draws.mean(axis=0))
+    )
     nearest = nulls[int(np.argmax(np.median(nulls, axis=1)))]
     test = against(float(value), nearest, "smooth", p, times=times)
     answer: Verdict = "cannot tell"
@@ -392,8 +412,8 @@ def _by_circles(seen: View, codes: list[tuple[Code, Floats]]) -> Answer:
     elif p > OPEN and share.max() < LITTLE:
         answer, reason = "no", "none"
     facts = AxisRotations(
-        *seen.shape,
-        tuple(replace(code, circle=one) for (code, _), one in zip(codes, circles, strict=True)),
+        *view.shape,
+        tuple(replace(code, circle=share) for (code, _), share in zip(codes, circles, strict=True)),
         rotating if answer == "yes" else (),
     )
     return Answer("axis_rotations", answer, reason, facts, test, AXIS_KEYS)
@@ -413,14 +433,16 @@ def _smooth_shares(code: Floats, rng: np.random.Generator, draws: int) -> Floats
     each with the code's covariance of columns, and with as many independent ones.
     """
     h, d = code.shape
-    left, sizes, _ = np.linalg.svd(code, full_matrices=False)
+    u, sizes, _ = np.linalg.svd(code, full_matrices=False)
     roundest = np.exp(-0.5 * np.square(np.arange(h) / (ROUNDEST * h)))
-    drawn = []
-    for kernel in (fit_kernel(left * sizes).by_offset, roundest):
+    null_draws = []
+    for kernel in (fit_kernel(u * sizes).by_offset, roundest):
         factor = root(toeplitz(kernel))
-        own = rng.standard_normal((draws, h, len(sizes))) * sizes
-        drawn += [_rounder(factor @ rows)[0] for rows in (own, _independent(h, d, rng, draws))]
-    return np.stack(drawn)
+        gaussian_code = rng.standard_normal((draws, h, len(sizes))) * sizes
+        null_draws += [
+            _rounder(factor @ rows)[0] for rows in (gaussian_code, _independent(h, d, rng, draws))
+        ]
+    return np.stack(null_draws)
 
 
 def _independent(h: int, d: int, rng: np.random.Generator, draws: int) -> Floats:
@@ -445,12 +467,12 @@ def _rounder(curves: Floats) -> tuple[Floats, Floats]:
     curves = curves - curves.mean(axis=1, keepdims=True)
     grams = curves @ curves.swapaxes(1, 2)
     turns, products = _planes(h)
-    inside = (grams.reshape(count, -1) @ products).reshape(count, 3, -1)
-    half = (inside[:, 0] + inside[:, 1]) / 2
-    smaller = half - np.hypot((inside[:, 0] - inside[:, 1]) / 2, inside[:, 2])
+    power_inside = (grams.reshape(count, -1) @ products).reshape(count, 3, -1)
+    half = (power_inside[:, 0] + power_inside[:, 1]) / 2
+    smaller = half - np.hypot((power_inside[:, 0] - power_inside[:, 1]) / 2, power_inside[:, 2])
     best = smaller.argmax(axis=1)
-    whole = np.maximum(np.trace(grams, axis1=1, axis2=2), np.finfo(np.float64).tiny)
-    return smaller[np.arange(count), best] / whole, turns[best]
+    total_power = np.maximum(np.trace(grams, axis1=1, axis2=2), np.finfo(np.float64).tiny)
+    return smaller[np.arange(count), best] / total_power, turns[best]
 
 
 @lru_cache(maxsize=8)
@@ -464,18 +486,24 @@ def _planes(h: int) -> tuple[Floats, Floats]:
     waves = np.stack([np.cos(angle), np.sin(angle)], axis=2)
     waves -= waves.mean(axis=1, keepdims=True)
     size = np.sqrt(np.square(waves).sum(axis=(1, 2)))
-    one, other = np.moveaxis(np.linalg.pinv(waves) * size[:, None, None], 1, 0)
-    pairs = ((one, one), (other, other), (one, other))
+    cosine_direction, sine_direction = np.moveaxis(
+        np.linalg.pinv(waves) * size[:, None, None], 1, 0
+    )
+    pairs = (
+        (cosine_direction, cosine_direction),
+        (sine_direction, sine_direction),
+        (cosine_direction, sine_direction),
+    )
     flat = [np.einsum("fi,fj->ijf", a, b).reshape(h * h, -1) for a, b in pairs]
     return turns, np.concatenate(flat, axis=1)
 
 
-def circles_by_formula(own: Answer, closed_form: Answer) -> Answer | None:
+def circles_by_formula(answer: Answer, closed_form: Answer) -> Answer | None:
     """Say of a formula that it makes both codes of rotations, a plane for each frequency."""
-    if not closed_form.yes or own.reason in {"too_few", "all_equal", "large"}:
+    if not closed_form.yes or answer.reason in {"too_few", "all_equal", "large"}:
         return None
     keys = (*AXIS_KEYS, *closed_form.keys)
-    return own.corrected("yes", "formula", "closed_form", test=None, keys=keys)
+    return answer.corrected("yes", "formula", "closed_form", test=None, keys=keys)
 
 
 #: By name, in the order of the page.

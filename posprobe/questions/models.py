@@ -90,10 +90,10 @@ class Run:
 
         Contexts that were sampled from the model are those of one result alone.
         """
-        given = [
-            found for found in self.results.values() if getattr(found, "source", "") != "sampled"
+        sentences = [
+            result for result in self.results.values() if getattr(result, "source", "") != "sampled"
         ]
-        return max((getattr(found, "contexts", 0) for found in given), default=0)
+        return max((getattr(result, "contexts", 0) for result in sentences), default=0)
 
 
 Ask: TypeAlias = Callable[[Run], Answer | None]
@@ -150,59 +150,59 @@ class Kept:
         if self.last.share is None:
             return None
         layers = self.first or self.last, self.last
-        first, last = (each.share for each in layers)
-        return {"first": first, "last": last, "layers": [each.layer for each in layers]}
+        first, last = (layer.share for layer in layers)
+        return {"first": first, "last": last, "layers": [layer.layer for layer in layers]}
 
 
-def _layer(number: int, found: LayerMeans) -> Layer:
-    share = found.shares["position"] if found.shares else None
-    known = found.noise_share is not None and share is not None
-    noise = (found.noise_share or 0.0) * (share or 0.0) if known else None
-    return Layer(number, share, noise, found.rank)
+def _layer(number: int, layer_means: LayerMeans) -> Layer:
+    share = layer_means.shares["position"] if layer_means.shares else None
+    is_measured = layer_means.noise_share is not None and share is not None
+    noise = (layer_means.noise_share or 0.0) * (share or 0.0) if is_measured else None
+    return Layer(number, share, noise, layer_means.rank)
 
 
 def ask_kept(run: Run) -> Answer | None:
     """Ask whether positions show in the last hidden states, beside sampling noise."""
-    found: MeanDecomposition | None = run.results.get("states")
-    if found is None:
+    states: MeanDecomposition | None = run.results.get("states")
+    if states is None:
         return None
-    if found.layout.size == 1:
+    if states.layout.size == 1:
         return Answer("kept", "cannot tell", "one_position", keys=("states.layout",))
-    layers = [_layer(number, layer) for number, layer in found.layers.items()]
+    layers = [_layer(number, layer) for number, layer in states.layers.items()]
     end, last = len(layers) - 1, layers[-1]
-    place = next((at for at, layer in enumerate(layers) if layer.share is not None), end)
-    first = layers[place] if place < end and found.contexts > 1 else None
+    place = next((index for index, layer in enumerate(layers) if layer.share is not None), end)
+    first = layers[place] if place < end and states.contexts > 1 else None
     facts = Kept(first, last)
     if last.share is None:
-        seen = (f"states.layers.{place}.shares.position",) if first else ()
-        keys = (*seen, f"states.layers.{end}.shares")
+        position_keys = (f"states.layers.{place}.shares.position",) if first else ()
+        keys = (*position_keys, f"states.layers.{end}.shares")
         return Answer("kept", "no", "equal_states", facts, keys=keys)
-    if found.contexts == 1:
+    if states.contexts == 1:
         return Answer("kept", "cannot tell", "one_context", keys=("states.contexts",))
     keys = tuple(
-        f"states.layers.{at}.{key}"
-        for at in dict.fromkeys((place, end))
+        f"states.layers.{index}.{key}"
+        for index in dict.fromkeys((place, end))
         for key in ("shares.position", "noise_share", "rank")
     )
     test = None
     if last.noise is not None:
-        drawn = found.layers[last.layer].noise_draws
-        low, high = np.quantile(drawn or [last.noise], (0.05, 0.95)).tolist()
-        band = (low, high) if len(drawn) > 1 else None
-        test = Test(last.share, math.nan, last.noise, band, "sampling noise", len(drawn))
+        noise_draws = states.layers[last.layer].noise_draws
+        low, high = np.quantile(noise_draws or [last.noise], (0.05, 0.95)).tolist()
+        band = (low, high) if len(noise_draws) > 1 else None
+        test = Test(last.share, math.nan, last.noise, band, "sampling noise", len(noise_draws))
     return Answer("kept", *_remains(last), facts, test, keys)
 
 
-def _remains(last: Layer) -> tuple[Verdict, str]:
-    if last.rank is None:
+def _remains(last_layer: Layer) -> tuple[Verdict, str]:
+    if last_layer.rank is None:
         return "no", "rounding"
-    if last.rank == 0:
+    if last_layer.rank == 0:
         # Little noise hides little: that nothing is seen is no evidence where there is much.
-        little = last.noise is not None and last.noise <= HIDES_LITTLE
+        little = last_layer.noise is not None and last_layer.noise <= HIDES_LITTLE
         return ("no", "noise") if little else ("cannot tell", "few_contexts")
-    if not last.clear:
+    if not last_layer.clear:
         return "cannot tell", "noisy"
-    return ("no", "small") if (last.share or 0.0) < LEAST_SHARE else ("yes", "seen")
+    return ("no", "small") if (last_layer.share or 0.0) < LEAST_SHARE else ("yes", "seen")
 
 
 @dataclass(frozen=True)
@@ -238,10 +238,10 @@ def _against_rounding(
 
 def _permuted(question: str, kind: str) -> Ask:
     def ask(run: Run) -> Answer | None:
-        found: PermutationEffect | None = run.results.get("permutation")
-        if found is None:
+        effect: PermutationEffect | None = run.results.get("permutation")
+        if effect is None:
             return None
-        change = getattr(found, kind).tokens
+        change = getattr(effect, kind).tokens
         facts, key = Changed(change, run.images), f"permutation.{kind}.tokens"
         return _against_rounding(question, change, run.rounding, SMALL, facts, key)
 
@@ -250,17 +250,17 @@ def _permuted(question: str, kind: str) -> Ask:
 
 def ask_absolute(run: Run) -> Answer | None:
     """Ask whether outputs change when all positions are counted from a later one."""
-    found: PhaseShift | None = run.results.get("shift")
-    if found is None:
+    phase_shift: PhaseShift | None = run.results.get("shift")
+    if phase_shift is None:
         return None
     keys = ("shift.change", "shift.shifts")
-    pairs = zip(found.change.tolist(), found.shifts.tolist(), strict=True)
-    moved = [(change, shift) for change, shift in pairs if shift]
-    if not moved:
+    pairs = zip(phase_shift.change.tolist(), phase_shift.shifts.tolist(), strict=True)
+    changes = [(change, shift) for change, shift in pairs if shift]
+    if not changes:
         return Answer("absolute", "cannot tell", "no_room", keys=keys)
-    most, shift = max(moved)
-    facts = Changed(most, shift=shift)
-    return _against_rounding("absolute", most, run.rounding, SMALL, facts, *keys)
+    largest_change, shift = max(changes)
+    facts = Changed(largest_change, shift=shift)
+    return _against_rounding("absolute", largest_change, run.rounding, SMALL, facts, *keys)
 
 
 @dataclass(frozen=True)
@@ -287,11 +287,11 @@ class Overlap:
 
 def ask_apart(run: Run) -> Answer | None:
     """Ask whether positions avoid the directions of tokens, beside random subspaces."""
-    found: SubspaceOverlap | None = run.results.get("subspaces")
-    if found is None:
+    overlap: SubspaceOverlap | None = run.results.get("subspaces")
+    if overlap is None:
         return None
-    share, (low, high) = found.variance, found.variance.band
-    facts = Overlap(found.rank, len(found.cosine_change), share.value, share.expected)
+    share, (low, high) = overlap.variance, overlap.variance.band
+    facts = Overlap(overlap.rank, len(overlap.cosine_change), share.value, share.expected)
     keys = ("subspaces.variance",)
     if share.value is None:
         return Answer("apart", "cannot tell", "all_alike", facts, keys=keys)
@@ -333,17 +333,17 @@ class Blank:
 
 def ask_blank(run: Run) -> Answer | None:
     """Ask whether positions alone tell the patches of an image of one grey apart."""
-    found: BlankImages | None = run.results.get("blank")
-    if found is None:
+    blank_images: BlankImages | None = run.results.get("blank")
+    if blank_images is None:
         return None
-    known = [
+    measured_layers = [
         (place, Blank(number, pattern.share, pattern.alignment))
-        for place, (number, pattern) in enumerate(found.constant.items())
+        for place, (number, pattern) in enumerate(blank_images.constant.items())
         if pattern.share is not None
     ]
-    if not known:
+    if not measured_layers:
         return Answer("blank", "cannot tell", "no_states", keys=("blank.layers",))
-    place, facts = known[-1]
+    place, facts = measured_layers[-1]
     keys = [f"blank.layers.{place}.constant.{key}" for key in ("share", "alignment")]
     # Shares are of squares.
     return _against_rounding("blank", facts.share, run.rounding**2, SMALL**2, facts, *keys)
@@ -387,14 +387,14 @@ class Heads:
 
 def ask_heads(run: Run) -> Answer | None:
     """Ask whether positions alone make a head look mainly at one offset."""
-    found: HeadsByLayer | None = run.results.get("heads")
-    if found is None:
+    heads: HeadsByLayer | None = run.results.get("heads")
+    if heads is None:
         return None
-    layers = tuple(found.layers.values())
+    layers = tuple(heads.layers.values())
     keys = tuple(f"heads.layers.{place}.attention" for place in range(len(layers)))
     if layers[0].layout.size == 1:
         return Answer("heads", "cannot tell", "one_position", keys=keys)
-    every = [
+    peaks = [
         (attention, uniform, tuple(offset))
         for layer in layers
         for attention, uniform, offset in zip(
@@ -404,10 +404,12 @@ def ask_heads(run: Run) -> Answer | None:
             strict=True,
         )
     ]
-    sharpest, uniform, _ = max(every)
-    sharp = Counter(offset for paid, even, offset in every if paid > max(MOST, TIMES * even))
-    offsets = tuple(Preferred(*each) for each in sharp.most_common(3))
-    facts = Heads(sharp.total(), len(every), sharpest, uniform, offsets)
+    sharpest, uniform, _ = max(peaks)
+    sharp = Counter(
+        offset for paid, uniform_share, offset in peaks if paid > max(MOST, TIMES * uniform_share)
+    )
+    offsets = tuple(Preferred(*counted_offset) for counted_offset in sharp.most_common(3))
+    facts = Heads(sharp.total(), len(peaks), sharpest, uniform, offsets)
     if sharp:
         return Answer("heads", "yes", "sharp", facts, keys=keys)
     reason = "short" if sharpest > MOST else "even" if sharpest else "no_peak"
@@ -437,23 +439,23 @@ class First:
 
 def ask_first(run: Run) -> Answer | None:
     """Ask whether most attention of a layer goes to the first position; patches have none."""
-    found: AttentionByOffset | None = run.results.get("attention")
-    if found is None or found.uniform_first is None:
+    attention: AttentionByOffset | None = run.results.get("attention")
+    if attention is None or attention.uniform_first is None:
         return None
     keys: tuple[str, ...] = ("attention.uniform_first",)
     means = [
         (float(layer.first.mean()), place, number)
-        for place, (number, layer) in enumerate(found.layers.items())
+        for place, (number, layer) in enumerate(attention.layers.items())
         if not np.isnan(layer.first).any()
     ]
     if not means:
         return Answer("first", "cannot tell", "no_layer", keys=keys)
-    most, place, number = max(means)
-    facts = First(number, most, found.uniform_first)
-    test = Test(most, math.nan, facts.uniform, None, "uniform attention")
+    largest_share, place, number = max(means)
+    facts = First(number, largest_share, attention.uniform_first)
+    test = Test(largest_share, math.nan, facts.uniform, None, "uniform attention")
     keys = (f"attention.layers.{place}.first", *keys)
-    answer: Verdict = "yes" if most > MOST else "no"
-    return Answer("first", answer, "most" if most > MOST else "less", facts, test, keys)
+    answer: Verdict = "yes" if largest_share > MOST else "no"
+    return Answer("first", answer, "most" if largest_share > MOST else "less", facts, test, keys)
 
 
 @dataclass(frozen=True)
@@ -486,20 +488,20 @@ class Preferring:
 
 def ask_distance(run: Run) -> Answer | None:
     """Ask whether any head prefers a distance."""
-    found: RotaryUse | None = run.results.get("rotary_use")
-    if found is None:
+    rotary_use: RotaryUse | None = run.results.get("rotary_use")
+    if rotary_use is None:
         return None
-    told = found.summary
+    summary = rotary_use.summary
     keys = tuple(f"rotary_use.summary.{key}" for key in ("share", "yes", "no", "open", "never"))
-    facts = Preferring(told, found.contexts, found.length, found.source)
+    facts = Preferring(summary, rotary_use.contexts, rotary_use.length, rotary_use.source)
     answer: Verdict = "cannot tell"
-    if found.contexts < MIN_CONTEXTS:
+    if rotary_use.contexts < MIN_CONTEXTS:
         reason = "few_contexts"
-    elif told.share is None:
+    elif summary.share is None:
         reason = "even"
-    elif told.yes:
+    elif summary.yes:
         answer, reason = "yes", "some"
-    elif told.open:
+    elif summary.open:
         reason = "open"
     else:
         answer, reason = "no", "no_head"
@@ -597,42 +599,43 @@ class Enough:
     value = shown("kept")
 
 
-def _worth(found: SubstitutionEffect) -> Worth:
-    return Worth(found.scheme, found.table, found.measure, found.task)
+def _worth(effect: SubstitutionEffect) -> Worth:
+    return Worth(effect.scheme, effect.table, effect.measure, effect.task)
 
 
-def _key(found: SubstitutionEffect, each: Substitute) -> str:
-    return f"substitution.substitutes.{found.substitutes.index(each)}.{found.measure}"
+def _key(effect: SubstitutionEffect, substitute: Substitute) -> str:
+    return f"substitution.substitutes.{effect.substitutes.index(substitute)}.{effect.measure}"
 
 
 def ask_needed(run: Run) -> Answer | None:
     """Ask whether the model loses something when its positions are taken away."""
-    found: SubstitutionEffect | None = run.results.get("substitution")
-    if found is None:
+    effect: SubstitutionEffect | None = run.results.get("substitution")
+    if effect is None:
         return None
-    removed = found[found.removed]
-    cost, changed = removed.costs[found.measure], removed.costs.get("answers")
+    removed = effect[effect.removed]
+    cost, changed_answers = removed.costs[effect.measure], removed.costs.get("answers")
     facts = Removal(
-        _worth(found), cost.value, cost.error, found.loss, found.loss_error,
-        changed.value if changed else None, changed.error if changed else None,
+        _worth(effect), cost.value, cost.error, effect.loss, effect.loss_error,
+        changed_answers.value if changed_answers else None,
+        changed_answers.error if changed_answers else None,
     )  # fmt: skip
     test = None
     if cost.value is not None:
         band = None if cost.error is None else (-BAND * cost.error, BAND * cost.error)
         test = Test(cost.value, math.nan, 0.0, band, "no cost")
     answer, reason = _loses(cost, facts.most)
-    return Answer("needed", answer, reason, facts, test, (_key(found, removed),))
+    return Answer("needed", answer, reason, facts, test, (_key(effect, removed),))
 
 
-def _loses(cost: Cost, most: float | None) -> tuple[Verdict, str]:
+def _loses(cost: Cost, limit: float | None) -> tuple[Verdict, str]:
     if cost.value is None:
         return "cannot tell", "not_finite"
-    if most is None:
+    if limit is None:
         return "cannot tell", "one_context"
     if cost.is_gain and cost.value < -SMALL:
         return "no", "gain"
     # A divergence is above 0 by any change: what is next to nothing is no loss, however certain.
-    if most < SMALL:
+    if limit < SMALL:
         return "no", "little"
     # That no loss was seen is no evidence that there is none: few contexts see nothing.
     if cost.kept is None:
@@ -640,37 +643,43 @@ def _loses(cost: Cost, most: float | None) -> tuple[Verdict, str]:
     return ("yes", "loses") if cost.value >= SMALL else ("cannot tell", "small")
 
 
-def _few_components(each: Substitute) -> bool:
-    return each.kind == "components" and (each.size or 0) <= FEW
+def _few_components(substitute: Substitute) -> bool:
+    return substitute.kind == "components" and (substitute.size or 0) <= FEW
 
 
 def _enough(question: str, kind: Callable[[Substitute], bool]) -> Ask:
     """Make the question whether one of some substitutes keeps `ENOUGH`, where something is lost."""
 
     def ask(run: Run) -> Answer | None:
-        found: SubstitutionEffect | None = run.results.get("substitution")
+        effect: SubstitutionEffect | None = run.results.get("substitution")
         needed = ask_needed(run)
-        if found is None or needed is None or not needed.yes:
+        if effect is None or needed is None or not needed.yes:
             return None
-        costs = [(each, each.costs[found.measure]) for each in found.substitutes if kind(each)]
-        known = [
-            (each, cost.kept, cost.kept_error)
-            for each, cost in costs
+        costs = [
+            (substitute, substitute.costs[effect.measure])
+            for substitute in effect.substitutes
+            if kind(substitute)
+        ]
+        measured_costs = [
+            (substitute, cost.kept, cost.kept_error)
+            for substitute, cost in costs
             if cost.kept is not None and cost.kept_error is not None
         ]
-        if not known:
+        if not measured_costs:
             return None
-        sure = [one for one in known if one[1] - SURE * one[2] >= ENOUGH]
-        best, kept, error = sure[0] if sure else max(known, key=lambda one: one[1])
-        facts = Enough(best.label, best.size, kept, error, len(known), _worth(found))
+        sure = [cost for cost in measured_costs if cost[1] - SURE * cost[2] >= ENOUGH]
+        best, kept_share, error = sure[0] if sure else max(measured_costs, key=lambda cost: cost[1])
+        facts = Enough(
+            best.label, best.size, kept_share, error, len(measured_costs), _worth(effect)
+        )
         band = (ENOUGH - BAND * error, ENOUGH + BAND * error)
-        test = Test(kept, math.nan, ENOUGH, band, "90 % kept")
-        keys = tuple(_key(found, one[0]) for one in known)
+        test = Test(kept_share, math.nan, ENOUGH, band, "90 % kept")
+        keys = tuple(_key(effect, cost[0]) for cost in measured_costs)
         answer: Verdict = "no"
         reason = "less"
         if sure:
             answer, reason = "yes", "enough"
-        elif any(share + SURE * spread >= ENOUGH for _, share, spread in known):
+        elif any(share + SURE * spread >= ENOUGH for _, share, spread in measured_costs):
             answer, reason = "cannot tell", "open"
         return Answer(question, answer, reason, facts, test, keys)
 
@@ -690,5 +699,5 @@ QUESTIONS: Mapping[str, Ask] = {
     "distance": ask_distance,
     "needed": ask_needed,
     "few": _enough("few", _few_components),
-    "random": _enough("random", lambda each: each.kind == "null"),
+    "random": _enough("random", lambda substitute: substitute.kind == "null"),
 }

@@ -95,16 +95,16 @@ class Rotations:
         return self.alternating > self.hidden
 
 
-def ask_rotations(seen: View) -> Answer:
+def ask_rotations(view: View) -> Answer:
     """Ask whether the table goes round in planes of its own, and in which periods."""
-    if few := too_few("rotations", seen, ROTATIONS_KEYS):
-        return few
-    n, d = seen.points.shape
+    if too_few_answer := too_few("rotations", view, ROTATIONS_KEYS):
+        return too_few_answer
+    n, d = view.points.shape
     if n < FEWEST or d < 2:
         return Answer("rotations", "cannot tell", "too_few", TooFew(n, d), keys=ROTATIONS_KEYS)
-    found = seen.turning
-    facts = _facts(seen, found)
-    test = _test(facts, found)
+    turning = view.turning
+    facts = _facts(view, turning)
+    test = _test(facts, turning)
     answer: Verdict
     if n < FEW_ROWS:
         answer, reason = "cannot tell", "few_rows"
@@ -113,54 +113,54 @@ def ask_rotations(seen: View) -> Answer:
         if facts.lines[0].share >= LEAST_SHARE:
             answer, reason = "yes", "stand_out"
     else:
-        reason = _without(facts, found)
+        reason = _without(facts, turning)
         answer = "no" if reason in {"none", "preferred"} else "cannot tell"
     return Answer("rotations", answer, reason, facts, test, ROTATIONS_KEYS)
 
 
-def _without(facts: Rotations, found: Turning) -> str:
+def _without(facts: Rotations, turning: Turning) -> str:
     """Return why nothing goes round: there is nothing, or it may be hidden."""
     if facts.similar is not None:
         return "dense"
-    if any(p.coherent >= COHERENT * facts.rows and p.p <= OPEN for p in found.preferred):
+    if any(p.coherent >= COHERENT * facts.rows and p.p <= OPEN for p in turning.preferred):
         return "unclear"
     if facts.preferred is not None:
         return "preferred"
-    if found.p <= OPEN:
+    if turning.p <= OPEN:
         return "unclear"
-    return "none" if found.hidden < BLIND else "unclear"
+    return "none" if turning.hidden < BLIND else "unclear"
 
 
-def _facts(seen: View, found: Turning) -> Rotations:
-    points = seen.points
-    large = tuple(line for line in found.rotations if line.share >= LEAST_SHARE)
-    lines = large or found.rotations
-    apart = np.square(points[::2].mean(axis=0) - points[1::2].mean(axis=0)).sum() / 4
+def _facts(view: View, turning: Turning) -> Rotations:
+    points = view.points
+    large = tuple(line for line in turning.rotations if line.share >= LEAST_SHARE)
+    lines = large or turning.rotations
+    alternation = np.square(points[::2].mean(axis=0) - points[1::2].mean(axis=0)).sum() / 4
     return Rotations(
-        rows=len(seen),
+        rows=len(view),
         lines=lines,
         share=min(sum(line.share for line in lines), 1.0),
-        hidden=max(SEEN * found.hidden, LEAST_HIDDEN),
-        alternating=float(apart / np.square(points).sum(axis=1).mean()),
-        preferred=next(iter(found.preferred), None) if not lines else None,
-        similar=similar(seen),
+        hidden=max(SEEN * turning.hidden, LEAST_HIDDEN),
+        alternating=float(alternation / np.square(points).sum(axis=1).mean()),
+        preferred=next(iter(turning.preferred), None) if not lines else None,
+        similar=similar(view),
     )
 
 
-def similar(seen: View) -> float | None:
+def similar(view: View) -> float | None:
     """Return the CKA of the most similar sinusoid where it is high, though no base fits best."""
-    fit = seen.base
+    fit = view.base
     if fit is None or fit.base is not None or fit.best is None or fit.best < ALIKE:
         return None
     return fit.best
 
 
-def _test(facts: Rotations, found: Turning) -> Test:
+def _test(facts: Rotations, turning: Turning) -> Test:
     """Return what the strongest rotation was held against: shares of lines that noise has."""
-    share = max((each.share for each in facts.lines), default=found.strongest)
-    p = min((each.p for each in facts.lines), default=found.p)
+    share = max((line.share for line in facts.lines), default=turning.strongest)
+    p = min((line.p for line in facts.lines), default=turning.p)
     return replace(
-        against(share, found.drawn, "smooth", p), least=min(LINE_LEVEL, 1 / (PLANE_DRAWS + 1))
+        against(share, turning.drawn, "smooth", p), least=min(LINE_LEVEL, 1 / (PLANE_DRAWS + 1))
     )
 
 
@@ -169,10 +169,10 @@ def lines_by_formula(rotations: Answer, closed_form: Answer, ladder: Answer) -> 
 
     Too many, and too close to each other, for any to stand out.
     """
-    known = next((answer for answer in (closed_form, ladder) if answer.yes), None)
-    if known is None or rotations.yes or not isinstance(rotations.facts, Rotations):
+    deciding_answer = next((answer for answer in (closed_form, ladder) if answer.yes), None)
+    if deciding_answer is None or rotations.yes or not isinstance(rotations.facts, Rotations):
         return None
-    return rotations.corrected("yes", "formula", known.question, test=None)
+    return rotations.corrected("yes", "formula", deciding_answer.question, test=None)
 
 
 def by_winding(rotations: Answer, winding: Answer) -> Answer | None:
@@ -187,20 +187,20 @@ def by_winding(rotations: Answer, winding: Answer) -> Answer | None:
     return rotations.corrected("no", "pace", "winding", facts=facts, keys=keys)
 
 
-def bridged(found: Bridging | None) -> dict[str, Any] | None:
+def bridged(bridging: Bridging | None) -> dict[str, Any] | None:
     """Return where waves are furthest ahead of smooth curves; None where hardly anywhere.
 
     The missing rows, ``gap``, and the held-out R² of the model with its waves, ``waves``, and of
     the best smooth curve, ``curve``.
     """
-    if found is None or found.undefined:
+    if bridging is None or bridging.undefined:
         return None
-    best, curve = found.r2["waves"], np.maximum(found.r2["linear"], found.r2["smooth"])
+    best, curve = bridging.r2["waves"], np.maximum(bridging.r2["linear"], bridging.r2["smooth"])
     if not np.nanmax(best - curve) > AHEAD:
         return None
     widest = int(np.nanargmax(best - curve))
     return {
-        "gap": int(found.gaps[widest]), "waves": float(best[widest]),
+        "gap": int(bridging.gaps[widest]), "waves": float(best[widest]),
         "curve": float(curve[widest]),
     }  # fmt: skip
 
@@ -270,15 +270,15 @@ class Winding:
             "components": list(self.components), "turns": self.turns, "share": self.share,
             "radius_cv": self.radius_cv, "local_period": list(self.local_period),
         }  # fmt: skip
-        more = {
+        rotation_values = {
             "turn": list(self.turn or ()),
             "rotation": self.rotation,
             "mixed": [line.period for line in self.mixed],
         }
-        return value | {name: each for name, each in more.items() if each}
+        return value | {name: value for name, value in rotation_values.items() if value}
 
 
-def ask_winding(seen: View) -> Answer:
+def ask_winding(view: View) -> Answer:
     """Ask whether a pair of components goes round a centre.
 
     The number is ``turns * (1 - radius CV) * share`` of the pair where it is largest: many turns,
@@ -286,20 +286,20 @@ def ask_winding(seen: View) -> Answer:
     steps with random signs, added up, and a stationary process with its fitted kernel and its
     covariance of columns: smooth curves in as few directions wind now and then as well.
     """
-    n, d = seen.values.shape
-    if n < MIN_ROWS or d < 2 or seen.constant:
-        reason = "all_equal" if seen.constant and n >= MIN_ROWS else "too_few"
+    n, d = view.values.shape
+    if n < MIN_ROWS or d < 2 or view.constant:
+        reason = "all_equal" if view.constant and n >= MIN_ROWS else "too_few"
         return Answer("winding", "cannot tell", reason, TooFew(n, d), keys=WINDING_KEYS)
-    points = seen.values - seen.values.mean(axis=0)
+    points = view.values - view.values.mean(axis=0)
     points = points / np.abs(points).max()
-    value, pair, kept = strongest(points)
+    value, pair, kept_share = strongest(points)
     if pair is None or value <= 0:
         # Nothing is below it: no draw need be made.
         return Answer("winding", "no", "none", None, Test(0.0, 1.0), WINDING_KEYS)
-    p, of, drawn = _drawn(points, value, seen.rng(11))
-    facts = _winding_facts(pair, kept)
+    p, null_model, null_draws = _drawn(points, value, view.rng(11))
+    facts = _winding_facts(pair, kept_share)
     # What is drawn is told in turns, of a pair with as large a share and as even a distance.
-    test = against(pair.turns, drawn * (pair.turns / value), of, p)
+    test = against(pair.turns, null_draws * (pair.turns / value), null_model, p)
     answer: Verdict = "no"
     if pair.turns < MIN_TURNS:
         reason = "part_turn"
@@ -337,15 +337,15 @@ def strongest(points: Floats) -> tuple[float, WindingPair | None, float]:
     if not variance[0] > 0:
         return 0.0, None, 0.0
     ratio = np.maximum(variance, 0.0) / variance.sum()
-    kept = kept_components(ratio)
-    pairs = winding_pairs(points @ directions[:, :kept], ratio) if kept > 1 else []
+    kept_pairs = kept_components(ratio)
+    pairs = winding_pairs(points @ directions[:, :kept_pairs], ratio) if kept_pairs > 1 else []
     sizes = [
         pair.turns * max(1 - pair.radius_cv, 0.0) * pair.share if pair.share >= SHARE else 0.0
         for pair in pairs
     ]
     best = int(np.argmax(sizes)) if sizes else 0
-    held = float(variance.sum()) / total
-    return (sizes[best], pairs[best], held) if sizes else (0.0, None, held)
+    plane_share = float(variance.sum()) / total
+    return (sizes[best], pairs[best], plane_share) if sizes else (0.0, None, plane_share)
 
 
 def _drawn(points: Floats, value: float, rng: np.random.Generator) -> tuple[float, str, Floats]:
@@ -358,17 +358,17 @@ def _drawn(points: Floats, value: float, rng: np.random.Generator) -> tuple[floa
         signs = rng.choice([-1.0, 1.0], size=(n - 1, 1))
         walk = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(signs * steps, axis=0)])
         curve = np.asarray(process.draw(rng), dtype=np.float64)
-        return [strongest(each)[0] for each in (walk, curve)]
+        return [strongest(table)[0] for table in (walk, curve)]
 
-    def ranks(drawn: Floats) -> list[float]:
-        return [rank(value, null) for null in drawn.T]
+    def ranks(null_draws: Floats) -> list[float]:
+        return [rank(value, null) for null in null_draws.T]
 
-    drawn, p = draw_until(draw, lambda drawn: max(ranks(drawn)), DRAWS, DRAWS_ALONE)
-    nearest = int(np.lexsort((np.median(drawn, axis=0), np.array(ranks(drawn))))[-1])
-    return p, ("walk", "stationary")[nearest], drawn[:, nearest]
+    null_draws, p = draw_until(draw, lambda null_draws: max(ranks(null_draws)), DRAWS, DRAWS_ALONE)
+    nearest = int(np.lexsort((np.median(null_draws, axis=0), np.array(ranks(null_draws))))[-1])
+    return p, ("walk", "stationary")[nearest], null_draws[:, nearest]
 
 
-def _winding_facts(pair: WindingPair, held: float) -> Winding:
+def _winding_facts(pair: WindingPair, plane_share: float) -> Winding:
     period = pair.local_period
     lengths = turn_lengths(pair.phase)
     turn, changes = None, False
@@ -379,7 +379,7 @@ def _winding_facts(pair: WindingPair, held: float) -> Winding:
     first, second = pair.components
     return Winding(
         components=(first + 1, second + 1),
-        share=pair.share * held,
+        share=pair.share * plane_share,
         turns=pair.turns,
         radius_cv=pair.radius_cv,
         local_period=tuple(period[np.isfinite(period)].tolist()),
@@ -395,8 +395,10 @@ def _by_noise(phase: Floats) -> float:
     By the second differences of the phase, to which a steady or slowly changing pace adds nothing.
     """
     noise = float(np.sqrt(np.square(np.diff(phase, 2)).mean() / 6))
-    off = min(1.2816 * float(np.sqrt(2)) * noise / (2 * float(np.pi)), 0.9)  # a normal's tenths
-    return (1 + off) / (1 - off)
+    phase_error = min(
+        1.2816 * float(np.sqrt(2)) * noise / (2 * float(np.pi)), 0.9
+    )  # a normal's tenths
+    return (1 + phase_error) / (1 - phase_error)
 
 
 def turn_lengths(phase: Floats) -> Floats:
@@ -409,9 +411,9 @@ def turn_lengths(phase: Floats) -> Floats:
     phase
         ``[n]``, radians, unwrapped.
     """
-    ahead = np.maximum.accumulate(phase) + 1e-9 * np.arange(len(phase))
-    begins = np.flatnonzero(ahead + 2 * np.pi <= ahead[-1])
-    ends = np.interp(ahead[begins] + 2 * np.pi, ahead, np.arange(len(phase)))
+    rising_phase = np.maximum.accumulate(phase) + 1e-9 * np.arange(len(phase))
+    begins = np.flatnonzero(rising_phase + 2 * np.pi <= rising_phase[-1])
+    ends = np.interp(rising_phase[begins] + 2 * np.pi, rising_phase, np.arange(len(phase)))
     return np.asarray(ends - begins)
 
 
@@ -501,29 +503,29 @@ class Ladder:
         return None if self.factor is None else {"factor": self.factor}
 
 
-def ask_ladder(seen: View) -> Answer:
+def ask_ladder(view: View) -> Answer:
     """Ask whether the frequencies form a geometric ladder, against frequencies at random.
 
     Either the table resembles the sinusoid of one base more than of any other, beside draws of the
     fitted kernel; or the lines found are evenly spaced in the logarithm of their periods, beside as
     many drawn at random between the same ends.
     """
-    if few := too_few("ladder", seen, LADDER_KEYS):
-        return few
-    n = len(seen)
-    lines = seen.turning.rotations
-    fit, fits = seen.base, None
+    if too_few_answer := too_few("ladder", view, LADDER_KEYS):
+        return too_few_answer
+    n = len(view)
+    lines = view.turning.rotations
+    fit, fits = view.base, None
     if fit is not None and fit.base is not None and fit.best is not None:
         fits = Sinusoid(fit.base, fit.best)
         lone = 0 < len(lines) < SERIES and sum(line.share for line in lines) > LONE
         if not lone or fit.best >= ALIKE:
-            test = _base_test(seen, fit.best)
+            test = _base_test(view, fit.best)
             if test.p <= LEVEL:
                 facts = Ladder(len(lines), series=fits, fits=fits)
                 return Answer("ladder", "yes", "base", facts, test, LADDER_KEYS)
-    facts = Ladder(len(lines), similar=similar(seen), fits=fits)
+    facts = Ladder(len(lines), similar=similar(view), fits=fits)
     if len(lines) >= SERIES:
-        return _even(seen, facts)
+        return _even(view, facts)
     answer: Verdict = "cannot tell"
     reason = "dense" if not lines and facts.similar is not None else "few"
     if reason == "few" and not lines and n >= ROWS:
@@ -532,51 +534,51 @@ def ask_ladder(seen: View) -> Answer:
     return Answer("ladder", answer, reason, facts, Test(float(len(lines)), 1.0), LADDER_KEYS)
 
 
-def _even(seen: View, facts: Ladder) -> Answer:
+def _even(view: View, facts: Ladder) -> Answer:
     """Ask whether the logarithms of the periods are evenly spaced."""
-    found = seen.turning
-    place = np.log(np.sort([line.period for line in found.rotations]))
+    turning = view.turning
+    place = np.log(np.sort([line.period for line in turning.rotations]))
     steps = len(place) - 1
     length = float(place[-1] - place[0])
-    even = np.linspace(0, 1, len(place))
-    off = float(np.abs((place - place[0]) / length - even).max())
-    drawn = np.sort(seen.rng(4).random((SETS, len(place) - 2)), axis=1)
-    apart = np.abs(drawn - even[1:-1]).max(axis=1)
-    p = rank(-off, -apart)
+    even_places = np.linspace(0, 1, len(place))
+    deviation = float(np.abs((place - place[0]) / length - even_places).max())
+    null_draws = np.sort(view.rng(4).random((SETS, len(place) - 2)), axis=1)
+    deviations = np.abs(null_draws - even_places[1:-1]).max(axis=1)
+    p = rank(-deviation, -deviations)
     worst = float(np.abs(np.diff(place) / (length / steps) - 1).max())
-    facts = replace(facts, factor=float(np.exp(length / steps)), off=off * steps, worst=worst)
-    weakest = min(line.share for line in found.rotations)
+    facts = replace(facts, factor=float(np.exp(length / steps)), off=deviation * steps, worst=worst)
+    weakest = min(line.share for line in turning.rotations)
     answer: Verdict = "no"
     if p > OPEN or worst > UNEVEN:
         reason = "random" if p > OPEN else "uneven"
-        if weakest < max(SEEN * found.hidden, LEAST_HIDDEN):
+        if weakest < max(SEEN * turning.hidden, LEAST_HIDDEN):
             answer, reason = "cannot tell", "between"
     else:
         answer, reason = ("yes", "even") if p <= LEVEL else ("cannot tell", "open")
-    test = against(off * steps, apart * steps, "random periods", p)
+    test = against(deviation * steps, deviations * steps, "random periods", p)
     return Answer("ladder", answer, reason, facts, test, LADDER_KEYS)
 
 
-def _base_test(seen: View, best: float) -> Test:
+def _base_test(view: View, best: float) -> Test:
     """Hold the CKA with the sinusoid of the best base against draws of the fitted kernel.
 
     A draw that singles out no base has 0 in its place.
     """
-    d = seen.points.shape[1]
-    rows = seen.coordinates[:DRAWN_ROWS]
-    factor = root(toeplitz(seen.kernel.by_offset[: len(rows)]))
+    d = view.points.shape[1]
+    rows = view.coordinates[:DRAWN_ROWS]
+    factor = root(toeplitz(view.kernel.by_offset[: len(rows)]))
     columns = np.sqrt(np.square(rows).sum(axis=0))
-    rng = seen.rng(5)
-    drawn: list[float] = []
+    rng = view.rng(5)
+    null_draws: list[float] = []
     reached, p = 0, 0.0
     for count in (DRAWS, DRAWS_ALONE):
         # Where too many reach it, the others need not be drawn.
-        while len(drawn) < count and p <= LEVEL:
+        while len(null_draws) < count and p <= LEVEL:
             fit = fit_base(cloud(factor @ rng.standard_normal(rows.shape) * columns), d - d % 2)
-            drawn.append(fit.best if fit.base is not None and fit.best is not None else 0.0)
-            reached += drawn[-1] >= best
+            null_draws.append(fit.best if fit.base is not None and fit.best is not None else 0.0)
+            reached += null_draws[-1] >= best
             p = (1 + reached) / (count + 1)
-    return against(best, np.array(drawn), "smooth", p)
+    return against(best, np.array(null_draws), "smooth", p)
 
 
 def series_by_formula(ladder: Answer, closed_form: Answer) -> Answer | None:

@@ -54,11 +54,11 @@ class Encodings(Generic[E]):
 
     def total(self, count: str) -> int:
         """Return a count over all encodings, by its name."""
-        return sum(getattr(each, count) for each in self.encodings)
+        return sum(getattr(encoding, count) for encoding in self.encodings)
 
 
-def _keys(found: Numbered, *paths: str) -> tuple[str, ...]:
-    return tuple(f"schemes.{number}.{path}" for number, _ in found for path in paths)
+def _keys(schemes: Numbered, *paths: str) -> tuple[str, ...]:
+    return tuple(f"schemes.{number}.{path}" for number, _ in schemes for path in paths)
 
 
 # Rotary positions.
@@ -111,62 +111,65 @@ class Ladder:
         return self.axes > 1 or self.seen is not None
 
 
-def _ladders(found: Numbered) -> Iterator[Ladder]:
-    for _, block in found:
+def _ladders(schemes: Numbered) -> Iterator[Ladder]:
+    for _, block in schemes:
         rotation = block["rotation"]
-        share, pairs, seen = (rotation[key] for key in ("never_turn_target", "pairs", "target"))
+        share, pairs, target = (rotation[key] for key in ("never_turn_target", "pairs", "target"))
         yield Ladder(
             name=block["name"], pairs=pairs, axes=block["axes"],
             shortest=rotation["shortest_wavelength"], longest=rotation["longest_wavelength"],
             slow=None if share is None else round(share * pairs),
-            seen=seen, windowed=seen is not None and block["window"] == seen,
+            seen=target, windowed=target is not None and block["window"] == target,
             first=rotation["first_negative"], searched=rotation["searched"],
             rule=block["rule"], changes=rotation["rescaled"], length=rotation["length"],
             training=block["training_length"],
         )  # fmt: skip
 
 
-def ask_turns(found: Numbered) -> Answer:
+def ask_turns(schemes: Numbered) -> Answer:
     """Ask whether every pair completes a turn within the stated length."""
-    ladders = tuple(_ladders(found))
+    ladders = tuple(_ladders(schemes))
     # Of encodings with a stated length, the share of pairs that complete none.
-    shares = [each.slow / each.pairs for each in ladders if each.slow is not None]
+    shares = [encoding.slow / encoding.pairs for encoding in ladders if encoding.slow is not None]
     answer: Verdict = "yes"
     reason = "all"
     if not shares:
         answer, reason = "cannot tell", "no_length"
     elif any(shares):
         answer, reason = "no", "never"
-    keys = _keys(found, "rotation.never_turn_target", "rotation.longest_wavelength")
+    keys = _keys(schemes, "rotation.never_turn_target", "rotation.longest_wavelength")
     return Answer("rotary_turns", answer, reason, Encodings(ladders, shares or None), keys=keys)
 
 
-def ask_positive(found: Numbered) -> Answer:
+def ask_positive(schemes: Numbered) -> Answer:
     """Ask whether the mean rotation stays positive within the stated length."""
-    ladders = tuple(_ladders(found))
-    known = [each for each in ladders if each.known]
+    ladders = tuple(_ladders(schemes))
+    decided = [encoding for encoding in ladders if encoding.known]
     answer: Verdict = "yes"
     reason = "positive"
-    if not known:
+    if not decided:
         answer, reason = "cannot tell", "no_length"
-    elif any(each.first is not None and each.first < (each.seen or 0) for each in known):
+    elif any(
+        encoding.first is not None and encoding.first < (encoding.seen or 0) for encoding in decided
+    ):
         answer, reason = "no", "within"
     elif any(
-        each.first is None and each.axes == 1 and each.searched < (each.seen or 0) for each in known
+        encoding.first is None and encoding.axes == 1 and encoding.searched < (encoding.seen or 0)
+        for encoding in decided
     ):
         answer, reason = "cannot tell", "not_searched"
-    facts = Encodings(ladders, [each.first for each in known] or None)
-    keys = _keys(found, "rotation.first_negative", "rotation.target")
+    facts = Encodings(ladders, [encoding.first for encoding in decided] or None)
+    keys = _keys(schemes, "rotation.first_negative", "rotation.target")
     return Answer("rotary_positive", answer, reason, facts, keys=keys)
 
 
-def ask_stretched(found: Numbered) -> Answer:
+def ask_stretched(schemes: Numbered) -> Answer:
     """Ask whether a rule for longer contexts changes the wavelengths."""
-    ruled = tuple(each for each in _ladders(found) if each.rule != "default")
-    answer: Verdict = "yes" if any(each.changes for each in ruled) else "no"
+    ruled = tuple(encoding for encoding in _ladders(schemes) if encoding.rule != "default")
+    answer: Verdict = "yes" if any(encoding.changes for encoding in ruled) else "no"
     reason = "changed" if answer == "yes" else "unchanged" if ruled else "no_rule"
-    facts = Encodings(ruled, [each.rule for each in ruled] or None)
-    keys = _keys(found, "rule", "rotation.rescaled", "rotation.length")
+    facts = Encodings(ruled, [encoding.rule for encoding in ruled] or None)
+    keys = _keys(schemes, "rule", "rotation.rescaled", "rotation.length")
     return Answer("rotary_stretched", answer, reason, facts, keys=keys)
 
 
@@ -190,7 +193,7 @@ class Slopes:
     length: int
 
 
-def ask_linear_near(found: Numbered) -> Answer:
+def ask_linear_near(schemes: Numbered) -> Answer:
     """Ask whether near keys get more attention, as they do by definition."""
     slopes = tuple(
         Slopes(
@@ -198,12 +201,12 @@ def ask_linear_near(found: Numbered) -> Answer:
             tuple(block["heads"]["window"]),
             block["heads"]["layout"]["length"],
         )
-        for _, block in found
+        for _, block in schemes
     )
     # Positions over which attention halves, contents being equal.
-    halving = [math.log(2) / slope for each in slopes for slope in each.slopes]
+    halving = [math.log(2) / slope for slope_facts in slopes for slope in slope_facts.slopes]
     facts = Encodings(slopes, {"halving": halving})
-    keys = _keys(found, "slopes", "heads.window")
+    keys = _keys(schemes, "slopes", "heads.window")
     return Answer("alibi_near", "yes", "falls", facts, keys=keys)
 
 
@@ -228,13 +231,13 @@ class Left:
     value = shown("left")
 
 
-def ask_linear_reach(found: Numbered) -> Answer:
+def ask_linear_reach(schemes: Numbered) -> Answer:
     """Ask whether half of the attention is left at the end of the stated context."""
     facts = max(
-        (_left(min(block["slopes"]), block["max_positions"]) for _, block in found),
-        key=lambda each: -1.0 if each.left is None else each.left,
+        (_left(min(block["slopes"]), block["max_positions"]) for _, block in schemes),
+        key=lambda encoding: -1.0 if encoding.left is None else encoding.left,
     )
-    keys = _keys(found, "slopes", "max_positions")
+    keys = _keys(schemes, "slopes", "max_positions")
     if facts.length is None:
         return Answer("alibi_reach", "cannot tell", "no_length", facts, keys=keys)
     if facts.halving >= facts.length:
@@ -243,8 +246,8 @@ def ask_linear_reach(found: Numbered) -> Answer:
 
 
 def _left(slope: float, length: int | None) -> Left:
-    left = None if length is None else math.exp(-slope * length)
-    return Left(length, left, math.log(2) / slope)
+    remaining = None if length is None else math.exp(-slope * length)
+    return Left(length, remaining, math.log(2) / slope)
 
 
 # What was learned of each distance: biases, or vectors by their cosines with that of distance 0.
@@ -274,26 +277,30 @@ class Smooth:
         return CHANCE * self.varying
 
 
-def ask_smooth(name: str, found: Numbered) -> Answer:
+def ask_smooth(name: str, schemes: Numbered) -> Answer:
     """Ask whether neighbouring distances have similar values, beside permuted distances."""
-    learned = [(number, block) for number, block in found if not block["computed"]]
-    keys = _keys(learned or found, "smoothness.structured")
-    heads = sum(block["head_count"] for _, block in learned or found)
+    learned = [(number, block) for number, block in schemes if not block["computed"]]
+    keys = _keys(learned or schemes, "smoothness.structured")
+    heads = sum(block["head_count"] for _, block in learned or schemes)
     if not learned:
         return Answer(name, "cannot tell", "computed", Smooth(heads, heads, None), keys=keys)
-    known = sum(value is not None for _, b in learned for value in b["smoothness"]["correlation"])
-    if not known:
+    n_measured = sum(
+        value is not None for _, b in learned for value in b["smoothness"]["correlation"]
+    )
+    if not n_measured:
         return Answer(name, "cannot tell", "equal", Smooth(heads, 0, None), keys=keys)
     count = sum(block["smoothness"]["structured"] for _, block in learned)
-    facts = Smooth(heads, known, count)
+    facts = Smooth(heads, n_measured, count)
     # Each head is above its own permutations with a chance of 5 %: their number is binomial.
-    p = at_least(count, known, CHANCE)
+    p = at_least(count, n_measured, CHANCE)
     low, high = (
-        next(float(k) for k in range(known + 1) if at_least(k + 1, known, CHANCE) <= above)
-        for above in (0.95, 0.05)
+        next(
+            float(k) for k in range(n_measured + 1) if at_least(k + 1, n_measured, CHANCE) <= level
+        )
+        for level in (0.95, 0.05)
     )
     draws = learned[0][1]["smoothness"]["permutations"]
-    test = Test(count, p, facts.chance, (low, high), "permuted", draws, CHANCE**known)
+    test = Test(count, p, facts.chance, (low, high), "permuted", draws, CHANCE**n_measured)
     return Answer(name, *judged(p, "smooth", "no_order", "weak"), facts, test, keys)
 
 
@@ -330,14 +337,14 @@ class Preference:
 def _preference(block: Block) -> Preference:
     """Count the heads of an encoding that have an order of distances by what they favour."""
     heads = block["heads"]
-    varying = [head for head, near in enumerate(heads["near"]) if near is not None]
+    varying = [head for head, prefers_near in enumerate(heads["near"]) if prefers_near is not None]
     ordered = [head for head in varying if block["computed"] or _above(block, head)]
-    near = [head for head in ordered if heads["near"][head]]
+    prefers_near = [head for head in ordered if heads["near"][head]]
     # Where both sides are equal, the largest value is on either.
     sided = [] if _sideless(block) else [h for h in ordered if (heads["asymmetry"][h] or 0) > SIDED]
     return Preference(
         computed=block["computed"], heads=block["head_count"], varying=len(varying),
-        near=len(near), far=len(ordered) - len(near),
+        near=len(prefers_near), far=len(ordered) - len(prefers_near),
         before=sum(heads["peak"][head] < 0 for head in sided),
         after=sum(heads["peak"][head] > 0 for head in sided),
     )  # fmt: skip
@@ -357,10 +364,10 @@ def _sideless(block: Block) -> bool:
     return not _line(block) or block["unit"] != POSITIONS or bool(block["causal"])
 
 
-def ask_near(name: str, found: Numbered) -> Answer:
+def ask_near(name: str, schemes: Numbered) -> Answer:
     """Ask whether most heads favour near positions."""
-    facts = _near(tuple(_preference(block) for _, block in found))
-    keys = _keys(found, "heads.near", "heads.half_width", "smoothness.structured")
+    facts = _near(tuple(_preference(block) for _, block in schemes))
+    keys = _keys(schemes, "heads.near", "heads.half_width", "smoothness.structured")
     return Answer(name, *_most(facts), facts, keys=keys)
 
 
@@ -383,13 +390,13 @@ def _most(facts: Encodings[Preference]) -> tuple[Verdict, str]:
     return "cannot tell", "open"
 
 
-def ask_sides(found: Numbered) -> Answer | None:
+def ask_sides(schemes: Numbered) -> Answer | None:
     """Ask whether heads prefer one side of the query, where there are two."""
-    found = [(number, block) for number, block in found if not _sideless(block)]
-    if not found:
+    schemes = [(number, block) for number, block in schemes if not _sideless(block)]
+    if not schemes:
         return None
-    facts = _sides(tuple(_preference(block) for _, block in found))
-    keys = _keys(found, "heads.peak", "heads.asymmetry", "smoothness.structured")
+    facts = _sides(tuple(_preference(block) for _, block in schemes))
+    keys = _keys(schemes, "heads.peak", "heads.asymmetry", "smoothness.structured")
     return Answer("bias_sides", *_sided(facts), facts, keys=keys)
 
 
@@ -398,8 +405,8 @@ def _sides(heads: tuple[Preference, ...]) -> Encodings[Preference]:
     facts = Encodings(heads)
     ordered = facts.total("ordered")
     sides = {name: facts.total(name) for name in ("before", "after")}
-    same = {"same": ordered - sum(sides.values())}
-    return replace(facts, value=sides | same if ordered else None)
+    counts = {"same": ordered - sum(sides.values())}
+    return replace(facts, value=sides | counts if ordered else None)
 
 
 def _sided(facts: Encodings[Preference]) -> tuple[Verdict, str]:
@@ -430,17 +437,17 @@ class Limit:
     reach: int | None
 
 
-def ask_limit(name: str, found: Numbered) -> Answer | None:
+def ask_limit(name: str, schemes: Numbered) -> Answer | None:
     """Ask from where on distances share one value, of encodings on a line."""
-    found = [(number, block) for number, block in found if _line(block)]
-    if not found:
+    schemes = [(number, block) for number, block in schemes if _line(block)]
+    if not schemes:
         return None
-    limits = tuple(Limit(b["name"], b["unit"], b["causal"], b["reach"]) for _, b in found)
-    reached = [each.reach for each in limits if each.reach is not None]
+    limits = tuple(Limit(b["name"], b["unit"], b["causal"], b["reach"]) for _, b in schemes)
+    reached = [encoding.reach for encoding in limits if encoding.reach is not None]
     answer: Verdict = "yes" if reached else "no"
     facts = Encodings(limits, reached or None)
     reason = "shared" if reached else "changing"
-    return Answer(name, answer, reason, facts, keys=_keys(found, "reach"))
+    return Answer(name, answer, reason, facts, keys=_keys(schemes, "reach"))
 
 
 #: By kind of encoding the questions by name, in the order of the page.
@@ -469,23 +476,32 @@ NAMES = tuple(name for questions in KINDS.values() for name in questions)
 
 def _by_order(
     name: str,
-    of: str,
-    told: Callable[[tuple[Preference, ...]], Encodings[Preference]],
+    question: str,
+    make_facts: Callable[[tuple[Preference, ...]], Encodings[Preference]],
     settle: Callable[[Encodings[Preference]], tuple[Verdict, str]],
 ) -> Correction[Sequence[Block]]:
     """Return the correction of a preference where heads have no more order than chance makes.
 
     Of values without order the largest lies somewhere as well.
     """
-    none: dict[str, Any] = dict.fromkeys(("near", "far", "before", "after"), 0)
+    no_counts: dict[str, Any] = dict.fromkeys(("near", "far", "before", "after"), 0)
 
     def correct(answers: Mapping[str, Answer], _: Sequence[Block]) -> Answer | None:
-        own = answers.get(name)
-        if own is None or answers[of].yes:
+        answer = answers.get(name)
+        if answer is None or answers[question].yes:
             return None
-        heads = own.facts.encodings
-        facts = told(tuple(each if each.computed else replace(each, **none) for each in heads))
-        return None if facts == own.facts else own.corrected(*settle(facts), of, facts=facts)
+        heads = answer.facts.encodings
+        facts = make_facts(
+            tuple(
+                head_facts if head_facts.computed else replace(head_facts, **no_counts)
+                for head_facts in heads
+            )
+        )
+        return (
+            None
+            if facts == answer.facts
+            else answer.corrected(*settle(facts), question, facts=facts)
+        )
 
     return correct
 
@@ -505,12 +521,14 @@ def answers_of(schemes: Sequence[Block]) -> dict[str, Answer]:
     schemes
         The blocks of ``analysis.json``.
     """
-    own = []
+    answers = []
     for kind, questions in KINDS.items():
-        found = [each for each in enumerate(schemes) if kind_of(each[1]) == kind]
-        if found:
-            own += [answer for ask in questions.values() if (answer := ask(found))]
-    return decide(own, CORRECTIONS, schemes)
+        schemes_of_kind = [
+            numbered for numbered in enumerate(schemes) if kind_of(numbered[1]) == kind
+        ]
+        if schemes_of_kind:
+            answers += [answer for ask in questions.values() if (answer := ask(schemes_of_kind))]
+    return decide(answers, CORRECTIONS, schemes)
 
 
 def kind_of(block: Block) -> str:
@@ -538,8 +556,8 @@ KERNELS: Mapping[str, tuple[str, Callable[[float], Verdict]]] = {
 
 def kernel_answers(record: Block) -> list[Answer]:
     """Answer every question about a kernel, by the block of its encoding."""
-    found = []
+    answers = []
     for name, (key, rule) in KERNELS.items():
         answer: Verdict = "cannot tell" if record[key] is None else rule(record[key])
-        found.append(Answer(name, answer, key, keys=(key,)))
-    return found
+        answers.append(Answer(name, answer, key, keys=(key,)))
+    return answers

@@ -87,55 +87,58 @@ class Order:
     value = shown("cosine")
 
 
-def ask_order(seen: View) -> Answer:
+def ask_order(view: View) -> Answer:
     """Ask whether the order of the rows matters.
 
     Three numbers: the mean cosine of neighbouring rows; the greatest share of the spectrum in one
     frequency, which finds rotations whose neighbours are orthogonal; and how much of the distances
     from the middle, as ranks, is in their slowest four waves.
     """
-    if few := too_few("order", seen, ORDER_KEYS):
-        return few
-    unit_rows = units(seen.points)
+    if too_few_answer := too_few("order", view, ORDER_KEYS):
+        return too_few_answer
+    unit_rows = units(view.points)
     # Of the Gram matrix, a permutation needs the entries of neighbours alone.
     single = unit_rows.astype(np.float32)
     gram = single @ single.T
-    short = leading(unit_rows, 8).astype(np.float32)
-    away = np.linalg.norm(seen.points, axis=1)
-    by_rank, waves = ranks(away), slow_waves(len(away))
-    rng = seen.rng(0)
-    found = np.empty((3, ORDER_DRAWS + 1))
+    leading_rows = leading(unit_rows, 8).astype(np.float32)
+    norms = np.linalg.norm(view.points, axis=1)
+    by_rank, waves = ranks(norms), slow_waves(len(norms))
+    rng = view.rng(0)
+    statistics = np.empty((3, ORDER_DRAWS + 1))
     for k in range(ORDER_DRAWS + 1):
-        places = np.arange(len(short)) if k == 0 else rng.permutation(len(short))
-        found[0, k] = gram[places[1:], places[:-1]].mean(dtype=np.float64)
-        found[1, k] = _waves(short[places]).max()
-        found[2, k] = np.square(waves @ by_rank[places]).sum()
+        places = np.arange(len(leading_rows)) if k == 0 else rng.permutation(len(leading_rows))
+        statistics[0, k] = gram[places[1:], places[:-1]].mean(dtype=np.float64)
+        statistics[1, k] = _waves(leading_rows[places]).max()
+        statistics[2, k] = np.square(waves @ by_rank[places]).sum()
     cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
     chance = chance_cosine(unit_rows)
     # Single precision: what it rounds is no difference.
-    apart = np.maximum(np.abs(found[0] - chance) - ROUNDING, 0.0)
-    ahead, turning, far = (rank(each[0], each[1:]) for each in (apart, *found[1:]))
-    if variation(away) <= SLIGHT:
-        far = 1.0
-    p = min(1.0, 3 * min(ahead, turning, far))
-    power = _waves(short)
-    whole = float(power.sum())
-    quarters = [float(np.median(part)) for part in np.array_split(away, 4)]
+    cosine_excess = np.maximum(np.abs(statistics[0] - chance) - ROUNDING, 0.0)
+    cosine_rank, turning_rank, norm_rank = (
+        rank(draws[0], draws[1:]) for draws in (cosine_excess, *statistics[1:])
+    )
+    if variation(norms) <= SLIGHT:
+        norm_rank = 1.0
+    p = min(1.0, 3 * min(cosine_rank, turning_rank, norm_rank))
+    power = _waves(leading_rows)
+    total_power = float(power.sum())
+    quarters = [float(np.median(part)) for part in np.array_split(norms, 4)]
     facts = Order(
-        rows=len(seen), cosine=cosine, chance=chance,
-        period=len(short) / (int(power.argmax()) + 1), share=float(found[1, 0]) / whole,
-        typical=float(np.median(found[1, 1:])) / whole,
+        rows=len(view), cosine=cosine, chance=chance,
+        period=len(leading_rows) / (int(power.argmax()) + 1),
+        share=float(statistics[1, 0]) / total_power,
+        typical=float(np.median(statistics[1, 1:])) / total_power,
         farther=max(quarters) / max(min(quarters), 1e-9 * max(quarters), 1e-300),
     )  # fmt: skip
-    answer, reason = judged(p, "neighbours", "none", "open", enough=len(seen) >= 16)
+    answer, reason = judged(p, "neighbours", "none", "open", has_enough=len(view) >= 16)
     # Which of the three is told: the cosine where it is evidence by itself, else what is.
-    if answer == "yes" and 3 * ahead > LEVEL:
-        wave = 3 * turning <= LEVEL
-        reason = "wave" if 3 * far > LEVEL else "norms_and_wave" if wave else "norms"
+    if answer == "yes" and 3 * cosine_rank > LEVEL:
+        wave = 3 * turning_rank <= LEVEL
+        reason = "wave" if 3 * norm_rank > LEVEL else "norms_and_wave" if wave else "norms"
     small = abs(cosine - chance) if reason == "neighbours" else facts.share - facts.typical
     if reason in {"neighbours", "wave"} and small < LEAST_SHARE:
         answer, reason = "no", "small"
-    test = against(cosine, found[0, 1:], "permuted", p, null=chance, times=3)
+    test = against(cosine, statistics[0, 1:], "permuted", p, null=chance, times=3)
     return Answer("order", answer, reason, facts, test, ORDER_KEYS)
 
 
@@ -203,18 +206,18 @@ class Smooth:
         return value if self.straight is None else value | {"straight": self.straight}
 
 
-def ask_smooth(seen: View) -> Answer:
+def ask_smooth(view: View) -> Answer:
     """Ask whether the table bends gradually, or is a straight line.
 
     Steps over 1, 2, 4, ... positions are compared with the ones after them: those of a walk are
     independent, those of a smooth curve point the same way.
     """
-    if few := too_few("smooth", seen, SMOOTH_KEYS):
-        return few
-    n = len(seen)
+    if too_few_answer := too_few("smooth", view, SMOOTH_KEYS):
+        return too_few_answer
+    n = len(view)
     strides = [stride for stride in STRIDES if n >= 4 * stride + 4]
-    signs = random_signs(n - 1, seen.rng(1))
-    cosines = _cosines(np.diff(seen.points, axis=0), signs, strides)
+    signs = random_signs(n - 1, view.rng(1))
+    cosines = _cosines(np.diff(view.points, axis=0), signs, strides)
     spread = cosines[:, 1:].std(axis=1, keepdims=True)
     middle = np.median(cosines[:, 1:], axis=1, keepdims=True)
     # Steps that are all orthogonal have no spread but rounding.
@@ -223,14 +226,14 @@ def ask_smooth(seen: View) -> Answer:
     highest = score.max(axis=0)
     p = rank(highest[0], highest[1:])
     cosine = float(cosines[best, 0])
-    facts = Smooth(n, cosine, strides[best], seen.half_length)
-    answer, reason = judged(p, "curve", "not_smooth", "open", enough=n >= 16)
+    facts = Smooth(n, cosine, strides[best], view.half_length)
+    answer, reason = judged(p, "curve", "not_smooth", "open", has_enough=n >= 16)
     if answer == "yes" and cosine < GRADUAL:
         answer, reason = "no", "small"
-    share, drawn = _straight(seen, noise=answer != "yes")
-    if share > (ALL_LINE if answer == "yes" else LINE) and rank(share, drawn) <= LEVEL:
+    share, null_draws = _straight(view, noise=answer != "yes")
+    if share > (ALL_LINE if answer == "yes" else LINE) and rank(share, null_draws) <= LEVEL:
         reason = "line" if answer == "yes" else "noisy_line"
-        test = against(share, drawn, "permuted", rank(share, drawn))
+        test = against(share, null_draws, "permuted", rank(share, null_draws))
         return Answer("smooth", "yes", reason, replace(facts, straight=share), test, SMOOTH_KEYS)
     test = against(cosine, cosines[best, 1:], "walk", p)
     return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
@@ -253,7 +256,7 @@ def _cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
         In positions.
     """
     count = len(steps)
-    both, each = np.zeros((2, len(strides), len(signs)))
+    cosine_pair, sums = np.zeros((2, len(strides), len(signs)))
     for lag in range(min(2 * strides[-1], count)):
         first = np.arange(count - lag)
         last = first + lag
@@ -265,10 +268,10 @@ def _cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
             _spans(first, last, k, 0, count - 2 * k + 1) + _spans(first, last, k, k, count - k + 1)
             for k in strides
         ]
-        both += (inner * double) @ pairs
-        each += (inner * single) @ pairs
-    moved = each > 1e-9 * each[0]  # a table that repeats itself comes back, but for rounding
-    return np.where(moved, both / np.where(moved, each, 1.0) - 1, 0.0)
+        cosine_pair += (inner * double) @ pairs
+        sums += (inner * single) @ pairs
+    is_moving = sums > 1e-9 * sums[0]  # a table that repeats itself comes back, but for rounding
+    return np.where(is_moving, cosine_pair / np.where(is_moving, sums, 1.0) - 1, 0.0)
 
 
 def _spans(
@@ -279,33 +282,39 @@ def _spans(
     return np.asarray(np.maximum(latest - earliest + 1, 0))
 
 
-def _straight(seen: View, *, noise: bool) -> tuple[float, Floats]:
+def _straight(view: View, *, noise: bool) -> tuple[float, Floats]:
     """Return the share of the variance along a straight line, and that of permuted rows ``[k]``.
 
     0 where it is small, or where something other than ``noise`` was asked of and what the line
     leaves has an order of its own: a walk is no line.
     """
-    n = len(seen)
+    n = len(view)
     if n < LINE_ROWS:
         return 0.0, np.zeros(1)
     place = np.arange(n) - (n - 1) / 2
     place = place / np.linalg.norm(place)
-    along = place @ seen.points
-    share = float(along @ along) / n
+    direction = place @ view.points
+    share = float(direction @ direction) / n
     if share <= LINE:
         return 0.0, np.zeros(1)
     if noise:
-        left = units(seen.points - np.outer(place, along))
-        short, rng = leading(left, 8), seen.rng(8)
-        orders = (rng.permutation(short) for _ in range(DRAWS))
-        drawn = np.array([np.vdot(rows[1:], rows[:-1]) for rows in orders])
-        found, typical = float(np.vdot(short[1:], short[:-1])), float(np.median(drawn))
-        cosine = float(np.einsum("ij,ij->i", left[1:], left[:-1]).mean())
-        if abs(cosine) > UNLIKE or rank(abs(found - typical), np.abs(drawn - typical)) <= OPEN:
+        residual_units = units(view.points - np.outer(place, direction))
+        leading_residuals, rng = leading(residual_units, 8), view.rng(8)
+        orders = (rng.permutation(leading_residuals) for _ in range(DRAWS))
+        null_draws = np.array([np.vdot(rows[1:], rows[:-1]) for rows in orders])
+        observed, typical = (
+            float(np.vdot(leading_residuals[1:], leading_residuals[:-1])),
+            float(np.median(null_draws)),
+        )
+        cosine = float(np.einsum("ij,ij->i", residual_units[1:], residual_units[:-1]).mean())
+        if (
+            abs(cosine) > UNLIKE
+            or rank(abs(observed - typical), np.abs(null_draws - typical)) <= OPEN
+        ):
             return 0.0, np.zeros(1)
-    rng = seen.rng(9)
+    rng = view.rng(9)
     places = np.stack([rng.permutation(place) for _ in range(LINE_DRAWS)])
-    return share, np.square(places @ seen.points).sum(axis=1) / n
+    return share, np.square(places @ view.points).sum(axis=1) / n
 
 
 #: Directions are fewer if they spread over at most this share of what smoothness gives.
@@ -353,29 +362,29 @@ class LowDimensional:
         }
 
 
-def ask_low_dimensional(seen: View) -> Answer:
+def ask_low_dimensional(view: View) -> Answer:
     """Ask whether the table has fewer directions than its smoothness alone gives.
 
     The nulls have independent columns, as many as the table: of the fitted kernel, of the smoothest
     one that reaches as far, or of a walk.
     """
-    if few := too_few("low_dimensional", seen, COMPONENT_KEYS):
-        return few
-    n, d = seen.points.shape
-    every = _every(seen.points)
-    rows = units(seen.points[::every])
+    if too_few_answer := too_few("low_dimensional", view, COMPONENT_KEYS):
+        return too_few_answer
+    n, d = view.points.shape
+    stride = _every(view.points)
+    rows = units(view.points[::stride])
     kernel = fit_kernels(_powers(rows - rows.mean(axis=0))[None])[0]
     facts = LowDimensional(
-        n, directions(seen), min(n - 1, d), participation(rows),
-        _expected(kernel.by_offset, d), every,
+        n, directions(view), min(n - 1, d), participation(rows),
+        _expected(kernel.by_offset, d), stride,
     )  # fmt: skip
     if d < 3:
         return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS)
-    if seen.half_length > n / STRETCHES:
+    if view.half_length > n / STRETCHES:
         # Few independent stretches: any slow curve has few directions.
         return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
     # Of each draw, beside what its own kernel gives: so the tables' unit is that of the table.
-    nulls = facts.expected * _drawn(seen, rows, kernel)
+    nulls = facts.expected * _drawn(view, rows, kernel)
     p = max(_rank_of_fewer(facts.participation, null) for null in nulls)
     nearest = int(np.median(nulls, axis=1).argmin())
     test = replace(against(facts.participation, nulls[nearest], NULLS[nearest], p), least=FARTHEST)
@@ -386,10 +395,10 @@ def ask_low_dimensional(seen: View) -> Answer:
     return Answer("low_dimensional", answer, reason, facts, test, COMPONENT_KEYS)
 
 
-def _drawn(seen: View, rows: Floats, kernel: Kernel) -> Floats:
+def _drawn(view: View, rows: Floats, kernel: Kernel) -> Floats:
     """Return participation ratios of draws of each null, beside what their kernels give."""
-    n, columns = len(rows), min(seen.points.shape[1], DRAWN_ROWS)
-    rng = seen.rng(3)
+    n, columns = len(rows), min(view.points.shape[1], DRAWN_ROWS)
+    rng = view.rng(3)
     factor = root(toeplitz(kernel.by_offset))
     # As smooth as can be: fewer directions than any other kernel of that length has.
     length = max(half_length(rows), 0.5) / HALF
@@ -404,7 +413,7 @@ def _drawn(seen: View, rows: Floats, kernel: Kernel) -> Floats:
             spread[null, k] = participation(points)
             powers[null, k] = _powers(points)
     kernels = fit_kernels(powers.reshape(-1, n - 1))
-    expected = np.array([_expected(each, columns) for each in covariances(kernels)])
+    expected = np.array([_expected(covariance, columns) for covariance in covariances(kernels)])
     return np.asarray(spread / expected.reshape(spread.shape))
 
 
@@ -422,20 +431,22 @@ def _every(points: Floats) -> int:
     more alike than neighbours, where there is such a distance.
     """
     n = len(points)
-    least = max(1, -(-n // DRAWN_ROWS))
-    if least == 1:
+    min_stride = max(1, -(-n // DRAWN_ROWS))
+    if min_stride == 1:
         return 1
-    alike = offset_sums(points) / np.arange(n, 0, -1)
-    return min(range(least, least + 3), key=lambda step: max(alike[step], alike[1]))
+    correlation = offset_sums(points) / np.arange(n, 0, -1)
+    return min(
+        range(min_stride, min_stride + 3), key=lambda step: max(correlation[step], correlation[1])
+    )
 
 
-def directions(seen: View) -> int:
+def directions(view: View) -> int:
     """Return how many directions hold nine tenths of the variance."""
-    variances = np.square(seen.coordinates).sum(axis=0)
-    if variances.sum() < 0.9 * len(seen):  # their mean squared norm is 1
-        gram = small_gram(seen.points.astype(np.float32))
+    variances = np.square(view.coordinates).sum(axis=0)
+    if variances.sum() < 0.9 * len(view):  # their mean squared norm is 1
+        gram = small_gram(view.points.astype(np.float32))
         variances = np.linalg.eigvalsh(gram)[::-1].astype(np.float64)
-    return int(np.searchsorted(np.cumsum(variances), 0.9 * len(seen) * (1 - 1e-6)) + 1)
+    return int(np.searchsorted(np.cumsum(variances), 0.9 * len(view) * (1 - 1e-6)) + 1)
 
 
 def _expected(values: Floats, d: int) -> float:
@@ -444,28 +455,28 @@ def _expected(values: Floats, d: int) -> float:
     ``values`` are its covariances at every offset.
     """
     n = len(values)
-    running = np.cumsum(values)
-    row = (running + running[::-1] - values[0]) / n
+    cumulative = np.cumsum(values)
+    row = (cumulative + cumulative[::-1] - values[0]) / n
     mean = row.mean()
     pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
     squared = np.square(values) @ pairs - 2 * n * np.square(row).sum() + (n * mean) ** 2
     trace = n * (values[0] - mean)
     if trace <= 0 or squared <= 0:
         return 1.0
-    own = trace**2 / squared
-    return float(1 / ((1 + 1 / d) / own + 1 / d))
+    dimension = trace**2 / squared
+    return float(1 / ((1 + 1 / d) / dimension + 1 / d))
 
 
-def _rank_of_fewer(found: float, drawn: Floats) -> float:
+def _rank_of_fewer(dimension: float, null_draws: Floats) -> float:
     """Return the rank of a ratio, or where it is below all, how far: Student's t of logarithms."""
     from scipy.special import stdtr
 
-    ordinary = rank(-found, -drawn)
-    logs, spread = np.log(drawn), float(np.log(drawn).std(ddof=1))
-    if found >= drawn.min() or spread == 0:
+    ordinary = rank(-dimension, -null_draws)
+    logs, spread = np.log(null_draws), float(np.log(null_draws).std(ddof=1))
+    if dimension >= null_draws.min() or spread == 0:
         return ordinary
-    count = len(drawn)
-    distance = (np.log(max(found, 1e-300)) - logs.mean()) / (spread * np.sqrt(1 + 1 / count))
+    count = len(null_draws)
+    distance = (np.log(max(dimension, 1e-300)) - logs.mean()) / (spread * np.sqrt(1 + 1 / count))
     return min(ordinary, max(float(stdtr(count - 1, distance)), FARTHEST))
 
 

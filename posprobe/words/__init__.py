@@ -21,7 +21,7 @@ from posprobe.words.formats import Template, Words, capital, signed
 #: What is said of each question, cause and null.
 TEXTS = read_data("words/answers.toml")
 #: Every question in at most five words, by its name, in the order of a page.
-ASKS: Mapping[str, str] = {name: told["ask"] for name, told in TEXTS.items() if "ask" in told}
+ASKS: Mapping[str, str] = {name: texts["ask"] for name, texts in TEXTS.items() if "ask" in texts}
 #: What drawings show, by what they are of and by their name.
 PICTURES: Mapping[str, Mapping[str, str]] = read_data("words/pictures.toml")
 #: Beside answers about a grid with outlier patches.
@@ -57,8 +57,8 @@ def made_parts() -> tuple[Mapping[str, Mapping[str, Template]], ...]:
 @cache
 def _parts(question: str) -> Mapping[str, Template]:
     texts, shared = TEXTS[question].get("parts", {}), TEXTS["shared"]["parts"]
-    made = (parts.get(question, {}) for parts in made_parts())
-    return dict(ChainMap(*map(dict, made), texts, shared))
+    made_texts = (parts.get(question, {}) for parts in made_parts())
+    return dict(ChainMap(*map(dict, made_texts), texts, shared))
 
 
 def sentence(answer: Answer) -> str:
@@ -89,25 +89,25 @@ def _filled(answer: Answer, template: str) -> str:
     return signed(Words(_parts(answer.question), f=answer.facts).format(template))
 
 
-def cause(found: Cause) -> str:
+def cause(cause_record: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    causes = "; ".join(map(cause, found.causes))
-    words: str = TEXTS["causes"][found.kind]
-    return signed(words.format(*found.numbers, f=found, causes=causes))
+    causes = "; ".join(map(cause, cause_record.causes))
+    words: str = TEXTS["causes"][cause_record.kind]
+    return signed(words.format(*cause_record.numbers, f=cause_record, causes=causes))
 
 
-def pictures(of: str, names: Iterable[str], other: str = "") -> tuple[Picture, ...]:
-    """Return drawings with what they show, or ``other`` where no words are known."""
-    return tuple(Picture(name, PICTURES[of].get(name, other)) for name in names)
+def pictures(subject: str, names: Iterable[str], alternative: str = "") -> tuple[Picture, ...]:
+    """Return drawings with what they show, or ``alternative`` where no words are known."""
+    return tuple(Picture(name, PICTURES[subject].get(name, alternative)) for name in names)
 
 
-def claim(told: Block) -> str:
+def claim(answer: Block) -> str:
     """Return the sentence of an answer's block; that of version 1 without the answer before it.
 
     Empty for what version 1 says of grids that is asked of lines alone.
     """
-    text: str = told["sentence"]
-    if "reason" in told:
+    text: str = answer["sentence"]
+    if "reason" in answer:
         return text
     if text.startswith("Cannot be told: this is asked of positions on a line"):
         return ""

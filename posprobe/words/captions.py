@@ -61,9 +61,12 @@ def _held_out(result: Bridging) -> Mapping[str, Any]:
     return {"held_out": codes if result.axes else rows}
 
 
-def _top(result: PCA, drawn: int) -> Mapping[str, Any]:
-    drawn = min(drawn, result.count)
-    return {"drawn": drawn, "top": float(result.explained_variance_ratio[:drawn].sum())}
+def _top(result: PCA, n_components: int) -> Mapping[str, Any]:
+    n_components = min(n_components, result.count)
+    return {
+        "drawn": n_components,
+        "top": float(result.explained_variance_ratio[:n_components].sum()),
+    }
 
 
 def _turning(result: Shift) -> Mapping[str, Any]:
@@ -83,8 +86,8 @@ def _pair(result: Winding) -> Mapping[str, Any]:
 
 
 def _shared(result: Clock) -> Mapping[str, Any]:
-    last = result.first + result.paths.shape[1] - 1
-    return {"last": last, "shared": "one_clock" if result.shared else ""}
+    last_position = result.first + result.paths.shape[1] - 1
+    return {"last": last_position, "shared": "one_clock" if result.shared else ""}
 
 
 def _limit(table: PositionTable) -> Mapping[str, Any]:
@@ -125,27 +128,29 @@ def reading(kind: str, draws: str, results: Any, *, centred: bool | None = None)
     """
     if kind not in _texts():
         return f"{capital(draws)}."
-    several = results if isinstance(results, Mapping) else {"": results}
+    results_by_name = results if isinstance(results, Mapping) else {"": results}
     names = _NAMES.get(kind, lambda _: {})
     text = _texts()["each"].get(kind, "")
-    each = [
+    parts = [
         f"{label} {Words({}, r=result, **names(result)).format(text)}"
-        for label, result in several.items()
+        for label, result in results_by_name.items()
     ]
-    first = next(iter(several.values()))
-    alone = len(several) == 1 and not (kind == "profile" and isinstance(first.layout, Grid))
-    if centred is None and not alone:
+    first_result = next(iter(results_by_name.values()))
+    is_single = len(results_by_name) == 1 and not (
+        kind == "profile" and isinstance(first_result.layout, Grid)
+    )
+    if centred is None and not is_single:
         centred = kind == "profile"
-    more = {"each": "; ".join(each), "treated": _TREATED[centred]}
-    return _say(kind, r=first, **names(first), **more)
+    placeholders = {"each": "; ".join(parts), "treated": _TREATED[centred]}
+    return _say(kind, r=first_result, **names(first_result), **placeholders)
 
 
 # Why a figure is lacking.
 
 
 def _no_path(result: PCA) -> str:
-    short = result.count < 2
-    return result.undefined or ("a path needs two components, and there is one" if short else "")
+    is_short = result.count < 2
+    return result.undefined or ("a path needs two components, and there is one" if is_short else "")
 
 
 def _no_wave(result: SinusoidFit) -> str:
@@ -169,12 +174,14 @@ def _still(result: MeanDecomposition) -> str:
 
 def _no_plane(result: MeanDecomposition) -> str:
     width = next(iter(result.layers.values())).pos.shape[1]
-    few = result.layout.size < 3 or width < 2
-    return _still(result) or ("a path needs three positions and two dimensions" if few else "")
+    is_too_small = result.layout.size < 3 or width < 2
+    return _still(result) or (
+        "a path needs three positions and two dimensions" if is_too_small else ""
+    )
 
 
-def _no_positions(found: SubstitutionEffect) -> str:
-    return "" if found.by_position is not None else "the outputs have no positions"
+def _no_positions(effect: SubstitutionEffect) -> str:
+    return "" if effect.by_position is not None else "the outputs have no positions"
 
 
 #: From a result, why a figure cannot be drawn; empty where it can. Of others, why all of the result
@@ -203,18 +210,18 @@ def caption(*sentences: str) -> str:
 
     A byte of a file's name that is not text is written as an escape.
     """
-    made = f"Made with posprobe {version('posprobe')}."
-    text = plain(" ".join(" ".join([*filter(None, sentences), made]).split()))
+    credit = f"Made with posprobe {version('posprobe')}."
+    text = plain(" ".join(" ".join([*filter(None, sentences), credit]).split()))
     return text.encode(errors="backslashreplace").decode() + "\n"
 
 
 def provenance(names: Sequence[str], records: Sequence[PositionTable | Scheme]) -> str:
     """Say of each record what it is, which rows were kept, and where it was read."""
-    told = []
+    sentences = []
     for name, record in zip(names, records, strict=True):
         whence = _whence(record.source)
-        told.append(f"{name}: {_what(record)}{f'; {whence}' if whence != name else ''}.")
-    return " ".join(told)
+        sentences.append(f"{name}: {_what(record)}{f'; {whence}' if whence != name else ''}.")
+    return " ".join(sentences)
 
 
 def _what(record: PositionTable | Scheme) -> str:
@@ -240,8 +247,8 @@ def _table(record: PositionTable) -> str:
     text = f"{record.kind} table, {size}, d = {record.dim}"
     rows = [row.row for row in record.dropped]
     if rows:
-        which = f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"
-        text += f", {which} as stored left out"
+        rows_text = f"row {rows[0]}" if len(rows) == 1 else f"rows {rows[0]} to {rows[-1]}"
+        text += f", {rows_text} as stored left out"
     if record.prefix_rows:
         text += ", without " + " and ".join(row.token for row in record.prefix_rows)
     return text
@@ -259,17 +266,17 @@ def _whence(source: Source) -> str:
     return text
 
 
-def heads(found: Mapping[str, Heads]) -> str:
+def heads(heads_by_name: Mapping[str, Heads]) -> str:
     """Say how to read curves by distance."""
-    return _say(next(iter(found.values())).quantity)
+    return _say(next(iter(heads_by_name.values())).quantity)
 
 
-def rotation(found: Mapping[str, Rotation]) -> str:
+def rotation(rotations_by_name: Mapping[str, Rotation]) -> str:
     """Say how to read ladders of wavelengths."""
     lengths = "; ".join(
         f"{name}: {int((result.wavelength > result.target).sum())} of {len(result.wavelength)} "
         f"pairs never complete a turn in {result.target} positions"
-        for name, result in found.items()
+        for name, result in rotations_by_name.items()
         if result.target
     )
     return _say("rotation") + (f" {lengths}." if lengths else "")

@@ -15,34 +15,38 @@ from posprobe.words.lines import size
 #: Answers in the order in which they are told.
 _ORDER: tuple[Verdict, ...] = ("yes", "no", "cannot tell")
 #: Pairs without a distance that a note names.
-_APART = 2
+_APART_DECIMALS = 2
 
 
-def shared(found: Shared) -> str:
+def shared(shared_answer: Shared) -> str:
     """Say how several subjects answer one question."""
-    kinds = set(found.answers.values())
-    question = ASKS[found.question]
+    kinds = set(shared_answer.answers.values())
+    question = ASKS[shared_answer.question]
     if len(kinds) == 1:
         return f"{question} {capital(kinds.pop())}, for all."
     parts = [
-        f"{kind} for {listed([label for label, one in found.answers.items() if one == kind])}"
+        f"{kind} for {listed([label for label, v in shared_answer.answers.items() if v == kind])}"
         for kind in _ORDER
         if kind in kinds
     ]
     return f"{question} {capital(listed(parts))}."
 
 
-def agreement(found: Sequence[Shared]) -> str:
+def agreement(shared_answers: Sequence[Shared]) -> str:
     """Say which answers are the same for all subjects, and which contradict each other."""
-    told = []
+    sentences = []
     for kind in _ORDER:
-        names = [ASKS[each.question] for each in found if set(each.answers.values()) == {kind}]
-        told += [f"{' '.join(names)} {capital(kind)}."] if names else []
-    if not told:
-        told = ["No question has the same answer for all."]
-    differ = sum(not each.same for each in found)
-    few = {0: "No answers contradict each other.", 1: "One answer differs."}
-    return " ".join([*told, few.get(differ, f"{differ} answers differ.")])
+        names = [
+            ASKS[shared_answer.question]
+            for shared_answer in shared_answers
+            if set(shared_answer.answers.values()) == {kind}
+        ]
+        sentences += [f"{' '.join(names)} {capital(kind)}."] if names else []
+    if not sentences:
+        sentences = ["No question has the same answer for all."]
+    differ = sum(not shared_answer.same for shared_answer in shared_answers)
+    fixed_texts = {0: "No answers contradict each other.", 1: "One answer differs."}
+    return " ".join([*sentences, fixed_texts.get(differ, f"{differ} answers differ.")])
 
 
 def pair_sentence(pair: Block) -> str:
@@ -53,10 +57,11 @@ def pair_sentence(pair: Block) -> str:
     walk = (pair["nulls"] or {}).get("walk")
     if walk is None:
         return f"{first} and {second} have a CKA of {similarity(pair['cka'])} (0 to 1)."
-    more = "more similar" if similar(pair) == "yes" else "no more similar"
+    comparison = "more similar" if similar(pair) == "yes" else "no more similar"
     low, high = similarity(walk["p5"]), similarity(walk["p95"])
     return (
-        f"{first} and {second} are {more} than two random walks: CKA {similarity(pair['cka'])} "
+        f"{first} and {second} are {comparison} than two random walks: "
+        f"CKA {similarity(pair['cka'])} "
         f"(random walks with the same steps: {low} to {high})."
     )
 
@@ -68,25 +73,27 @@ def headline(pairs: Sequence[Block]) -> str:
     return walked([(pair["tables"], similar(pair)) for pair in pairs], "{} are")
 
 
-def walked(found: Sequence[tuple[Sequence[str], str]], what: str) -> str:
+def walked(pairs: Sequence[tuple[Sequence[str], str]], noun: str) -> str:
     """Say which pairs are more similar than random walks: of several how many.
 
     Parameters
     ----------
-    found
+    pairs
         The names of each pair, and yes or no; empty where that cannot be told.
-    what
+    noun
         What is similar, with braces for the names of a pair.
     """
-    if len(found) == 1:
-        ((names, answer),) = found
-        more = "more" if answer == "yes" else "no more"
-        return f"{what.format(' and '.join(names))} {more} similar than two random walks."
-    count = sum(answer == "yes" for _, answer in found)
-    said = f"{count or 'None'} of {len(found)} pairs {'is' if count < 2 else 'are'} more similar"
-    unknown = sum(not answer for _, answer in found)
-    more = f" {some(unknown, 'pair')} cannot be told." if unknown else ""
-    return f"{said} than two random walks.{more}"
+    if len(pairs) == 1:
+        ((names, answer),) = pairs
+        comparison = "more" if answer == "yes" else "no more"
+        return f"{noun.format(' and '.join(names))} {comparison} similar than two random walks."
+    count = sum(answer == "yes" for _, answer in pairs)
+    sentence = (
+        f"{count or 'None'} of {len(pairs)} pairs {'is' if count < 2 else 'are'} more similar"
+    )
+    unknown = sum(not answer for _, answer in pairs)
+    comparison = f" {some(unknown, 'pair')} cannot be told." if unknown else ""
+    return f"{sentence} than two random walks.{comparison}"
 
 
 def similar(pair: Block) -> str:
@@ -143,8 +150,8 @@ KEY = "By chance: 5–95 % of random walks with the same steps. Answers: each ta
 def lead(tables: Sequence[Block]) -> str:
     """Say of which sizes the tables are that are compared, from their blocks."""
     sizes = [size(table["table"]).partition(" · ")[0] for table in tables]
-    said = f" of {sizes[0]}" if len(set(sizes)) == 1 else f": {listed(sizes)}"
-    return f"{len(tables)} position tables{said}"
+    size_text = f" of {sizes[0]}" if len(set(sizes)) == 1 else f": {listed(sizes)}"
+    return f"{len(tables)} position tables{size_text}"
 
 
 def rows_compared(document: Block) -> Iterator[str]:
@@ -162,13 +169,13 @@ def rows_compared(document: Block) -> Iterator[str]:
         )
     # Sequences have positions in common, and equal grids.
     shapes = {table["label"]: _shape_of(table["table"]["layout"]) for table in tables}
-    apart = [
+    separate_labels = [
         f"{' and '.join(pair['tables'])} ({pair['undefined']['cka']})"
         for pair in document["pairs"]
         if pair["cka"] is None and len({shapes[label] for label in pair["tables"]}) > 1
     ]
-    if apart:
-        yield f"There is no distance between {listed(apart, _APART)}."
+    if separate_labels:
+        yield f"There is no distance between {listed(separate_labels, _APART_DECIMALS)}."
 
 
 def _shape_of(layout: Block) -> tuple[int, ...]:
@@ -179,22 +186,22 @@ def seam(f: SeamHistory) -> str:
     """Say when a seam appears, moves and goes."""
     parts = [] if f.appears is None else [f"appears at step {f.appears}"]
     if f.moved is not None:
-        step, left = f.moved
-        often = f"{f.moves} times, the last time " if f.moves > 1 else ""
-        parts.append(f"moves {often}to positions {left} and {left + 1} at step {step}")
+        step, left_row = f.moved
+        frequency = f"{f.moves} times, the last time " if f.moves > 1 else ""
+        parts.append(f"moves {frequency}to positions {left_row} and {left_row + 1} at step {step}")
     if f.gone is not None:
         parts.append(f"is gone at step {f.gone}")
-    told = f"The break between positions {f.left} and {f.left + 1} {listed(parts)}"
-    return f"{told}{_noted(f.last, f.earlier)}."
+    sentence = f"The break between positions {f.left} and {f.left + 1} {listed(parts)}"
+    return f"{sentence}{_noted(f.last, f.earlier)}."
 
 
 def answer(f: AnswerHistory) -> str:
     """Say when the answer to a question changes."""
-    told = f"{f.before.capitalize()} at step {f.until}, {f.after} at step {f.step}"
-    return f"{ASKS[f.question]} {told}{_noted(f.last, f.earlier)}."
+    sentence = f"{f.before.capitalize()} at step {f.until}, {f.after} at step {f.step}"
+    return f"{ASKS[f.question]} {sentence}{_noted(f.last, f.earlier)}."
 
 
-def _noted(last: bool, earlier: int) -> str:
-    notes = ["the last step"] if last else []
+def _noted(is_last: bool, earlier: int) -> str:
+    notes = ["the last step"] if is_last else []
     notes += [some(earlier, "earlier change")] if earlier else []
     return f" ({'; '.join(notes)})" if notes else ""

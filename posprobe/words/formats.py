@@ -72,8 +72,8 @@ def number(value: Any) -> str:
 
 def either(value: Any, words: str) -> str:
     """Choose between the words on both sides of a bar: those before it where there is one."""
-    one, _, several = words.partition("|")
-    return one if (len(value) if isinstance(value, Sequence) else value) == 1 else several
+    singular, _, plural = words.partition("|")
+    return singular if (len(value) if isinstance(value, Sequence) else value) == 1 else plural
 
 
 def turned(turns: float) -> str:
@@ -91,16 +91,20 @@ def spelled(count: int) -> str:
 
 def capital(text: str) -> str:
     """Begin a sentence with a capital, but leave a name before a colon as it is."""
-    first = text.partition(" ")[0]
-    return text if first.endswith(":") else text[:1].upper() + text[1:]
+    first_word = text.partition(" ")[0]
+    return text if first_word.endswith(":") else text[:1].upper() + text[1:]
 
 
-def listed(parts: Sequence[str], most: int = 6) -> str:
-    """Join words by commas and a last *and*; of more than ``most``, say how many are left out."""
-    shown = list(parts)
-    if len(parts) > most:
-        shown = [*parts[: most - 1], f"{len(parts) - most + 1} more"]
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+def listed(parts: Sequence[str], max_parts: int = 6) -> str:
+    """Join words by commas and *and*; beyond ``max_parts``, say how many are left out."""
+    visible_parts = list(parts)
+    if len(parts) > max_parts:
+        visible_parts = [*parts[: max_parts - 1], f"{len(parts) - max_parts + 1} more"]
+    return (
+        " and ".join([", ".join(visible_parts[:-1]), visible_parts[-1]])
+        if len(visible_parts) > 1
+        else "".join(visible_parts)
+    )
 
 
 #: Shortest run of positions that is named by its ends, and the most names in a row.

@@ -105,7 +105,7 @@ def _special(facts: Block) -> dict[str, Any]:
     if chance is None or (count and largest <= chance[1]):
         return {"measure": "far from neighbours", "value": str(count or "none")}
     value, low, high = (
-        f"{each:.1f}" if each < 10 else f"{each:.0f}" for each in (largest, *chance)
+        f"{ratio:.1f}" if ratio < 10 else f"{ratio:.0f}" for ratio in (largest, *chance)
     )
     return {
         "measure": "longest step / usual",
@@ -115,65 +115,65 @@ def _special(facts: Block) -> dict[str, Any]:
 
 
 #: Answers without a test of their own.
-_FOUND: Mapping[str, Callable[[Block], dict[str, Any]]] = {
+_FACTS_FORMATS: Mapping[str, Callable[[Block], dict[str, Any]]] = {
     "closed_form": _formula,
     "seams": _seams,
     "special_rows": _special,
 }
 
 
-def lines(told: Block, *, grid: bool) -> tuple[Line, ...]:
+def lines(verdict: Block, *, grid: bool) -> tuple[Line, ...]:
     """Return the answers of a block ``verdict`` in a line each, in the order of the page.
 
     Parameters
     ----------
-    told
+    verdict
         The block; what version 1 did not keep is left out.
     grid
         Whether the positions are patches, of which some questions are not asked.
     """
-    answers = {each["question"]: each for each in told["answers"]}
-    asked = [name for name in ASKS if name in answers]
+    answers = {answer["question"]: answer for answer in verdict["answers"]}
+    names = [name for name in ASKS if name in answers]
     if grid:
-        asked = [name for name in asked if name not in {"seams", "rotations", "winding", "ladder"}]
+        names = [name for name in names if name not in {"seams", "rotations", "winding", "ladder"}]
     elif answers.get("rotations", {}).get("answer") == "yes":
         # It is the same fact.
-        asked = [name for name in asked if name != "winding"]
+        names = [name for name in names if name != "winding"]
     elif answers.get("ladder", {}).get("answer") != "yes":
         # A series of what there is none of is not asked about.
-        asked = [name for name in asked if name != "ladder"]
-    return tuple(line(answers[name], grid=grid) for name in asked)
+        names = [name for name in names if name != "ladder"]
+    return tuple(line(answers[name], grid=grid) for name in names)
 
 
-def line(told: Block, *, grid: bool = False) -> Line:
+def line(answer: Block, *, grid: bool = False) -> Line:
     """Return an answer's block as a line."""
-    name, facts = told["question"], told.get("facts") or {}
+    name, facts = answer["question"], answer.get("facts") or {}
     question = ASKS[name]
     if name == "special_rows" and grid:
         question = "Outlier patches?"
     if name == "smooth" and facts.get("curve") is not None:
         return Line(
-            name, told["answer"], "Only a smooth curve?", "R²: curve, rotations",
+            name, answer["answer"], "Only a smooth curve?", "R²: curve, rotations",
             f"{hundredths(facts['curve'])}, {hundredths(facts['waves'])}",
         )  # fmt: skip
-    if name == "rotations" and told["reason"] == "formula" and not facts.get("lines"):
-        return Line(name, told["answer"], question, "periodic components", "many")
-    if name in _FOUND:
-        return Line(name, told["answer"], question, **_FOUND[name](facts))
-    if told.get("interval") and name in _TESTED:
-        return held_against(told, question, *_TESTED[name](facts))
+    if name == "rotations" and answer["reason"] == "formula" and not facts.get("lines"):
+        return Line(name, answer["answer"], question, "periodic components", "many")
+    if name in _FACTS_FORMATS:
+        return Line(name, answer["answer"], question, **_FACTS_FORMATS[name](facts))
+    if answer.get("interval") and name in _TESTED:
+        return held_against(answer, question, *_TESTED[name](facts))
     if name == "absolute_position" and facts.get("invariance") is not None:
         share = _share(facts["invariance"])
-        return Line(name, told["answer"], question, "explained by distance", share)
-    return Line(name, told["answer"], question)
+        return Line(name, answer["answer"], question, "explained by distance", share)
+    return Line(name, answer["answer"], question)
 
 
-def held_against(told: Block, question: str, measure: str, form: Form, value: str = "") -> Line:
+def held_against(answer: Block, question: str, measure: str, form: Form, value: str = "") -> Line:
     """Return an answer's block as a line with what it was held against, if with anything.
 
     Parameters
     ----------
-    told
+    answer
         The block.
     question, measure
         See `Line`.
@@ -182,31 +182,31 @@ def held_against(told: Block, question: str, measure: str, form: Form, value: st
     value
         What is shown in place of the number that was tested.
     """
-    number, interval = told.get("tested"), told.get("interval")
+    number, interval = answer.get("tested"), answer.get("interval")
     if number is None or not interval:
-        return Line(told["question"], told["answer"], question, measure, value or NONE)
-    low, high = (minus(form(each)) for each in interval)
+        return Line(answer["question"], answer["answer"], question, measure, value or NONE)
+    low, high = (minus(form(limit)) for limit in interval)
     chance = low if low == high else f"{low.removesuffix(' %')} to {high}"
-    value, p = value or minus(form(number)), p_value(told)
-    null = NULLS.get(told["baseline"], told["baseline"])
-    drawn = f", {told['draws']:,} draws" if told.get("draws") else ""
-    facts = f"{measure}: {value}. By chance ({null}{drawn}): {chance}."
+    value, p = value or minus(form(number)), p_value(answer)
+    null = NULLS.get(answer["baseline"], answer["baseline"])
+    draws_text = f", {answer['draws']:,} draws" if answer.get("draws") else ""
+    facts = f"{measure}: {value}. By chance ({null}{draws_text}): {chance}."
     if p != NONE:
         facts += f" p {'' if p[0] == '≤' else '= '}{p}."
     return Line(
-        told["question"], told["answer"], question, measure, value, chance, p, number,
+        answer["question"], answer["answer"], question, measure, value, chance, p, number,
         tuple(interval), facts,
     )  # fmt: skip
 
 
-def p_value(told: Block) -> str:
+def p_value(answer: Block) -> str:
     """Write the p-value of an answer's block; ``≤`` where more draws could have made it smaller."""
-    if told["p"] is None or not told.get("draws", True):
+    if answer["p"] is None or not answer.get("draws", True):
         return NONE
-    if told["p"] > (told.get("least") or 0.0):
-        return f"{told['p']:.2g}"
+    if answer["p"] > (answer.get("least") or 0.0):
+        return f"{answer['p']:.2g}"
     # A bound is rounded up: p ≤ 0.0068 is false of 1/146.
-    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(told["p"])))
+    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(answer["p"])))
     return f"≤ {float(up):.2g}"
 
 
@@ -222,7 +222,7 @@ class Part:
         Of the variance around the mean row.
     value
         The share in words.
-    name, label, short
+    name, label, short_label
         In full, in the bar, and where that is narrow.
     """
 
@@ -232,7 +232,7 @@ class Part:
     value: str
     name: str
     label: str
-    short: str
+    short_label: str
 
 
 #: Classes of the colours of rotations, from the fastest.
@@ -241,57 +241,57 @@ _ROTATIONS = 5
 
 def budget_parts(document: Block) -> tuple[Part, ...]:
     """Return the parts of a document's budget; none where it has no budget."""
-    found = (document.get("budget") or {}).get("parts") or ()
-    parts = [each for each in found if each["part"] != "mean"]
-    whole = sum(each["share"] for each in parts)
-    waves = sum(each["part"] == "rotation" for each in parts)
-    named, rank = [], 0
-    for each in parts:
-        kind, label = each["part"], LABELS[each["part"]]
-        look, name, short = "line-part" if kind == "line" else kind, label, label
-        if each["period"]:
-            period = period_of(each["period"])
-            label, short = f"{period} positions", period
+    parts_block = (document.get("budget") or {}).get("parts") or ()
+    parts = [part for part in parts_block if part["part"] != "mean"]
+    total = sum(part["share"] for part in parts)
+    waves = sum(part["part"] == "rotation" for part in parts)
+    labelled_parts, rank = [], 0
+    for part in parts:
+        kind, label = part["part"], LABELS[part["part"]]
+        look, name, short_name = "line-part" if kind == "line" else kind, label, label
+        if part["period"]:
+            period = period_of(part["period"])
+            label, short_name = f"{period} positions", period
             name = f"{label} ({LABELS[kind]})"
         if kind == "rotation":
             name = f"rotation, period {label}"
             look = f"r{min(rank if waves <= _ROTATIONS else rank * _ROTATIONS // waves, 4)}"
             rank += 1
-        share = each["share"] / whole
-        named.append(Part(kind, look, share, percent(share), name, label, short))
-    return tuple(named)
+        share = part["share"] / total
+        labelled_parts.append(Part(kind, look, share, percent(share), name, label, short_name))
+    return tuple(labelled_parts)
 
 
 def budget_note(document: Block) -> str:
     """Say how much of the variance the parts do not explain; empty where that is chance."""
-    found = document.get("budget") or {}
-    if found.get("explained") is not False:
+    budget = document.get("budget") or {}
+    if budget.get("explained") is not False:
         return ""
-    return f"{percent(found['misfit'] - found['typical_misfit'])} not explained by these parts"
+    return f"{percent(budget['misfit'] - budget['typical_misfit'])} not explained by these parts"
 
 
 def budget_sums(parts: tuple[Part, ...]) -> list[tuple[float, str]]:
     """Return what several parts of one nature hold together, and how that is called."""
     natures = {"rotations": ("rotation",), "row + column code": ("rows", "columns")}
-    found = []
+    sums = []
     for name, kinds in natures.items():
         shares = [part.share for part in parts if part.kind in kinds]
         if len(shares) > 1:
-            found.append((sum(shares), f"{name} {percent(sum(shares))}"))
-    return found
+            sums.append((sum(shares), f"{name} {percent(sum(shares))}"))
+    return sums
 
 
 def key(document: Block) -> str:
     """Say which rows the answers about a table are about, and what they are held against."""
-    told, table = document["verdict"], document["table"]
+    verdict, table = document["verdict"], document["table"]
     small = [
-        ASKS[each["question"]].rstrip("?")
-        for each in told["answers"]
-        if each.get("reason") == "small" and each["answer"] == "no"
+        ASKS[answer["question"]].rstrip("?")
+        for answer in verdict["answers"]
+        if answer.get("reason") == "small" and answer["answer"] == "no"
     ]
     text = f"{KEY} {listed(small)}: significant but small." if small else KEY
-    if told.get("rows") and told["rows"] != table["rows"]:
-        return f"Answers: positions {told['rows'][0]}–{told['rows'][1] - 1}. {text}"
+    if verdict.get("rows") and verdict["rows"] != table["rows"]:
+        return f"Answers: positions {verdict['rows'][0]}–{verdict['rows'][1] - 1}. {text}"
     return capital(text)
 
 
@@ -301,12 +301,12 @@ def size(table: Block) -> str:
     rows = f"{table['positions']:,} positions"
     if layout["type"] == "grid":
         rows = f"{layout['height']} × {layout['width']} patches"
-    said = [f"{rows} × {table['dim']}"]
+    parts = [f"{rows} × {table['dim']}"]
     if source["tensor"]:
-        said.append(source["tensor"])
+        parts.append(source["tensor"])
     tokens = [row["token"] for row in table["prefix_rows"]]
     if tokens:
-        said.append(f"{', '.join(tokens[:3])} kept apart")
+        parts.append(f"{', '.join(tokens[:3])} kept apart")
     if table["dropped_rows"]:
-        said.append(f"{some(len(table['dropped_rows']), 'row')} left out")
-    return " · ".join(said)
+        parts.append(f"{some(len(table['dropped_rows']), 'row')} left out")
+    return " · ".join(parts)

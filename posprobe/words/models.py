@@ -32,7 +32,7 @@ def _explains(f: Preferring) -> str:
         return "All logits of a query are equal"
     # An estimate of nothing can be a little below 0.
     share, low, high = (
-        percent(max(each, 0.0)) for each in (f.told.share, f.told.least, f.told.most)
+        percent(max(share, 0.0)) for share in (f.told.share, f.told.least, f.told.most)
     )
     span = high if low == high else f"{low.removesuffix(' %')} to {high}"
     return f"Distance alone explains {share} ({span}) of the differences between a query's logits"
@@ -40,19 +40,21 @@ def _explains(f: Preferring) -> str:
 
 def peaks(heads: Sequence[Block]) -> str:
     """List the preferred distances of a layer's heads, most frequent first."""
-    found = Counter(head["peak"] for head in heads if head["peak"] is not None).most_common(4)
-    return ", ".join(f"{peak} ({count})" for peak, count in found) or "–"
+    common_peaks = Counter(head["peak"] for head in heads if head["peak"] is not None).most_common(
+        4
+    )
+    return ", ".join(f"{peak} ({count})" for peak, count in common_peaks) or "–"
 
 
 def counts(heads: Sequence[Block]) -> str:
     """Count a layer's heads by their answers: yes, no, can't tell."""
     answers = Counter(head["answer"] for head in heads)
-    return " / ".join(str(answers[each]) for each in ("yes", "no", "cannot tell"))
+    return " / ".join(str(answers[verdict]) for verdict in ("yes", "no", "cannot tell"))
 
 
-def no_heads(found: RotaryUse) -> str:
+def no_heads(rotary_use: RotaryUse) -> str:
     """Say why nothing can be drawn; empty where it can."""
-    return "" if found.heads else "no layer could be measured"
+    return "" if rotary_use.heads else "no layer could be measured"
 
 
 #: What a measurement needs that a model lacks.
@@ -71,19 +73,19 @@ WORDS = 60
 
 def _explained(*layers: Layer | None, noise: bool = True) -> str:
     """Say what position explains at layers of which it can be told: each with its own noise."""
-    told = [
+    parts = [
         f"{fine_percent(layer.share or 0.0)}{'' if place else ' of the hidden-state variance'} at "
         f"layer {layer.layer}"
         + (f" (sampling noise {fine_percent(layer.noise)})" if noise and layer.noise else "")
         for place, layer in enumerate(layer for layer in layers if layer and layer.clear)
     ]
-    return f"Position explains {' and '.join(told)}." if told else ""
+    return f"Position explains {' and '.join(parts)}." if parts else ""
 
 
 # Other tables in the place of the model's own.
 
 _WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
-_TO = {
+_TASKS = {
     "divergence": "the outputs",
     "answers": "the top answers",
     "states": "the last hidden states",
@@ -97,25 +99,25 @@ def _task(f: Worth) -> str:
 def _cost(f: Removal) -> str:
     cost = with_error(f.cost, f.error)
     if f.worth.measure == "loss":
-        own = with_error(f.loss, f.loss_error)
-        return f"{_task(f.worth)} changes by {cost} nats (unchanged: {own})"
+        loss_text = with_error(f.loss, f.loss_error)
+        return f"{_task(f.worth)} changes by {cost} nats (unchanged: {loss_text})"
     if f.worth.measure == "divergence":
-        others = percent_with_error(f.answers, f.answers_error)
-        return f"outputs diverge by {cost} nats; {others} of the top answers change"
+        answers_text = percent_with_error(f.answers, f.answers_error)
+        return f"outputs diverge by {cost} nats; {answers_text} of the top answers change"
     return f"the last hidden states change by {cost} times their norm"
 
 
 def _keeps(f: Enough) -> str:
     who = capital(f.label) if f.size else f"A random table ({f.label})"
     worse = ", worse than no positions" if f.kept < -SURE * f.error else ""
-    to = _TO.get(f.worth.measure) or _task(f.worth)
+    task = _TASKS.get(f.worth.measure) or _task(f.worth)
     return (
         f"{who} keep{'' if (f.size or 1) > 1 else 's'} {percent_with_error(f.kept, f.error)} of "
-        f"what {_WORTH[f.worth.scheme]} worth to {to}{worse}"
+        f"what {_WORTH[f.worth.scheme]} worth to {task}{worse}"
     )
 
 
-_ENOUGH: Mapping[str, Template] = {
+_ENOUGH_TEMPLATES: Mapping[str, Template] = {
     "keeps": _keeps,
     "most": lambda f: f", the most of {f.of} tried" if f.of > 1 else "",
 }
@@ -124,7 +126,7 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
         "explained": lambda f: _explained(f.first, f.last),
         "explains": lambda f: _explained(f.first, f.last, noise=False),
         # What position explains at the first layer, where that can be told.
-        "before": lambda f: f" {said}" if (said := _explained(f.first)) else "",
+        "before": lambda f: f" {explained}" if (explained := _explained(f.first)) else "",
         "noise": lambda f: "little" if f.last.noise else "",
     },
     "blank": {"aligned": lambda f: "" if f.cosine is None else "cosine"},
@@ -136,8 +138,8 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
         "change": lambda f: with_error(f.cost, f.error),
         "unit": lambda f: "of the norm of the states" if f.worth.measure == "states" else "nats",
     },
-    "few": _ENOUGH,
-    "random": _ENOUGH,
+    "few": _ENOUGH_TEMPLATES,
+    "random": _ENOUGH_TEMPLATES,
     "distance": {
         "on": on, "explains": _explains, "fewest": lambda _: str(MIN_CONTEXTS),
         "turning": lambda f: "" if f.told.never is None else "strength",
@@ -146,7 +148,7 @@ MODEL_PARTS: Mapping[str, Mapping[str, Template]] = {
 
 
 #: Questions of whose answers a summary tells, the first ones first.
-_FIRST = (
+_SUMMARY_ORDER = (
     "distance", "kept", "order", "order_without", "absolute", "few", "needed", "apart", "heads",
     "first", "blank",
 )  # fmt: skip
@@ -162,22 +164,25 @@ def summary(answers: Mapping[str, Answer], run: Run) -> str:
     run
         What they are about.
     """
-    told: dict[str, str] = {}
-    for name in _FIRST:
-        said = in_short(answers[name]) if name in answers else ""
-        more = {**told, name: said}
-        if said and len(" ".join([*more.values(), _note(run, more)]).split()) <= WORDS:
-            told = more
-    if not told:
+    clauses: dict[str, str] = {}
+    for name in _SUMMARY_ORDER:
+        clause_text = in_short(answers[name]) if name in answers else ""
+        extended = {**clauses, name: clause_text}
+        if (
+            clause_text
+            and len(" ".join([*extended.values(), _note(run, extended)]).split()) <= WORDS
+        ):
+            clauses = extended
+    if not clauses:
         return "No question has a clear answer."
-    return " ".join([*told.values(), _note(run, told)]).rstrip()
+    return " ".join([*clauses.values(), _note(run, clauses)]).rstrip()
 
 
-def _note(run: Run, told: Mapping[str, str]) -> str:
+def _note(run: Run, clauses: Mapping[str, str]) -> str:
     """Say that contexts are random; the sentence on distances names its own."""
-    if not (run.random and run.contexts) or list(told) == ["distance"]:
+    if not (run.random and run.contexts) or list(clauses) == ["distance"]:
         return ""
-    measured = "The rest is measured" if "distance" in told else "Measured"
+    measured = "The rest is measured" if "distance" in clauses else "Measured"
     return f"({measured} on random {'pixels' if run.images else 'tokens'}.)"
 
 
@@ -192,14 +197,14 @@ def left_out(result: Any) -> tuple[str, ...]:
     """Say which layers of rotary use were not measured, and why; nothing of others."""
     if not isinstance(result, RotaryUse):
         return ()
-    found: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = {}
     for layer in result.layers:
         if layer.ignores is None:
-            found.setdefault(REASONS[layer.reason], []).append(str(layer.layer))
+            reasons.setdefault(REASONS[layer.reason], []).append(str(layer.layer))
     return tuple(
         f"Not measured: rotary use of {'layer' if len(numbers) == 1 else 'layers'} "
         f"{listed(numbers)} ({reason.removeprefix('not measured: ')})"
-        for reason, numbers in found.items()
+        for reason, numbers in reasons.items()
     )
 
 
@@ -218,7 +223,7 @@ def _enough(f: Block) -> tuple[str, str]:
 
 
 def _preferring(f: Block) -> tuple[str, str]:
-    counts = [f["told"][each] for each in ("yes", "no", "open")]
+    counts = [f["told"][verdict] for verdict in ("yes", "no", "open")]
     return "heads", f"{counts[0]} of {sum(counts)}"
 
 
@@ -249,14 +254,14 @@ def _short(share: float | None) -> str:
     return fine_percent(share).replace("less than", "<").replace("more than", ">")
 
 
-def line(told: Block) -> Line:
+def line(answer: Block) -> Line:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
-    name, facts = told["question"], told.get("facts")
+    name, facts = answer["question"], answer.get("facts")
     measure, value = _MEASURES[name](facts) if facts else ("", NONE)
     if name in _NO_CHANCE:
-        return Line(name, told["answer"], ASKS[name], measure, value)
+        return Line(name, answer["answer"], ASKS[name], measure, value)
     form: Form = (lambda number: show(number, ".2g")) if name in _NO_SHARES else _short
-    return held_against(told, ASKS[name], measure, form, value)
+    return held_against(answer, ASKS[name], measure, form, value)
 
 
 def title(reference: str) -> str:
@@ -268,13 +273,13 @@ def title(reference: str) -> str:
 def run_of(document: Block) -> str:
     """Say which model was run, and on what."""
     model, contexts = document["model"], document["contexts"]
-    said = [f"{model['class']}", f"{model['parameters']:,} parameters", model["dtype"]]
+    parts = [f"{model['class']}", f"{model['parameters']:,} parameters", model["dtype"]]
     if contexts["used"]:
         shape = contexts.get("shape")
         size = " × ".join(map(str, shape)) if shape else some(contexts["length"], "token")
         seed = "" if contexts["seed"] is None else f", seed {contexts['seed']}"
-        said.append(f"run on {contexts['used']} × {contexts['kind']} ({size}{seed})")
-    return " · ".join(said)
+        parts.append(f"run on {contexts['used']} × {contexts['kind']} ({size}{seed})")
+    return " · ".join(parts)
 
 
 #: Weights by which a checkpoint differs from its model.
@@ -286,9 +291,9 @@ _DIFFERING: Mapping[str, str] = {
 
 def notes(document: Block) -> Iterator[str]:
     """Say what a reader must know of a run before anything else."""
-    for key, said in _DIFFERING.items():
+    for key, remark in _DIFFERING.items():
         if names := document["model"].get(key):
-            yield f"{said}: {listed(names)}."
+            yield f"{remark}: {listed(names)}."
     contexts = document["contexts"]
     if contexts.get("random") and contexts["used"]:
         real, option = "text", "--text FILE"
@@ -298,6 +303,6 @@ def notes(document: Block) -> Iterator[str]:
     for note in document["notes"]:
         yield f"{capital(note)}."
     missing = document["missing"]
-    for why in dict.fromkeys(missing.values()):
-        names = listed([name for name, reason in missing.items() if reason == why])
-        yield f"Not measured: {names} ({why.rstrip('.')})."
+    for explanation in dict.fromkeys(missing.values()):
+        names = listed([name for name, reason in missing.items() if reason == explanation])
+        yield f"Not measured: {names} ({explanation.rstrip('.')})."

@@ -37,8 +37,8 @@ def _layers(f: Finding) -> str:
     read = f", {f.more['read']}" if "read" in f.more else ""
     if not layers:
         return ""
-    which = "layer" if len(layers) == 1 else "layers"
-    return f"{which} {', '.join(map(str, layers[:6]))}{read}: "
+    noun = "layer" if len(layers) == 1 else "layers"
+    return f"{noun} {', '.join(map(str, layers[:6]))}{read}: "
 
 
 def _cap(value: float | None) -> str:
@@ -80,16 +80,16 @@ def _line(f: Finding) -> str:
     return words.format(_texts()["causes"][f.cause]["line"])
 
 
-def not_compared(reason: str, about: str = "") -> str:
+def not_compared(reason: str, details: str = "") -> str:
     """Say why something was not compared; a reason that is no key is a message already."""
     text: str | None = _texts()["not_compared"].get(reason)
-    return text.format(*about.split(" | "), about=about) if text else reason
+    return text.format(*details.split(" | "), about=details) if text else reason
 
 
 def told(f: Finding) -> str:
     """Say one finding in a sentence."""
-    where = f" of {f.part}" if f.part else ""
-    text = f"{_texts()['what'][f.what].capitalize()}{where}: {_line(f)}."
+    part_text = f" of {f.part}" if f.part else ""
+    text = f"{_texts()['what'][f.what].capitalize()}{part_text}: {_line(f)}."
     if f.first_distance is None:
         return text
     return f"{text} {_harm(f)}."
@@ -98,16 +98,16 @@ def told(f: Finding) -> str:
 def _harm(f: Finding) -> str:
     if not math.isfinite(f.first_distance or math.inf):
         return "No pair is 0.1 rad off within what was compared"
-    first = max(math.ceil(f.first_distance or 1), 1)
+    first_distance = max(math.ceil(f.first_distance or 1), 1)
     size = _size(f.rotation) if f.rotation is not None else ""
     up_to = "" if size.startswith("less") else "up to "
     mean = f"; mean rotation off by {up_to}{size}" if size else ""
-    return f"Off by 0.1 rad from distance {first:,}{mean}"
+    return f"Off by 0.1 rad from distance {first_distance:,}{mean}"
 
 
-def subject(what: str, part: str) -> str:
+def subject(kind: str, part: str) -> str:
     """Name what was compared, and of which encoding where there are several."""
-    name: str = _texts()["what"][what]
+    name: str = _texts()["what"][kind]
     return f"{name} {part}".rstrip()
 
 
@@ -116,41 +116,44 @@ def copies(a: str, b: str) -> str:
     return f"Do A ({a}) and B ({b}) encode position alike?"
 
 
-def left_out(why: str) -> str:
+def left_out(reason: str) -> str:
     """Say that something was not compared."""
-    return f"Not compared: {why}."
+    return f"Not compared: {reason}."
 
 
-def verdict(alike: bool | None, causes: Sequence[str], compared: Sequence[str]) -> list[str]:
+def verdict(is_alike: bool | None, causes: Sequence[str], compared: Sequence[str]) -> list[str]:
     """Return the verdict and, of a difference, the likely cause, from the names of relations."""
     texts = _texts()["causes"]
-    if alike is None:
+    if is_alike is None:
         return ["Cannot tell."]
-    if alike:
-        others = {"moved", "other_weights"} & {*compared}
-        return [f"Alike{': other weights, same positions' if others else ''}."]
+    if is_alike:
+        side_causes = {"moved", "other_weights"} & {*compared}
+        return [f"Alike{': other weights, same positions' if side_causes else ''}."]
     hints = [texts[cause]["likely"] for cause in causes if "likely" in texts[cause]][:1]
     return [f"Different: {texts[causes[0]].get('head')}", *(f"Likely: {hint}" for hint in hints)]
 
 
 def lines(
-    alike: bool | None,
+    is_alike: bool | None,
     causes: Sequence[Finding],
     compared: Sequence[Finding],
     missing: Iterable[str],
     context: int | None,
 ) -> list[str]:
     """Return the verdict, what differs, what is alike, and the likely cause."""
-    names = ([found.cause for found in each] for each in (causes, compared))
-    head, *hints = verdict(alike, *names)
-    body = [line for found in causes for line in _rows(found, "differs", context)]
-    rest = [line for found in compared for line in _rows(found, "alike", context)]
-    rest += [f"  not compared: {text}." for text in missing]
-    said = [*body, *rest]
+    names = ([finding.cause for finding in findings] for findings in (causes, compared))
+    head, *hints = verdict(is_alike, *names)
+    body = [line for finding in causes for line in _rows(finding, "differs", context)]
+    alike_lines = [line for finding in compared for line in _rows(finding, "alike", context)]
+    alike_lines += [f"  not compared: {text}." for text in missing]
+    all_lines = [*body, *alike_lines]
     room = MOST - 1 - len(hints)
-    if len(said) > room:
-        said = [*said[: room - 1], f"  … {len(said) - room + 1} more lines: --json has all."]
-    return [head, *said, *hints]
+    if len(all_lines) > room:
+        all_lines = [
+            *all_lines[: room - 1],
+            f"  … {len(all_lines) - room + 1} more lines: --json has all.",
+        ]
+    return [head, *all_lines, *hints]
 
 
 def _rows(f: Finding, verdict: str, context: int | None) -> Iterator[str]:
@@ -161,7 +164,7 @@ def _rows(f: Finding, verdict: str, context: int | None) -> Iterator[str]:
 
 
 #: Probability above which as small a distance is what chance makes.
-USUAL = 0.05
+USUAL_DISTANCE = 0.05
 _LIMIT = f"{CHANCE:.0e}".replace("-0", "-")
 _FORMATS: Mapping[str | None, str] = {
     "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
@@ -182,25 +185,25 @@ def relation(f: Likeness) -> str:
 def evidence(f: Likeness) -> str:
     """Say what is known of the distance of two tables."""
     if f.distance is None or f.chance is None:
-        one, other = f.widths
-        if one != other:
-            return f"Tables of width {one} and {other} cannot be compared."
+        width_a, width_b = f.widths
+        if width_a != width_b:
+            return f"Tables of width {width_a} and {width_b} cannot be compared."
         return "They have no positions in common, or one is zero."
     if f.relation == "identical" and f.whole:
         return f"All {f.rows} rows are equal (same SHA-256)."
-    told = f"Relative distance {_distance(f.distance)} {_between(f)}"
+    sentence = f"Relative distance {_distance(f.distance)} {_between(f)}"
     if f.relation == "identical":
-        return f"{told}: equal, as far as fingerprints can tell."
+        return f"{sentence}: equal, as far as fingerprints can tell."
     if f.relation == "rounded":
-        return f"{told}: within rounding to {_FORMATS[f.rounded_to]}."
+        return f"{sentence}: within rounding to {_FORMATS[f.rounded_to]}."
     if not f.related:
-        if f.chance > USUAL:
-            return f"{told}: no closer than chance (p = {f.chance:.2g})."
-        return f"{told}: chance is not excluded (p = {f.chance:.2g}, required {_LIMIT})."
-    told = f"{told}: closer than chance (p < {_LIMIT})."
+        if f.chance > USUAL_DISTANCE:
+            return f"{sentence}: no closer than chance (p = {f.chance:.2g})."
+        return f"{sentence}: chance is not excluded (p = {f.chance:.2g}, required {_LIMIT})."
+    sentence = f"{sentence}: closer than chance (p < {_LIMIT})."
     if f.distance > FAR:
-        told += " This far apart, they may share only their initial values."
-    return f"{told} Which came first is not known."
+        sentence += " This far apart, they may share only their initial values."
+    return f"{sentence} Which came first is not known."
 
 
 def _distance(value: float) -> str:
@@ -213,11 +216,11 @@ def _between(f: Likeness) -> str:
     """Say what the distance is about."""
     if f.rows:
         return f"over all {f.rows} positions" if f.whole else f"over {f.rows} shared positions"
-    one, other = (
+    name_a, name_b = (
         f"{size.height} × {size.width}" if isinstance(size, Grid) else f"{size.length}"
         for size in f.sizes
     )
     grid = isinstance(f.sizes[0], Grid)
     parts = f"{SIDE} × {SIDE}" if grid else str(BLOCKS)
     cells = "patches" if grid else "positions"
-    return f"between means of {parts} equal parts ({one} and {other} {cells})"
+    return f"between means of {parts} equal parts ({name_a} and {name_b} {cells})"

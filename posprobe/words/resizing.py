@@ -11,7 +11,7 @@ from posprobe.text import Block, show, with_error
 from posprobe.words.formats import listed, some, two_figures
 
 #: How positions that a way adds come about.
-_ADDED: Mapping[str, str] = {
+_ADDED_ROWS_TEXTS: Mapping[str, str] = {
     "tile": "new ones repeat the table",
     "repeat-last": "new ones are copies of the last or nearest",
     "sinusoids": "new ones are extrapolated and untrained",
@@ -41,8 +41,8 @@ def _way(f: Way) -> Iterator[str]:
         yield from _stretched(f) if f.kind == "stretches" else _continued(f)
         yield from map(_period, f.periods)
         for name in f.changed:
-            now, was = _short(getattr(f, name)), _short(getattr(f.before, name))
-            yield f"The {_CHANGES[name]} becomes {now} (before {was})."
+            new_value, old_value = _short(getattr(f, name)), _short(getattr(f.before, name))
+            yield f"The {_CHANGES[name]} becomes {new_value} (before {old_value})."
         yield from _breaks(f)
 
 
@@ -54,8 +54,8 @@ def _stretched(f: Way) -> Iterator[str]:
     if f.place is None or f.position is None:
         yield "Every row that both tables have is the mean row: there is nothing to keep."
         return
-    kept = f"{_PLACES[f.place]} their relative place (mean cosine {f.same_place:z.2f})"
-    yield f"Stretched: {_cells(f)} {kept}{_distances(f.factors) if f.place == 'kept' else ''}."
+    sentence = f"{_PLACES[f.place]} their relative place (mean cosine {f.same_place:z.2f})"
+    yield f"Stretched: {_cells(f)} {sentence}{_distances(f.factors) if f.place == 'kept' else ''}."
     if f.position == "kept":
         cosine = f"mean cosine {f.same_position:z.2f}"
         yield f"Rows also resemble the old ones at the same position ({cosine})."
@@ -63,36 +63,40 @@ def _stretched(f: Way) -> Iterator[str]:
 
 def _distances(factors: Mapping[str, float]) -> str:
     """Say what becomes of distances; nothing where they hardly change."""
-    told = [
+    parts = [
         f"divided by {two_figures(factor)}{'' if axis == 'positions' else f' between {axis}'}"
         for axis, factor in factors.items()
         if two_figures(factor) != "1"
     ]
-    return f", so the model sees distances {listed(told)}" if told else ""
+    return f", so the model sees distances {listed(parts)}" if parts else ""
 
 
 def _continued(f: Way) -> Iterator[str]:
     if isinstance(f.old, Grid) and isinstance(f.new, Grid):
         height, width = min(f.old.height, f.new.height), min(f.old.width, f.new.width)
-        kept, both = f"The upper left {height} × {width} patches", height * width
+        kept_text, n_patches = f"The upper left {height} × {width} patches", height * width
     else:
-        both = min(f.old.size, f.new.size)
-        kept = f"The first {some(both, 'position')}"
-    added = f"; {_ADDED[f.how]}" if f.new.size > both else ""
-    cut = "; the others are cut off" if f.old.size > both else ""
-    yield f"{kept} stay unchanged{added}{cut}."
+        n_patches = min(f.old.size, f.new.size)
+        kept_text = f"The first {some(n_patches, 'position')}"
+    added_text = f"; {_ADDED_ROWS_TEXTS[f.how]}" if f.new.size > n_patches else ""
+    cut = "; the others are cut off" if f.old.size > n_patches else ""
+    yield f"{kept_text} stay unchanged{added_text}{cut}."
 
 
 def _period(f: Period) -> str:
     axis = "" if f.axis == "positions" else f" along the {f.axis}"
-    was, now = (two_figures(period or 0) for period in (f.before, f.now))
-    said = f"The leading period{axis} of {was} positions"
-    return f"{said} is lost." if f.change == "lost" else f"{said} {f.change} ({now} now)."
+    old_period, new_period = (two_figures(period or 0) for period in (f.before, f.now))
+    sentence = f"The leading period{axis} of {old_period} positions"
+    return (
+        f"{sentence} is lost."
+        if f.change == "lost"
+        else f"{sentence} {f.change} ({new_period} now)."
+    )
 
 
 def _breaks(f: Way) -> Iterator[str]:
-    if (more := f.copies - f.before.copies) > 0:
-        yield f"Exact copies of other rows: {more} more than before."
+    if (n_added := f.copies - f.before.copies) > 0:
+        yield f"Exact copies of other rows: {n_added} more than before."
     if f.seams:
         pairs = listed([f"{left} and {right}" for left, right in f.seams])
         yield f"The table breaks anew between positions {pairs}."
@@ -109,29 +113,29 @@ def _cells(f: Way) -> str:
 def rule(f: Rule) -> str:
     """Say what a rule of scaling slows down, and what it leaves to new angles."""
     slowest = f" (up to {two_figures(f.slowest)} times)" if f.slowed else ""
-    told = (
+    sentences = (
         f"Of {some(f.pairs, 'pair')}, {f.slowed} turn more slowly{slowest} and {f.extrapolated} "
         f"reach angles unseen in training. The mean rotation between neighbours is "
         f"{show(f.kernel_at_1)}."
     )
     if f.attention_factor != 1:
-        told += f" Logits are multiplied by {two_figures(f.attention_factor**2)}."
-    return told
+        sentences += f" Logits are multiplied by {two_figures(f.attention_factor**2)}."
+    return sentences
 
 
 def costs(f: Run) -> str:
     """Say which way or rule costs the model least, and what cannot be told from it."""
-    best, *others = f.best
+    best, *other_ways = f.best
     cost = f.ways[best].value
-    told = (
+    sentences = (
         f"`{best}` costs the model least: {cost:.3f} nats per {f.task} at {f.length} tokens. The "
         f"unchanged model has {f.before.value:.3f} on the first {f.cut} of the same windows."
     )
-    if others:
-        do = "does" if len(others) == 1 else "do"
-        names = listed([f"`{how}`" for how in others], 9)
-        told += f" Within the errors, {names} {do} as well."
-    return told
+    if other_ways:
+        do = "does" if len(other_ways) == 1 else "do"
+        names = listed([f"`{way}`" for way in other_ways], 9)
+        sentences += f" Within the errors, {names} {do} as well."
+    return sentences
 
 
 # What stands above and beside them, from the blocks of a document.
@@ -159,9 +163,13 @@ def rules_lead(document: Block) -> str:
 def ways_headline(ways: Sequence[Block]) -> str:
     """Say which ways stretch a table and which continue it."""
     kinds = {"stretches": "stretched with", "continues": "continued at its end with"}
-    found = {kind: [f"`{way['how']}`" for way in ways if way["kind"] == kind] for kind in kinds}
-    said = [f"{kinds[kind]} {listed(names, 9)}" for kind, names in found.items() if names]
-    return f"The table is {' and '.join(said)}."
+    names_by_kind = {
+        kind: [f"`{way['how']}`" for way in ways if way["kind"] == kind] for kind in kinds
+    }
+    clauses = [
+        f"{kinds[kind]} {listed(names, 9)}" for kind, names in names_by_kind.items() if names
+    ]
+    return f"The table is {' and '.join(clauses)}."
 
 
 def rules_headline(rules: Sequence[Block], pairs: int) -> str:
@@ -188,13 +196,13 @@ def run_key(run: Block | None) -> str:
 
 def way_line(way: Block, run: Block | None) -> Line:
     """Return what a way keeps, or what it costs the model, as a line without an answer."""
-    name, how = f"way-{way['how']}", way["how"]
+    name, way_name = f"way-{way['how']}", way["how"]
     if run is not None:
-        return Line(name, "", how, MEASURED, cost(run["ways"][how]))
-    same = "place" if way["kind"] == "stretches" else "position"
-    value = way[f"same_{same}"]
+        return Line(name, "", way_name, MEASURED, cost(run["ways"][way_name]))
+    unit = "place" if way["kind"] == "stretches" else "position"
+    value = way[f"same_{unit}"]
     written = NONE if value is None else _short(value)
-    return Line(name, "", how, f"cosine, same {same}", written)
+    return Line(name, "", way_name, f"cosine, same {unit}", written)
 
 
 def rule_line(rule: Block, pairs: int, run: Block | None) -> Line:
@@ -208,10 +216,12 @@ def rule_line(rule: Block, pairs: int, run: Block | None) -> Line:
 
 def copied(f: Copied) -> tuple[str, ...]:
     """Say what became of a checkpoint that was copied with its table at another size."""
-    was, now = ("x".join(map(str, shape)) for shape in (f.was, f.now))
-    said = [f"{f.tensor} in {f.file}: {was} became {now}"]
+    old_shape, new_shape = ("x".join(map(str, shape)) for shape in (f.was, f.now))
+    sentences = [f"{f.tensor} in {f.file}: {old_shape} became {new_shape}"]
     if f.keys:
-        said.append(f"config.json: changed {listed(f.keys)}")
+        sentences.append(f"config.json: changed {listed(f.keys)}")
     if f.left:
-        said.append(f"left out, since they may hold the table at its old size: {listed(f.left)}")
-    return tuple(said)
+        sentences.append(
+            f"left out, since they may hold the table at its old size: {listed(f.left)}"
+        )
+    return tuple(sentences)

@@ -35,14 +35,14 @@ from posprobe.words.lines import KEY, held_against
 NAMED, LEADING = 4, 2
 
 
-def _each(parts: Sequence[tuple[str, str]], most: int = NAMED) -> str:
+def _each(parts: Sequence[tuple[str, str]], max_parts: int = NAMED) -> str:
     """Join what is said of each encoding: with its name if there are several, of many the first."""
     if len(parts) == 1:
         return f"{capital(parts[0][1])}."
-    said = [f"{name}: {text}" for name, text in parts[:most]]
-    if len(parts) > most:
-        said.append(f"and {some(len(parts) - most, 'more encoding')}")
-    return f"{'; '.join(said)}."
+    texts = [f"{name}: {text}" for name, text in parts[:max_parts]]
+    if len(parts) > max_parts:
+        texts.append(f"and {some(len(parts) - max_parts, 'more encoding')}")
+    return f"{'; '.join(texts)}."
 
 
 def _span(values: Iterable[float]) -> str:
@@ -69,7 +69,9 @@ def _turn(f: Ladder) -> str:
 
 
 def _turns(f: Encodings[Ladder]) -> str:
-    return _each([(each.name, _turn(each)) for each in f.encodings if each.slow is not None])
+    return _each(
+        [(encoding.name, _turn(encoding)) for encoding in f.encodings if encoding.slow is not None]
+    )
 
 
 def _sign(f: Ladder) -> str:
@@ -84,8 +86,8 @@ def _sign(f: Ladder) -> str:
 
 
 def _score(f: Encodings[Ladder]) -> str:
-    known = [each for each in f.encodings if each.known] or f.encodings
-    return _each([(each.name, _sign(each)) for each in known])
+    decided = [encoding for encoding in f.encodings if encoding.known] or f.encodings
+    return _each([(encoding.name, _sign(encoding)) for encoding in decided])
 
 
 def _rule(f: Ladder) -> str:
@@ -97,36 +99,42 @@ def _rule(f: Ladder) -> str:
 
 
 def _rules(f: Encodings[Ladder]) -> str:
-    changed = [each for each in f.encodings if each.changes]
-    return _each([(each.name, _rule(each)) for each in changed or f.encodings])
+    changed_encodings = [encoding for encoding in f.encodings if encoding.changes]
+    return _each(
+        [(encoding.name, _rule(encoding)) for encoding in changed_encodings or f.encodings]
+    )
 
 
 # Linear biases.
 
 
 def _falls(f: Encodings[Slopes]) -> str:
-    slopes = [slope for each in f.encodings for slope in each.slopes]
-    said = [
+    slopes = [slope for encoding in f.encodings for slope in encoding.slopes]
+    sentences = [
         f"The bias falls by {_span(slopes)} logits per position in {some(len(slopes), 'head')}."
     ]
-    for length in dict.fromkeys(each.length for each in f.encodings):
-        windows = [w for each in f.encodings if each.length == length for w in each.windows]
+    for length in dict.fromkeys(encoding.length for encoding in f.encodings):
+        windows = [
+            w for encoding in f.encodings if encoding.length == length for w in encoding.windows
+        ]
         keys = f"{_span(windows)} of {some(length, 'key')}"
-        said.append(f"By itself, it spreads attention over {keys}.")
-    return " ".join(said)
+        sentences.append(f"By itself, it spreads attention over {keys}.")
+    return " ".join(sentences)
 
 
 # What was learned of each distance.
 
 
 def _near(noun: str, f: Encodings[Preference]) -> str:
-    near, far, ordered, heads = (f.total(each) for each in ("near", "far", "ordered", "heads"))
-    said = f"Of {some(ordered, noun)} with an order of distances, {near} "
-    said += f"{'favours' if near == 1 else 'favour'} near ones"
-    if far:
-        said += f" and {far} those beyond a quarter of the length"
+    n_near, n_far, ordered, heads = (
+        f.total(encoding) for encoding in ("near", "far", "ordered", "heads")
+    )
+    sentence = f"Of {some(ordered, noun)} with an order of distances, {n_near} "
+    sentence += f"{'favours' if n_near == 1 else 'favour'} near ones"
+    if n_far:
+        sentence += f" and {n_far} those beyond a quarter of the length"
     unordered = f.total("varying") - ordered
-    return f"{said}; {unordered} of {heads} have no order." if unordered else f"{said}."
+    return f"{sentence}; {unordered} of {heads} have no order." if unordered else f"{sentence}."
 
 
 def _sides(f: Encodings[Preference]) -> str:
@@ -140,16 +148,16 @@ def _sides(f: Encodings[Preference]) -> str:
 
 def _limits(noun: str, f: Encodings[Limit]) -> str:
     """Say each limit once, with the encodings that it is of where others have another or none."""
-    found: dict[str, list[str]] = {}
-    for each in sorted(f.encodings, key=lambda each: each.reach or 0):
-        if each.reach is not None:
-            side = "" if each.causal else " per side"
-            text = f"From {each.reach:,} {each.unit} on, distances share one {noun}{side}"
-            text = text if each.reach else f"All distances share one {noun}"
-            found.setdefault(text, []).append(each.name)
+    names_by_limit: dict[str, list[str]] = {}
+    for encoding in sorted(f.encodings, key=lambda encoding: encoding.reach or 0):
+        if encoding.reach is not None:
+            side = "" if encoding.causal else " per side"
+            text = f"From {encoding.reach:,} {encoding.unit} on, distances share one {noun}{side}"
+            text = text if encoding.reach else f"All distances share one {noun}"
+            names_by_limit.setdefault(text, []).append(encoding.name)
     return " ".join(
         f"{text}." if len(names) == len(f.encodings) else f"{text} ({listed(names, NAMED)})."
-        for text, names in found.items()
+        for text, names in names_by_limit.items()
     )
 
 
@@ -170,24 +178,26 @@ SCHEME_PARTS: Mapping[str, Mapping[str, Template]] = {
 
 
 def _turning(f: Block) -> tuple[str, str]:
-    known = [each for each in f["encodings"] if each["slow"] is not None]
-    slow, pairs = (sum(each[key] * each["axes"] for each in known) for key in ("slow", "pairs"))
-    return "pairs that never turn", f"{slow} of {pairs}" if known else NONE
+    decided = [encoding for encoding in f["encodings"] if encoding["slow"] is not None]
+    slow, pairs = (
+        sum(encoding[key] * encoding["axes"] for encoding in decided) for key in ("slow", "pairs")
+    )
+    return "pairs that never turn", f"{slow} of {pairs}" if decided else NONE
 
 
 def _least(measure: str, key: str) -> Callable[[Block], tuple[str, str]]:
     """Return how a distance is told that some encodings have, from the least to the largest."""
 
-    def told(f: Block) -> tuple[str, str]:
-        known = [each[key] for each in f["encodings"] if each[key] is not None]
-        ends = sorted({min(known), max(known)}) if known else ()
+    def answer(f: Block) -> tuple[str, str]:
+        decided = [encoding[key] for encoding in f["encodings"] if encoding[key] is not None]
+        ends = sorted({min(decided), max(decided)}) if decided else ()
         return measure, " to ".join(f"{end:,}" for end in ends) or "none"
 
-    return told
+    return answer
 
 
 def _halving(f: Block) -> tuple[str, str]:
-    slopes = [slope for each in f["encodings"] for slope in each["slopes"]]
+    slopes = [slope for encoding in f["encodings"] for slope in encoding["slopes"]]
     return "halved every (positions)", _span([log(2) / slope for slope in slopes])
 
 
@@ -203,7 +213,7 @@ def _structured(f: Block) -> tuple[str, str]:
 
 
 def _counted(f: Block, *names: str) -> list[str]:
-    return [str(sum(each[name] for each in f["encodings"])) for name in names]
+    return [str(sum(encoding[name] for encoding in f["encodings"])) for name in names]
 
 
 def _favouring(f: Block) -> tuple[str, str]:
@@ -211,7 +221,9 @@ def _favouring(f: Block) -> tuple[str, str]:
 
 
 def _ruled(f: Block) -> tuple[str, str]:
-    return "rule", ", ".join(dict.fromkeys(each["rule"] for each in f["encodings"])) or "none"
+    return "rule", ", ".join(
+        dict.fromkeys(encoding["rule"] for encoding in f["encodings"])
+    ) or "none"
 
 
 #: From the facts of an answer a measure and its value.
@@ -231,11 +243,11 @@ _MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
 }
 
 
-def line(told: Block) -> Line:
+def line(answer: Block) -> Line:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
-    question, facts = ASKS[told["question"]], told.get("facts")
-    measure, value = _MEASURES[told["question"]](facts) if facts else ("", NONE)
-    return held_against(told, question, measure, two_figures, value)
+    question, facts = ASKS[answer["question"]], answer.get("facts")
+    measure, value = _MEASURES[answer["question"]](facts) if facts else ("", NONE)
+    return held_against(answer, question, measure, two_figures, value)
 
 
 #: What an answer means, of what a configuration decides and of what was learned.
@@ -244,21 +256,21 @@ KEYS: Mapping[bool, str] = {False: "From the configuration: exact.", True: f"Lea
 
 def what_it_is(schemes: Sequence[Block]) -> str:
     """Say what encodings of one kind are."""
-    several = f" in {len(schemes)} places" if len(schemes) > 1 else ""
+    places_text = f" in {len(schemes)} places" if len(schemes) > 1 else ""
     match kind_of(schemes[0]):
         case "rotary":
-            return f"rotary embeddings (RoPE){several}"
+            return f"rotary embeddings (RoPE){places_text}"
         case "alibi":
-            return f"linear biases (ALiBi), a fixed slope per head{several}"
+            return f"linear biases (ALiBi), a fixed slope per head{places_text}"
         case "cosine":
-            return f"a learned vector per distance{several}"
+            return f"a learned vector per distance{places_text}"
     layouts = [scheme["layout"] for scheme in schemes]
     if layouts[0]["type"] == "grid":
         sizes = dict.fromkeys(f"{layout['height']} × {layout['width']}" for layout in layouts)
-        where = f"displacement in windows of {' and '.join(sizes)} patches"
+        windows_text = f"displacement in windows of {' and '.join(sizes)} patches"
     else:
-        where = "distance"
-    return f"a learned bias per head and {where}{several}"
+        windows_text = "distance"
+    return f"a learned bias per head and {windows_text}{places_text}"
 
 
 # What is said first.
@@ -272,19 +284,21 @@ def summary(answers: Mapping[str, Answer]) -> str:
     answers
         By question.
     """
-    said = []
+    clauses = []
     if "rotary_turns" in answers:
         ladders: Sequence[Ladder] = answers["rotary_turns"].facts.encodings
-        said.append(_each([(each.name, _wavelengths(each)) for each in ladders], LEADING))
+        clauses.append(_each([(ladder.name, _wavelengths(ladder)) for ladder in ladders], LEADING))
         # Of several, the answers tell it.
-        said += [sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
+        clauses += [sentence(answers["rotary_positive"])] if len(ladders) == 1 else []
     if "alibi_near" in answers:
         halving = _span(answers["alibi_near"].value["halving"])
-        said.append(f"With equal contents, ALiBi halves attention every {halving} positions.")
+        clauses.append(f"With equal contents, ALiBi halves attention every {halving} positions.")
     for kind in ("bias", "cosine"):
         if f"{kind}_smooth" in answers:
-            said += _of_distances(*(answers.get(f"{kind}_{what}") for what in _LEARNED))
-    return " ".join(said)
+            clauses += _of_distances(
+                *(answers.get(f"{kind}_{property_name}") for property_name in _LEARNED)
+            )
+    return " ".join(clauses)
 
 
 #: What is asked of values that were learned per distance.
@@ -300,14 +314,19 @@ def _wavelengths(f: Ladder) -> str:
 
 
 def _of_distances(
-    smooth: Answer | None, near: Answer | None, limit: Answer | None
+    smooth_answer: Answer | None, near_answer: Answer | None, limit_answer: Answer | None
 ) -> Iterator[str]:
-    if smooth is not None:
-        yield sentence(smooth)
-    if near is not None and near.value:
-        yield sentence(near)
-    if limit is not None and limit.yes and smooth is not None and smooth.reason != "equal":
-        yield sentence(limit)
+    if smooth_answer is not None:
+        yield sentence(smooth_answer)
+    if near_answer is not None and near_answer.value:
+        yield sentence(near_answer)
+    if (
+        limit_answer is not None
+        and limit_answer.yes
+        and smooth_answer is not None
+        and smooth_answer.reason != "equal"
+    ):
+        yield sentence(limit_answer)
 
 
 # Kernels side by side.
@@ -335,8 +354,8 @@ def kernels_headline(pairs: Sequence[Block], walk: Block | None) -> str:
     """Say how similar the curves of encodings are: of two, or of several pairs how many."""
     if len(pairs) == 1 and ("heads" in pairs[0] or not _similar(pairs[0], walk)):
         return " ".join(pair_sentences(pairs[0], walk))
-    found = [(pair["records"], _similar(pair, walk)) for pair in pairs]
-    return walked(found, "The curves of {} over distance are")
+    verdicts = [(pair["records"], _similar(pair, walk)) for pair in pairs]
+    return walked(verdicts, "The curves of {} over distance are")
 
 
 def _similar(pair: Block, walk: Block | None) -> str:
@@ -362,22 +381,22 @@ def pair_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
         yield from _matched(heads)
         return
     names = listed(pair["records"])
-    of = {"correlation": f"The curves of {names} over distance", "alignment": "Their kernels"}
-    for key, what in of.items():
+    subjects = {"correlation": f"The curves of {names} over distance", "alignment": "Their kernels"}
+    for key, subject in subjects.items():
         measure = key if key == "correlation" else "centred alignment"
         if pair[key] is None:
-            yield f"{what} have no {measure}: {pair['undefined'][key]}."
+            yield f"{subject} have no {measure}: {pair['undefined'][key]}."
             continue
         bar = f" (95 % of random walks: below {hundredths(walk[key])})" if walk else ""
-        yield f"{what} have a {measure} of {hundredths(pair[key])}{bar}."
+        yield f"{subject} have a {measure} of {hundredths(pair[key])}{bar}."
 
 
 def _matched(heads: Block) -> Iterator[str]:
     """Say how similar the heads of two runs are, each matched with one by its curve."""
-    within = heads["within"]
-    bar = f" (heads of one run with each other: {hundredths(within)})" if within else ""
-    found = hundredths(heads["correlation"])
-    yield f"Heads matched by their curves have a median correlation of {found}{bar}."
+    within_share = heads["within"]
+    bar = f" (heads of one run with each other: {hundredths(within_share)})" if within_share else ""
+    correlation_text = hundredths(heads["correlation"])
+    yield f"Heads matched by their curves have a median correlation of {correlation_text}{bar}."
     if heads["same"] is not None:
         yield (
             f"{heads['same']} of {some(heads['heads'], 'head')} meet the head of their own layer "
@@ -388,23 +407,26 @@ def _matched(heads: Block) -> Iterator[str]:
 def kernels_lead(document: Block) -> str:
     """Say how many encodings are compared, and between which positions."""
     layout = document["layout"]
-    where = f"{document['length']:,} positions"
+    length_text = f"{document['length']:,} positions"
     if layout["type"] == "grid":
-        where = f"the patches of a grid of {layout['height']} × {layout['width']}"
-    return f"{len(document['records'])} encodings by their kernels between {where}"
+        length_text = f"the patches of a grid of {layout['height']} × {layout['width']}"
+    return f"{len(document['records'])} encodings by their kernels between {length_text}"
 
 
 def kernel_notes(document: Block) -> Iterator[str]:
     """Say what each kernel was measured on, and which have more positions than are compared."""
-    length, others = document["length"], []
+    length, other_labels = document["length"], []
     for record in document["records"]:
         if run := record.get("run"):
-            whose = TEXTS["sources"][run["source"]]
-            on = f"{run['contexts']:,} contexts of {run['length']:,} tokens {whose}".rstrip()
-            yield f"{record['label']}: measured on {on}."
+            source_text = TEXTS["sources"][run["source"]]
+            contexts_text = (
+                f"{run['contexts']:,} contexts of {run['length']:,} tokens {source_text}".rstrip()
+            )
+            yield f"{record['label']}: measured on {contexts_text}."
         if record["positions"] not in (None, length):
-            others.append(f"{record['label']} has {record['positions']}")
-    if others:
+            other_labels.append(f"{record['label']} has {record['positions']}")
+    if other_labels:
         yield (
-            f"{length} positions of each are compared: {', '.join(others)}. Nothing is resampled."
+            f"{length} positions of each are compared: {', '.join(other_labels)}. "
+            "Nothing is resampled."
         )

@@ -23,39 +23,44 @@ from posprobe.words.formats import (
 from posprobe.words.tables import components, copied, matches, periods
 
 #: Parts, and places of breaks, that a headline names.
-MOST = 3
+MAX_NAMED_TERMS = 3
 #: Words of the longest headline; further sentences that do not fit are left out.
-LONGEST = 60
+MAX_HEADLINE_WORDS = 60
 #: Share from which a smooth curve is said to hold a table.
 MOSTLY = 0.5
 
 
-def headline(found: Verdicts) -> str:
+def headline(verdicts: Verdicts) -> str:
     """Say what a table is.
 
     Parameters
     ----------
-    found
+    verdicts
         Its answers, and those of its other parts.
     """
-    main = _of_budget(found)
-    told: dict[str, list[str]] = {}
-    for part in found.parts:
-        if not main or _family(part.answers) != _family(found.answers):
-            told.setdefault(clause(part.answers), []).append(f"{part.first}–{part.stop - 1}")
+    main = _of_budget(verdicts)
+    positions_by_clause: dict[str, list[str]] = {}
+    for part in verdicts.parts:
+        if not main or _family(part.answers) != _family(verdicts.answers):
+            positions_by_clause.setdefault(clause(part.answers), []).append(
+                f"{part.first}–{part.stop - 1}"
+            )
     if not main:
-        main = clause(found.answers)
-        if not found.whole:
-            main = f"positions {found.first}–{found.stop - 1}: {main}"
-    alike = told.pop(clause(found.answers), None)
-    rest = [f"positions {listed(which, MOST)}: {text}" for text, which in told.items()]
-    if alike:
-        rest = [f"the same holds for positions {listed(alike, MOST)}", *rest]
-    said: list[str] = []
-    for each in (main, *_breaks(found), *rest):
-        if not said or len(" ".join([*said, each]).split()) <= LONGEST:
-            said.append(f"{capital(each)}.")
-    return signed(" ".join(said))
+        main = clause(verdicts.answers)
+        if not verdicts.whole:
+            main = f"positions {verdicts.first}–{verdicts.stop - 1}: {main}"
+    shared_positions = positions_by_clause.pop(clause(verdicts.answers), None)
+    rest = [
+        f"positions {listed(positions, MAX_NAMED_TERMS)}: {text}"
+        for text, positions in positions_by_clause.items()
+    ]
+    if shared_positions:
+        rest = [f"the same holds for positions {listed(shared_positions, MAX_NAMED_TERMS)}", *rest]
+    clauses: list[str] = []
+    for clause_text in (main, *_breaks(verdicts), *rest):
+        if not clauses or len(" ".join([*clauses, clause_text]).split()) <= MAX_HEADLINE_WORDS:
+            clauses.append(f"{capital(clause_text)}.")
+    return signed(" ".join(clauses))
 
 
 def _family(answers: Mapping[str, Answer]) -> str:
@@ -64,31 +69,31 @@ def _family(answers: Mapping[str, Answer]) -> str:
     return "rotations" if kind == "series" else kind
 
 
-def _of_budget(found: Verdicts) -> str:
+def _of_budget(verdicts: Verdicts) -> str:
     """Say how much of the variance that holds which a table mostly is; empty where it is no part.
 
     The shares are those of the variance budget of the whole table.
     """
-    kind = kind_of(found.answers)
-    if found.budget is None or kind.name not in {"rotations", "series", "smooth"}:
+    kind = kind_of(verdicts.answers)
+    if verdicts.budget is None or kind.name not in {"rotations", "series", "smooth"}:
         return ""
-    facts = {name: found.answers[name].facts for name in kind.of}
+    facts = {name: verdicts.answers[name].facts for name in kind.of}
     smooth = kind.name == "smooth"
     names = {"smooth"} if smooth else {"rotation", "sway"}
-    share = sum(each.share for each in found.budget.around_mean() if each.part in names)
+    share = sum(part.share for part in verdicts.budget.around_mean() if part.part in names)
     if smooth:
         # The steps of what is told as smooth go on; the model may find it rough beside noise.
-        told = f"a smooth curve explains {percent(share)} of the variance{_beside(facts)}"
-        return told if share >= MOSTLY else ""
+        sentence = f"a smooth curve explains {percent(share)} of the variance{_beside(facts)}"
+        return sentence if share >= MOSTLY else ""
     lines, ladder = facts["rotations"].lines, facts.get("ladder")
     if not lines or (ladder is not None and ladder.series is not None):
         return ""
-    one = len(lines) == 1
+    is_single = len(lines) == 1
     noun = "rotation" if all(line.round for line in lines) else "periodic component"
-    text = f"a {noun}" if one else f"{noun}s"
-    told = listed([period_of(line.period) for line in lines])
-    text += f" with {'a period' if one else 'periods'} of {told} positions "
-    text += f"explain{'s' if one else ''} {percent(share)} of the variance"
+    text = f"a {noun}" if is_single else f"{noun}s"
+    sentence = listed([period_of(line.period) for line in lines])
+    text += f" with {'a period' if is_single else 'periods'} of {sentence} positions "
+    text += f"explain{'s' if is_single else ''} {percent(share)} of the variance"
     if ladder is not None:
         text += f"; each period is {ladder.factor:.2g} times the one before"
     return text
@@ -103,43 +108,43 @@ def clause(answers: Mapping[str, Answer]) -> str:
     return words.format(TEXTS["kinds"][kind.name])
 
 
-def _breaks(found: Verdicts) -> list[str]:
+def _breaks(verdicts: Verdicts) -> list[str]:
     """Say where a table breaks, and what else there is in it than what it is."""
-    grid = "rows_and_columns" in found.answers
-    seams, special = found.answers.get("seams"), found.answers.get("special_rows")
-    said = []
+    grid = "rows_and_columns" in verdicts.answers
+    seams, special = verdicts.answers.get("seams"), verdicts.answers.get("special_rows")
+    clauses = []
     # A stretch of equal rows tells of its own ends.
-    ends = {first for first, _ in found.equal} | {last + 1 for _, last in found.equal}
-    if found.untrained is not None:  # said below
-        ends.add(found.untrained)
+    ends = {first for first, _ in verdicts.equal} | {last + 1 for _, last in verdicts.equal}
+    if verdicts.untrained is not None:  # said below
+        ends.add(verdicts.untrained)
     pairs = [pair for pair in seams.value if pair[1] not in ends] if seams and seams.yes else []
     if pairs:
-        places = listed([f"{left} and {right}" for left, right in pairs], MOST + 1)
-        said.append(f"breaks between positions {places}")
+        places = listed([f"{left} and {right}" for left, right in pairs], MAX_NAMED_TERMS + 1)
+        clauses.append(f"breaks between positions {places}")
     if special and special.yes:
         zeros = len(special.facts.zeros)
         noun = "patch" if grid else "row"
         counts = {f"outlier {noun}": len(special.value) - zeros, f"{noun} of zeros": zeros}
         plurals = {f"{noun} of zeros": f"{noun}{'es' if grid else 's'} of zeros"}
-        has = [some(n, each, plurals.get(each, "")) for each, n in counts.items() if n]
-        said.append(f"has {listed(has)}")
-    own = (found.first, found.stop - 1)
-    if names := [f"{first}–{last}" for first, last in found.equal if (first, last) != own]:
-        said.append(f"has equal rows at positions {listed(names, MOST + 1)}")
-    sentences = [f"the table {listed(said)}"] if said else []
-    if found.untrained is not None:
-        text = f"rows from position {found.untrained} on look untrained"
-        if (within := found.untrained_interval) and within[0] < within[1]:
-            text += f" (95 % interval {within[0]}–{within[1]})"
+        has = [some(n, noun, plurals.get(noun, "")) for noun, n in counts.items() if n]
+        clauses.append(f"has {listed(has)}")
+    own_range = (verdicts.first, verdicts.stop - 1)
+    if names := [f"{first}–{last}" for first, last in verdicts.equal if (first, last) != own_range]:
+        clauses.append(f"has equal rows at positions {listed(names, MAX_NAMED_TERMS + 1)}")
+    sentences = [f"the table {listed(clauses)}"] if clauses else []
+    if verdicts.untrained is not None:
+        text = f"rows from position {verdicts.untrained} on look untrained"
+        if (untrained := verdicts.untrained_interval) and untrained[0] < untrained[1]:
+            text += f" (95 % interval {untrained[0]}–{untrained[1]})"
         sentences.append(text)
-    return [*sentences, *([copied(found.copies)] if found.copies else [])]
+    return [*sentences, *([copied(verdicts.copies)] if verdicts.copies else [])]
 
 
 def _codes(facts: Mapping[str, Any]) -> str:
     codes = facts["rows_and_columns"]
     summed = f"a {codes.lone} code alone" if codes.lone else "a row code plus a column code"
-    held = "it explains" if codes.lone else "together they explain"
-    return f"each patch is {summed}: {held} {percent(codes.share)} of the variance"
+    predicate = "it explains" if codes.lone else "together they explain"
+    return f"each patch is {summed}: {predicate} {percent(codes.share)} of the variance"
 
 
 def _turning(facts: Mapping[str, Any]) -> str:
@@ -151,14 +156,15 @@ def _turning(facts: Mapping[str, Any]) -> str:
 
 
 def _rotations(facts: Mapping[str, Any]) -> str:
-    found, ladder = facts["rotations"], facts.get("ladder")
+    rotations, ladder = facts["rotations"], facts.get("ladder")
     if ladder is not None and ladder.series is not None:
         base = rounded(ladder.series.base)
         return f"rotations in a geometric series, like the sinusoid of base {base}"
-    if not found.lines:
+    if not rotations.lines:
         return "a sum of many rotations"
-    text = f"{components(len(found.lines))} with {periods(found.lines)} "
-    text += f"explain{'s' if len(found.lines) == 1 else ''} {percent(found.share)} of the variance"
+    text = f"{components(len(rotations.lines))} with {periods(rotations.lines)} "
+    verb = "explains" if len(rotations.lines) == 1 else "explain"
+    text += f"{verb} {percent(rotations.share)} of the variance"
     return text if ladder is None else f"{text}; the periods form a geometric series"
 
 

@@ -32,9 +32,9 @@ from posprobe.words.formats import (
 )
 
 
-def copied(found: Copies) -> str:
+def copied(copies: Copies) -> str:
     """Say in a clause which rows are copies of others."""
-    return Words({}, f=found).format(TEXTS["copies"][found.kind])
+    return Words({}, f=copies).format(TEXTS["copies"][copies.kind])
 
 
 #: Mean cosine from which steps that are no smoother than a walk's are said to be opposed.
@@ -58,9 +58,9 @@ def _invariance(f: AbsolutePosition) -> str:
 
 def _lined(code: Code) -> str:
     share = min(sum(line.share for line in code.lines), 1.0)
-    which = "a periodic component with a period of|periodic components with periods of"
+    noun = "a periodic component with a period of|periodic components with periods of"
     return (
-        f"The {code.axis[:-1]} code has {either(code.lines, which)} "
+        f"The {code.axis[:-1]} code has {either(code.lines, noun)} "
         f"{listed([show(line.period) for line in code.lines])} {code.axis} ({percent(share)} of "
         "its variance)."
     )
@@ -80,9 +80,9 @@ def periods(lines: Sequence[Rotation]) -> str:
     """Name the periods of lines, with three figures where all of them are fixed."""
     noun = "a period" if len(lines) == 1 else "periods"
     fixed = all(line.pace == "fixed" for line in lines)
-    told = [show(line.period) if fixed else period_of(line.period) for line in lines]
-    about = "" if fixed else "about "
-    return f"{noun} of {about}{listed(told)} positions"
+    texts = [show(line.period) if fixed else period_of(line.period) for line in lines]
+    qualifier = "" if fixed else "about "
+    return f"{noun} of {qualifier}{listed(texts)} positions"
 
 
 def components(count: int) -> str:
@@ -92,15 +92,17 @@ def components(count: int) -> str:
 
 def _flat(f: Rotations) -> str:
     flat = sum(not line.round for line in f.lines)
-    which = f" Of these, {spelled(flat)} oscillate{'s' if flat == 1 else ''} along one direction, "
-    return f"{which}not around a circle." if flat else ""
+    clause_text = (
+        f" Of these, {spelled(flat)} oscillate{'s' if flat == 1 else ''} along one direction, "
+    )
+    return f"{clause_text}not around a circle." if flat else ""
 
 
 def _varying(f: Rotations) -> str:
     varying = [line for line in f.lines if line.pace != "fixed"]
     ranges = [f"{show(line.fastest)} to {show(line.slowest)}" for line in varying]
-    told = f" Along the table, periods vary: {listed(ranges)} positions."
-    return told if varying else ""
+    sentence = f" Along the table, periods vary: {listed(ranges)} positions."
+    return sentence if varying else ""
 
 
 def _formula(f: ClosedForm) -> str:
@@ -112,10 +114,10 @@ def _formula(f: ClosedForm) -> str:
 def matches(f: ClosedForm) -> str:
     """Say in a clause which formula a table follows."""
     if f.formula is not None:
-        off = f" up to {100 * f.error:.2g} %" if f.error else ""
-        return f"it matches a formula{off}: {_formula(f)}"
-    which = "2-D sin-cos table" if f.grid else f"sinusoid of base {rounded(f.base or 0.0)}"
-    return f"up to a rotation, it is the {which}"
+        error_text = f" up to {100 * f.error:.2g} %" if f.error else ""
+        return f"it matches a formula{error_text}: {_formula(f)}"
+    formula_text = "2-D sin-cos table" if f.grid else f"sinusoid of base {rounded(f.base or 0.0)}"
+    return f"up to a rotation, it is the {formula_text}"
 
 
 def _error(f: ClosedForm) -> str:
@@ -139,47 +141,48 @@ def _few(f: Ladder) -> str:
 
 def _outliers(f: SpecialRows) -> str:
     name = partial(patches, width=f.width) if f.width else positions
-    said = []
+    sentences = []
     if f.positions:
-        several = len(f.positions) > 1
+        is_plural = len(f.positions) > 1
         causes = "; ".join(map(cause, f.causes))
-        first = f"{'the first: ' if several else ''}{causes}"
-        said.append(f"Outlier{'s' if several else ''}: {name(f.positions)} ({first}).")
+        causes_text = f"{'the first: ' if is_plural else ''}{causes}"
+        sentences.append(f"Outlier{'s' if is_plural else ''}: {name(f.positions)} ({causes_text}).")
     if f.zeros:
-        said.append(f"{capital(name(f.zeros))} {'is' if len(f.zeros) == 1 else 'are'} zero.")
+        sentences.append(f"{capital(name(f.zeros))} {'is' if len(f.zeros) == 1 else 'are'} zero.")
     if f.replaced:
-        said.append("Other answers use the mean of the neighbours instead.")
-    return " ".join(said)
+        sentences.append("Other answers use the mean of the neighbours instead.")
+    return " ".join(sentences)
 
 
 def _breaks(f: Breaks) -> str:
-    first = cause(f.causes[0])
+    cause_text = cause(f.causes[0])
     if len(f.pairs) == 1:
         left, right = f.pairs[0]
-        said = f"The table breaks between positions {left} and {right} ({first})."
+        sentence = f"The table breaks between positions {left} and {right} ({cause_text})."
     else:
         begin = listed([str(right) for _, right in f.pairs], 8)
-        said = f"The table breaks before positions {begin}. At the first: {first}."
+        sentence = f"The table breaks before positions {begin}. At the first: {cause_text}."
     for part in f.same:
         some_of = f" ({part.around} of {part.rotations})" if part.around < part.rotations else ""
-        said += (
+        sentence += (
             f" Positions {part.first}–{part.last} rotate in the same planes{some_of}, which "
             f"explain {percent(part.held)} of their variance."
         )
-    return said
+    return sentence
 
 
-def based_on(found: Verdicts) -> str:
+def based_on(verdicts: Verdicts) -> str:
     """Say which positions the answers are about; nothing where they are about all."""
-    if found.whole:
+    if verdicts.whole:
         return ""
-    breaks = [f"{end.numbers[1]:.0f}" for end in found.ends if end.kind == "seam"]
-    excluded = ["outliers"] if any(end.kind == "special" for end in found.ends) else []
+    breaks = [f"{end.numbers[1]:.0f}" for end in verdicts.ends if end.kind == "seam"]
+    excluded = ["outliers"] if any(end.kind == "special" for end in verdicts.ends) else []
     if breaks:
         noun = "break" if len(breaks) == 1 else "breaks"
         excluded.append(f"positions beyond the {noun} at {listed(breaks)}")
     return (
-        f"Based on positions {found.first}–{found.stop - 1}; {listed(excluded)} are excluded. Use "
+        f"Based on positions {verdicts.first}–{verdicts.stop - 1}; "
+        f"{listed(excluded)} are excluded. Use "
         "`--all-rows` to include them."
     )
 

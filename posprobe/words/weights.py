@@ -20,16 +20,16 @@ def reading(size: int) -> str:
 
 
 def _bytes(size: int) -> str:
-    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= least:
-            return f"{two_figures(size / least)} {unit}"
+    for unit, unit_bytes in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= unit_bytes:
+            return f"{two_figures(size / unit_bytes)} {unit}"
     return some(size, "byte")
 
 
 def line(block: Block) -> Line:
     """Return what the weights of one encoding say as a line of the overview."""
-    never = block["never"]
-    value = NONE if never is None else percent(never)
+    idle_share = block["never"]
+    value = NONE if idle_share is None else percent(idle_share)
     return Line("weights", "", "Strength of pairs, from weights", "in pairs that never turn", value)
 
 
@@ -50,7 +50,9 @@ def sentences(block: Block) -> Iterator[str]:
             "Queries and keys are normalised, so that weights do not say how strong a pair is: "
             "`posprobe forward` measures it."
         )
-    spreads = [each["bias_spread"] for each in block["layers"] if each["bias_spread"] is not None]
+    spreads = [
+        layer["bias_spread"] for layer in block["layers"] if layer["bias_spread"] is not None
+    ]
     if spreads:
         yield (
             "Biases alone, of queries, keys and the norm before them, move every logit by up to "
@@ -63,32 +65,33 @@ def sentences(block: Block) -> Iterator[str]:
 
 
 def _layout(block: Block) -> str:
-    found, heads = block["layout"], some(block["layout"]["heads"], "head")
-    margin = f"(margin {two_figures(found['margin'])}, {heads} of queries and keys)"
-    if found["answer"] is None:
+    layout, heads = block["layout"], some(block["layout"]["heads"], "head")
+    margin = f"(margin {two_figures(layout['margin'])}, {heads} of queries and keys)"
+    if layout["answer"] is None:
         return f"The weights alone do not tell which rows make pairs {margin}."
-    said = f"By the weights, rows of a pair are {READINGS[found['answer']]} {margin}"
+    sentence = f"By the weights, rows of a pair are {READINGS[layout['answer']]} {margin}"
     if not block["declared"]:
-        return f"{said}: no architecture is named."
-    if found["answer"] == block["pairs"]:
-        return f"{said}, as the architecture has them."
+        return f"{sentence}: no architecture is named."
+    if layout["answer"] == block["pairs"]:
+        return f"{sentence}, as the architecture has them."
     return (
-        f"{said}, and the architecture has them {READINGS[block['pairs']]}: the rows may have been "
+        f"{sentence}, and the architecture has them {READINGS[block['pairs']]}: "
+        "the rows may have been "
         "put in another order."
     )
 
 
 def _skipped(block: Block) -> str:
     layers = block["skipped"]
-    which = f"{'Layer' if len(layers) == 1 else 'Layers'} {', '.join(map(str, layers))}"
+    layers_text = f"{'Layer' if len(layers) == 1 else 'Layers'} {', '.join(map(str, layers))}"
     verb = "was" if len(layers) == 1 else "were"
-    why = block["problem"] or "the weights hold NaN or infinity."
-    return f"{which} {verb} left out: {why}"
+    problem = block["problem"] or "the weights hold NaN or infinity."
+    return f"{layers_text} {verb} left out: {problem}"
 
 
 def axes_line(ladders: Sequence[Block]) -> Line:
     """Return how many pairs of the axes are dead as a line of the overview."""
-    dead, pairs = (sum(each[key] for each in ladders) for key in ("dead", "pairs"))
+    dead, pairs = (sum(ladder[key] for ladder in ladders) for key in ("dead", "pairs"))
     return Line("axes", "", "Pairs of each axis", "that hardly turn", f"{dead} of {pairs}")
 
 
@@ -104,19 +107,28 @@ def axis(ladder: Block) -> str:
     )
 
 
-def horizon_line(found: Sequence[Block]) -> Line:
+def horizon_line(horizons: Sequence[Block]) -> Line:
     """Return the first position at which half precision is off as a line of the overview."""
-    first = [each["bfloat16"] for each in found if each["bfloat16"] is not None]
-    value = f"{min(first):,}" if first else NONE
+    first_positions = [
+        horizon_block["bfloat16"]
+        for horizon_block in horizons
+        if horizon_block["bfloat16"] is not None
+    ]
+    value = f"{min(first_positions):,}" if first_positions else NONE
     return Line("precision", "", "Precision of angles", "bfloat16 off from position", value)
 
 
-def horizon(found: Block) -> str:
+def horizon(block: Block) -> str:
     """Say from which position on angles are off, by the type of the numbers."""
-    told = [
-        f"in {name} from position {rounded(first)}"
-        for name, first in found.items()
-        if first is not None
+    limits = [
+        f"in {name} from position {rounded(position)}"
+        for name, position in block.items()
+        if position is not None
     ]
-    off = f"angles are off by 0.1 rad {', '.join(told)}" if told else "no angle is off by 0.1 rad"
-    return f"Where all arithmetic is in one type, {off}. The checkpoint does not say how it is run."
+    clause_text = (
+        f"angles are off by 0.1 rad {', '.join(limits)}" if limits else "no angle is off by 0.1 rad"
+    )
+    return (
+        f"Where all arithmetic is in one type, {clause_text}. "
+        "The checkpoint does not say how it is run."
+    )
