@@ -77,8 +77,8 @@ def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock
     """Return the ``environment`` block: versions, device, seed, command and time."""
     versions = {"posprobe": version("posprobe"), "python": platform.python_version()}
     versions["numpy"] = np.__version__
-    used = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
-    versions |= {name: version(name) for name in used}
+    libraries = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
+    versions |= {name: version(name) for name in libraries}
     run = {
         "device": device,
         "seed": seed,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 #: Longest `repr` of what users hold, in characters.
-LONGEST = 500
+MAX_REPR_LETTERS = 500
 
 
 class Drawable:
@@ -56,9 +56,9 @@ class Drawable:
 
 
 def line(kind: object, *facts: str) -> str:
-    """Return ``Kind(fact, fact)``, cut to `LONGEST`, for a `repr`."""
+    """Return ``Kind(fact, fact)``, cut to `MAX_REPR_LETTERS`, for a `repr`."""
     text = f"{type(kind).__name__}({plain(', '.join(facts))})"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 5]} ...)"
+    return text if len(text) <= MAX_REPR_LETTERS else f"{text[: MAX_REPR_LETTERS - 5]} ...)"
 
 
 def card(title: str, facts: Mapping[str, object]) -> str:

@@ -131,10 +131,10 @@ def _directions(
     rng: np.random.Generator, shape: tuple[int, ...], lengths: NDArray[np.floating[Any]]
 ) -> NDArray[np.float32]:
     """Draw vectors of given lengths in random directions."""
-    drawn = rng.standard_normal(shape, dtype=np.float32)
-    norm = np.sqrt(np.einsum("ij,ij->i", drawn, drawn))
-    drawn *= (lengths / np.where(norm > 0, norm, 1.0)).astype(np.float32)[:, None]
-    return drawn
+    normals = rng.standard_normal(shape, dtype=np.float32)
+    norm = np.sqrt(np.einsum("ij,ij->i", normals, normals))
+    normals *= (lengths / np.where(norm > 0, norm, 1.0)).astype(np.float32)[:, None]
+    return normals
 
 
 def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
@@ -145,18 +145,18 @@ def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
     UsageError
         If that is so.
     """
-    most = min(MAX_DRAWS, MAX_NUMBERS // (values.size * len(NULLS)))
-    if not 0 <= draws <= most:
+    max_draws = min(MAX_DRAWS, MAX_NUMBERS // (values.size * len(NULLS)))
+    if not 0 <= draws <= max_draws:
         raise UsageError(
-            f"--nulls {draws}: between 0 and {most} draws of each null model can be made of a "
+            f"--nulls {draws}: between 0 and {max_draws} draws of each null model can be made of a "
             f"table of {values.shape[0]} x {values.shape[1]}."
         )
 
 
 def band(values: Sequence[float | None]) -> BandBlock | None:
     """Summarise draws by their 5, 50 and 95 %; None where one of them is undefined."""
-    found = [value for value in values if value is not None]
-    if not found or len(found) < len(values):
+    defined = [value for value in values if value is not None]
+    if not defined or len(defined) < len(values):
         return None
-    low, middle, high = np.percentile(found, [5, 50, 95])
+    low, middle, high = np.percentile(defined, [5, 50, 95])
     return {"p5": float(low), "p50": float(middle), "p95": float(high)}

@@ -83,7 +83,7 @@ class Picture:
 
 
 #: In place of what there is none of.
-NONE = "–"
+NO_VALUE = "–"
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Line:
     answer: str
     question: str
     measure: str = ""
-    value: str = NONE
-    chance: str = NONE
-    p: str = NONE
+    value: str = NO_VALUE
+    chance: str = NO_VALUE
+    p: str = NO_VALUE
     tested: float | None = None
     interval: tuple[float, float] | None = None
     facts: str = ""
@@ -215,17 +215,20 @@ class Page:
     @property
     def single(self) -> tuple[Line, ...]:
         """The answers of which there is one for each question."""
-        return tuple(found.lines[0] for found in self.evidence if len(found.lines) == 1)
+        return tuple(evidence.lines[0] for evidence in self.evidence if len(evidence.lines) == 1)
 
     @property
     def shared(self) -> tuple[tuple[Line, ...], ...]:
         """The answers of which there is one for each subject."""
-        return tuple(found.lines for found in self.evidence if len(found.lines) > 1)
+        return tuple(evidence.lines for evidence in self.evidence if len(evidence.lines) > 1)
 
     @property
     def drawn(self) -> tuple[Picture, ...]:
         """All drawings, those of the first screen before those of the evidence."""
-        return (*self.pictures, *(each for found in self.evidence for each in found.pictures))
+        return (
+            *self.pictures,
+            *(picture for evidence in self.evidence for picture in evidence.pictures),
+        )
 
 
 @dataclass(frozen=True)

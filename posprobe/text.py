@@ -54,8 +54,10 @@ def fine_percent(share: float) -> str:
         return "less than 0.01 %"
     if 0 < 1 - share < 1e-4:
         return "more than 99.99 %"
-    away = 100 * abs(1 - share)
-    return _per_cent(share, max(_decimals(100 * share, 2), _decimals(away, 1) if away < 1 else 0))
+    rest_percent = 100 * abs(1 - share)
+    return _per_cent(
+        share, max(_decimals(100 * share, 2), _decimals(rest_percent, 1) if rest_percent < 1 else 0)
+    )
 
 
 def _per_cent(share: float, decimals: int) -> str:
@@ -88,7 +90,7 @@ def percent_with_error(value: float | None, error: float | None) -> str:
         return "–"
     if error is None or error < 5e-6:  # what would be written as 0
         return fine_percent(value)
-    digits = sum(error < least for least in (0.0095, 0.00095, 0.000095))
+    digits = sum(error < limit for limit in (0.0095, 0.00095, 0.000095))
     return f"{100 * value:z.{digits}f} ± {_per_cent(error, digits)}"
 
 
@@ -106,10 +108,10 @@ def lookup(block: Any, key: str) -> Any:
 
 def between(values: Iterable[float | None]) -> str:
     """Return the smallest and the largest of the numbers that are defined."""
-    known = [value for value in values if value is not None]
-    if not known:
+    defined = [value for value in values if value is not None]
+    if not defined:
         return "undefined"
-    low, high = show(min(known)), show(max(known))
+    low, high = show(min(defined)), show(max(defined))
     return low if low == high else f"{low} to {high}"
 
 
@@ -144,7 +146,7 @@ def plain_json(text: str) -> str:
 def escaped(letter: str) -> str:
     """Return a character as JSON escapes it: one or two units of UTF-16."""
     units = letter.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+    return "".join(f"\\u{units[index : index + 2].hex()}" for index in range(0, len(units), 2))
 
 
 def _seen(letter: str) -> bool:

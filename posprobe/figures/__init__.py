@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from posprobe.figures.common import REPORT, Beside
+from posprobe.figures.common import REPORT, Baselines
 from posprobe.figures.styles import printable, style
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ def draw(result: Drawable, ax: Axes | None, properties: Mapping[str, Any]) -> Ax
 def builder(result: Drawable, name: str) -> Builder:
     """Return what makes a figure of a kind of result, by the name of the figure."""
     module, _ = _drawing(result)
-    made: Builder = getattr(module, f"{name}_figure")
-    return made
+    build: Builder = getattr(module, f"{name}_figure")
+    return build
 
 
 def report_figures(
     results: Mapping[str, Drawable],
     names: Iterable[str],
-    beside: Beside | None = None,
+    baselines: Baselines | None = None,
 ) -> dict[str, Callable[[], Figure]]:
     """Return how to make figures of a report, of results of one kind.
 
@@ -71,12 +71,12 @@ def report_figures(
         By label.
     names
         Of the figures.
-    beside
+    baselines
         What was computed to stand beside them; each figure says what it takes.
     """
-    first = next(iter(results.values()))
+    first_result = next(iter(results.values()))
     return {
-        name: partial(builder(first, name), REPORT, printable(results), beside or {})
+        name: partial(builder(first_result, name), REPORT, printable(results), baselines or {})
         for name in names
     }
 

@@ -94,12 +94,12 @@ class Sheet:
 
         wide = self.width if self.exact or width is None else min(width, self.width)
         size = wide, min(height, self.limit)
-        made = Figure(figsize=size, layout="compressed" if compressed else "constrained")
+        figure = Figure(figsize=size, layout="compressed" if compressed else "constrained")
         if self.exact:
             # A column is narrow: what stands at its edge gets as little room as it needs.
-            engine: Any = made.get_layout_engine()
+            engine: Any = figure.get_layout_engine()
             engine.set(w_pad=0.02, h_pad=0.02)
-        return made
+        return figure
 
 
 #: A figure of a report, which has the room that it needs.
@@ -120,12 +120,12 @@ def lay_out(figure: Figure) -> None:
     left = bottom = right = top = 0.0
     for _ in range(ATTEMPTS):
         box = figure.get_tightbbox()
-        over = (-box.x0 / width, -box.y0 / height, box.x1 / width - 1, box.y1 / height - 1)
-        if max(over) <= 0:
+        overhangs = (-box.x0 / width, -box.y0 / height, box.x1 / width - 1, box.y1 / height - 1)
+        if max(overhangs) <= 0:
             break
-        more = [max(part, 0.0) for part in over]
+        margins = [max(part, 0.0) for part in overhangs]
         left, bottom, right, top = (
-            a + b for a, b in zip((left, bottom, right, top), more, strict=True)
+            a + b for a, b in zip((left, bottom, right, top), margins, strict=True)
         )
         rect = (left, bottom, 1 - left - right, 1 - bottom - top)
         engine.set(rect=rect)  # type: ignore[call-arg]
@@ -157,16 +157,20 @@ def legend_height(labels: Sequence[str], width: float) -> float:
     return LINE * math.ceil(len(labels) / columns_of(labels, width))
 
 
-def shortened(text: str, most: int) -> str:
-    """Leave out the middle of a text that is longer than ``most`` letters."""
-    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"
+def shortened(text: str, max_letters: int) -> str:
+    """Leave out the middle of a text that is longer than ``max_letters`` letters."""
+    return (
+        text
+        if len(text) <= max_letters
+        else f"{text[: max_letters // 2 - 1]}…{text[-(max_letters - max_letters // 2) :]}"
+    )
 
 
 _T = TypeVar("_T")
 #: What was computed to stand beside results, by what each figure calls it.
-Beside: TypeAlias = Mapping[str, Any]
+Baselines: TypeAlias = Mapping[str, Any]
 #: Makes a figure on a sheet, of results by label and of what stands beside them.
-Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Beside], Figure]"
+Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Baselines], Figure]"
 
 #: Left, right, bottom and top of an image.
 Ends: TypeAlias = tuple[float, float, float, float]
@@ -179,7 +183,7 @@ MAX_CELLS = 512
 #: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
 MAX_POINTS = 2048
 #: Ends of axes whose decades are written as plain numbers.
-LEAST, MOST = 5e-5, 2e5
+MIN_PLAIN, MAX_PLAIN = 5e-5, 2e5
 
 
 def shown_plainly(figure: Figure) -> Figure:
@@ -187,16 +191,16 @@ def shown_plainly(figure: Figure) -> Figure:
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
-        said = text.get_text()
-        if not said.isprintable():
-            text.set_text("\n".join(map(as_seen, said.split("\n"))))
+        label = text.get_text()
+        if not label.isprintable():
+            text.set_text("\n".join(map(as_seen, label.split("\n"))))
     return figure
 
 
 def of_one(draw: Callable[[Sheet, Any], Figure]) -> Builder:
     """Return a builder of figures that show one result, and nothing beside it."""
 
-    def build(sheet: Sheet, results: Mapping[str, Any], _: Beside) -> Figure:
+    def build(sheet: Sheet, results: Mapping[str, Any], _: Baselines) -> Figure:
         (result,) = results.values()
         return draw(sheet, result)
 
@@ -206,9 +210,9 @@ def of_one(draw: Callable[[Sheet, Any], Figure]) -> Builder:
 def with_legend(
     sheet: Sheet,
     results: Mapping[str, _T],
-    one: Callable[[Axes, _T], object],
-    several: Callable[[Axes, Mapping[str, _T]], object],
-    more: float,
+    draw_one: Callable[[Axes, _T], object],
+    draw_several: Callable[[Axes, Mapping[str, _T]], object],
+    extra_height: float,
 ) -> Figure:
     """Draw one result, or several into the same Axes, below their legend.
 
@@ -216,19 +220,19 @@ def with_legend(
     ----------
     sheet, results
         As every figure takes them.
-    one, several
+    draw_one, draw_several
         What draws them.
-    more
+    extra_height
         Height in inches beyond that of a plain drawing.
     """
     width = min(sheet.width, PLAIN)
-    height = sheet.plain + more + legend_height([*results, ""], width)
+    height = sheet.plain + extra_height + legend_height([*results, ""], width)
     figure = sheet.figure(height, width=width)
     ax = figure.subplots()
     if len(results) == 1:
-        one(ax, next(iter(results.values())))
+        draw_one(ax, next(iter(results.values())))
     else:
-        several(ax, results)
+        draw_several(ax, results)
     legend_above(ax)
     return figure
 
@@ -246,36 +250,41 @@ def alone(
     return of_one(draw)
 
 
-def panels(figure: Any, count: int, most: int) -> Any:
+def panels(figure: Any, count: int, max_panels: int) -> Any:
     """Make Axes ``[rows, columns]`` for so many panels, the rest switched off."""
-    axes = figure.subplots(*balanced(count, most), squeeze=False)
+    axes = figure.subplots(*balanced(count, max_panels), squeeze=False)
     for ax in axes.flat[count:]:
         ax.set_axis_off()
     return axes
 
 
-def balanced(count: int, most: int) -> tuple[int, int]:
+def balanced(count: int, max_panels: int) -> tuple[int, int]:
     """Arrange panels in rows that are as full as each other."""
-    rows = math.ceil(count / most)
+    rows = math.ceil(count / max_panels)
     return rows, math.ceil(count / rows)
 
 
 def map_figure(
-    sheet: Sheet, shown: Maps, most: int, label: str, axes: tuple[str, str], **colors: Any
+    sheet: Sheet,
+    maps_shown: Maps,
+    max_panels: int,
+    label: str,
+    axes: tuple[str, str],
+    **colors: Any,
 ) -> Figure:
     """Make a figure of `maps`, as large as the sheet allows."""
-    rows, columns = balanced(len(shown), most)
+    rows, columns = balanced(len(maps_shown), max_panels)
     side = min((sheet.width - (0.6 if sheet.narrow else 1.2)) / columns, LARGEST)
     height = rows * (side + 0.2) + (0.85 if sheet.narrow else 0.4)
     figure = sheet.figure(height, width=side * columns + 1.3, compressed=True)
-    maps(figure, shown, most, label, axes, **colors)
+    maps(figure, maps_shown, max_panels, label, axes, **colors)
     return figure
 
 
 def maps(
     figure: Figure | SubFigure,
-    shown: Maps,
-    most: int,
+    maps_shown: Maps,
+    max_panels: int,
     label: str,
     axes: tuple[str, str],
     *,
@@ -288,9 +297,9 @@ def maps(
     ----------
     figure
         To draw into.
-    shown
+    maps_shown
         Matrices by title, with the ends of their axes; without ends an axis has no numbers.
-    most
+    max_panels
         Panels side by side.
     label, extend
         Of the colour bar.
@@ -299,17 +308,17 @@ def maps(
     colors
         Colour map and limits.
     """
-    count, columns = len(shown), balanced(len(shown), most)[1]
-    grid, width = panels(figure, count, most), figure.bbox.width / figure.figure.dpi
+    count, columns = len(maps_shown), balanced(len(maps_shown), max_panels)[1]
+    grid, width = panels(figure, count, max_panels), figure.bbox.width / figure.figure.dpi
     letters = int((width - 0.6) / columns / LETTER) - 1
-    for number, (title, (matrix, ends)) in enumerate(shown.items()):
-        ax, first = grid.flat[number], number % columns == 0
+    for number, (title, (matrix, ends)) in enumerate(maps_shown.items()):
+        ax, is_first_column = grid.flat[number], number % columns == 0
         image = ax.imshow(matrix, extent=ends, **colors)
         ax.set_title(shortened(title, letters), pad=3, fontsize="medium")
         ax.set_xlabel(axes[0] if number + columns >= count else "")
-        ax.set_ylabel(axes[1] if first else "")
+        ax.set_ylabel(axes[1] if is_first_column else "")
         # What lies across lies down as well: one axis of numbers is enough beside another panel.
-        ax.tick_params(left=first, labelleft=first)
+        ax.tick_params(left=is_first_column, labelleft=is_first_column)
         ax.locator_params(nbins=3, integer=True)
         if ends is None:
             ax.set(xticks=[], yticks=[])
@@ -321,29 +330,29 @@ def maps(
     bar.ax.locator_params(nbins=5)
 
 
-def ends_of(first: int, count: int) -> Ends:
+def ends_of(start: int, count: int) -> Ends:
     """Return the ends of both axes of a square matrix of positions."""
-    return (first - 0.5, first + count - 0.5, first + count - 0.5, first - 0.5)
+    return (start - 0.5, start + count - 0.5, start + count - 0.5, start - 0.5)
 
 
 def around(matrix: NDArray[Any]) -> tuple[NDArray[Any], Ends]:
     """Return a matrix by displacement, which is 0 in its middle, with the ends of its axes."""
-    down, right = (size // 2 for size in matrix.shape)
-    return matrix, (-right - 0.5, right + 0.5, down + 0.5, -down - 0.5)
+    half_height, half_width = (size // 2 for size in matrix.shape)
+    return matrix, (-half_width - 0.5, half_width + 0.5, half_height + 0.5, -half_height - 0.5)
 
 
-def spread(items: Sequence[_T], most: int) -> list[_T]:
+def spread(items: Sequence[_T], max_items: int) -> list[_T]:
     """Pick at most so many items, evenly spaced, the first and the last among them."""
-    if len(items) <= most:
+    if len(items) <= max_items:
         return list(items)
-    return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
+    return [items[round(k * (len(items) - 1) / (max_items - 1))] for k in range(max_items)]
 
 
 def note(
-    ax: Axes, text: str, at: tuple[float, float], away: tuple[float, float], **look: Any
+    ax: Axes, text: str, position: tuple[float, float], offset: tuple[float, float], **look: Any
 ) -> None:
     """Write beside a point, so many points of type away from it."""
-    ax.annotate(text, at, away, textcoords="offset points", **look)
+    ax.annotate(text, position, offset, textcoords="offset points", **look)
 
 
 def cross(ax: Axes) -> None:
@@ -366,36 +375,36 @@ def pooled(matrix: Floats, cells: int = MAX_CELLS) -> tuple[Floats, int]:
     if block == 1:
         return matrix, 1
     edges = np.arange(0, n, block)
-    whole = n // block * block
+    whole_rows = n // block * block
     # Adding up rows of whole blocks so takes a fifth of the time that `reduceat` takes.
-    rows = matrix[:whole].reshape(-1, block, n).sum(axis=1)
-    if whole < n:
-        rows = np.vstack([rows, matrix[whole:].sum(axis=0)])
+    rows = matrix[:whole_rows].reshape(-1, block, n).sum(axis=1)
+    if whole_rows < n:
+        rows = np.vstack([rows, matrix[whole_rows:].sum(axis=0)])
     sums = np.add.reduceat(rows, edges, axis=1)
     size = np.diff(np.append(edges, n))
     return sums / np.outer(size, size), block
 
 
 def extremes(
-    at: NDArray[Any], values: NDArray[np.floating[Any]]
+    x: NDArray[Any], values: NDArray[np.floating[Any]]
 ) -> tuple[NDArray[Any], NDArray[np.floating[Any]]]:
     """Thin a curve of more than `MAX_POINTS` points: each block keeps its lowest and its highest.
 
     Parameters
     ----------
-    at, values
+    x, values
         Places and values ``[k]``.
     """
     if len(values) <= MAX_POINTS:
-        return at, values
+        return x, values
     block = -(-2 * len(values) // MAX_POINTS)
-    first = np.arange(0, len(values) // block * block, block)
-    blocks = values[: len(first) * block].reshape(-1, block)
+    starts = np.arange(0, len(values) // block * block, block)
+    blocks = values[: len(starts) * block].reshape(-1, block)
     lowest = np.argmin(np.where(np.isnan(blocks), np.inf, blocks), axis=1)
     highest = np.argmax(np.where(np.isnan(blocks), -np.inf, blocks), axis=1)
-    rest = np.arange(blocks.size, len(values))
-    kept = np.unique(np.concatenate([first + lowest, first + highest, rest]))
-    return at[kept], values[kept]
+    remainder = np.arange(blocks.size, len(values))
+    extreme_indices = np.unique(np.concatenate([starts + lowest, starts + highest, remainder]))
+    return x[extreme_indices], values[extreme_indices]
 
 
 def area(ax: Axes, edges: tuple[NDArray[Any], ...], **look: Any) -> None:
@@ -410,13 +419,13 @@ def area(ax: Axes, edges: tuple[NDArray[Any], ...], **look: Any) -> None:
     look
         Of the area.
     """
-    at, low, high = edges
-    if len(at) > MAX_POINTS:
-        spaced = np.linspace(at[0], at[-1], MAX_POINTS)
-        first = np.unique(np.searchsorted(at, spaced))
-        at = at[first]
-        low, high = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
-    ax.fill_between(at, low, high, linewidth=0, **look)
+    x, low, high = edges
+    if len(x) > MAX_POINTS:
+        spaced = np.linspace(x[0], x[-1], MAX_POINTS)
+        indices = np.unique(np.searchsorted(x, spaced))
+        x = x[indices]
+        low, high = np.minimum.reduceat(low, indices), np.maximum.reduceat(high, indices)
+    ax.fill_between(x, low, high, linewidth=0, **look)
 
 
 def position_label(layout: Layout) -> str:
@@ -438,7 +447,9 @@ def plain(*axes: Axis) -> None:
 
 def _decade(axis: Axis, value: float, _: object) -> str:
     low, high = sorted(axis.get_view_interval())
-    if high <= MOST and (low >= LEAST or -MOST <= low < 0):  # decades, or colours about 0
+    if high <= MAX_PLAIN and (
+        low >= MIN_PLAIN or -MAX_PLAIN <= low < 0
+    ):  # decades, or colours about 0
         return f"{value:g}"
     if value in (0, 1):
         return f"{value:g}"
@@ -453,7 +464,7 @@ def layer_axis(ax: Axes) -> None:
     ax.set_xlabel("layer (0: what enters the first)")
 
 
-def nothing(ax: Axes, why: str) -> None:
+def nothing(ax: Axes, reason: str) -> None:
     """Say in an empty drawing why the result is undefined."""
-    ax.text(0.5, 0.5, f"undefined:\n{why}", ha="center", va="center", transform=ax.transAxes)
+    ax.text(0.5, 0.5, f"undefined:\n{reason}", ha="center", va="center", transform=ax.transAxes)
     ax.set(xticks=[], yticks=[])

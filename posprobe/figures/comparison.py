@@ -14,7 +14,7 @@ from posprobe.encodings.rotary import rotary_kernel, wavelengths
 from posprobe.figures.common import (
     LETTER,
     REPORT,
-    Beside,
+    Baselines,
     Builder,
     Maps,
     Sheet,
@@ -51,35 +51,37 @@ TITLES = {
 }
 
 
-def comparison_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
+def comparison_figure(
+    sheet: Sheet, results: Mapping[str, Similarity], baselines: Baselines
+) -> Figure:
     """Draw the matrices above the curves by offset and by frequency: a paper's first figure.
 
     Beside them stand ``spectra`` of the same labels; with ``centred``, the matrices are of centred
     rows.
     """
-    most = sheet.columns or (3 if sheet.narrow else 6)
-    rows, columns = balanced(len(results), most)
+    max_panels = sheet.columns or (3 if sheet.narrow else 6)
+    rows, columns = balanced(len(results), max_panels)
     side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
     side = min(side, 0.4 * sheet.width)
     top = rows * (side + 0.2) + (0.95 if sheet.narrow else 0.5)
-    below = (2 * sheet.plain if sheet.narrow else sheet.plain) + legend_height(
+    legend_space = (2 * sheet.plain if sheet.narrow else sheet.plain) + legend_height(
         [*results, ""], sheet.width
     )
     # On a low sheet the curves keep more than half of the height.
-    top = min(top, max(sheet.limit - below, 0.45 * sheet.limit))
-    figure = sheet.figure(top + below)
-    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(top, below))[:, 0]
-    shown = matrices(results, centred=bool(beside.get("centred")))
-    what = position_label(next(iter(results.values())).layout)
-    maps(upper, shown, most, "cosine", (what, what), **of_cosines())
-    _both_curves(lower, sheet, results, beside, stacked=sheet.narrow)
+    top = min(top, max(sheet.limit - legend_space, 0.45 * sheet.limit))
+    figure = sheet.figure(top + legend_space)
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(top, legend_space))[:, 0]
+    cosines = matrices(results, centred=bool(baselines.get("centred")))
+    unit_label = position_label(next(iter(results.values())).layout)
+    maps(upper, cosines, max_panels, "cosine", (unit_label, unit_label), **of_cosines())
+    _both_curves(lower, sheet, results, baselines, stacked=sheet.narrow)
     return figure
 
 
-def curves_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
+def curves_figure(sheet: Sheet, results: Mapping[str, Similarity], baselines: Baselines) -> Figure:
     """Draw the curves by offset above those by frequency, of ``spectra`` of what is beside."""
     figure = sheet.figure(5.0 + legend_height([*results, ""], sheet.width))
-    _both_curves(figure, sheet, results, beside, stacked=True)
+    _both_curves(figure, sheet, results, baselines, stacked=True)
     return figure
 
 
@@ -87,13 +89,13 @@ def _both_curves(
     figure: Figure | SubFigure,
     sheet: Sheet,
     results: Mapping[str, Similarity],
-    beside: Beside,
+    baselines: Baselines,
     *,
     stacked: bool,
 ) -> None:
     left, right = figure.subplots(2, 1) if stacked else figure.subplots(1, 2)
     profiles(left, results)
-    shares(right, beside["spectra"])
+    shares(right, baselines["spectra"])
     handles, labels = left.get_legend_handles_labels()
     for ax in (left, right):
         ax.get_legend().remove()
@@ -103,20 +105,20 @@ def _both_curves(
     )  # fmt: skip
 
 
-def distances_figure(sheet: Sheet, results: Mapping[str, Any], beside: Beside) -> Figure:
+def distances_figure(sheet: Sheet, results: Mapping[str, Any], baselines: Baselines) -> Figure:
     """Draw the ``distances`` of what is beside: ``[m, m]`` by name."""
-    matrices, labels = beside["distances"], list(results)
+    matrices, labels = baselines["distances"], list(results)
     room = LETTER * max(map(len, labels)) + 0.3
     side = min(0.42 * len(labels), (sheet.width - room) / len(matrices) - 0.1)
     width = room + (side + 0.1) * len(matrices)
     figure = sheet.figure(side + 0.5 + room, width=width, compressed=True)
     axes = figure.subplots(1, len(matrices), squeeze=False)[0]
     for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
-        title, same, low = TITLES[name]
-        _cells(ax, matrix, low=low, reverse=same == 0, size=min(7, 20 * side / len(labels)))
+        title, same_value, low = TITLES[name]
+        _cells(ax, matrix, low=low, reverse=same_value == 0, size=min(7, 20 * side / len(labels)))
         ax.set_xticks(range(len(labels)), labels, rotation=90)
         ax.set_yticks(range(len(labels)), labels if ax is axes[0] else [""] * len(labels))
-        ax.set_title(f"{title}\n({same}: the same)", fontsize="medium")
+        ax.set_title(f"{title}\n({same_value}: the same)", fontsize="medium")
     return figure
 
 
@@ -126,21 +128,21 @@ def _cells(ax: Axes, matrix: Floats, *, low: int, reverse: bool, size: float) ->
     ax.imshow(np.ma.masked_invalid(matrix), cmap=colors, vmin=low, vmax=1)
     for (row, column), value in np.ndenumerate(matrix):
         text = "–" if np.isnan(value) else f"{value:.2f}"
-        alike = 1 - value if reverse else value
-        dark = abs(value) > 0.65 if low < 0 else alike < 0.55
+        similarity = 1 - value if reverse else value
+        dark = abs(value) > 0.65 if low < 0 else similarity < 0.55
         color = INK if np.isnan(value) else "white" if dark else "black"
         ax.text(column, row, text, ha="center", va="center", color=color, fontsize=size)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 
 
-def kernel_curves(_: Sheet, results: Mapping[str, Floats], __: Beside) -> Figure:
+def kernel_curves(_: Sheet, results: Mapping[str, Floats], __: Baselines) -> Figure:
     """Draw standardised curves: ``[n - 1]`` from distance 1, or ``[2h - 1, 2w - 1]`` on a grid."""
     if next(iter(results.values())).ndim == 2:
-        shown = {name: around(curve) for name, curve in results.items()}
-        along = ("columns to key", "rows to key")
+        centred_curves = {name: around(curve) for name, curve in results.items()}
+        axis_labels = ("columns to key", "rows to key")
         colors = {"cmap": SIGNED, "vmin": -3, "vmax": 3, "extend": "both"}
-        return map_figure(REPORT, shown, 4, "standard deviations", along, **colors)
+        return map_figure(REPORT, centred_curves, 4, "standard deviations", axis_labels, **colors)
     figure = _curves(
         {name: (np.arange(1, len(curve) + 1), curve) for name, curve in results.items()},
         xscale="log", xlabel="distance (positions)", ylabel="standard deviations",
@@ -154,24 +156,24 @@ def kernel_curves(_: Sheet, results: Mapping[str, Floats], __: Beside) -> Figure
 KERNEL_FIGURES: Mapping[str, Builder] = {"curves": kernel_curves, "distances": distances_figure}
 
 
-def _curves(drawn: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], **axes: Any) -> Figure:
+def _curves(curves: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], **axes: Any) -> Figure:
     """Draw curves ``(x, y)`` by label for a report; that from ``before`` broad and grey."""
     figure = REPORT.figure(2.8)
     ax = figure.subplots()
-    if "before" in drawn:
-        ax.plot(*drawn["before"], color=MUTED, linewidth=2.5, label="before")
-    for _, curve, look in styled({name: drawn[name] for name in drawn if name != "before"}):
+    if "before" in curves:
+        ax.plot(*curves["before"], color=MUTED, linewidth=2.5, label="before")
+    for _, curve, look in styled({name: curves[name] for name in curves if name != "before"}):
         ax.plot(*curve, **look)
     ax.set(**axes)
     plain(*(axis for axis in (ax.xaxis, ax.yaxis) if axis.get_scale() == "log"))
-    if len(drawn) > 1:
+    if len(curves) > 1:
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
-def _by_place(drawn: Mapping[str, Floats], **axes: Any) -> Figure:
+def _by_place(curves: Mapping[str, Floats], **axes: Any) -> Figure:
     """Draw curves over the number of a row or pair."""
-    return _curves({name: (np.arange(len(each)), each) for name, each in drawn.items()}, **axes)
+    return _curves({name: (np.arange(len(curve)), curve) for name, curve in curves.items()}, **axes)
 
 
 def ways_figures(
@@ -186,13 +188,15 @@ def ways_figures(
     norms, losses
         ``[n]`` by position; no losses where the model was not run.
     """
-    shown: Maps = {name: (each, ends_of(0, len(norms[name]))) for name, each in cosines.items()}
-    along, label = ("position", "position"), "cosine, centred"
-    made: dict[str, Callable[[], Figure]] = {
-        "cosines": partial(map_figure, REPORT, shown, 4, label, along, **of_cosines()),
+    maps_by_name: Maps = {
+        name: (cosines, ends_of(0, len(norms[name]))) for name, cosines in cosines.items()
+    }
+    axis_labels, label = ("position", "position"), "cosine, centred"
+    builders: dict[str, Callable[[], Figure]] = {
+        "cosines": partial(map_figure, REPORT, maps_by_name, 4, label, axis_labels, **of_cosines()),
         "norms": partial(_by_place, norms, xlabel="position", ylabel="norm", ylim=(0, None)),
     }
-    return made | ({"losses": partial(_losses, losses)} if losses else {})
+    return builders | ({"losses": partial(_losses, losses)} if losses else {})
 
 
 #: Points of a curve of losses: each is the mean of its neighbours.
@@ -212,8 +216,8 @@ def _losses(losses: Mapping[str, Floats]) -> Figure:
 def _averaged(loss: Floats) -> tuple[Floats, Floats]:
     """Return middles and means of neighbouring positions."""
     parts = np.array_split(np.flatnonzero(np.isfinite(loss)), min(POINTS, len(loss)))
-    kept = [part for part in parts if part.size]
-    return np.array([p.mean() for p in kept]), np.array([loss[p].mean() for p in kept])
+    non_empty = [part for part in parts if part.size]
+    return np.array([p.mean() for p in non_empty]), np.array([loss[p].mean() for p in non_empty])
 
 
 #: Distances at which a mean rotation is drawn.
@@ -221,7 +225,7 @@ DISTANCES = 400
 
 
 def rules_figures(
-    ladders: Mapping[str, Floats], training: int, to: int, losses: Mapping[str, Floats]
+    ladders: Mapping[str, Floats], training: int, target: int, losses: Mapping[str, Floats]
 ) -> dict[str, Callable[[], Figure]]:
     """Return how to draw rules that scale rotary positions.
 
@@ -229,26 +233,29 @@ def rules_figures(
     ----------
     ladders
         Frequencies ``[pairs]`` by rule.
-    training, to
+    training, target
         Both lengths.
     losses
         ``[n]`` by position; none where the model was not run.
     """
 
     def waves() -> Figure:
-        found = {name: wavelengths(omega) for name, omega in ladders.items()}
-        known = {name: np.where(np.isfinite(each), each, np.nan) for name, each in found.items()}
+        wavelengths_by_name = {name: wavelengths(omega) for name, omega in ladders.items()}
+        finite = {
+            name: np.where(np.isfinite(values), values, np.nan)
+            for name, values in wavelengths_by_name.items()
+        }
         figure = _by_place(
-            known, yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions)"
+            finite, yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions)"
         )
-        for length in (training, to):
+        for length in (training, target):
             figure.axes[0].axhline(length, color=MUTED, linewidth=0.8)
         return figure
 
     def decay() -> Figure:
-        at = np.unique(np.geomspace(1, to, DISTANCES).round())
+        distances = np.unique(np.geomspace(1, target, DISTANCES).round())
         figure = _curves(
-            {name: (at, rotary_kernel(omega, at)) for name, omega in ladders.items()},
+            {name: (distances, rotary_kernel(omega, distances)) for name, omega in ladders.items()},
             xscale="log", xlabel="distance (positions)", ylabel="mean rotation",
         )  # fmt: skip
         figure.axes[0].axhline(0, color=MUTED, linewidth=0.5)
@@ -262,9 +269,9 @@ def rules_figures(
 def _of_copies(x: str, y: str) -> Builder:
     """Return what draws a curve for each encoding by the number of its rows or pairs."""
 
-    def drawn(_: Sheet, found: Mapping[str, Floats], __: Beside) -> Figure:
+    def drawn(_: Sheet, curves: Mapping[str, Floats], __: Baselines) -> Figure:
         # Where there is one encoding it has no name.
-        return _by_place({name or y: each for name, each in found.items()}, xlabel=x, ylabel=y)
+        return _by_place({name or y: curve for name, curve in curves.items()}, xlabel=x, ylabel=y)
 
     return drawn
 
@@ -281,7 +288,7 @@ ANSWERS: Mapping[str, tuple[str, bool, float]] = {
     "yes": ("s", True, 2.6), "no": ("s", False, 2.2), "cannot tell": ("_", True, 2.2),
 }  # fmt: skip
 #: Ratio of the last to the first step beyond which steps are drawn on a logarithmic axis.
-FAR = 30
+MAX_STEP_LABELS = 30
 #: Height in inches of a line of answers, and of a panel of curves.
 LINE, PANEL = 0.15, 0.95
 
@@ -313,11 +320,16 @@ def _path(ax: Axes, steps: Sequence[int], path: Mapping[str, Sequence[float | No
 
 def _answers(ax: Axes, steps: Sequence[int], answers: Mapping[str, Sequence[str | None]]) -> None:
     """Draw a line of marks for each question."""
-    for row, said in enumerate(answers.values()):
+    for row, series_answers in enumerate(answers.values()):
         for answer, (marker, filled, size) in ANSWERS.items():
-            at = [step for step, each in zip(steps, said, strict=True) if each == answer]
+            answer_steps = [
+                step
+                for step, answer_at_step in zip(steps, series_answers, strict=True)
+                if answer_at_step == answer
+            ]
             ax.plot(
-                at, [row] * len(at), marker, color=BLUE if answer == "yes" else MUTED,
+                answer_steps, [row] * len(answer_steps), marker,
+                color=BLUE if answer == "yes" else MUTED,
                 markersize=size, markeredgewidth=0.6, linestyle="none",
                 markerfacecolor=None if filled else "white",
                 label=answer if row == 0 else f"_{answer}",
@@ -328,9 +340,9 @@ def _answers(ax: Axes, steps: Sequence[int], answers: Mapping[str, Sequence[str 
     ax.spines["left"].set_visible(False)
 
 
-def series_figure(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
+def series_figure(sheet: Sheet, _: Baselines, baselines: Baselines) -> Figure:
     """Draw ``steps``, ``numbers`` by label, ``path`` and ``answers`` of what is beside."""
-    steps, numbers, answers = (beside[name] for name in ("steps", "numbers", "answers"))
+    steps, numbers, answers = (baselines[name] for name in ("steps", "numbers", "answers"))
     heights = [PANEL] * len(numbers) + [PANEL + 0.4]
     if answers:
         heights.append(LINE * len(answers) + 0.35)
@@ -343,14 +355,14 @@ def series_figure(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
     if numbers:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper left", ncols=3, borderaxespad=0.1)
-    _path(axes[len(numbers)], steps, beside["path"])
+    _path(axes[len(numbers)], steps, baselines["path"])
     if answers:
         _answers(axes[-1], steps, answers)
-    first = next((step for step in steps if step > 0), 1)
-    if steps[-1] / first > FAR:
-        axes[-1].set_xscale("symlog", linthresh=first, linscale=0.4)
-        axes[-1].set_xlim(steps[0] - 0.3 * first, steps[-1] * 1.15)
-        tens = [10**k for k in range(20) if first <= 10**k <= steps[-1]]
+    first_positive = next((step for step in steps if step > 0), 1)
+    if steps[-1] / first_positive > MAX_STEP_LABELS:
+        axes[-1].set_xscale("symlog", linthresh=first_positive, linscale=0.4)
+        axes[-1].set_xlim(steps[0] - 0.3 * first_positive, steps[-1] * 1.15)
+        tens = [10**k for k in range(20) if first_positive <= 10**k <= steps[-1]]
         axes[-1].set_xticks([0, *tens], [f"{step:,}" for step in (0, *tens)])
         axes[-1].minorticks_off()
     axes[-1].set_xlabel("step")

@@ -10,7 +10,7 @@ import numpy as np
 
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
-    Beside,
+    Baselines,
     Sheet,
     cross,
     extremes,
@@ -40,7 +40,7 @@ COMPONENTS = 6
 #: Pieces of a path that have a colour of their own: a colour map has no more colours.
 MAX_PIECES = 256
 #: Changes of sign from which on a component is drawn up to the second of these.
-MANY, SHOWN = 80, 40
+MANY_ROWS, MAX_MARKED_ROWS = 80, 40
 
 
 def plot_variance(ax: Axes, result: PCA) -> None:
@@ -81,8 +81,8 @@ def score(ax: Axes, result: PCA, component: int) -> None:
     ax.set_title(title, pad=3)
     if isinstance(result.layout, Grid):
         limit = np.abs(values).max() or 1.0
-        shown = values.reshape(result.layout.height, result.layout.width)
-        ax.imshow(shown, cmap=SIGNED, vmin=-limit, vmax=limit)
+        grid_scores = values.reshape(result.layout.height, result.layout.width)
+        ax.imshow(grid_scores, cmap=SIGNED, vmin=-limit, vmax=limit)
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
         return
@@ -90,10 +90,10 @@ def score(ax: Axes, result: PCA, component: int) -> None:
     position = result.start + np.arange(len(values))
     # A path that crosses 0 so often would fill the drawing: the first crossings are shown.
     crossings = np.flatnonzero(np.diff(np.signbit(values)))
-    if len(crossings) > MANY:
-        shown = crossings[SHOWN] + 1
-        position, values = position[:shown], values[:shown]
-        ax.set_title(f"{title}, first {shown} rows", pad=3)
+    if len(crossings) > MANY_ROWS:
+        grid_scores = crossings[MAX_MARKED_ROWS] + 1
+        position, values = position[:grid_scores], values[:grid_scores]
+        ax.set_title(f"{title}, first {grid_scores} rows", pad=3)
     ax.plot(*extremes(position, values), color=BLUE, linewidth=0.9)
     ax.margins(x=0.01)
 
@@ -107,16 +107,16 @@ def path_plane(ax: Axes, result: PCA) -> ScalarMappable:
     if isinstance(result.layout, Grid):
         height, width = result.layout.height, result.layout.width
         steps, number = list(points.reshape(height, width, -1)), np.arange(float(height))
-        first, last, said = 0, height - 1, ("first patch", "last patch")
+        first, last, end_labels = 0, height - 1, ("first patch", "last patch")
     else:
         steps, number = _pieces(points)
         number, last = number + first, first + len(points) - 1
-        said = f"position {first}", f"position {last}"
+        end_labels = f"position {first}", f"position {last}"
     colors = _colors(first, last)
     _lines(ax, steps, colors.to_rgba(number))
-    _ends(ax, points, said)
-    one, two = result.explained_variance_ratio[:2]
-    ax.set(xlabel=f"component 1 ({one:.1%})", ylabel=f"component 2 ({two:.1%})")
+    _ends(ax, points, end_labels)
+    first_share, second_share = result.explained_variance_ratio[:2]
+    ax.set(xlabel=f"component 1 ({first_share:.1%})", ylabel=f"component 2 ({second_share:.1%})")
     return colors
 
 
@@ -151,14 +151,14 @@ def _ends(ax: Axes, path: Floats, label: tuple[str, str] = ("", "")) -> None:
     """Mark the first and the last row of a path ``[n, 2]``."""
     # Ink follows a page's theme, so that an open and a full mark of one shape would look alike.
     marks = ((path[0], "white", "o", label[0]), (path[-1], INK, "s", label[1]))
-    for row, face, marker, said in marks:
+    for row, face, marker, end_label in marks:
         ax.plot(
             *row[:, None], marker=marker, markersize=4, markerfacecolor=face, markeredgecolor=INK,
-            markeredgewidth=0.8, linestyle="none", label=said or None, zorder=4,
+            markeredgewidth=0.8, linestyle="none", label=end_label or None, zorder=4,
         )  # fmt: skip
 
 
-def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Beside) -> Figure:
+def variance_figure(sheet: Sheet, results: Mapping[str, PCA], _: Baselines) -> Figure:
     """Draw the explained variance by component."""
     return with_legend(sheet, results, plot_variance, variances, 0.2)
 
@@ -219,9 +219,9 @@ def pair_plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
     path = np.column_stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)])
     colors = _colors(result.start, result.start + len(path) - 1)
     steps, number = _pieces(path)
-    many = pair.turns > MANY_TURNS
-    _lines(ax, [] if many else steps, colors.to_rgba(result.start + number))
-    if many:
+    has_many_turns = pair.turns > MANY_TURNS
+    _lines(ax, [] if has_many_turns else steps, colors.to_rgba(result.start + number))
+    if has_many_turns:
         shades = colors.to_rgba(result.start + np.arange(len(path)))
         ax.scatter(path[:, 0], path[:, 1], c=shades, s=3, linewidths=0, zorder=3)
     _ends(ax, path)
@@ -254,9 +254,13 @@ def period(ax: Axes, result: Winding, pair: WindingPair) -> None:
         ax.axhline(
             pair.period, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9, label="on average"
         )
-    known = local[np.isfinite(local)]
+    finite_periods = local[np.isfinite(local)]
     # A part that nearly stands still has a period without meaning, which must not rule the axis.
-    top = min(max([*known, pair.period]), 4 * float(np.median(known))) if known.size else 1.0
+    top = (
+        min(max([*finite_periods, pair.period]), 4 * float(np.median(finite_periods)))
+        if finite_periods.size
+        else 1.0
+    )
     ax.set(xlabel="position", ylabel="period", ylim=(0, 1.15 * top))
     ax.margins(x=0.02)
 
@@ -273,7 +277,7 @@ def winding_figure(sheet: Sheet, result: Winding) -> Figure:
     plane = left.subplots()
     colors = pair_plane(plane, result, pair)
     left.colorbar(colors, ax=plane, label="position", aspect=30, pad=0.02)
-    above, below = right.subplots(2, 1, sharex=True)
-    phase(above, result, pair)
-    period(below, result, pair)
+    upper_axes, lower_axes = right.subplots(2, 1, sharex=True)
+    phase(upper_axes, result, pair)
+    period(lower_axes, result, pair)
     return figure

@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from posprobe.analyses.models.experiments import BlankImages, PermutationEffect, PhaseShift
 
 
-def plot_permutation(ax: Axes, found: PermutationEffect) -> None:
+def plot_permutation(ax: Axes, effect: PermutationEffect) -> None:
     """Draw how far outputs move when tokens are permuted, with and without positions."""
-    known, zero = found.with_positions, found.without_positions
-    groups = {"tokens": (known.tokens, zero.tokens)}
-    if known.special is not None and zero.special is not None:
-        groups["tokens that\nstay (CLS)"] = (known.special, zero.special)
+    with_positions, zero = effect.with_positions, effect.without_positions
+    groups = {"tokens": (with_positions.tokens, zero.tokens)}
+    if with_positions.special is not None and zero.special is not None:
+        groups["tokens that\nstay (CLS)"] = (with_positions.special, zero.special)
     _paired(ax, groups, ("with positions", "table set to 0"))
     ax.set_xlabel("relative change of the last hidden states")
 
 
-def _accuracies(ax: Axes, found: PermutationEffect) -> None:
+def _accuracies(ax: Axes, effect: PermutationEffect) -> None:
     """Draw the share of contexts that are classified right, as they are and permuted."""
     groups = {
         name: (change.accuracy or 0.0, change.scrambled_accuracy or 0.0)
         for name, change in (
-            ("with positions", found.with_positions),
-            ("table set to 0", found.without_positions),
+            ("with positions", effect.with_positions),
+            ("table set to 0", effect.without_positions),
         )
     }
     _paired(ax, groups, ("as they are", "permuted"))
@@ -48,14 +48,14 @@ def _paired(ax: Axes, groups: Mapping[str, tuple[float, float]], labels: tuple[s
         zip(labels, (BLUE, RED), ("", "////"), strict=True)
     ):
         values = [pair[side] for pair in groups.values()]
-        at = place + (side - 0.5) * 0.36
+        x = place + (side - 0.5) * 0.36
         ax.barh(
-            at, values, 0.32, color=color if not hatch else "none", edgecolor=color, hatch=hatch,
+            x, values, 0.32, color=color if not hatch else "none", edgecolor=color, hatch=hatch,
             label=label,
         )  # fmt: skip
-        for value, y in zip(values, at, strict=True):
-            shown = f"{value:.2g}" if value > 5e-4 else (f"{value:.0e}" if value else "0")
-            note(ax, shown, (value, y), (3, 0), va="center")
+        for value, y in zip(values, x, strict=True):
+            value_text = f"{value:.2g}" if value > 5e-4 else (f"{value:.0e}" if value else "0")
+            note(ax, value_text, (value, y), (3, 0), va="center")
     ax.set_yticks(place, list(groups))
     ax.set_ylim(len(groups) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
@@ -65,38 +65,38 @@ def _paired(ax: Axes, groups: Mapping[str, tuple[float, float]], labels: tuple[s
 
 
 @of_one
-def permutation_figure(sheet: Sheet, found: PermutationEffect) -> Figure:
+def permutation_figure(sheet: Sheet, effect: PermutationEffect) -> Figure:
     """Draw the change of the states, and right answers where they are known."""
-    known = found.with_positions.accuracy is not None
-    shape = sheet.beside(1 + known)
-    figure = sheet.figure(1.8 * shape[0], width=6.3 if known else 4.2)
+    has_accuracy = effect.with_positions.accuracy is not None
+    shape = sheet.beside(1 + has_accuracy)
+    figure = sheet.figure(1.8 * shape[0], width=6.3 if has_accuracy else 4.2)
     axes = figure.subplots(*shape, squeeze=False).ravel()
-    plot_permutation(axes[0], found)
-    if known:
-        _accuracies(axes[1], found)
+    plot_permutation(axes[0], effect)
+    if has_accuracy:
+        _accuracies(axes[1], effect)
     return figure
 
 
-def plot_phase_shift(ax: Axes, found: PhaseShift) -> None:
+def plot_phase_shift(ax: Axes, phase_shift: PhaseShift) -> None:
     """Draw how far the last hidden states move when positions begin later."""
-    ax.plot(found.shifts, found.change, color=BLUE, marker="o", markersize=3)
+    ax.plot(phase_shift.shifts, phase_shift.change, color=BLUE, marker="o", markersize=3)
     ax.set(xlabel="position of the first token", ylabel="relative change", ylim=(0, None))
 
 
 @of_one
-def shift_figure(sheet: Sheet, found: PhaseShift) -> Figure:
+def shift_figure(sheet: Sheet, phase_shift: PhaseShift) -> Figure:
     """Draw the change of the states by shift, and the loss where there is one."""
-    if found.loss is None:
+    if phase_shift.loss is None:
         figure = sheet.figure(2.2, width=4.8)
-        plot_phase_shift(figure.subplots(), found)
+        plot_phase_shift(figure.subplots(), phase_shift)
         return figure
     figure = sheet.figure(3.6, width=4.8)
-    above, below = figure.subplots(2, 1, sharex=True)
-    plot_phase_shift(above, found)
-    above.set_xlabel("")
-    below.plot(found.shifts, found.loss, color=BLUE, marker="o", markersize=3)
-    below.axhline(found.loss[0], color=MUTED, linewidth=0.5)
-    below.set(xlabel="position of the first token", ylabel=f"loss, {found.task}\n(nats)")
+    upper_axes, lower_axes = figure.subplots(2, 1, sharex=True)
+    plot_phase_shift(upper_axes, phase_shift)
+    upper_axes.set_xlabel("")
+    lower_axes.plot(phase_shift.shifts, phase_shift.loss, color=BLUE, marker="o", markersize=3)
+    lower_axes.axhline(phase_shift.loss[0], color=MUTED, linewidth=0.5)
+    lower_axes.set(xlabel="position of the first token", ylabel=f"loss, {phase_shift.task}\n(nats)")
     return figure
 
 
@@ -104,26 +104,26 @@ def shift_figure(sheet: Sheet, found: PhaseShift) -> Figure:
 PANELS = 6
 
 
-def plot_blank(ax: Axes, found: BlankImages) -> None:
+def plot_blank(ax: Axes, blank_images: BlankImages) -> None:
     """Draw the mean cosine of the patches' states with the position table by layer."""
-    _patterns(ax, found, "alignment")
+    _patterns(ax, blank_images, "alignment")
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.set_ylim(-1.05, 1.05)
     ax.set_ylabel("cosine with the table")
     ax.legend(loc="best")
 
 
-def _share(ax: Axes, found: BlankImages) -> None:
+def _share(ax: Axes, blank_images: BlankImages) -> None:
     """Draw which share of the states' squared norm differs between patches by layer."""
-    _patterns(ax, found, "share")
+    _patterns(ax, blank_images, "share")
     ax.set_ylim(-0.02, 1.02)
     ax.set_ylabel("share between patches")
 
 
-def _patterns(ax: Axes, found: BlankImages, number: str) -> None:
-    kinds = (("constant", found.constant), ("noise", found.noise))
+def _patterns(ax: Axes, blank_images: BlankImages, number: str) -> None:
+    kinds = (("constant", blank_images.constant), ("noise", blank_images.noise))
     for (label, patterns), (color, dash), marker in zip(kinds, LINES, "os", strict=False):
-        values = np.array([getattr(each, number) for each in patterns.values()], dtype=float)
+        values = np.array([getattr(pattern, number) for pattern in patterns.values()], dtype=float)
         ax.plot(
             list(patterns), values, color=color, linestyle=dash, marker=marker, markersize=3,
             label=label,
@@ -131,12 +131,12 @@ def _patterns(ax: Axes, found: BlankImages, number: str) -> None:
     layer_axis(ax)
 
 
-def _maps(figure: Any, found: BlankImages, layers: list[int]) -> None:
+def _maps(figure: Any, blank_images: BlankImages, layers: list[int]) -> None:
     """Draw how far each patch of an image without content lies from the mean, at some layers.
 
     Every map is drawn over its own largest norm, since norms grow along the layers.
     """
-    kinds = {"constant": found.constant, "noise": found.noise}
+    kinds = {"constant": blank_images.constant, "noise": blank_images.noise}
     axes = figure.subplots(len(kinds), len(layers), squeeze=False)
     for row, (kind, patterns) in zip(axes, kinds.items(), strict=True):
         for ax, number in zip(row, layers, strict=True):
@@ -144,20 +144,20 @@ def _maps(figure: Any, found: BlankImages, layers: list[int]) -> None:
             image = ax.imshow(norms / (norms.max() or 1.0), cmap=ONE_SIDED, vmin=0, vmax=1)
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set_visible(False)
-            if patterns is found.constant:
+            if patterns is blank_images.constant:
                 ax.set_title(f"layer {number}", pad=2)
         row[0].set_ylabel(kind)
     figure.colorbar(image, ax=axes, label="norm over the largest", aspect=30)
 
 
 @of_one
-def blank_figure(sheet: Sheet, found: BlankImages) -> Figure:
+def blank_figure(sheet: Sheet, blank_images: BlankImages) -> Figure:
     """Draw each patch of both images at some layers, and the patterns' share and alignment."""
-    layers = spread(list(found.constant), 3 if sheet.narrow else PANELS)
+    layers = spread(list(blank_images.constant), 3 if sheet.narrow else PANELS)
     figure = sheet.figure(4.6)
     halves: Any = figure.subfigures(2, 1, height_ratios=(2.4 if len(layers) > 3 else 3, 2))
-    _maps(halves[0], found, layers)
+    _maps(halves[0], blank_images, layers)
     left, right = halves[1].subplots(1, 2)
-    plot_blank(left, found)
-    _share(right, found)
+    plot_blank(left, blank_images)
+    _share(right, blank_images)
     return figure

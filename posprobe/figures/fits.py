@@ -10,7 +10,7 @@ import numpy as np
 from posprobe.analyses.composition.budget import LABELS, ORDER, Budget
 from posprobe.analyses.descriptive.matching_pursuit import ENOUGH
 from posprobe.figures.common import (
-    Beside,
+    Baselines,
     Builder,
     Sheet,
     alone,
@@ -51,12 +51,12 @@ def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
         label="any shape, two directions each",
     )  # fmt: skip
     ax.plot(count, lines.share, "o-", color=BLUE, markersize=3, label="sinusoids")
-    gained = np.diff(lines.share, prepend=0.0)
-    last = (-WIDE, -TALL)
+    gains = np.diff(lines.share, prepend=0.0)
+    last_label = (-WIDE, -TALL)
     for k, period in enumerate(lines.periods):
-        room = k - last[0] >= WIDE or lines.share[k] - last[1] >= TALL
-        if gained[k] >= LABELLED and room:
-            last = (k, lines.share[k])
+        room = k - last_label[0] >= WIDE or lines.share[k] - last_label[1] >= TALL
+        if gains[k] >= LABELLED and room:
+            last_label = (k, lines.share[k])
             note(ax, period_of(period), (k + 1, lines.share[k]), (3, -3), va="top")
     ax.axhline(ENOUGH, color=MUTED, linewidth=0.5)
     ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
@@ -116,34 +116,35 @@ def plot_bridging(ax: Axes, result: Bridging) -> None:
     if result.undefined:
         nothing(ax, result.undefined)
         return
-    at = np.log2(result.gaps)
+    x = np.log2(result.gaps)
     # Wide enough apart for their labels, whatever the number of gaps.
-    apart = max(0.17 * float(at[-1] - at[0]), 0.5)
-    ends = at[-1] + apart * np.array([1.0, 2.0])
+    spacing = max(0.17 * float(x[-1] - x[0]), 0.5)
+    ends = x[-1] + spacing * np.array([1.0, 2.0])
     ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
-    ax.axvline(at[-1] + apart / 2, color=GRID, linewidth=0.6, zorder=0)
+    ax.axvline(x[-1] + spacing / 2, color=GRID, linewidth=0.6, zorder=0)
     for (rule, label), (color, dash), mark in zip(NAMES.items(), LINES, MARKS, strict=False):
         look: dict[str, Any] = {"color": color, "markersize": 3, "clip_on": True}
-        ax.plot(at, result.r2[rule], mark, linestyle=dash, label=label, **look)
+        ax.plot(x, result.r2[rule], mark, linestyle=dash, label=label, **look)
         ax.plot(ends, result.beyond[rule][:2], mark, linestyle="none", **look)
-    every = max(1, -(-len(at) // 9))
-    shown = list(range(len(at)))[::-1][::every][::-1]
+    stride = max(1, -(-len(x) // 9))
+    labelled = list(range(len(x)))[::-1][::stride][::-1]
     ax.set_xticks(
-        [*at[shown], *ends], [*(str(result.gaps[k]) for k in shown), "before\nstart", "after\nend"]
+        [*x[labelled], *ends],
+        [*(str(result.gaps[k]) for k in labelled), "before\nstart", "after\nend"],
     )
     ax.set(xlabel="rows left out (a quarter beyond the ends)", ylabel="held-out R²")
-    ax.set(ylim=(LOWEST, 1.04), xlim=(at[0] - apart / 3, ends[-1] + apart / 2))
+    ax.set(ylim=(LOWEST, 1.04), xlim=(x[0] - spacing / 3, ends[-1] + spacing / 2))
 
 
 @of_one
 def bridging_figure(sheet: Sheet, result: Bridging) -> Figure:
     """Draw a panel, and of a grid one for both axes."""
     parts = {axis: part for axis, part in result.axes.items() if not part.undefined}
-    shown, labels = parts or {"": result}, list(NAMES.values())
-    down, across = sheet.beside(len(shown))
-    figure = sheet.figure(2.2 * down + legend_height(labels, sheet.width))
-    axes = figure.subplots(down, across, squeeze=False, sharey=True).ravel()
-    for ax, (axis, part) in zip(axes, shown.items(), strict=True):
+    panels_by_name, labels = parts or {"": result}, list(NAMES.values())
+    n_rows, n_columns = sheet.beside(len(panels_by_name))
+    figure = sheet.figure(2.2 * n_rows + legend_height(labels, sheet.width))
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True).ravel()
+    for ax, (axis, part) in zip(axes, panels_by_name.items(), strict=True):
         plot_bridging(ax, part)
         ax.set_title(axis)
         ax.label_outer()
@@ -191,23 +192,24 @@ def plot_probes(ax: Axes, result: Probes) -> None:
 
 
 def _lines(result: Probes) -> Iterator[_Line]:
-    for what, form, published in (
+    for line_label, form, published in (
         ("position", ".3g", result.absolute_published),
         ("order", ".1%", result.order_published),
     ):
         if published is not None:
             yield _Line(
-                f"{what}, as published", published.mean, published.sd or 0.0, published.chance,
+                f"{line_label}, as published", published.mean, published.sd or 0.0,
+                published.chance,
                 form, published=True,
             )  # fmt: skip
-        if what == "position" and (sound := result.absolute_blocked) is not None:
+        if line_label == "position" and (sound := result.absolute_blocked) is not None:
             for rows, error, level in (
                 ("random folds", sound.mae_shuffled, sound.chance_shuffled),
                 ("inner blocks", sound.interpolation, sound.chance_interpolation),
                 ("outer blocks", sound.extrapolation, sound.chance_extrapolation),
             ):
                 yield _Line(f"position, {rows}", error, 0.0, level, form)
-        if what == "order" and (order := result.order_disjoint) is not None:
+        if line_label == "order" and (order := result.order_disjoint) is not None:
             chance = float(order.chance.mean())
             yield _Line("order, unseen positions", order.error, order.sd or 0.0, chance, form)
             blocked = float(order.blocked.mean())
@@ -238,14 +240,14 @@ def color(part: str, rank: int, waves: int) -> str:
     return WAVES[min(rank if waves <= len(WAVES) else rank * len(WAVES) // waves, len(WAVES) - 1)]
 
 
-def plot_budget(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0) -> set[str]:
+def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0) -> set[str]:
     """Draw a bar of the shares of the variance around the mean row.
 
     Parameters
     ----------
     ax, result
         To draw into, and what.
-    at
+    y
         Height of the bar.
     width
         Of a share of 1, in inches.
@@ -256,33 +258,33 @@ def plot_budget(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0
         Parts that are too small for their names.
     """
     parts = result.around_mean()
-    waves = sum(each.part == "rotation" for each in parts)
-    left, rank = 0.0, 0
+    waves = sum(part.part == "rotation" for part in parts)
+    left_edge, rank = 0.0, 0
     unnamed: set[str] = set()
-    for each in parts:
-        shade = color(each.part, rank, waves)
-        rank += each.part == "rotation"
+    for part in parts:
+        shade = color(part.part, rank, waves)
+        rank += part.part == "rotation"
         ax.barh(
-            at, each.share, left=left, height=0.7, color=shade, edgecolor="white", linewidth=0.8
+            y, part.share, left=left_edge, height=0.7, color=shade, edgecolor="white", linewidth=0.8
         )
-        name = f"{period_of(each.period)} positions" if each.period else LABELS[each.part]
-        light = each.part in DARK or (each.part == "rotation" and rank > 2)
-        said = [name, f"{100 * each.share:.0f} %"]
-        if each.period and each.share * width <= LETTER * len(name):
-            said[0] = period_of(each.period)
-        if each.share * width > LETTER * max(map(len, said)):
+        name = f"{period_of(part.period)} positions" if part.period else LABELS[part.part]
+        light = part.part in DARK or (part.part == "rotation" and rank > 2)
+        label_lines = [name, f"{100 * part.share:.0f} %"]
+        if part.period and part.share * width <= LETTER * len(name):
+            label_lines[0] = period_of(part.period)
+        if part.share * width > LETTER * max(map(len, label_lines)):
             ax.text(
-                left + each.share / 2, at, "\n".join(said), ha="center", va="center",
+                left_edge + part.share / 2, y, "\n".join(label_lines), ha="center", va="center",
                 color="white" if light else INK,
             )  # fmt: skip
-        if each.share * width <= LETTER * len(name):
-            unnamed.add(each.part)
-        left += each.share
+        if part.share * width <= LETTER * len(name):
+            unnamed.add(part.part)
+        left_edge += part.share
     ax.set(xlim=(0, 1), xlabel="share of the variance")
     return unnamed
 
 
-def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Beside) -> Figure:
+def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Baselines) -> Figure:
     """Draw a bar per table, and name the parts that are too small for a name."""
     from matplotlib.patches import Patch
 
@@ -292,13 +294,13 @@ def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Beside) -> Fig
     ax = figure.subplots()
     unnamed: set[str] = set()
     for row, result in enumerate(results.values()):
-        unnamed |= plot_budget(ax, result, at=-row, width=width)
+        unnamed |= plot_budget(ax, result, y=-row, width=width)
     ax.set_yticks([-k for k in range(len(names))], names)
     ax.spines["left"].set_visible(False)
     ax.tick_params(axis="y", length=0)
-    said = {"rotation": "rotation, by period in positions"}
+    legend_labels = {"rotation": "rotation, by period in positions"}
     patches = [
-        Patch(color=color(part, 2, 5), label=said.get(part, LABELS[part]))
+        Patch(color=color(part, 2, 5), label=legend_labels.get(part, LABELS[part]))
         for part in ORDER
         if part in unnamed
     ]

@@ -11,7 +11,7 @@ import numpy as np
 from posprobe.analyses.composition.budget import Clock
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
-    Beside,
+    Baselines,
     Builder,
     Sheet,
     alone,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Decibels below the peak at which the colours end.
 FLOOR = -40.0
 #: Logarithm of the ratio of two frequencies whose labels do not touch.
-APART = 0.45
+MIN_LABEL_LOG_RATIO = 0.45
 
 
 def plot_spectrum(ax: Axes, result: Spectrum) -> None:
@@ -45,31 +45,36 @@ def plot_spectrum(ax: Axes, result: Spectrum) -> None:
     if result.undefined:
         nothing(ax, result.undefined)
         return
-    shown = slice(1, None)
-    frequency = result.frequency[shown]
-    ax.plot(frequency, result.power[shown], color=BLUE, label="table")
+    drawn_bins = slice(1, None)
+    frequency = result.frequency[drawn_bins]
+    ax.plot(frequency, result.power[drawn_bins], color=BLUE, label="table")
     noise = ((result.background, "red noise", (4, 1.5)), (result.threshold, "1 % level", (1, 1.2)))
     curves = [curve for curve in (result.power, *(n[0] for n in noise)) if curve is not None]
     for values, label, dash in noise:
         if values is not None:
-            ax.plot(frequency, values[shown], color=MUTED, linestyle=(0, dash), label=label)
-    floor = result.power[shown][result.power[shown] > 0]
+            ax.plot(frequency, values[drawn_bins], color=MUTED, linestyle=(0, dash), label=label)
+    floor = result.power[drawn_bins][result.power[drawn_bins] > 0]
     # Labels stand above everything that is drawn, so that no curve strikes them through.
-    above = 2.5 * max(float(curve[shown].max()) for curve in curves)
+    upper_limit = 2.5 * max(float(curve[drawn_bins].max()) for curve in curves)
     labelled: list[float] = []
     for line in result.lines[:6]:
         height = result.power[np.argmin(np.abs(result.frequency - line.frequency))]
         ax.plot([line.frequency], [height], "o", color=RED, markersize=3)
-        if all(abs(math.log(line.frequency / other)) > APART for other in labelled):
+        if all(
+            abs(math.log(line.frequency / labelled_frequency)) > MIN_LABEL_LOG_RATIO
+            for labelled_frequency in labelled
+        ):
             labelled.append(line.frequency)
-            ax.plot([line.frequency] * 2, [height, above], color=RED, linewidth=0.5)
-            ax.annotate(f"{line.period:.1f}", (line.frequency, above), ha="center", va="bottom")
+            ax.plot([line.frequency] * 2, [height, upper_limit], color=RED, linewidth=0.5)
+            ax.annotate(
+                f"{line.period:.1f}", (line.frequency, upper_limit), ha="center", va="bottom"
+            )
     on_grid = isinstance(result.layout, Grid)
     # A grid has too few rings for decades.
     ax.set(xscale="linear" if on_grid else "log", yscale="log")
     ax.set_ylabel("power (sum over dimensions)")
     if floor.size:
-        top = 5 * above if labelled else floor.max() * 4
+        top = 5 * upper_limit if labelled else floor.max() * 4
         ax.set_ylim(max(floor.min() / 2, floor.max() * 1e-9), top)
     ax.set_xlabel(_frequency(result))
     ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
@@ -98,28 +103,28 @@ def _period_axis(ax: Axes) -> Axis:
 
 def shares(ax: Axes, results: Mapping[str, Spectrum]) -> None:
     """Draw each table's spectrum as the share of its power at each frequency."""
-    first = next(iter(results.values()))
+    first_result = next(iter(results.values()))
     for _, result, look in styled(results):
         ax.plot(result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **look)
-    ax.set(xscale="log", yscale="log", xlabel=_frequency(first), ylabel="share of power")
+    ax.set(xscale="log", yscale="log", xlabel=_frequency(first_result), ylabel="share of power")
     ax.set_ylim(1e-7, 1)
     plain(ax.xaxis, ax.yaxis)
     ax.legend(loc="lower left")
 
 
-def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Beside) -> Figure:
+def spectrum_figure(sheet: Sheet, results: Mapping[str, Spectrum], _: Baselines) -> Figure:
     """Draw the power spectrum."""
     line = not isinstance(next(iter(results.values())).layout, Grid)
     # The label of the vertical axis needs the height, and that of periods more of it.
-    more = 1.0 if line and len(results) == 1 else 0.3
-    return with_legend(sheet, results, plot_spectrum, shares, more)
+    extra_height = 1.0 if line and len(results) == 1 else 0.3
+    return with_legend(sheet, results, plot_spectrum, shares, extra_height)
 
 
 def _decibels(power: Floats) -> Floats:
     """Return powers in decibels below the peak, none lower than 10 below `FLOOR`."""
-    least = 10 ** (FLOOR / 10) / 10
+    floor = 10 ** (FLOOR / 10) / 10
     peak = power.max() or 1.0
-    return np.asarray(10 * np.log10(np.maximum(power / peak, least)))
+    return np.asarray(10 * np.log10(np.maximum(power / peak, floor)))
 
 
 def plot_spectrogram(ax: Axes, result: Spectrogram) -> None:
@@ -164,44 +169,56 @@ def plot_shift(ax: Axes, result: Shift) -> None:
     turn = np.linspace(0, 2 * np.pi, 361)
     cross(ax)
     ax.plot(np.cos(turn), np.sin(turn), color=MUTED, linewidth=0.7, zorder=1)
-    every = result.eigenvalues
-    ax.plot(every.real, every.imag, ".", color=MUTED, markersize=2.5, label="other", zorder=2)
+    eigenvalues = result.eigenvalues
+    ax.plot(
+        eigenvalues.real,
+        eigenvalues.imag,
+        ".",
+        color=MUTED,
+        markersize=2.5,
+        label="other",
+        zorder=2,
+    )
     angle = 2 * np.pi / result.periods
     modes = result.moduli * np.exp(1j * angle)
     turning = result.rotations
-    for shown, label, fill in (
+    for drawn_modes, label, fill in (
         (modes[turning], "rotation", BLUE),
         (modes[~turning], "mode, no rotation", "white"),
     ):
-        both = np.concatenate([shown, shown.conj()])
-        if shown.size:
+        conjugate_pairs = np.concatenate([drawn_modes, drawn_modes.conj()])
+        if drawn_modes.size:
             ax.plot(
-                both.real, both.imag, "o", color=BLUE, markerfacecolor=fill, markersize=4,
+                conjugate_pairs.real, conjugate_pairs.imag, "o", color=BLUE,
+                markerfacecolor=fill, markersize=4,
                 label=label, zorder=3,
             )  # fmt: skip
     # A single stray eigenvalue must not shrink the circle.
-    limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
+    limit = min(1.2, max(1.05, float(np.abs(eigenvalues).max()) * 1.05))
     for mode in _labelled(result, angle):
         x, y = np.cos(angle[mode]), np.sin(angle[mode])
         side = "left" if x > 0.1 else "right" if x < -0.1 else "center"
-        said = period_of(result.periods[mode])
-        ax.text(1.08 * x, 1.08 * y, said, color=INK, ha=side, va="center")
+        period_label = period_of(result.periods[mode])
+        ax.text(1.08 * x, 1.08 * y, period_label, color=INK, ha=side, va="center")
     ax.set(xlim=(-1.4 * limit, 1.4 * limit), ylim=(-1.2 * limit, 1.2 * limit), aspect="equal")
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)")
     box = ax.viewLim
-    beyond = sum(not box.contains(value.real, value.imag) for value in every)
-    said = f"\n{beyond} of the eigenvalues beyond the frame" if beyond else ""
-    ax.set_title(f"skill {result.skill:.3g}, rank {result.rank}{said}")
+    n_outside = sum(not box.contains(value.real, value.imag) for value in eigenvalues)
+    period_label = f"\n{n_outside} of the eigenvalues beyond the frame" if n_outside else ""
+    ax.set_title(f"skill {result.skill:.3g}, rank {result.rank}{period_label}")
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
 
 def _labelled(result: Shift, angle: Floats) -> list[int]:
     """Choose modes to label that stand apart: rotations first, and strong ones before weak ones."""
-    chosen: list[int] = []
+    labelled_modes: list[int] = []
     for mode in np.lexsort((-result.shares, ~result.rotations)).tolist():
-        if all(abs(angle[mode] - angle[other]) >= TURN_APART for other in chosen):
-            chosen.append(mode)
-    return chosen[:LABELLED_MODES]
+        if all(
+            abs(angle[mode] - angle[labelled_mode]) >= TURN_APART
+            for labelled_mode in labelled_modes
+        ):
+            labelled_modes.append(mode)
+    return labelled_modes[:LABELLED_MODES]
 
 
 @of_one
@@ -251,14 +268,14 @@ def circle(ax: Axes, result: Clock, rotation: int) -> Any:
 def clock_figure(sheet: Sheet, result: Clock) -> Figure:
     """Draw the circles of the rotations and, if it has one, the speed of their clock."""
     count = min(len(result.paths), CIRCLES)
-    across = min(count, 2 if sheet.narrow else 4)
-    down = -(-count // across)
+    n_columns = min(count, 2 if sheet.narrow else 4)
+    down = -(-count // n_columns)
     speed = bool(result.shared)
-    side = sheet.width / max(across, 2)
+    side = sheet.width / max(n_columns, 2)
     figure = sheet.figure(side * down + 1.5 * speed + 0.4)
     heights = [*[side] * down, *([1.4] if speed else [])]
-    grid = figure.add_gridspec(len(heights), across, height_ratios=heights)
-    axes = [figure.add_subplot(grid[k // across, k % across]) for k in range(count)]
+    grid = figure.add_gridspec(len(heights), n_columns, height_ratios=heights)
+    axes = [figure.add_subplot(grid[k // n_columns, k % n_columns]) for k in range(count)]
     for k, ax in enumerate(axes):
         dots = circle(ax, result, k)
     bar = figure.colorbar(dots, ax=axes, shrink=0.7, pad=0.02, label="position")

@@ -49,15 +49,15 @@ def canvas(result: Patches) -> Floats:
     block, step = tile_block(result.layout), every(result.layout) // result.every
     tiles = result.mosaic[::step, ::step]
     if block > 1:
-        down, right = (np.arange(0, side, block) for side in (height, width))
-        sums = np.add.reduceat(np.add.reduceat(tiles, down, axis=2), right, axis=3)
+        row_starts, column_starts = (np.arange(0, side, block) for side in (height, width))
+        sums = np.add.reduceat(np.add.reduceat(tiles, row_starts, axis=2), column_starts, axis=3)
         tiles = sums / np.outer(
-            np.diff(np.append(down, height)), np.diff(np.append(right, width))
+            np.diff(np.append(row_starts, height)), np.diff(np.append(column_starts, width))
         )  # fmt: skip
-    down, across, height, width = tiles.shape
-    gapped = np.full((down, height + 1, across, width + 1), np.nan)
+    row_starts, across, height, width = tiles.shape
+    gapped = np.full((row_starts, height + 1, across, width + 1), np.nan)
     gapped[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
-    return gapped.reshape(down * (height + 1), across * (width + 1))[:-1, :-1]
+    return gapped.reshape(row_starts * (height + 1), across * (width + 1))[:-1, :-1]
 
 
 def mosaic(ax: Axes, result: Patches) -> AxesImage:
@@ -67,8 +67,8 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
     image = ax.imshow(canvas(result), cmap=gapped(DIVERGING), vmin=-1, vmax=1)
     for axis, side in ((ax.xaxis, result.layout.width), (ax.yaxis, result.layout.height)):
         count, tile = -(-side // step), -(-side // block)
-        named = np.arange(0, count, -(-count // LABELS))
-        axis.set_ticks(named * (tile + 1) + (tile - 1) / 2, [str(k * step) for k in named])
+        labelled = np.arange(0, count, -(-count // LABELS))
+        axis.set_ticks(labelled * (tile + 1) + (tile - 1) / 2, [str(k * step) for k in labelled])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     cells = f" (cells: means of {block} x {block})" if block > 1 else ""
@@ -111,10 +111,10 @@ def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
         nothing(ax, result.undefined)
         return
     shares = [result.axes["rows"].share, result.axes["columns"].share, result.interaction_share]
-    left = 0.0
+    left_edge = 0.0
     for name, share, (color, _) in zip(("rows", "columns", "rest"), shares, LINES, strict=False):
-        ax.barh([0], [share], left=left, color=color, height=0.5, label=f"{name} {share:.1%}")
-        left += share
+        ax.barh([0], [share], left=left_edge, color=color, height=0.5, label=f"{name} {share:.1%}")
+        left_edge += share
     ax.set(yticks=[], ylim=(-0.3, 0.5), xlim=(0, 1), xlabel="share of variance")
     ax.spines["left"].set_visible(False)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 0.85), ncols=3)
@@ -149,8 +149,8 @@ def axis_codes_figure(sheet: Sheet, result: AxisCodes) -> Figure:
     figure = sheet.figure((2.3 if wide else 3.7) * len(result.axes) + room)
     parts = figure.subfigures(len(result.axes), 1, squeeze=False)[:, 0]
     for part, (axis, code) in zip(parts, result.axes.items(), strict=True):
-        whose = "of the table's variance" if wide else "of the variance"
-        part.suptitle(f"{SINGLE[axis]} code, {code.share:.1%} {whose}", x=0.01, ha="left")
+        variance_label = "of the table's variance" if wide else "of the variance"
+        part.suptitle(f"{SINGLE[axis]} code, {code.share:.1%} {variance_label}", x=0.01, ha="left")
         spots = part.subplot_mosaic("ABC" if wide else "AB;CC")
         for k, ax in enumerate((spots["A"], spots["B"])):
             if k < len(code.winding.pairs):

@@ -30,10 +30,10 @@ REACH, GRID_REACH = 16, 10
 def _figure(sheet: Sheet, heads: Sequence[int], layout: Layout) -> Figure:
     """Make a figure for so many heads of each layer."""
     if isinstance(layout, Grid):
-        across = min(max(heads), MAX_HEADS)
-        side = min((sheet.width - 1.1) / across, 0.9)
+        n_columns = min(max(heads), MAX_HEADS)
+        side = min((sheet.width - 1.1) / n_columns, 0.9)
         height = max(side * min(len(heads), MAX_LAYERS) + 0.5, 2.0)
-        return sheet.figure(height, width=max(side * across + 1.3, 3.2))
+        return sheet.figure(height, width=max(side * n_columns + 1.3, 3.2))
     rows = min(sum(heads), MAX_STRIPES)
     return sheet.figure(min(1.1 + max(0.09, 0.9 / rows) * rows, 7.0), width=5.4)
 
@@ -48,16 +48,18 @@ def _draw(
     **colors: Any,
 ) -> None:
     """Draw what `_near` returns of each layer: a row for each head, or a tile on a grid."""
-    named = {str(number): values for number, values in layers.items()}
+    rows_by_name = {str(number): values for number, values in layers.items()}
     if isinstance(layout, Grid):
-        image: ScalarMappable = tiles(ax, named, **colors)
+        image: ScalarMappable = tiles(ax, rows_by_name, **colors)
     else:
         width = next(iter(layers.values())).shape[1]
-        first = 1 - width if causal else -(width // 2)
-        image = stripes(ax, {name: (first, rows) for name, rows in named.items()}, **colors)
+        first_offset = 1 - width if causal else -(width // 2)
+        image = stripes(
+            ax, {name: (first_offset, rows) for name, rows in rows_by_name.items()}, **colors
+        )
         ax.set_xlabel("offset (key minus query)")
-    what = "layer" if len(layers) > 1 else f"head of layer {next(iter(named))}"
-    ax.set_ylabel(f"{what}{ax.get_ylabel().removeprefix('head')}")
+    noun = "layer" if len(layers) > 1 else f"head of layer {next(iter(rows_by_name))}"
+    ax.set_ylabel(f"{noun}{ax.get_ylabel().removeprefix('head')}")
     plain(ax.figure.colorbar(image, ax=ax, label=label, aspect=30).ax.yaxis)
 
 
@@ -65,8 +67,8 @@ def _near(curves: Floats, *, causal: bool) -> Floats:
     """Cut ``[heads, 2n - 1]`` or ``[heads, 2h - 1, 2w - 1]`` to what lies near the query."""
     middle = [size // 2 for size in curves.shape[1:]]
     if len(middle) == 1:
-        before = min(2 * REACH if causal else REACH, *middle)
-        return curves[:, middle[0] - before : middle[0] + (0 if causal else before) + 1]
+        n_before = min(2 * REACH if causal else REACH, *middle)
+        return curves[:, middle[0] - n_before : middle[0] + (0 if causal else n_before) + 1]
     return curves[:, *(slice(max(m - GRID_REACH, 0), m + GRID_REACH + 1) for m in middle)]
 
 
@@ -77,29 +79,34 @@ def plot_logits(ax: Axes, result: HeadLogits | HeadsByLayer) -> None:
     magnitude, since heads differ in level and scale by orders.
     """
     layers = {0: result} if isinstance(result, HeadLogits) else result.layers
-    first = next(iter(layers.values()))
-    near = {k: _levelled(_near(found.curves, causal=first.causal)) for k, found in layers.items()}
+    first_layer = next(iter(layers.values()))
+    near = {
+        k: _levelled(_near(layer.curves, causal=first_layer.causal)) for k, layer in layers.items()
+    }
     _draw(
-        ax, near, first.layout, "logit, centred and scaled", causal=first.causal, vmin=-1.0,
+        ax, near, first_layer.layout, "logit, centred and scaled", causal=first_layer.causal,
+        vmin=-1.0,
         vmax=1.0, cmap=gapped(DIVERGING, GRID),
     )  # fmt: skip
 
 
 def _levelled(rows: Floats) -> Floats:
     """Take the mean off each head's values and divide by their largest magnitude."""
-    over = tuple(range(1, rows.ndim))
-    rows = rows - np.nanmean(rows, axis=over, keepdims=True)
-    size = np.nanmax(np.abs(rows), axis=over, keepdims=True, initial=0.0)
-    shown: Floats = np.divide(rows, size, out=np.zeros_like(rows), where=size > 0)
-    return shown
+    row_axes = tuple(range(1, rows.ndim))
+    rows = rows - np.nanmean(rows, axis=row_axes, keepdims=True)
+    size = np.nanmax(np.abs(rows), axis=row_axes, keepdims=True, initial=0.0)
+    levelled: Floats = np.divide(rows, size, out=np.zeros_like(rows), where=size > 0)
+    return levelled
 
 
 @of_one
-def heads_figure(sheet: Sheet, found: HeadsByLayer) -> Figure:
+def heads_figure(sheet: Sheet, heads: HeadsByLayer) -> Figure:
     """Draw the logits of every head by offset."""
-    first = next(iter(found.layers.values()))
-    figure = _figure(sheet, [len(layer.peak) for layer in found.layers.values()], first.layout)
-    plot_logits(figure.subplots(), found)
+    first_layer = next(iter(heads.layers.values()))
+    figure = _figure(
+        sheet, [len(layer.peak) for layer in heads.layers.values()], first_layer.layout
+    )
+    plot_logits(figure.subplots(), heads)
     return figure
 
 
@@ -113,43 +120,52 @@ def plot_attention(ax: Axes, result: AttentionByOffset) -> None:
 
     top = max(float(np.nanmax(layer.curves)) for layer in result.layers.values())
     low = min(0.1 / result.layout.size, top / 10)
-    near = {k: _near(layer.curves, causal=result.causal) for k, layer in result.layers.items()}
-    met = {k: np.where(rows > 0, np.maximum(rows, low), np.nan) for k, rows in near.items()}
+    near_curves = {
+        k: _near(layer.curves, causal=result.causal) for k, layer in result.layers.items()
+    }
+    positive_curves = {
+        k: np.where(rows > 0, np.maximum(rows, low), np.nan) for k, rows in near_curves.items()
+    }
     _draw(
-        ax, met, result.layout, "mean attention", causal=result.causal, norm=LogNorm(low, top),
+        ax, positive_curves, result.layout, "mean attention", causal=result.causal,
+        norm=LogNorm(low, top),
         cmap=gapped(ONE_SIDED, GRID),
     )  # fmt: skip
 
 
 @of_one
-def attention_figure(sheet: Sheet, found: AttentionByOffset) -> Figure:
+def attention_figure(sheet: Sheet, attention: AttentionByOffset) -> Figure:
     """Draw the mean attention of every head by offset."""
-    figure = _figure(sheet, [len(layer.peak) for layer in found.layers.values()], found.layout)
-    plot_attention(figure.subplots(), found)
+    figure = _figure(
+        sheet, [len(layer.peak) for layer in attention.layers.values()], attention.layout
+    )
+    plot_attention(figure.subplots(), attention)
     return figure
 
 
 @of_one
-def first_figure(sheet: Sheet, found: AttentionByOffset) -> Figure:
+def first_figure(sheet: Sheet, attention: AttentionByOffset) -> Figure:
     """Draw what every head pays to the first position, and to tokens that are not positions."""
-    panels = receivers(found)
+    panels = receivers(attention)
     shape = sheet.beside(len(panels))
     figure = sheet.figure(2.4 * shape[0], width=6.3 if len(panels) > 1 else 4.8)
     axes = figure.subplots(*shape, squeeze=False).ravel()
-    for ax, (title, values, even) in zip(axes, panels, strict=True):
-        _to_one_token(ax, values, even)
+    for ax, (title, values, uniform) in zip(axes, panels, strict=True):
+        _to_one_token(ax, values, uniform)
         ax.set_ylabel(f"mean attention to\n{title}")
     axes[0].legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
     return figure
 
 
-def receivers(found: AttentionByOffset) -> list[tuple[str, dict[int, Any], float | None]]:
+def receivers(attention: AttentionByOffset) -> list[tuple[str, dict[int, Any], float | None]]:
     """List the tokens that attention is drawn to: what each head pays them, and an even share."""
-    first = {k: layer.first for k, layer in found.layers.items() if not np.isnan(layer.first).any()}
-    special = {k: layer.special for k, layer in found.layers.items() if layer.special.any()}
+    first_shares = {
+        k: layer.first for k, layer in attention.layers.items() if not np.isnan(layer.first).any()
+    }
+    special = {k: layer.special for k, layer in attention.layers.items() if layer.special.any()}
     panels: list[tuple[str, dict[int, Any], float | None]] = []
-    if first:
-        panels.append(("the first position", first, found.uniform_first))
+    if first_shares:
+        panels.append(("the first position", first_shares, attention.uniform_first))
     if special:
         panels.append(("tokens that are not positions", special, None))
     return panels

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
-from posprobe.figures.common import Beside, Sheet, balanced, note, spread
+from posprobe.figures.common import Baselines, Sheet, balanced, note, spread
 from posprobe.figures.styles import DIVERGING, LINES, MUTED, SIGNED
 from posprobe.layouts import Grid
 from posprobe.schemes import MAX_KERNEL, RelativeBias
@@ -39,7 +39,7 @@ CENTRED = {"bias": "bias less the head's mean (logits)", "cosine": "cosine with 
 
 #: Values of the heads of an encoding ``[heads, 2n - 1]`` or ``[heads, 2h - 1, 2w - 1]``, by the
 #: name of the encoding, with what says of what they are.
-_Shown: TypeAlias = "Mapping[str, tuple[Floats, Heads | RelativeBias]]"
+_CurvesByName: TypeAlias = "Mapping[str, tuple[Floats, Heads | RelativeBias]]"
 
 
 def plot_heads(ax: Axes, result: Heads | RelativeBias) -> None:
@@ -51,44 +51,44 @@ def plot_heads(ax: Axes, result: Heads | RelativeBias) -> None:
     _draw(ax, {"": (curves, result)})
 
 
-def heads_figure(sheet: Sheet, results: Mapping[str, Heads], _: Beside) -> Figure:
+def heads_figure(sheet: Sheet, results: Mapping[str, Heads], _: Baselines) -> Figure:
     """Draw every head of encodings of one kind, in the way that suits so many."""
-    heads = [len(found.curves) for found in results.values()]
+    heads = [len(record.curves) for record in results.values()]
     kind = suited(results)
     if kind == "mosaic":
-        most = min(max(heads), MAX_HEADS)
-        rows, across = balanced(most, 4) if len(heads) == 1 else (len(heads), most)
-        side = min((sheet.width - 1.6) / across, 0.8)
+        max_heads = min(max(heads), MAX_HEADS)
+        rows, n_columns = balanced(max_heads, 4) if len(heads) == 1 else (len(heads), max_heads)
+        side = min((sheet.width - 1.6) / n_columns, 0.8)
         height = max(side * min(rows, MAX_LAYERS) + 0.7, LABEL)
-        figure = sheet.figure(height, width=max(side * across + 2.0, 4.6), compressed=True)
+        figure = sheet.figure(height, width=max(side * n_columns + 2.0, 4.6), compressed=True)
     else:
         height = max(0.08 * sum(heads), 0.2 * len(heads), 1.5) + 0.6
         figure = sheet.figure(2.4 if kind == "curves" else min(height, 7.5))
     ax = figure.subplots()
-    _draw(ax, {name: (found.curves, found) for name, found in results.items()})
+    _draw(ax, {name: (record.curves, record) for name, record in results.items()})
     if len(results) == 1 and not sheet.exact:
         ax.set_title(next(iter(results)))
-    for each in figure.axes:
-        if each.get_label() == "<colorbar>":
+    for axes in figure.axes:
+        if axes.get_label() == "<colorbar>":
             # Its label is longer than a low figure is high.
-            each.set_ylabel(fill(each.get_ylabel(), 20))
+            axes.set_ylabel(fill(axes.get_ylabel(), 20))
     return figure
 
 
 def suited(results: Mapping[str, Heads]) -> str:
     """Name the drawing that so many heads can be read in."""
-    first = next(iter(results.values()))
-    if isinstance(first.layout, Grid):
+    first_record = next(iter(results.values()))
+    if isinstance(first_record.layout, Grid):
         return "mosaic"
-    return "curves" if len(results) == 1 and len(first.curves) <= len(LINES) else "stripes"
+    return "curves" if len(results) == 1 and len(first_record.curves) <= len(LINES) else "stripes"
 
 
-def _draw(ax: Axes, shown: _Shown) -> None:
-    (curves, record), *others = shown.values()
+def _draw(ax: Axes, curves_by_name: _CurvesByName) -> None:
+    (curves, record), *other_curves = curves_by_name.values()
     if isinstance(record.layout, Grid):
-        image: AxesImage | QuadMesh = _tiles(ax, shown)
-    elif others or len(curves) > len(LINES):
-        image = _stripes(ax, shown)
+        image: AxesImage | QuadMesh = _tiles(ax, curves_by_name)
+    elif other_curves or len(curves) > len(LINES):
+        image = _stripes(ax, curves_by_name)
     else:
         _curves(ax, curves, record)
         return
@@ -135,23 +135,25 @@ def _centred(curves: Floats, record: Heads | RelativeBias) -> Floats:
     """Return biases less each head's mean, which changes no attention; cosines as they are."""
     if record.quantity == "cosine":
         return curves
-    over = tuple(range(1, curves.ndim))
-    return np.asarray(curves - curves.mean(axis=over, keepdims=True))
+    offset_axes = tuple(range(1, curves.ndim))
+    return np.asarray(curves - curves.mean(axis=offset_axes, keepdims=True))
 
 
 def _colors(values: Mapping[str, Floats], quantity: str) -> dict[str, Any]:
     """Return colours and limits around 0 of all heads; cosines end at 1."""
     if quantity == "cosine":
         return {"cmap": DIVERGING, "vmin": -1, "vmax": 1}
-    limit = max(float(np.abs(each).max()) for each in values.values()) or 1.0
+    limit = max(float(np.abs(rows).max()) for rows in values.values()) or 1.0
     return {"cmap": SIGNED, "vmin": -limit, "vmax": limit}
 
 
-def _tiles(ax: Axes, shown: _Shown) -> AxesImage:
+def _tiles(ax: Axes, curves_by_name: _CurvesByName) -> AxesImage:
     """Draw a row of tiles for each encoding; the heads of a single one in as many as suit."""
-    (curves, record), *others = shown.values()
-    rows = {name: _centred(*each) for name, each in shown.items()}
-    if not others:
+    (curves, record), *other_curves = curves_by_name.values()
+    rows = {
+        name: _centred(*curves_and_record) for name, curves_and_record in curves_by_name.items()
+    }
+    if not other_curves:
         heads = _centred(curves, record)[:MAX_HEADS]
         _, columns = balanced(len(heads), 4)
         starts = range(0, len(heads), columns)
@@ -159,10 +161,13 @@ def _tiles(ax: Axes, shown: _Shown) -> AxesImage:
     return tiles(ax, rows, **_colors(rows, record.quantity))
 
 
-def _stripes(ax: Axes, shown: _Shown) -> QuadMesh:
+def _stripes(ax: Axes, curves_by_name: _CurvesByName) -> QuadMesh:
     """Draw a stripe per head of encodings on a line: its values by offset."""
-    rows = {name: _seen(_centred(*each), each[1]) for name, each in shown.items()}
-    records = [record for _, record in shown.values()]
+    rows = {
+        name: _seen(_centred(*curves_and_record), curves_and_record[1])
+        for name, curves_and_record in curves_by_name.items()
+    }
+    records = [record for _, record in curves_by_name.values()]
     colors = _colors({name: values for name, (_, values) in rows.items()}, records[0].quantity)
     image = stripes(
         ax, {name: (int(offset[0]), values) for name, (offset, values) in rows.items()}, **colors
@@ -190,34 +195,42 @@ def tiles(ax: Axes, layers: Mapping[str, Floats], **colors: Any) -> AxesImage:
     colors
         Colour map and limits.
     """
-    every = math.ceil(len(layers) / MAX_LAYERS)
-    shown = {name: layers[name][:MAX_HEADS] for name in list(layers)[::every]}
-    spans = [tile.shape for row in shown.values() for tile in row]
+    stride = math.ceil(len(layers) / MAX_LAYERS)
+    visible_layers = {name: layers[name][:MAX_HEADS] for name in list(layers)[::stride]}
+    spans = [tile.shape for row in visible_layers.values() for tile in row]
     one_size = len({*spans}) == 1
-    height, width = spans[0] if one_size else [2 * max(span for each in spans for span in each)] * 2
+    height, width = (
+        spans[0] if one_size else [2 * max(span for span_pair in spans for span in span_pair)] * 2
+    )
     gap = max(max(height, width) // 12, 1)
-    across = max(map(len, shown.values()))
-    canvas = np.full((len(shown), height + gap, across, width + gap), np.nan)
-    for r, row in enumerate(shown.values()):
+    n_columns = max(map(len, visible_layers.values()))
+    canvas = np.full((len(visible_layers), height + gap, n_columns, width + gap), np.nan)
+    for r, row in enumerate(visible_layers.values()):
         for c, tile in enumerate(row):
-            down, right = tile.shape
-            picked = np.ix_(np.arange(height) * down // height, np.arange(width) * right // width)
+            tile_height, tile_width = tile.shape
+            picked = np.ix_(
+                np.arange(height) * tile_height // height, np.arange(width) * tile_width // width
+            )
             canvas[r, :height, c, :width] = tile[picked]
-    flat = canvas.reshape(len(shown) * (height + gap), -1)[:-gap, :-gap]
+    flat = canvas.reshape(len(visible_layers) * (height + gap), -1)[:-gap, :-gap]
     image = ax.imshow(flat, **colors)
-    ax.set_xticks((width - 1) / 2 + (width + gap) * np.arange(across), map(str, range(across)))
-    ax.set_yticks((height - 1) / 2 + (height + gap) * np.arange(len(shown)), list(shown))
+    ax.set_xticks(
+        (width - 1) / 2 + (width + gap) * np.arange(n_columns), map(str, range(n_columns))
+    )
+    ax.set_yticks(
+        (height - 1) / 2 + (height + gap) * np.arange(len(visible_layers)), list(visible_layers)
+    )
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    for at, name in zip(ax.get_yticks(), shown, strict=True):
-        if more := len(layers[name]) - len(shown[name]):
+    for tick, name in zip(ax.get_yticks(), visible_layers, strict=True):
+        if n_hidden := len(layers[name]) - len(visible_layers[name]):
             note(
-                ax, f"+{more}", (1, at), (2, 0), va="center",
+                ax, f"+{n_hidden}", (1, tick), (2, 0), va="center",
                 xycoords=("axes fraction", "data"), color=MUTED,
             )  # fmt: skip
     cut = max(map(len, layers.values())) > MAX_HEADS
     ax.set_xlabel("head" + (" (+: further heads, not drawn)" if cut else ""))
-    ax.set_ylabel(f"one row in {every} is drawn" if every > 1 else "")
+    ax.set_ylabel(f"one row in {stride} is drawn" if stride > 1 else "")
     return image
 
 
@@ -235,16 +248,16 @@ def stripes(ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: Any) -
     colors
         Colour map and range.
     """
-    first = min(begin for begin, _ in layers.values())
+    first_offset = min(begin for begin, _ in layers.values())
     stop = max(begin + rows.shape[1] for begin, rows in layers.values())
     ends = [0, *np.cumsum([len(rows) for _, rows in layers.values()]).tolist()]
-    values = np.full((ends[-1], stop - first), np.nan)
+    values = np.full((ends[-1], stop - first_offset), np.nan)
     for (begin, rows), (low, high) in zip(layers.values(), pairwise(ends), strict=True):
-        values[low:high, begin - first : begin - first + rows.shape[1]] = rows
-    every = math.ceil(ends[-1] / MAX_STRIPES)
-    edges = np.append(np.arange(0, ends[-1], every), ends[-1])
+        values[low:high, begin - first_offset : begin - first_offset + rows.shape[1]] = rows
+    stride = math.ceil(ends[-1] / MAX_STRIPES)
+    edges = np.append(np.arange(0, ends[-1], stride), ends[-1])
     image = ax.pcolormesh(
-        np.arange(first, stop + 1) - 0.5, edges, values[::every], rasterized=True, **colors
+        np.arange(first_offset, stop + 1) - 0.5, edges, values[::stride], rasterized=True, **colors
     )
     for end in ends[1:-1]:
         ax.axhline(end, color="white", linewidth=0.8)
@@ -252,10 +265,12 @@ def stripes(ax: Axes, layers: Mapping[str, tuple[int, Floats]], **colors: Any) -
         ax.set_yticks([head + 0.5 for head in range(0, ends[-1], -(-ends[-1] // 12))])
         ax.yaxis.set_major_formatter(lambda place, _: str(int(place)))
     else:
-        named = spread([*zip(layers, pairwise(ends), strict=True)], 24)
-        ax.set_yticks([(low + high) / 2 for _, (low, high) in named], [name for name, _ in named])
+        labelled = spread([*zip(layers, pairwise(ends), strict=True)], 24)
+        ax.set_yticks(
+            [(low + high) / 2 for _, (low, high) in labelled], [name for name, _ in labelled]
+        )
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(ends[-1], 0)
-    ax.set_ylabel("head" + (f" (one in {every} is drawn)" if every > 1 else ""))
+    ax.set_ylabel("head" + (f" (one in {stride} is drawn)" if stride > 1 else ""))
     ax.spines[:].set_visible(False)
     return image

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import Beside, Sheet, of_one, panels, spread, styled
+from posprobe.figures.common import Baselines, Sheet, of_one, panels, spread, styled
 from posprobe.figures.styles import BLUE, INK, MUTED, ONE_SIDED, RED
 
 if TYPE_CHECKING:
@@ -49,24 +49,24 @@ def plot_rotary_use(ax: Axes, result: RotaryUse) -> None:
 
 def _distances(curve: NDArray[np.float64], result: RotaryUse, head: HeadUse) -> NDArray[np.int64]:
     layer = next(layer for layer in result.layers if layer.layer == head.layer)
-    first = 1 - layer.window if layer.both_sides else 0
-    return np.arange(first, first + len(curve))
+    first_offset = 1 - layer.window if layer.both_sides else 0
+    return np.arange(first_offset, first_offset + len(curve))
 
 
 @of_one
-def rotary_curves_figure(sheet: Sheet, found: RotaryUse) -> Figure:
+def rotary_curves_figure(sheet: Sheet, use: RotaryUse) -> Figure:
     """Draw both curves of every head: layers down, heads across, one range per layer."""
-    rows = _chosen(found)
-    figure = _grid(sheet, rows, lambda ax, head: _one_head(ax, found, head))
-    every = max(len(_of_layer(found, row[0].layer)) for row in rows)
+    rows = _chosen(use)
+    figure = _grid(sheet, rows, lambda ax, head: _one_head(ax, use, head))
+    max_heads = max(len(_of_layer(use, row[0].layer)) for row in rows)
     part = []
-    measured = {head.layer for head in found.heads}
+    measured = {head.layer for head in use.heads}
     if len(rows) < len(measured):
         part.append(f"{len(rows)} of {len(measured)} layers")
-    if max(map(len, rows)) < every:
-        part.append(f"the {MAX_HEADS} heads of largest spread of {every}")
-    drawn = f"; {', '.join(part)}" if part else ""
-    figure.supxlabel(f"distance (tokens){drawn}", fontsize="medium")
+    if max(map(len, rows)) < max_heads:
+        part.append(f"the {MAX_HEADS} heads of largest spread of {max_heads}")
+    part_text = f"; {', '.join(part)}" if part else ""
+    figure.supxlabel(f"distance (tokens){part_text}", fontsize="medium")
     return figure
 
 
@@ -74,10 +74,10 @@ def _grid(
     sheet: Sheet, rows: Sequence[Sequence[_Head]], draw: Callable[[Axes, _Head], object]
 ) -> Figure:
     """Draw panels of heads: layers down, heads across, one range per layer."""
-    across = max(map(len, rows))
-    side = min((sheet.width - 0.4) / across, 0.8)
+    n_columns = max(map(len, rows))
+    side = min((sheet.width - 0.4) / n_columns, 0.8)
     figure = sheet.figure(side * len(rows) + 0.5)
-    grid = figure.subplots(len(rows), across, sharey="row", squeeze=False)
+    grid = figure.subplots(len(rows), n_columns, sharey="row", squeeze=False)
     for axes, heads in zip(grid, rows, strict=True):
         for ax in axes[len(heads) :]:
             ax.set_axis_off()
@@ -88,26 +88,26 @@ def _grid(
     return figure
 
 
-def _of_layer(found: RotaryUse, layer: int) -> list[HeadUse]:
-    return [head for head in found.heads if head.layer == layer]
+def _of_layer(use: RotaryUse, layer: int) -> list[HeadUse]:
+    return [head for head in use.heads if head.layer == layer]
 
 
-def _chosen(found: RotaryUse) -> list[list[HeadUse]]:
+def _chosen(use: RotaryUse) -> list[list[HeadUse]]:
     """Choose layers evenly, and of each the heads of largest spread, in their order."""
-    numbers = spread(list(dict.fromkeys(head.layer for head in found.heads)), MAX_LAYERS)
+    numbers = spread(list(dict.fromkeys(head.layer for head in use.heads)), MAX_LAYERS)
     rows = []
     for number in numbers:
-        heads = sorted(_of_layer(found, number), key=lambda head: -(head.spread or 0.0))
+        heads = sorted(_of_layer(use, number), key=lambda head: -(head.spread or 0.0))
         rows.append(sorted(heads[:MAX_HEADS], key=lambda head: head.head))
     return rows
 
 
-def _one_head(ax: Axes, found: RotaryUse, head: HeadUse) -> None:
+def _one_head(ax: Axes, use: RotaryUse, head: HeadUse) -> None:
     """Draw the measured curve below the predicted one, both centred, and the distance share."""
     grey = head.answer == "no"
-    at = _distances(head.measured, found, head)
+    distances = _distances(head.measured, use, head)
     measured, predicted = (curve - curve.mean() for curve in (head.measured, head.predicted))
-    place = distance_axis(ax, at)
+    place = distance_axis(ax, distances)
     ax.plot(place, measured, color=MUTED if grey else BLUE, linewidth=1.6, alpha=0.5 if grey else 1)
     ax.plot(
         place, predicted, color=MUTED if grey else RED, linewidth=0.8, linestyle=(0, (4, 1.5)),
@@ -129,25 +129,30 @@ def distance_axis(ax: Axes, distances: NDArray[np.int64]) -> NDArray[np.float64]
     marks = [mark for mark in MARKS if mark <= distances[-1]][:3]
     ax.set_xticks(np.log2(np.array(marks) + 1), [str(mark) for mark in marks])
     ax.tick_params(labelsize=6, pad=1, length=2)
-    found: NDArray[np.float64] = np.sign(distances) * np.log2(np.abs(distances) + 1)
-    return found
+    log_distances: NDArray[np.float64] = np.sign(distances) * np.log2(np.abs(distances) + 1)
+    return log_distances
 
 
 def matched_heads_figure(
-    sheet: Sheet, results: Mapping[str, Mapping[Place, NDArray[np.float64]]], beside: Beside
+    sheet: Sheet, results: Mapping[str, Mapping[Place, NDArray[np.float64]]], baselines: Baselines
 ) -> Figure:
     """Draw the best of the ``matched`` heads of two runs, by the ``distances`` of their curves."""
-    matched: list[MatchedHead] = sorted(beside["matched"], key=lambda each: -each.correlation)
+    matched: list[MatchedHead] = sorted(
+        baselines["matched"], key=lambda match_of_heads: -match_of_heads.correlation
+    )
     best = matched[:MAX_HEADS]
     figure = sheet.figure(1.1 * -(-len(best) // 4) + 0.7)
     grid = panels(figure, len(best), 4)
-    for ax, each in zip(grid.flat, best, strict=False):
-        places, at = (each.first, each.second), distance_axis(ax, beside["distances"])
+    for ax, match_of_heads in zip(grid.flat, best, strict=False):
+        places, x = (
+            (match_of_heads.first, match_of_heads.second),
+            distance_axis(ax, baselines["distances"]),
+        )
         for place, (_, heads, look) in zip(places, styled(results), strict=True):
             curve = heads[place] - heads[place].mean()
-            ax.plot(at, curve / (curve.std() or 1.0), **look)
+            ax.plot(x, curve / (curve.std() or 1.0), **look)
         ax.set_title(" · ".join(f"L{layer}H{head}" for layer, head in places), fontsize=7, pad=2)
-        _corner(ax, f"{each.correlation:.2f}")
+        _corner(ax, f"{match_of_heads.correlation:.2f}")
     for ax in grid[:, 0]:
         ax.set_ylabel("standard deviations", fontsize=7)
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
@@ -156,20 +161,20 @@ def matched_heads_figure(
 
 
 @of_one
-def rotary_usage_figure(sheet: Sheet, found: RotaryUse) -> Figure:
+def rotary_usage_figure(sheet: Sheet, use: RotaryUse) -> Figure:
     """Draw which pairs hold each head's strength, and which its curve: fastest pair on top."""
     titles = ("share of the head's strength", "share of its curve")
-    across = len(titles) if not sheet.narrow else 1
-    figure = sheet.figure(2.6 * (len(titles) // across))
-    axes = figure.subplots(len(titles) // across, across, squeeze=False, sharey=True).ravel()
-    ladders = {layer.layer: layer.ladder for layer in found.layers}
-    numbers = [head.layer for head in found.heads]
-    turning = [int(np.sum(ladders[number] * found.length >= 2 * np.pi)) for number in numbers]
+    n_columns = len(titles) if not sheet.narrow else 1
+    figure = sheet.figure(2.6 * (len(titles) // n_columns))
+    axes = figure.subplots(len(titles) // n_columns, n_columns, squeeze=False, sharey=True).ravel()
+    ladders = {layer.layer: layer.ladder for layer in use.layers}
+    numbers = [head.layer for head in use.heads]
+    turning = [int(np.sum(ladders[number] * use.length >= 2 * np.pi)) for number in numbers]
     # Layers can have ladders of their own: the names are those of the first that rotates.
-    rotating = [layer.ladder for layer in found.layers if layer.pairs in ("halves", "neighbours")]
+    rotating = [layer.ladder for layer in use.layers if layer.pairs in ("halves", "neighbours")]
     ladder = rotating[0] if rotating else np.zeros(1)
     for ax, title, name in zip(axes, titles, ("usage", "curve_share"), strict=True):
-        values = stacked([getattr(head, name) for head in found.heads])
+        values = stacked([getattr(head, name) for head in use.heads])
         heat_map(ax, values, numbers, ladder, turning)
         ax.set_title(title)
     axes[0].set_ylabel("wavelength (tokens)")
@@ -179,10 +184,10 @@ def rotary_usage_figure(sheet: Sheet, found: RotaryUse) -> Figure:
 
 def stacked(columns: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Put heads side by side: ``[pairs, heads]``, NaN where a layer has fewer."""
-    made = np.full((max(map(len, columns)), len(columns)), np.nan)
+    matrix = np.full((max(map(len, columns)), len(columns)), np.nan)
     for number, column in enumerate(columns):
-        made[: len(column), number] = column
-    return made
+        matrix[: len(column), number] = column
+    return matrix
 
 
 def heat_map(
@@ -212,16 +217,18 @@ def heat_map(
         interpolation="nearest",
     )  # fmt: skip
     firsts = [k for k, number in enumerate(numbers) if k == 0 or number != numbers[k - 1]]
-    for first in firsts[1:]:
-        ax.axvline(first - 0.5, color="white", linewidth=0.6)
+    for boundary in firsts[1:]:
+        ax.axvline(boundary - 0.5, color="white", linewidth=0.6)
     ends = [*firsts[1:], len(numbers)]
-    middles = [(first + end - 1) / 2 for first, end in zip(firsts, ends, strict=True)]
-    shown = spread(list(range(len(firsts))), 8)
-    ax.set_xticks([middles[k] for k in shown], [str(numbers[firsts[k]]) for k in shown])
+    middles = [(boundary + end - 1) / 2 for boundary, end in zip(firsts, ends, strict=True)]
+    labelled_layers = spread(list(range(len(firsts))), 8)
+    ax.set_xticks(
+        [middles[k] for k in labelled_layers], [str(numbers[firsts[k]]) for k in labelled_layers]
+    )
     ax.set_xlabel("layer")
     names = ["never" if not turn else f"{float(f'{2 * np.pi / turn:.3g}'):,g}" for turn in ladder]
-    named = spread(list(range(len(names))), 8)
-    ax.set_yticks(named, [names[k] for k in named])
+    labelled_names = spread(list(range(len(names))), 8)
+    ax.set_yticks(labelled_names, [names[k] for k in labelled_names])
     for number, count in enumerate(turning):
         ax.plot(
             [number - 0.5, number + 0.5], [count - 0.5] * 2, color=RED, linewidth=1,
@@ -240,20 +247,20 @@ def plot_weights(ax: Axes, result: WeightUse) -> None:
 
 
 @of_one
-def weights_usage_figure(sheet: Sheet, found: WeightUse) -> Figure:
+def weights_usage_figure(sheet: Sheet, use: WeightUse) -> Figure:
     """Draw the strength of each pair of each head."""
     figure = sheet.figure(2.6)
     ax = figure.subplots()
-    plot_weights(ax, found)
+    plot_weights(ax, use)
     ax.set_title("share of the head's strength, from weights")
     figure.colorbar(ax.images[0], ax=ax, label="share", aspect=30)
     return figure
 
 
 @of_one
-def weights_curves_figure(sheet: Sheet, found: WeightUse) -> Figure:
+def weights_curves_figure(sheet: Sheet, use: WeightUse) -> Figure:
     """Draw the self-match curves of some layers and heads, and the curves of biases."""
-    layers = {layer.layer: layer for layer in spread(list(found.layers), MAX_LAYERS)}
+    layers = {layer.layer: layer for layer in spread(list(use.layers), MAX_LAYERS)}
     rows = [
         [_Place(number, head) for head in spread(list(range(len(layer.heads))), MAX_HEADS)]
         for number, layer in layers.items()

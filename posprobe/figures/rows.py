@@ -43,7 +43,7 @@ def plot_norms(ax: Axes, result: Norms) -> None:
     ax.plot(*extremes(position, result.norms), color=BLUE)
     if odd := result.outlier_rows:
         ax.plot(
-            [each.row for each in odd], [each.norm for each in odd], "o", color=RED,
+            [outlier.row for outlier in odd], [outlier.norm for outlier in odd], "o", color=RED,
             markersize=2.5, label=f"stands out ({len(odd)})",
         )  # fmt: skip
         ax.legend(loc="upper right")
@@ -69,10 +69,10 @@ def plot_table(ax: Axes, table: PositionTable) -> None:
     values = np.asarray(table.values, dtype=np.float32)
     limit = float(np.percentile(np.abs(values), 99, overwrite_input=True)) or 1.0
     rows, columns = (math.ceil(size / MAX_CELLS) for size in values.shape)
-    first, stop = table.rows
+    first_row, stop = table.rows
     image = ax.imshow(
         values[::rows, ::columns].T, aspect="auto", cmap=SIGNED, vmin=-limit, vmax=limit,
-        extent=(first - 0.5, stop - 0.5, table.dim - 0.5, -0.5),
+        extent=(first_row - 0.5, stop - 0.5, table.dim - 0.5, -0.5),
     )  # fmt: skip
     ax.set_xlabel(_every(position_label(table.layout), rows))
     ax.set_ylabel(_every("dimension", columns))
@@ -81,15 +81,15 @@ def plot_table(ax: Axes, table: PositionTable) -> None:
     bar.ax.locator_params(nbins=5)
 
 
-def _every(what: str, step: int) -> str:
-    return what if step == 1 else f"{what} (one in {step})"
+def _every(noun: str, step: int) -> str:
+    return noun if step == 1 else f"{noun} (one in {step})"
 
 
 table_figure: Builder = alone(plot_table, 2.5)
 
 
 #: Special rows and seams whose numbers are written out.
-NAMED = 12
+MAX_NAMED_ROWS = 12
 
 
 def plot_seams(ax: Axes, result: Seams) -> None:
@@ -105,21 +105,21 @@ def plot_seams(ax: Axes, result: Seams) -> None:
         x = result.start + (left + right) / 2
         ax.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (4, 1.5)), zorder=0,
                    label="seam" if k == 0 else None)  # fmt: skip
-        if k < NAMED:
+        if k < MAX_NAMED_ROWS:
             late = left > n / 2
             note(
                 ax, f"{result.start + left} | {result.start + right}", (x, 0.04),
                 (-3 if late else 3, 0), xycoords=("data", "axes fraction"),
                 ha="right" if late else "left",
             )  # fmt: skip
-    rows = np.array([found.row for found in result.special], dtype=int)
+    rows = np.array([outlier.row for outlier in result.special], dtype=int)
     if rows.size:
         # Between the cosines on either side, of which an end has one.
         padded = np.concatenate([result.cosines[:1], result.cosines, result.cosines[-1:]])
         height = np.nan_to_num((padded[rows] + padded[rows + 1]) / 2)
         ax.plot(result.start + rows, height, "v", color=RED, markersize=4, label="special row")
         groups = np.split(np.arange(len(rows)), np.flatnonzero(np.diff(rows) > 1) + 1)
-        for group in groups[:NAMED]:
+        for group in groups[:MAX_NAMED_ROWS]:
             first, last = (result.start + rows[group[[0, -1]]]).tolist()
             lowest = group[np.argmin(height[group])]
             late = rows[lowest] > n / 2
@@ -145,12 +145,12 @@ BINS = 60
 
 def plot_scale(ax: Axes, result: Scale) -> None:
     """Draw the norms of positions and of tokens as histograms on one axis, their means as lines."""
-    drawn = (
+    histograms = (
         (result.position_norms, "positions", BLUE, "-"),
         (result.token_norms, "tokens", RED, (0, (4, 1.5))),
     )
-    both = np.concatenate([result.position_norms, result.token_norms])
-    low, high = float(both.min()), float(both.max())
+    all_norms = np.concatenate([result.position_norms, result.token_norms])
+    low, high = float(all_norms.min()), float(all_norms.max())
     if not high:
         nothing(ax, "all positions and all tokens are zero")
         return
@@ -159,7 +159,7 @@ def plot_scale(ax: Axes, result: Scale) -> None:
     edges = np.geomspace(low, high, BINS) if logarithmic else np.linspace(low, high, BINS)
     if low == high:
         edges = np.array([0.9 * low, 1.1 * low])
-    for norms, label, color, dash in drawn:
+    for norms, label, color, dash in histograms:
         # Rounding must not put the largest norm beyond the last edge.
         share = np.histogram(np.clip(norms, edges[0], edges[-1]), edges)[0] / len(norms)
         ax.stairs(share, edges, color=color, linestyle=dash, label=f"{label} ({len(norms)})")

@@ -16,7 +16,7 @@ from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.arrays import Floats
 from posprobe.encodings import wavelengths
 from posprobe.figures import rotary_use
-from posprobe.figures.common import REPORT, Beside, Builder, Sheet, note, nothing, plain
+from posprobe.figures.common import REPORT, Baselines, Builder, Sheet, note, nothing, plain
 from posprobe.figures.relative import heads_figure, suited
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, printable
 from posprobe.layouts import Grid
@@ -35,8 +35,8 @@ def plot_rotation(ax: Axes, result: Rotation | Rotary) -> None:
     """Draw each pair's wavelength beside the context lengths."""
     if isinstance(result, Rotary):
         lengths = map(result.seen, (result.training_length, result.max_positions))
-        used, before = result.frequencies(result.max_positions), result.unscaled()
-        _ladder(ax, wavelengths(used), wavelengths(before), *lengths)
+        frequencies, unscaled = result.frequencies(result.max_positions), result.unscaled()
+        _ladder(ax, wavelengths(frequencies), wavelengths(unscaled), *lengths)
     else:
         _ladder(ax, result.wavelength, result.unscaled, result.training, result.target)
 
@@ -51,8 +51,10 @@ def _ladder(
     """Draw each pair's wavelength beside the context lengths; arguments as in `Rotation`."""
     pair = np.arange(len(wavelength))
     if not np.allclose(wavelength, unscaled, rtol=SAME):
-        before = np.where(np.isfinite(unscaled), unscaled, np.nan)
-        ax.plot(pair, before, color=MUTED, linestyle=(0, (1, 1.2)), label="before scaling")
+        unscaled_wavelengths = np.where(np.isfinite(unscaled), unscaled, np.nan)
+        ax.plot(
+            pair, unscaled_wavelengths, color=MUTED, linestyle=(0, (1, 1.2)), label="before scaling"
+        )
     ax.plot(pair, np.where(np.isfinite(wavelength), wavelength, np.nan), color=BLUE, marker=".",
             markersize=3, label="wavelength")  # fmt: skip
     lengths = {"target": (target, "-"), "training": (training, (0, (4, 1.5)))}
@@ -61,16 +63,20 @@ def _ladder(
     for name, (length, dash) in lengths.items():
         if length:
             ax.axhline(length, color=RED, linewidth=0.8, linestyle=dash)
-            what = f"{name} length, {length}" if len(lengths) > 1 else f"length {length}"
-            below = name == "training" and "target" in lengths
-            away = (2, -2 if below else 2)
-            note(ax, what, (0, length), away, va="top" if below else "bottom")
-    if target and (never := wavelength > target).any():
-        for start in pair[never & ~np.concatenate([[False], never[:-1]])]:
-            run = np.argmin(never[start:]) if not never[start:].all() else never[start:].size
+            length_label = f"{name} length, {length}" if len(lengths) > 1 else f"length {length}"
+            is_below = name == "training" and "target" in lengths
+            text_offset = (2, -2 if is_below else 2)
+            note(ax, length_label, (0, length), text_offset, va="top" if is_below else "bottom")
+    if target and (never_turns := wavelength > target).any():
+        for start in pair[never_turns & ~np.concatenate([[False], never_turns[:-1]])]:
+            run = (
+                np.argmin(never_turns[start:])
+                if not never_turns[start:].all()
+                else never_turns[start:].size
+            )
             ax.axvspan(start - 0.5, start + run - 0.5, color=MUTED, alpha=0.15, linewidth=0)
         ax.annotate(
-            f"{never.sum()} of {never.size} pairs\nnever complete a turn",
+            f"{never_turns.sum()} of {never_turns.size} pairs\nnever complete a turn",
             (0.98, 0.03), xycoords="axes fraction", ha="right", va="bottom",
         )  # fmt: skip
     ax.locator_params(axis="x", integer=True)
@@ -82,18 +88,21 @@ def _ladder(
 
 def decay(ax: Axes, result: Rotation) -> None:
     """Draw the mean rotation by distance and where it is first negative."""
-    later = result.distance > 0
-    distance = result.distance[later]
+    is_positive = result.distance > 0
+    distance = result.distance[is_positive]
     ax.axhline(0, color=MUTED, linewidth=0.5)
-    ax.plot(distance, result.kernel[later], color=BLUE, label="mean rotation")
+    ax.plot(distance, result.kernel[is_positive], color=BLUE, label="mean rotation")
     if result.first_negative is not None and result.first_negative <= distance[-1]:
         ax.plot([result.first_negative], [0], "o", color=RED, markersize=3.5)
-        said, at = f"first negative: {result.first_negative}", (result.first_negative, 0)
-        note(ax, said, at, (-3, -4), ha="right", va="top")
-    along = "" if result.axes == 1 else " along one axis"
+        note_text, note_position = (
+            f"first negative: {result.first_negative}",
+            (result.first_negative, 0),
+        )
+        note(ax, note_text, note_position, (-3, -4), ha="right", va="top")
+    axis_text = "" if result.axes == 1 else " along one axis"
     ax.set(
         xscale="log",
-        xlabel=f"distance{along} (positions)",
+        xlabel=f"distance{axis_text} (positions)",
         ylabel="mean rotation",
     )
     ax.set_xlim(1, distance[-1])
@@ -101,7 +110,7 @@ def decay(ax: Axes, result: Rotation) -> None:
     plain(ax.xaxis)
 
 
-def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Beside) -> Figure:
+def rotation_figure(sheet: Sheet, results: Mapping[str, Rotation], _: Baselines) -> Figure:
     """Draw each ladder of wavelengths, and beside it how the mean rotation falls."""
     count = len(results)
     shape = (2 * count, 1) if sheet.narrow else (count, 2)
@@ -129,9 +138,9 @@ def plot_slopes(ax: Axes, record: LinearBias) -> None:
     distance = np.array([1, max((record.max_positions or POSITIONS) - 1, 2)])
     # The lightest end of the map is lost on white.
     colors = colormaps[ONE_SIDED](np.linspace(0, 0.85, len(values)))
-    every = math.ceil(len(values) / 8)
+    stride = math.ceil(len(values) / 8)
     # Labels stand in the order of the slopes, whatever the order of the heads.
-    labelled = np.argsort(-values, kind="stable")[::every]
+    labelled = np.argsort(-values, kind="stable")[::stride]
     for head, slope in enumerate(values):
         ax.plot(distance, slope * distance, color=colors[head], linewidth=0.9)
     for head in labelled:
@@ -144,7 +153,7 @@ def plot_slopes(ax: Axes, record: LinearBias) -> None:
     plain(ax.xaxis, ax.yaxis)
 
 
-def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Beside) -> Figure:
+def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Baselines) -> Figure:
     """Draw the penalty of every head by distance."""
     ((name, record),) = results.items()
     figure = sheet.figure(2.4 if sheet.narrow else 2.8, width=4.4)
@@ -156,7 +165,7 @@ def slopes_figure(sheet: Sheet, results: Mapping[str, LinearBias], _: Beside) ->
 
 
 #: Most encodings that are named on an axis.
-NAMED = 24
+MAX_NAMED_LAYERS = 24
 
 
 def plot_smoothness(ax: Axes, result: Smoothness) -> None:
@@ -175,24 +184,26 @@ def plot_smoothness(ax: Axes, result: Smoothness) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
-def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], _: Beside) -> Figure:
+def depth_figure(sheet: Sheet, results: Mapping[str, Smoothness], _: Baselines) -> Figure:
     """Draw the smoothness of every head against its encoding, and the median of each encoding."""
     figure = sheet.figure(2.4)
     ax = figure.subplots()
-    at = np.arange(len(results))
-    for x, result in zip(at, results.values(), strict=True):
+    positions = np.arange(len(results))
+    for x, result in zip(positions, results.values(), strict=True):
         heads = result.correlation
-        beside = 0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
-        ax.plot(x + beside, heads, ".", color=BLUE, markersize=3, label="head" if x == 0 else None)
+        head_offsets = 0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
+        ax.plot(
+            x + head_offsets, heads, ".", color=BLUE, markersize=3, label="head" if x == 0 else None
+        )
     highest = [_known(result.p95).max(initial=0) for result in results.values()]
-    ax.bar(at, highest, width=0.8, color=GRID, label="95 % of permutations lie below")
-    known = [_known(result.correlation) for result in results.values()]
-    median = [float(np.median(heads)) if heads.size else np.nan for heads in known]
-    ax.plot(at, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median")
+    ax.bar(positions, highest, width=0.8, color=GRID, label="95 % of permutations lie below")
+    finite_correlations = [_known(result.correlation) for result in results.values()]
+    median = [float(np.median(heads)) if heads.size else np.nan for heads in finite_correlations]
+    ax.plot(positions, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median")
     ax.axhline(0, color=MUTED, linewidth=0.5)
-    step = math.ceil(len(results) / NAMED)
-    turned = 90 if sum(map(len, results)) > 80 else 0
-    ax.set_xticks(at[::step], list(results)[::step], rotation=turned)
+    step = math.ceil(len(results) / MAX_NAMED_LAYERS)
+    label_angle = 90 if sum(map(len, results)) > 80 else 0
+    ax.set_xticks(positions[::step], list(results)[::step], rotation=label_angle)
     ax.set(xlabel="encoding", ylabel="correlation of\nneighbouring distances")
     ax.margins(x=0.02)
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3)
@@ -206,7 +217,7 @@ def _known(values: Floats) -> Floats:
 #: Most figures of a bundle, whatever the checkpoint holds.
 MAX_FIGURES = 12
 #: Most encodings of one kind that get figures of their own.
-ALONE = 2
+MAX_SINGLE_FIGURES = 2
 
 
 def scheme_figures(
@@ -224,48 +235,54 @@ def scheme_figures(
         Of each, by name.
     """
     names = list(printable(dict.fromkeys(short_names([record.name for record in records]))))
-    found = dict(zip(names, results, strict=True))
+    results_by_name = dict(zip(names, results, strict=True))
     figures: dict[str, Callable[[], Figure]] = {}
 
-    def add(name: str, build: Builder, shown: Mapping[str, Any]) -> None:
+    def add(name: str, build: Builder, records_by_name: Mapping[str, Any]) -> None:
         if len(figures) < MAX_FIGURES:
-            figures[name] = partial(build, REPORT, shown, {})
+            figures[name] = partial(build, REPORT, records_by_name, {})
 
-    def add_each(name: str, build: Builder, shown: Mapping[str, Any]) -> None:
-        for k, (label, one) in enumerate(islice(shown.items(), ALONE)):
-            add(name if k == 0 else f"{name}_{k + 1}", build, {label: one})
+    def add_each(name: str, build: Builder, records_by_name: Mapping[str, Any]) -> None:
+        for k, (label, record) in enumerate(islice(records_by_name.items(), MAX_SINGLE_FIGURES)):
+            add(name if k == 0 else f"{name}_{k + 1}", build, {label: record})
 
     by_name = dict(zip(names, records, strict=True))
     learned = {name for name, record in by_name.items() if isinstance(record, RelativeBias)}
-    every = _of_type({name: found[name] for name in names if name in learned}, "heads", Heads)
+    all_heads = _of_type(
+        {name: results_by_name[name] for name in names if name in learned}, "heads", Heads
+    )
     for quantity, ending in (("bias", ""), ("cosine", "_cosine")):
         for on_grid in (False, True):
-            alike = {
+            learned_records = {
                 name: heads
-                for name, heads in every.items()
+                for name, heads in all_heads.items()
                 if heads.quantity == quantity and isinstance(heads.layout, Grid) == on_grid
             }
-            if alike:
-                add(suited(alike) + ending, heads_figure, alike)
-    smooth = _of_type(found, "smoothness", Smoothness)
-    if len(smooth) > ALONE:
+            if learned_records:
+                add(suited(learned_records) + ending, heads_figure, learned_records)
+    smooth = _of_type(results_by_name, "smoothness", Smoothness)
+    if len(smooth) > MAX_SINGLE_FIGURES:
         add("depth", depth_figure, smooth)
-    add_each("rotation", rotation_figure, unlike(_of_type(found, "rotation", Rotation)))
-    linear = {name: each for name, each in by_name.items() if isinstance(each, LinearBias)}
+    add_each("rotation", rotation_figure, unlike(_of_type(results_by_name, "rotation", Rotation)))
+    linear = {name: record for name, record in by_name.items() if isinstance(record, LinearBias)}
     add_each("slopes", slopes_figure, linear)
-    used = _of_type(found, "weights", WeightUse)
-    known = {name: each for name, each in used.items() if each.layers and not each.normed}
+    weights_by_name = _of_type(results_by_name, "weights", WeightUse)
+    drawable_weights = {
+        name: record
+        for name, record in weights_by_name.items()
+        if record.layers and not record.normed
+    }
     for kind in ("weights_usage", "weights_curves"):
-        add_each(kind, getattr(rotary_use, f"{kind}_figure"), known)
+        add_each(kind, getattr(rotary_use, f"{kind}_figure"), drawable_weights)
     return figures
 
 
 def _of_type(
-    found: Mapping[str, Mapping[str, Result]], name: str, kind: type[_Kind]
+    results_by_name: Mapping[str, Mapping[str, Result]], name: str, kind: type[_Kind]
 ) -> dict[str, _Kind]:
     """Return the results of one kind that encodings have, by their label."""
-    known = ((label, results.get(name)) for label, results in found.items())
-    return {label: result for label, result in known if isinstance(result, kind)}
+    labelled_results = ((label, results.get(name)) for label, results in results_by_name.items())
+    return {label: result for label, result in labelled_results if isinstance(result, kind)}
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -280,13 +297,15 @@ def short_names(names: Sequence[str]) -> list[str]:
         head += 1
     while len({tuple(word[len(word) - tail - 1 :]) for word in words}) == 1:
         tail += 1
-    short = [".".join(word[head : len(word) - tail]) or ".".join(word) for word in words]
-    return short if len(set(short)) == len(short) else list(names)
+    shortened_names = [".".join(word[head : len(word) - tail]) or ".".join(word) for word in words]
+    return shortened_names if len(set(shortened_names)) == len(shortened_names) else list(names)
 
 
 def unlike(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:
     """Keep the first of rotations that are equal, and have equal lengths."""
-    first: dict[tuple[Any, ...], str] = {}
-    for name, each in rotations.items():
-        first.setdefault((each.wavelength.tobytes(), each.training, each.target), name)
-    return {name: rotations[name] for name in first.values()}
+    first_names: dict[tuple[Any, ...], str] = {}
+    for name, rotation in rotations.items():
+        first_names.setdefault(
+            (rotation.wavelength.tobytes(), rotation.training, rotation.target), name
+        )
+    return {name: rotations[name] for name in first_names.values()}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.common import (
-    Beside,
+    Baselines,
     Ends,
     Maps,
     Sheet,
@@ -84,11 +84,11 @@ def profile(ax: Axes, result: Similarity, centred: bool | None = None) -> None:
         ax.imshow(matrix, extent=ends, **of_cosines())
         ax.set(xlabel="columns apart", ylabel="rows apart")
         return
-    drawn = (
+    profile_lines = (
         (result.raw, "raw", RED, (0, (4, 1.5))),
         (result.centered, "centred", BLUE, "-"),
     )
-    for cosine, label, color, dash in drawn:
+    for cosine, label, color, dash in profile_lines:
         if centred is not None and centred != (cosine is result.centered):
             continue
         offset = np.arange(len(cosine.offset_mean))
@@ -128,29 +128,44 @@ def matrices(results: Mapping[str, Similarity], *, centred: bool) -> Maps:
     }
 
 
-def similarity_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
+def similarity_figure(
+    sheet: Sheet, results: Mapping[str, Similarity], baselines: Baselines
+) -> Figure:
     """Draw a cosine matrix per table on one range (Wang & Chen 2020, figure 1).
 
     Unless ``centred`` of what is beside says which, a single table is drawn as stored and with its
     mean row subtracted, and several as stored.
     """
-    first, centred = next(iter(results.values())), beside.get("centred")
-    shown = matrices(results, centred=bool(centred))
+    first_result, centred = next(iter(results.values())), baselines.get("centred")
+    matrices_by_name = matrices(results, centred=bool(centred))
     if len(results) == 1 and centred is None:
-        both = {"rows as stored": first.raw, "mean row subtracted": first.centered}
-        shown = {name: cells(cosine, first.start) for name, cosine in both.items()}
-    most = sheet.columns or (3 if sheet.narrow else 4)
-    what = position_label(first.layout)
-    return map_figure(sheet, shown, most, "cosine", (what, what), **of_cosines())
+        variants = {
+            "rows as stored": first_result.raw,
+            "mean row subtracted": first_result.centered,
+        }
+        matrices_by_name = {
+            name: cells(cosine, first_result.start) for name, cosine in variants.items()
+        }
+    max_panels = sheet.columns or (3 if sheet.narrow else 4)
+    unit_label = position_label(first_result.layout)
+    return map_figure(
+        sheet, matrices_by_name, max_panels, "cosine", (unit_label, unit_label), **of_cosines()
+    )
 
 
-def profile_figure(sheet: Sheet, results: Mapping[str, Similarity], beside: Beside) -> Figure:
+def profile_figure(sheet: Sheet, results: Mapping[str, Similarity], baselines: Baselines) -> Figure:
     """Draw the mean cosine by offset; on a grid, a map by displacement per table."""
-    first, centred = next(iter(results.values())), beside.get("centred")
-    if isinstance(first.layout, Grid):
+    first_result, centred = next(iter(results.values())), baselines.get("centred")
+    if isinstance(first_result.layout, Grid):
         label = f"mean {'raw' if centred is False else 'centred'} cosine"
-        shown = {name: displacements(result, centred) for name, result in results.items()}
-        along = ("columns apart", "rows apart")
-        return map_figure(sheet, shown, 2 if sheet.narrow else 3, label, along, **of_cosines())
-    one = partial(profile, centred=centred)
-    return with_legend(sheet, results, one, partial(profiles, centred=centred is not False), 0.0)
+        profiles_by_name = {
+            name: displacements(result, centred) for name, result in results.items()
+        }
+        axis_labels = ("columns apart", "rows apart")
+        return map_figure(
+            sheet, profiles_by_name, 2 if sheet.narrow else 3, label, axis_labels, **of_cosines()
+        )
+    draw_profile = partial(profile, centred=centred)
+    return with_legend(
+        sheet, results, draw_profile, partial(profiles, centred=centred is not False), 0.0
+    )

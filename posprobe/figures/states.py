@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.grid import Patches
 from posprobe.figures.common import (
-    Beside,
+    Baselines,
     Builder,
     Ends,
     Sheet,
@@ -69,7 +69,7 @@ def _noise(layer: LayerMeans) -> float | None:
 
 def _by_layer(
     ax: Axes,
-    found: MeanDecomposition,
+    decomposition: MeanDecomposition,
     value: Callable[[LayerMeans], float | None],
     label: str,
     color: str,
@@ -77,34 +77,36 @@ def _by_layer(
     marker: str = "o",
 ) -> None:
     """Draw a number of every layer; marks are hollow where more than half of ``pos`` is noise."""
-    numbers = np.array([value(layer) for layer in found.layers.values()], dtype=float)
-    at = np.array(list(found.layers))
-    ax.plot(at, numbers, color=color, linestyle=dash, label=label)
-    noisy = np.array([layer.is_noisy for layer in found.layers.values()])
-    for chosen, face in ((~noisy, color), (noisy, "white")):
+    numbers = np.array([value(layer) for layer in decomposition.layers.values()], dtype=float)
+    layers = np.array(list(decomposition.layers))
+    ax.plot(layers, numbers, color=color, linestyle=dash, label=label)
+    noisy = np.array([layer.is_noisy for layer in decomposition.layers.values()])
+    for mask, face in ((~noisy, color), (noisy, "white")):
         if marker:
             ax.plot(
-                at[chosen], numbers[chosen], marker, color=color, markerfacecolor=face,
+                layers[mask], numbers[mask], marker, color=color, markerfacecolor=face,
                 markersize=3,
             )  # fmt: skip
     layer_axis(ax)
 
 
-def layers_figure(sheet: Sheet, results: Mapping[str, MeanDecomposition], beside: Beside) -> Figure:
+def layers_figure(
+    sheet: Sheet, results: Mapping[str, MeanDecomposition], baselines: Baselines
+) -> Figure:
     """Draw shares of variance, relative norms and stable ranks by layer.
 
     Beside them may stand numbers of the ``sinusoid`` and bands of random walks (``walk``).
     """
-    (found,) = results.values()
+    (decomposition,) = results.values()
     figure = sheet.figure(6.6 if sheet.narrow else 2.7)
     left, middle, right = figure.subplots(*sheet.beside(3))
-    plot_states(left, found)
-    _by_layer(middle, found, lambda layer: layer.relative_norm, "position", BLUE, "-")
-    _by_layer(right, found, lambda layer: layer.stable_rank, "position", BLUE, "-")
-    sinusoid = beside.get("sinusoid", {}).get("pca.stable_rank")
+    plot_states(left, decomposition)
+    _by_layer(middle, decomposition, lambda layer: layer.relative_norm, "position", BLUE, "-")
+    _by_layer(right, decomposition, lambda layer: layer.stable_rank, "position", BLUE, "-")
+    sinusoid = baselines.get("sinusoid", {}).get("pca.stable_rank")
     if sinusoid is not None:
         right.axhline(sinusoid, color=RED, linestyle=LINES[1][1], label="sinusoid")
-    walk = beside.get("walk", {}).get("pca.stable_rank")
+    walk = baselines.get("walk", {}).get("pca.stable_rank")
     if walk is not None:
         right.axhspan(
             walk["p5"], walk["p95"], color=MUTED, alpha=0.35, linewidth=0, label="random walks"
@@ -117,17 +119,19 @@ def layers_figure(sheet: Sheet, results: Mapping[str, MeanDecomposition], beside
 
 
 def cosines_figure(
-    sheet: Sheet, results: Mapping[str, MeanDecomposition], beside: Beside
+    sheet: Sheet, results: Mapping[str, MeanDecomposition], baselines: Baselines
 ) -> Figure:
     """Draw the cosines of what positions add at some layers: ``cosines`` of what is beside."""
-    (found,) = results.values()
-    shown = {}
-    for number, result in beside["cosines"].items():
-        noise = found.layers[number].noise_share
-        said = "" if noise is None else f" (noise {noise:.0%})"
-        shown[f"layer {number}{said}"] = _cells(result)
-        along = _along(result)
-    return map_figure(sheet, shown, 2 if sheet.narrow else 3, "cosine", along, **_look())
+    (decomposition,) = results.values()
+    matrices_by_layer = {}
+    for number, result in baselines["cosines"].items():
+        noise = decomposition.layers[number].noise_share
+        noise_text = "" if noise is None else f" (noise {noise:.0%})"
+        matrices_by_layer[f"layer {number}{noise_text}"] = _cells(result)
+        axis_labels = _along(result)
+    return map_figure(
+        sheet, matrices_by_layer, 2 if sheet.narrow else 3, "cosine", axis_labels, **_look()
+    )
 
 
 def _cells(result: Similarity | Patches) -> tuple[NDArray[Any], Ends | None]:
@@ -152,20 +156,20 @@ def _look() -> dict[str, Any]:
     return of_cosines() | {"cmap": gapped(DIVERGING)}
 
 
-def paths_figure(sheet: Sheet, _: Beside, beside: Beside) -> Figure:
+def paths_figure(sheet: Sheet, _: Baselines, baselines: Baselines) -> Figure:
     """Draw the path of positions through two components: ``components`` of what is beside."""
-    components: Mapping[int, PCA] = beside["components"]
-    most = 2 if sheet.narrow else 3
-    rows, columns = balanced(len(components), most)
+    components: Mapping[int, PCA] = baselines["components"]
+    max_columns = 2 if sheet.narrow else 3
+    rows, columns = balanced(len(components), max_columns)
     figure = sheet.figure(2.0 * rows + 0.15, width=max(2.05 * columns + 0.7, 3.6))
-    axes = panels(figure, len(components), most)
+    axes = panels(figure, len(components), max_columns)
     for ax, (number, result) in zip(axes.flat, components.items(), strict=False):
         colors = path_plane(ax, result)
         ax.set_title(f"layer {number}", pad=3)
         ax.xaxis.labelpad = ax.yaxis.labelpad = 1
         ax.locator_params(nbins=4)
-    along = "row" if isinstance(result.layout, Grid) else "position"
-    figure.colorbar(colors, ax=axes, label=along, aspect=30, shrink=0.9)
+    axis_name = "row" if isinstance(result.layout, Grid) else "position"
+    figure.colorbar(colors, ax=axes, label=axis_name, aspect=30, shrink=0.9)
     return figure
 
 
@@ -201,15 +205,17 @@ def plot_effective(ax: Axes, result: EffectiveTable) -> None:
     ax.legend(loc="lower right", bbox_to_anchor=(1.02, 1.0), ncols=2)
 
 
-def effective_figure(sheet: Sheet, results: Mapping[str, EffectiveTable], beside: Beside) -> Figure:
+def effective_figure(
+    sheet: Sheet, results: Mapping[str, EffectiveTable], baselines: Baselines
+) -> Figure:
     """Draw the table's cosines as attention sees it (``effective``, beside), and its numbers."""
-    (found,) = results.values()
+    (effective_table,) = results.values()
     figure = sheet.figure(4.8 if sheet.narrow else 2.6)
     ratios = None if sheet.narrow else (1, 1.1)
     left, right = figure.subfigures(*sheet.beside(2), squeeze=False, width_ratios=ratios).flat
-    result = beside["effective"]
+    result = baselines["effective"]
     maps(left, {"as attention sees it": _cells(result)}, 1, "cosine", _along(result), **_look())
-    plot_effective(right.subplots(), found)
+    plot_effective(right.subplots(), effective_table)
     return figure
 
 
@@ -217,26 +223,26 @@ def effective_figure(sheet: Sheet, results: Mapping[str, EffectiveTable], beside
 WINDOW = 1 / 24
 
 
-def plot_subspaces(ax: Axes, found: SubspaceOverlap) -> None:
+def plot_subspaces(ax: Axes, overlap: SubspaceOverlap) -> None:
     """Draw how much of each token direction lies within the position subspace.
 
     Single directions scatter, by chance alone within the band, so that a running mean is drawn
     over them.
     """
-    if not (found.rank and len(found.overlap)):
-        nothing(ax, found.undefined["top"])
+    if not (overlap.rank and len(overlap.overlap)):
+        nothing(ax, overlap.undefined["top"])
         return
-    numbers = np.arange(1, len(found.overlap) + 1)
-    low, high = found.chance.band
+    numbers = np.arange(1, len(overlap.overlap) + 1)
+    low, high = overlap.chance.band
     ax.axhspan(low, high, color=GRID, linewidth=0, label="random subspace, 5 to 95 %")
-    ax.axhline(found.chance.expected, color=MUTED, linewidth=0.8, linestyle=(0, (4, 2)))
+    ax.axhline(overlap.chance.expected, color=MUTED, linewidth=0.8, linestyle=(0, (4, 2)))
     ax.plot(
-        numbers, found.overlap, color=SKY, linestyle="none", marker="o", markersize=2,
+        numbers, overlap.overlap, color=SKY, linestyle="none", marker="o", markersize=2,
         markeredgewidth=0, label="direction",
     )  # fmt: skip
     window = min(len(numbers), max(3, round(len(numbers) * WINDOW)))
     if len(numbers) > window:
-        sums = np.cumsum(np.concatenate([[0.0], found.overlap]))
+        sums = np.cumsum(np.concatenate([[0.0], overlap.overlap]))
         means = (sums[window:] - sums[:-window]) / window
         middle = numbers[: len(means)] + (window - 1) / 2
         ax.plot(middle, means, color=BLUE, label=f"mean of {window}")

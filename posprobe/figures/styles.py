@@ -107,7 +107,7 @@ def venue_rc(name: str, *, span: Span = "column") -> dict[str, Any]:
     }
 
 
-_Drawn = TypeVar("_Drawn")
+_Result = TypeVar("_Result")
 
 #: Okabe & Ito's colour-blind safe colours that also differ in grey; lines differ in dash as well.
 INK, MUTED, GRID = "#1a1a1a", "#6b6b6b", "#dcdcdc"
@@ -197,16 +197,16 @@ def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
         _IN_FORCE.reset(token)
 
 
-def printable(results: Mapping[str, _Drawn]) -> dict[str, _Drawn]:
+def printable(results: Mapping[str, _Result]) -> dict[str, _Result]:
     """Key results by what a figure can print: no markup, no control characters, no long path."""
-    shown: dict[str, _Drawn] = {}
+    printable_names: dict[str, _Result] = {}
     for label, result in results.items():
         text = "".join(letter for letter in label if letter.isprintable())
         if len(text) > 32:
             text = f"{text[:14]} … {text[-15:]}"
         # A line whose label begins with _ is left out of the legend.
         text = f" {text}" if text[:1] in ("", "_") else text
-        while text in shown:
+        while text in printable_names:
             text += "'"
-        shown[text] = result
-    return shown
+        printable_names[text] = result
+    return printable_names

@@ -39,99 +39,102 @@ _SIZES = {
 }
 
 
-def plot_substitution(ax: Axes, found: SubstitutionEffect) -> None:
+def plot_substitution(ax: Axes, effect: SubstitutionEffect) -> None:
     """Draw what components and sinusoids keep, over their number, beside random tables."""
     sizes: set[int] = set()
     for kind, ((color, dash, marker), label) in CURVES.items():
-        of_kind = [each for each in found.substitutes if each.kind == kind]
+        of_kind = [substitute for substitute in effect.substitutes if substitute.kind == kind]
         if not of_kind:
             continue
-        at = [each.size or 1 for each in of_kind]
-        sizes |= set(at)
-        values, errors = _numbers(found, of_kind)
+        n_dimensions = [substitute.size or 1 for substitute in of_kind]
+        sizes |= set(n_dimensions)
+        values, errors = _numbers(effect, of_kind)
         ax.errorbar(
-            at, _within(found, values), yerr=errors, color=color, linestyle=dash, marker=marker,
+            n_dimensions, _within(effect, values), yerr=errors, color=color,
+            linestyle=dash, marker=marker,
             markersize=3, elinewidth=0.8, label=label,
         )  # fmt: skip
-        if kind == "components" and _shares(found):
-            variance = np.array([each.variance for each in of_kind], dtype=float)
+        if kind == "components" and _shares(effect):
+            variance = np.array([substitute.variance for substitute in of_kind], dtype=float)
             look: dict[str, Any] = {"color": MUTED, "linestyle": (0, (1, 1))}
-            ax.plot(at, variance, label="their share of the variance", **look)
-    random = [each for each in found.substitutes if each.kind == "null"]
-    values, _ = _numbers(found, random)
-    known = values[np.isfinite(values)]
-    if known.size:
-        best = max(known.max(), LOWEST) if _shares(found) else known.min()
+            ax.plot(n_dimensions, variance, label="their share of the variance", **look)
+    random = [substitute for substitute in effect.substitutes if substitute.kind == "null"]
+    values, _ = _numbers(effect, random)
+    finite_values = values[np.isfinite(values)]
+    if finite_values.size:
+        best = max(finite_values.max(), LOWEST) if _shares(effect) else finite_values.min()
         ax.axhline(
             float(best), color=INK, linewidth=0.8, linestyle=(0, (5, 1.2, 1, 1.2)),
             label="best random table",
         )  # fmt: skip
-    best_one = [random[int(np.nanargmax(values))]] if known.size else []
-    curves = [each for each in found.substitutes if each.kind in CURVES]
-    _limits(ax.set_ylim, found, [*curves, *best_one])
-    if sizes and found.scheme == "table":
+    best_one = [random[int(np.nanargmax(values))]] if finite_values.size else []
+    curves = [substitute for substitute in effect.substitutes if substitute.kind in CURVES]
+    _limits(ax.set_ylim, effect, [*curves, *best_one])
+    if sizes and effect.scheme == "table":
         ax.set_xscale("log")
         ax.set_xticks(sorted(sizes), [str(k) for k in sorted(sizes)])
         ax.minorticks_off()
-    ax.set_xlabel(_SIZES[found.scheme])
-    ax.set_ylabel(_axis(found))
-    if curves or known.size:  # a constant table has no parts, and no random table like it
+    ax.set_xlabel(_SIZES[effect.scheme])
+    ax.set_ylabel(_axis(effect))
+    if curves or finite_values.size:  # a constant table has no parts, and no random table like it
         ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0))
 
 
-def _others(ax: Axes, found: SubstitutionEffect, letters: int) -> None:
+def _others(ax: Axes, effect: SubstitutionEffect, letters: int) -> None:
     """Draw what every other explanation keeps, each on a line of its own."""
     # Shares are of what removing costs, which keeps none of it.
-    left_out = found.removed if _shares(found) else ""
-    others = [
-        each for each in found.substitutes
-        if each.kind not in (*CURVES, "table") and each.name != left_out
+    left_out = effect.removed if _shares(effect) else ""
+    other_substitutes = [
+        substitute for substitute in effect.substitutes
+        if substitute.kind not in (*CURVES, "table") and substitute.name != left_out
     ]  # fmt: skip
-    values, errors = _numbers(found, others)
-    place = np.arange(len(others))
+    values, errors = _numbers(effect, other_substitutes)
+    place = np.arange(len(other_substitutes))
     colors = {"null": INK, "removed": MUTED}
-    inside = _within(found, values)
-    for each, at, value, error in zip(others, place.tolist(), inside, errors, strict=True):
-        color = colors.get(each.kind, BLUE)
+    clipped = _within(effect, values)
+    for substitute, y, value, error in zip(
+        other_substitutes, place.tolist(), clipped, errors, strict=True
+    ):
+        color = colors.get(substitute.kind, BLUE)
         ax.errorbar(
-            value, at, xerr=None if np.isnan(error) else error, color=color, elinewidth=0.8,
-            marker="<" if value != values[at] else "o", markersize=3,
+            value, y, xerr=None if np.isnan(error) else error, color=color, elinewidth=0.8,
+            marker="<" if value != values[y] else "o", markersize=3,
         )  # fmt: skip
-        ax.axhline(at, color=GRID, linewidth=0.4, zorder=0)
-    ax.set_yticks(place, [shortened(each.label, letters) for each in others])
+        ax.axhline(y, color=GRID, linewidth=0.4, zorder=0)
+    ax.set_yticks(place, [shortened(substitute.label, letters) for substitute in other_substitutes])
     ax.tick_params(axis="y", length=0)
-    ax.set_ylim(len(others) - 0.4, -0.6)
-    _limits(ax.set_xlim, found, others)
+    ax.set_ylim(len(other_substitutes) - 0.4, -0.6)
+    _limits(ax.set_xlim, effect, other_substitutes)
     ax.axvline(0, color=MUTED, linewidth=0.5)
-    ax.set_xlabel(_axis(found))
+    ax.set_xlabel(_axis(effect))
 
 
-def _along(ax: Axes, found: SubstitutionEffect) -> None:
+def _along(ax: Axes, effect: SubstitutionEffect) -> None:
     """Draw the loss, or the cost, by position, as it is and with the main substitutes."""
-    costs = found.by_position
+    costs = effect.by_position
     if costs is None:
         return
-    names = [each.name for each in found.substitutes]
-    if found.unchanged is not None:
-        at, values = _binned(found.unchanged)
-        ax.plot(at, values, color=INK, label=found.substitutes[0].label)
-    for name, (color, dash) in zip(_main_ones(found, names), LINES, strict=False):
+    names = [substitute.name for substitute in effect.substitutes]
+    if effect.unchanged is not None:
+        x, values = _binned(effect.unchanged)
+        ax.plot(x, values, color=INK, label=effect.substitutes[0].label)
+    for name, (color, dash) in zip(_main_ones(effect, names), LINES, strict=False):
         rows = costs[names.index(name)]
-        at, values = _binned(rows if found.unchanged is None else rows + found.unchanged)
-        label = found.substitutes[names.index(name)].label
-        ax.plot(at, values, color=color, linestyle=dash, label=shortened(label, LETTERS))
+        x, values = _binned(rows if effect.unchanged is None else rows + effect.unchanged)
+        label = effect.substitutes[names.index(name)].label
+        ax.plot(x, values, color=color, linestyle=dash, label=shortened(label, LETTERS))
     ax.set_xscale("log")
     _plain_positions(ax, costs.shape[1])
     ax.set_xlabel("position in the context, from 1")
-    ax.set_ylabel("loss (nats)" if found.unchanged is not None else _cost(found))
+    ax.set_ylabel("loss (nats)" if effect.unchanged is not None else _cost(effect))
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
-def _main_ones(found: SubstitutionEffect, names: Sequence[str]) -> list[str]:
+def _main_ones(effect: SubstitutionEffect, names: Sequence[str]) -> list[str]:
     """Choose what is drawn by position: the removal, three components, sinusoids, and order."""
     waves = [f"sinusoids_{k}" for k in range(1, 11) if f"sinusoids_{k}" in names]
     main = (
-        found.removed, "components_3", *waves[-1:], "codes", "permuted", "components_10",
+        effect.removed, "components_3", *waves[-1:], "codes", "permuted", "components_10",
         "band_1", "band_4", "band_8",
     )  # fmt: skip
     return [name for name in main if name in names]
@@ -147,59 +150,61 @@ def _binned(values: Any) -> tuple[Any, Any]:
     """Average neighbouring positions, the more of them the later they are."""
     n = len(values)
     edges = np.unique(np.round(np.geomspace(1, n + 1, POINTS)).astype(int)) - 1
-    at, means = [], []
-    for first, stop in pairwise(edges):
-        known = values[first:stop][np.isfinite(values[first:stop])]
-        if known.size:
-            at.append((first + stop + 1) / 2)
-            means.append(known.mean())
-    return np.array(at), np.array(means)
+    centres, means = [], []
+    for start, stop in pairwise(edges):
+        finite_values = values[start:stop][np.isfinite(values[start:stop])]
+        if finite_values.size:
+            centres.append((start + stop + 1) / 2)
+            means.append(finite_values.mean())
+    return np.array(centres), np.array(means)
 
 
-def _shares(found: SubstitutionEffect) -> bool:
-    return found[found.removed].costs[found.measure].kept is not None
+def _shares(effect: SubstitutionEffect) -> bool:
+    return effect[effect.removed].costs[effect.measure].kept is not None
 
 
-def _numbers(found: SubstitutionEffect, some: Sequence[Substitute]) -> tuple[Any, Any]:
+def _numbers(effect: SubstitutionEffect, substitutes: Sequence[Substitute]) -> tuple[Any, Any]:
     """Return shares with their errors, or costs where shares are undefined."""
-    costs = [each.costs[found.measure] for each in some]
-    pairs = [(c.kept, c.kept_error) if _shares(found) else (c.value, c.error) for c in costs]
-    made = np.array(pairs, dtype=float).reshape(-1, 2)
-    return made[:, 0], made[:, 1]
+    costs = [substitute.costs[effect.measure] for substitute in substitutes]
+    pairs = [(c.kept, c.kept_error) if _shares(effect) else (c.value, c.error) for c in costs]
+    numbers = np.array(pairs, dtype=float).reshape(-1, 2)
+    return numbers[:, 0], numbers[:, 1]
 
 
-def _within(found: SubstitutionEffect, values: Any) -> Any:
-    return np.maximum(values, LOWEST) if _shares(found) else values
+def _within(effect: SubstitutionEffect, values: Any) -> Any:
+    return np.maximum(values, LOWEST) if _shares(effect) else values
 
 
-def _limits(set_limits: Any, found: SubstitutionEffect, shown: Sequence[Substitute]) -> None:
-    if _shares(found):
-        values, _ = _numbers(found, shown)
-        known = values[np.isfinite(values)]
-        lowest = max(LOWEST, min(known.min(initial=0.0), 0.0))
-        set_limits(lowest - 0.06, max(known.max(initial=1.0), 1.0) + 0.06)
+def _limits(
+    set_limits: Any, effect: SubstitutionEffect, drawn_substitutes: Sequence[Substitute]
+) -> None:
+    if _shares(effect):
+        values, _ = _numbers(effect, drawn_substitutes)
+        finite_values = values[np.isfinite(values)]
+        lowest = max(LOWEST, min(finite_values.min(initial=0.0), 0.0))
+        set_limits(lowest - 0.06, max(finite_values.max(initial=1.0), 1.0) + 0.06)
 
 
-def _axis(found: SubstitutionEffect) -> str:
-    return "share of the worth kept" if _shares(found) else _cost(found)
+def _axis(effect: SubstitutionEffect) -> str:
+    return "share of the worth kept" if _shares(effect) else _cost(effect)
 
 
-def _cost(found: SubstitutionEffect) -> str:
+def _cost(effect: SubstitutionEffect) -> str:
     return {
         "loss": "change of the loss (nats)",
         "divergence": "divergence of the outputs (nats)",
         "answers": "top answers that change",
         "states": "relative change of the states",
-    }[found.measure]
+    }[effect.measure]
 
 
 @of_one
-def substitution_figure(sheet: Sheet, found: SubstitutionEffect) -> Figure:
+def substitution_figure(sheet: Sheet, effect: SubstitutionEffect) -> Figure:
     """Draw what parts of a table keep by their number, and the other explanations beside it."""
-    lines = sum(each.kind not in CURVES for each in found.substitutes)
-    if found.scheme != "table":
+    lines = sum(substitute.kind not in CURVES for substitute in effect.substitutes)
+    if effect.scheme != "table":
         figure = sheet.figure(2.6, width=4.8)
-        plot_substitution(figure.subplots(), found)
+        plot_substitution(figure.subplots(), effect)
         return figure
     height = 0.14 * lines + 1.0
     if sheet.narrow:
@@ -208,8 +213,8 @@ def substitution_figure(sheet: Sheet, found: SubstitutionEffect) -> Figure:
     else:
         figure = sheet.figure(max(2.6, height))
         axes = figure.subplots(1, 2)
-    plot_substitution(axes[0], found)
-    _others(axes[1], found, FEW_LETTERS if sheet.narrow else LETTERS)
+    plot_substitution(axes[0], effect)
+    _others(axes[1], effect, FEW_LETTERS if sheet.narrow else LETTERS)
     return figure
 
 

@@ -8,7 +8,7 @@ import lazy_loader
 
 _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 #: Names that moved to `posprobe.studies`; version 0.3 drops them here.
-_MOVED = frozenset({
+_MOVED_TO_STUDIES = frozenset({
     "Analysis", "Comparison", "ForwardAnalysis", "PaperFigure", "SchemeAnalysis", "Series",
     "analyze", "analyze_schemes", "check_request", "compare", "compare_kernels", "measured_heads",
     "paper_figure",
@@ -16,7 +16,7 @@ _MOVED = frozenset({
 
 
 def __getattr__(name: str) -> _Any:
-    if name not in _MOVED:
+    if name not in _MOVED_TO_STUDIES:
         return _public(name)
     _warn(
         f"posprobe.report.{name} is now posprobe.studies.{name}; the old name leaves with version "

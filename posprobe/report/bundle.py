@@ -20,10 +20,10 @@ from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.files import (
-    AGAIN,
     CHECK,
     FORWARD,
     PAGE,
+    REPEAT_ADVICE,
     expanded,
     file_path,
     files_in,
@@ -61,8 +61,12 @@ SUFFIXES = (".npy", ".npz", ".safetensors", ".csv")
 def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
     """Name a bundle so that different tables, tensors, rows and encodings get different folders."""
     if isinstance(table, tuple):
-        first = table[0].source.reference
-        return bundle_name(table[0]) if len(table) == 1 else _safe(Path(first).name or first)
+        first_reference = table[0].source.reference
+        return (
+            bundle_name(table[0])
+            if len(table) == 1
+            else _safe(Path(first_reference).name or first_reference)
+        )
     source = table.source
     name = source.reference if table.family == "formula" else table.name
     if not isinstance(table, PositionTable):
@@ -113,11 +117,11 @@ def sources_of(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, str 
 
 def _sources_in(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | None:
     """Return what a bundle was made of; None where it does not say."""
-    several = document.get("tables") or document.get("schemes") or document.get("records")
+    multiple = document.get("tables") or document.get("schemes") or document.get("records")
     try:
         if document["schema"] == FORWARD:
             return {(document["name"], None)}
-        blocks = [record.get("table", record)["source"] for record in several or [document]]
+        blocks = [record.get("table", record)["source"] for record in multiple or [document]]
         return {(block["resolved"], block["tensor"]) for block in blocks}
     except (LookupError, TypeError, AttributeError):
         return None
@@ -137,7 +141,11 @@ class Bundled(Protocol):
 
 
 def write_bundle(
-    content: Bundled, folder: Path, *, every: bool = False, formats: Collection[str] = ("svg",)
+    content: Bundled,
+    folder: Path,
+    *,
+    all_figures: bool = False,
+    formats: Collection[str] = ("svg",),
 ) -> Path:
     """Write ``analysis.json``, ``arrays.npz``, ``figures/`` and ``report.html`` into a folder.
 
@@ -149,7 +157,7 @@ def write_bundle(
     ----------
     content, folder
         What is written, and where.
-    every
+    all_figures
         Of a table, whether to make every figure, rather than those of the first screen alone.
     formats
         Of these figures, among ``svg``, ``pdf`` and ``png``. A page shows SVG.
@@ -163,14 +171,14 @@ def write_bundle(
     folder = expanded(folder)
     missing = [parent for parent in folder.parents if not there(parent)]
 
-    def check(old: Path) -> None:
+    def check(old_bundle: Path) -> None:
         # Somebody may have saved a file there while figures were drawn.
-        _refuse_foreign(old, folder)
+        _refuse_foreign(old_bundle, folder)
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with scratch(folder) as place:
-            _fill(content, place / "bundle", every=every, formats=formats)
+            _fill(content, place / "bundle", all_figures=all_figures, formats=formats)
             put_in_place(place / "bundle", folder, check)
     except BaseException as error:
         _remove_empty(missing)
@@ -199,10 +207,10 @@ def render_bundle(folder: Path) -> Path:
     target = folder / PAGE
     recover(target)
     document = read_bundle(folder)
-    again = "Run the model again." if document["schema"] == FORWARD else AGAIN
-    lost = not there(target)
+    repeat_command = "Run the model again." if document["schema"] == FORWARD else REPEAT_ADVICE
+    has_lost_page = not there(target)
     try:
-        files = {} if lost else own_files(folder)
+        files = {} if has_lost_page else own_files(folder)
     except FileNotFoundError:  # a link to nowhere
         files = None
     if files is None:
@@ -210,19 +218,20 @@ def render_bundle(folder: Path) -> Path:
             f"{target}: posprobe did not write it, or it changed since, and would be lost. Move it "
             "away first."
         )
-    arrays = stored_arrays(folder / "arrays.npz", again)
+    arrays = stored_arrays(folder / "arrays.npz", repeat_command)
     try:
         # The page of a table is drawn from its arrays.
         if of_table(document):
-            made = drawings(document, arrays)
+            svgs = drawings(document, arrays)
         else:
-            made = stored_drawings(folder / "figures", again)
-            if not made and document["schema"] != CHECK:
+            svgs = stored_drawings(folder / "figures", repeat_command)
+            if not svgs and document["schema"] != CHECK:
                 raise InvalidCheckpoint(
-                    f"{folder}: the bundle has lost its figures, which the page shows. {again}"
+                    f"{folder}: the bundle has lost its figures, which the page shows. "
+                    f"{repeat_command}"
                 )
         with stage("Writing the page"):
-            page = render(document, made)
+            page = render(document, svgs)
         names = figures_of(document)
     except (
         LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
@@ -230,9 +239,11 @@ def render_bundle(folder: Path) -> Path:
     ) as error:  # fmt: skip
         raise InvalidCheckpoint(
             f"{folder / 'analysis.json'}: it lacks what the report shows "
-            f"({type(error).__name__}: {error}). {again}"
+            f"({type(error).__name__}: {error}). {repeat_command}"
         ) from error
-    if lost:  # the page says which figures are the bundle's own: those that it may have are taken
+    if (
+        has_lost_page
+    ):  # the page says which figures are the bundle's own: those that it may have are taken
         files = {
             name: entry
             for name, entry in files_in(folder).items()
@@ -249,7 +260,7 @@ def to_json(document: Mapping[str, Any]) -> str:
     return plain_json(text).encode("utf-8", "backslashreplace").decode()
 
 
-def _fill(content: Bundled, folder: Path, *, every: bool, formats: Collection[str]) -> None:
+def _fill(content: Bundled, folder: Path, *, all_figures: bool, formats: Collection[str]) -> None:
     figures = folder / "figures"
     figures.mkdir(parents=True)
     with stage("Writing the data"):
@@ -259,16 +270,16 @@ def _fill(content: Bundled, folder: Path, *, every: bool, formats: Collection[st
         arrays = content.arrays()
         np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
     if of_table(document):
-        made = drawings(document, arrays)
-        for name, drawn in made.items():
+        svgs = drawings(document, arrays)
+        for name, svg in svgs.items():
             place = figures / f"overview-{name}.svg"
-            place.write_text(standalone(drawn), encoding="utf-8")
-        if every:
+            place.write_text(standalone(svg), encoding="utf-8")
+        if all_figures:
             _drawn(content, figures, text, formats)
     else:
-        made = _drawn(content, figures, text, {"svg", *formats})
+        svgs = _drawn(content, figures, text, {"svg", *formats})
     with stage("Writing the page"):
-        page = seal(render(document, made), files_in(folder))
+        page = seal(render(document, svgs), files_in(folder))
     (folder / PAGE).write_text(page, encoding="utf-8")
 
 
@@ -280,11 +291,11 @@ def _drawn(content: Bundled, figures: Path, text: str, formats: Collection[str])
     # To look through all texts of a figure takes a third of the time that drawing it does.
     escapes = re.search(r"\\[a-z]", text)
     makers = content.figures()
-    with style(), stage("Drawing figures", len(makers)) as done:
+    with style(), stage("Drawing figures", len(makers)) as advance:
         for name, make in makers.items():
             figure = make()
             _save_figure(shown_plainly(figure) if escapes else figure, name, figures, formats)
-            done(1)
+            advance(1)
     places = {name: figures / f"{name}.svg" for name in makers if "svg" in formats}
     return {name: place.read_text(encoding="utf-8") for name, place in places.items()}
 
@@ -316,8 +327,8 @@ def check_place(folder: Path) -> None:
     folder = expanded(folder)
     recover(folder)
     _refuse_foreign(folder)
-    if why := _unfit(folder):
-        raise OutputError(f"{folder}: {why}. Choose another place with --out DIR.")
+    if message := _unfit(folder):
+        raise OutputError(f"{folder}: {message}. Choose another place with --out DIR.")
 
 
 def _unfit(folder: Path) -> str:
@@ -335,14 +346,16 @@ def _unfit(folder: Path) -> str:
     return "" if os.access(nearest, os.W_OK) else f"{nearest} cannot be written to"
 
 
-def _refuse_foreign(folder: Path, called: Path | None = None) -> None:
-    """Refuse a folder with anything that would be lost; ``called`` is what the user calls it."""
-    why = ""
+def _refuse_foreign(folder: Path, shown_path: Path | None = None) -> None:
+    """Refuse a folder with anything that would be lost; messages call it ``shown_path``."""
+    message = ""
     # Another process may put its bundle there meanwhile; what is foreign is so at every look.
     for _ in range(_LOOKS):
-        if not (why := _lost(folder)):
+        if not (message := _lost(folder)):
             return
-    raise OutputError(f"{called or folder}: {why}. Choose a folder of its own with --out DIR.")
+    raise OutputError(
+        f"{shown_path or folder}: {message}. Choose a folder of its own with --out DIR."
+    )
 
 
 def _lost(folder: Path) -> str:
@@ -357,10 +370,11 @@ def _lost(folder: Path) -> str:
         return f"it cannot be looked into ({error.strerror})"
     if not foreign:
         return ""
-    listed = f"{', '.join(foreign[:6])}{' and more' if len(foreign) > 6 else ''}"
+    names_text = f"{', '.join(foreign[:6])}{' and more' if len(foreign) > 6 else ''}"
     hint = ". `posprobe report DIR` takes over a bundle that has lost its page"
     return (
-        f"it holds {listed}, which posprobe did not write or which changed since, and would be lost"
+        f"it holds {names_text}, which posprobe did not write or which changed since, "
+        "and would be lost"
         f"{hint if 'analysis.json' in foreign else ''}"
     )
 

@@ -40,19 +40,19 @@ def answer_block(answer: Answer) -> dict[str, Any]:
     }
 
 
-def verdict_block(found: Verdicts) -> dict[str, Any]:
+def verdict_block(verdicts: Verdicts) -> dict[str, Any]:
     """Return the block ``verdict`` of a table."""
     return {
-        "summary": headline(found),
-        "based_on": based_on(found),
-        "rows": [found.first, found.stop],
-        "reasons": [cause(each) for each in found.ends],
-        "replaced": list(found.replaced),
+        "summary": headline(verdicts),
+        "based_on": based_on(verdicts),
+        "rows": [verdicts.first, verdicts.stop],
+        "reasons": [cause(cause_of_end) for cause_of_end in verdicts.ends],
+        "replaced": list(verdicts.replaced),
         "parts": [
             {"rows": [part.first, part.stop], "summary": clause(part.answers)}
-            for part in found.parts
+            for part in verdicts.parts
         ],
-        "answers": [answer_block(answer) for answer in found.answers.values()],
+        "answers": [answer_block(answer) for answer in verdicts.answers.values()],
     }
 
 
@@ -78,44 +78,47 @@ def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
         Of each subject, by its label. What cannot be told of any is left out.
     """
     by_question: dict[str, dict[str, Verdict]] = {}
-    for label, own in answers.items():
-        for answer in own:
+    for label, label_answers in answers.items():
+        for answer in label_answers:
             by_question.setdefault(answer.question, {})[label] = answer.answer
-    found = [
-        Shared(name, each)
-        for name, each in by_question.items()
-        if set(each.values()) != {"cannot tell"}
+    shared_answers = [
+        Shared(name, answers_by_label)
+        for name, answers_by_label in by_question.items()
+        if set(answers_by_label.values()) != {"cannot tell"}
     ]
     return {
-        "summary": agreement(found),
-        "answers": [as_block(each) | {"sentence": shared(each)} for each in found],
+        "summary": agreement(shared_answers),
+        "answers": [
+            as_block(answers_by_label) | {"sentence": shared(answers_by_label)}
+            for answers_by_label in shared_answers
+        ],
     }
 
 
 def verdicts(inputs: TableInputs) -> Verdicts:
     """Ask every question about a table, given what was measured of it."""
     grid = isinstance(inputs.table.layout, Grid)
-    stretch, start, seen = inputs.stretch, inputs.table.start, inputs.seen
-    answers = _answers(seen)
+    stretch, start, view = inputs.stretch, inputs.table.start, inputs.seen
+    answers = _answers(view)
     seams = inputs.seams
-    within = seams.untrained_interval
+    untrained = seams.untrained_interval
     return Verdicts(
         answers, start + stretch.first, start + stretch.stop, stretch.whole, stretch.reasons,
         parts=tuple(
             Part(start + first, start + stop, _answers(part)) for first, stop, part in inputs.parts
         ),
         replaced=tuple(start + row for row in inputs.replaced),
-        copies=None if grid else corrections.copies_of(answers, seen),
+        copies=None if grid else corrections.copies_of(answers, view),
         equal=tuple((first + start, last + start) for first, last in seams.equal),
         budget=inputs.result("budget"),
         untrained=None if seams.untrained is None else start + seams.untrained,
-        untrained_interval=within and (start + within[0], start + within[1]),
+        untrained_interval=untrained and (start + untrained[0], start + untrained[1]),
     )  # fmt: skip
 
 
-def _answers(seen: View) -> dict[str, Answer]:
+def _answers(view: View) -> dict[str, Answer]:
     """Ask and settle; a part of a table is not asked what is asked of the whole alone."""
-    grid = isinstance(seen.layout, Grid)
-    found = [ask(seen) for ask in (GRID if grid else SEQUENCE).values()]
+    grid = isinstance(view.layout, Grid)
+    answers = [ask(view) for ask in (GRID if grid else SEQUENCE).values()]
     corrected = corrections.GRID if grid else corrections.SEQUENCE
-    return decide(filter(None, found), corrected, seen)
+    return decide(filter(None, answers), corrected, view)

@@ -100,10 +100,10 @@ def recover(target: Path) -> None:
     """Remove what killed processes left beside ``target``, and put back what it was."""
     try:
         with os.scandir(target.parent) as entries:
-            left = [Path(entry) for entry in entries if entry.name.startswith(_prefix(target))]
+            leftovers = [Path(entry) for entry in entries if entry.name.startswith(_prefix(target))]
     except OSError:
         return
-    for place in left:
+    for place in leftovers:
         with suppress(OSError), defer_signals():
             lock = _locked(place)
             try:
@@ -116,13 +116,13 @@ def _finish(place: Path, target: Path) -> None:
     """Move complete files to their places, or an old folder back to its own; remove the rest."""
     for file in (place / "ready").iterdir() if (place / "ready").is_dir() else ():
         file.replace(target.parent / file.name)
-    old = place / "old"
-    if old.is_dir() and not there(target):
-        old.rename(target)
+    old_folder = place / "old"
+    if old_folder.is_dir() and not there(target):
+        old_folder.rename(target)
     shutil.rmtree(place, ignore_errors=True)
 
 
-def put_in_place(made: Path, target: Path, check: Callable[[Path], None]) -> None:
+def put_in_place(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
     """Put a folder where another or none stands.
 
     In one step where the system can exchange two folders; else the old one stands beside its place
@@ -130,7 +130,7 @@ def put_in_place(made: Path, target: Path, check: Callable[[Path], None]) -> Non
 
     Parameters
     ----------
-    made
+    new_folder
         In a folder of `scratch`.
     target
         What stands there is removed.
@@ -143,46 +143,50 @@ def put_in_place(made: Path, target: Path, check: Callable[[Path], None]) -> Non
         If the folder cannot be moved.
     """
     with defer_signals():
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 if not there(target):
-                    made.rename(target)
-                elif exchange(made, target):
+                    new_folder.rename(target)
+                elif exchange(new_folder, target):
                     try:
-                        check(made)
+                        check(new_folder)
                     except BaseException:
-                        exchange(made, target)
+                        exchange(new_folder, target)
                         raise
                 else:
-                    _replace(made, target, check)
+                    _replace(new_folder, target, check)
             except OSError as error:
                 # Another process may put a folder there, or take it away, at any time.
-                if not left or error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
+                if not tries_left or error.errno not in (
+                    errno.EEXIST,
+                    errno.ENOTEMPTY,
+                    errno.ENOENT,
+                ):
                     raise
             else:
                 return
 
 
-def _replace(made: Path, target: Path, check: Callable[[Path], None]) -> None:
-    old = made.parent / "old"
-    shutil.rmtree(old, ignore_errors=True)
-    target.rename(old)
+def _replace(new_folder: Path, target: Path, check: Callable[[Path], None]) -> None:
+    old_folder = new_folder.parent / "old"
+    shutil.rmtree(old_folder, ignore_errors=True)
+    target.rename(old_folder)
     try:
-        check(old)
-        made.rename(target)
+        check(old_folder)
+        new_folder.rename(target)
     except BaseException:
         if not there(target):
-            old.rename(target)
+            old_folder.rename(target)
         raise
 
 
-def exchange(one: Path, two: Path) -> bool:
+def exchange(a: Path, b: Path) -> bool:
     """Exchange two paths in one step; False where the system or the disk cannot."""
     import ctypes
 
     try:
         library = ctypes.CDLL(None, use_errno=True)
-        first, second = os.fsencode(one), os.fsencode(two)
+        first, second = os.fsencode(a), os.fsencode(b)
         if sys.platform == "darwin":
             failed = library.renamex_np(first, second, _EXCHANGE)
         else:
@@ -222,8 +226,10 @@ def file_path(path: Path, suffixes: Sequence[str], *, any_case: bool = False) ->
     """
     path = expanded(path)
     if (path.suffix.lower() if any_case else path.suffix) not in suffixes:
-        *others, last = suffixes
-        raise UsageError(f"{path}: the suffix must be {', '.join(others)} or {last}.")
+        *other_suffixes, last_suffix = suffixes
+        raise UsageError(
+            f"{path}: the suffix must be {', '.join(other_suffixes)} or {last_suffix}."
+        )
     if not folder_there(path.parent):
         raise OutputError(f"{path}: no folder {path.parent}. Create it first.")
     if folder_there(path):
@@ -279,8 +285,8 @@ def _locked(place: Path) -> int:
     opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(opened)
-        if found.st_uid != os.getuid() or not os.path.samestat(found, place.lstat()):
+        status = os.fstat(opened)
+        if status.st_uid != os.getuid() or not os.path.samestat(status, place.lstat()):
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(place))
     except BaseException:
         os.close(opened)
@@ -308,21 +314,21 @@ Written: TypeAlias = dict[str, int | str]
 def seal(page: str, files: Mapping[str, Written]) -> str:
     """End a page with the list of the files that were written with it."""
     content = page.encode()
-    listed = dict(sorted(files.items())) | {PAGE: _written(content)}
-    return f"{page}{_BEGIN}{json.dumps(listed, separators=(',', ':'))} -->\n"
+    checksums = dict(sorted(files.items())) | {PAGE: _written(content)}
+    return f"{page}{_BEGIN}{json.dumps(checksums, separators=(',', ':'))} -->\n"
 
 
 def _listed(page: str) -> dict[str, Any] | None:
     """Return what a page lists; None where posprobe did not write it, or it changed since."""
-    found = _LIST.search(page, max(page.rfind(_BEGIN), 0))
-    if not found:
+    list_match = _LIST.search(page, max(page.rfind(_BEGIN), 0))
+    if not list_match:
         return None
     try:
-        listed: dict[str, Any] = json.loads(found[1])
-        content = page[: found.start()].encode("utf-8", "surrogateescape")
+        checksums: dict[str, Any] = json.loads(list_match[1])
+        content = page[: list_match.start()].encode("utf-8", "surrogateescape")
     except (ValueError, RecursionError):
         return None
-    return listed if listed.pop(PAGE, None) == _written(content) else None
+    return checksums if checksums.pop(PAGE, None) == _written(content) else None
 
 
 def write_page(target: Path, page: str) -> None:
@@ -357,10 +363,10 @@ def own_files(folder: Path) -> dict[str, Written] | None:
         If it is no file.
     """
     page = read_regular(folder / PAGE).decode("utf-8", "surrogateescape")
-    if (folder / PAGE).is_symlink() or (listed := _listed(page)) is None:
+    if (folder / PAGE).is_symlink() or (checksums := _listed(page)) is None:
         return None
     # The list may come from elsewhere: nothing of it but names of sound files is taken over.
-    return {name: entry for name, entry in files_in(folder).items() if listed.get(name) == entry}
+    return {name: entry for name, entry in files_in(folder).items() if checksums.get(name) == entry}
 
 
 def foreign_in(folder: Path) -> list[str]:
@@ -371,14 +377,14 @@ def foreign_in(folder: Path) -> list[str]:
     OSError
         If the folder cannot be looked into.
     """
-    own = None
+    sealed_names = None
     with suppress(FileNotFoundError, InvalidCheckpoint):
-        own = own_files(folder)
-    known = () if own is None else (PAGE, *own)
-    return sorted(name for name, _ in _entries(folder) if name not in known)
+        sealed_names = own_files(folder)
+    own_names = () if sealed_names is None else (PAGE, *sealed_names)
+    return sorted(name for name, _ in _entries(folder) if name not in own_names)
 
 
-def read_regular(path: Path, most: int = LARGEST) -> bytes:
+def read_regular(path: Path, max_bytes: int = LARGEST) -> bytes:
     """Read a file of a bundle, which may come from elsewhere.
 
     Raises
@@ -386,10 +392,10 @@ def read_regular(path: Path, most: int = LARGEST) -> bytes:
     FileNotFoundError
         If there is none.
     InvalidCheckpoint
-        If it is not a regular file, has more than ``most`` bytes, or cannot be read.
+        If it is not a regular file, has more than ``max_bytes`` bytes, or cannot be read.
     """
     try:
-        with open_regular(path, most) as file:
+        with open_regular(path, max_bytes) as file:
             return file.read()
     except FileNotFoundError:
         raise
@@ -440,9 +446,9 @@ EARLIER = (
     "posprobe.forward/1",
 )
 #: What helps where a bundle is damaged.
-AGAIN = "Analyse the table again."
+REPEAT_ADVICE = "Analyse the table again."
 #: Arrays of which the page of a table is drawn.
-_SHOWN = (
+_PAGE_ARRAYS = (
     "similarity_centered", "norms", "pca_scores", "rotation_paths", "budget_spectrum",
 )  # fmt: skip
 
@@ -458,7 +464,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         If the file is damaged or of another version.
     """
     path = expanded(folder) / "analysis.json"
-    with _sound(path, AGAIN):
+    with _sound(path, REPEAT_ADVICE):
         try:
             document = json.loads(read_regular(path))
         except FileNotFoundError as error:
@@ -466,23 +472,23 @@ def read_bundle(folder: Path) -> dict[str, Any]:
                 f"{folder}: not a report: it has no analysis.json. "
                 "`posprobe analyze REF --out DIR` makes one."
             ) from error
-    found = document.get("schema") if isinstance(document, dict) else None
-    if found not in (*SCHEMAS, *EARLIER):
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema not in (*SCHEMAS, *EARLIER):
         raise InvalidCheckpoint(
-            f"{path}: its schema is {found!r:.80} and one of {', '.join(SCHEMAS)} is needed. "
-            f"{AGAIN}"
+            f"{path}: its schema is {schema!r:.80} and one of {', '.join(SCHEMAS)} is needed. "
+            f"{REPEAT_ADVICE}"
         )
     return dict(document)
 
 
-def stored_drawings(folder: Path, again: str) -> dict[str, str]:
+def stored_drawings(folder: Path, advice: str) -> dict[str, str]:
     """Read a bundle's drawings, by name.
 
     Parameters
     ----------
     folder
         ``figures`` of a bundle.
-    again
+    advice
         What helps where it is damaged.
 
     Raises
@@ -493,7 +499,7 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
     drawings: dict[str, str] = {}
     room = LARGEST
     for path in sorted(folder.glob("*.svg")):
-        with _sound(path, again):
+        with _sound(path, advice):
             drawings[path.stem] = read_regular(path, room).decode("utf-8")
             room -= len(drawings[path.stem])
             if "<svg" not in drawings[path.stem]:
@@ -502,19 +508,21 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
 
 
 @contextmanager
-def _sound(path: Path, again: str) -> Iterator[None]:
+def _sound(path: Path, advice: str) -> Iterator[None]:
     """Say of what is damaged what helps."""
     try:
         yield
     except (InvalidCheckpoint, FileNotFoundError) as error:
-        raise InvalidCheckpoint(f"{error} {again}") from error
+        raise InvalidCheckpoint(f"{error} {advice}") from error
     except (
         OSError, EOFError, ValueError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
     ) as error:  # fmt: skip
-        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
+        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {advice}") from error
 
 
-def stored_arrays(path: Path, again: str, names: Sequence[str] = _SHOWN) -> dict[str, NDArray[Any]]:
+def stored_arrays(
+    path: Path, advice: str, names: Sequence[str] = _PAGE_ARRAYS
+) -> dict[str, NDArray[Any]]:
     """Read arrays of a bundle, those of which the page of a table is drawn where none are named.
 
     Raises
@@ -523,10 +531,10 @@ def stored_arrays(path: Path, again: str, names: Sequence[str] = _SHOWN) -> dict
         If the archive is gone or damaged, or holds something else under their names.
     """
     arrays = {}
-    with _sound(path, again):
+    with _sound(path, advice):
         if not path.is_file():
-            what = "it is not a file" if path.exists() else "the bundle has lost its arrays"
-            raise InvalidCheckpoint(f"{path}: {what}.")
+            problem = "it is not a file" if path.exists() else "the bundle has lost its arrays"
+            raise InvalidCheckpoint(f"{path}: {problem}.")
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
             for name in names:

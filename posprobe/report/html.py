@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: How to cite posprobe, as CITATION.cff says.
 CITATION = "The posprobe authors. posprobe: what a trained transformer has learned about position."
 #: Sentences of a list that are shown before the rest is folded; cells from which numbers are.
-SHOWN, FOLDED = 12, 300
+MAX_OPEN_ROWS, FOLDED = 12, 300
 
 
 def html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
@@ -39,8 +39,8 @@ def html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
     drawings
         Elements by name, made by posprobe; a picture without one is left out.
     """
-    shown = _shared("page.js", version, drawings)
-    rendered = _template("page.html").render(page=page, folded=FOLDED, **shown)
+    scripts = _shared("page.js", version, drawings)
+    rendered = _template("page.html").render(page=page, folded=FOLDED, **scripts)
     # A file name need not be valid text.
     return rendered.encode("utf-8", "backslashreplace").decode()
 
@@ -70,7 +70,7 @@ def listing(
     pieces = _template("listing.html").generate(
         page=page,
         thumbnail=lambda name: Markup(thumbnail(name)),  # noqa: S704
-        shown=SHOWN,
+        shown=MAX_OPEN_ROWS,
         **_shared("listing.js", version, drawings),
     )
     return (piece.encode("utf-8", "backslashreplace").decode() for piece in pieces)
@@ -83,7 +83,7 @@ def _shared(name: str, version: str, drawings: Mapping[str, str]) -> dict[str, A
     return {
         "version": version,
         "citation": f"{CITATION} Version {version}.",
-        "drawings": {key: Markup(each) for key, each in drawings.items()},  # noqa: S704
+        "drawings": {key: Markup(drawing) for key, drawing in drawings.items()},  # noqa: S704
         "script": Markup(script),  # noqa: S704
         # By its hash the page's policy lets it alone run.
         "script_hash": f"sha256-{digest}",

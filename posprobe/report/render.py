@@ -18,7 +18,7 @@ from posprobe.report.svg import embedded
 from posprobe.text import Block, plain
 
 #: By a block that only this kind of document has, the function that lays out its page.
-OTHERS: Mapping[str, Callable[[Block], Page]] = {
+PAGE_BUILDERS: Mapping[str, Callable[[Block], Page]] = {
     "tables": comparison_page,
     "schemes": scheme_page,
     "records": kernel_page,
@@ -31,7 +31,7 @@ OTHERS: Mapping[str, Callable[[Block], Page]] = {
 
 def of_table(document: Block) -> bool:
     """Tell whether a document is of one table, whose page is drawn from its arrays."""
-    return "table" in document and not OTHERS.keys() & document.keys()
+    return "table" in document and not PAGE_BUILDERS.keys() & document.keys()
 
 
 def page_of(document: Block) -> Page:
@@ -42,15 +42,15 @@ def page_of(document: Block) -> Page:
     LookupError, TypeError, AttributeError
         If the document lacks a block that the page shows.
     """
-    builders = (build for block, build in OTHERS.items() if block in document)
+    builders = (build for block, build in PAGE_BUILDERS.items() if block in document)
     return next(builders, table_page)(document)
 
 
 def figures_of(document: Block) -> set[str]:
     """Name the figures that a bundle of such a document may have."""
     if of_table(document):
-        drawn = {each.name for found in TABLE.values() for each in found.drawings}
-        return {"table", *drawn, *(f"overview-{name}" for name in overview.NAMES)}
+        names = {drawing.name for measurement in TABLE.values() for drawing in measurement.drawings}
+        return {"table", *names, *(f"overview-{name}" for name in overview.NAMES)}
     return {picture.name for picture in page_of(document).drawn}
 
 
@@ -76,13 +76,13 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
     """
     page, version = page_of(document), document["environment"]["posprobe"]
     if of_table(document):
-        drawn = dict(drawings)
-        if "budget" in drawn:
-            drawn["budget"] += overview.legend(document)
-        return html(page, version, drawn)
-    shown = {
-        each.name: embedded(drawings[each.name], plain(each.alt))
-        for each in page.drawn
-        if each.name in drawings
+        svg_by_name = dict(drawings)
+        if "budget" in svg_by_name:
+            svg_by_name["budget"] += overview.legend(document)
+        return html(page, version, svg_by_name)
+    embedded_pictures = {
+        picture.name: embedded(drawings[picture.name], plain(picture.alt))
+        for picture in page.drawn
+        if picture.name in drawings
     }
-    return html(page, version, shown)
+    return html(page, version, embedded_pictures)

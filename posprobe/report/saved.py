@@ -47,7 +47,7 @@ class Saved:
         """
         from posprobe.report.bundle import write_bundle
 
-        return write_bundle(self, Path(folder), every=every, formats=formats)
+        return write_bundle(self, Path(folder), all_figures=every, formats=formats)
 
     def __repr__(self: Any) -> str:
         verdict = self.to_dict().get("verdict") or {}
@@ -97,8 +97,8 @@ class Plotted(Saved):
         UsageError
             If there is no such result.
         """
-        found = self._drawable()
-        kind = next(iter(found)) if kind is None else kind
-        if kind not in found:
-            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(found)}.")
-        return found[kind].plot(ax, **properties)
+        drawable = self._drawable()
+        kind = next(iter(drawable)) if kind is None else kind
+        if kind not in drawable:
+            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(drawable)}.")
+        return drawable[kind].plot(ax, **properties)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from posprobe.page import NONE, Line, Page, Table
+from posprobe.page import NO_VALUE, Line, Page, Table
 from posprobe.report.render import page_of
 from posprobe.text import Block, plain
 from posprobe.words.lines import Part, budget_note, budget_parts
@@ -40,9 +40,9 @@ def text(document: Block, width: int | None = None, *, verbose: bool = False) ->
         _answers(page.single, wide),
         # What answers nothing is told in its sentences.
         [
-            wrapped(f"{found.lines[0].question}: {' '.join(found.sentences)}", "* ", wide)
-            for found in page.evidence
-            if found.lines and not any(each.answer for each in found.lines)
+            wrapped(f"{evidence.lines[0].question}: {' '.join(evidence.sentences)}", "* ", wide)
+            for evidence in page.evidence
+            if evidence.lines and not any(line_shown.answer for line_shown in evidence.lines)
         ],
         _side_by_side(page, wide) if page.shared else [],
     ]
@@ -58,34 +58,39 @@ def text(document: Block, width: int | None = None, *, verbose: bool = False) ->
     return "\n".join(lines)
 
 
-def _answers(found: Sequence[Line], width: int) -> list[str]:
-    if not found:
+def _answers(lines: Sequence[Line], width: int) -> list[str]:
+    if not lines:
         return []
-    what = "question" if any(each.answer for each in found) else "what"
-    rows: list[Sequence[str]] = [("", what, "measure", "value", "by chance")]
-    for line in found:
+    heading = "question" if any(line_shown.answer for line_shown in lines) else "what"
+    rows: list[Sequence[str]] = [("", heading, "measure", "value", "by chance")]
+    for line in lines:
         mark = MARKS.get(line.answer, "")
         rows.append((mark, line.question, line.measure, line.value, line.chance))
-    if all(each.chance == NONE for each in found):
+    if all(line_shown.chance == NO_VALUE for line_shown in lines):
         rows = [row[:-1] for row in rows]
-    return _columns(rows, width, right={3})
+    return _columns(rows, width, right_aligned={3})
 
 
 def _open(page: Page) -> str:
-    answers = (each.answer for found in page.evidence for each in found.lines)
+    answers = (line_shown.answer for evidence in page.evidence for line_shown in evidence.lines)
     return " ?: cannot tell." if "cannot tell" in answers else ""
 
 
 def _side_by_side(page: Page, width: int) -> list[str]:
     """Show what is answered of several subjects: where they differ, and what is the same."""
-    differ = [row for row in page.shared if len({each.answer for each in row}) > 1]
-    same = [row[0] for row in page.shared if row not in differ]
+    differ = [row for row in page.shared if len({line_shown.answer for line_shown in row}) > 1]
+    shared_lines = [row[0] for row in page.shared if row not in differ]
     rows: list[Sequence[str]] = [("", *page.subjects)]
     rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.unasked]
-    rows += [(row[0].question, *(MARKS.get(each.answer, "–") for each in row)) for row in differ]
+    rows += [
+        (row[0].question, *(MARKS.get(line_shown.answer, "–") for line_shown in row))
+        for row in differ
+    ]
     lines = _columns(rows, width)
-    if same:
-        agree = " ".join(f"{each.question} {each.answer}." for each in same)
+    if shared_lines:
+        agree = " ".join(
+            f"{line_shown.question} {line_shown.answer}." for line_shown in shared_lines
+        )
         lines.append(wrapped(f"Answers that agree: {agree}", "", width))
     return lines
 
@@ -93,14 +98,17 @@ def _side_by_side(page: Page, width: int) -> list[str]:
 def _numbers(table: Table, width: int) -> Iterator[str]:
     """Yield the lines of a table; columns that do not fit stand below the others."""
     rows = [[column.label for column in table.columns]]
-    rows += [[each if isinstance(each, str) else each.text for each in row] for row in table.rows]
+    rows += [
+        [line_shown if isinstance(line_shown, str) else line_shown.text for line_shown in row]
+        for row in table.rows
+    ]
     widest = max(cell_len(plain(text)) for row in rows for text in row[1:])
     count = max(width // 2 // (widest + 2), 1)
-    for first in range(1, len(rows[0]), count):
-        if first > 1:
+    for first_column in range(1, len(rows[0]), count):
+        if first_column > 1:
             yield ""
-        block = [(row[0], *row[first : first + count]) for row in rows]
-        yield from _columns(block, width, right=range(1, count + 1))
+        block = [(row[0], *row[first_column : first_column + count]) for row in rows]
+        yield from _columns(block, width, right_aligned=range(1, count + 1))
 
 
 def wrapped(line: str, begin: str, width: int) -> str:
@@ -113,19 +121,23 @@ def wrapped(line: str, begin: str, width: int) -> str:
 
 def _headline(text: str, width: int) -> list[str]:
     """Return the lines of a headline; of a long one the first sentences, the page has all."""
-    while len(found := wrapped(text, "", width).split("\n")) > HEADLINE and ". " in text:
+    while len(headline := wrapped(text, "", width).split("\n")) > HEADLINE and ". " in text:
         text = f"{text.rpartition('. ')[0]}."
-    return found
+    return headline
 
 
-def _columns(rows: Sequence[Sequence[str]], width: int, right: Collection[int] = ()) -> list[str]:
+def _columns(
+    rows: Sequence[Sequence[str]], width: int, right_aligned: Collection[int] = ()
+) -> list[str]:
     """Lay rows out in columns; what is wider than the line is cut."""
     console = Console(file=StringIO(), width=width, color_system=None)
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     for place in range(len(rows[0])):
-        grid.add_column(justify="right" if place in right else "left")
+        grid.add_column(justify="right" if place in right_aligned else "left")
     for row in rows:
-        grid.add_row(*(Text(plain(each), no_wrap=True, overflow="ellipsis") for each in row))
+        grid.add_row(
+            *(Text(plain(cell_text), no_wrap=True, overflow="ellipsis") for cell_text in row)
+        )
     if console.measure(grid, options=console.options.update(max_width=2 * width)).maximum > width:
         grid.padding = (0, 1, 0, 0)
     with console.capture() as captured:
@@ -141,6 +153,6 @@ def _bar(parts: Sequence[Part], note: str, width: int) -> list[str]:
         block = BLOCKS[k % len(BLOCKS)]
         bar += block * (round((width - 4) * share) - len(bar))
         # A block stays with its name.
-        names.append(f"{block}{HARD}{part.short}: {part.value}")
-    told = f"{', '.join(names)}{'; ' if note else ''}{note}"
-    return [f"  {bar}", wrapped(told, "  ", width).replace(HARD, " ")] if parts else []
+        names.append(f"{block}{HARD}{part.short_label}: {part.value}")
+    legend = f"{', '.join(names)}{'; ' if note else ''}{note}"
+    return [f"  {bar}", wrapped(legend, "  ", width).replace(HARD, " ")] if parts else []

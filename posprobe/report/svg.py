@@ -48,12 +48,14 @@ def svg_of(figure: Figure, name: str) -> str:
 
 def shorter_paths(svg: str) -> str:
     """Write the points of paths to a hundredth of a point, which no eye and no printer resolves."""
-    return _PATH.sub(lambda found: _FINER.sub(r"\1", found[0]), svg)
+    return _PATH.sub(lambda path_match: _FINER.sub(r"\1", path_match[0]), svg)
 
 
 def smaller_images(svg: str) -> str:
     """Store each raster of a drawing with a palette: a colour map has few colours."""
-    return _PNG.sub(lambda found: "data:image/png;base64," + _with_palette(found[1]), svg)
+    return _PNG.sub(
+        lambda image_match: "data:image/png;base64," + _with_palette(image_match[1]), svg
+    )
 
 
 def _with_palette(encoded: str) -> str:
@@ -93,8 +95,8 @@ def embedded(svg: str, label: str) -> str:
     width = float(size[1] if size else 460) * 4 / 3 * 1.25
     for color, variable in _THEME.items():
         svg = svg.replace(color, variable)
-    root, _, rest = svg[svg.index("<svg") :].partition(">")
-    address = quote(f"{root}><style>{source('colors.css')}</style>{rest}", safe=" :;/?,=+()!*")
+    root, _, content = svg[svg.index("<svg") :].partition(">")
+    address = quote(f"{root}><style>{source('colors.css')}</style>{content}", safe=" :;/?,=+()!*")
     return (
         f'<img alt="{escape(label)}" style="--width:{width:.0f}px" '
         f'src="data:image/svg+xml,{address}">'
@@ -108,7 +110,7 @@ def source(name: str) -> str:
 
 
 #: Cosines from -1 to 1: blue, white (dark on a dark page), red, at the places below.
-_AT = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_STOP_POSITIONS = (-1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _LIGHT = "053061 2166ac 4393c3 92c5de d1e5f0 f7f7f7 fddbc7 f4a582 d6604d b2182b 67001f"
 _DARK = "8fd0ff 5aa7e4 3785c5 255c8f 193650 14181d 40241c 743320 ae532c e2814d ffc295"
 #: Levels of a raster on either side of 0.
@@ -117,14 +119,15 @@ _LEVELS = 40
 
 def text(x: float, y: float, words: str, look: str = "ax", anchor: str = "start") -> str:
     """Write words; ``look`` are classes."""
-    at = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    return f'<text class="{look}" x="{x:.1f}" y="{y:.1f}"{at}>{escape(plain(words))}</text>'
+    anchor_attribute = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    attributes = f'class="{look}" x="{x:.1f}" y="{y:.1f}"{anchor_attribute}'
+    return f"<text {attributes}>{escape(plain(words))}</text>"
 
 
 def rect(look: str, x: float, y: float, width: float, height: float) -> str:
     """Draw a rectangle."""
-    at = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f'<rect class="{look}" {at}/>'
+    box_attributes = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect class="{look}" {box_attributes}/>'
 
 
 def path(look: str, d: str) -> str:
@@ -134,14 +137,14 @@ def path(look: str, d: str) -> str:
 
 def curve(x: Iterable[float], y: Iterable[float]) -> str:
     """Return the points of a line; it is broken where a point is not finite."""
-    found, pen = [], "M"
-    for one, other in zip(x, y, strict=True):
-        if not np.isfinite(other):
+    commands, pen = [], "M"
+    for x_value, y_value in zip(x, y, strict=True):
+        if not np.isfinite(y_value):
             pen = "M"
             continue
-        found.append(f"{pen}{one:.1f},{other:.1f}")
+        commands.append(f"{pen}{x_value:.1f},{y_value:.1f}")
         pen = "L"
-    return "".join(found)
+    return "".join(commands)
 
 
 def dots(points: NDArray[np.float64]) -> str:
@@ -182,9 +185,9 @@ def color_bar(x: float, y: float, height: float) -> str:
 
 def _palette(colors: str) -> NDArray[np.uint8]:
     """Return the colour of each level, and one that is not seen for a hole."""
-    stops = np.array([list(bytes.fromhex(each)) for each in colors.split()], dtype=np.float64)
+    stops = np.array([list(bytes.fromhex(color)) for color in colors.split()], dtype=np.float64)
     places = np.linspace(-1, 1, 2 * _LEVELS + 1)
-    shades = [np.interp(places, _AT, stop) for stop in stops.T]
+    shades = [np.interp(places, _STOP_POSITIONS, stop) for stop in stops.T]
     opaque = np.stack([*shades, np.full_like(places, 255)], axis=1)
     return np.asarray(np.rint(np.vstack([opaque, np.zeros(4)])), dtype=np.uint8)
 
@@ -194,5 +197,5 @@ def ticks(length: int, first: int = 0) -> list[int]:
     step = 2 ** max(0, round(np.log2(max(length / 4, 1))))
     last = first + length - 1
     inner = range(-(-(first + 1) // step) * step, last, step)
-    far = [place for place in inner if min(place - first, last - place) > step / 3]
-    return sorted({first, *far, last})
+    spaced = [place for place in inner if min(place - first, last - place) > step / 3]
+    return sorted({first, *spaced, last})

@@ -318,7 +318,7 @@ def test_a_run_that_breaks_leaves_everything_byte_for_byte(
 ) -> None:
     files_before = tree(place)
     with pytest.raises(OutputError if isinstance(error, OSError) else type(error)):
-        write_bundle(Broken(bundles[1], raising(error)), place / name, every=True)
+        write_bundle(Broken(bundles[1], raising(error)), place / name, all_figures=True)
     assert tree(place) == files_before
 
 
@@ -439,7 +439,7 @@ def test_a_file_saved_while_figures_are_drawn_is_not_lost(
     files_before = tree(place)
     slow = Broken(bundles[1], lambda: (place / "bundle" / name).write_text("mine"))
     with pytest.raises(OutputError, match=rf"bundle: it holds {name}"):
-        write_bundle(slow, place / "bundle", every=True)
+        write_bundle(slow, place / "bundle", all_figures=True)
     assert tree(place) == files_before | {f"bundle/{name}": b"mine"}
 
 

@@ -98,7 +98,7 @@ def test_steps_and_runs_are_read_off_references(
     reference: str, commit: str | None, resolved: str, expected: tuple[str, int | None]
 ) -> None:
     row = {"reference": reference, "commit": commit, "resolved": resolved}
-    assert (search._parts(row)[0], search._step(row)) == expected
+    assert (search._split_reference(row)[0], search._row_step(row)) == expected
 
 
 def test_a_change_names_the_steps_around_it() -> None:

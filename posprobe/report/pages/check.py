@@ -17,25 +17,25 @@ def check_page(document: Block) -> Page:
     causes, compared = document["causes"], document["compared"]
     rows: list[Row] = [
         (
-            relations.subject(each["what"], each["part"]), verdict, cell(each["value"]),
-            cell(each["tolerance"]), cell(each["first_distance"]), cell(each["rotation"]),
+            relations.subject(finding["what"], finding["part"]), verdict, cell(finding["value"]),
+            cell(finding["tolerance"]), cell(finding["first_distance"]), cell(finding["rotation"]),
         )
-        for verdict, found in (("differs", causes), ("alike", compared))
-        for each in found
+        for verdict, findings in (("differs", causes), ("alike", compared))
+        for finding in findings
     ]  # fmt: skip
-    names = [[each["cause"] for each in found] for found in (causes, compared)]
-    told = {"Differs": causes, "Alike": compared}
+    names = [[finding["cause"] for finding in findings] for findings in (causes, compared)]
+    findings_by_title = {"Differs": causes, "Alike": compared}
     return Page(
         title=f"{document['a']} and {document['b']}",
         subject="check of two copies",
         lead=relations.copies(document["a"], document["b"]),
         headline=" ".join(relations.verdict(document["alike"], *names)),
-        notes=tuple(relations.left_out(each["reason"]) for each in document["not_compared"]),
+        notes=tuple(relations.left_out(finding["reason"]) for finding in document["not_compared"]),
         pictures=pictures("check", PICTURES["check"]),
         evidence=tuple(
-            Evidence(title=title, sentences=tuple(each["sentence"] for each in found))
-            for title, found in told.items()
-            if found
+            Evidence(title=title, sentences=tuple(finding["sentence"] for finding in findings))
+            for title, findings in findings_by_title.items()
+            if findings
         ),
         numbers=Table(
             "What was compared; distances in positions.",

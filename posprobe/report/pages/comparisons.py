@@ -62,13 +62,13 @@ def _pairs(
     pairs: Sequence[Block],
     line: Callable[[Block, str], Line],
     sentences: Callable[[Block], Iterable[str]],
-    drawn: tuple[Picture, ...],
+    drawings: tuple[Picture, ...],
 ) -> Iterator[Evidence]:
     """Yield how similar each pair is; the drawings of all stand beside the first."""
     for place, pair in enumerate(pairs):
         yield Evidence(
             (line(pair, f"pair-{place}"),), sentences=tuple(sentences(pair)),
-            pictures=() if place else drawn,
+            pictures=() if place else drawings,
         )  # fmt: skip
 
 
@@ -79,21 +79,28 @@ def _table_answers(document: Block) -> Iterator[Evidence]:
     if not all(blocks):
         return
     grids = [table["table"]["layout"]["type"] == "grid" for table in tables]
-    own = [
+    lines_by_table = [
         {line.name: line for line in lines(block, grid=grid)}
         for block, grid in zip(blocks, grids, strict=True)
     ]
-    said = [{each["question"]: claim(each) for each in block["answers"]} for block in blocks]
+    claims_by_table = [
+        {answer["question"]: claim(answer) for answer in block["answers"]} for block in blocks
+    ]
     for name, question in ASKS.items():
-        if not any(name in found for found in own):
+        if not any(name in table_lines for table_lines in lines_by_table):
             continue
-        none = Line(name, "", question)
+        empty_line = Line(name, "", question)
         yield Evidence(
-            tuple(replace(found.get(name, none), question=question) for found in own),
+            tuple(
+                replace(table_lines.get(name, empty_line), question=question)
+                for table_lines in lines_by_table
+            ),
             sentences=tuple(
                 f"{table['label']}: {texts[name]}"
-                for table, found, texts in zip(tables, own, said, strict=True)
-                if name in found
+                for table, table_lines, texts in zip(
+                    tables, lines_by_table, claims_by_table, strict=True
+                )
+                if name in table_lines
             ),
         )
 
@@ -102,24 +109,24 @@ def _table_numbers(tables: list[Block]) -> Table:
     rows: list[Row] = []
     unasked = []
     for key, number in compared_numbers().items():
-        found = [table["nulls"]["numbers"].get(key) for table in tables]
-        if any(entry and entry["value"] is not None for entry in found):
+        entries = [table["nulls"]["numbers"].get(key) for table in tables]
+        if any(entry and entry["value"] is not None for entry in entries):
             unasked += [len(rows)] if key in UNASKED else []
-            values = (entry["value"] if entry else None for entry in found)
+            values = (entry["value"] if entry else None for entry in entries)
             rows.append((number.label, *map(cell, values)))
     headings = columns("number", *(f"={table['label']}" for table in tables))
     return Table("Numbers of each table.", headings, tuple(rows), unasked=tuple(unasked))
 
 
 def _published(tables: list[Block]) -> Iterator[Evidence]:
-    said = tuple(
+    sentences = tuple(
         f"{table['label']}: {value['quantity']} {show(value['value'])}, here "
         f"{cell(value['ours'])}. {comparisons.citation(value)}"
         for table in tables
         for value in table["published"]
     )
-    if said:
-        yield Evidence(title="Published values", sentences=said)
+    if sentences:
+        yield Evidence(title="Published values", sentences=sentences)
 
 
 def _source(table: Block) -> Iterator[Fact]:
@@ -165,21 +172,23 @@ def kernel_page(document: Block) -> Page:
 
 def _kernel_answers(document: Block) -> Iterator[Evidence]:
     """Yield the questions with the answer of each encoding; bundles of 0.1.0 answer none."""
-    for told in document.get("verdict", {}).get("answers", ()):
+    for answer in document.get("verdict", {}).get("answers", ()):
         yield Evidence(
             tuple(
-                schemes.kernel_line(told["question"], told["answers"].get(each["label"], ""), each)
-                for each in document["records"]
+                schemes.kernel_line(
+                    answer["question"], answer["answers"].get(record["label"], ""), record
+                )
+                for record in document["records"]
             )
         )
 
 
 def _kernel_numbers(records: list[Block]) -> Table:
-    known = read_data("report/numbers.toml")["kernels"]
+    labels_by_key = read_data("report/numbers.toml")["kernels"]
     rows: list[Row] = [
         ("kernel", *(schemes.KERNEL_OF[record["quantity"]] for record in records)),
         ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
-        *((label, *(cell(r[key]) for r in records)) for key, label in known.items()),
+        *((label, *(cell(r[key]) for r in records)) for key, label in labels_by_key.items()),
     ]
     headings = columns("number", *(f"={record['label']}" for record in records))
     caption = "Kernels, the mean over heads; distances in positions."

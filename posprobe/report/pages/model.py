@@ -18,30 +18,32 @@ LEADING = {
 }  # fmt: skip
 
 
-SHOWN = 2
+MAX_LEADING_FIGURES = 2
 
 
 def forward_page(document: Block) -> Page:
     """Lay out the page of a run of a model: the answers, and what was measured."""
-    made = [name for name in MODEL if document.get(name) is not None]
-    leading = [name for name, of in LEADING.items() if of in made][:SHOWN]
+    measured = [name for name in MODEL if document.get(name) is not None]
+    leading = [name for name, measurement in LEADING.items() if measurement in measured][
+        :MAX_LEADING_FIGURES
+    ]
     drawings = {
         name: pictures(
-            "model", (each.name for each in MODEL[name].drawings), f"{MODEL[name].title}."
+            "model", (drawing.name for drawing in MODEL[name].drawings), f"{MODEL[name].title}."
         )
-        for name in made
+        for name in measured
     }
-    every = [picture for found in drawings.values() for picture in found]
+    all_pictures = [picture for picture_group in drawings.values() for picture in picture_group]
     return Page(
         title=models.title(document["name"]),
         subject="what position does inside it",
         lead=models.run_of(document),
         headline=headline(document),
         notes=tuple(models.notes(document)),
-        pictures=tuple(picture for picture in every if picture.name in leading),
+        pictures=tuple(picture for picture in all_pictures if picture.name in leading),
         evidence=tuple(_evidence(document, drawings, leading)),
         key=models.KEY if document.get("verdict") else "",
-        numbers=_numbers(document, made),
+        numbers=_numbers(document, measured),
         provenance=(Fact("reference", document["name"]), *versions(document["environment"])),
     )
 
@@ -50,29 +52,35 @@ def _evidence(
     document: Block, drawings: dict[str, tuple[Picture, ...]], leading: list[str]
 ) -> Iterator[Evidence]:
     """Yield the answers with the figures of what they are of, and what answers nothing."""
-    left = {
-        name: tuple(each for each in found if each.name not in leading)
-        for name, found in drawings.items()
+    other_pictures = {
+        name: tuple(picture for picture in picture_group if picture.name not in leading)
+        for name, picture_group in drawings.items()
     }
     for answer in document.get("verdict", {}).get("answers", ()):
         # A figure stands beside the first answer that it shows.
-        of = next((key.partition(".")[0] for key in answer["keys"]), "")
+        measurement = next((key.partition(".")[0] for key in answer["keys"]), "")
         yield Evidence(
-            (models.line(answer),), sentences=(claim(answer),), pictures=left.pop(of, ())
+            (models.line(answer),),
+            sentences=(claim(answer),),
+            pictures=other_pictures.pop(measurement, ()),
         )
-    for name, found in left.items():
-        if found:
-            yield Evidence(title=MODEL[name].title, pictures=found)
+    for name, picture_group in other_pictures.items():
+        if picture_group:
+            yield Evidence(title=MODEL[name].title, pictures=picture_group)
 
 
-def _numbers(document: Block, made: list[str]) -> Table:
+def _numbers(document: Block, measured: list[str]) -> Table:
     """Tabulate all numbers: what is of the whole model, of its layers, and stands beside them."""
-    rows: list[LabelledRow] = [row for name in made for row in _rows(document, name)]
-    found = list(dict.fromkeys(column for _, texts in rows for column in texts))
-    layers = sorted(column for column in found if isinstance(column, int))
-    beside = [column for column in (SINUSOID, WALKS) if column in found]
-    names = [column for column in found if isinstance(column, str) and column not in beside]
-    order: list[int | str] = [*names, *layers, *beside]
+    rows: list[LabelledRow] = [row for name in measured for row in _rows(document, name)]
+    columns_found = list(dict.fromkeys(column for _, texts in rows for column in texts))
+    layers = sorted(column for column in columns_found if isinstance(column, int))
+    baseline_columns = [column for column in (SINUSOID, WALKS) if column in columns_found]
+    names = [
+        column
+        for column in columns_found
+        if isinstance(column, str) and column not in baseline_columns
+    ]
+    order: list[int | str] = [*names, *layers, *baseline_columns]
     heads = [f"layer {column}" if isinstance(column, int) else column for column in order]
     filled: tuple[Row, ...] = tuple(
         (label, *(texts.get(column, "–") for column in order)) for label, texts in rows

@@ -11,41 +11,41 @@ from posprobe.text import Block
 
 def origin(source: Block) -> tuple[Fact, ...]:
     """Say what was asked for and what it led to."""
-    found = {"reference": "reference", "resolved": "resolved to", "revision": "revision"}
-    return tuple(Fact(label, str(source[key])) for key, label in found.items() if source[key])
+    labels = {"reference": "reference", "resolved": "resolved to", "revision": "revision"}
+    return tuple(Fact(label, str(source[key])) for key, label in labels.items() if source[key])
 
 
-def tensor(source: Block, whose: str = "") -> tuple[Fact, ...]:
+def tensor(source: Block, prefix: str = "") -> tuple[Fact, ...]:
     """Say where the numbers are stored, and how."""
     facts = []
     if source["file"]:
-        facts.append(Fact(f"{whose}file", source["file"]))
+        facts.append(Fact(f"{prefix}file", source["file"]))
     if source.get("format"):
-        facts.append(Fact(f"{whose}file format", source["format"]))
+        facts.append(Fact(f"{prefix}file format", source["format"]))
     if source["tensor"]:
-        facts.append(Fact(f"{whose}tensor", source["tensor"]))
+        facts.append(Fact(f"{prefix}tensor", source["tensor"]))
         shape = " × ".join(map(str, source["shape"] or ()))
         stored = ", ".join(filter(None, (shape, source["dtype"], quantised(source))))
         if stored:
-            facts.append(Fact(f"{whose}stored as", stored))
+            facts.append(Fact(f"{prefix}stored as", stored))
     if source["sha256"]:
-        facts.append(Fact(f"{whose}SHA-256", source["sha256"]))
+        facts.append(Fact(f"{prefix}SHA-256", source["sha256"]))
     return tuple(facts)
 
 
 def quantised(source: Block) -> str:
     """Say how the stored numbers were rounded to few values; empty where they were not."""
-    known = source.get("quantisation")
-    if not known:
+    quantisation = source.get("quantisation")
+    if not quantisation:
         return ""
-    step = f" in steps of {known['step']:.3g}" if known["step"] else ""
-    return f"dequantised from {known['name']}{step}"
+    step = f" in steps of {quantisation['step']:.3g}" if quantisation["step"] else ""
+    return f"dequantised from {quantisation['name']}{step}"
 
 
 def headline(document: Block) -> str:
     """Return the summary of the answers; bundles of earlier versions have findings alone."""
-    if told := document.get("verdict"):
-        summary: str = told["summary"]
+    if verdict := document.get("verdict"):
+        summary: str = verdict["summary"]
         return summary
     return " ".join(finding["text"] for finding in document["findings"])
 

@@ -24,7 +24,7 @@ def ways_page(document: Block) -> Page:
         subject="ways of resizing",
         lead=resizing.ways_lead(table["layout"], document["to"]),
         headline=run["sentence"] if run else resizing.ways_headline(ways),
-        notes=tuple(f"{how} is left out: {why}" for how, why in document["missing"].items()),
+        notes=tuple(f"{way} is left out: {reason}" for way, reason in document["missing"].items()),
         pictures=pictures("ways", PICTURES["ways"]),
         evidence=tuple(
             Evidence((resizing.way_line(way, run),), sentences=tuple(way["sentences"]))
@@ -51,7 +51,9 @@ def rules_page(document: Block) -> Page:
         subject="rules of scaling",
         lead=resizing.rules_lead(document),
         headline=run["sentence"] if run else resizing.rules_headline(rules, document["pairs"]),
-        notes=tuple(f"{name} is left out: {why}." for name, why in document["missing"].items()),
+        notes=tuple(
+            f"{name} is left out: {reason}." for name, reason in document["missing"].items()
+        ),
         pictures=pictures("rules", PICTURES["rules"]),
         evidence=tuple(
             Evidence(
@@ -78,12 +80,12 @@ def _costs(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
     if run is None:
         return
     blocks = {"before": run["before"]} | run["ways"]
-    found = [blocks.get(name) for name in names]
-    yield (resizing.MEASURED, *(resizing.cost(block) if block else "–" for block in found))
-    most = max((block["parts"] for block in blocks.values()), key=len)
-    for place, part in enumerate(most):
-        losses = (block["parts"][place : place + 1] if block else () for block in found)
-        texts = (cell(one[0]["loss"], ".3f") if one else "–" for one in losses)
+    cost_blocks = [blocks.get(name) for name in names]
+    yield (resizing.MEASURED, *(resizing.cost(block) if block else "–" for block in cost_blocks))
+    longest_parts = max((block["parts"] for block in blocks.values()), key=len)
+    for place, part in enumerate(longest_parts):
+        losses = (block["parts"][place : place + 1] if block else () for block in cost_blocks)
+        texts = (cell(loss_part[0]["loss"], ".3f") if loss_part else "–" for loss_part in losses)
         yield (f"loss at positions {part['first']} to {part['last']}", *texts)
 
 
@@ -94,8 +96,8 @@ def _of_ways(document: Block) -> Table:
             Cell(number.label, note=number.meaning),
             # The old table against itself is no comparison.
             *(
-                "–" if how == "before" and key.startswith("same_") else cell(block[key])
-                for how, block in blocks.items()
+                "–" if way_name == "before" and key.startswith("same_") else cell(block[key])
+                for way_name, block in blocks.items()
             ),
         )
         for key, number, _ in numbers_of(Effect)

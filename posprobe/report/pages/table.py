@@ -14,27 +14,29 @@ from posprobe.words.lines import key, lines, size
 
 def table_page(document: Block) -> Page:
     """Lay out the page of a table."""
-    table, told = document["table"], document.get("verdict")
+    table, verdict = document["table"], document.get("verdict")
     notes = [f"{note}." for note in table["notes"]]
-    if told and told.get("replaced"):
+    if verdict and verdict.get("replaced"):
         notes.append(REPLACED)
     return Page(
         title=table["name"],
         subject="what it has learned about position",
         lead=size(table),
-        headline=told["summary"] if told else "",
+        headline=verdict["summary"] if verdict else "",
         notes=tuple(notes),
         pictures=tuple(map(Picture, overview.NAMES)),
-        evidence=_evidence(told, grid=table["layout"]["type"] == "grid") if told else (),
-        key=key(document) if told else "",
+        evidence=_evidence(verdict, grid=table["layout"]["type"] == "grid") if verdict else (),
+        key=key(document) if verdict else "",
         numbers=_numbers(document),
         provenance=(*_source(document), *versions(document["environment"])),
     )
 
 
-def _evidence(told: Block, *, grid: bool) -> tuple[Evidence, ...]:
-    said = {each["question"]: claim(each) for each in told["answers"]}
-    return tuple(Evidence((line,), sentences=(said[line.name],)) for line in lines(told, grid=grid))
+def _evidence(verdict: Block, *, grid: bool) -> tuple[Evidence, ...]:
+    claims = {answer["question"]: claim(answer) for answer in verdict["answers"]}
+    return tuple(
+        Evidence((line,), sentences=(claims[line.name],)) for line in lines(verdict, grid=grid)
+    )
 
 
 def _numbers(document: Block) -> Table:
@@ -47,10 +49,10 @@ def _numbers(document: Block) -> Table:
             value = lookup(document, f"{name}.{path}")
             if value is None or value == []:
                 continue
-            beside = nulls["numbers"].get(f"{name}.{path}") or {}
-            drawn = (beside.get(model) for model in models)
-            bands = (between(each.values()) if each else "–" for each in drawn)
-            sinusoid = cell(beside.get("sinusoid"))
+            baselines = nulls["numbers"].get(f"{name}.{path}") or {}
+            band_values = (baselines.get(model) for model in models)
+            bands = (between(band.values()) if band else "–" for band in band_values)
+            sinusoid = cell(baselines.get("sinusoid"))
             rows.append((number.label, show(value, number.form), sinusoid, *bands))
     headings = columns("number", "=this table", "=sinusoid", *(f"={name}" for name in models))
     caption = baselines_caption(nulls["draws"] if models else 0)
@@ -58,12 +60,12 @@ def _numbers(document: Block) -> Table:
 
 
 def _source(document: Block) -> tuple[Fact, ...]:
-    table, told = document["table"], document.get("verdict", {})
+    table, verdict = document["table"], document.get("verdict", {})
     left_out = "; ".join(f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"])
     special = "; ".join(f"row {row['row']}: {row['token']}" for row in table["prefix_rows"])
     facts = {
         "family": table["family"], "rows left out": left_out, "rows kept apart": special,
-        "answers": told.get("based_on"),
+        "answers": verdict.get("based_on"),
     }  # fmt: skip
     return (
         *origin(table["source"]),
