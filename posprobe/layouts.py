@@ -99,8 +99,8 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
         If it is not a slice of whole numbers, is empty, or skips rows.
     """
     advice = "Choose a slice of whole numbers, such as slice(1, 512) for positions 1 to 511."
-    wrong = AttributeError, TypeError, ValueError
-    with explain_errors(UsageError, f"{name}: {rows!r} are not rows", advice, *wrong):
+    index_errors = AttributeError, TypeError, ValueError
+    with explain_errors(UsageError, f"{name}: {rows!r} are not rows", advice, *index_errors):
         begin, end, step = rows.indices(layout.size)
     if step != 1 or begin >= end:
         raise UsageError(
@@ -113,14 +113,16 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
     return begin, end, Sequence(end - begin)
 
 
-def split_note(whole: Layout, part: Layout) -> tuple[str, ...]:
+def split_note(full_layout: Layout, part: Layout) -> tuple[str, ...]:
     """Return the note of a grid of which parts of rows are left, or none."""
-    if not isinstance(whole, Grid) or isinstance(part, Grid):
+    if not isinstance(full_layout, Grid) or isinstance(part, Grid):
         return ()
     note = (
-        f"{part.size} patches of a {whole} are not whole rows of it: they are read as a sequence, "
-        f"in which patches below each other are {whole.width} positions apart. A grid stays one "
-        f"where both ends are multiples of {whole.width}"
+        f"{part.size} patches of a {full_layout} are not whole rows of it: they are read as a "
+        "sequence, "
+        f"in which patches below each other are {full_layout.width} positions apart. A grid "
+        "stays one "
+        f"where both ends are multiples of {full_layout.width}"
     )
     return (note,)
 

@@ -63,8 +63,8 @@ class Reader:
     own_name_only: bool = False
 
     def __post_init__(self) -> None:
-        known = self.suffixes or self.weights
-        if not known or not all(suffix.startswith(".") for suffix in self.suffixes):
+        has_names = self.suffixes or self.weights
+        if not has_names or not all(suffix.startswith(".") for suffix in self.suffixes):
             raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
         module, _, function = self.opener.partition(":")
         if not all(map(str.isidentifier, (*module.split("."), function))):
@@ -94,19 +94,21 @@ def reader_of(name: str, start: bytes = b"") -> Reader | None:
         Its first `MAGIC` bytes; empty where nothing was read of it yet.
     """
     for readers in tables():
-        named = [each for each in readers if name.endswith(each.suffixes) or name in each.weights]
-        for reader in named or readers:
+        matching = [
+            reader for reader in readers if name.endswith(reader.suffixes) or name in reader.weights
+        ]
+        for reader in matching or readers:
             if start and any(map(start.startswith, reader.magic)):
                 return reader
-        if named:  # a long suffix such as .weights.h5 says more than a short one
-            return max(named, key=lambda reader: len(_suffix(name, reader)))
+        if matching:  # a long suffix such as .weights.h5 says more than a short one
+            return max(matching, key=lambda reader: len(_suffix(name, reader)))
     return None
 
 
 def needs_start(name: str) -> bool:
     """Tell whether a file's first bytes are needed to choose its reader."""
-    named = [reader for reader in READERS if name.endswith(reader.suffixes)]
-    return len(named) != 1 and name not in WEIGHTS
+    matching = [reader for reader in READERS if name.endswith(reader.suffixes)]
+    return len(matching) != 1 and name not in WEIGHTS
 
 
 def tables() -> Iterator[tuple[Reader, ...]]:
@@ -139,19 +141,19 @@ def added(group: str, kind: type[_T]) -> Iterator[_T]:
     points = importlib.metadata.entry_points(group=group)
     for point in sorted(points, key=lambda point: (point.name, point.value)):
         try:
-            found = point.load()
+            reader = point.load()
         except Exception as error:  # noqa: BLE001 - any code of another package
             _log.warning(
                 "%s: the entry point %s = %s cannot be loaded and was left out (%s: %s)",
                 group, point.name, point.value, type(error).__name__, error,
             )  # fmt: skip
             continue
-        if isinstance(found, kind):
-            yield found
+        if isinstance(reader, kind):
+            yield reader
         else:
             _log.warning(
                 "%s: the entry point %s = %s is a %s and no %s, and was left out",
-                group, point.name, point.value, type(found).__name__, kind.__name__,
+                group, point.name, point.value, type(reader).__name__, kind.__name__,
             )  # fmt: skip
 
 
@@ -164,5 +166,5 @@ def load_opener(opener: str) -> Callable[..., Any]:
         If a reader of another package names what is not there.
     """
     module, _, function = opener.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return found
+    opener_function: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return opener_function

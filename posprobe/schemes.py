@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from posprobe.drawable import Drawable, line
 from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
-from posprobe.encodings.tables import whole
+from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.sources import Source
@@ -31,7 +31,7 @@ AXES = ("time", "rows", "columns")
 #: Keys of a rotary rule that state the ladder itself and stretch nothing.
 _UNSCALED = ("rope_theta", "partial_rotary_factor")
 #: Values whose largest is smaller, or above one over it, have squares out of range.
-_LEAST = 1e-140
+_MIN_SLOPE = 1e-140
 #: Largest kernel that is formed, in rows: 4096 rows take 128 MiB per head.
 MAX_KERNEL = 4096
 
@@ -58,13 +58,17 @@ class _Encoding(Drawable):
         by_displacement = self.curves(n).reshape(self.heads, -1)
         row, column = np.divmod(np.arange(n), grid.width)
         down = row - row[:, None] + grid.height - 1
-        right = column - column[:, None] + grid.width - 1
-        found: NDArray[np.float64] = by_displacement[:, down * (2 * grid.width - 1) + right]
-        return found
+        column_offset = column - column[:, None] + grid.width - 1
+        kernel: NDArray[np.float64] = by_displacement[
+            :, down * (2 * grid.width - 1) + column_offset
+        ]
+        return kernel
 
     def _card(self: Scheme) -> tuple[str, dict[str, object]]:  # type: ignore[misc]
-        known = {key: value for key, value in facts(self).items() if value not in (None, [], {})}
-        return self.name, known
+        defined_facts = {
+            key: value for key, value in facts(self).items() if value not in (None, [], {})
+        }
+        return self.name, defined_facts
 
     def __repr__(self: Scheme) -> str:  # type: ignore[misc]
         single = {key: v for key, v in self._card()[1].items() if isinstance(v, int | float)}
@@ -135,25 +139,25 @@ class RelativeBias(_Encoding):
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values, dtype=np.float64)
-        where = f"{self.name}: relative positions of shape {list(values.shape)}"
+        subject = f"{self.name}: relative positions of shape {list(values.shape)}"
         if values.ndim == 0 or 0 in values.shape:
-            raise InvalidTable(f"{where}: there is no head, or no distance, in it.")
+            raise InvalidTable(f"{subject}: there is no head, or no distance, in it.")
         if isinstance(self.layout, Grid):
             span = (2 * self.layout.height - 1, 2 * self.layout.width - 1)
             if values.shape[1:] != span:
                 raise InvalidTable(
-                    f"{where}: a {self.layout} has {span[0]} x {span[1]} displacements."
+                    f"{subject}: a {self.layout} has {span[0]} x {span[1]} displacements."
                 )
         elif values.ndim != 2 or values.shape[1] % 2 == 0:
-            raise InvalidTable(f"{where}: [heads, 2 r + 1] numbers by offset are expected.")
+            raise InvalidTable(f"{subject}: [heads, 2 r + 1] numbers by offset are expected.")
         if not np.isfinite(values).all():
             raise InvalidTable(
-                f"{where}: contains NaN or infinity. The checkpoint is damaged: use a sound copy."
+                f"{subject}: contains NaN or infinity. The checkpoint is damaged: use a sound copy."
             )
         largest = float(np.abs(values).max())
-        if largest and not _LEAST < largest < 1 / _LEAST:
+        if largest and not _MIN_SLOPE < largest < 1 / _MIN_SLOPE:
             raise InvalidTable(
-                f"{where}: its numbers reach {largest:.1e}, and sums of their squares leave the "
+                f"{subject}: its numbers reach {largest:.1e}, and sums of their squares leave the "
                 "range of the arithmetic. Scale them first."
             )
         fixed = values.view()
@@ -337,10 +341,10 @@ class Rotary(_Encoding, RotarySpec):
     def unscaled(self) -> NDArray[np.float64]:
         """Return the frequencies before any rule stretched them, ``[pairs]``."""
         # The rule of Gemma 4 says which pairs turn; its factor alone stretches them.
-        kept = {key: value for key, value in self.scaling.items() if key in _UNSCALED}
+        unscaled_entries = {key: value for key, value in self.scaling.items() if key in _UNSCALED}
         if self.rule == "proportional":
-            kept["rope_type"] = self.rule
-        return replace(self, scaling=kept).frequencies()
+            unscaled_entries["rope_type"] = self.rule
+        return replace(self, scaling=unscaled_entries).frequencies()
 
     def _ladder(self, length: int | None) -> tuple[NDArray[np.float64], float]:
         omega, factor = self.ladder(length)
@@ -452,23 +456,23 @@ Scheme: TypeAlias = RelativeBias | Rotary | LinearBias
 
 def facts(record: Scheme) -> dict[str, Any]:
     """Return what identifies a scheme, as it stands in ``analysis.json``."""
-    about: dict[str, Any] = {"scheme": record.scheme, "head_count": record.heads}
+    record_facts: dict[str, Any] = {"scheme": record.scheme, "head_count": record.heads}
     names: tuple[str, ...]
     match record:
         case RelativeBias():
             names = ("quantity", "causal", "computed", "unit")
-            about["layout"] = describe_layout(record.layout)
-            about |= {"reach": _reach(record), "special": sorted(record.special)}
+            record_facts["layout"] = describe_layout(record.layout)
+            record_facts |= {"reach": _reach(record), "special": sorted(record.special)}
         case Rotary():
             names = (
                 "head_dim", "rotated", "base", "axes", "step", "window", "interleaved", "rule",
                 "max_positions", "training_length",
             )  # fmt: skip
-            about["scaling"] = dict(record.scaling)
+            record_facts["scaling"] = dict(record.scaling)
         case LinearBias():
             names = ("causal", "max_positions")
-            about["slopes"] = [float(slope) for slope in record.slopes]
-    return about | {name: getattr(record, name) for name in names}
+            record_facts["slopes"] = [float(slope) for slope in record.slopes]
+    return record_facts | {name: getattr(record, name) for name in names}
 
 
 def stated_length(record: Scheme) -> int | None:
@@ -489,12 +493,12 @@ def _reach(record: RelativeBias) -> int | None:
     middle = record.values.shape[1] // 2
     sides = [record.values[:, middle::-1], record.values[:, middle:]]
     changes = (np.diff(sides[:1] if record.causal else sides, axis=2) != 0).any(axis=(0, 1))
-    last = int(np.flatnonzero(changes).max(initial=-1)) + 1
-    return last if last < record.layout.length - 1 else None
+    n_reached = int(np.flatnonzero(changes).max(initial=-1)) + 1
+    return n_reached if n_reached < record.layout.length - 1 else None
 
 
 def _checked(name: str, n: int, layout: Layout | None = None) -> int:
-    n = whole(f"{name}: the number of positions", n)
+    n = check_integer(f"{name}: the number of positions", n)
     if n < 1:
         raise UsageError(f"{name}: {n} positions: choose at least one.")
     if isinstance(layout, Grid) and n != layout.size:

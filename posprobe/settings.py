@@ -16,12 +16,12 @@ from posprobe.errors import InvalidCheckpoint
 LARGEST, SMALLEST = 1e100, 1e-100
 #: Layers, heads or experts that a model has at most; the largest published ones have hundreds.
 MOST_LAYERS = 10_000
-_short = reprlib.Repr()
-_short.maxstring, _short.maxlevel = 80, 2
+_short_repr = reprlib.Repr()
+_short_repr.maxstring, _short_repr.maxlevel = 80, 2
 
 
 def whole(
-    config: Mapping[str, Any], key: str, *, most: int, least: int = 1, path: str = ""
+    config: Mapping[str, Any], key: str, *, maximum: int, minimum: int = 1, path: str = ""
 ) -> int | None:
     """Read a whole number; None where the key is missing or null.
 
@@ -29,7 +29,7 @@ def whole(
     ----------
     config, key
         The configuration and what to read of it.
-    most, least
+    maximum, minimum
         The range in which it must lie.
     path
         Keys that lead to this configuration, for the message.
@@ -42,8 +42,8 @@ def whole(
     value = config.get(key)
     if value is None:
         return None
-    if type(value) is not int or not least <= value <= most:
-        raise wrong(key, value, f"a whole number from {least} to {most}", path)
+    if type(value) is not int or not minimum <= value <= maximum:
+        raise wrong(key, value, f"a whole number from {minimum} to {maximum}", path)
     return value
 
 
@@ -94,9 +94,9 @@ def text(config: Mapping[str, Any], key: str, *, path: str = "") -> str | None:
 
 
 def wholes(
-    config: Mapping[str, Any], key: str, *, most: int, longest: int, path: str = ""
+    config: Mapping[str, Any], key: str, *, maximum: int, max_length: int, path: str = ""
 ) -> list[int] | None:
-    """Read a list of up to ``longest`` whole numbers from 0 to ``most``; None where it is missing.
+    """Read a list of at most ``max_length`` integers from 0 to ``maximum``; None if missing.
 
     Raises
     ------
@@ -106,13 +106,13 @@ def wholes(
     value = config.get(key)
     if value is None:
         return None
-    sound = isinstance(value, list) and len(value) <= longest
-    if not sound or not all(type(item) is int and 0 <= item <= most for item in value):
-        raise wrong(key, value, f"a list of whole numbers from 0 to {most}", path)
+    sound = isinstance(value, list) and len(value) <= max_length
+    if not sound or not all(type(item) is int and 0 <= item <= maximum for item in value):
+        raise wrong(key, value, f"a list of whole numbers from 0 to {maximum}", path)
     return list(value)
 
 
-def pair(config: Mapping[str, Any], key: str, *, most: int) -> tuple[int, int] | None:
+def pair(config: Mapping[str, Any], key: str, *, maximum: int) -> tuple[int, int] | None:
     """Read two sizes, such as those of an image; one number stands for both.
 
     Returns
@@ -128,7 +128,7 @@ def pair(config: Mapping[str, Any], key: str, *, most: int) -> tuple[int, int] |
             pass
         case _:
             return None
-    if bool in (type(height), type(width)) or not (0 < height <= most and 0 < width <= most):
+    if bool in (type(height), type(width)) or not (0 < height <= maximum and 0 < width <= maximum):
         return None
     return height, width
 
@@ -147,18 +147,20 @@ def finite(value: object) -> bool:
     return True
 
 
-def contradicted(where: str, said: str, otherwise: str = "") -> InvalidCheckpoint:
+def contradicted(subject: str, statement: str, otherwise: str = "") -> InvalidCheckpoint:
     """Say that a tensor is another than its configuration says, and what else to do about it."""
     return InvalidCheckpoint(
-        f"{where}: the configuration says {said}. One of them belongs to another checkpoint: fix "
+        f"{subject}: the configuration says {statement}. One of them belongs to another "
+        "checkpoint: fix "
         f"config.json{otherwise}."
     )
 
 
 def wrong(key: str, value: object, expected: str, path: str = "") -> InvalidCheckpoint:
     """Say what a configuration gives and what it should."""
-    where = f"{path}.{key}" if path else key
+    key_path = f"{path}.{key}" if path else key
     return InvalidCheckpoint(
-        f"the configuration gives {where} as {_short.repr(value)}; {expected} is expected. Fix "
+        f"the configuration gives {key_path} as {_short_repr.repr(value)}; {expected} is "
+        "expected. Fix "
         "config.json."
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: What to do about an integer tensor.
 INTEGERS = "Integers are indices or quantised weights: analyse the checkpoint in its float format."
 #: What makes real numbers of others.
-_MADE = "x.real, x.float(), x.to_dense(), x.dequantize(), x.filled(VALUE) or x.astype(float)"
+_CONVERSIONS = "x.real, x.float(), x.to_dense(), x.dequantize(), x.filled(VALUE) or x.astype(float)"
 
 
 def real_numbers(values: Any, name: str) -> Any:
@@ -40,12 +40,12 @@ def real_numbers(values: Any, name: str) -> Any:
             kind = f"{tensor.dtype}, {tensor.layout}, {tensor.device}"
             raise _refused(name, values, kind.replace("torch.", ""))
         return tensor.resolve_neg()
-    what = f"{name}: {type(values).__name__} is not an array of numbers"
+    subject = f"{name}: {type(values).__name__} is not an array of numbers"
     advice = "Pass an array such as model.wpe.weight, or rows of as many numbers each."
-    with explain_errors(InvalidTable, what, advice, TypeError, ValueError, RuntimeError):
+    with explain_errors(InvalidTable, subject, advice, TypeError, ValueError, RuntimeError):
         array = np.asarray(values)
     if array.ndim == 0 and array.dtype.kind != "f":
-        raise InvalidTable(f"{what}. {advice}")
+        raise InvalidTable(f"{subject}. {advice}")
     dtype = array.dtype.name
     if dtype == "bfloat16":  # of JAX: NumPy has none of its own
         return array.astype(np.float32)
@@ -68,7 +68,7 @@ def _is_plain(tensor: Any) -> bool:
 def _refused(name: str, values: object, dtype: str) -> InvalidTable:
     return InvalidTable(
         f"{name}: {type(values).__name__} of {dtype}: a table holds real floating-point numbers "
-        f"that are all there. Make them first: {_MADE}."
+        f"that are all there. Make them first: {_CONVERSIONS}."
     )
 
 
@@ -176,25 +176,25 @@ class PositionTable(Drawable):
         import numpy as np
 
         values = np.asarray(real_numbers(self.values, self.name))
-        where = f"{self.name}: table of shape {list(values.shape)}, dtype {values.dtype}"
+        subject = f"{self.name}: table of shape {list(values.shape)}, dtype {values.dtype}"
         if values.ndim != 2:
             raise InvalidTable(
-                f"{where}: a position table has two dimensions, positions and width. "
+                f"{subject}: a position table has two dimensions, positions and width. "
                 "Pick another tensor with --tensor NAME; `posprobe inspect` lists them."
             )
         if values.dtype.kind != "f":
             raise InvalidTable(
-                f"{where}: a position table holds floating-point numbers. {INTEGERS}"
+                f"{subject}: a position table holds floating-point numbers. {INTEGERS}"
             )
         if values.shape[0] == 0 or values.shape[1] == 0:
-            raise InvalidTable(f"{where}: it is empty. Check the rows that --rows keeps.")
+            raise InvalidTable(f"{subject}: it is empty. Check the rows that --rows keeps.")
         if values.shape[0] != self.layout.size:
-            raise InvalidTable(f"{where}: {values.shape[0]} rows do not fill a {self.layout}.")
+            raise InvalidTable(f"{subject}: {values.shape[0]} rows do not fill a {self.layout}.")
         finite = np.isfinite(values).all(axis=1)
         if not finite.all():
             bad = np.flatnonzero(~finite)
             raise InvalidTable(
-                f"{where}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, at the "
+                f"{subject}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, at the "
                 f"positions {_rows(bad + self.start)}. The checkpoint is damaged: leave them out."
             )
         for name, array in (("values", values), ("prefix", self.prefix)):
@@ -435,26 +435,28 @@ def product(
                 f"product: {type(axis).__name__} is not a table. posprobe.load reads one, and "
                 "posprobe.table makes one of an array."
             )
-    where = f"{rows.name} by {columns.name}"
+    subject = f"{rows.name} by {columns.name}"
     if isinstance(rows.layout, Grid) or isinstance(columns.layout, Grid):
-        raise UsageError(f"{where}: the tables of two axes are sequences; one of these is a grid.")
+        raise UsageError(
+            f"{subject}: the tables of two axes are sequences; one of these is a grid."
+        )
     if how == "add" and rows.dim != columns.dim:
         raise UsageError(
-            f"{where}: widths {rows.dim} and {columns.dim} cannot be added. Concatenate them."
+            f"{subject}: widths {rows.dim} and {columns.dim} cannot be added. Concatenate them."
         )
     height, width = len(rows), len(columns)
     if height * width > MAX_PRODUCT:
         raise UsageError(
-            f"{where}: {height} x {width} positions are more than {MAX_PRODUCT}. Cut the tables "
+            f"{subject}: {height} x {width} positions are more than {MAX_PRODUCT}. Cut the tables "
             "first, such as table[:64]."
         )
     down = np.repeat(rows.values, width, axis=0)
-    along = np.tile(columns.values, (height, 1))
-    values = down + along if how == "add" else np.concatenate([down, along], axis=1)
+    tiled_columns = np.tile(columns.values, (height, 1))
+    values = down + tiled_columns if how == "add" else np.concatenate([down, tiled_columns], axis=1)
     return PositionTable(
         values,
         Grid(height, width),
-        name=where,
+        name=subject,
         source=Source(
             reference=f"{rows.source.reference} by {columns.source.reference}",
             resolved=rows.source.resolved,
@@ -469,5 +471,5 @@ def product(
 
 
 def _rows(rows: NDArray[np.integer[Any]]) -> str:
-    shown = ", ".join(str(row) for row in rows[:5].tolist())
-    return shown + (", ..." if rows.size > 5 else "")
+    listed_rows = ", ".join(str(row) for row in rows[:5].tolist())
+    return listed_rows + (", ..." if rows.size > 5 else "")

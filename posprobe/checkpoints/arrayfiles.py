@@ -116,11 +116,11 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         counts = Counter(member.filename for member in members)
         if len(counts) < len(members):
             raise ValueError(f"{counts.most_common(1)[0][0][:80]!r} is in the archive twice")
-        found = [_member(archive, member, files, name) for member in members]
-        tensors = {info.name: info for info, _ in found}
+        members_found = [_member(archive, member, files, name) for member in members]
+        tensors = {info.name: info for info, _ in members_found}
         sums = {
             info.name: (head, member.CRC)
-            for (info, head), member in zip(found, members, strict=True)
+            for (info, head), member in zip(members_found, members, strict=True)
         }
     if not tensors:
         raise InvalidCheckpoint(f"{name}: the archive holds no arrays.")
@@ -130,9 +130,9 @@ def read_npz(files: Files, name: str) -> Checkpoint:
             if not info.stop:
                 return _unpacked(files, name, info)
             piece = files.exactly(name, info.start, info.stop)
-            head, whole = sums.get(info.name, (0, None))  # some rows have no checksum
-            before = files.read(name, info.start - head, info.start)
-            if whole is not None and zlib.crc32(piece, zlib.crc32(before)) != whole:
+            head, checksum = sums.get(info.name, (0, None))  # some rows have no checksum
+            head_bytes = files.read(name, info.start - head, info.start)
+            if checksum is not None and zlib.crc32(piece, zlib.crc32(head_bytes)) != checksum:
                 raise ValueError(f"{info.name} is not what its checksum says")
             return piece
 
@@ -200,9 +200,9 @@ def read_csv(files: Files, name: str) -> Checkpoint:
         raise InvalidCheckpoint(
             f"{name}: {size} bytes of text; up to {MAX_TEXT} are read. Save the table as .npy."
         )
-    what = f"{name}: not a table of numbers"
+    subject = f"{name}: not a table of numbers"
     with (
-        explain_errors(InvalidCheckpoint, what, _NOTHING_ELSE, ValueError, UserWarning),
+        explain_errors(InvalidCheckpoint, subject, _NOTHING_ELSE, ValueError, UserWarning),
         warnings.catch_warnings(),
         TextIOWrapper(BufferedReader(Stream(files, name)), encoding="utf-8-sig") as lines,
     ):
@@ -222,15 +222,19 @@ def _refuse_labels(numbers: NDArray[np.float64]) -> None:
     n, d = numbers.shape
     if d > 2 and np.array_equal(numbers[0], np.arange(d)):
         raise ValueError(f"its first line counts the columns, 0 to {d - 1}, as a heading does")
-    first, others = numbers[:, 0], numbers[:, 1:]
-    counted = n > 2 and d > 1 and first[0] % 1 == 0 and (np.diff(first) == 1).all()
-    if counted and not (others == numbers[:, :1]).all(axis=0).any():  # as a counting table's are
-        counts = f"{first[0]:g} to {first[-1]:g}"
+    first_column, other_columns = numbers[:, 0], numbers[:, 1:]
+    is_counting = (
+        n > 2 and d > 1 and first_column[0] % 1 == 0 and (np.diff(first_column) == 1).all()
+    )
+    if (
+        is_counting and not (other_columns == numbers[:, :1]).all(axis=0).any()
+    ):  # as a counting table's are
+        counts = f"{first_column[0]:g} to {first_column[-1]:g}"
         raise ValueError(f"its first column counts the lines, {counts}, as an index does")
 
 
 def _narrowed(values: NDArray[np.float64]) -> NDArray[np.float32] | NDArray[np.float64]:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         narrow = values.astype("<f4")
-        same = np.abs(values - narrow) <= _ROUNDING * np.abs(values)
-    return narrow if same.all() else values.astype("<f8")
+        is_same = np.abs(values - narrow) <= _ROUNDING * np.abs(values)
+    return narrow if is_same.all() else values.astype("<f8")

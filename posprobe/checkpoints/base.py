@@ -32,7 +32,7 @@ MAX_UNPACKED = 2**30
 #: What is said of what outgrows that where the file cannot be made smaller.
 NO_TABLE = "It is no table of positions."
 #: What is said of a file that contradicts itself.
-AGAIN = "The file is damaged or truncated: download it again."
+DAMAGED_ADVICE = "The file is damaged or truncated: download it again."
 #: Chunks of one array: each is looked for on its own, whether it is there or not.
 MOST_CHUNKS = 100_000
 
@@ -44,12 +44,12 @@ DTYPES: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def check_unpacked(what: str, size: int, advice: str = "Save it again.") -> None:
+def check_unpacked(subject: str, size: int, advice: str = "Save it again.") -> None:
     """Refuse what a few stored bytes would become.
 
     Parameters
     ----------
-    what
+    subject
         The file, and what of it.
     size
         Bytes in memory.
@@ -63,11 +63,11 @@ def check_unpacked(what: str, size: int, advice: str = "Save it again.") -> None
     """
     if size > MAX_UNPACKED:
         raise InvalidCheckpoint(
-            f"{what} unpacks to {size} bytes; up to {MAX_UNPACKED} are unpacked. {advice}"
+            f"{subject} unpacks to {size} bytes; up to {MAX_UNPACKED} are unpacked. {advice}"
         )
 
 
-def check_chunks(what: str, shape: Sequence[int], chunk: Sequence[int]) -> None:
+def check_chunks(subject: str, shape: Sequence[int], chunk: Sequence[int]) -> None:
     """Refuse an array that is cut into more than `MOST_CHUNKS` chunks.
 
     Raises
@@ -78,7 +78,7 @@ def check_chunks(what: str, shape: Sequence[int], chunk: Sequence[int]) -> None:
     count = math.prod(-(-n // max(m, 1)) for n, m in zip(shape, chunk, strict=False))
     if count > MOST_CHUNKS:
         raise InvalidCheckpoint(
-            f"{what} is cut into {count} chunks; up to {MOST_CHUNKS} are read. Save it again."
+            f"{subject} is cut into {count} chunks; up to {MOST_CHUNKS} are read. Save it again."
         )
 
 
@@ -89,9 +89,9 @@ def bytes_of(values: NDArray[Any], dtype: str) -> memoryview[int]:
     return memoryview(stored.reshape(-1).view(np.uint8).data)
 
 
-def damaged(what: str) -> InvalidCheckpoint:
+def damaged(subject: str) -> InvalidCheckpoint:
     """Say that something in a file contradicts the rest of it."""
-    return InvalidCheckpoint(f"{what}. {AGAIN}")
+    return InvalidCheckpoint(f"{subject}. {DAMAGED_ADVICE}")
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,8 @@ class Checkpoint:
         values, step = self.dequantise(info, data)
         if values.shape != info.shape:
             raise damaged(f"{info.where}, has values of shape {list(values.shape)}")
-        known = replace(info, quantisation=replace(info.quantisation, step=step))
-        return StoredTensor(known, values, digest)
+        known_info = replace(info, quantisation=replace(info.quantisation, step=step))
+        return StoredTensor(known_info, values, digest)
 
     def read_rows(self, name: str, rows: ArrayLike) -> NDArray[np.floating[Any]]:
         """Read some rows of one tensor of a float format.
@@ -260,32 +260,40 @@ class Checkpoint:
             If the tensor has no such rows, or their order is another.
         """
         info = self._floats(name)
-        chosen = np.asarray(rows)
+        row_numbers = np.asarray(rows)
         count = info.shape[0] if info.shape else 0
-        if chosen.size == 0:
-            chosen = np.zeros(0, np.int64)
-        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not _rising(chosen, count):
+        if row_numbers.size == 0:
+            row_numbers = np.zeros(0, np.int64)
+        if (
+            row_numbers.ndim != 1
+            or row_numbers.dtype.kind not in "iu"
+            or not _rising(row_numbers, count)
+        ):
             raise UsageError(
                 f"{info.where}: rows are read in rising order, each once, from 0 to {count - 1}."
             )
         # ggml's blocks end with each row; elsewhere scales stand in another tensor.
-        if info.quantisation and (self.format != "GGUF" or not chosen.size):
-            return np.asarray(self.read(name).values[chosen])
+        if info.quantisation and (self.format != "GGUF" or not row_numbers.size):
+            return np.asarray(self.read(name).values[row_numbers])
         if info.start == info.stop:  # no offsets, or no values
-            return _widened(info, _stored(info, self._bytes(info))[chosen])
-        runs = np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1) if chosen.size else []
-        none = np.empty((0, *info.shape[1:]), FLOATS[info.dtype])
+            return _widened(info, _stored(info, self._bytes(info))[row_numbers])
+        runs = (
+            np.split(row_numbers, np.flatnonzero(np.diff(row_numbers) > 1) + 1)
+            if row_numbers.size
+            else []
+        )
+        no_rows = np.empty((0, *info.shape[1:]), FLOATS[info.dtype])
         parts = [self._run(info, int(run[0]), int(run[-1]) + 1) for run in runs]
-        return _widened(info, np.concatenate([none, *parts]))
+        return _widened(info, np.concatenate([no_rows, *parts]))
 
-    def _run(self, info: TensorInfo, first: int, stop: int) -> NDArray[Any]:
+    def _run(self, info: TensorInfo, start: int, stop: int) -> NDArray[Any]:
         """Copy a run of rows: a tensor of its own, named as in Python; that also keys the cache."""
         width = (info.stop - info.start) // info.shape[0]
         part = replace(
             info,
-            name=f"{info.name}[{first}:{stop}]",
-            shape=(stop - first, *info.shape[1:]),
-            start=info.start + first * width,
+            name=f"{info.name}[{start}:{stop}]",
+            shape=(stop - start, *info.shape[1:]),
+            start=info.start + start * width,
             stop=info.start + stop * width,
         )
         data = self._bytes(part)
@@ -366,19 +374,19 @@ def joined(
         Of the whole.
     """
     renamed = {folder: _within(folder, model) for folder, model in models.items()}
-    own = {key: value for key, value in index.items() if not isinstance(value, list | dict)}
+    metadata = {key: value for key, value in index.items() if not isinstance(value, list | dict)}
     configs = {f"{folder}_config": dict(model.config) for folder, model in models.items()}
-    whole = gathered(
+    joined_checkpoint = gathered(
         renamed.__getitem__,
         [*models],
         location,
-        own | configs,
+        metadata | configs,
         {name: folder for folder, model in renamed.items() for name in model.tensors},
         revision,
         lambda info: info.name.partition(".")[0],
     )
     return replace(
-        whole,
+        joined_checkpoint,
         format=next(iter(models.values())).format,
         uses={name: use for model in renamed.values() for name, use in model.uses.items()},
         models=renamed,
@@ -430,9 +438,9 @@ def gathered(
         Names the part of a tensor that is read.
     """
     if not shards:
-        only = opened(parts[0])
-        settings = {**only.config, **config}
-        return replace(only, location=location, config=settings, revision=revision)
+        single_shard = opened(parts[0])
+        settings = {**single_shard.config, **config}
+        return replace(single_shard, location=location, config=settings, revision=revision)
 
     return Checkpoint(
         location,

@@ -95,9 +95,11 @@ class Stream(io.RawIOBase):
         ValueError
             If it ends before.
         """
-        start, left = self._at, self.size - self._at
-        if not 0 <= count <= left:
-            raise ValueError(f"{count} bytes are announced at byte {start} and {left} are left")
+        start, remaining = self._at, self.size - self._at
+        if not 0 <= count <= remaining:
+            raise ValueError(
+                f"{count} bytes are announced at byte {start} and {remaining} are left"
+            )
         self._at += count
         return start
 
@@ -149,7 +151,9 @@ class LocalFiles:
         """Name the files in a folder, which ends in a slash or is empty."""
         place = self.root / folder
         return (
-            [each.name for each in place.iterdir() if not each.is_dir()] if place.is_dir() else []
+            [entry.name for entry in place.iterdir() if not entry.is_dir()]
+            if place.is_dir()
+            else []
         )
 
     def told(self, file: str) -> str:
@@ -191,7 +195,7 @@ class LocalFiles:
 
 
 @contextmanager
-def readable(where: Path | str) -> Iterator[None]:
+def readable(subject: Path | str) -> Iterator[None]:
     """Say which file cannot be read.
 
     Raises
@@ -202,15 +206,15 @@ def readable(where: Path | str) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        why = "permission denied. Check that you may read it."
-        raise UnknownReference(f"{error.filename or where}: {why}") from error
+        advice = "permission denied. Check that you may read it."
+        raise UnknownReference(f"{error.filename or subject}: {advice}") from error
     except FileNotFoundError as error:
         raise UnknownReference(
-            f"{error.filename or where}: no such file. Check the path."
+            f"{error.filename or subject}: no such file. Check the path."
         ) from error
     except OSError as error:
-        said = f"{error.filename or where}: it cannot be read ({first_line(error)})"
-        raise InvalidCheckpoint(f"{said}. Download it again.") from error
+        message = f"{error.filename or subject}: it cannot be read ({first_line(error)})"
+        raise InvalidCheckpoint(f"{message}. Download it again.") from error
 
 
 def map_file(path: Path) -> memoryview[int]:

@@ -16,7 +16,7 @@ from posprobe.checkpoints.files import Files, Stream
 from posprobe.errors import InvalidCheckpoint, explain_errors
 
 #: Levels of names, values, and characters of a name that a file of weights has at most.
-DEPTH, MOST, LONGEST = 64, 2_000_000, 1000
+MAX_FLAX_DEPTH, MAX_FLAX_NODES, MAX_FLAX_NAME_LETTERS = 64, 2_000_000, 1000
 #: Flax's number for an array among MessagePack's extensions.
 _ARRAY = 1
 #: What training keeps beside the weights.
@@ -31,8 +31,10 @@ def read_flax(files: Files, file: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged or holds no arrays.
     """
-    what = f"{file}: not a valid Flax file"
-    with explain_errors(InvalidCheckpoint, what, "Download it again.", ValueError, OverflowError):
+    subject = f"{file}: not a valid Flax file"
+    with explain_errors(
+        InvalidCheckpoint, subject, "Download it again.", ValueError, OverflowError
+    ):
         walk = _Walk(files, file)
         walk.value("")
         if walk.tell() != walk.size:
@@ -76,10 +78,10 @@ class _Walk(Stream):
             If something is not what its length says, or there is more of it than in weights.
         """
         self.seen += 1
-        if depth > DEPTH or self.seen > MOST:
-            raise ValueError(f"more than {DEPTH} levels or {MOST} values")
-        if len(place) > LONGEST:
-            raise ValueError(f"a name of more than {LONGEST} characters")
+        if depth > MAX_FLAX_DEPTH or self.seen > MAX_FLAX_NODES:
+            raise ValueError(f"more than {MAX_FLAX_DEPTH} levels or {MAX_FLAX_NODES} values")
+        if len(place) > MAX_FLAX_NAME_LETTERS:
+            raise ValueError(f"a name of more than {MAX_FLAX_NAME_LETTERS} characters")
         kind, size = self.head()
         if kind in ("map", "list"):
             if size > self.size - self.tell():
@@ -97,7 +99,7 @@ class _Walk(Stream):
         kind, size = self.head()
         if kind == "int":
             return str(size)
-        if kind != "text" or size > LONGEST:
+        if kind != "text" or size > MAX_FLAX_NAME_LETTERS:
             raise ValueError(f"a name of {size} bytes" if kind == "text" else "a name is none")
         return self.take(size).decode()
 
@@ -120,10 +122,10 @@ class _Walk(Stream):
         start = self.skip(length)
         if kind != "text" or self.tell() != stop:
             raise ValueError(f"an array of shape {list(shape)} has no bytes")
-        known = DTYPES.get(dtype, dtype)
-        if known in FLOATS and length != math.prod(shape) * int(FLOATS[known][-1]):
+        dtype_name = DTYPES.get(dtype, dtype)
+        if dtype_name in FLOATS and length != math.prod(shape) * int(FLOATS[dtype_name][-1]):
             raise ValueError(f"{length} bytes for an array of shape {list(shape)}, {dtype}")
-        return TensorInfo(name, shape, known, self.file, start, stop)
+        return TensorInfo(name, shape, dtype_name, self.file, start, stop)
 
     def head(self) -> tuple[str, int]:
         """Read a value's kind, and its number or its length."""

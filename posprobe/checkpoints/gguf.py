@@ -32,9 +32,13 @@ _MOST_DIMENSIONS, _MOST_ENTRIES = 8, 100_000
 #: Kinds of settings by their number: how Python's struct calls them. 8 is text, 9 an array.
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
-_ABOUT = {int(k): about for k, about in read_data("checkpoints/ggml_types.toml").items()}
+_GGML_TYPE_INFO = {
+    int(k): type_info for k, type_info in read_data("checkpoints/ggml_types.toml").items()
+}
 #: Types of tensors by their number: name, numbers in a block, bytes of a block.
-TYPES: Mapping[int, tuple[str, int, int]] = {k: about[:3] for k, about in _ABOUT.items()}
+TYPES: Mapping[int, tuple[str, int, int]] = {
+    k: type_info[:3] for k, type_info in _GGML_TYPE_INFO.items()
+}
 _NUMBERS = {name: number for number, (name, _, _) in TYPES.items()}
 _ADVICE = "It is truncated, damaged, or of another version: download it again."
 
@@ -188,7 +192,7 @@ def dequantise(
     check_unpacked(f"{info.where},", 4 * math.prod(info.shape), NO_TABLE)
     import gguf
 
-    _, _, width, *codes = _ABOUT[_NUMBERS[kind]]
+    _, _, width, *codes = _GGML_TYPE_INFO[_NUMBERS[kind]]
     blocks = np.frombuffer(data, np.uint8).reshape(-1, width)
     kind_there = gguf.GGMLQuantizationType(_NUMBERS[kind])
     try:

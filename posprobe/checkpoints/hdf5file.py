@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 #: Levels of groups, and objects, that a file of weights has at most.
-DEPTH, MOST = 64, 200_000
+MAX_HDF5_DEPTH, MAX_HDF5_OBJECTS = 64, 200_000
 #: The member of a ``.keras`` archive that holds the weights.
 MEMBER = "model.weights.h5"
 #: What the list of several files of weights is called.
 INDEX = ".weights.json"
 #: Filters that are undone here: gzip, shuffle, checksum, LZF; and how far gzip unpacks at most.
-_DEFLATE, _LZF, _KNOWN, _RATIO = 1, 32000, {1, 2, 3, 32000}, 1032
+_DEFLATE, _LZF, _KNOWN_FILTERS, _RATIO = 1, 32000, {1, 2, 3, 32000}, 1032
 #: Places and lengths of sign, exponent and mantissa of a bfloat16.
 _BFLOAT16 = (15, 7, 8, 0, 7)
 #: Groups of what training keeps beside the weights.
@@ -83,11 +83,13 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
         with h5py.File(stream(), "r") as file:
             objects = dict(_walk(file))
             tensors = {
-                place: _info(found, place, name, None if unpacked else (begin, stop))
-                for place, found in objects.items()
-                if isinstance(found, h5d.DatasetID)
+                place: _info(dataset, place, name, None if unpacked else (begin, stop))
+                for place, dataset in objects.items()
+                if isinstance(dataset, h5d.DatasetID)
             }
-            layers = sorted({found[1] for place in objects if (found := _COMPUTED.search(place))})
+            layers = sorted(
+                {dataset[1] for place in objects if (dataset := _COMPUTED.search(place))}
+            )
     if not tensors:
         raise InvalidCheckpoint(f"{name}: contains no tensors. Pass the model's weights.")
 
@@ -112,9 +114,11 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     The index says in which files the weights of each layer are, and not how many these are.
     """
     index = read_json(files, name).get("weight_map")
-    listed = index.values() if isinstance(index, dict) else ()
+    shard_entries = index.values() if isinstance(index, dict) else ()
     shards = [
-        shard for found in listed for shard in (found if isinstance(found, list) else [found])
+        shard
+        for shard_entry in shard_entries
+        for shard in (shard_entry if isinstance(shard_entry, list) else [shard_entry])
     ]
     refuse_outside(shards, name, (".weights.h5",))
     if not shards:
@@ -123,10 +127,10 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     opened = {
         str(folder / shard): read_hdf5(files, str(folder / shard)) for shard in sorted(shards)
     }
-    found = [(tensor, file) for file, part in opened.items() for tensor in part.tensors]
-    if len(dict(found)) < len(found):
+    shard_entry = [(tensor, file) for file, part in opened.items() for tensor in part.tensors]
+    if len(dict(shard_entry)) < len(shard_entry):
         raise damaged(f"{name}: a tensor is in two of its files")
-    return gathered(opened.__getitem__, [*opened], name, {}, dict(found))
+    return gathered(opened.__getitem__, [*opened], name, {}, dict(shard_entry))
 
 
 def _member(files: Files, name: str) -> tuple[int, int, bytes]:
@@ -150,27 +154,29 @@ def _walk(file: h5py.File) -> Iterator[tuple[str, Any]]:
     """Yield every object's path and itself, each object once, however it is linked."""
     from h5py import h5g, h5l, h5o
 
-    seen = set()
+    visited = set()
     waiting = deque([("", file.id, 0)])
     while waiting:
-        above, group, level = waiting.popleft()
+        parent_path, group, level = waiting.popleft()
         for name in group:
             link = group.links.get_info(name)
-            place = f"{above}/{name.decode()}" if above else name.decode()
+            place = f"{parent_path}/{name.decode()}" if parent_path else name.decode()
             if link.type == h5l.TYPE_EXTERNAL:
                 raise ValueError(f"{place!r} leads to another file, which is not followed")
-            if link.type != h5l.TYPE_HARD or (not above and place in _TRAINING):
+            if link.type != h5l.TYPE_HARD or (not parent_path and place in _TRAINING):
                 continue
-            found = h5o.open(group, name)
-            address = h5o.get_info(found).addr
-            if address in seen:
+            child = h5o.open(group, name)
+            address = h5o.get_info(child).addr
+            if address in visited:
                 continue
-            seen.add(address)
-            if len(seen) > MOST or level == DEPTH:
-                raise ValueError(f"more than {DEPTH} levels of groups or {MOST} objects")
-            if isinstance(found, h5g.GroupID):
-                waiting.append((place, found, level + 1))
-            yield place, found
+            visited.add(address)
+            if len(visited) > MAX_HDF5_OBJECTS or level == MAX_HDF5_DEPTH:
+                raise ValueError(
+                    f"more than {MAX_HDF5_DEPTH} levels of groups or {MAX_HDF5_OBJECTS} objects"
+                )
+            if isinstance(child, h5g.GroupID):
+                waiting.append((place, child, level + 1))
+            yield place, child
 
 
 def _info(dataset: Any, name: str, file: str, place: tuple[int, int] | None) -> TensorInfo:
@@ -218,8 +224,8 @@ def _refuse_bomb(dataset: h5py.Dataset, info: TensorInfo) -> None:
     size = np.dtype(FLOATS[info.dtype]).itemsize * math.prod(info.shape)
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
-    if not set(filters) <= _KNOWN or len(set(filters)) < len(filters):
-        raise ValueError(f"filters {filters}: known are {sorted(_KNOWN)}, each once")
+    if not set(filters) <= _KNOWN_FILTERS or len(set(filters)) < len(filters):
+        raise ValueError(f"filters {filters}: known are {sorted(_KNOWN_FILTERS)}, each once")
     chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
     stored = dataset.id.get_storage_size()
     if max(size, chunk) > max(MAX_UNPACKED, 0 if filters else stored):

@@ -29,11 +29,11 @@ from posprobe.reference import did_you_mean
 
 #: Bytes of a file that are asked for at first: the whole header of most models (GPT-2's has 14 kB),
 #: and little waste. Elsewhere it is asked for so many at least, and at most beyond what is needed.
-FIRST, _LEAST, _AHEAD = 2**15, 2**14, 2**23
+FIRST_READ_BYTES, _MIN_READ_BYTES, _READ_AHEAD_BYTES = 2**15, 2**14, 2**23
 #: A file of which more pieces than these would be asked for is downloaded, after saying so.
 _MOST_PIECES = 1000
 #: Longest file that is read whole by range; a longer one is downloaded, after saying so.
-_WHOLE = 2**24
+_MAX_WHOLE_FILE_BYTES = 2**24
 
 _log = logging.getLogger("posprobe")
 
@@ -83,25 +83,29 @@ class RemoteFiles:
         """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before."""
         if (mapped := self._mapped(file)) is not None:
             return mapped[start:stop]
-        known = self._begin(file, 0 if start else stop)
-        stop = min(stop, known.size)
+        begun = self._begin(file, 0 if start else stop)
+        stop = min(stop, begun.size)
         if start >= stop:
             return b""
-        if (start == 0 and stop == known.size > _WHOLE) or len(known.pieces) > _MOST_PIECES:
-            whole = self.maps[file] = map_file(self.path(file))
-            return whole[start:stop]
-        for begin, data in known.pieces:
+        if (start == 0 and stop == begun.size > _MAX_WHOLE_FILE_BYTES) or len(
+            begun.pieces
+        ) > _MOST_PIECES:
+            whole_file = self.maps[file] = map_file(self.path(file))
+            return whole_file[start:stop]
+        for begin, data in begun.pieces:
             end = begin + len(data)
-            if begin <= start <= end < stop <= end + _AHEAD:
-                more = min(max(stop, end + len(data)), end + _AHEAD, known.size)
-                data += self._piece(file, end, more)
+            if begin <= start <= end < stop <= end + _READ_AHEAD_BYTES:
+                read_stop = min(max(stop, end + len(data)), end + _READ_AHEAD_BYTES, begun.size)
+                data += self._piece(file, end, read_stop)
             if begin <= start and stop <= begin + len(data):
                 return bytes(data[start - begin : stop - begin])
-        if stop - start >= _LEAST:
+        if stop - start >= _MIN_READ_BYTES:
             return self._piece(file, start, stop)
-        begin = start - start % _LEAST
-        data = bytearray(self._piece(file, begin, min(max(begin + _LEAST, stop), known.size)))
-        known.pieces.append((begin, data))
+        begin = start - start % _MIN_READ_BYTES
+        data = bytearray(
+            self._piece(file, begin, min(max(begin + _MIN_READ_BYTES, stop), begun.size))
+        )
+        begun.pieces.append((begin, data))
         return bytes(data[start - begin : stop - begin])
 
     def exactly(self, file: str, start: int, stop: int) -> bytes | memoryview[int]:
@@ -140,8 +144,8 @@ class RemoteFiles:
     def _cached(self, file: str) -> Path | None:
         """Find a file in the Hub's local cache, if it is there and may be read."""
         path = try_to_load_from_cache(self.repo_id, file, revision=self.commit)
-        there = isinstance(path, str) and Path(path).is_file() and os.access(path, os.R_OK)
-        return Path(path) if there and isinstance(path, str) else None
+        is_cached = isinstance(path, str) and Path(path).is_file() and os.access(path, os.R_OK)
+        return Path(path) if is_cached and isinstance(path, str) else None
 
     def _not_here(self, file: str) -> Unreachable:
         return Unreachable(
@@ -155,7 +159,7 @@ class RemoteFiles:
             self.maps[file] = None if path is None else map_file(path)
         return self.maps[file]
 
-    def _begin(self, file: str, least: int = 0) -> _Begun:
+    def _begin(self, file: str, min_bytes: int = 0) -> _Begun:
         """Read the beginning of a file, or so many bytes, and of which version of it they are.
 
         Kept are the length of the file and its ETag, in a line of JSON, and those bytes.
@@ -165,11 +169,11 @@ class RemoteFiles:
         key = (self.repo_id, self.commit, file, "begun")
         stored = hub_local.load(*key)
         if stored is not None:
-            about, _, data = stored.partition(b"\n")
-            size, etag = json.loads(about)
+            header, _, data = stored.partition(b"\n")
+            size, etag = json.loads(header)
             version = transfer.Version(etag, size)
         else:
-            data, version = self._remote(file, 0, max(least, FIRST), None)
+            data, version = self._remote(file, 0, max(min_bytes, FIRST_READ_BYTES), None)
             if version.size is None:
                 raise Unreachable(
                     f"{self.told(file)}: the server does not say how long the file is. Fetch it "
@@ -182,14 +186,14 @@ class RemoteFiles:
 
     def _piece(self, file: str, start: int, stop: int) -> bytes:
         version = self._begin(file).version
-        where = (self.repo_id, self.commit, file)
-        key = (*where, "bytes", f"{start}-{stop} of {version}")
+        cache_key = (self.repo_id, self.commit, file)
+        key = (*cache_key, "bytes", f"{start}-{stop} of {version}")
         data = hub_local.load(*key)
         if data is None:
             try:
                 data, _ = self._remote(file, start, stop, version)
             except transfer.Replaced:
-                hub_local.drop(*where, "begun")
+                hub_local.drop(*cache_key, "begun")
                 raise
             hub_local.store(data, *key)
         return data
@@ -203,10 +207,10 @@ class RemoteFiles:
             raise InvalidCheckpoint(
                 f"{self.told(file)}: it is not in the repository. Choose another revision."
             )
-        where = self.repo_id, self.commit, file
-        data, found = transfer.read_range(*where, start, stop, version)
+        file_key = self.repo_id, self.commit, file
+        data, found_version = transfer.read_range(*file_key, start, stop, version)
         count_bytes(len(data))
-        return data, found
+        return data, found_version
 
 
 def _download(repo_id: str, commit: str, file: str) -> Path:
@@ -216,38 +220,40 @@ def _download(repo_id: str, commit: str, file: str) -> Path:
         except LocalEntryNotFoundError as error:
             raise error.__cause__ or error from None  # what kept the client from looking
 
-    where = f"{repo_id}/{file}"
+    subject = f"{repo_id}/{file}"
     advice = (
         "Check the space left and the permissions of the Hub's local cache (HF_HOME moves it), or "
         f"try `hf download {repo_id} {file}`."
     )
-    failed = f"{where}: the download failed"
+    failed = f"{subject}: the download failed"
     with explain_errors(Unreachable, failed, advice, OSError, RuntimeError, ValueError):
         # A long file takes long: the client gives up where nothing comes at all.
         # It shows by itself how far it is.
         with hide_stages():
-            path = Path(transfer.patiently(where, attempt, lambda _: False))
-        _check(path, where)
+            path = Path(transfer.patiently(subject, attempt, lambda _: False))
+        _check(path, subject)
         count_bytes(path.stat().st_size)
         return path
 
 
-def _check(path: Path, where: str) -> None:
+def _check(path: Path, subject: str) -> None:
     """Compare a file that was downloaded with its checksum, where the Hub gives one.
 
     The client names what it keeps of a large file by its SHA-256, and compares lengths alone.
     """
-    kept = path.resolve()
-    if len(kept.name) != 64:
+    real_path = path.resolve()
+    if len(real_path.name) != 64:
         return
-    with kept.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != kept.name:
-        kept.unlink()
+    with real_path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != real_path.name:
+        real_path.unlink()
         path.unlink(missing_ok=True)
         raise Unreachable(
-            f"{where}: the download is not the file that the Hub announced (SHA-256 {found[:12]}…, "
-            f"announced {kept.name[:12]}…) and was removed. Run it again; a proxy may change files."
+            f"{subject}: the download is not the file that the Hub announced (SHA-256 "
+            f"{digest[:12]}…, "
+            f"announced {real_path.name[:12]}…) and was removed. Run it again; a proxy may "
+            "change files."
         )
 
 

@@ -52,12 +52,12 @@ def load(*key: str) -> bytes | None:
     except (OSError, RuntimeError) as error:
         _log.debug("cache: %s cannot be read (%s)", "/".join(key), error)
         return None
-    digest, rest = content[:_DIGEST], memoryview(content)[_DIGEST:]
-    said = _says(key)
-    if hashlib.sha256(rest).digest() != digest or bytes(rest[: len(said)]) != said:
+    digest, payload = content[:_DIGEST], memoryview(content)[_DIGEST:]
+    key_text = _says(key)
+    if hashlib.sha256(payload).digest() != digest or bytes(payload[: len(key_text)]) != key_text:
         _log.debug("cache: %s is damaged or another's and is read again", "/".join(key))
         return None
-    return bytes(rest[len(said) :])
+    return bytes(payload[len(key_text) :])
 
 
 def store(data: bytes, *key: str) -> None:
@@ -68,9 +68,9 @@ def store(data: bytes, *key: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as stream:
             temporary = Path(stream.name)
-            said = _says(key)
-            stream.write(hashlib.sha256(said + data).digest())
-            stream.write(said)
+            key_text = _says(key)
+            stream.write(hashlib.sha256(key_text + data).digest())
+            stream.write(key_text)
             stream.write(data)
         temporary.replace(path)
     except (OSError, RuntimeError) as error:
@@ -92,11 +92,11 @@ def _says(key: tuple[str, ...]) -> bytes:
 
 
 def _path(key: tuple[str, ...]) -> Path:
-    own, shared = os.environ.get("POSPROBE_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        root = Path(own).expanduser()
+    posprobe_cache, xdg_cache = os.environ.get("POSPROBE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    if posprobe_cache:
+        root = Path(posprobe_cache).expanduser()
     else:
-        root = (Path(shared) if shared else Path.home() / ".cache") / "posprobe"
+        root = (Path(xdg_cache) if xdg_cache else Path.home() / ".cache") / "posprobe"
     return root.joinpath(*map(_safe, key))
 
 
@@ -132,12 +132,12 @@ class Shared:
         """Wait until a request may be made; it is over when the lock is released."""
         self.folder.mkdir(parents=True, exist_ok=True)
         # Everyone begins to look at another file, so that they seldom meet.
-        first = (os.getpid() + time.monotonic_ns()) % self.count
+        first_slot = (os.getpid() + time.monotonic_ns()) % self.count
         while True:
             while (wait := self._not_before() - time.time()) > 0:
                 pause(wait)
             for number in range(self.count):
-                path = self.folder / f"request-{(first + number) % self.count}"
+                path = self.folder / f"request-{(first_slot + number) % self.count}"
                 lock = FileLock(path, thread_local=False)  # the request's thread releases it
                 with suppress(Timeout):
                     lock.acquire(blocking=False)
@@ -150,21 +150,21 @@ class Shared:
 
     def put_off(self, seconds: float) -> None:
         """Let nobody begin a request within the next ``seconds``."""
-        then = time.time() + min(seconds, PATIENCE)
-        if then <= self._not_before():
+        until_time = time.time() + min(seconds, PATIENCE)
+        if until_time <= self._not_before():
             return
         handle, name = tempfile.mkstemp(dir=self.folder, prefix=".until-")
         with open(handle, "w") as file:  # noqa: PTH123 - a handle
-            file.write(f"{then:.3f}")
+            file.write(f"{until_time:.3f}")
         Path(name).replace(self.folder / "until")
 
     def _not_before(self) -> float:
         try:
-            then = float((self.folder / "until").read_text())
+            until_time = float((self.folder / "until").read_text())
         except (OSError, ValueError):
             return 0.0
         # A clock that was set back must not stop everybody.
-        return then if then < time.time() + PATIENCE else 0.0
+        return until_time if until_time < time.time() + PATIENCE else 0.0
 
 
 #: Whom requests of this thread are shared with, if anybody.

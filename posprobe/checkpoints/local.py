@@ -31,7 +31,7 @@ from posprobe.readers import (
 )
 
 #: The file that lists the models of a folder; more of them than any has, and characters of a name.
-INDEX, _MOST_MODELS, _LONGEST = "model_index.json", 64, 100
+INDEX, _MOST_MODELS, _MAX_NAME_LETTERS = "model_index.json", 64, 100
 #: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
 MAX_JSON = 64 * 1024 * 1024
 #: Files that are looked at on each level below a folder that is none, and how many are named.
@@ -57,24 +57,24 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
     """
     with readable(path):
         root, name = (path, "") if path.is_dir() else (path.parent, path.name)
-        within = ""
+        submodel = ""
         # Of models for browsers the configuration lies above.
         if (real := root.resolve()).name == "onnx" and not (root / INDEX).exists():
-            root, within = real.parent, "onnx/"
-        files = LocalFiles(root, f"{within}{name}" if name else "")
+            root, submodel = real.parent, "onnx/"
+        files = LocalFiles(root, f"{submodel}{name}" if name else "")
         location = str(path.resolve())
         if name:
             open_regular(path).close()
-            return open_model(files, within, location, named=files.named)
-        names = files.names(within)
+            return open_model(files, submodel, location, config_name=files.named)
+        names = files.names(submodel)
         if INDEX in names:
             return open_models(files, location, part=part)
         if _chosen(names, str(path)) is None:
             _refuse_shelf(path)
-            if config := _config(files, f"{within}config.json"):
+            if config := _config(files, f"{submodel}config.json"):
                 # Rotary and linear positions are there: their tensors are none.
                 return Checkpoint(location, {}, lambda _: b"", config)
-        return open_model(files, within, location)
+        return open_model(files, submodel, location)
 
 
 def open_models(
@@ -88,30 +88,32 @@ def open_models(
         As `open_model`; also if there is none, or there are too many.
     """
     index = read_json(files, INDEX)
-    found = [name for name, value in index.items() if _is_model(files, name, value)]
-    if not 0 < len(found) <= _MOST_MODELS:
+    model_names = [name for name, value in index.items() if _is_model(files, name, value)]
+    if not 0 < len(model_names) <= _MOST_MODELS:
         raise InvalidCheckpoint(
-            f"{location}: its {INDEX} lists {len(found)} models whose folders hold weights. "
+            f"{location}: its {INDEX} lists {len(model_names)} models whose folders hold weights. "
             "Download the whole folder again, or name the folder of one model."
         )
     models = {
         name: open_model(files, f"{name}/", location, revision)
-        for name in found
-        if part not in found or name == part
+        for name in model_names
+        if part not in model_names or name == part
     }
     return joined(models, index, location, revision)
 
 
 def _is_model(files: Files, name: str, value: Any) -> bool:
     """Tell whether an entry of the index, library and class by folder, is of one with weights."""
-    named = isinstance(value, list) and len(name) <= _LONGEST and name.isprintable()
-    if not named or name in (".", "..") or PurePosixPath(name).name != name:
+    is_model_entry = (
+        isinstance(value, list) and len(name) <= _MAX_NAME_LETTERS and name.isprintable()
+    )
+    if not is_model_entry or name in (".", "..") or PurePosixPath(name).name != name:
         return False
     return any(is_weights(file) for file in files.names(f"{name}/") if "/" not in file)
 
 
 def open_model(
-    files: Files, folder: str, location: str, revision: str | None = None, named: str = ""
+    files: Files, folder: str, location: str, revision: str | None = None, config_name: str = ""
 ) -> Checkpoint:
     """Open the model in a folder; what its files hold is looked at when it is needed.
 
@@ -123,7 +125,7 @@ def open_model(
         Ends in a slash, or is empty.
     location, revision
         Of the checkpoint.
-    named
+    config_name
         The file that holds the weights or lists their shards, where the user names it.
 
     Raises
@@ -135,8 +137,8 @@ def open_model(
     UnknownReference
         If a shard is missing, once it is needed.
     """
-    where = f"{location}/{folder}".rstrip("/")
-    file = named or folder + choose_weights(files.names(folder), where)
+    subject = f"{location}/{folder}".rstrip("/")
+    file = config_name or folder + choose_weights(files.names(folder), subject)
     shards = _shards(files, file) if file.endswith(".index.json") else {}
     parts = sorted(set(shards.values())) or [file]
     start = bytes(files.read(parts[0], 0, MAGIC)) if needs_start(_name(parts[0])) else b""
@@ -158,20 +160,20 @@ def open_model(
             )
         return _opened(reader, files, part)
 
-    whole = gathered(opened, parts, location, config, shards, revision)
-    return replace(whole, format=reader.name)
+    joined_checkpoint = gathered(opened, parts, location, config, shards, revision)
+    return replace(joined_checkpoint, format=reader.name)
 
 
 def _opened(reader: Reader, files: Files, file: str) -> Checkpoint:
     try:
         with readable(files.told(file)):
-            found: Checkpoint = load_opener(reader.opener)(files, file)
-            return found
+            checkpoint: Checkpoint = load_opener(reader.opener)(files, file)
+            return checkpoint
     except InvalidCheckpoint as error:
         if not str(error).startswith(file):
             raise
-        told = files.told(file)
-        raise InvalidCheckpoint(f"{told}{str(error).removeprefix(file)}") from error
+        display_name = files.told(file)
+        raise InvalidCheckpoint(f"{display_name}{str(error).removeprefix(file)}") from error
 
 
 def _name(file: str) -> str:
@@ -191,15 +193,15 @@ def _shards(files: Files, index: str) -> dict[str, str]:
 def _config(files: Files, weights: str) -> dict[str, Any]:
     """Read the configuration beside a file of weights, and above a folder ``onnx``."""
     folder = PurePosixPath(weights).parent
-    above = [folder.parent] if folder.name == "onnx" and weights.endswith(".onnx") else []
-    found: dict[str, Any] = {}
-    for file in (str(each / "config.json") for each in (*above, folder)):
+    parent_folders = [folder.parent] if folder.name == "onnx" and weights.endswith(".onnx") else []
+    config_found: dict[str, Any] = {}
+    for file in (str(parent / "config.json") for parent in (*parent_folders, folder)):
         if files.has(file):
-            found |= read_json(files, file)
-    return found
+            config_found |= read_json(files, file)
+    return config_found
 
 
-def choose_weights(files: Iterable[str], where: str) -> str:
+def choose_weights(files: Iterable[str], subject: str) -> str:
     """Pick the file that holds the weights out of a folder's or repository's file names.
 
     Raises
@@ -208,31 +210,32 @@ def choose_weights(files: Iterable[str], where: str) -> str:
         If there is none, or several and nothing tells them apart.
     """
     names = sorted(files)
-    found = _chosen(names, where)
-    if found is None:
+    weights_file = _chosen(names, subject)
+    if weights_file is None:
         raise InvalidCheckpoint(
-            f"{where}: contains no weights in a known format, but "
+            f"{subject}: contains no weights in a known format, but "
             f"{', '.join(names[:8]) or 'no files at all'}. Known are {known_formats()}."
         )
-    return found
+    return weights_file
 
 
-def _chosen(names: list[str], where: str) -> str | None:
+def _chosen(names: list[str], subject: str) -> str | None:
     for readers in tables():
-        known = (name for reader in readers for name in reader.weights if name in names)
-        if (first := next(known, None)) is not None:
-            return first
+        known_names = (name for reader in readers for name in reader.weights if name in names)
+        if (first_known := next(known_names, None)) is not None:
+            return first_known
         for suffix in suffixes_of(readers):
-            found = [
+            candidates = [
                 n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n
             ]
-            if len(found) > 1:
+            if len(candidates) > 1:
                 raise InvalidCheckpoint(
-                    f"{where}: contains several weight files: {', '.join(sorted(found)[:8])}. Give "
+                    f"{subject}: contains several weight files: "
+                    f"{', '.join(sorted(candidates)[:8])}. Give "
                     "the path of one (for a repository, download it first)."
                 )
-            if found:
-                return found[0]
+            if candidates:
+                return candidates[0]
     return None
 
 
@@ -249,14 +252,19 @@ def _refuse_shelf(path: Path) -> None:
     InvalidCheckpoint
         If there are any, one or two levels below.
     """
-    looked = (islice(path.glob(level), MOST_FILES) for level in ("*/*", "*/*/*"))
-    near, far = ({e.parent for e in each if is_weights(e.name) and e.is_file()} for each in looked)
-    far = {folder for folder in far if folder.parent not in near}
-    if found := [*map(str, sorted(near) + sorted(far))]:
-        more = ", and more" if len(found) > MOST_NAMED else ""
+    entries_by_level = (islice(path.glob(level), MOST_FILES) for level in ("*/*", "*/*/*"))
+    child_folders, grandchild_folders = (
+        {e.parent for e in entries if is_weights(e.name) and e.is_file()}
+        for entries in entries_by_level
+    )
+    grandchild_folders = {
+        folder for folder in grandchild_folders if folder.parent not in child_folders
+    }
+    if model_folders := [*map(str, sorted(child_folders) + sorted(grandchild_folders))]:
+        suffix = ", and more" if len(model_folders) > MOST_NAMED else ""
         raise InvalidCheckpoint(
             f"{path}: contains several checkpoints. Choose one: "
-            f"{', '.join(found[:MOST_NAMED])}{more}."
+            f"{', '.join(model_folders[:MOST_NAMED])}{suffix}."
         )
 
 
@@ -307,11 +315,11 @@ def read_json(files: Files, file: str) -> dict[str, Any]:
     InvalidCheckpoint
         If it is longer than `MAX_JSON`, or no JSON object.
     """
-    told = files.told(file)
+    display_name = files.told(file)
     content = bytes(files.read(file, 0, MAX_JSON))
     if files.size(file) > len(content):
-        raise InvalidCheckpoint(f"{told}: longer than {MAX_JSON} bytes. Download it again.")
-    return parse_json(content, told)
+        raise InvalidCheckpoint(f"{display_name}: longer than {MAX_JSON} bytes. Download it again.")
+    return parse_json(content, display_name)
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:
@@ -322,8 +330,8 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     InvalidCheckpoint
         If the content is anything else.
     """
-    what, advice = f"{name}: not valid JSON", "Fix it or download it again."
-    with explain_errors(InvalidCheckpoint, what, advice, ValueError, RecursionError):
+    subject, advice = f"{name}: not valid JSON", "Fix it or download it again."
+    with explain_errors(InvalidCheckpoint, subject, advice, ValueError, RecursionError):
         value = json.loads(content)
         if b"\\u" in content:  # half of a character can be neither printed nor written: this raises
             json.dumps(value, ensure_ascii=False).encode()

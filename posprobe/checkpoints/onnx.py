@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import (
-    AGAIN,
+    DAMAGED_ADVICE,
     DTYPES,
     FLOATS,
     NO_TABLE,
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     import onnx
 
 #: Numbers of a tensor of at most so many bytes are parsed with it: indices, scales and the like.
-_KEPT = 2**14
+_MAX_KEPT_BYTES = 2**14
 #: Bytes of a graph without the numbers of its tensors, what each message in it counts as, and
 #: levels of graphs within it, at most.
-_MOST, _MESSAGE, _DEPTH = 2**26, 2**6, 40
+_MAX_ONNX_NUMBERS, _MESSAGE, _DEPTH = 2**26, 2**6, 40
 #: Which fields of a message are messages to look into, by what it is; ``onnx.proto``.
-_WITHIN: Mapping[str, Mapping[int, str]] = {
+_NESTED_FIELDS: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph"},
     "graph": {1: "node", 5: "tensor"},
     "node": {5: "attribute"},
@@ -58,7 +58,7 @@ _NUMBERS, _RAW = (4, 5, 7, 9, 10, 11), 9
 #: The field of a model for the versions of its operators.
 _OPSET = 8
 #: What a tensor says whose numbers are in files beside the model, and of this file itself.
-_EXTERNAL, _HERE = 1, "/"
+_EXTERNAL, _SAME_FILE = 1, "/"
 #: What quantisers append to the names of tensors.
 _QUANTISED = re.compile(r"_(?:quantized|quant|Q\d+(?:G\d+)?)$")
 #: Types of tensors that may be codes; of some a byte holds two, the first in its lower half.
@@ -96,21 +96,23 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     from google.protobuf.message import DecodeError
 
     data = memoryview(files.read(name, 0, files.size(name)))
-    what, again = f"{name}: not a valid ONNX model", "Download it again."
-    with explain_errors(InvalidCheckpoint, what, again, ValueError, DecodeError):
+    subject, advice = f"{name}: not a valid ONNX model", "Download it again."
+    with explain_errors(InvalidCheckpoint, subject, advice, ValueError, DecodeError):
         graph = _parsed(data)
-    found = {key: _Stored.of(key, tensor, name, files) for key, tensor in graph.tensors.items()}
-    quantised = _quantised(graph, found)
+    tensors = {key: _Stored.of(key, tensor, name, files) for key, tensor in graph.tensors.items()}
+    quantised = _quantised(graph, tensors)
     bare = {key: _QUANTISED.sub("", key) for key in quantised}
-    stored = {key if bare.get(key, key) in found else bare[key]: found[key] for key in found}
-    uses = find_positions(graph, found, quantised)
+    stored = {key if bare.get(key, key) in tensors else bare[key]: tensors[key] for key in tensors}
+    uses = find_positions(graph, tensors, quantised)
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
     ) -> tuple[NDArray[np.floating[Any]], float]:
         codes = stored[info.name]
-        how = quantised[codes.info.name]
-        return how.values(codes.array(data), found.get(how.scale), found.get(how.zero), info)
+        quantised_by = quantised[codes.info.name]
+        return quantised_by.values(
+            codes.array(data), tensors.get(quantised_by.scale), tensors.get(quantised_by.zero), info
+        )
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
@@ -120,21 +122,25 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     return Checkpoint(
         name,
         {
-            key: _shown(key, each.info, quantised.get(each.info.name))
-            for key, each in stored.items()
+            key: _shown(key, stored_tensor.info, quantised.get(stored_tensor.info.name))
+            for key, stored_tensor in stored.items()
         },
         fetch,
         dequantise=dequantise,
-        uses={key: uses[each.info.name] for key, each in stored.items() if each.info.name in uses},
+        uses={
+            key: uses[stored_tensor.info.name]
+            for key, stored_tensor in stored.items()
+            if stored_tensor.info.name in uses
+        },
     )
 
 
-def _shown(name: str, info: TensorInfo, how: Quantised | None) -> TensorInfo:
+def _shown(name: str, info: TensorInfo, quantised_by: Quantised | None) -> TensorInfo:
     """Describe a tensor as what it stands for, under the name that it is shown by."""
-    if how is None:
+    if quantised_by is None:
         return info
-    shape = (*info.shape[:-1], 2 * info.shape[-1]) if how.packed else info.shape
-    kind = Quantisation(how.name)
+    shape = (*info.shape[:-1], 2 * info.shape[-1]) if quantised_by.packed else info.shape
+    kind = Quantisation(quantised_by.name)
     return replace(info, name=name, dtype="F32", shape=shape, quantisation=kind)
 
 
@@ -149,26 +155,26 @@ def _parsed(data: memoryview[int]) -> Graph:
     import onnx
 
     _weigh(data, "model", 0, len(data))
-    graphs, last = [], 0
+    graphs, last_stop = [], 0
     for number, kind, begin, end in places(data, 0, len(data)):
         if (number, kind) == (7, 2):
             graphs.append((begin, end))
         elif number == _OPSET:  # functions and metadata are not needed
-            onnx.ModelProto.FromString(bytes(data[last:end]))
-        last = end
+            onnx.ModelProto.FromString(bytes(data[last_stop:end]))
+        last_stop = end
     if not graphs:  # as an empty file, which is a sound message of no fields
         raise Damaged("it contains no graph")
     graph = onnx.GraphProto()
     for start, stop in graphs:  # of several, protobuf makes one
-        last = start
+        last_stop = start
         for number, kind, begin, end in places(data, start, stop):
             if (number, kind) == (1, 2):
                 graph.node.append(onnx.NodeProto.FromString(bytes(data[begin:end])))
             elif (number, kind) == (5, 2):
                 graph.initializer.append(_tensor(data, begin, end))
             else:
-                graph.MergeFromString(bytes(data[last:end]))
-            last = end
+                graph.MergeFromString(bytes(data[last_stop:end]))
+            last_stop = end
     return Graph().add(graph)
 
 
@@ -178,14 +184,14 @@ def _weigh(data: memoryview[int], kind: str, start: int, stop: int, depth: int =
         raise Damaged(f"it is nested deeper than {_DEPTH} levels")
     weight = _MESSAGE
     for number, wire, begin, end in places(data, start, stop):
-        if wire == 2 and number in _WITHIN[kind]:
-            weight += _weigh(data, _WITHIN[kind][number], begin, end, depth + 1)
+        if wire == 2 and number in _NESTED_FIELDS[kind]:
+            weight += _weigh(data, _NESTED_FIELDS[kind][number], begin, end, depth + 1)
         elif kind != "model" and (kind != "tensor" or number not in _NUMBERS):
             weight += end - begin
         if number in _TEXTS.get(kind, ()):
             bytes(data[begin:end]).decode()
-        if weight > _MOST:
-            raise Damaged(f"its graph without the tensors is longer than {_MOST} bytes")
+        if weight > _MAX_ONNX_NUMBERS:
+            raise Damaged(f"its graph without the tensors is longer than {_MAX_ONNX_NUMBERS} bytes")
     return weight
 
 
@@ -193,20 +199,20 @@ def _tensor(data: memoryview[int], start: int, stop: int) -> onnx.TensorProto:
     """Parse a tensor; if it has many numbers, as one that has them elsewhere: in this file."""
     import onnx
 
-    parts, raw, last = [], [], start
+    parts, raw, last_stop = [], [], start
     for number, _, begin, end in places(data, start, stop):
-        if number == _RAW and end - begin > _KEPT:
+        if number == _RAW and end - begin > _MAX_KEPT_BYTES:
             raw.append((begin, end))
         else:
-            parts.append(bytes(data[last:end]))
-        last = end
+            parts.append(bytes(data[last_stop:end]))
+        last_stop = end
     tensor: onnx.TensorProto = onnx.TensorProto.FromString(b"".join(parts))
     if len(raw) == 1:
         begin, end = raw[0]
-        told = {"location": _HERE, "offset": begin, "length": end - begin}
+        location = {"location": _SAME_FILE, "offset": begin, "length": end - begin}
         tensor.data_location = onnx.TensorProto.EXTERNAL
         tensor.ClearField("external_data")
-        for key, value in told.items():
+        for key, value in location.items():
             tensor.external_data.add(key=key, value=str(value))
     return tensor
 
@@ -235,17 +241,20 @@ class _Stored:
         info = TensorInfo(key, shape, DTYPES.get(dtype, dtype), file)
         if tensor.data_location != _EXTERNAL:
             return cls(tensor, info, files)
-        stated = {str(entry.key): str(entry.value) for entry in tensor.external_data}
-        location = stated.get("location", "")
+        external_entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        location = external_entries.get("location", "")
         path = PurePosixPath(location)
         outside = path.is_absolute() or ".." in path.parts or "\\" in location or ":" in location
-        if location != _HERE and (outside or not location.isprintable() or not path.parts):
+        if location != _SAME_FILE and (outside or not location.isprintable() or not path.parts):
             raise InvalidCheckpoint(
                 f"{file}: tensor {key[:80]!r} says that its data are in {location[:80]!r}, which "
                 "is no file in the model's folder. It was not opened."
             )
         try:
-            start, length = int(stated.get("offset", "0")), int(stated.get("length", "0"))
+            start, length = (
+                int(external_entries.get("offset", "0")),
+                int(external_entries.get("length", "0")),
+            )
         except ValueError:
             start = length = -1
         size = _size(tensor)
@@ -254,7 +263,7 @@ class _Stored:
                 f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, says that its data are "
                 f"{length} bytes from byte {start} of {location[:80]!r}"
             )
-        place = file if location == _HERE else str(PurePosixPath(file).parent / path)
+        place = file if location == _SAME_FILE else str(PurePosixPath(file).parent / path)
         return cls(tensor, replace(info, file=place, start=start, stop=start + size), files)
 
     def content(self) -> bytes:
@@ -274,8 +283,8 @@ class _Stored:
         import onnx
 
         tensor, info = self.tensor, self.info
-        what = f"{info.where} {info.dtype}, has no numbers that fit it"
-        with explain_errors(InvalidCheckpoint, what, AGAIN):
+        subject = f"{info.where} {info.dtype}, has no numbers that fit it"
+        with explain_errors(InvalidCheckpoint, subject, DAMAGED_ADVICE):
             if tensor.data_location == _EXTERNAL:  # the package would look where we run
                 check_unpacked(f"{info.where},", _size(tensor), NO_TABLE)
                 if data is None:
@@ -403,9 +412,9 @@ class Quantised:
                 "model before it was quantised."
             )
         check_unpacked(f"{info.where},", 8 * math.prod(info.shape), NO_TABLE)
-        what = f"{info.where}: its scale and zero point do not fit it along axis {self.axis}"
+        subject = f"{info.where}: its scale and zero point do not fit it along axis {self.axis}"
         with (
-            explain_errors(InvalidTable, what, "Use the model before it was quantised."),
+            explain_errors(InvalidTable, subject, "Use the model before it was quantised."),
             np.errstate(over="ignore"),
         ):
             scales = scale.array()
@@ -414,8 +423,8 @@ class Quantised:
             zeros = np.array(self.middle, codes.dtype) if zero is None else zero.array()
             if self.packed and zeros.ndim:
                 zeros = _halves(zeros)[..., : scales.shape[-1]]
-            for given in (scales, zeros):
-                self._refuse_misfit(given.shape, info.shape)
+            for parameter in (scales, zeros):
+                self._refuse_misfit(parameter.shape, info.shape)
             block = min(self.block, info.shape[self.axis])
             node = helper.make_node(
                 "DequantizeLinear", ["x", "scale", "zero"], ["y"], axis=self.axis, block_size=block
@@ -425,15 +434,15 @@ class Quantised:
             step = float(np.median(np.abs(scales.astype(np.float64))))
             return np.asarray(values).astype(np.float32), step
 
-    def _refuse_misfit(self, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    def _refuse_misfit(self, parameter_shape: tuple[int, ...], shape: tuple[int, ...]) -> None:
         """Refuse scales of another shape: of too many the package takes the first."""
         if self.block < 0:
             raise ValueError("no block has so few entries")
         blocks = [*shape]
         blocks[self.axis] = -(-blocks[self.axis] // max(self.block, 1))
         expected = tuple(blocks) if self.block else (shape[self.axis],)
-        if math.prod(given) > 1 and given != expected:
-            raise ValueError(f"shape {list(given)} is not {list(expected)}")
+        if math.prod(parameter_shape) > 1 and parameter_shape != expected:
+            raise ValueError(f"shape {list(parameter_shape)} is not {list(expected)}")
 
 
 def _halves(pairs: NDArray[Any]) -> NDArray[Any]:
@@ -444,19 +453,22 @@ def _halves(pairs: NDArray[Any]) -> NDArray[Any]:
     return numbers.reshape(*pairs.shape[:-1], 2 * pairs.shape[-1])
 
 
-def _quantised(graph: Graph, found: Mapping[str, _Stored]) -> dict[str, Quantised]:
+def _quantised(graph: Graph, tensors: Mapping[str, _Stored]) -> dict[str, Quantised]:
     """Find the tensors of integers that are dequantised, themselves or as rows are gathered."""
     quantised = {}
-    for name, each in found.items():
-        if each.info.dtype in _CODES and len(each.info.shape) > 1:
-            ways = (_way(graph, found, node, _dtype(each.tensor)) for node in graph.taking(name))
-            if (how := next(filter(None, ways), None)) is not None:
-                quantised[name] = how
+    for name, stored_tensor in tensors.items():
+        if stored_tensor.info.dtype in _CODES and len(stored_tensor.info.shape) > 1:
+            ways = (
+                _way(graph, tensors, node, _dtype(stored_tensor.tensor))
+                for node in graph.taking(name)
+            )
+            if (quantised_by := next(filter(None, ways), None)) is not None:
+                quantised[name] = quantised_by
     return quantised
 
 
 def _way(
-    graph: Graph, found: Mapping[str, _Stored], node: onnx.NodeProto, dtype: str
+    graph: Graph, tensors: Mapping[str, _Stored], node: onnx.NodeProto, dtype: str
 ) -> Quantised | None:
     """Read how a node dequantises what it takes first, or those behind it that gather its rows.
 
@@ -468,14 +480,14 @@ def _way(
     if node.op_type != "Gather" or not node.output:
         return _linear(node, dtype)
     for taker in graph.taking(node.output[0]):
-        if (how := _linear(taker, dtype, gathered=True)) is not None:
-            return how
+        if (quantised_by := _linear(taker, dtype, gathered=True)) is not None:
+            return quantised_by
         if taker.op_type == "Transpose" and taker.output:
-            for later in graph.taking(taker.output[0]):
-                how = _linear(later, dtype, gathered=True)
-                scale = None if how is None else found.get(how.scale)
+            for next_node in graph.taking(taker.output[0]):
+                quantised_by = _linear(next_node, dtype, gathered=True)
+                scale = None if quantised_by is None else tensors.get(quantised_by.scale)
                 if scale is not None and math.prod(scale.info.shape) == 1:
-                    return how
+                    return quantised_by
     return None
 
 
@@ -510,7 +522,7 @@ def _gathered_blocks(node: onnx.NodeProto, dtype: str) -> Quantised:
 
 
 def find_positions(
-    graph: Graph, found: Mapping[str, _Stored], quantised: Container[str]
+    graph: Graph, tensors: Mapping[str, _Stored], quantised: Container[str]
 ) -> dict[str, str]:
     """Find the tables that are used as positions are, and say how.
 
@@ -523,7 +535,7 @@ def find_positions(
     ----------
     graph
         The graph.
-    found
+    tensors
         What is stored, by the same names.
     quantised
         The names of those tensors that are dequantised.
@@ -534,23 +546,23 @@ def find_positions(
         Name of the tensor to a few words about its use, with the node's name.
     """
     flow = _Flow(graph)
-    for name, each in found.items():
-        shape = each.info.shape
+    for name, stored_tensor in tensors.items():
+        shape = stored_tensor.info.shape
         table = len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)
-        known = each.info.dtype in FLOATS or name in quantised
-        if table and known and min(shape[-2:]) > 1:
+        is_readable = stored_tensor.info.dtype in FLOATS or name in quantised
+        if table and is_readable and min(shape[-2:]) > 1:
             flow.rows[name] = name
     for node in graph.nodes:
         flow.follow(node)
     return {
-        name: why
-        for name, why in flow.uses.items()
-        if not (why.startswith("it is added") and _equal_rows(found[name]))
+        name: reason
+        for name, reason in flow.uses.items()
+        if not (reason.startswith("it is added") and _equal_rows(tensors[name]))
     }
 
 
 def _equal_rows(stored: _Stored) -> bool:
-    if _size(stored.tensor) > _MOST:
+    if _size(stored.tensor) > _MAX_ONNX_NUMBERS:
         return False
     values = stored.array()
     return bool((values == values[..., :1, :]).all())
@@ -585,12 +597,14 @@ class _Flow:
         inputs = list(node.input[:_MOST_INPUTS])
         places = {name: place for place, name in enumerate(inputs) if name in self.rows}
         for name, place in places.items():
-            if why := self._use(node, inputs, place):
+            if reason := self._use(node, inputs, place):
                 label = node.name or f"{node.op_type} that gives {next(iter(node.output), '')}"
-                self.uses.setdefault(self.rows[name], f"{why} {label}")
-        given = [name for name in inputs if name] if node.op_type not in ("Shape", "Size") else []
-        state = any(map(self._is_state, given))
-        origin = self._origin_of(node.op_type, given)
+                self.uses.setdefault(self.rows[name], f"{reason} {label}")
+        data_inputs = (
+            [name for name in inputs if name] if node.op_type not in ("Shape", "Size") else []
+        )
+        state = any(map(self._is_state, data_inputs))
+        origin = self._origin_of(node.op_type, data_inputs)
         for name in node.output:
             if name not in self.graph.tensors:  # as a constant is
                 self.states[name], self.origins[name] = state, origin
@@ -613,8 +627,10 @@ class _Flow:
     def _origin_of(self, kind: str, inputs: list[str]) -> str:
         if kind in _COUNTING:
             return "counted"
-        found = {self._origin(name) for name in inputs[: 1 if kind in _MOVING else None]}
-        return next((each for each in ("counted", "read", "differing") if each in found), "")
+        origins = {self._origin(name) for name in inputs[: 1 if kind in _MOVING else None]}
+        return next(
+            (origin for origin in ("counted", "read", "differing") if origin in origins), ""
+        )
 
     def _origin(self, name: str) -> str:
         if name not in self.origins:

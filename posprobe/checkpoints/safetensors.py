@@ -93,10 +93,10 @@ def replace_tensor(
         length = int.from_bytes(old.read(8), "little")
         header = _entries(old.read(length), source.name)
         start, stop = header[name]["data_offsets"]
-        moved = len(content) - (stop - start)
-        for other, entry in header.items():
-            if other not in (name, "__metadata__") and entry["data_offsets"][0] >= stop:
-                entry["data_offsets"] = [place + moved for place in entry["data_offsets"]]
+        shift = len(content) - (stop - start)
+        for other_name, entry in header.items():
+            if other_name not in (name, "__metadata__") and entry["data_offsets"][0] >= stop:
+                entry["data_offsets"] = [place + shift for place in entry["data_offsets"]]
         header[name] |= {"shape": list(shape), "data_offsets": [start, start + len(content)]}
         text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-len(text) % 8)
@@ -126,9 +126,9 @@ def _entries(header: bytes, file: str) -> dict[str, Any]:
         one.
     """
     refusal = _refusal(header)
-    what = f"{file}: the safetensors package refuses its header"
+    subject = f"{file}: the safetensors package refuses its header"
     advice = "The file is damaged, or of a newer version of the format: download it again."
-    with explain_errors(InvalidCheckpoint, what, advice, ValueError):
+    with explain_errors(InvalidCheckpoint, subject, advice, ValueError):
         if refusal:
             raise ValueError(refusal)
         entries: dict[str, Any] = json.loads(header, object_pairs_hook=_no_duplicates)
@@ -141,9 +141,9 @@ def _refusal(header: bytes) -> str:
     It is given no data, which it says last, and in other words in each of its versions.
     """
     answers = []
-    for each in (header, _SOUND):
+    for candidate in (header, _SOUND):
         try:
-            safetensors.deserialize(len(each).to_bytes(8, "little") + each)  # type: ignore[no-untyped-call]
+            safetensors.deserialize(len(candidate).to_bytes(8, "little") + candidate)  # type: ignore[no-untyped-call]
             answers.append("")
         except safetensors.SafetensorError as error:
             answers.append(str(error).removeprefix("Error while deserializing").lstrip(": "))
@@ -151,8 +151,8 @@ def _refusal(header: bytes) -> str:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"it has {twice[:80]!r} twice")
-    return found
+    return entries

@@ -47,15 +47,17 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
     if not _FOOTER <= size <= MAX_INDEX:
         raise damaged(f"{index}: {size} bytes are not the index of a TensorFlow checkpoint")
     content = bytes(files.read(index, 0, size))
-    what = f"{index}: not a valid index of a TensorFlow checkpoint"
-    with explain_errors(InvalidCheckpoint, what, "Download it again.", Damaged, UnicodeDecodeError):
+    subject = f"{index}: not a valid index of a TensorFlow checkpoint"
+    with explain_errors(
+        InvalidCheckpoint, subject, "Download it again.", Damaged, UnicodeDecodeError
+    ):
         entries = dict(_table(content))
         header = Message(entries.pop(b"", b""))
         shards = header.number(1)
         if header.number(2):
             raise Damaged("it was written for machines that count bytes the other way round")
-        found = (_entry(key, value, index, shards) for key, value in entries.items())
-        tensors = {info.name: info for info in found if info is not None}
+        entries_found = (_entry(key, value, index, shards) for key, value in entries.items())
+        tensors = {info.name: info for info in entries_found if info is not None}
 
     config = read_json(files, _BERT_CONFIG) if files.has(_BERT_CONFIG) else {}
     return Checkpoint(
@@ -93,7 +95,7 @@ def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     _, place = varint(footer, place)
     start, place = varint(footer, place)
     size, _ = varint(footer, place)
-    end, count, last = 0, 0, b""
+    end, count, last_key = 0, 0, b""
     for _, handle in _block(content, start, size):
         start, place = varint(handle, 0)
         size, _ = varint(handle, place)
@@ -102,9 +104,9 @@ def _table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         end = start + size
         for key, value in _block(content, start, size):
             count += 1
-            if count > _MOST_ENTRIES or (key <= last and count > 1):
+            if count > _MOST_ENTRIES or (key <= last_key and count > 1):
                 raise Damaged(f"its entry {count} is out of order, or one too many")
-            last = key
+            last_key = key
             yield key, value
 
 
@@ -122,14 +124,14 @@ def _block(content: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes
     place, key = 0, b""
     while place < stop:
         shared, place = varint(block, place)
-        more, place = varint(block, place)
+        n_new, place = varint(block, place)
         length, place = varint(block, place)
-        too_long = shared + more > _LONGEST_NAME or length > _LONGEST_ENTRY
-        if shared > len(key) or too_long or place + more + length > stop:
+        too_long = shared + n_new > _LONGEST_NAME or length > _LONGEST_ENTRY
+        if shared > len(key) or too_long or place + n_new + length > stop:
             raise Damaged("an entry reaches beyond its block, or has too long a name")
-        key = key[:shared] + block[place : place + more]
-        yield key, block[place + more : place + more + length]
-        place += more + length
+        key = key[:shared] + block[place : place + n_new]
+        yield key, block[place + n_new : place + n_new + length]
+        place += n_new + length
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,8 @@ class Message:
 
     def number(self, number: int) -> int:
         """Return a number, 0 where the field is missing."""
-        found = [begin for n, kind, begin, _ in self.fields if n == number and kind == 0]
-        return varint(self.data, found[-1])[0] if found else 0
+        starts = [begin for n, kind, begin, _ in self.fields if n == number and kind == 0]
+        return varint(self.data, starts[-1])[0] if starts else 0
 
     def contents(self, number: int) -> list[bytes]:
         """Return the bytes of every field of this number: texts, messages and the like."""

@@ -48,7 +48,7 @@ _MOST_STEPS, _DEPTH = 50_000_000, 100
 _ENCODINGS = {"latin1", "latin-1", "ascii", "utf-8", "utf8"}
 _PUT, _GET = {"PUT", "BINPUT", "LONG_BINPUT"}, {"GET", "BINGET", "LONG_BINGET"}
 #: What else pickles can hold: lists, mappings and whatever calls return.
-_OTHER = object()
+_OTHER_OBJECT = object()
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,13 @@ def refuse_costly(path: Path) -> None:
     """
     for content in _pickles(path):
         try:
-            why = _excess(content)
+            excess = _excess(content)
         except (ValueError, LookupError):
             return
-        if why:
+        if excess:
             raise InvalidCheckpoint(
-                f"{path.name}: its pickle {why}, which could take all time or memory. It was not "
+                f"{path.name}: its pickle {excess}, which could take all time or memory. It was "
+                "not "
                 "loaded: use the checkpoint in safetensors, or from elsewhere."
             )
 
@@ -104,7 +105,7 @@ def _excess(pickle: IO[bytes]) -> str:
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[Any, Any] = {}
-    steps = held = asked = 0
+    steps = n_stored = n_requested = 0
     for opcode, argument, _ in pickletools.genops(pickle):
         if opcode.name in _PUT:
             memo[argument] = stack[-1]
@@ -112,54 +113,58 @@ def _excess(pickle: IO[bytes]) -> str:
         if opcode.name == "MARK":
             marks.append(len(stack))
             continue
-        taken = _take(opcode, stack, marks)
-        made = argument if opcode.arg else _OTHER
+        operands = _take(opcode, stack, marks)
+        value = argument if opcode.arg else _OTHER_OBJECT
         match opcode.name:
             case name if name in _GET:
-                made = memo[argument]
+                value = memo[argument]
             case "EMPTY_TUPLE" | "TUPLE" | "TUPLE1" | "TUPLE2" | "TUPLE3":
-                made = _tuple(taken)
-                if made.depth > _DEPTH:
+                value = _tuple(operands)
+                if value.depth > _DEPTH:
                     return f"nests tuples deeper than {_DEPTH} levels"
             case "APPEND" | "APPENDS" | "SETITEM" | "SETITEMS":
-                held += sum(map(_leaves, taken))
-                steps += sum(map(_leaves, taken))
+                n_stored += sum(map(_leaves, operands))
+                steps += sum(map(_leaves, operands))
             case "BINPERSID":
-                steps += _leaves(taken[0])
+                steps += _leaves(operands[0])
             case "BUILD":
-                steps += held if taken[1] is _OTHER else 0
+                steps += n_stored if operands[1] is _OTHER_OBJECT else 0
             case "REDUCE" | "NEWOBJ":
-                called, made = taken
-                if not isinstance(called, str) or not isinstance(made, _Tuple):
+                callable_name, value = operands
+                if not isinstance(callable_name, str) or not isinstance(value, _Tuple):
                     return "calls what has no name"
-                function = called.rpartition(" ")[2]
-                steps += made.leaves
-                if function == "encode" and not _ENCODINGS.issuperset(made.items[1:]):
+                function = callable_name.rpartition(" ")[2]
+                steps += value.leaves
+                if function == "encode" and not _ENCODINGS.issuperset(value.items[1:]):
                     return "encodes text in an unusual way"
                 if not function.startswith("_rebuild"):  # of which each tensor needs some
-                    asked += sum(item for item in made.items if type(item) is int and item > 0)
-                    if any(item is _OTHER or isinstance(item, _Tuple) for item in made.items):
-                        steps += held
+                    n_requested += sum(
+                        item for item in value.items if type(item) is int and item > 0
+                    )
+                    if any(
+                        item is _OTHER_OBJECT or isinstance(item, _Tuple) for item in value.items
+                    ):
+                        steps += n_stored
         if steps > _MOST_STEPS:
             return "hashes or copies too much"
-        if asked > MAX_UNPACKED:
-            return f"asks for {asked} bytes by their number alone"
-        stack += [made] * len(opcode.stack_after)
+        if n_requested > MAX_UNPACKED:
+            return f"asks for {n_requested} bytes by their number alone"
+        stack += [value] * len(opcode.stack_after)
     return ""
 
 
 def _take(opcode: pickletools.OpcodeInfo, stack: list[Any], marks: list[int]) -> list[Any]:
     """Take what an instruction consumes off the stack."""
-    before = opcode.stack_before
-    if pickletools.markobject in before:  # and what lies on it
-        start = marks.pop() - before.index(pickletools.markobject)
+    needed = opcode.stack_before
+    if pickletools.markobject in needed:  # and what lies on it
+        start = marks.pop() - needed.index(pickletools.markobject)
     else:
-        start = len(stack) - len(before)
+        start = len(stack) - len(needed)
     if start < 0:
         raise IndexError
-    taken = stack[start:]
+    operands = stack[start:]
     del stack[start:]
-    return taken
+    return operands
 
 
 def _tuple(items: list[Any]) -> _Tuple:
@@ -205,8 +210,8 @@ def read_torch(files: Files, file: str) -> Checkpoint:
 
         tensor = values[info.name]
         _refuse_repetition(tensor, info)
-        what = f"{info.where}, has no values that can be read"
-        with explain_errors(InvalidCheckpoint, what, "Save it again.", RuntimeError, TypeError):
+        subject = f"{info.where}, has no values that can be read"
+        with explain_errors(InvalidCheckpoint, subject, "Save it again.", RuntimeError, TypeError):
             dense = tensor.to_dense().contiguous()
             return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
 
@@ -252,7 +257,7 @@ def _load(path: Path, members: list[zipfile.ZipInfo]) -> object:
     """Load a file, mapped where it is an archive in which numbers lie as they are in memory."""
     import torch
 
-    packed = [each for each in members if each.compress_type != zipfile.ZIP_STORED]
+    packed = [member for member in members if member.compress_type != zipfile.ZIP_STORED]
     if packed:
         check_unpacked(
             f"{path.name}: the archive is compressed and",
@@ -279,12 +284,14 @@ def _check_records(
     """
     import torch
 
-    lengths = Counter(each.file_size for each in members if "/data/" in each.filename)
-    dense = (each for each in tensors.values() if each.layout == torch.strided)
-    storages = [each.untyped_storage() for each in dense if not each.is_meta]
+    lengths = Counter(member.file_size for member in members if "/data/" in member.filename)
+    dense = (member for member in tensors.values() if member.layout == torch.strided)
+    storages = [member.untyped_storage() for member in dense if not member.is_meta]
     sizes = {storage.data_ptr(): storage.nbytes() for storage in storages if storage.data_ptr()}
-    if lost := Counter(sizes.values()) - lengths:
-        raise damaged(f"{path.name}: a tensor needs {min(lost)} bytes, which no member has")
+    if missing_lengths := Counter(sizes.values()) - lengths:
+        raise damaged(
+            f"{path.name}: a tensor needs {min(missing_lengths)} bytes, which no member has"
+        )
 
 
 @contextmanager
@@ -301,10 +308,10 @@ def looking_first() -> Iterator[None]:
     torch: Any = importlib.import_module("torch")
     load = torch.load
 
-    def look(file: Any, *others: Any, **options: Any) -> Any:
+    def look(file: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(file, str | os.PathLike):
             refuse_costly(Path(file))
-        return load(file, *others, **options)
+        return load(file, *arguments, **options)
 
     torch.load = look
     try:
@@ -313,10 +320,10 @@ def looking_first() -> Iterator[None]:
         torch.load = load
 
 
-def unsafe_pickle(where: str, error: Exception) -> InvalidCheckpoint:
+def unsafe_pickle(subject: str, error: Exception) -> InvalidCheckpoint:
     """Say that a pickle holds more than tensors."""
     return InvalidCheckpoint(
-        f"{where}: not a plain state dict. Loading it fully could run code hidden in it, so it "
+        f"{subject}: not a plain state dict. Loading it fully could run code hidden in it, so it "
         f"was not loaded ({first_line(error).split('. ')[0][:160]}). Save the state dict alone: "
         "torch.save(model.state_dict(), FILE), or convert it to safetensors."
     )
@@ -356,13 +363,13 @@ def _nested_tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
     """
     import torch
 
-    seen: set[int] = set()
+    visited: set[int] = set()
     waiting: deque[tuple[str, Any]] = deque([("", content)])
     while waiting:
         prefix, part = waiting.popleft()
-        if not isinstance(part, Mapping) or id(part) in seen:
+        if not isinstance(part, Mapping) or id(part) in visited:
             continue
-        seen.add(id(part))
+        visited.add(id(part))
         for key, value in part.items():
             if isinstance(value, torch.Tensor):
                 yield f"{prefix}{key}", value.detach()

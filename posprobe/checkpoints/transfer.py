@@ -85,7 +85,7 @@ def too_late(seconds: float) -> bool:
 
 
 def patiently(
-    where: str, attempt: Callable[[], _T], given_up: Callable[[float], bool] = too_late
+    subject: str, attempt: Callable[[], _T], given_up: Callable[[float], bool] = too_late
 ) -> _T:
     """Make a request, again where a failure may pass: transport errors, 408, 429 and 5xx.
 
@@ -95,7 +95,7 @@ def patiently(
 
     Parameters
     ----------
-    where
+    subject
         Repository, revision and file, for messages.
     attempt
         Makes the request once. It raises ``HfHubHTTPError`` for a status that is not an answer and
@@ -111,62 +111,64 @@ def patiently(
         If it refuses, or fails at every attempt.
     """
     for number in range(ATTEMPTS):
-        own, asked = FIRST_WAIT * 2**number, 0.0
+        own_wait, requested_wait = FIRST_WAIT * 2**number, 0.0
         try:
-            with stage(f"Hub: {where}"):
-                return _in_time(where, attempt, given_up)
+            with stage(f"Hub: {subject}"):
+                return _in_time(subject, attempt, given_up)
         except HfHubHTTPError as error:
             failure: HTTPError = error
             status, headers = error.response.status_code, error.response.headers
             if status not in (408, 429) and status < 500:
-                raise _refusal(status, headers, where) from error
-            asked = _requested_wait(headers)
+                raise _refusal(status, headers, subject) from error
+            requested_wait = _requested_wait(headers)
         except HTTPError as error:
             failure = error
         shared = sharing.get()
-        if asked > (LONGEST_WAIT if shared is None else PATIENCE):
+        if requested_wait > (LONGEST_WAIT if shared is None else PATIENCE):
             raise Unreachable(
-                f"{where}: {_reason(failure)}, and the Hub asks to wait {asked:.0f} seconds. "
+                f"{subject}: {_reason(failure)}, and the Hub asks to wait {requested_wait:.0f} "
+                "seconds. "
                 "Run it again after that; requests with a token (HF_TOKEN) have higher limits."
             ) from failure
-        if shared is not None and asked:
-            shared.put_off(asked)
-            asked = 0.0
+        if shared is not None and requested_wait:
+            shared.put_off(requested_wait)
+            requested_wait = 0.0
         if number + 1 < ATTEMPTS:
-            _log.info("%s: %s, trying again", where, _reason(failure))
-            pause(max(own, asked))
+            _log.info("%s: %s, trying again", subject, _reason(failure))
+            pause(max(own_wait, requested_wait))
     raise Unreachable(
-        f"{where}: {_reason(failure)}. Check the network, the proxy and HF_ENDPOINT, or try later; "
+        f"{subject}: {_reason(failure)}. Check the network, the proxy and HF_ENDPOINT, or try "
+        "later; "
         "--offline uses the local cache."
     ) from failure
 
 
-def _in_time(where: str, attempt: Callable[[], _T], given_up: Callable[[float], bool]) -> _T:
+def _in_time(subject: str, attempt: Callable[[], _T], given_up: Callable[[float], bool]) -> _T:
     """Run a request in a thread of its own, which is left behind where it takes too long."""
-    done: Future[_T] = Future()
+    result: Future[_T] = Future()
     shared = sharing.get()
-    held = shared.enter(pause) if shared is not None else None
+    slot = shared.enter(pause) if shared is not None else None
 
     def run() -> None:
         try:
-            done.set_result(attempt())
+            result.set_result(attempt())
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            done.set_exception(error)
+            result.set_exception(error)
         finally:
             # A request that was given up goes on until its connection ends.
-            if held is not None:
-                held.release()
+            if slot is not None:
+                slot.release()
 
     begin = time.monotonic()
     threading.Thread(target=run, daemon=True, name="posprobe request").start()
-    while not wait([done], timeout=0.5).done:
+    while not wait([result], timeout=0.5).done:
         seconds = time.monotonic() - begin
         if given_up(seconds):
             raise Unreachable(
-                f"{where}: the answer is too slow (given up after {seconds:.0f} seconds). "
+                f"{subject}: the answer is too slow (given up after {seconds:.0f} seconds). "
                 "Check the network and the proxy, or try later."
             )
-    return done.result()
+    return result.result()
 
 
 def model_info(repo_id: str, revision: str | None) -> ModelInfo:
@@ -177,11 +179,11 @@ def model_info(repo_id: str, revision: str | None) -> ModelInfo:
     UnknownReference, Unreachable
         As `patiently`; also if the id is impossible or the answer is not a model's page.
     """
-    where = f"{repo_id}@{revision}" if revision else repo_id
+    subject = f"{repo_id}@{revision}" if revision else repo_id
     api, timeout = HfApi(library_name="posprobe"), constants.HF_HUB_DOWNLOAD_TIMEOUT
-    with _answering(where, "a model's page"):
+    with _answering(subject, "a model's page"):
         info = patiently(
-            where,
+            subject,
             lambda: api.model_info(
                 repo_id, revision=revision, timeout=timeout, expand=["sha", "siblings"]
             ),
@@ -203,24 +205,27 @@ def all_revisions(repo_id: str) -> list[tuple[str, str]]:
     with _answering(repo_id, "a list of revisions"):
         refs = patiently(repo_id, lambda: api.list_repo_refs(repo_id))
         commits = patiently(repo_id, lambda: api.list_repo_commits(repo_id))
-        named = [(ref.name, ref.target_commit) for ref in (*refs.branches, *refs.tags)]
-        named += [(commit.title, commit.commit_id) for commit in reversed(commits)]
-        return [(str(name), commit) for name, commit in named if COMMIT.fullmatch(str(commit))]
+        named_commits = [(ref.name, ref.target_commit) for ref in (*refs.branches, *refs.tags)]
+        named_commits += [(commit.title, commit.commit_id) for commit in reversed(commits)]
+        return [
+            (str(name), commit) for name, commit in named_commits if COMMIT.fullmatch(str(commit))
+        ]
 
 
 @contextmanager
-def _answering(where: str, what: str) -> Iterator[None]:
+def _answering(subject: str, request_name: str) -> Iterator[None]:
     """Say that an answer is not what was asked for, or that nobody can be asked by such an id."""
     try:
         yield
     except HFValidationError as error:
         raise UnknownReference(
-            f"{where}: not a valid Hub id. Write NAME or OWNER/NAME as on the model's page, or "
+            f"{subject}: not a valid Hub id. Write NAME or OWNER/NAME as on the model's page, or "
             "check the path if a file was meant."
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(
-            f"{where}: the answer is not {what} ({str(error)[:80]}). Something other than the Hub "
+            f"{subject}: the answer is not {request_name} ({str(error)[:80]}). Something other "
+            "than the Hub "
             "may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
         ) from error
 
@@ -253,22 +258,22 @@ def read_range(
         As `patiently`; also if the answer is not the range that was asked for, or comes with less
         than `LEAST_RATE`.
     """
-    where, got, known = f"{repo_id}/{file}", bytearray(), version or Version()
+    subject, got, known_version = f"{repo_id}/{file}", bytearray(), version or Version()
     #: When the body of this attempt began, and how much there was then.
-    began: tuple[float, int] | None = None
+    started: tuple[float, int] | None = None
     headers = build_hf_headers(library_name="posprobe", library_version=version_of("posprobe"))
     headers["Accept-Encoding"] = "identity"  # a range counts bytes as they are sent
 
     def given_up(seconds: float) -> bool:
-        if began is None:
+        if started is None:
             return too_late(seconds)
-        passed = time.monotonic() - began[0]
-        return passed > GRACE and len(got) - began[1] < LEAST_RATE * passed
+        passed = time.monotonic() - started[0]
+        return passed > GRACE and len(got) - started[1] < LEAST_RATE * passed
 
     def receive() -> None:
         """Extend ``got`` to the whole range; what arrived before is not asked for again."""
-        nonlocal began, known
-        began = None
+        nonlocal started, known_version
+        started = None
         with get_session().stream(
             "GET",
             hf_hub_url(repo_id, file, revision=commit),
@@ -276,56 +281,65 @@ def read_range(
             timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
             follow_redirects=True,
         ) as response:
-            status, told = response.status_code, response.headers
-            if status == 416 and start == 0 and told.get("Content-Range") == "bytes */0":
-                known = Version(known.etag, 0)
+            status, response_headers = response.status_code, response.headers
+            if (
+                status == 416
+                and start == 0
+                and response_headers.get("Content-Range") == "bytes */0"
+            ):
+                known_version = Version(known_version.etag, 0)
                 return
             if status >= 300:
                 raise HfHubHTTPError(f"status {status}", response=response)
             if status == 200 and start == 0:
                 got.clear()  # the whole file comes, from its beginning
             advice = f"Fetch it with `hf download {repo_id} {file}`."
-            with explain_errors(Unreachable, f"{where}: another answer", advice, ValueError):
-                end, size = _announced(status, told, start + len(got), stop)
-            known = _joined(known, [*response.history, response], size, commit, where)
-            began = time.monotonic(), len(got)
+            with explain_errors(Unreachable, f"{subject}: another answer", advice, ValueError):
+                end, size = _announced(status, response_headers, start + len(got), stop)
+            known_version = _joined(
+                known_version, [*response.history, response], size, commit, subject
+            )
+            started = time.monotonic(), len(got)
             for chunk in response.iter_raw():
                 got.extend(chunk)
                 if start + len(got) >= (stop if end is None else end):
                     break  # leaving the block closes the connection, with the rest unread
         have = start + len(got)
         if end is None and have < stop:
-            known = Version(known.etag, have)
+            known_version = Version(known_version.etag, have)
         elif end is not None and have < end:
             raise HTTPError(f"the answer broke off {end - have} bytes before its end")
 
-    patiently(where, receive, given_up)
-    return bytes(got[: stop - start]), known
+    patiently(subject, receive, given_up)
+    return bytes(got[: stop - start]), known_version
 
 
 def _joined(
-    known: Version, answers: list[Any], size: int | None, commit: str, where: str
+    known_version: Version, answers: list[Any], size: int | None, commit: str, subject: str
 ) -> Version:
     """Hold what answers say of their content against what was read before.
 
     The Hub's own ETag stands for a content, not that of the server which it redirects to.
     """
     for answer in answers:
-        other = answer.headers.get("X-Repo-Commit", commit)
-        if other != commit:
+        other_commit = answer.headers.get("X-Repo-Commit", commit)
+        if other_commit != commit:
             raise Replaced(
-                f"{where}: commit {commit[:12]} was asked for and {other[:12]!r} came. Something "
+                f"{subject}: commit {commit[:12]} was asked for and {other_commit[:12]!r} came. "
+                "Something "
                 "else than the Hub may have answered: check HF_ENDPOINT."
             )
-    told = [answer.headers.get("X-Linked-Size", "") for answer in answers]
-    others = {int(text) for text in told if size is not None and _LENGTH.fullmatch(text)}
+    linked_sizes = [answer.headers.get("X-Linked-Size", "") for answer in answers]
+    other_sizes = {
+        int(text) for text in linked_sizes if size is not None and _LENGTH.fullmatch(text)
+    }
     linked = [answer.headers.get("X-Linked-Etag", "") for answer in answers]
     tag = next(filter(None, linked), answers[-1].headers.get("ETag", ""))
-    tags = {known.etag, str(tag).removeprefix("W/").strip('"')[:200]} - {""}
-    sizes = {*others, known.size, size} - {None}
+    tags = {known_version.etag, str(tag).removeprefix("W/").strip('"')[:200]} - {""}
+    sizes = {*other_sizes, known_version.size, size} - {None}
     if len(tags) > 1 or len(sizes) > 1:
         raise Replaced(
-            f"{where}: the file was replaced since its beginning was read. Run it again."
+            f"{subject}: the file was replaced since its beginning was read. Run it again."
         )
     return Version(next(iter(tags), ""), next(iter(sizes), None))
 
@@ -340,12 +354,14 @@ def _announced(
     if headers.get("Content-Encoding", "identity") != "identity":
         raise ValueError("the server compresses what it was asked to send as it is")
     if status == 206:
-        told = headers.get("Content-Range", "")
-        match = re.fullmatch(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", told)
+        content_range = headers.get("Content-Range", "")
+        match = re.fullmatch(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", content_range)
         first, last, size = map(int, match.groups()) if match else (0, -1, 0)
         if first == begin <= last < min(size, stop):
             return min(stop, size), size
-        raise ValueError(f"bytes {begin}-{stop - 1} were asked for and {told[:80]!r} are sent")
+        raise ValueError(
+            f"bytes {begin}-{stop - 1} were asked for and {content_range[:80]!r} are sent"
+        )
     if status != 200 or begin:
         raise ValueError("the server sends only whole files, not the byte range asked for")
     length = headers.get("Content-Length", "")
@@ -354,24 +370,26 @@ def _announced(
     return min(stop, int(length)), int(length)
 
 
-def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeError:
+def _refusal(status: int, headers: Mapping[str, str], subject: str) -> PosprobeError:
     """Say what a status means that no further attempt will change."""
-    code, said = headers.get("X-Error-Code"), headers.get("X-Error-Message", "")[:200]
+    code, server_message = headers.get("X-Error-Code"), headers.get("X-Error-Message", "")[:200]
     for rule in read_data("checkpoints/refusals.toml")["refusals"]:
-        known = code in rule.get("codes", ()) or status in rule.get("statuses", ())
-        if known and said.startswith(rule.get("said", "")):
+        is_known = code in rule.get("codes", ()) or status in rule.get("statuses", ())
+        if is_known and server_message.startswith(rule.get("said", "")):
             kind = UnknownReference if rule.get("unknown") else Unreachable
-            reason, ranges = said or "no reason given", headers.get("Content-Range")
+            reason, ranges = server_message or "no reason given", headers.get("Content-Range")
             means = rule["means"].format(status=status, reason=reason, ranges=ranges)
-            return kind(f"{where}: {means}")
-    return Unreachable(f"{where}: the Hub answers with status {status} ({said}). Try again later.")
+            return kind(f"{subject}: {means}")
+    return Unreachable(
+        f"{subject}: the Hub answers with status {status} ({server_message}). Try again later."
+    )
 
 
 def _requested_wait(headers: Mapping[str, str]) -> float:
     """Seconds that a server asks to wait, 0 where it asks for none."""
-    told = headers.get("Retry-After", "").strip()
-    if re.fullmatch(r"[0-9]{1,300}", told):
-        return float(told)
+    retry_after = headers.get("Retry-After", "").strip()
+    if re.fullmatch(r"[0-9]{1,300}", retry_after):
+        return float(retry_after)
     # The Hub's own limits come as: RateLimit: "api";r=0;t=55
     if limit := re.search(
         r";\s*r\s*=\s*0\s*;\s*t\s*=\s*([0-9]{1,300})", headers.get("RateLimit", "")
@@ -383,5 +401,5 @@ def _requested_wait(headers: Mapping[str, str]) -> float:
 def _reason(error: HTTPError) -> str:
     if isinstance(error, HfHubHTTPError):
         return f"the Hub answers with status {error.response.status_code}"
-    said = re.sub(r"^\[Errno -?\d+\] ", "", str(error).strip())
-    return f"the Hugging Face Hub cannot be reached ({said or type(error).__name__})"
+    message = re.sub(r"^\[Errno -?\d+\] ", "", str(error).strip())
+    return f"the Hugging Face Hub cannot be reached ({message or type(error).__name__})"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from posprobe.encodings.tables import MOST_EXPONENT, check_sizes, whole
+from posprobe.encodings.tables import MOST_EXPONENT, check_integer, check_sizes
 from posprobe.errors import UsageError
 
 
@@ -56,19 +56,19 @@ def t5_buckets(
     [0, 1, 2, 10, 15]
     """
     offset = _integers(offsets)
-    each = buckets // 2 if bidirectional else buckets
-    alone = each // 2
-    if alone < 1 or max_distance <= alone:
+    n_per_side = buckets // 2 if bidirectional else buckets
+    n_exact = n_per_side // 2
+    if n_exact < 1 or max_distance <= n_exact:
         raise UsageError(
             f"t5: {buckets} buckets up to distance {max_distance}: there must be at least "
-            f"{4 if bidirectional else 2} buckets, and a distance above {max(alone, 1)}."
+            f"{4 if bidirectional else 2} buckets, and a distance above {max(n_exact, 1)}."
         )
     distance = np.abs(offset) if bidirectional else np.maximum(-offset, 0)
-    steps = _log32(np.maximum(distance, alone), alone)
-    steps = steps / np.float32(np.log(max_distance / alone)) * np.float32(each - alone)
-    grown = np.minimum(alone + steps.astype(np.int64), each - 1)
-    later = each * (offset > 0) if bidirectional else 0
-    return np.asarray(later + np.where(distance < alone, distance, grown), dtype=np.int64)
+    steps = _log32(np.maximum(distance, n_exact), n_exact)
+    steps = steps / np.float32(np.log(max_distance / n_exact)) * np.float32(n_per_side - n_exact)
+    grown = np.minimum(n_exact + steps.astype(np.int64), n_per_side - 1)
+    side_offset = n_per_side * (offset > 0) if bidirectional else 0
+    return np.asarray(side_offset + np.where(distance < n_exact, distance, grown), dtype=np.int64)
 
 
 def deberta_buckets(
@@ -234,7 +234,7 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     >>> pp.encodings.alibi_slopes(8).tolist()
     [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]
     """
-    heads = whole("alibi: the number of heads", heads)
+    heads = check_integer("alibi: the number of heads", heads)
     exponent: object = bias_max
     is_number = isinstance(exponent, Real) and not isinstance(exponent, bool)
     if not 1 <= heads <= MOST_HEADS or not is_number or not 0 < bias_max <= MOST_EXPONENT:
@@ -244,5 +244,5 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
         )
     lower = 1 << (heads.bit_length() - 1)
     exact = np.arange(1, lower + 1) / lower
-    between = np.arange(1, 2 * lower, 2) / (2 * lower)
-    return np.asarray(2.0 ** (-bias_max * np.concatenate([exact, between])[:heads]))
+    odd_exponents = np.arange(1, 2 * lower, 2) / (2 * lower)
+    return np.asarray(2.0 ** (-bias_max * np.concatenate([exact, odd_exponents])[:heads]))

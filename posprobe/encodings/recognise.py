@@ -90,15 +90,17 @@ class _Order:
         """Return the rows of some cells, by the frequencies of the pairs."""
         place = np.stack(np.divmod(cells, self.width))
         angles = place[self.axis].T * omega
-        made = np.empty((len(cells), 2 * len(omega)))
-        made[:, self.sine], made[:, self.cosine] = np.sin(angles), np.cos(angles)
-        return made
+        table_rows = np.empty((len(cells), 2 * len(omega)))
+        table_rows[:, self.sine], table_rows[:, self.cosine] = np.sin(angles), np.cos(angles)
+        return table_rows
 
     def called(self, *, endpoint: bool, start: int = 0) -> str:
         """Name it with what is known of its ladder and of its first position."""
-        over = f", exponents over {'d/2 - 1' if endpoint else 'd/2'}"
-        over = "" if self.is_grid and not endpoint else over
-        return f"{self.name}{self.suffix}{over}{f', from position {start}' if start else ''}"
+        exponents_text = f", exponents over {'d/2 - 1' if endpoint else 'd/2'}"
+        exponents_text = "" if self.is_grid and not endpoint else exponents_text
+        return (
+            f"{self.name}{self.suffix}{exponents_text}{f', from position {start}' if start else ''}"
+        )
 
 
 def _orders(n: int, d: int, layout: Layout) -> Iterator[_Order]:
@@ -118,7 +120,10 @@ def _orders(n: int, d: int, layout: Layout) -> Iterator[_Order]:
         ("rows first", (row, column), (0, 2), (1, 3)),
         ("rows first, sines before cosines", (row, column), (0, 1), (2, 3)),
     ):
-        sine, cosine = (np.concatenate([quarters[q] for q in those]) for those in (sines, cosines))
+        sine, cosine = (
+            np.concatenate([quarters[q] for q in quarter_names])
+            for quarter_names in (sines, cosines)
+        )
         axis = np.repeat(axes, d // 4)
         yield _Order(f"2-D sin-cos, {name}", sine, cosine, axis, width, suffix)
 
@@ -157,7 +162,7 @@ def fixed_formula(
         return None
     if not (np.abs(values[:, 0]) <= 2).all():  # no wave; nor is NaN
         return None
-    first = values[:, 0].astype(np.float64)
+    first_values = values[:, 0].astype(np.float64)
     # A float32 angle of n is that far off.
     tolerance = max(_ROUNDING.get(dtype, 1e-3), step) + (begin + n) * 2.0**-23
     for order in _orders(n, d, layout):
@@ -166,8 +171,8 @@ def fixed_formula(
         wave = np.cos if order.cosine[0] == 0 else np.sin
         for start in (0,) if order.is_grid else _STARTS:
             cells = np.arange(begin + start, begin + start + n)
-            along = np.divmod(cells, order.width)[order.axis[0]]
-            if not _close(first, wave(along), tolerance):
+            axis_position = np.divmod(cells, order.width)[order.axis[0]]
+            if not _close(first_values, wave(axis_position), tolerance):
                 continue
             for endpoint in (False,) if order.is_grid else (False, True):
                 pairs = 2 * (int(order.number.max()) + 1)
@@ -205,18 +210,18 @@ def nearly_formula(values: NDArray[np.floating[Any]], layout: Layout) -> NearFor
             continue
         pairs = table[:, order.cosine] + 1j * table[:, order.sine]
         cells = pairs.reshape(-1, order.width, d // 2)
-        down, across = cells[1:] * cells[:-1].conj(), cells[:, 1:] * cells[:, :-1].conj()
-        turned = [each.reshape(-1, d // 2).sum(axis=0) for each in (down, across)]
-        omega = np.angle(np.where(order.axis, turned[1], turned[0]))
-        if found := _checked(table, order, omega):
-            return found
+        row_turns, column_turns = cells[1:] * cells[:-1].conj(), cells[:, 1:] * cells[:, :-1].conj()
+        mean_turns = [turns.reshape(-1, d // 2).sum(axis=0) for turns in (row_turns, column_turns)]
+        omega = np.angle(np.where(order.axis, mean_turns[1], mean_turns[0]))
+        if formula_found := _checked(table, order, omega):
+            return formula_found
     return None
 
 
-def _turns_by_one(turned: NDArray[np.complex128]) -> bool:
+def _turns_by_one(mean_turns: NDArray[np.complex128]) -> bool:
     """Whether neighbours turn by an angle of about 1, as the fastest pair does."""
-    mean = turned.mean()
-    size = np.abs(turned).mean()
+    mean = mean_turns.mean()
+    size = np.abs(mean_turns).mean()
     return bool(abs(mean) > 0.9 * size > 0 and abs(np.angle(mean) - 1) < 0.05)
 
 
@@ -228,16 +233,16 @@ def _checked(values: Floats, order: _Order, omega: Floats) -> NearFormula | None
         return None
     weight = omega[fast] ** 2
     slope = -float((weight * number[fast]) @ np.log(omega[fast]) / (weight @ number[fast] ** 2))
-    most = int(number.max())
+    max_number = int(number.max())
     best: NearFormula | None = None
-    least = np.inf
-    for spread in (most + 1, most):
+    min_error = np.inf
+    for spread in (max_number + 1, max_number):
         if spread < 1 or slope <= 0 or slope * spread > 30:
             continue
         fitted = float(np.exp(slope * spread))
         rounded = float(f"{fitted:.1g}")
-        near = abs(fitted / rounded - 1) < 30 * _ROUND
-        bases = {fitted, rounded} if near else {fitted}
+        is_near = abs(fitted / rounded - 1) < 30 * _ROUND
+        bases = {fitted, rounded} if is_near else {fitted}
         for base, start in product(bases, (0,) if order.is_grid else _STARTS):
             cells = np.arange(start, start + len(values))
             expected = order.rows(cells, np.exp(-np.log(base) / spread * number))
@@ -248,9 +253,9 @@ def _checked(values: Floats, order: _Order, omega: Floats) -> NearFormula | None
             error = float(np.sqrt(np.square(values / factor - expected).sum() / size))
             # A round base is preferred unless another fits clearly better.
             worth = error if base == rounded else 1.2 * error + 1e-6
-            if error <= _NEARLY and worth < least:
-                full = order.called(endpoint=spread == most, start=start)
-                best, least = NearFormula(full, base, factor, error), worth
+            if error <= _NEARLY and worth < min_error:
+                description = order.called(endpoint=spread == max_number, start=start)
+                best, min_error = NearFormula(description, base, factor, error), worth
     return best
 
 

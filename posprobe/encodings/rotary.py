@@ -94,11 +94,13 @@ class Head:
     def divisors(self, key: str) -> Floats:
         """Read as many positive numbers as there are pairs."""
         count = self.omega.size
-        stated = self.stated.get(key)
-        if not isinstance(stated, list | tuple) or len(stated) != count:
-            wanted = f"a list of {count} numbers, one per pair,"
-            raise settings.wrong(key, stated, wanted, "rope_parameters")
-        numbers = [settings.number({key: each}, key, path="rope_parameters") for each in stated]
+        declared = self.stated.get(key)
+        if not isinstance(declared, list | tuple) or len(declared) != count:
+            expected_text = f"a list of {count} numbers, one per pair,"
+            raise settings.wrong(key, declared, expected_text, "rope_parameters")
+        numbers = [
+            settings.number({key: divisor}, key, path="rope_parameters") for divisor in declared
+        ]
         if None in numbers:
             raise settings.wrong(key, None, "a positive number", "rope_parameters")
         return np.array(numbers, dtype=np.float64)
@@ -145,22 +147,22 @@ def _dynamic(head: Head) -> tuple[Floats, float]:
 
 
 def _yarn(head: Head) -> tuple[Floats, float]:
-    original, stated = head.original_length, head.stated
+    original, declared = head.original_length, head.stated
     # Null stands for the ratio of the lengths; without the key the library has no factor.
-    factor = head.factor if "factor" in stated else head.number("factor")
+    factor = head.factor if "factor" in declared else head.number("factor")
 
     def temperature(scale: float) -> float:
         return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
 
     attention = temperature(1)
-    if stated.get("mscale") and stated.get("mscale_all_dim"):
+    if declared.get("mscale") and declared.get("mscale_all_dim"):
         attention = temperature(head.number("mscale")) / temperature(head.number("mscale_all_dim"))
     # The library takes a 0 for "not given", as for null.
-    fast = head.number("beta_fast") if stated.get("beta_fast") else FAST
-    slow = head.number("beta_slow") if stated.get("beta_slow") else SLOW
+    fast = head.number("beta_fast") if declared.get("beta_fast") else FAST
+    slow = head.number("beta_slow") if declared.get("beta_slow") else SLOW
     if fast < slow:
         raise settings.wrong("beta_fast", fast, f"at least beta_slow = {slow:g}", "rope_parameters")
-    truncate = bool(stated.get("truncate", True))
+    truncate = bool(declared.get("truncate", True))
     low, high = yarn_correction_range(
         head.dim, head.base, original, fast=fast, slow=slow, truncate=truncate
     )
@@ -172,25 +174,25 @@ def _yarn(head: Head) -> tuple[Floats, float]:
 
 def _longrope(head: Head) -> tuple[Floats, float]:
     original, factor = head.original_length, head.factor
-    long, short = head.divisors("long_factor"), head.divisors("short_factor")
+    long_factors, short_factors = head.divisors("long_factor"), head.divisors("short_factor")
     attention = 1.0
     if factor > 1 and head.stated.get("attention_factor") is None:
         key = "original_max_position_embeddings"
         if original <= 1:  # its logarithm divides
             raise settings.wrong(key, original, "a number above 1", "rope_parameters")
         attention = math.sqrt(1 + math.log(factor) / math.log(original))
-    chosen = long if head.length and head.length > original else short
-    return head.omega / chosen, head.number("attention_factor", attention)
+    factors = long_factors if head.length and head.length > original else short_factors
+    return head.omega / factors, head.number("attention_factor", attention)
 
 
 def _llama3(head: Head) -> tuple[Floats, float]:
     low, high = head.number("low_freq_factor"), head.number("high_freq_factor")
     if high <= low:
-        wanted = f"more than low_freq_factor = {low:g}"
-        raise settings.wrong("high_freq_factor", high, wanted, "rope_parameters")
+        expected_text = f"more than low_freq_factor = {low:g}"
+        raise settings.wrong("high_freq_factor", high, expected_text, "rope_parameters")
     turns = head.original_length * head.omega / (2 * math.pi)
-    kept = np.clip((turns - low) / (high - low), 0, 1)
-    return head.omega * ((1 - kept) / head.number("factor") + kept), 1.0
+    kept_share = np.clip((turns - low) / (high - low), 0, 1)
+    return head.omega * ((1 - kept_share) / head.number("factor") + kept_share), 1.0
 
 
 def _proportional(head: Head) -> tuple[Floats, float]:
@@ -274,20 +276,20 @@ def rotary_frequencies(
     >>> frequencies.round(6).tolist(), factor
     ([1.0, 0.1, 0.01, 0.001], 1.0)
     """
-    stated = scaling or {}
-    nested = [key for key, value in stated.items() if isinstance(value, Mapping)]
+    declared = scaling or {}
+    nested = [key for key, value in declared.items() if isinstance(value, Mapping)]
     if nested:
         raise InvalidCheckpoint(
             f"rope_parameters: it differs by kind of layer ({', '.join(nested)}). Pass the mapping "
             "of one kind."
         )
-    name = str(stated.get("rope_type") or stated.get("type") or "default")
+    name = str(declared.get("rope_type") or declared.get("type") or "default")
     rule = RULES.get(_OLDER_NAMES.get(name, name))
     if rule is None:
         raise InvalidCheckpoint(
             f"rope_parameters: no scaling rule is called {name!r}. Known are {', '.join(RULES)}."
         )
-    head = Head(head_dim, partial, base, max_positions, length, stated)
+    head = Head(head_dim, partial, base, max_positions, length, declared)
     head = replace(
         head,
         base=head.number("rope_theta", base),
@@ -319,8 +321,8 @@ def wavelengths(inv_freq: ArrayLike) -> Floats:
         ``[pairs]``; infinite for a pair that is never turned.
     """
     omega = np.asarray(inv_freq, dtype=np.float64)
-    never = np.full_like(omega, np.inf)
-    return np.divide(2 * np.pi, omega, out=never, where=omega != 0)
+    infinite = np.full_like(omega, np.inf)
+    return np.divide(2 * np.pi, omega, out=infinite, where=omega != 0)
 
 
 def along_axis(inv_freq: ArrayLike, axes: int) -> Floats:
@@ -416,16 +418,16 @@ def _over_distances(
     distances = np.asarray(distance, dtype=np.float64)
     omega = np.asarray(inv_freq, dtype=np.float64)
     flat = distances.ravel()
-    done = np.empty(flat.size)
+    values = np.empty(flat.size)
     step = max(_BLOCK // max(omega.size, 1), 1)
     for begin in range(0, flat.size, step):
         block = slice(begin, begin + step)
-        done[block] = mean(np.outer(flat[block], omega))
-    return done.reshape(distances.shape)
+        values[block] = mean(np.outer(flat[block], omega))
+    return values.reshape(distances.shape)
 
 
 #: Angle in radians by which a pair may be off: 0.1 moves its cosine by 0.1 at most.
-OFF = 0.1
+MAX_ANGLE_ERROR_RADIANS = 0.1
 #: Positions beyond which no first wrong angle is looked for, and how many are looked at together.
 FARTHEST, _PLACES = 2**23, 2**16
 #: Largest share by which rounding position, frequency and product moves an angle: 3 halves of the
@@ -450,15 +452,16 @@ def to_type(values: ArrayLike, name: str) -> Floats:
         with np.errstate(over="ignore"):
             return np.asarray(values).astype(np.float16).astype(np.float64)
     bits = single.view(np.uint32).astype(np.uint64)
-    kept = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32)
-    return kept.view(np.float32).astype(np.float64)
+    rounded_bits = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32)
+    return rounded_bits.view(np.float32).astype(np.float64)
 
 
 def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
-    """First position at which the angle of some pair is off by `OFF`, all arithmetic of one type.
+    """Return the first position at which an angle is off by `MAX_ANGLE_ERROR_RADIANS`.
 
-    Positions, frequencies and their products are rounded, as where a model is cast as a whole.
-    Engines that keep angles in float32 and round cosines alone have no such position.
+    All arithmetic is of one type. Positions, frequencies and their products are rounded, as
+    where a model is cast as a whole. Engines that keep angles in float32 and round cosines
+    alone have no such position.
 
     Parameters
     ----------
@@ -480,17 +483,17 @@ def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
     [40, 182]
     """
     omega = np.asarray(inv_freq, dtype=np.float64)
-    least = OFF / _SHARE[name]  # no smaller angle can be off by as much
-    omega = omega[omega * FARTHEST > least]
+    min_angle = MAX_ANGLE_ERROR_RADIANS / _SHARE[name]  # no smaller angle can be off by as much
+    omega = omega[omega * FARTHEST > min_angle]
     if not omega.size:
         return None
-    for first in range(int(least / omega.max()), FARTHEST, _PLACES):
-        place = np.arange(first, first + _PLACES)
+    for first_position in range(int(min_angle / omega.max()), FARTHEST, _PLACES):
+        place = np.arange(first_position, first_position + _PLACES)
         # Only pairs that turn far enough within the block.
-        turned = omega[omega * place[-1] > least]
-        exact = np.outer(place, turned)
-        angle = to_type(np.outer(to_type(place, name), to_type(turned, name)), name)
-        wrong = (np.abs(angle - exact) > OFF).any(axis=1)
-        if wrong.any():
-            return first + int(wrong.argmax())
+        fast_omega = omega[omega * place[-1] > min_angle]
+        exact = np.outer(place, fast_omega)
+        angle = to_type(np.outer(to_type(place, name), to_type(fast_omega, name)), name)
+        is_wrong = (np.abs(angle - exact) > MAX_ANGLE_ERROR_RADIANS).any(axis=1)
+        if is_wrong.any():
+            return first_position + int(is_wrong.argmax())
     return None

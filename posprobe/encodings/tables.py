@@ -47,7 +47,7 @@ def canonical(name: str, *sizes: int, **options: float | bool | None) -> str:
     return ",".join(words)
 
 
-def whole(what: str, value: Any) -> int:
+def check_integer(subject: str, value: Any) -> int:
     """Return a whole number that a caller gave, also NumPy's; true and false are none.
 
     Raises
@@ -58,7 +58,7 @@ def whole(what: str, value: Any) -> int:
     if not isinstance(value, bool | np.bool_):
         with suppress(TypeError):
             return index(value)
-    raise UsageError(f"{what}: {reprlib.repr(value)} is not a whole number. Pass an int.")
+    raise UsageError(f"{subject}: {reprlib.repr(value)} is not a whole number. Pass an int.")
 
 
 def check_sizes(
@@ -190,9 +190,9 @@ def sinusoidal(
     omega = frequencies(dim, base=base, endpoint=endpoint)
     sine, cosine = columns(dim, order, cosine_first=cosine_first)
     values = np.empty((length, dim))
-    for first in range(0, length, _BLOCK):
-        part = values[first : first + _BLOCK]
-        angles = np.arange(first, first + len(part))[:, None] * omega
+    for first_row in range(0, length, _BLOCK):
+        part = values[first_row : first_row + _BLOCK]
+        angles = np.arange(first_row, first_row + len(part))[:, None] * omega
         part[:, sine], part[:, cosine] = np.sin(angles), np.cos(angles)
     return formula_table(reference, values, Sequence(length))
 
@@ -498,14 +498,14 @@ class Option(NamedTuple):
     number
         Instead, the type of the number that follows ``word=``; for ``scaling``, the factor of the
         rotary rule that the word names.
-    above, most
+    exclusive_minimum, most
         Between which the number lies.
     """
 
     parameter: str
     value: object = True
     number: type[int] | type[float] | None = None
-    above: float = 0
+    exclusive_minimum: float = 0
     most: float = sys.float_info.max
 
 
@@ -518,9 +518,9 @@ class Formula(NamedTuple):
 
 
 _LINE = ("positions", "width")
-_BASE = Option("base", number=float, above=1)
+_BASE = Option("base", number=float, exclusive_minimum=1)
 # Of contexts that are longer by more nothing is left of the angles' digits.
-_SCALING = Option("scaling", number=float, above=1e-12, most=1e12)
+_SCALING = Option("scaling", number=float, exclusive_minimum=1e-12, most=1e12)
 
 #: Formulas by the name they have in a reference.
 FORMULAS: Mapping[str, Formula] = {
@@ -596,17 +596,17 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     UsageError
         If sizes are missing or cannot be, or an option is unknown, repeated or no number.
     """
-    name, _, rest = source.partition(":")
+    name, _, arguments = source.partition(":")
     if name not in FORMULAS:
-        known = ", ".join(f"{key}:{_wanted(item)}" for key, item in FORMULAS.items())
-        raise UnknownReference(f"{source}: unknown formula {name!r}. Choose from {known}.")
+        known_formulas = ", ".join(f"{key}:{_wanted(item)}" for key, item in FORMULAS.items())
+        raise UnknownReference(f"{source}: unknown formula {name!r}. Choose from {known_formulas}.")
     formula = FORMULAS[name]
-    written, *words = rest.split(",")
+    written, *words = arguments.split(",")
     texts = written.split("x")
     sizes = tuple(int(text) for text in texts if _PATTERNS[int].fullmatch(text))
     if not len(sizes) == len(texts) == len(formula.sizes) or 0 in sizes:
-        wanted = f"write {name}:{_wanted(formula)}, with positive whole numbers"
-        raise UsageError(f"{source}: its sizes are missing or cannot be: {wanted}.")
+        usage = f"write {name}:{_wanted(formula)}, with positive whole numbers"
+        raise UsageError(f"{source}: its sizes are missing or cannot be: {usage}.")
     limit = _LIMITS.get(name)
     if limit is not None and sizes[1] > limit:
         raise UsageError(f"{source}: {formula.sizes[1]} go up to {limit}.")
@@ -684,10 +684,11 @@ def _value(source: str, key: str, option: Option, text: str) -> object:
     if option.number is None:
         return option.value
     number = option.number(text) if _PATTERNS[option.number].fullmatch(text) else None
-    if number is None or not option.above < number <= option.most:
+    if number is None or not option.exclusive_minimum < number <= option.most:
         kind = "a whole number" if option.number is int else "a number"
         raise UsageError(
-            f"{source}: {key} is {text!r}; it must be {kind} above {option.above:g} and up to "
+            f"{source}: {key} is {text!r}; it must be {kind} above {option.exclusive_minimum:g} "
+            "and up to "
             f"{option.most:g}."
         )
     return {"rope_type": key, "factor": number} if option.parameter == "scaling" else number

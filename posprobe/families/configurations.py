@@ -28,13 +28,13 @@ _DATA = read_data("families/configurations.toml")
 _ROLES: Mapping[str, tuple[str, ...]] = _DATA["roles"]
 _DEPTH = 4
 #: More parts than any model has.
-_MOST = 64
+_MAX_SECTIONS = 64
 #: Nested settings that describe no part of the model.
 _NO_PARTS = ("attn_config", "pretrained_cfg", "quantization_config", "generation_config")
 
 
 @dataclass(frozen=True)
-class Part:
+class ConfigSection:
     """A piece of the configuration.
 
     Parameters
@@ -51,8 +51,8 @@ class Part:
     @property
     def model_type(self) -> str | None:
         """The architecture of this part."""
-        found = self.config.get("model_type")
-        return found if isinstance(found, str) else None
+        value = self.config.get("model_type")
+        return value if isinstance(value, str) else None
 
     @property
     def is_vision(self) -> bool:
@@ -63,7 +63,7 @@ class Part:
     def whole(self, *keys: str, most: int, least: int = 1) -> int | None:
         """Read the first whole number that is stated of some, as `posprobe.settings.whole`."""
         path = self.path
-        read = (whole(self.config, key, most=most, least=least, path=path) for key in keys)
+        read = (whole(self.config, key, maximum=most, minimum=least, path=path) for key in keys)
         return next((value for value in read if value is not None), None)
 
     def number(self, *keys: str) -> float | None:
@@ -77,34 +77,34 @@ class Part:
         return self.path.rpartition(".")[2].removesuffix("_config")
 
 
-def parts_of(config: Mapping[str, Any]) -> tuple[Part, ...]:
+def parts_of(config: Mapping[str, Any]) -> tuple[ConfigSection, ...]:
     """List the whole configuration and the configurations nested in it, outermost first."""
-    return tuple(islice(_walk("", config, _DEPTH), _MOST))
+    return tuple(islice(_walk("", config, _DEPTH), _MAX_SECTIONS))
 
 
-def _walk(path: str, config: Mapping[str, Any], depth: int) -> Iterator[Part]:
-    yield Part(path, config)
+def _walk(path: str, config: Mapping[str, Any], depth: int) -> Iterator[ConfigSection]:
+    yield ConfigSection(path, config)
     for key, value in config.items() if depth else ():
         is_part = isinstance(value, Mapping) and (key.endswith("_config") or "model_type" in value)
         if is_part and key not in _NO_PARTS:
             yield from _walk(f"{path}.{key}" if path else key, value, depth - 1)
 
 
-def part_for(tensor: str, parts: tuple[Part, ...]) -> Part:
+def part_for(tensor: str, parts: tuple[ConfigSection, ...]) -> ConfigSection:
     """Choose the part whose name the modules of a tensor share most; the whole where none does."""
     if len(parts) == 1:
         return parts[0]
     modules, folder = _words(tensor), tensor.partition(".")[0]
-    named = [
+    matching = [
         # Words have no numbers, which tell text_encoder_2 from text_encoder.
         (_agreement(modules, part) + 0.25 * (part.path.split("_config")[0] == folder), part)
         for part in parts[1:]
     ]
-    score, best = max(named, key=lambda pair: pair[0])
+    score, best = max(matching, key=lambda pair: pair[0])
     return best if score > 0 else parts[0]
 
 
-def _agreement(modules: list[str], part: Part) -> float:
+def _agreement(modules: list[str], part: ConfigSection) -> float:
     """Count the words of the part's path that the module's path holds; outer words weigh more."""
     score = 0.0
     for level, key in enumerate(part.path.split(".")):
@@ -124,8 +124,8 @@ def _words(name: str) -> list[str]:
 
 def norm_part(checkpoint: Checkpoint, name: str, part: Literal["weight", "bias"]) -> str | None:
     """Find a part of a LayerNorm; checkpoints converted from TensorFlow say gamma and beta."""
-    other = {"weight": "gamma", "bias": "beta"}[part]
-    names = (f"{name}.{part}", f"{name}.{other}")
+    gamma_beta_names = {"weight": "gamma", "bias": "beta"}[part]
+    names = (f"{name}.{part}", f"{name}.{gamma_beta_names}")
     return next((name for name in names if name in checkpoint.tensors), None)
 
 
@@ -141,15 +141,15 @@ def normalised(
     UsageError
         If it has no bias.
     """
-    where = f"{checkpoint.location}: LayerNorm {name}"
+    subject = f"{checkpoint.location}: LayerNorm {name}"
     weight, bias = (norm_part(checkpoint, name, part) for part in ("weight", "bias"))
     if weight is None:
-        raise InvalidCheckpoint(f"{where} is missing.")
+        raise InvalidCheckpoint(f"{subject} is missing.")
     if bias is None:
-        raise UsageError(f"{where} has no bias: it may be an RMSNorm, which is not followed.")
+        raise UsageError(f"{subject} has no bias: it may be an RMSNorm, which is not followed.")
     gain, shift = checkpoint.read(weight).values, checkpoint.read(bias).values
     if not gain.shape == shift.shape == rows.shape[1:]:
-        raise InvalidCheckpoint(f"{where} is not {rows.shape[1]} wide.")
+        raise InvalidCheckpoint(f"{subject} is not {rows.shape[1]} wide.")
     values = rows - rows.mean(axis=1, keepdims=True)
     values /= np.sqrt((values**2).mean(axis=1, keepdims=True) + eps)
     return np.asarray(values * gain + shift)
@@ -210,20 +210,20 @@ def as_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     if arch == "clip":
         return _projector(settings)
     prefix = f"{arch}."
-    stated = {
+    settings_found = {
         key.removeprefix(prefix): value
         for key, value in settings.items()
         if key.startswith(prefix) and value is not None
     }
     config: dict[str, Any] = {
-        key: _single(stated[name]) for key, name in _SIZES.items() if name in stated
+        key: _single(settings_found[name]) for key, name in _SIZES.items() if name in settings_found
     }
     config["model_type"] = _NAMES.get(arch, arch.replace("-", "_"))
-    most = stated.get("attention.max_alibi_bias") or _LINEAR.get(arch, 0.0)
-    if most:
-        config["attn_config"] = {"alibi": True, "alibi_bias_max": most}
-    elif arch in _ROTATING or any(key.startswith("rope.") for key in stated):
-        config |= _rotary(arch, stated, settings, config)
+    max_bias = settings_found.get("attention.max_alibi_bias") or _LINEAR.get(arch, 0.0)
+    if max_bias:
+        config["attn_config"] = {"alibi": True, "alibi_bias_max": max_bias}
+    elif arch in _ROTATING or any(key.startswith("rope.") for key in settings_found):
+        config |= _rotary(arch, settings_found, settings, config)
     return config
 
 
@@ -236,18 +236,22 @@ def _single(value: Any) -> Any:
 
 def _rotary(
     arch: str,
-    stated: Mapping[str, Any],
+    gguf_settings: Mapping[str, Any],
     settings: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    parameters: dict[str, Any] = {"rope_theta": _plain(stated.get("rope.freq_base", 10_000.0))}
-    parameters |= _scaling(stated, settings, config)
-    sections = stated.get("rope.dimension_sections")
+    parameters: dict[str, Any] = {
+        "rope_theta": _plain(gguf_settings.get("rope.freq_base", 10_000.0))
+    }
+    parameters |= _scaling(gguf_settings, settings, config)
+    sections = gguf_settings.get("rope.dimension_sections")
     if isinstance(sections, list) and any(sections):
         parameters["mrope_section"] = [size for size in sections if size]
     rotary: dict[str, Any] = {"rope_parameters": parameters}
-    width = stated.get("rope.dimension_count")
-    if "attention.kv_lora_rank" in stated:  # the rotated part of a head has a width of its own
+    width = gguf_settings.get("rope.dimension_count")
+    if (
+        "attention.kv_lora_rank" in gguf_settings
+    ):  # the rotated part of a head has a width of its own
         rotary["qk_rope_head_dim"] = width
     elif width is not None:
         rotary["rotary_dim"] = width
@@ -255,7 +259,7 @@ def _rotary(
             rotary["head_dim"] = width
     if arch in _NEIGHBOURS:
         rotary["rope_interleave"] = True
-    local = stated.get("rope.freq_base_swa")
+    local = gguf_settings.get("rope.freq_base_swa")
     if local is not None:
         # Both kinds of layers, under the names that transformers gives them.
         rotary["rope_parameters"] = {
@@ -266,54 +270,58 @@ def _rotary(
 
 
 def _scaling(
-    stated: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any]
+    gguf_settings: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Translate the rule that stretches the ladder of frequencies."""
-    original = stated.get("rope.scaling.original_context_length")
-    about: dict[str, Any] = {"original_max_position_embeddings": original} if original else {}
-    attention = _plain(stated.get("rope.scaling.attn_factor", 1.0))
-    long, short = (
+    original = gguf_settings.get("rope.scaling.original_context_length")
+    original_entry: dict[str, Any] = (
+        {"original_max_position_embeddings": original} if original else {}
+    )
+    attention = _plain(gguf_settings.get("rope.scaling.attn_factor", 1.0))
+    long_factors, short_factors = (
         _numbers(settings, f"rope_factors_{length}.weight") for length in ("long", "short")
     )
-    if long and short:
-        return about | {
+    if long_factors and short_factors:
+        return original_entry | {
             "rope_type": "longrope",
-            "long_factor": long,
-            "short_factor": short,
+            "long_factor": long_factors,
+            "short_factor": short_factors,
             "attention_factor": attention,
         }
     if divisors := _numbers(settings, "rope_freqs.weight"):
-        return _divided(divisors, stated, config)
-    rule = stated.get("rope.scaling.type")
-    factor = _plain(stated.get("rope.scaling.factor"))
-    if factor is None and "rope.scale_linear" in stated:  # before there was a choice of rules
-        rule, factor = "linear", _plain(stated["rope.scale_linear"])
+        return _divided(divisors, gguf_settings, config)
+    rule = gguf_settings.get("rope.scaling.type")
+    factor = _plain(gguf_settings.get("rope.scaling.factor"))
+    if (
+        factor is None and "rope.scale_linear" in gguf_settings
+    ):  # before there was a choice of rules
+        rule, factor = "linear", _plain(gguf_settings["rope.scale_linear"])
     if rule not in ("linear", "yarn"):
         return {"rope_type": "default"}
-    about |= {"rope_type": rule, "factor": factor}
+    original_entry |= {"rope_type": rule, "factor": factor}
     if rule == "linear":
-        return about
+        return original_entry
     for key, name in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
-        if f"rope.scaling.{name}" in stated:
-            about[key] = _plain(stated[f"rope.scaling.{name}"])
-    if "rope.scaling.yarn_log_multiplier" in stated:
+        if f"rope.scaling.{name}" in gguf_settings:
+            original_entry[key] = _plain(gguf_settings[f"rope.scaling.{name}"])
+    if "rope.scaling.yarn_log_multiplier" in gguf_settings:
         # llama.cpp moves this factor from the rotation to the logits, where it cancels.
-        about["attention_factor"] = attention
+        original_entry["attention_factor"] = attention
     elif attention != 1.0 and all(
         isinstance(x, float | int) and x > 0 for x in (attention, factor)
     ):
-        about["attention_factor"] = attention * (0.1 * math.log(factor) + 1)
-    return about
+        original_entry["attention_factor"] = attention * (0.1 * math.log(factor) + 1)
+    return original_entry
 
 
 def _divided(
-    divisors: list[float], stated: Mapping[str, Any], config: Mapping[str, Any]
+    divisors: list[float], gguf_settings: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Name the rule of Llama 3 where the divisors are its own, else give them as they are.
 
     The converter computes them from the rule's parameters and stores no parameter.
     """
-    base, factor = stated.get("rope.freq_base", 10_000.0), divisors[-1]
+    base, factor = gguf_settings.get("rope.freq_base", 10_000.0), divisors[-1]
     if 1 < factor < LARGEST and isinstance(base, int | float) and 1 < base < LARGEST:
         plain, _ = rotary_frequencies(2 * len(divisors), base=base)
         for original in (8192, 4096, 2048, 16384, 32768):
@@ -339,22 +347,24 @@ def _divided(
 
 
 def _numbers(settings: Mapping[str, Any], name: str) -> list[float]:
-    found = settings.get(name)
-    if not isinstance(found, list) or not all(isinstance(number, float) for number in found):
+    value = settings.get(name)
+    if not isinstance(value, list) or not all(isinstance(number, float) for number in value):
         return []
-    return [*map(_plain, found)]
+    return [*map(_plain, value)]
 
 
 def _plain(number: Any) -> Any:
     """Undo the rounding to float32 where that gives a number of six digits, such as 0.1."""
     if not isinstance(number, float) or not math.isfinite(number):
         return number
-    short = float(f"{number:.6g}")
-    return short if math.isclose(short, number, rel_tol=1e-7) else number
+    rounded = float(f"{number:.6g}")
+    return rounded if math.isclose(rounded, number, rel_tol=1e-7) else number
 
 
 def _projector(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the settings of llama.cpp's encoders of images (``mmproj``)."""
     keys = {key: f"clip.vision.{name}" for key, name in _KEYS["projector"].items()}
-    stated = {key: settings[name] for key, name in keys.items() if settings.get(name) is not None}
-    return {"model_type": "mmproj_vision", **stated} if stated else {}
+    settings_found = {
+        key: settings[name] for key, name in keys.items() if settings.get(name) is not None
+    }
+    return {"model_type": "mmproj_vision", **settings_found} if settings_found else {}

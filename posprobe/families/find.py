@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint, UnknownReference
-from posprobe.families.configurations import Part, dotted, part_for, parts_of
+from posprobe.families.configurations import ConfigSection, dotted, part_for, parts_of
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
@@ -44,7 +44,7 @@ from posprobe.schemes import RotarySpec
 LONGEST_NAME = 300
 SchemeName: TypeAlias = Literal["learned", "fixed", "rotary", "relative", "alibi"]
 #: Rules with a name of each and its family, by the last two parts of that name.
-_Known: TypeAlias = dict[str, list[tuple[str, Family, TableRule]]]
+_RulesByEnding: TypeAlias = dict[str, list[tuple[str, Family, TableRule]]]
 
 
 @dataclass(frozen=True)
@@ -102,27 +102,30 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     """
     if checkpoint.models:
         return tuple(
-            replace(encoding, name=folder if len(found) == 1 else f"{folder}-{encoding.name}")
+            replace(
+                encoding, name=folder if len(model_encodings) == 1 else f"{folder}-{encoding.name}"
+            )
             for folder, model in checkpoint.models.items()
-            for found in [find_encodings(model)]
-            for encoding in found
+            for model_encodings in [find_encodings(model)]
+            for encoding in model_encodings
         )
     parts = parts_of(checkpoint.config)
     families = registry().families
     ours = {kind for family in families for kind in family.model_types}
     if not ours.intersection(part.model_type for part in parts):
         families = (*families, *added_families())
-    known = _by_ending(families)
+    rules_by_ending = _by_ending(families)
     # Looking a tensor up can cost a request for its shard's header: names go first.
     names = [
         name
         for name in checkpoint.tensors
-        if len(name) <= LONGEST_NAME and (_rules_for(name, known) or is_named_position(name))
+        if len(name) <= LONGEST_NAME
+        and (_rules_for(name, rules_by_ending) or is_named_position(name))
     ]
     tables = [
         table
         for name in names
-        for table in _tables(checkpoint, checkpoint.tensors[name], parts, known)
+        for table in _tables(checkpoint, checkpoint.tensors[name], parts, rules_by_ending)
     ]
     relative = list(_relative(checkpoint, parts))
     # Rows of relative positions are gathered by counted numbers, too.
@@ -133,23 +136,26 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
         if name not in names and (table := _used(checkpoint, name, use, parts)) is not None
     ]
     stored = list(_stored_rotary(checkpoint))
-    others = list(_configured(parts)) or stored
-    if stored and not isinstance(others[0].spec, RotarySpec):
-        others[0] = replace(others[0], tensor=stored[0].tensor)
+    scheme_encodings = list(_configured(parts)) or stored
+    if stored and not isinstance(scheme_encodings[0].spec, RotarySpec):
+        scheme_encodings[0] = replace(scheme_encodings[0], tensor=stored[0].tensor)
     # What computes its table may store it as well.
-    others += [] if any(table.scheme == "fixed" for table in tables) else _computed(parts)
-    if not tables and not relative and not others:
+    scheme_encodings += [] if any(table.scheme == "fixed" for table in tables) else _computed(parts)
+    if not tables and not relative and not scheme_encodings:
         tables = _bare_table(checkpoint)
-    more = bool(tables)
+    has_tables = bool(tables)
     return (
         *_named(tables),
-        *_named(relative, "relative" if more or others else ""),
-        *_named(others, others[0].scheme if others and (more or relative) else ""),
+        *_named(relative, "relative" if has_tables or scheme_encodings else ""),
+        *_named(
+            scheme_encodings,
+            scheme_encodings[0].scheme if scheme_encodings and (has_tables or relative) else "",
+        ),
     )
 
 
 def picked(
-    checkpoint: Checkpoint, found: tuple[Encoding, ...], reference: Reference
+    checkpoint: Checkpoint, encodings: tuple[Encoding, ...], reference: Reference
 ) -> tuple[Encoding, ...]:
     """Pick what ``#NAME`` names; a folder with one of several models, all that this one has.
 
@@ -160,15 +166,15 @@ def picked(
     """
     name = reference.table
     if name is None:
-        return found
-    inside = (f"{name}-",) if name in checkpoint.models else ()
-    some = tuple(e for e in found if e.name == name or e.name.startswith(inside))
-    if not some and name not in checkpoint.models:
+        return encodings
+    prefixes = (f"{name}-",) if name in checkpoint.models else ()
+    matching = tuple(e for e in encodings if e.name == name or e.name.startswith(prefixes))
+    if not matching and name not in checkpoint.models:
         raise UnknownReference(
             f"{reference.text}: it has no encoding called {name!r}. `posprobe inspect "
             f"{reference.source}` lists those that it has."
         )
-    return some
+    return matching
 
 
 def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
@@ -182,27 +188,30 @@ def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
     return [table for table in tables if table is not None]
 
 
-def _by_ending(families: tuple[Family, ...]) -> _Known:
+def _by_ending(families: tuple[Family, ...]) -> _RulesByEnding:
     """Sort rules by the last two parts of the names that they match."""
-    known: _Known = {}
+    rules_by_ending: _RulesByEnding = {}
     for family in families:
         for rule in family.tables:
             for tensor in rule.tensors:
                 ending = ".".join(tensor.split(".")[-2:])
-                known.setdefault(ending, []).append((tensor, family, rule))
-    return known
+                rules_by_ending.setdefault(ending, []).append((tensor, family, rule))
+    return rules_by_ending
 
 
-def _rules_for(name: str, known: _Known) -> list[tuple[Family, TableRule]]:
+def _rules_for(name: str, rules_by_ending: _RulesByEnding) -> list[tuple[Family, TableRule]]:
     """Return the rules whose tensor a name may be."""
     name = dotted(name)
     words = name.split(".")
-    rules = [*known.get(".".join(words[-2:]), ()), *known.get(words[-1], ())]
+    rules = [*rules_by_ending.get(".".join(words[-2:]), ()), *rules_by_ending.get(words[-1], ())]
     return [(family, rule) for tensor, family, rule in rules if f".{name}".endswith(f".{tensor}")]
 
 
 def _tables(
-    checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...], known: _Known
+    checkpoint: Checkpoint,
+    info: TensorInfo,
+    parts: tuple[ConfigSection, ...],
+    rules_by_ending: _RulesByEnding,
 ) -> Iterator[Encoding]:
     """Read a tensor as a table, or as the tables of two axes that are added up."""
     if len(info.shape) == 3 and info.shape[0] == 2 and is_named_position(info.name):
@@ -212,12 +221,15 @@ def _tables(
                 "learned", f"axis-{axis}", "a table for each axis in one tensor", info,
                 TableRule(()), rows=Rows(layout, axis=axis),
             )  # fmt: skip
-    elif (table := _table(checkpoint, info, parts, known)) is not None:
+    elif (table := _table(checkpoint, info, parts, rules_by_ending)) is not None:
         yield table
 
 
 def _table(
-    checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...], known: _Known
+    checkpoint: Checkpoint,
+    info: TensorInfo,
+    parts: tuple[ConfigSection, ...],
+    rules_by_ending: _RulesByEnding,
 ) -> Encoding | None:
     if len(info.shape) < 2 or info.dtype in ("BOOL", "I64", "I32", "I16"):
         return None
@@ -231,13 +243,17 @@ def _table(
     )
     if scheme != "absolute" and not ignored:
         return None
-    return _read_as(checkpoint, info, parts, part, known)
+    return _read_as(checkpoint, info, parts, part, rules_by_ending)
 
 
 def _read_as(
-    checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...], part: Part, known: _Known
+    checkpoint: Checkpoint,
+    info: TensorInfo,
+    parts: tuple[ConfigSection, ...],
+    part: ConfigSection,
+    rules_by_ending: _RulesByEnding,
 ) -> Encoding | None:
-    rules = _rules_for(info.name, known)
+    rules = _rules_for(info.name, rules_by_ending)
     if part.is_vision:
         rules = [pair for pair in rules if pair[1].grid] or rules
     types = [kind for kind in (parts[0].model_type, part.model_type) if kind]
@@ -247,52 +263,54 @@ def _read_as(
     for model_type in types:
         configured = [pair for pair in rules if model_type in pair[0].model_types]
         if configured:
-            why = f"{configured[0][0].title}: model_type is {model_type}"
-            return _by_rules(checkpoint, info, configured, why)
-    of_families = (family for rules in known.values() for _, family, _ in rules)
+            reason = f"{configured[0][0].title}: model_type is {model_type}"
+            return _by_rules(checkpoint, info, configured, reason)
+    of_families = (family for rules in rules_by_ending.values() for _, family, _ in rules)
     if any(set(family.model_types).intersection(types) for family in of_families):
         rules = []  # it is not the family's table, whatever others call theirs
     modules = dotted(info.name).split(".")
     prefixed = [pair for pair in rules if set(pair[0].prefixes) & set(modules)]
-    named = prefixed or rules
-    why = f"{prefixed[0][0].title}: the module's name" if prefixed else f"the name {info.name}"
-    by_name = _by_rules(checkpoint, info, named, why) if named else None
+    candidates = prefixed or rules
+    reason = f"{prefixed[0][0].title}: the module's name" if prefixed else f"the name {info.name}"
+    by_name = _by_rules(checkpoint, info, candidates, reason) if candidates else None
     if by_name and not by_name.problem:
         return by_name
-    if (counted := count_rows(checkpoint, info, part)) is not None:
-        rows, why = counted
-        return Encoding("learned", "", why, info, TableRule(()), rows=rows)
+    if (n_rows := count_rows(checkpoint, info, part)) is not None:
+        rows, reason = n_rows
+        return Encoding("learned", "", reason, info, TableRule(()), rows=rows)
     return by_name or _generic(checkpoint, info)
 
 
-def _used(checkpoint: Checkpoint, name: str, use: str, parts: tuple[Part, ...]) -> Encoding | None:
+def _used(
+    checkpoint: Checkpoint, name: str, use: str, parts: tuple[ConfigSection, ...]
+) -> Encoding | None:
     """Read a tensor as a table since it is used as one, whatever it is called."""
     info = checkpoint.tensors[name]
     place = use.rpartition(" ")[2]  # the node that uses it, which is named after its module
-    why = f"its use: {use}"
-    if (counted := count_rows(checkpoint, info, part_for(place, parts))) is not None:
-        rows, reason = counted
-        found = Encoding("learned", "", f"{why}; {reason}", info, TableRule(()), rows=rows)
-    elif (whole := _whole(checkpoint, info, why)) is not None:
-        found = whole
+    use_text = f"its use: {use}"
+    if (n_rows := count_rows(checkpoint, info, part_for(place, parts))) is not None:
+        rows, reason = n_rows
+        encoding = Encoding("learned", "", f"{use_text}; {reason}", info, TableRule(()), rows=rows)
+    elif (all_rows := _whole(checkpoint, info, use_text)) is not None:
+        encoding = all_rows
     else:
         return None
     words = re.split(r"[._/]", place)
     note = f"the name {info.name} says nothing: it is read as positions because {use}"
     name = next((part for part in _PARTS if part in words), "")
-    noted = found.rows and replace(found.rows, notes=(note, *found.rows.notes))
-    return replace(found, name=name, rows=noted)
+    noted = encoding.rows and replace(encoding.rows, notes=(note, *encoding.rows.notes))
+    return replace(encoding, name=name, rows=noted)
 
 
 def _by_rules(
-    checkpoint: Checkpoint, info: TensorInfo, rules: list[tuple[Family, TableRule]], why: str
+    checkpoint: Checkpoint, info: TensorInfo, rules: list[tuple[Family, TableRule]], reason: str
 ) -> Encoding:
     """Read a table by the one reading on which all of the families agree."""
     readings: dict[Rows, Encoding] = {}
     problems: list[str] = []
     for family, rule in rules:
         encoding = Encoding(
-            "fixed" if rule.fixed else "learned", rule.name, why, info, rule, family.name
+            "fixed" if rule.fixed else "learned", rule.name, reason, info, rule, family.name
         )
         try:
             rows = resolve_rows(checkpoint, info, rule)
@@ -355,7 +373,7 @@ def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
     )
 
 
-def _whole(checkpoint: Checkpoint, info: TensorInfo, why: str) -> Encoding | None:
+def _whole(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> Encoding | None:
     """Take every stored row as a position; None where the shape is not a table's."""
     try:
         layout = stored_layout(info)
@@ -364,18 +382,18 @@ def _whole(checkpoint: Checkpoint, info: TensorInfo, why: str) -> Encoding | Non
     if layout.size < 2 or info.shape[-1] < 2:
         return None
     notes = ["unknown architecture: every stored row is taken as a position, in order"]
-    found = Encoding("learned", "", why, info, TableRule(()))
+    encoding = Encoding("learned", "", reason, info, TableRule(()))
     # Rows that are added as they stand are all positions; of those that are gathered some may not.
     if "gathered" in checkpoint.uses.get(info.name, ""):
         unsaid = "the file does not say which row the first position takes"
         if like_reserved(layout.size):
-            return replace(found, problem=_unknown_offset(info, layout.size, unsaid))
+            return replace(encoding, problem=_unknown_offset(info, layout.size, unsaid))
         notes.append(f"{unsaid}: models such as RoBERTa, BART and OPT skip one row or more")
     try:
         rows = resolve_rows(checkpoint, info, TableRule(()))
     except InvalidCheckpoint as error:
-        return replace(found, problem=str(error))
-    return replace(found, rows=replace(rows, notes=tuple(notes)))
+        return replace(encoding, problem=str(error))
+    return replace(encoding, rows=replace(rows, notes=tuple(notes)))
 
 
 def _unknown_offset(info: TensorInfo, rows: int, unsaid: str) -> str:
@@ -387,20 +405,20 @@ def _unknown_offset(info: TensorInfo, rows: int, unsaid: str) -> str:
     )
 
 
-def _named(found: list[Encoding], alone: str = "") -> Iterator[Encoding]:
+def _named(encodings: list[Encoding], single_name: str = "") -> Iterator[Encoding]:
     """Give each of several encodings a name of its own: its part of the model, else its tensor.
 
-    ``alone`` is the name of an only one that states none itself.
+    ``single_name`` is the name of an only one that states none itself.
     """
-    if len(found) == 1 and not (alone and found[0].name):
-        yield replace(found[0], name=alone)
+    if len(encodings) == 1 and not (single_name and encodings[0].name):
+        yield replace(encodings[0], name=single_name)
         return
-    short = _places([dotted(e.tensor.name) if e.tensor else e.scheme for e in found])
-    names = [[*_stated(e), place] for e, place in zip(found, short, strict=True)]
+    short_names = _places([dotted(e.tensor.name) if e.tensor else e.scheme for e in encodings])
+    names = [[*_stated(e), place] for e, place in zip(encodings, short_names, strict=True)]
     count = Counter(name for possible in names for name in set(possible))
-    for encoding, possible in zip(found, names, strict=True):
-        last = encoding.tensor.name if encoding.tensor else possible[0]
-        yield replace(encoding, name=next((n for n in possible if count[n] == 1), last))
+    for encoding, possible in zip(encodings, names, strict=True):
+        last_name = encoding.tensor.name if encoding.tensor else possible[0]
+        yield replace(encoding, name=next((n for n in possible if count[n] == 1), last_name))
 
 
 def _stated(encoding: Encoding) -> list[str]:
@@ -417,35 +435,35 @@ def _places(names: list[str]) -> list[str]:
     begin, end = _shared(words), _shared([path[::-1] for path in words])
     if any(path[begin : begin + 1] and path[begin].isdigit() for path in words):
         begin = max(begin - 1, 0)  # a number says little without what it counts
-    short = (".".join(path[begin : len(path) - end]) for path in words)
-    return [place or name for place, name in zip(short, names, strict=True)]
+    shortened = (".".join(path[begin : len(path) - end]) for path in words)
+    return [place or name for place, name in zip(shortened, names, strict=True)]
 
 
 def _shared(paths: list[list[str]]) -> int:
     """Count the words that all paths begin with."""
-    alike = (len(set(words)) == 1 for words in zip(*paths, strict=False))
-    return sum(1 for _ in takewhile(bool, alike))
+    equal_words = (len(set(words)) == 1 for words in zip(*paths, strict=False))
+    return sum(1 for _ in takewhile(bool, equal_words))
 
 
 _PARTS = ("encoder", "decoder", "text", "vision")
 
 
-def _relative(checkpoint: Checkpoint, parts: tuple[Part, ...]) -> Iterator[Encoding]:
-    for found in find_relative(checkpoint):
-        tensor = found.tensors[0]
+def _relative(checkpoint: Checkpoint, parts: tuple[ConfigSection, ...]) -> Iterator[Encoding]:
+    for bias in find_relative(checkpoint):
+        tensor = bias.tensors[0]
         family = part_for(tensor.name, parts).model_type
-        yield Encoding("relative", "", found.rule.what, tensor, family=family, relative=found)
+        yield Encoding("relative", "", bias.rule.what, tensor, family=family, relative=bias)
 
 
-def _configured(parts: tuple[Part, ...]) -> Iterator[Encoding]:
+def _configured(parts: tuple[ConfigSection, ...]) -> Iterator[Encoding]:
     """List the schemes that leave no tensor: what a configuration says, part by part."""
     for part in parts:
-        where = f"{part.path}: " if part.path else ""
+        prefix = f"{part.path}: " if part.path else ""
         # Falcon's configuration gives rotary parameters also where ALiBi takes their place.
         if reason := says_alibi(part):
-            yield from _specified("alibi", part, f"{where}{reason}", lambda p: (linear_spec(p),))
+            yield from _specified("alibi", part, f"{prefix}{reason}", lambda p: (linear_spec(p),))
         elif reason := says_rotary(part):
-            yield from _specified("rotary", part, f"{where}{reason}", rotary_specs)
+            yield from _specified("rotary", part, f"{prefix}{reason}", rotary_specs)
         elif reason := says_timm(part):
             problem = "timm's configuration states no base, axes and units: they are in timm's code"
             yield Encoding("rotary", part.name, reason, problem=problem)
@@ -453,30 +471,30 @@ def _configured(parts: tuple[Part, ...]) -> Iterator[Encoding]:
 
 def _specified(
     scheme: SchemeName,
-    part: Part,
-    why: str,
-    read: Callable[[Part], tuple[RotarySpec | LinearSpec, ...]],
+    part: ConfigSection,
+    reason: str,
+    read: Callable[[ConfigSection], tuple[RotarySpec | LinearSpec, ...]],
 ) -> Iterator[Encoding]:
     try:
         specs = read(part)
     except InvalidCheckpoint as error:
-        yield Encoding(scheme, part.name, why, problem=str(error))
+        yield Encoding(scheme, part.name, reason, problem=str(error))
         return
     for spec in specs:
         layers = spec.layers if isinstance(spec, RotarySpec) else ""
         name = "-".join(filter(None, (part.name, layers)))
-        yield Encoding(scheme, name, why, family=part.model_type, spec=spec)
+        yield Encoding(scheme, name, reason, family=part.model_type, spec=spec)
 
 
-def _computed(parts: tuple[Part, ...]) -> Iterator[Encoding]:
+def _computed(parts: tuple[ConfigSection, ...]) -> Iterator[Encoding]:
     """Name the formulas that leave no trace in a checkpoint."""
     for part in parts:
-        if what := registry().computed.get(part.model_type or ""):
-            why = f"model_type is {part.model_type}: {what}, computed at run time"
-            yield Encoding("fixed", part.name, why, family=part.model_type)
+        if formula_name := registry().computed.get(part.model_type or ""):
+            reason = f"model_type is {part.model_type}: {formula_name}, computed at run time"
+            yield Encoding("fixed", part.name, reason, family=part.model_type)
     for layer in parts[0].config.get("keras_layers", ()) if parts else ():
-        if what := registry().computed_layers.get(layer):
-            yield Encoding("fixed", "", f"a layer {layer}: {what}, computed at run time")
+        if formula_name := registry().computed_layers.get(layer):
+            yield Encoding("fixed", "", f"a layer {layer}: {formula_name}, computed at run time")
 
 
 def _stored_rotary(checkpoint: Checkpoint) -> Iterator[Encoding]:
@@ -491,26 +509,28 @@ def _stored_rotary(checkpoint: Checkpoint) -> Iterator[Encoding]:
 #: How wav2vec 2.0 and its kin, PVT v2 and XCiT name what stands in for positions.
 _CONVOLUTION = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
 #: Tensors that are named where none is a table, since one of them may be the one to name.
-_FEW = 5
+_MAX_LISTED_TENSORS = 5
 
 
-def what_instead(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> str:
+def what_instead(checkpoint: Checkpoint, encodings: tuple[Encoding, ...]) -> str:
     """Say that there is no table, and what was found in its place."""
-    others = {encoding.scheme: encoding for encoding in reversed(found)}
-    if others:
-        instead = "; ".join(f"{name} positions ({other.why})" for name, other in others.items())
+    by_scheme = {encoding.scheme: encoding for encoding in reversed(encodings)}
+    if by_scheme:
+        instead = "; ".join(
+            f"{name} positions ({encoding.why})" for name, encoding in by_scheme.items()
+        )
         return (
             f"{checkpoint.location}: it has no table of positions. It has {instead}. "
             "`posprobe inspect` lists what the checkpoint says about position."
         )
     tensors = [name for model in checkpoint.models.values() for name in model.tensors]
     tensors = tensors or list(checkpoint.tensors)
-    some = ", ".join(name[:80] for name in tensors[:_FEW])
+    listed_names = ", ".join(name[:80] for name in tensors[:_MAX_LISTED_TENSORS])
     model = checkpoint.config.get("model_type")
     conv = next((name for name in tensors if _CONVOLUTION.search(name)), None)
     return (
         f"{checkpoint.location}: no position table was found among its tensors ({len(tensors)}: "
-        f"{some}{', ...' if len(tensors) > _FEW else ''})"
+        f"{listed_names}{', ...' if len(tensors) > _MAX_LISTED_TENSORS else ''})"
         + (f" of a {model}" if isinstance(model, str) else "")
         + ", nor another scheme in the configuration."
         + (f" A convolution tells places apart: {conv}." if conv else "")

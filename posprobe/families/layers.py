@@ -71,7 +71,7 @@ def rules() -> tuple[Rule, ...]:
 def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) -> Rule:
     """Find the one rule whose tensors are there."""
     kind = config.get("model_type")
-    found = []
+    matching_rules = []
     for rule in rules():
         module = position.removesuffix(rule.table)
         if (
@@ -80,14 +80,17 @@ def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) 
             and (not rule.norm or norm_part(checkpoint, module + rule.norm.format(0), "weight"))
             and kind in (None, *rule.model_types)
         ):
-            found.append(rule)
-    if len(found) == 1:
+            matching_rules.append(rule)
+    if len(matching_rules) == 1:
         _refuse_variants(checkpoint, config)
-        return found[0]
+        return matching_rules[0]
     kinds = ", ".join(sorted({kind for rule in rules() for kind in rule.model_types}))
-    why = "is not known" if not found else "differs between architectures of these names"
+    reason = (
+        "is not known" if not matching_rules else "differs between architectures of these names"
+    )
     raise UsageError(
-        f"{checkpoint.location}: how its heads read {position} {why} (model_type {kind}), or their "
+        f"{checkpoint.location}: how its heads read {position} {reason} (model_type {kind}), or "
+        "their "
         f"weights are missing. Known are {kinds} and timm's ViT."
     )
 
@@ -109,25 +112,25 @@ def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
 def count_layers(checkpoint: Checkpoint, module: str, rule: Rule, config: Mapping[str, Any]) -> int:
     """Count the layers whose query weights stand beside the table, or that share one set."""
     if rule.shared:
-        return settings.whole(config, "num_hidden_layers", most=settings.MOST_LAYERS) or 1
-    found = 1
-    while f"{module}{rule.query.format(found)}.weight" in checkpoint.tensors:
-        found += 1
-    return found
+        return settings.whole(config, "num_hidden_layers", maximum=settings.MOST_LAYERS) or 1
+    n_layers = 1
+    while f"{module}{rule.query.format(n_layers)}.weight" in checkpoint.tensors:
+        n_layers += 1
+    return n_layers
 
 
-def full_name(checkpoint: Checkpoint, module: str, stated: str) -> str:
+def full_name(checkpoint: Checkpoint, module: str, pattern: str) -> str:
     """Return the full name of what a rule states, empty where this model goes without."""
-    name = module + stated.removesuffix("?")
-    there = not stated.endswith("?") or norm_part(checkpoint, name, "weight")
-    return name if stated and there else ""
+    name = module + pattern.removesuffix("?")
+    exists = not pattern.endswith("?") or norm_part(checkpoint, name, "weight")
+    return name if pattern and exists else ""
 
 
 def epsilon(checkpoint: Checkpoint, rule: Rule, module: str, config: Mapping[str, Any]) -> float:
     """Return what a model's LayerNorms add to variances."""
     for key in ("layer_norm_eps", "layer_norm_epsilon"):
-        if (stated := settings.number(config, key)) is not None:
-            return stated
+        if (value := settings.number(config, key)) is not None:
+            return value
     # Of timm's models only CLIP's normalise before the first layer, and they use 1e-5 throughout.
     is_clip = rule.first_norm == "norm_pre?" and full_name(checkpoint, module, rule.first_norm)
     return 1e-5 if is_clip else rule.eps
@@ -241,7 +244,7 @@ def effective_table(reference: str, layer: int = 0, **reading: Unpack[Reading]) 
 
 
 def open_model(
-    reference: str, *, content: Content = "mean", offline: bool = False, **given: Any
+    reference: str, *, content: Content = "mean", offline: bool = False, **options: Any
 ) -> TableInModel:
     """Read a table, the content beside it and what stands before the first layer.
 
@@ -249,7 +252,7 @@ def open_model(
     """
     if content not in ("mean", "none"):
         raise UsageError(f"content={content!r}: it is 'mean' or 'none'.")
-    table = load(reference, offline=offline, **given)
+    table = load(reference, offline=offline, **options)
     position = table.source.tensor
     if position is None:
         raise UsageError(
@@ -261,8 +264,10 @@ def open_model(
     rule = find_rule(checkpoint, position, config)
     module = position.removesuffix(rule.table)
     eps = epsilon(checkpoint, rule, module, config)
-    added, notes = _content(checkpoint, position, module + rule.token_type, content, table.dim)
-    values = table.values.astype(np.float64) + added
+    content_row, notes = _content(
+        checkpoint, position, module + rule.token_type, content, table.dim
+    )
+    values = table.values.astype(np.float64) + content_row
     if name := full_name(checkpoint, module, rule.first_norm):
         values = normalised(checkpoint, values, name, eps)
         notes = (*notes, f"LayerNorm {name} is applied to the rows")
@@ -271,7 +276,7 @@ def open_model(
         notes = (*notes, f"{name} projects the rows from width {table.dim} to {values.shape[1]}")
     return TableInModel(
         checkpoint, table, config, rule, module, count_layers(checkpoint, module, rule, config),
-        eps, added, values, notes,
+        eps, content_row, values, notes,
     )  # fmt: skip
 
 
@@ -315,12 +320,12 @@ def _content(
         return np.zeros(dim), ("positions are alone: nothing is added to them",)
     sample = sample_tokens(checkpoint, checkpoint.tensors[position])
     if sample.kind == "token":
-        added = sample.values.astype(np.float64).mean(axis=0)
+        mean_row = sample.values.astype(np.float64).mean(axis=0)
         note = f"the mean of {len(sample.values)} rows of {sample.tensor.name} is added to each"
         if token_type in checkpoint.tensors:
-            added = added + checkpoint.read_rows(token_type, [0])[0]
+            mean_row = mean_row + checkpoint.read_rows(token_type, [0])[0]
             note += f", and row 0 of {token_type}"
-        return added, (note,)
+        return mean_row, (note,)
     name = sample.tensor.name.removesuffix("weight") + "bias"
     bias = read_vector(checkpoint, name)
     grey = np.zeros(dim) if bias is None else bias.astype(np.float64)
@@ -450,19 +455,19 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
         As for `load_heads`, and so are the errors.
     """
     table = table_at(model, layer)
-    where = f"{model.checkpoint.location}: layer {layer}"
+    subject = f"{model.checkpoint.location}: layer {layer}"
     _refuse_more(model, layer)
     w_q, w_k, b_q, b_k = _projections(model, layer)
     if len(w_q) != table.dim:
         raise InvalidCheckpoint(
-            f"{where}: its weights take rows of width {len(w_q)}, not {table.dim}: a projection "
+            f"{subject}: its weights take rows of width {len(w_q)}, not {table.dim}: a projection "
             "lies between them, which is not supported."
         )
     number = _count_heads(model) if heads is None else heads
     if number < 1:
-        raise UsageError(f"{where}: heads={number}: it must be at least 1.")
+        raise UsageError(f"{subject}: heads={number}: it must be at least 1.")
     if w_q.shape[1] % number:
-        raise UsageError(f"{where}: {w_q.shape[1]} columns do not divide into {number} heads.")
+        raise UsageError(f"{subject}: {w_q.shape[1]} columns do not divide into {number} heads.")
     scale = 1 / math.sqrt(w_q.shape[1] // number)
     if model.config.get("scale_attn_weights") is False:
         scale = 1.0
@@ -479,10 +484,10 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
 
 def _refuse_more(model: TableInModel, layer: int) -> None:
     """Refuse layers that do more to queries and keys than a product and a bias."""
-    inside = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
+    attention_module = (model.module + model.rule.query.format(layer)).rpartition(".")[0] + "."
     for name in model.checkpoint.tensors:
-        part = name.removeprefix(inside).partition(".")[0]
-        if name.startswith(inside) and part not in _DATA["beside"]:
+        part = name.removeprefix(attention_module).partition(".")[0]
+        if name.startswith(attention_module) and part not in _DATA["beside"]:
             raise UsageError(
                 f"{model.checkpoint.location}: {name} stands between positions and their logits, "
                 "which is not supported."
@@ -501,24 +506,24 @@ def _projections(
         return w_q, w_k, b_q, b_k
     shape = checkpoint.tensors[f"{query}.weight"].shape
     if len(shape) != 2 or max(shape) % 3:
-        where = checkpoint.tensors[f"{query}.weight"].where
-        raise InvalidCheckpoint(f"{where}: queries, keys and values of one width are expected.")
+        subject = checkpoint.tensors[f"{query}.weight"].where
+        raise InvalidCheckpoint(f"{subject}: queries, keys and values of one width are expected.")
     third = shape[0 if rule.fused == "rows" else 1] // 3
     fused = Stored(query, query, rule.fused)
     w_q, w_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third)
     if f"{query}.bias" not in checkpoint.tensors:
         return w_q.T, w_k.T, None, None
-    b_q, b_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third, what="bias")
+    b_q, b_k = read_pair(checkpoint, fused, heads=1, keys=1, head_dim=third, parameter="bias")
     return w_q.T, w_k.T, b_q, b_k
 
 
 def _count_heads(model: TableInModel) -> int:
     config = model.config
     arguments = config.get("model_args")
-    stated = [config, arguments] if isinstance(arguments, Mapping) else [config]
-    for place in stated:
+    configs = [config, arguments] if isinstance(arguments, Mapping) else [config]
+    for place in configs:
         for key in model.rule.heads:
-            if (heads := settings.whole(place, key, most=model.table.dim)) is not None:
+            if (heads := settings.whole(place, key, maximum=model.table.dim)) is not None:
                 return heads
     name = str(config.get("architecture", ""))
     for size, (width, heads) in _DATA["timm_heads"].items():

@@ -18,7 +18,7 @@ from posprobe.checkpoints import Checkpoint
 from posprobe.checkpoints.base import FLOATS
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.configurations import Part, part_for, parts_of
+from posprobe.families.configurations import ConfigSection, part_for, parts_of
 from posprobe.families.find import Encoding, find_encodings, picked
 from posprobe.families.read import open_reference
 from posprobe.families.rotary import head_count, logit_scale, rotary_specs, rotating_layers
@@ -103,19 +103,21 @@ class Projections:
 
         Their biases, and what the weights make of what the norm adds; None without either.
         """
-        made = []
+        biases = []
         for weight, bias in ((self.query, self.query_bias), (self.key, self.key_bias)):
             if bias is None and self.shift is None:
                 return None
             shift = 0.0 if self.shift is None else self.shift.astype(np.float64)
-            own = 0.0 if bias is None else bias.astype(np.float64)
-            made.append((weight.astype(np.float64) * shift).sum(axis=2) + own)
-        return made[0], made[1]
+            bias_values = 0.0 if bias is None else bias.astype(np.float64)
+            biases.append((weight.astype(np.float64) * shift).sum(axis=2) + bias_values)
+        return biases[0], biases[1]
 
     @property
     def row_sizes(self) -> NDArray[np.float64]:
         """``[heads, head_dim]``: norms of the rows with their gain, queries' heads first."""
-        return np.concatenate([np.linalg.norm(each, axis=2) for each in self.with_gain()])
+        return np.concatenate(
+            [np.linalg.norm(projection, axis=2) for projection in self.with_gain()]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,19 +159,21 @@ class RotaryWeights:
                 heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
             except InvalidCheckpoint:
                 continue  # which is said when they are read
-            used = (heads + keys) / (heads + 2 * keys) if stored.fused else 1.0
+            used_share = (heads + keys) / (heads + 2 * keys) if stored.fused else 1.0
             for name in dict.fromkeys((stored.query, stored.key)):
                 info = self.checkpoint.tensors[f"{name}.weight"]
                 numbers = math.prod(info.shape) * int(FLOATS.get(info.dtype, "4")[-1])
-                total += used * ((info.stop - info.start) or numbers)
+                total += used_share * ((info.stop - info.start) or numbers)
         return round(total)
 
     def only(self, layers: Iterable[int] | None) -> RotaryWeights:
         """Return those of some layers; of all where None."""
-        kept = set(self.layers if layers is None else layers)
-        return replace(self, layers={k: each for k, each in self.layers.items() if k in kept})
+        kept_layers = set(self.layers if layers is None else layers)
+        return replace(
+            self, layers={k: stored for k, stored in self.layers.items() if k in kept_layers}
+        )
 
-    def blocks(self, layer: int, most: int) -> Iterator[Heads]:
+    def blocks(self, layer: int, max_heads: int) -> Iterator[Heads]:
         """Yield all heads of a layer, at most so many numbers of queries at a time.
 
         Queries of a group come with its key, which comes again where they are too many.
@@ -182,35 +186,35 @@ class RotaryWeights:
         stored = self.layers[layer]
         heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
         width = self.checkpoint.tensors[f"{stored.query}.weight"].shape[1]
-        room = max(most // (self.head_dim * width), 1)
-        each, rest = divmod(heads, keys)
-        if rest or not each:
+        room = max(max_heads // (self.head_dim * width), 1)
+        group_size, remainder = divmod(heads, keys)
+        if remainder or not group_size:
             yield range(heads), range(keys)
             return
-        groups = max(room // each, 1)
-        for first in range(0, keys, groups):
-            several = range(first, min(first + groups, keys))
-            queries = range(first * each, several.stop * each)
+        groups = max(room // group_size, 1)
+        for first_key in range(0, keys, groups):
+            key_range = range(first_key, min(first_key + groups, keys))
+            queries = range(first_key * group_size, key_range.stop * group_size)
             for start in queries[::room]:
-                yield range(start, min(start + room, queries.stop)), several
+                yield range(start, min(start + room, queries.stop)), key_range
 
-    def row_sizes(self, layer: int, most: int) -> NDArray[np.float64]:
+    def row_sizes(self, layer: int, max_heads: int) -> NDArray[np.float64]:
         """Return what `Projections.row_sizes` has of a layer, queries' heads first, read in blocks.
 
         Parameters
         ----------
-        layer, most
+        layer, max_heads
             As for `blocks`.
         """
         query, key = {}, {}
-        for heads in self.blocks(layer, most):
+        for heads in self.blocks(layer, max_heads):
             sizes = self.read(layer, heads).row_sizes
             query[heads[0].start] = sizes[: len(heads[0])]
             key[heads[1].start] = sizes[len(heads[0]) :]
         return np.concatenate([*query.values(), *key.values()])
 
-    def read(self, layer: int, some: Heads | None = None) -> Projections:
-        """Read the weights of a layer, of ``some`` heads alone, without biases, where given.
+    def read(self, layer: int, selected_heads: Heads | None = None) -> Projections:
+        """Read the weights of a layer; of ``selected_heads`` alone, without biases, where given.
 
         Raises
         ------
@@ -222,13 +226,18 @@ class RotaryWeights:
         stored = self.layers[layer]
         heads, keys = head_counts(self.checkpoint, stored, self.head_dim, self.config)
         query, key = read_pair(
-            self.checkpoint, stored, heads=heads, keys=keys, head_dim=self.head_dim, some=some
+            self.checkpoint,
+            stored,
+            heads=heads,
+            keys=keys,
+            head_dim=self.head_dim,
+            selected_heads=selected_heads,
         )
         biases: tuple[Any, Any] = (None, None)
-        if f"{stored.query}.bias" in self.checkpoint.tensors and some is None:
+        if f"{stored.query}.bias" in self.checkpoint.tensors and selected_heads is None:
             biases = read_pair(
                 self.checkpoint, stored, heads=heads, keys=keys, head_dim=self.head_dim,
-                what="bias",
+                parameter="bias",
             )  # fmt: skip
         query_bias, key_bias = (
             None if bias is None else bias.reshape(-1, self.head_dim) for bias in biases
@@ -240,45 +249,53 @@ class RotaryWeights:
             query_bias=query_bias,
             key_bias=key_bias,
             gain=self._of_norm(stored, "weight"),
-            shift=self._of_norm(stored, "bias") if some is None else None,
+            shift=self._of_norm(stored, "bias") if selected_heads is None else None,
         )
 
     def _of_norm(
-        self, stored: Stored, what: Literal["weight", "bias"]
+        self, stored: Stored, parameter: Literal["weight", "bias"]
     ) -> NDArray[np.floating[Any]] | None:
         """Read what the norm before attention multiplies with or adds; None without."""
         if self.config.get("prenorm") is False:
             return None
-        names = (f"{stored.before}{norm}.{what}" for norm in _NAMES["norms"])
+        names = (f"{stored.before}{norm}.{parameter}" for norm in _NAMES["norms"])
         name = next((name for name in names if name in self.checkpoint.tensors), None)
         if name is None:
             return None
         values = self.checkpoint.read(name).values
-        more = (
+        extra = (
             self.config.get("model_type") in _NAMES["one_more"] and self.checkpoint.format != "GGUF"
         )
-        return values + 1 if more and what == "weight" else values
+        return values + 1 if extra and parameter == "weight" else values
 
 
 def stored_projections(checkpoint: Checkpoint) -> dict[int, list[Stored]]:
     """Return by layer where queries and keys are made, from names alone."""
-    found: dict[int, list[Stored]] = {}
+    by_layer: dict[int, list[Stored]] = {}
     types = {part.model_type for part in parts_of(checkpoint.config)}
     keys = _NAMES["keys"]
     for name in checkpoint.tensors:
-        seen = _NAME.fullmatch(name)
-        if not seen or (seen["name"] not in keys and types.intersection(_NAMES["otherwise"])):
+        name_match = _NAME.fullmatch(name)
+        if not name_match or (
+            name_match["name"] not in keys and types.intersection(_NAMES["otherwise"])
+        ):
             continue
-        before, module, last = f"{seen['before']}{seen['layer']}.", seen["module"], seen["name"]
-        query, fused = f"{before}{module}{last}", ""
-        key = f"{before}{module}{keys[last]}" if last in keys else query
-        if last not in keys:
-            grouped = last in _NAMES["grouped"] and not types.intersection(_NAMES["not_grouped"])
+        prefix, module, projection_name = (
+            f"{name_match['before']}{name_match['layer']}.",
+            name_match["module"],
+            name_match["name"],
+        )
+        query, fused = f"{prefix}{module}{projection_name}", ""
+        key = f"{prefix}{module}{keys[projection_name]}" if projection_name in keys else query
+        if projection_name not in keys:
+            grouped = projection_name in _NAMES["grouped"] and not types.intersection(
+                _NAMES["not_grouped"]
+            )
             fused = "groups" if grouped else "rows"
         if f"{key}.weight" in checkpoint.tensors:
-            stored = Stored(query, key, fused, int(seen["layer"]), before, module)  # type: ignore[arg-type]
-            found.setdefault(stored.layer, []).append(stored)
-    return found
+            stored = Stored(query, key, fused, int(name_match["layer"]), prefix, module)  # type: ignore[arg-type]
+            by_layer.setdefault(stored.layer, []).append(stored)
+    return by_layer
 
 
 def rotary_weights(
@@ -296,13 +313,17 @@ def rotary_weights(
     parts = parts_of(checkpoint.config)
     part = next((part for part in parts if _has(part, spec)), parts[0])
     stored = {
-        layer: those[0]
-        for layer, found in sorted(stored_projections(checkpoint).items())
-        if (those := [each for each in found if part_for(each.query, parts) == part])
+        layer: section_projections[0]
+        for layer, stored_layer in sorted(stored_projections(checkpoint).items())
+        if (
+            section_projections := [
+                stored for stored in stored_layer if part_for(stored.query, parts) == part
+            ]
+        )
     }
     kind = "" if every_kind else spec.layers
-    wanted = rotating_layers(part, max(stored, default=-1) + 1, kind)
-    stored = {layer: each for layer, each in stored.items() if layer in wanted}
+    rotating = rotating_layers(part, max(stored, default=-1) + 1, kind)
+    stored = {layer: stored for layer, stored in stored.items() if layer in rotating}
     return RotaryWeights(
         checkpoint=checkpoint,
         layers=stored,
@@ -314,7 +335,7 @@ def rotary_weights(
     )
 
 
-def _has(part: Part, spec: RotarySpec) -> bool:
+def _has(part: ConfigSection, spec: RotarySpec) -> bool:
     try:
         return spec in rotary_specs(part)
     except InvalidCheckpoint:
@@ -323,8 +344,8 @@ def _has(part: Part, spec: RotarySpec) -> bool:
 
 def _normed(checkpoint: Checkpoint, layers: Mapping[int, Stored]) -> bool:
     return any(
-        f"{each.before}{each.module}{name}.weight" in checkpoint.tensors
-        for each in layers.values()
+        f"{stored.before}{stored.module}{name}.weight" in checkpoint.tensors
+        for stored in layers.values()
         for name in _NAMES["query_norms"]
     )
 
@@ -347,8 +368,8 @@ def open_rotary_weights(
 
 
 def _encodings(checkpoint: Checkpoint, parsed: Reference) -> Iterator[tuple[Checkpoint, Encoding]]:
-    found = picked(checkpoint, find_encodings(checkpoint), parsed)
-    for encoding in found:
+    encodings = picked(checkpoint, find_encodings(checkpoint), parsed)
+    for encoding in encodings:
         folder = next(
             (folder for folder in checkpoint.models if encoding.name.startswith(folder)), None
         )
@@ -372,9 +393,9 @@ def head_counts(
     rows = [info.shape[0] // head_dim for info in infos]
     if not stored.fused:
         return rows[0], rows[1]
-    heads = head_count(Part("", config)) or 0
-    keys, rest = divmod(rows[0] - heads, 2)
-    if rest or heads < 1 or keys < 1 or heads % keys:
+    heads = head_count(ConfigSection("", config)) or 0
+    keys, remainder = divmod(rows[0] - heads, 2)
+    if remainder or heads < 1 or keys < 1 or heads % keys:
         raise InvalidCheckpoint(
             f"{infos[0].where}: {rows[0]} heads {head_dim} wide are not {heads} of queries and as "
             "many of keys as of values. State num_attention_heads in config.json."
@@ -389,8 +410,8 @@ def read_pair(
     heads: int,
     keys: int,
     head_dim: int,
-    what: Literal["weight", "bias"] = "weight",
-    some: Heads | None = None,
+    parameter: Literal["weight", "bias"] = "weight",
+    selected_heads: Heads | None = None,
 ) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
     """Read what makes queries and keys: rows of both, head after head.
 
@@ -402,27 +423,32 @@ def read_pair(
         Of queries, and of keys.
     head_dim
         Rows of a head.
-    what
+    parameter
         ``weight`` ``[heads * head_dim, width]`` or ``bias`` ``[heads * head_dim]``.
-    some
+    selected_heads
         The only heads that are read.
     """
-    names = [f"{name}.{what}" for name in (stored.query, stored.key)]
-    kept = [np.array(each, np.intp) for each in some or (range(heads), range(keys))]
-    each = heads // keys
+    names = [f"{name}.{parameter}" for name in (stored.query, stored.key)]
+    selected = [
+        np.array(head_range, np.intp)
+        for head_range in selected_heads or (range(heads), range(keys))
+    ]
+    head_range = heads // keys
     if not stored.fused:
-        chosen = kept
+        stored_order = selected
     elif stored.fused == "groups":
-        place = np.arange(keys * (each + 2)).reshape(keys, -1)
-        chosen = [place[:, :each].ravel()[kept[0]], place[kept[1], each]]
+        place = np.arange(keys * (head_range + 2)).reshape(keys, -1)
+        stored_order = [place[:, :head_range].ravel()[selected[0]], place[selected[1], head_range]]
     else:
-        chosen = [kept[0], heads + kept[1]]
-    query, key = ((places[:, None] * head_dim + np.arange(head_dim)).ravel() for places in chosen)
+        stored_order = [selected[0], heads + selected[1]]
+    query, key = (
+        (places[:, None] * head_dim + np.arange(head_dim)).ravel() for places in stored_order
+    )
     if not stored.fused:
         return checkpoint.read_rows(names[0], query), checkpoint.read_rows(names[1], key)
-    if what == "bias" or stored.fused == "columns":
-        whole = checkpoint.read(names[0]).values.T  # of a bias the same
-        return whole[query], whole[key]
+    if parameter == "bias" or stored.fused == "columns":
+        fused = checkpoint.read(names[0]).values.T  # of a bias the same
+        return fused[query], fused[key]
     rows = np.sort(np.concatenate([query, key]))  # neighbours are one request
-    both = checkpoint.read_rows(names[0], rows)
-    return both[np.searchsorted(rows, query)], both[np.searchsorted(rows, key)]
+    selected_rows = checkpoint.read_rows(names[0], rows)
+    return selected_rows[np.searchsorted(rows, query)], selected_rows[np.searchsorted(rows, key)]

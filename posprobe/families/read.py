@@ -106,8 +106,10 @@ def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
         if name.endswith(".q_proj.weight"):
             info = checkpoint.tensors[name]
             if info.shape and info.shape[0] % spec.head_dim:
-                said = f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}"
-                raise contradicted(info.where, said)
+                message = (
+                    f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}"
+                )
+                raise contradicted(info.where, message)
             return
 
 
@@ -215,10 +217,10 @@ def load(
         return table[rows] if rows else table
     with name_source_in_errors(parsed.source):
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
-        found = () if tensor is not None else find_encodings(checkpoint)
-        encoding = choose_table(checkpoint, parsed, found, tensor, grid)
+        stored_encodings = () if tensor is not None else find_encodings(checkpoint)
+        encoding = choose_table(checkpoint, parsed, stored_encodings, tensor, grid)
         table = read_table(checkpoint, encoding, parsed, rows)
-    return replace(table, notes=(*table.notes, *_also(found, parsed.source)))
+    return replace(table, notes=(*table.notes, *_also(stored_encodings, parsed.source)))
 
 
 def load_schemes(
@@ -265,17 +267,21 @@ def load_schemes(
 
 def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
     everything = find_encodings(checkpoint)
-    found = tuple(encoding for encoding in everything if encoding.rule is None)
-    if everything and not found:
+    scheme_encodings = tuple(encoding for encoding in everything if encoding.rule is None)
+    if everything and not scheme_encodings:
         raise NoPositionTable(
             f"{parsed.text}: it has a position table and no other encoding: use posprobe.load."
         )
-    found = picked(checkpoint, found, parsed) if found else ()
-    if not found:
+    scheme_encodings = picked(checkpoint, scheme_encodings, parsed) if scheme_encodings else ()
+    if not scheme_encodings:
         raise NoPositionTable(what_instead(checkpoint, everything))
     records, problems = [], []
-    for encoding in found:
-        name = _title(parsed, encoding) if parsed.table or len(found) == 1 else encoding.name
+    for encoding in scheme_encodings:
+        name = (
+            _title(parsed, encoding)
+            if parsed.table or len(scheme_encodings) == 1
+            else encoding.name
+        )
         try:
             records.append(build_scheme(checkpoint, encoding, name, parsed.text))
         except NoPositionTable as error:
@@ -304,14 +310,14 @@ def inspect(
     """
     parsed = parse_reference(reference)
     if is_formula(parsed):
-        found: tuple[Encoding, ...] = (_of_formula(parsed.source),)
+        stored_encodings: tuple[Encoding, ...] = (_of_formula(parsed.source),)
         form = None
     else:
         with name_source_in_errors(parsed.source):
             checkpoint = open_reference(parsed, revision=revision, offline=offline)
-            found, form = find_encodings(checkpoint), checkpoint.format or None
-        found = picked(checkpoint, found, parsed)
-    return [_record(encoding) | {"format": form} for encoding in found]
+            stored_encodings, form = find_encodings(checkpoint), checkpoint.format or None
+        stored_encodings = picked(checkpoint, stored_encodings, parsed)
+    return [_record(encoding) | {"format": form} for encoding in stored_encodings]
 
 
 def _of_formula(source: str) -> Encoding:
@@ -385,9 +391,9 @@ def read_table(
     checkpoint: Checkpoint,
     encoding: Encoding,
     reference: Reference,
-    only: slice | None = None,
+    row_range: slice | None = None,
 ) -> PositionTable:
-    """Read one encoding's tensor and keep the rows that are positions, of these ``only`` some.
+    """Read one encoding's tensor and keep the rows that are positions, of these ``row_range`` some.
 
     Raises
     ------
@@ -401,12 +407,12 @@ def read_table(
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
     name = _title(reference, encoding)
-    begin, end, layout = cut(rows.layout, only or slice(None), reference.text)
+    begin, end, layout = cut(rows.layout, row_range or slice(None), reference.text)
     notes, digest = rows.notes, None
-    if only is not None and is_long(info, rows) and not info.quantisation:
+    if row_range is not None and is_long(info, rows) and not info.quantisation:
         positions, prefix = read_some(checkpoint, info, rows, begin, end)
-        whole = rows.layout if isinstance(rows.layout, Grid) else layout
-        formula = fixed_formula(positions, whole, info.dtype, begin=begin)
+        full_layout = rows.layout if isinstance(rows.layout, Grid) else layout
+        formula = fixed_formula(positions, full_layout, info.dtype, begin=begin)
         notes = (*notes, "only these rows of a long table were read, its digest was not taken")
     else:
         stored = checkpoint.read(info.name)
@@ -439,8 +445,8 @@ def read_table(
 def is_formula(reference: Reference) -> bool:
     """Tell whether a reference names a table or an encoding by its formula."""
     kind, colon, _ = reference.source.partition(":")
-    named = bool(colon) or reference.source in encodings.FORMULAS
-    return named and kind != "sample" and not reference.is_path
+    has_formula_name = bool(colon) or reference.source in encodings.FORMULAS
+    return has_formula_name and kind != "sample" and not reference.is_path
 
 
 def _title(reference: Reference, encoding: Encoding) -> str:
@@ -449,21 +455,25 @@ def _title(reference: Reference, encoding: Encoding) -> str:
     return f"{name}#{encoding.name}" if encoding.name and reference.table else name
 
 
-def _also(found: tuple[Encoding, ...], source: str) -> tuple[str, ...]:
+def _also(stored_encodings: tuple[Encoding, ...], source: str) -> tuple[str, ...]:
     """Say what else a checkpoint does about position, by scheme, and what could not be read."""
-    others = {encoding.scheme: encoding for encoding in reversed(found) if encoding.rule is None}
+    by_scheme = {
+        encoding.scheme: encoding
+        for encoding in reversed(stored_encodings)
+        if encoding.rule is None
+    }
     return tuple(
         f"the checkpoint has {scheme} positions too"
-        + (f", which could not be read: {other.problem}" if other.problem else "")
+        + (f", which could not be read: {encoding.problem}" if encoding.problem else "")
         + f". `posprobe inspect {source}` lists them"
-        for scheme, other in others.items()
+        for scheme, encoding in by_scheme.items()
     )
 
 
 def choose_table(
     checkpoint: Checkpoint,
     reference: Reference,
-    found: tuple[Encoding, ...],
+    stored_encodings: tuple[Encoding, ...],
     tensor: str | None = None,
     grid: tuple[int, int] | None = None,
 ) -> Encoding:
@@ -471,7 +481,7 @@ def choose_table(
 
     Parameters
     ----------
-    found
+    stored_encodings
         Of `find_encodings`; not looked at where ``tensor`` names one.
     tensor, grid
         As for `load`.
@@ -484,7 +494,7 @@ def choose_table(
     if tensor is not None:
         encoding = _by_tensor(checkpoint, tensor, reference)
     else:
-        encoding = _choose(checkpoint, reference, found)
+        encoding = _choose(checkpoint, reference, stored_encodings)
     if grid is None or encoding.tensor is None or encoding.rule is None:
         return encoding
     rule = replace(encoding.rule, grid=True, tokens=encoding.rule.tokens or "stored")
@@ -492,23 +502,25 @@ def choose_table(
     return replace(encoding, rows=rows)
 
 
-def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding, ...]) -> Encoding:
-    tables = [encoding for encoding in found if encoding.rule is not None]
-    if reference.table and reference.table in [e.name for e in found if e.rule is None]:
-        raise NoPositionTable(what_instead(checkpoint, found))
+def _choose(
+    checkpoint: Checkpoint, reference: Reference, stored_encodings: tuple[Encoding, ...]
+) -> Encoding:
+    tables = [encoding for encoding in stored_encodings if encoding.rule is not None]
+    if reference.table and reference.table in [e.name for e in stored_encodings if e.rule is None]:
+        raise NoPositionTable(what_instead(checkpoint, stored_encodings))
     if reference.table and reference.table not in checkpoint.models:
         tables = [t for t in tables if reference.table in (t.name, _stored_name(t.tensor))]
         if not tables:
             raise UnknownReference(
                 f"{reference.text}: it has no table called {reference.table!r}. "
-                + _listing(found, reference.source)
+                + _listing(stored_encodings, reference.source)
             )
     if not tables:
-        raise NoPositionTable(what_instead(checkpoint, found))
+        raise NoPositionTable(what_instead(checkpoint, stored_encodings))
     if len(tables) > 1:
         raise AmbiguousTable(
             f"{reference.source}: contains {len(tables)} position tables. "
-            + _listing(found, reference.source)
+            + _listing(stored_encodings, reference.source)
         )
     return tables[0]
 
@@ -542,12 +554,12 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Enc
     return Encoding("learned", "", "named with --tensor", info, rule, rows=rows)
 
 
-def _listing(found: tuple[Encoding, ...], source: str) -> str:
+def _listing(stored_encodings: tuple[Encoding, ...], source: str) -> str:
     tables = [
-        f"{source}{f'#{each.name}' if each.name else ''} ({info.name}, "
+        f"{source}{f'#{encoding.name}' if encoding.name else ''} ({info.name}, "
         f"{' x '.join(map(str, info.shape))}, {info.dtype})"
-        for each in found
-        if each.rule is not None and (info := each.tensor)
+        for encoding in stored_encodings
+        if encoding.rule is not None and (info := encoding.tensor)
     ]
     return f"It has {', '.join(tables) or 'none'}; --tensor NAME reads any tensor as a table."
 
@@ -591,16 +603,18 @@ def model_source(reference: Reference) -> str:
     return str(path)
 
 
-def load_any(reference: str, **where: Any) -> PositionTable | tuple[Scheme, ...]:
+def load_any(reference: str, **load_options: Any) -> PositionTable | tuple[Scheme, ...]:
     """Load the table that a reference names, or else the encodings without a table.
 
     Parameters and errors are those of `posprobe.load` and `posprobe.load_schemes`.
     """
     with stage(f"Reading {reference}"):
         try:
-            return load(reference, **where)
+            return load(reference, **load_options)
         except NoPositionTable:
-            if where.get("tensor") or where.get("grid"):
+            if load_options.get("tensor") or load_options.get("grid"):
                 raise
-            common = {key: where[key] for key in ("revision", "offline") if key in where}
+            common = {
+                key: load_options[key] for key in ("revision", "offline") if key in load_options
+            }
             return load_schemes(reference, **common)

@@ -21,7 +21,7 @@ from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.encodings import continuous_bias, deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
-from posprobe.families.configurations import Part, dotted, normalised, part_for, parts_of
+from posprobe.families.configurations import ConfigSection, dotted, normalised, part_for, parts_of
 from posprobe.families.rows import source_of
 from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import POSITIONS, RelativeBias
@@ -100,11 +100,13 @@ def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
     for name in sorted(checkpoint.tensors, key=_natural):
         plain = dotted(name)
         for rule in by_ending.get(plain.rpartition(".")[2], ()):
-            first = rule.tensors[0]
-            if not f".{plain}".endswith(f".{first}") or any(name in plain for name in UNUSED):
+            first_ending = rule.tensors[0]
+            if not f".{plain}".endswith(f".{first_ending}") or any(
+                name in plain for name in UNUSED
+            ):
                 continue
-            module = plain.removesuffix(first)
-            names = [name, *(module + other for other in rule.tensors[1:])]
+            module = plain.removesuffix(first_ending)
+            names = [name, *(module + ending for ending in rule.tensors[1:])]
             stored = tuple(checkpoint.tensors[n] for n in names if n in checkpoint.tensors)
             if len(stored) == len(names) or rule.kind == "projected":
                 yield Relative(rule, stored)
@@ -120,7 +122,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 #: Largest distance, and widest window, that is laid out.
-_MOST, _WIDEST = 2**20, 64
+_MAX_OFFSETS, _MAX_WINDOW = 2**20, 64
 #: The biases that UDOP's configuration lists, unless it is told otherwise.
 UDOP = [{"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"}]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -129,7 +131,7 @@ Make: TypeAlias = Callable[..., RelativeBias]
 
 
 def read_relative(
-    checkpoint: Checkpoint, found: Relative, name: str, reference: str
+    checkpoint: Checkpoint, relative: Relative, name: str, reference: str
 ) -> RelativeBias:
     """Read a relative encoding's tensors and lay them out by distance, key minus query.
 
@@ -141,64 +143,69 @@ def read_relative(
         If the distance enters through a sinusoid and projections, or through coordinates that are
         not stated, so that nothing is stored for a distance itself.
     """
-    if found.rule.kind == "projected":
+    if relative.rule.kind == "projected":
         raise NoPositionTable(
-            f"{checkpoint.location}: {found.prefix} holds {found.rule.what} per distance. See "
+            f"{checkpoint.location}: {relative.prefix} holds {relative.rule.what} per distance. "
+            "See "
             "sinusoidal:NxD."
         )
-    main = found.tensors[0]
+    main = relative.tensors[0]
     part = part_for(main.name, parts_of(checkpoint.config))
-    stored = [checkpoint.read(info.name) for info in found.tensors]
+    stored = [checkpoint.read(info.name) for info in relative.tensors]
     arrays = [tensor.values.astype(np.float64) for tensor in stored]
-    if found.rule.kind == "log buckets":
-        arrays = [_normalised(checkpoint, found, part, arrays[0])]
+    if relative.rule.kind == "log buckets":
+        arrays = [_normalised(checkpoint, relative, part, arrays[0])]
     source = source_of(checkpoint, reference, stored[0].info, stored[0].sha256)
-    source = replace(source, tensor=", ".join(info.name for info in found.tensors))
+    source = replace(source, tensor=", ".join(info.name for info in relative.tensors))
     make = partial(RelativeBias, name=name, family=part.model_type, source=source)
-    return _laid_out(make, found, part, arrays)
+    return _laid_out(make, relative, part, arrays)
 
 
 def _normalised(
-    checkpoint: Checkpoint, found: Relative, part: Part, vectors: FloatArray
+    checkpoint: Checkpoint, relative: Relative, part: ConfigSection, vectors: FloatArray
 ) -> FloatArray:
     """Apply the layer normalisation that DeBERTa v2 puts on its vectors (``norm_rel_ebd``)."""
     if "layer_norm" not in str(part.config.get("norm_rel_ebd", "none")):
         return vectors
-    name = found.tensors[0].name.removesuffix(found.rule.tensors[0]) + "LayerNorm"
+    name = relative.tensors[0].name.removesuffix(relative.rule.tensors[0]) + "LayerNorm"
     return normalised(checkpoint, vectors, name, part.number("layer_norm_eps") or 1e-7)
 
 
-def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray]) -> RelativeBias:
-    flip = found.rule.backwards
-    where = found.tensors[0].where
-    match found.rule.kind:
+def _laid_out(
+    make: Make, relative: Relative, part: ConfigSection, arrays: list[FloatArray]
+) -> RelativeBias:
+    flip = relative.rule.backwards
+    subject = relative.tensors[0].where
+    match relative.rule.kind:
         case "buckets" | "prompt buckets":
-            return _buckets(make, found, part, arrays[0])
+            return _buckets(make, relative, part, arrays[0])
         case "window":
-            return _window(make, arrays[0], part, where)
+            return _window(make, arrays[0], part, subject)
         case "log window":
-            return _log_window(make, arrays, part, where)
+            return _log_window(make, arrays, part, subject)
         case "mirrored window":
-            return _mirrored(make, arrays[0], where)
+            return _mirrored(make, arrays[0], subject)
         case "two axes":
-            return _two_axes(make, arrays, where, flip=flip)
+            return _two_axes(make, arrays, subject, flip=flip)
         case "log buckets":
-            return _log_buckets(make, arrays[0], part, where)
-    return _distances(make, arrays[0], part, where, flip=flip)
+            return _log_buckets(make, arrays[0], part, subject)
+    return _distances(make, arrays[0], part, subject, flip=flip)
 
 
-def _expect(what: str, where: str, *, fits: bool) -> None:
+def _expect(expected_shape: str, subject: str, *, fits: bool) -> None:
     if not fits:
-        raise InvalidCheckpoint(f"{where}: {what} is expected.")
+        raise InvalidCheckpoint(f"{subject}: {expected_shape} is expected.")
 
 
-def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> RelativeBias:
-    rule, config, keys = found.rule, part.config, found.rule.size_keys
-    where, name = found.tensors[0].where, found.tensors[0].name
-    listed = config.get("relative_bias_args")
-    if "relative_bias.biases." in name and listed not in (None, UDOP):
-        raise settings.wrong("relative_bias_args", listed, str(UDOP), part.path)
-    _expect("[buckets, heads]", where, fits=table.ndim == 2)
+def _buckets(
+    make: Make, relative: Relative, part: ConfigSection, table: FloatArray
+) -> RelativeBias:
+    rule, config, keys = relative.rule, part.config, relative.rule.size_keys
+    subject, name = relative.tensors[0].where, relative.tensors[0].name
+    bias_arguments = config.get("relative_bias_args")
+    if "relative_bias.biases." in name and bias_arguments not in (None, UDOP):
+        raise settings.wrong("relative_bias_args", bias_arguments, str(UDOP), part.path)
+    _expect("[buckets, heads]", subject, fits=table.ndim == 2)
     if rule.heads_first:
         table = table.T
     buckets = _whole(config, keys[0], rule.sizes[0] or len(table))
@@ -206,21 +213,21 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     if rule.kind == "prompt buckets":
         table = table[:buckets]  # half of the rows are for text, the others for other prompts
     if len(table) != buckets:
-        raise settings.contradicted(where, f"{keys[0]} = {buckets}")
+        raise settings.contradicted(subject, f"{keys[0]} = {buckets}")
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
-        raise settings.contradicted(where, f"{heads} heads")
+        raise settings.contradicted(subject, f"{heads} heads")
     words = re.split(r"[._]", name)
     causal = bool({"decoder", "dec"} & set(words)) or bool(config.get("is_decoder"))
     offsets = np.arange(-reach, reach + 1)
     try:
         index = t5_buckets(offsets, buckets=buckets, max_distance=reach, bidirectional=not causal)
     except UsageError as error:
-        raise InvalidCheckpoint(f"{where}: {error}") from error
-    longest = _whole(config, "max_position_embeddings", _whole(config, "n_positions", 4 * reach))
+        raise InvalidCheckpoint(f"{subject}: {error}") from error
+    max_length = _whole(config, "max_position_embeddings", _whole(config, "n_positions", 4 * reach))
     # Their absolute tables, which the number counts, begin with two rows that no position selects.
     reserved = 2 if part.model_type in ("mpnet", "layoutlmv3") else 0
-    length = rule.parts + 1 if rule.parts else max(longest - reserved, 1)
+    length = rule.parts + 1 if rule.parts else max(max_length - reserved, 1)
     notes = [f"{buckets} buckets, laid out for a largest distance of {reach}"]
     if rule.unit:
         notes.append(f"distances are between places on the page, in {rule.unit}, not tokens")
@@ -236,18 +243,18 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
 def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
     if config.get(key) == -1:  # how some configurations write "not set"
         return default
-    value = settings.whole(config, key, most=_MOST)
+    value = settings.whole(config, key, maximum=_MAX_OFFSETS)
     return default if value is None else value
 
 
-def _window(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBias:
+def _window(make: Make, table: FloatArray, part: ConfigSection, subject: str) -> RelativeBias:
     if table.ndim == 3:
         table = table.reshape(len(table), -1).T  # MaxViT keeps heads first, displacements on a grid
-    _expect("[displacements, heads]", where, fits=table.ndim == 2)
+    _expect("[displacements, heads]", subject, fits=table.ndim == 2)
     grid, extra = _window_size(len(table), part)
-    if grid is None or max(grid.height, grid.width) > _WIDEST:
+    if grid is None or max(grid.height, grid.width) > _MAX_WINDOW:
         raise InvalidCheckpoint(
-            f"{where}: {len(table)} rows are not the (2h - 1)(2w - 1) displacements of a window, "
+            f"{subject}: {len(table)} rows are not the (2h - 1)(2w - 1) displacements of a window, "
             "with or without three for the CLS token. State window_size in config.json."
         )
     special: dict[str, FloatArray] = {}
@@ -260,12 +267,12 @@ def _window(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBi
     return make(values=by_displacement[:, ::-1, ::-1], layout=grid, special=special)
 
 
-def _window_size(rows: int, part: Part) -> tuple[Grid | None, int]:
+def _window_size(rows: int, part: ConfigSection) -> tuple[Grid | None, int]:
     """Tell the window from the number of its displacements, and how many rows are left over."""
     for extra in (0, 3):
-        for stated in _stated_windows(part):
-            if (2 * stated.height - 1) * (2 * stated.width - 1) == rows - extra:
-                return stated, extra
+        for window in _stated_windows(part):
+            if (2 * window.height - 1) * (2 * window.width - 1) == rows - extra:
+                return window, extra
     for extra in (0, 3):
         span = math.isqrt(max(rows - extra, 0))
         if span % 2 and span * span == rows - extra:
@@ -273,21 +280,25 @@ def _window_size(rows: int, part: Part) -> tuple[Grid | None, int]:
     return None, 0
 
 
-def _stated_windows(part: Part) -> Iterator[Grid]:
-    if window := settings.pair(part.config, "window_size", most=_MOST):
+def _stated_windows(part: ConfigSection) -> Iterator[Grid]:
+    if window := settings.pair(part.config, "window_size", maximum=_MAX_OFFSETS):
         yield Grid(*window)
-    image = settings.pair(part.config, "image_size", most=_MOST)
-    patch = settings.pair(part.config, "patch_size", most=_MOST)
+    image = settings.pair(part.config, "image_size", maximum=_MAX_OFFSETS)
+    patch = settings.pair(part.config, "patch_size", maximum=_MAX_OFFSETS)
     if image and patch and image[0] >= patch[0] and image[1] >= patch[1]:
         yield Grid(image[0] // patch[0], image[1] // patch[1])
 
 
-def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) -> RelativeBias:
+def _log_window(
+    make: Make, arrays: list[FloatArray], part: ConfigSection, subject: str
+) -> RelativeBias:
     first, bias, second = arrays
     fits = second.ndim == 2 and first.shape == (second.shape[1], 2)
-    what = f"a network from two coordinates to heads, its second layer not {list(second.shape)},"
-    _expect(what, where, fits=fits and bias.shape == first.shape[:1])
-    window, pretrained = _log_window_size(part, where)
+    expected_shape = (
+        f"a network from two coordinates to heads, its second layer not {list(second.shape)},"
+    )
+    _expect(expected_shape, subject, fits=fits and bias.shape == first.shape[:1])
+    window, pretrained = _log_window_size(part, subject)
     offsets = log_spaced_offsets(window, window, pretrained=pretrained)
     by_displacement = continuous_bias(offsets, first, bias, second)[:, ::-1, ::-1]
     note = f"computed from the network for a window of {window} x {window}"
@@ -295,48 +306,48 @@ def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) ->
     return make(values=by_displacement, layout=grid, computed=True, notes=(note,))
 
 
-def _log_window_size(part: Part, where: str) -> tuple[int, tuple[int, int] | None]:
+def _log_window_size(part: ConfigSection, subject: str) -> tuple[int, tuple[int, int] | None]:
     """Tell the window of a stage: as configured, but no larger than its map of features."""
     config = part.config
-    size = settings.pair(config, "window_size", most=_MOST)
-    named = re.search(r"window([0-9]{1,6})", str(config.get("architecture", "")))
-    window = size[0] if size else int(named[1]) if named else 0
-    if not 1 <= window <= _WIDEST:
+    size = settings.pair(config, "window_size", maximum=_MAX_OFFSETS)
+    window_match = re.search(r"window([0-9]{1,6})", str(config.get("architecture", "")))
+    window = size[0] if size else int(window_match[1]) if window_match else 0
+    if not 1 <= window <= _MAX_WINDOW:
         raise InvalidCheckpoint(
-            f"{where}: the network can be asked for any window, and the configuration names "
-            f'{window or "none"}. State a "window_size" up to {_WIDEST} in config.json.'
+            f"{subject}: the network can be asked for any window, and the configuration names "
+            f'{window or "none"}. State a "window_size" up to {_MAX_WINDOW} in config.json.'
         )
-    stage = re.search(r"layers[._]([0-9]{1,2})\.", where)
-    image = settings.pair(config, "image_size", most=_MOST)
-    patch = settings.pair(config, "patch_size", most=_MOST)
+    stage = re.search(r"layers[._]([0-9]{1,2})\.", subject)
+    image = settings.pair(config, "image_size", maximum=_MAX_OFFSETS)
+    patch = settings.pair(config, "patch_size", maximum=_MAX_OFFSETS)
     if stage and image and patch:
         window = min(window, max(image[0] // patch[0] // 2 ** int(stage[1]), 1))
     stages = config.get("pretrained_window_sizes")
     pretrained = None
     if isinstance(stages, list) and stage and int(stage[1]) < len(stages):
         side = stages[int(stage[1])]
-        pretrained = (side, side) if type(side) is int and 0 < side <= _MOST else None
+        pretrained = (side, side) if type(side) is int and 0 < side <= _MAX_OFFSETS else None
     return window, pretrained
 
 
-def _mirrored(make: Make, table: FloatArray, where: str) -> RelativeBias:
+def _mirrored(make: Make, table: FloatArray, subject: str) -> RelativeBias:
     side = math.isqrt(table.shape[-1]) if table.ndim == 2 else 0
-    what = "[heads, h * h], biases by distance along rows and columns of a square window,"
-    _expect(what, where, fits=table.ndim == 2 and side * side == table.shape[1])
+    expected_shape = "[heads, h * h], biases by distance along rows and columns of a square window,"
+    _expect(expected_shape, subject, fits=table.ndim == 2 and side * side == table.shape[1])
     quarter = table.reshape(len(table), side, side)
     half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
-    whole = np.concatenate([half[:, :, :0:-1], half], axis=2)
+    full_table = np.concatenate([half[:, :, :0:-1], half], axis=2)
     note = "one number per distance along rows and columns: left and right share it"
-    return make(values=whole, layout=Grid(side, side), notes=(note,))
+    return make(values=full_table, layout=Grid(side, side), notes=(note,))
 
 
-def _two_axes(make: Make, arrays: list[FloatArray], where: str, *, flip: bool) -> RelativeBias:
+def _two_axes(make: Make, arrays: list[FloatArray], subject: str, *, flip: bool) -> RelativeBias:
     fits = all(a.ndim == 2 and len(a) % 2 for a in arrays)
-    what = "[2h - 1, width of a head] with [2w - 1, width of a head]"
-    _expect(what, where, fits=fits and len({a.shape[1] for a in arrays}) == 1)
-    down, right = (_cosines(table[::-1] if flip else table) for table in arrays)
-    values = (down[:, None] + right[None, :]) / 2
-    grid = Grid((len(down) + 1) // 2, (len(right) + 1) // 2)
+    expected_shape = "[2h - 1, width of a head] with [2w - 1, width of a head]"
+    _expect(expected_shape, subject, fits=fits and len({a.shape[1] for a in arrays}) == 1)
+    row_cosines, column_cosines = (_cosines(table[::-1] if flip else table) for table in arrays)
+    values = (row_cosines[:, None] + column_cosines[None, :]) / 2
+    grid = Grid((len(row_cosines) + 1) // 2, (len(column_cosines) + 1) // 2)
     note = "mean of the cosines along rows and along columns, with the vector of distance 0"
     return make(values=values[None], layout=grid, quantity="cosine", notes=(note,))
 
@@ -349,56 +360,60 @@ def _cosines(vectors: FloatArray) -> FloatArray:
 
 
 def _distances(
-    make: Make, table: FloatArray, part: Part, where: str, *, flip: bool
+    make: Make, table: FloatArray, part: ConfigSection, subject: str, *, flip: bool
 ) -> RelativeBias:
     table = table.reshape(-1, table.shape[-1])
-    left = part.config.get("left_max_position_embeddings")
+    left_length = part.config.get("left_max_position_embeddings")
     notes: tuple[str, ...] = ()
     # BERT's table ends with the model's positions; of others, offsets beyond the table occur.
-    beyond = 0 if "distance_embedding" in where and left is None else 1
-    if type(left) is int and 0 <= left < len(table) and "distance_embedding" in where:
+    n_clipped = 0 if "distance_embedding" in subject and left_length is None else 1
+    if (
+        type(left_length) is int
+        and 0 <= left_length < len(table)
+        and "distance_embedding" in subject
+    ):
         flip = False  # wav2vec2-BERT counts key minus query, from -left to right
-        reach = max(left, len(table) - left - 1)
-        entry = np.clip(np.arange(-reach, reach + 1) + left, 0, len(table) - 1)
+        reach = max(left_length, len(table) - left_length - 1)
+        entry = np.clip(np.arange(-reach, reach + 1) + left_length, 0, len(table) - 1)
         table = table[entry]
-        notes = (f"distances beyond {left} back and {len(entry) - 1 - reach} ahead are one",)
-    elif "emb_rel_k" in where:
+        notes = (f"distances beyond {left_length} back and {len(entry) - 1 - reach} ahead are one",)
+    elif "emb_rel_k" in subject:
         table = np.pad(table, ((1, 1), (0, 0)))  # VITS has no vector beyond its window
     elif part.config.get("bias_symmetric") is True:
         table = np.concatenate([table[:0:-1], table])
     elif len(table) % 2 == 0:
         table = np.concatenate([table, table[-1:]])
-    if "bias_values" in where:
-        return make(values=table.T, layout=Sequence(len(table) // 2 + 1 + beyond))
+    if "bias_values" in subject:
+        return make(values=table.T, layout=Sequence(len(table) // 2 + 1 + n_clipped))
     cosines = _cosines(table[::-1] if flip else table)
     if not cosines.any():
-        raise InvalidCheckpoint(f"{where}: the vector of distance 0 is zero: nothing to compare.")
+        raise InvalidCheckpoint(f"{subject}: the vector of distance 0 is zero: nothing to compare.")
     return make(
         values=cosines[None],
-        layout=Sequence(len(table) // 2 + 1 + beyond),
+        layout=Sequence(len(table) // 2 + 1 + n_clipped),
         quantity="cosine",
         notes=(*notes, "cosines with the vector of distance 0"),
     )
 
 
-def _log_buckets(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBias:
+def _log_buckets(make: Make, table: FloatArray, part: ConfigSection, subject: str) -> RelativeBias:
     config = part.config
     span = len(table) // 2
-    _expect("[2 * span, width]", where, fits=table.ndim == 2 and len(table) % 2 == 0)
-    longest = _whole(config, "max_relative_positions", 0)
-    longest = longest or _whole(config, "max_position_embeddings", span)
+    _expect("[2 * span, width]", subject, fits=table.ndim == 2 and len(table) % 2 == 0)
+    max_length = _whole(config, "max_relative_positions", 0)
+    max_length = max_length or _whole(config, "max_position_embeddings", span)
     buckets = _whole(config, "position_buckets", 0)
-    offsets = np.arange(-longest + 1, longest)
+    offsets = np.arange(-max_length + 1, max_length)
     if buckets:
         if buckets != span:
-            raise settings.contradicted(where, f"position_buckets = {buckets}")
-        entry = deberta_buckets(-offsets, buckets=buckets, max_distance=longest)
+            raise settings.contradicted(subject, f"position_buckets = {buckets}")
+        entry = deberta_buckets(-offsets, buckets=buckets, max_distance=max_length)
     else:
         entry = -offsets
     table = table[np.clip(entry + span, 0, 2 * span - 1)]
     return make(
         values=_cosines(table)[None],
-        layout=Sequence(longest),
+        layout=Sequence(max_length),
         quantity="cosine",
         notes=("cosines with the vector of distance 0",),
     )

@@ -19,20 +19,20 @@ from typing import Any
 from posprobe import settings
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.families.configurations import Part
+from posprobe.families.configurations import ConfigSection
 from posprobe.schemes import RotarySpec as RotarySpec
 
 _LAYERS = read_data("families/configurations.toml")["layers"]
 _PATTERNS = _LAYERS["patterns"]
 _WINDOWED_ROTATE = _LAYERS["windowed_rotate"]
-_STILL = _LAYERS["still"]
+_TYPES_WITHOUT_ROTATION = _LAYERS["still"]
 _WITHOUT_ATTENTION = _LAYERS["without_attention"]
 #: Kinds of layers with a window, as ``layer_types`` and older configurations call them.
 _SLIDING = ("sliding_attention", "hybrid_sliding", "local")
 #: Architectures whose ``sliding_window`` counts the positions to either side, without the query.
 _RADIUS = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
 #: No head is wider, and no window longer; a configuration that says so is damaged.
-WIDEST, LONGEST = 2**16, 2**31
+MAX_HEAD_DIM, MAX_POSITIONS = 2**16, 2**31
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class LayerKind:
     rotates: bool = True
 
 
-def layer_kinds(part: Part) -> list[LayerKind]:
+def layer_kinds(part: ConfigSection) -> list[LayerKind]:
     """Tell the kind of every layer of attention, or of one period of them.
 
     Raises
@@ -68,7 +68,7 @@ def layer_kinds(part: Part) -> list[LayerKind]:
     return [kind for kind in _kinds(part) if kind is not None]
 
 
-def _kinds(part: Part) -> Iterator[LayerKind | None]:
+def _kinds(part: ConfigSection) -> Iterator[LayerKind | None]:
     """Yield the kind of every layer, or of one period of them; None where nothing attends."""
     flags = _flags(part)
     types = _types(part, flags)
@@ -76,14 +76,16 @@ def _kinds(part: Part) -> Iterator[LayerKind | None]:
     of_layers = _of_layers(part.config)
     dense = _dense(part.config)
     for number, name in enumerate(types):
-        own = of_layers.get(number, part.config)
+        layer_config = of_layers.get(number, part.config)
         rotates = flags[number] if len(flags) == len(types) else True
         if part.model_type in _WINDOWED_ROTATE and windowed:
             rotates = name in _SLIDING or number in dense
-        yield None if name in _WITHOUT_ATTENTION else _kind(part, name, own, rotates=rotates)
+        yield (
+            None if name in _WITHOUT_ATTENTION else _kind(part, name, layer_config, rotates=rotates)
+        )
 
 
-def rotating_layers(part: Part, count: int, layers: str = "") -> set[int]:
+def rotating_layers(part: ConfigSection, count: int, layers: str = "") -> set[int]:
     """Return which of the first ``count`` layers one encoding turns.
 
     Parameters
@@ -107,30 +109,34 @@ def rotating_layers(part: Part, count: int, layers: str = "") -> set[int]:
     return {number for number in range(count) if turned(kinds[number % len(kinds)])}
 
 
-def kind_called(part: Part, name: str) -> LayerKind:
+def kind_called(part: ConfigSection, name: str) -> LayerKind:
     """Return the kind of layers of a name, by the name alone where no layer is called so."""
-    named = (kind for kind in layer_kinds(part) if kind.name == name)
-    return next(named, _kind(part, name, part.config, rotates=True))
+    matching_kinds = (kind for kind in layer_kinds(part) if kind.name == name)
+    return next(matching_kinds, _kind(part, name, part.config, rotates=True))
 
 
-def _kind(part: Part, name: str, own: Mapping[str, Any], *, rotates: bool) -> LayerKind:
-    window, head_dim = _window(part, own, name), None
+def _kind(
+    part: ConfigSection, name: str, layer_config: Mapping[str, Any], *, rotates: bool
+) -> LayerKind:
+    window, head_dim = _window(part, layer_config, name), None
     if "per_layer_config" in part.config:
-        head_dim = settings.whole(own, "head_dim", most=WIDEST, path=part.path)
+        head_dim = settings.whole(layer_config, "head_dim", maximum=MAX_HEAD_DIM, path=part.path)
     elif "full" in name:
-        head_dim = settings.whole(own, "global_head_dim", most=WIDEST, path=part.path)
+        head_dim = settings.whole(
+            layer_config, "global_head_dim", maximum=MAX_HEAD_DIM, path=part.path
+        )
     return LayerKind(name, window, head_dim, rotates)
 
 
 def _of_layers(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
     """Return the configuration of each layer of which ``per_layer_config`` states something."""
-    stated = config.get("per_layer_config")
-    if not isinstance(stated, Mapping):
+    declared = config.get("per_layer_config")
+    if not isinstance(declared, Mapping):
         return {}
     return {
-        int(number): {**config, **found}  # the numbers have as many digits as the largest
-        for number, found in stated.items()
-        if isinstance(found, Mapping) and re.fullmatch(r"[0-9]{1,5}", str(number))
+        int(number): {**config, **layer_entry}  # the numbers have as many digits as the largest
+        for number, layer_entry in declared.items()
+        if isinstance(layer_entry, Mapping) and re.fullmatch(r"[0-9]{1,5}", str(number))
     }
 
 
@@ -142,62 +148,66 @@ def _dense(config: Mapping[str, Any]) -> set[int]:
     return {number for number, name in enumerate(types) if name == "dense"}
 
 
-def _window(part: Part, own: Mapping[str, Any], name: str) -> int | None:
+def _window(part: ConfigSection, layer_config: Mapping[str, Any], name: str) -> int | None:
     """Read how far layers see, -1 and false standing for no window."""
     if "chunk" in name:  # each chunk by itself
-        return settings.whole(own, "attention_chunk_size", most=LONGEST, path=part.path)
-    if name not in _SLIDING or own.get("use_sliding_window") is False:
+        return settings.whole(
+            layer_config, "attention_chunk_size", maximum=MAX_POSITIONS, path=part.path
+        )
+    if name not in _SLIDING or layer_config.get("use_sliding_window") is False:
         return None
     keys = ("sliding_window", "local_attention", "attention_window_size")
-    key = next((key for key in keys if own.get(key) not in (None, -1, False)), None)
+    key = next((key for key in keys if layer_config.get(key) not in (None, -1, False)), None)
     if key is None:
         return None
-    size = settings.whole(own, key, most=LONGEST, path=part.path) or 0
+    size = settings.whole(layer_config, key, maximum=MAX_POSITIONS, path=part.path) or 0
     if part.model_type in _RADIUS:
         return size + 1
     # Gemma 3's code halves the window where attention looks both ways.
-    both_ways = own.get("use_bidirectional_attention") in (True, "all")
+    both_ways = layer_config.get("use_bidirectional_attention") in (True, "all")
     return size // 2 + 1 if key == "local_attention" or both_ways else size
 
 
-def _flags(part: Part) -> list[bool]:
+def _flags(part: ConfigSection) -> list[bool]:
     """Tell of each layer whether it rotates; empty where all do."""
-    stated = part.config.get("no_rope_layers") or part.config.get("layer_rope_theta")
-    if isinstance(stated, list) and stated:
-        return [flag != 0 for flag in stated[: settings.MOST_LAYERS]]
-    usual = _STILL.get(part.model_type or "")
-    if usual is None:
+    declared = part.config.get("no_rope_layers") or part.config.get("layer_rope_theta")
+    if isinstance(declared, list) and declared:
+        return [flag != 0 for flag in declared[: settings.MOST_LAYERS]]
+    default_interval = _TYPES_WITHOUT_ROTATION.get(part.model_type or "")
+    if default_interval is None:
         return []
-    every = part.whole("no_rope_layer_interval", most=settings.MOST_LAYERS) or usual
-    return [(number + 1) % every != 0 for number in range(_count(part) or every)]
+    interval = part.whole("no_rope_layer_interval", most=settings.MOST_LAYERS) or default_interval
+    return [(number + 1) % interval != 0 for number in range(_count(part) or interval)]
 
 
-def _types(part: Part, flags: list[bool]) -> list[str]:
+def _types(part: ConfigSection, flags: list[bool]) -> list[str]:
     """Name the kind of every layer; as many as one period where their number is not stated."""
     config = part.config
-    stated = config.get("layer_types")
-    if stated:
-        if not isinstance(stated, list) or not all(isinstance(name, str) for name in stated):
-            raise settings.wrong("layer_types", stated, "a list of names", part.path)
-        return stated[: settings.MOST_LAYERS]
+    declared = config.get("layer_types")
+    if declared:
+        if not isinstance(declared, list) or not all(isinstance(name, str) for name in declared):
+            raise settings.wrong("layer_types", declared, "a list of names", part.path)
+        return declared[: settings.MOST_LAYERS]
     if config.get("attention_chunk_size") and flags:
         return ["chunked_attention" if rotates else "full_attention" for rotates in flags]
-    full, sliding = "full_attention", _SLIDING[0]
+    full_type, sliding = "full_attention", _SLIDING[0]
     if _window(part, config, sliding) is None:
-        return [full] * (len(flags) or 1)
+        return [full_type] * (len(flags) or 1)
     if config.get("use_sliding_window") and "max_window_layers" in config:
-        first = part.whole("max_window_layers", most=settings.MOST_LAYERS, least=0)
+        n_full_layers = part.whole("max_window_layers", most=settings.MOST_LAYERS, least=0)
         count = _count(part) or 1
-        before = min(first or 0, count)
-        return [full] * before + [sliding] * (count - before)
+        n_before = min(n_full_layers or 0, count)
+        return [full_type] * n_before + [sliding] * (count - n_before)
     pattern = config.get("sliding_window_pattern", _PATTERNS.get(part.model_type or ""))
     period = len(pattern) if isinstance(pattern, str) else pattern
     if type(period) is not int or not 1 <= period <= settings.MOST_LAYERS:
         return [sliding] * (len(flags) or 1)
-    return [sliding if (number + 1) % period else full for number in range(_count(part) or period)]
+    return [
+        sliding if (number + 1) % period else full_type for number in range(_count(part) or period)
+    ]
 
 
-def _count(part: Part) -> int | None:
+def _count(part: ConfigSection) -> int | None:
     return part.whole("num_hidden_layers", most=settings.MOST_LAYERS)
 
 
@@ -220,7 +230,7 @@ _TIMM = re.compile(
 _MOST_HEADS, _MOST_LADDERS = 2**12, 64
 
 
-def says_rotary(part: Part) -> str | None:
+def says_rotary(part: ConfigSection) -> str | None:
     """Tell by what a part's configuration says that it rotates; None where it does not."""
     config = part.config
     scheme = config.get("position_embedding_type", config.get("position_embeddings_type"))
@@ -228,7 +238,9 @@ def says_rotary(part: Part) -> str | None:
         return f"position_embedding_type is {scheme}"
     if isinstance(scheme, str) or ("position_embedding_type" in config and scheme is None):
         return None
-    if any(config.get(key) == off for key, off in _KEYS["off"].items() if key in config):
+    if any(
+        config.get(key) == off_value for key, off_value in _KEYS["off"].items() if key in config
+    ):
         return None
     for key in _KEYS["there"]:
         if config.get(key) not in (None, {}):
@@ -243,14 +255,14 @@ def says_rotary(part: Part) -> str | None:
     return None
 
 
-def says_timm(part: Part) -> str | None:
+def says_timm(part: ConfigSection) -> str | None:
     """Name the timm architecture that rotates; its configuration states no number of it."""
     architecture = part.config.get("architecture")
     rotates = isinstance(architecture, str) and _TIMM.match(architecture)
     return f"timm's architecture {architecture}" if rotates else None
 
 
-def rotary_specs(part: Part) -> tuple[RotarySpec, ...]:
+def rotary_specs(part: ConfigSection) -> tuple[RotarySpec, ...]:
     """Read the rotary encodings of a part: one, or one for each kind of layers.
 
     Raises
@@ -261,28 +273,28 @@ def rotary_specs(part: Part) -> tuple[RotarySpec, ...]:
     return tuple(_specs(part))
 
 
-def _specs(part: Part) -> Iterator[RotarySpec]:
+def _specs(part: ConfigSection) -> Iterator[RotarySpec]:
     config = part.config
-    stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(stated, Mapping):
-        raise settings.wrong("rope_parameters", stated, "a mapping", part.path)
-    if not settings.finite(stated):
-        raise settings.wrong("rope_parameters", dict(stated), "a mapping of finite numbers")
-    nested = {key: value for key, value in stated.items() if isinstance(value, Mapping)}
+    declared = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(declared, Mapping):
+        raise settings.wrong("rope_parameters", declared, "a mapping", part.path)
+    if not settings.finite(declared):
+        raise settings.wrong("rope_parameters", dict(declared), "a mapping of finite numbers")
+    nested = {key: value for key, value in declared.items() if isinstance(value, Mapping)}
     if len(nested) > _MOST_LADDERS:
         raise settings.wrong("rope_parameters", f"{len(nested)} ladders", "one", part.path)
-    if nested and not any(key in stated for key in ("rope_type", "type", "rope_theta")):
+    if nested and not any(key in declared for key in ("rope_type", "type", "rope_theta")):
         for layers, parameters in nested.items():
             yield _spec(part, parameters, str(layers), kind_called(part, str(layers)))
         return
     if (local := _local_base(config)) is not None:
-        yield _spec(part, stated, "global", kind_called(part, "full_attention"))
+        yield _spec(part, declared, "global", kind_called(part, "full_attention"))
         yield _spec(part, {"rope_theta": local}, "local", kind_called(part, "local"))
         return
     kinds = list(dict.fromkeys(kind for kind in layer_kinds(part) if kind.rotates))
-    alike = len({(kind.window, kind.head_dim) for kind in kinds}) == 1
-    for kind in kinds[:1] if alike else kinds:
-        yield _spec(part, stated, "" if alike else kind.name, kind)
+    is_uniform = len({(kind.window, kind.head_dim) for kind in kinds}) == 1
+    for kind in kinds[:1] if is_uniform else kinds:
+        yield _spec(part, declared, "" if is_uniform else kind.name, kind)
 
 
 def _local_base(config: Mapping[str, Any]) -> Any:
@@ -292,24 +304,28 @@ def _local_base(config: Mapping[str, Any]) -> Any:
     return config.get("rope_local_base_freq", config.get("local_rope_theta"))
 
 
-def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -> RotarySpec:
+def _spec(
+    part: ConfigSection, declared: Mapping[str, Any], layers: str, kind: LayerKind
+) -> RotarySpec:
     config = part.config
-    named = [settings.text(stated, key, path="rope_parameters") for key in ("rope_type", "type")]
-    rule = next(filter(None, named), "default")
-    rope = Part("rope_parameters", stated)
+    rope_types = [
+        settings.text(declared, key, path="rope_parameters") for key in ("rope_type", "type")
+    ]
+    rule = next(filter(None, rope_types), "default")
+    rope = ConfigSection("rope_parameters", declared)
     base = rope.number("rope_theta") or part.number(*_KEYS["bases"]) or 10_000.0
     head_dim = _latent(part) or kind.head_dim or _head_dim(part)
-    longest = part.whole(*_LENGTHS, most=LONGEST)
+    max_positions = part.whole(*_LENGTHS, most=MAX_POSITIONS)
     key = "original_max_position_embeddings"
-    original = rope.whole(key, most=LONGEST) or part.whole(key, most=LONGEST)
-    window = kind.window if kind.window and kind.window < (longest or math.inf) else None
-    scaling = {} if rule in ("default", "axial", "mrope") else dict(stated)
+    original = rope.whole(key, most=MAX_POSITIONS) or part.whole(key, most=MAX_POSITIONS)
+    window = kind.window if kind.window and kind.window < (max_positions or math.inf) else None
+    scaling = {} if rule in ("default", "axial", "mrope") else dict(declared)
     if scaling and original:
         scaling.setdefault(key, original)
-    partial = _partial(part, stated, head_dim)
-    step, across, extent, grid_notes = _step(part, base, head_dim)
+    partial = _partial(part, declared, head_dim)
+    step, axis_steps, extent, grid_notes = _step(part, base, head_dim)
     sections = settings.wholes(
-        stated, "mrope_section", most=head_dim, longest=4, path="rope_parameters"
+        declared, "mrope_section", maximum=head_dim, max_length=4, path="rope_parameters"
     )
     if part.model_type in _KEYS["rows_first"]:
         sections = None
@@ -318,20 +334,20 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
         base=base,
         partial=partial,
         scaling=scaling,
-        max_positions=longest,
-        training_length=original or longest,
+        max_positions=max_positions,
+        training_length=original or max_positions,
         axes=_axes(part, rule),
         step=step,
-        across=across,
+        across=axis_steps,
         extent=extent,
         sections=tuple(sections or ()),
-        sections_in_turn=bool(stated.get("mrope_interleaved", part.model_type in _IN_TURN)),
+        sections_in_turn=bool(declared.get("mrope_interleaved", part.model_type in _IN_TURN)),
         window=window,
         interleaved=part.model_type in _INTERLEAVED or bool(config.get("rope_interleave")),
         layers=layers,
         notes=(
             *_layer_notes(part),
-            *_scaling_notes(stated, scaling),
+            *_scaling_notes(declared, scaling),
             *_standing_notes(part, head_dim, partial),
             *grid_notes,
         ),
@@ -343,25 +359,26 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -
     return spec
 
 
-def _axes(part: Part, rule: str) -> int:
+def _axes(part: ConfigSection, rule: str) -> int:
     if part.model_type == "vjepa2":
         return 3  # frames, rows and columns
     return 2 if rule == "axial" or _AXIAL.fullmatch(part.model_type or "") else 1
 
 
-def _layer_notes(part: Part) -> Iterator[str]:
+def _layer_notes(part: ConfigSection) -> Iterator[str]:
     """Say how many layers do not rotate."""
     kinds = layer_kinds(part)
-    if still := sum(not kind.rotates for kind in kinds):
-        yield f"{still} of {len(kinds)} layers {'does' if still == 1 else 'do'} not rotate"
+    if n_without_rotation := sum(not kind.rotates for kind in kinds):
+        verb = "does" if n_without_rotation == 1 else "do"
+        yield f"{n_without_rotation} of {len(kinds)} layers {verb} not rotate"
 
 
-def _scaling_notes(stated: Mapping[str, Any], scaling: Mapping[str, Any]) -> Iterator[str]:
-    if not scaling and stated.get("factor") not in (None, 1):
+def _scaling_notes(declared: Mapping[str, Any], scaling: Mapping[str, Any]) -> Iterator[str]:
+    if not scaling and declared.get("factor") not in (None, 1):
         yield "no rule of scaling is named, so that the factor has no effect"
 
 
-def logit_scale(part: Part, head_dim: int) -> float | None:
+def logit_scale(part: ConfigSection, head_dim: int) -> float | None:
     """Return by what logits are multiplied beside one over the root of the width of a head.
 
     None where the configuration does not state it (``query_pre_attn_scalar`` of Gemma,
@@ -379,15 +396,15 @@ def logit_scale(part: Part, head_dim: int) -> float | None:
     scaling = part.config.get("rope_parameters") or part.config.get("rope_scaling")
     if not _latent(part) or not isinstance(scaling, Mapping) or not scaling.get("mscale_all_dim"):
         return None
-    rope = Part("rope_parameters", scaling)
+    rope = ConfigSection("rope_parameters", scaling)
     share, factor = rope.number("mscale_all_dim") or 0.0, rope.number("factor") or 1.0
     # DeepSeek's code has it beside the factor on cosines and sines.
     return (0.1 * share * math.log(factor) + 1) ** 2 if factor > 1 else None
 
 
-def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
+def _standing_notes(part: ConfigSection, head_dim: int, partial: float) -> Iterator[str]:
     """Say of how many numbers of a head the numbers shown tell nothing."""
-    besides = part.whole("qk_nope_head_dim", most=WIDEST, least=0) or 0
+    besides = part.whole("qk_nope_head_dim", most=MAX_HEAD_DIM, least=0) or 0
     width = head_dim + (besides if _latent(part) else 0)
     rotated = 2 * (int(head_dim * partial) // 2)
     if 0 < rotated < width:
@@ -398,7 +415,7 @@ def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
 
 
 def _step(
-    part: Part, base: float, head_dim: int
+    part: ConfigSection, base: float, head_dim: int
 ) -> tuple[float, float, int | None, tuple[str, ...]]:
     """Read what a step of one patch adds to the coordinate that turns the pairs.
 
@@ -409,13 +426,15 @@ def _step(
         the configuration states them, and notes.
     """
     if part.model_type == "pixtral":
-        image, patch = (part.whole(key, most=WIDEST) or 0 for key in ("image_size", "patch_size"))
+        image, patch = (
+            part.whole(key, most=MAX_HEAD_DIM) or 0 for key in ("image_size", "patch_size")
+        )
         extent = image // patch if image >= patch > 0 else None
         return 1.0, base ** (-2 / head_dim), extent, ()  # rows and columns take pairs in turn
     if part.model_type not in ("dinov3_vit", "eomt_dinov3"):
         return 1.0, 1.0, None, ()
-    sizes = settings.pair(part.config, "image_size", most=WIDEST)
-    cuts = settings.pair(part.config, "patch_size", most=WIDEST)
+    sizes = settings.pair(part.config, "image_size", maximum=MAX_HEAD_DIM)
+    cuts = settings.pair(part.config, "patch_size", maximum=MAX_HEAD_DIM)
     if sizes is None or cuts is None or min(sizes) < max(cuts):
         raise InvalidCheckpoint(
             "its coordinates run from -1 to 1 over the image, but the configuration does not give "
@@ -429,12 +448,12 @@ def _step(
     return 4 * math.pi / rows, rows / columns, rows, (note,)
 
 
-def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
+def _partial(part: ConfigSection, declared: Mapping[str, Any], head_dim: int) -> float:
     config = part.config
     if config.get("rotary_dim") is not None:
-        return (part.whole("rotary_dim", most=WIDEST) or 0) / head_dim
+        return (part.whole("rotary_dim", most=MAX_HEAD_DIM) or 0) / head_dim
     for key in ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"):
-        for source in (stated, config):
+        for source in (declared, config):
             share = settings.number(source, key, path=part.path)
             if share is not None:
                 # Multi-head latent attention gives the rotated part of a head a width of its own.
@@ -442,26 +461,27 @@ def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
     return 1.0
 
 
-def _latent(part: Part) -> int:
-    return part.whole("qk_rope_head_dim", most=WIDEST, least=0) or 0
+def _latent(part: ConfigSection) -> int:
+    return part.whole("qk_rope_head_dim", most=MAX_HEAD_DIM, least=0) or 0
 
 
-def _head_dim(part: Part) -> int:
-    stated = part.whole(*_KEYS["widths"], most=WIDEST)
-    if stated is not None:
-        return stated
-    hidden = part.whole(*_KEYS["hidden"], most=WIDEST * _MOST_HEADS)
+def _head_dim(part: ConfigSection) -> int:
+    declared = part.whole(*_KEYS["widths"], most=MAX_HEAD_DIM)
+    if declared is not None:
+        return declared
+    hidden = part.whole(*_KEYS["hidden"], most=MAX_HEAD_DIM * _MOST_HEADS)
     heads = head_count(part)
     if not hidden or not heads or hidden < heads:
-        where = f"{part.path}: " if part.path else ""
+        prefix = f"{part.path}: " if part.path else ""
         raise InvalidCheckpoint(
-            f"{where}it rotates queries and keys, but the configuration does not give the width of "
+            f"{prefix}it rotates queries and keys, but the configuration does not give the width "
+            "of "
             'a head. State "hidden_size" and "num_attention_heads", or "head_dim", in config.json.'
         )
     return hidden // heads
 
 
-def head_count(part: Part) -> int | None:
+def head_count(part: ConfigSection) -> int | None:
     """Return how many query heads a part states; None where it states none.
 
     Raises
@@ -472,7 +492,7 @@ def head_count(part: Part) -> int | None:
     return part.whole(*_HEADS, most=_MOST_HEADS)
 
 
-def says_alibi(part: Part) -> str | None:
+def says_alibi(part: ConfigSection) -> str | None:
     """Tell by what a part's configuration says that it uses ALiBi; None where it does not."""
     config = part.config
     attention = config.get("attn_config")
@@ -502,7 +522,7 @@ class LinearSpec:
     notes: tuple[str, ...] = ()
 
 
-def linear_spec(part: Part) -> LinearSpec:
+def linear_spec(part: ConfigSection) -> LinearSpec:
     """Read the linear bias of a part.
 
     Raises
@@ -517,9 +537,9 @@ def linear_spec(part: Part) -> LinearSpec:
             'heads there are. Add "num_attention_heads" to config.json.'
         )
     attention = part.config.get("attn_config")
-    stated = attention if isinstance(attention, Mapping) else {}
-    most = Part("attn_config", stated).number("alibi_bias_max") or 8.0
-    spec = LinearSpec(heads, most, part.whole(*_LENGTHS, most=LONGEST))
+    declared = attention if isinstance(attention, Mapping) else {}
+    max_bias = ConfigSection("attn_config", declared).number("alibi_bias_max") or 8.0
+    spec = LinearSpec(heads, max_bias, part.whole(*_LENGTHS, most=MAX_POSITIONS))
     if part.model_type != "falcon":
         return spec
     note = "Falcon adds the bias before it divides by the root of the head's width"

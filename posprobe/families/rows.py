@@ -22,7 +22,7 @@ from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.configurations import Part, dotted, part_for, parts_of
+from posprobe.families.configurations import ConfigSection, dotted, part_for, parts_of
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.readers import added
 from posprobe.sources import Source
@@ -134,7 +134,9 @@ def registry() -> Registry:
     """
     data = read_data("families/families.toml")
     families = tuple(_family(name, **entry) for name, entry in data["families"].items())
-    computed = {name: what for what, names in data["computed"].items() for name in names}
+    computed = {
+        name: formula_name for formula_name, names in data["computed"].items() for name in names
+    }
     return Registry(families, data["unused"], computed, data["computed_layers"])
 
 
@@ -212,7 +214,7 @@ def resolve_rows(
     if rule.grid or grid is not None:
         return _patches(checkpoint, info, rule, rows, grid, config)
     if rule.tensors:
-        _check_promise(config, info, rows, more=2 if rule.reserved == "two" else 0)
+        _check_promise(config, info, rows, extra_rows=2 if rule.reserved == "two" else 0)
     reserved, reason = _reserved(config, info, rule, rows)
     if reserved >= rows:
         raise InvalidCheckpoint(
@@ -223,16 +225,16 @@ def resolve_rows(
     return Rows(Sequence(rows - reserved), dropped=dropped)
 
 
-def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | None) -> None:
+def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid | None) -> None:
     """Refuse blocks of rows that only look like a grid of patches."""
-    if stated is not None and stated.size != stored.size:
+    if declared is not None and declared.size != stored.size:
         raise InvalidCheckpoint(
-            f"{info.where}: contains {stored.size} rows, and a {stated} has {stated.size}."
+            f"{info.where}: contains {stored.size} rows, and a {declared} has {declared.size}."
         )
     # A tensor's name tells what it is; an array alone may also be a stack of tables.
     stacked = len(info.shape) == 3 and stored.height != stored.width
     unknown = stacked and info.file.endswith(".npy")
-    if stated is None and (unknown or (rule.tensors and not rule.grid)):
+    if declared is None and (unknown or (rule.tensors and not rule.grid)):
         raise InvalidCheckpoint(
             f"{info.where}: one row per position, [n, d], is expected. Of a grid of patches state "
             f"--grid {stored.height}x{stored.width}."
@@ -242,13 +244,15 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
 #: Keys of an image's size; the positions are those of the size at training.
 IMAGE_SIZES = ("pretrain_image_size", "image_size", "input_size")
 #: Most patches along a side, and most special tokens, that are laid out.
-_MOST, _MOST_TOKENS = 2**20, 2**12
+_MAX_COUNTED_ROWS, _MOST_TOKENS = 2**20, 2**12
 _STORED = TableRule((), grid=True, tokens="stored")
 #: Keys that promise a number of patches on a square.
 SQUARES = ("num_position_embeddings", "num_patches", "max_num_patches")
 
 
-def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Rows, str] | None:
+def count_rows(
+    checkpoint: Checkpoint, info: TensorInfo, part: ConfigSection
+) -> tuple[Rows, str] | None:
     """Tell the rows of an unlisted architecture from the number that its configuration promises.
 
     Parameters
@@ -294,11 +298,14 @@ def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Ro
 
 
 def _special_rows(
-    checkpoint: Checkpoint, part: Part, rows: int, patches: int
+    checkpoint: Checkpoint, part: ConfigSection, rows: int, patches: int
 ) -> tuple[PrefixRow, ...] | None:
     """Name the rows that are not patches: those of CLS and its like first, of detections last."""
     options = [(), ("CLS",), ("CLS", "distillation"), *_token_options(checkpoint, _STORED)]
-    detections = settings.whole(part.config, "num_detection_tokens", least=0, most=_MOST) or 0
+    detections = (
+        settings.whole(part.config, "num_detection_tokens", minimum=0, maximum=_MAX_COUNTED_ROWS)
+        or 0
+    )
     if detections > rows:
         return None
     last = tuple(f"detection {index}" for index in range(detections))
@@ -309,7 +316,7 @@ def _special_rows(
     return None
 
 
-def _square_patches(info: TensorInfo, part: Part, rows: int) -> tuple[Rows, str] | None:
+def _square_patches(info: TensorInfo, part: ConfigSection, rows: int) -> tuple[Rows, str] | None:
     """Take a square number of rows for patches where the part is about images, and say so."""
     about_images = part.is_vision or "image_size" in part.config
     if not about_images or re.search(r"tempor|tile|time|frame|text|row|col|_[xyhw]_", info.name):
@@ -363,13 +370,13 @@ def _channels_first(info: TensorInfo) -> bool:
     return False
 
 
-def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more: int) -> None:
-    """Refuse a table of another length than promised, counted with or without ``more`` rows."""
+def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, extra_rows: int) -> None:
+    """Refuse a table of another length than promised, with or without ``extra_rows`` rows."""
     promised = {key: config[key] for key in _PROMISES if type(config.get(key)) is int}
-    if promised and not any(rows - count in (0, more) for count in promised.values()):
-        said = " and ".join(f"{key} = {count}" for key, count in promised.items())
+    if promised and not any(rows - count in (0, extra_rows) for count in promised.values()):
+        promise_text = " and ".join(f"{key} = {count}" for key, count in promised.items())
         otherwise = f", or read all rows with --tensor {info.name}"
-        raise settings.contradicted(info.where, said, otherwise)
+        raise settings.contradicted(info.where, promise_text, otherwise)
 
 
 def _reserved(
@@ -403,23 +410,28 @@ def _patches(
     config: Mapping[str, Any],
 ) -> Rows:
     options = _token_options(checkpoint, rule)
-    stated = grid or _configured_grid(checkpoint, config)
-    fits = [tokens for tokens in options if _grid(rows - len(tokens), stated) is not None]
-    if stated is not None and not fits and grid is None and rule.tokens == "stored":
+    declared_grid = grid or _configured_grid(checkpoint, config)
+    fits = [tokens for tokens in options if _grid(rows - len(tokens), declared_grid) is not None]
+    if declared_grid is not None and not fits and grid is None and rule.tokens == "stored":
         # timm states an input size but not the stride of every patch embedding.
-        stated = None
+        declared_grid = None
         fits = [tokens for tokens in options if _grid(rows - len(tokens), None) is not None]
-    layout = _grid(rows - len(fits[0]), stated) if len(fits) == 1 else None
+    layout = _grid(rows - len(fits[0]), declared_grid) if len(fits) == 1 else None
     if layout is None:
         counts = " or ".join(str(len(option)) for option in options)
         raise InvalidCheckpoint(
-            f"{info.where}: {rows} rows do not fit a {stated or 'square grid'} of patches with "
+            f"{info.where}: {rows} rows do not fit a {declared_grid or 'square grid'} of patches "
+            "with "
             f"{counts} special tokens. State the grid with --grid HEIGHTxWIDTH, or take every row "
             f"as a sequence with --tensor {info.name}."
         )
     start = layout.size if rule.tokens_last else 0
     prefix = tuple(PrefixRow(start + row, token) for row, token in enumerate(fits[0]))
-    notes = () if stated else (f"no grid size is configured: {layout.size} patches read as square",)
+    notes = (
+        ()
+        if declared_grid
+        else (f"no grid size is configured: {layout.size} patches read as square",)
+    )
     return Rows(layout, prefix=prefix, notes=notes)
 
 
@@ -447,28 +459,31 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
     return [*dict.fromkeys((stored, bare, ()))]
 
 
-def _grid(patches: int, stated: Grid | None) -> Grid | None:
-    if stated is not None:
-        return stated if patches == stated.size else None
+def _grid(patches: int, declared_grid: Grid | None) -> Grid | None:
+    if declared_grid is not None:
+        return declared_grid if patches == declared_grid.size else None
     side = math.isqrt(max(patches, 0))
     return Grid(side, side) if side > 1 and side * side == patches else None
 
 
 def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
-    sizes = (settings.pair(config, key, most=_MOST) for key in IMAGE_SIZES)
+    sizes = (settings.pair(config, key, maximum=_MAX_COUNTED_ROWS) for key in IMAGE_SIZES)
     image = next(filter(None, sizes), None)
-    patches = (settings.pair(config, key, most=_MOST) for key in ("patch_stride", "patch_size"))
+    patches = (
+        settings.pair(config, key, maximum=_MAX_COUNTED_ROWS)
+        for key in ("patch_stride", "patch_size")
+    )
     patch = next(filter(None, patches), None)
     if "frequency_stride" in config:
         return _spectrogram_grid(config)
     pretrained = config.get("pretrained_cfg")
     if image is None and isinstance(pretrained, Mapping):
         model_args = config.get("model_args")
-        stated = model_args if isinstance(model_args, Mapping) else {}
+        arguments = model_args if isinstance(model_args, Mapping) else {}
         size = pretrained.get("input_size")
-        last = {"input_size": size[-2:]} if isinstance(size, list) else {}
-        image = settings.pair(stated, "img_size", most=_MOST)
-        image = image or settings.pair(last, "input_size", most=_MOST)
+        size_entry = {"input_size": size[-2:]} if isinstance(size, list) else {}
+        image = settings.pair(arguments, "img_size", maximum=_MAX_COUNTED_ROWS)
+        image = image or settings.pair(size_entry, "input_size", maximum=_MAX_COUNTED_ROWS)
         patch = _stored_patch(checkpoint) or _named_patch(config)
     if image is None or patch is None:
         return None
@@ -478,11 +493,11 @@ def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid 
 def _spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
     """Overlapping patches of a spectrogram (Gong et al. 2021): mel bins by time."""
     keys = ("num_mel_bins", "max_length", "patch_size", "frequency_stride", "time_stride")
-    numbers = [settings.whole(config, key, most=_MOST) for key in keys]
+    numbers = [settings.whole(config, key, maximum=_MAX_COUNTED_ROWS) for key in keys]
     if None in numbers:
         return None
-    bins, frames, patch, down, along = (number for number in numbers if number is not None)
-    return Grid((bins - patch) // down + 1, (frames - patch) // along + 1)
+    bins, frames, patch, down, time_step = (number for number in numbers if number is not None)
+    return Grid((bins - patch) // down + 1, (frames - patch) // time_step + 1)
 
 
 def _stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
@@ -495,8 +510,8 @@ def _stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
 
 
 def _named_patch(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    found = re.search(r"patch([0-9]{1,4})(?![0-9])", str(config.get("architecture", "")))
-    return (int(found[1]), int(found[1])) if found else None
+    patch_match = re.search(r"patch([0-9]{1,4})(?![0-9])", str(config.get("architecture", "")))
+    return (int(patch_match[1]), int(patch_match[1])) if patch_match else None
 
 
 def with_size(
@@ -522,61 +537,70 @@ def with_size(
     tuple
         The new configuration, and the keys that were changed.
     """
-    new = copy.deepcopy(dict(config))
-    part = part_for(info.name, parts_of(new))
-    changed = new
+    new_config = copy.deepcopy(dict(config))
+    part = part_for(info.name, parts_of(new_config))
+    edited = new_config
     for key in part.path.split(".") if part.path else ():
-        changed = changed[key]
+        edited = edited[key]
     if isinstance(layout, Grid) and isinstance(rows.layout, Grid):
-        keys = _images(changed, rows.layout, layout)
-        keys += _counts(changed, SQUARES, {rows.layout.size: layout.size})
+        keys = _images(edited, rows.layout, layout)
+        keys += _counts(edited, SQUARES, {rows.layout.size: layout.size})
     else:
         special = len(rows.special)
-        both = {rows.layout.size + more: layout.size + more for more in (0, special)}
-        keys = _counts(changed, LENGTHS, both)
-    return new, tuple(f"{part.path}.{key}" if part.path else key for key in keys)
+        size_pairs = {
+            rows.layout.size + n_special: layout.size + n_special for n_special in (0, special)
+        }
+        keys = _counts(edited, LENGTHS, size_pairs)
+    return new_config, tuple(f"{part.path}.{key}" if part.path else key for key in keys)
 
 
-def _counts(config: dict[str, Any], keys: tuple[str, ...], new: Mapping[int, int]) -> list[str]:
-    found = [key for key in keys if type(config.get(key)) is int and config[key] in new]
-    config |= {key: new[config[key]] for key in found}
-    return found
+def _counts(
+    config: dict[str, Any], keys: tuple[str, ...], new_counts: Mapping[int, int]
+) -> list[str]:
+    changed_keys = [
+        key for key in keys if type(config.get(key)) is int and config[key] in new_counts
+    ]
+    config |= {key: new_counts[config[key]] for key in changed_keys}
+    return changed_keys
 
 
 def _images(config: dict[str, Any], old: Grid, new: Grid) -> list[str]:
     """Change the sizes of images: a number, two of them, or named, as they stand."""
-    found = []
+    images = []
     for key in IMAGE_SIZES:
-        image = settings.pair(config, key, most=_MOST)
+        image = settings.pair(config, key, maximum=_MAX_COUNTED_ROWS)
         if image is not None:
             config[key] = _like(config[key], _image(image, old, new))
-            found.append(key)
+            images.append(key)
     pretrained = config.get("pretrained_cfg")
     size = pretrained.get("input_size") if isinstance(pretrained, dict) else None
     if isinstance(pretrained, dict) and isinstance(size, list) and len(size) == 3:
         # timm: the size that pictures are brought to, and the one that the model is built for.
         image = _image((size[1], size[2]), old, new)
         pretrained["input_size"] = [size[0], *image]
-        stated = config.get("model_args")
-        built = stated if isinstance(stated, dict) else {}
-        config["model_args"] = {**built, "img_size": _like(built.get("img_size", 0), image)}
-        found += ["pretrained_cfg.input_size", "model_args.img_size"]
-    return found
+        arguments = config.get("model_args")
+        timm_arguments = arguments if isinstance(arguments, dict) else {}
+        config["model_args"] = {
+            **timm_arguments,
+            "img_size": _like(timm_arguments.get("img_size", 0), image),
+        }
+        images += ["pretrained_cfg.input_size", "model_args.img_size"]
+    return images
 
 
-def _image(stated: tuple[int, int], old: Grid, new: Grid) -> tuple[int, int]:
-    return (stated[0] // old.height * new.height, stated[1] // old.width * new.width)
+def _image(declared_size: tuple[int, int], old: Grid, new: Grid) -> tuple[int, int]:
+    return (declared_size[0] // old.height * new.height, declared_size[1] // old.width * new.width)
 
 
-def _like(stated: object, size: tuple[int, int]) -> object:
-    if isinstance(stated, dict):
-        return {**stated, "height": size[0], "width": size[1]}
-    return size[0] if isinstance(stated, int) and size[0] == size[1] else list(size)
+def _like(old_value: object, size: tuple[int, int]) -> object:
+    if isinstance(old_value, dict):
+        return {**old_value, "height": size[0], "width": size[1]}
+    return size[0] if isinstance(old_value, int) and size[0] == size[1] else list(size)
 
 
 #: Numbers of a table up to which it is read whole where only some rows are asked for, which tells
 #: its digest: 16 MB in F32.
-WHOLE = 2**22
+MAX_WHOLE_READ_NUMBERS = 2**22
 
 
 def source_of(
@@ -590,9 +614,9 @@ def source_of(
 
 
 def is_long(info: TensorInfo, rows: Rows) -> bool:
-    """Tell whether a table has more than `WHOLE` numbers and each of its rows lies in one piece."""
+    """Tell whether a table exceeds `MAX_WHOLE_READ_NUMBERS` and its rows lie in one piece each."""
     in_rows = rows.axis is None and not rows.channels_first
-    return in_rows and math.prod(info.shape) > WHOLE
+    return in_rows and math.prod(info.shape) > MAX_WHOLE_READ_NUMBERS
 
 
 def read_some(
@@ -610,9 +634,9 @@ def read_some(
     first, last = begin, end - 1
     for row in rows.special:  # in order, so that each moves what comes after it
         first, last = first + (row <= first), last + (row <= last)
-    chosen = np.setdiff1d(np.arange(first, last + 1), rows.special)
+    position_rows = np.setdiff1d(np.arange(first, last + 1), rows.special)
     prefix = sorted(row.row for row in rows.prefix)
-    return part.read_rows(info.name, chosen), part.read_rows(info.name, prefix)
+    return part.read_rows(info.name, position_rows), part.read_rows(info.name, prefix)
 
 
 def rows_of(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:

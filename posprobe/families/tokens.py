@@ -27,14 +27,14 @@ SAMPLE = 2**18
 #: runs count for more than rows: 8 give the mean norm of MiniLM's tokens to 3 %, 16 to 1.5 %.
 RUNS = 16
 #: White-noise patches that are drawn at least, and numbers that they hold at most: 512 MB.
-PATCHES, DRAWN = 512, 2**26
+PATCHES, MAX_DRAWN_NUMBERS = 512, 2**26
 
 #: Beyond this, squares of numbers leave the range of the arithmetic.
 LARGEST = 1e140
 _UNUSABLE = "NaN, infinity or numbers of their size"
 
 _KEYS = read_data("families/configurations.toml")["tokens"]
-_BESIDE: Mapping[str, tuple[str, ...]] = _KEYS["beside"]
+_TOKEN_TENSORS: Mapping[str, tuple[str, ...]] = _KEYS["beside"]
 _PROJECTIONS = _KEYS["projections"]
 
 
@@ -102,8 +102,8 @@ def load_tokens(
     table
         As `load` returned it.
     rows
-        At least so many vectors, or all that there are (of patches, up to `DRAWN` numbers): for
-        directions take several times as many as the table is wide.
+        Minimum number of vectors, or all that there are (for patches, up to `MAX_DRAWN_NUMBERS`
+        numbers). Directions need several times the width of the table.
     seed
         Random seed.
     offline
@@ -170,25 +170,25 @@ def sample_tokens(
     PosprobeError
         If they cannot be read.
     """
-    found = _beside(checkpoint, position.name)
-    if found is None:
+    token_tensor = _beside(checkpoint, position.name)
+    if token_tensor is None:
         raise UsageError(
             f"beside {position.name} stands no table of token embeddings and no projection of "
             "patches by a name that is known"
         )
-    read = _patches if found.endswith(_PROJECTIONS) else _tokens
-    return read(checkpoint, position, checkpoint.tensors[found], seed, rows or 0)
+    read = _patches if token_tensor.endswith(_PROJECTIONS) else _tokens
+    return read(checkpoint, position, checkpoint.tensors[token_tensor], seed, rows or 0)
 
 
 def _beside(checkpoint: Checkpoint, position: str) -> str | None:
     """Find the nearest tensor that the table's rows are added to, going outward by module."""
-    for end, others in _BESIDE.items():
+    for end, endings in _TOKEN_TENSORS.items():
         if not f".{position}".endswith(f".{end}"):
             continue
         for module in _modules(position.removesuffix(end)):
-            for other in others:
-                if module + other in checkpoint.tensors:
-                    return module + other
+            for ending in endings:
+                if module + ending in checkpoint.tensors:
+                    return module + ending
     return None
 
 
@@ -200,7 +200,7 @@ def _modules(inner: str) -> Iterator[str]:
 
 
 def _tokens(
-    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, least: int
+    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, min_row: int
 ) -> TokenSample:
     width = position.shape[-1]
     if len(info.shape) != 2 or info.shape[1] != width:
@@ -208,7 +208,7 @@ def _tokens(
             f"{info.name}, shape {list(info.shape)}, is not as wide as the positions ({width}): "
             "a projection lies between them"
         )
-    blocks = _blocks(*info.shape, seed, least)
+    blocks = _blocks(*info.shape, seed, min_row)
     if not blocks:
         raise UsageError(f"{info.name}, shape {list(info.shape)}, has no rows")
     rows = np.concatenate([np.arange(*block) for block in blocks])
@@ -226,17 +226,17 @@ def _tokens(
     return TokenSample(factor * stored, "token", info, blocks, seed, factor, error, note)
 
 
-def _blocks(rows: int, width: int, seed: int, least: int = 0) -> tuple[tuple[int, int], ...]:
+def _blocks(rows: int, width: int, seed: int, min_row: int = 0) -> tuple[tuple[int, int], ...]:
     """Choose the stored rows: all of a small matrix, else equally spaced runs from a random one."""
-    length = max(1, SAMPLE // (RUNS * max(1, width)), -(-least // RUNS))
+    length = max(1, SAMPLE // (RUNS * max(1, width)), -(-min_row // RUNS))
     if rows <= RUNS * length:
         return ((0, rows),) if rows else ()
     spacing = rows / RUNS
-    first = float(np.random.default_rng(seed).uniform(0, spacing))
-    starts = [int(first + run * spacing) for run in range(RUNS)]
-    beyond = starts[-1] + length - rows
+    first_start = float(np.random.default_rng(seed).uniform(0, spacing))
+    starts = [int(first_start + run * spacing) for run in range(RUNS)]
+    overhang = starts[-1] + length - rows
     # What the last run lacks comes from the beginning: every row is as likely as any other.
-    wrapped = [(0, beyond)] if beyond > 0 else []
+    wrapped = [(0, overhang)] if overhang > 0 else []
     return (*wrapped, *((start, min(start + length, rows)) for start in starts))
 
 
@@ -256,13 +256,16 @@ def _factor(checkpoint: Checkpoint, position: TensorInfo, width: int) -> tuple[f
             ("no_scale_embedding", False),  # fairseq
         ):
             if config.get(key) is scaled:
-                said = str(scaled).lower()
-                return root, f"{key} is {said}: token embeddings are multiplied by sqrt({width})"
+                config_text = str(scaled).lower()
+                return (
+                    root,
+                    f"{key} is {config_text}: token embeddings are multiplied by sqrt({width})",
+                )
     return 1.0, "token embeddings are added as stored"
 
 
 def _patches(
-    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, least: int
+    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, min_row: int
 ) -> TokenSample:
     width = position.shape[-1]
     if len(info.shape) != 4 or info.shape[1] not in (1, 3) or info.shape[0] != width:
@@ -280,7 +283,7 @@ def _patches(
             f"{name}, shape {list(bias.shape)}: no bias of a projection to width {width}"
         )
     flat = weight.reshape(width, -1)
-    count = max(PATCHES, min(least, DRAWN // max(flat.shape)))
+    count = max(PATCHES, min(min_row, MAX_DRAWN_NUMBERS // max(flat.shape)))
     pixels = np.random.default_rng(seed).standard_normal((count, flat.shape[1]))
     white = math.hypot(float(np.linalg.norm(weight)), float(np.linalg.norm(bias)))
     plain = math.hypot(float(np.linalg.norm(weight.sum(axis=(2, 3)))), float(np.linalg.norm(bias)))
@@ -289,10 +292,10 @@ def _patches(
         f"variance 1, root-mean-square norm {white:.4g}. Pixels of images are not independent: "
         f"patches of one colour drawn in the same way have {plain:.4g}"
     )
-    drawn = pixels @ flat.T + bias
-    norms = np.linalg.norm(drawn, axis=1)
+    patch_values = pixels @ flat.T + bias
+    norms = np.linalg.norm(patch_values, axis=1)
     error = float(norms.std() / norms.mean()) / math.sqrt(count) if norms.any() else 0.0
-    return TokenSample(drawn, "white-noise patch", info, (), seed, 1.0, error, note)
+    return TokenSample(patch_values, "white-noise patch", info, (), seed, 1.0, error, note)
 
 
 def _doubles(stored: NDArray[np.floating[Any]]) -> NDArray[np.float64] | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from posprobe.arrays import Floats
 from posprobe.encodings import rotary_kernel
-from posprobe.encodings.rotary import OFF, to_type
+from posprobe.encodings.rotary import MAX_ANGLE_ERROR_RADIANS, to_type
 from posprobe.relations.rules import RULES, Finding
 
 #: Longest distance at which mean rotations are compared, which bounds the time.
@@ -71,7 +71,7 @@ def harm(a: Floats, b: Floats, context: int | None = None) -> tuple[float, float
     off = float(np.abs(one - other).max())
     distances = np.arange(min(context or 4096, FURTHEST) + 1)
     apart = np.abs(rotary_kernel(one, distances) - rotary_kernel(other, distances))
-    return (OFF / off if off else math.inf), float(apart.max())
+    return (MAX_ANGLE_ERROR_RADIANS / off if off else math.inf), float(apart.max())
 
 
 def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
@@ -300,8 +300,12 @@ def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
             if not fits(angles, 2**-20 if _precise(b) else limit):
                 continue
             cause = "ladder_rounded" if way == "ladder" else "angles_rounded"
-            wrong = np.flatnonzero(np.abs(angles - exact).max(axis=1) > OFF)
-            first = float(wrong[0]) if len(wrong) else OFF / max(np.abs(small - omega).max(), 1e-30)
+            wrong = np.flatnonzero(np.abs(angles - exact).max(axis=1) > MAX_ANGLE_ERROR_RADIANS)
+            first = (
+                float(wrong[0])
+                if len(wrong)
+                else MAX_ANGLE_ERROR_RADIANS / max(np.abs(small - omega).max(), 1e-30)
+            )
             return Finding(
                 "ladder", cause, value=off, first_distance=float(first),
                 more={"type": name, "way": way, "side": "b"},

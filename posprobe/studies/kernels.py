@@ -19,7 +19,7 @@ from posprobe.analyses.models.rotary_use import Origin, Place, match_heads
 from posprobe.analyses.result import as_block, plain
 from posprobe.arrays import Floats
 from posprobe.blocks import environment
-from posprobe.encodings.tables import whole
+from posprobe.encodings.tables import check_integer
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference, UsageError
 from posprobe.layouts import Grid, Layout, Sequence as Positions, describe_layout
 from posprobe.progress import stage
@@ -267,7 +267,7 @@ def compare_kernels(
         raise UsageError("a comparison needs at least two encodings.")
     for record in records:
         check_record(record)
-    length = None if length is None else whole("the length", length)
+    length = None if length is None else check_integer("the length", length)
     records = relabelled(records, labels)
     layout = _common(records, length)
     with stage("Measuring encodings", len(records)) as done:

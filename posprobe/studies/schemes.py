@@ -16,7 +16,7 @@ from posprobe.analyses.models.rotary import axis_ladders, rotation
 from posprobe.analyses.models.rotary_weights import WeightUse
 from posprobe.analyses.result import as_block, plain, stored
 from posprobe.blocks import environment
-from posprobe.encodings.tables import whole
+from posprobe.encodings.tables import check_integer
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid
 from posprobe.progress import stage
@@ -206,7 +206,7 @@ def analyze_schemes(
         check_record(each)
         if isinstance(each, PositionTable):
             raise UsageError(f"{each.name} is a table: analyse it with posprobe.analyze.")
-    if length is not None and not 2 <= whole("the length", length) <= FARTHEST:
+    if length is not None and not 2 <= check_integer("the length", length) <= FARTHEST:
         raise UsageError(f"a length of {length}: from 2 to {FARTHEST} positions are looked at.")
     with stage("Measuring encodings", len(records)) as done:
         results = []

@@ -72,7 +72,7 @@ def test_a_request_asks_for_uncompressed_bytes_and_only_those_needed(server: Hub
 
 def test_a_header_longer_than_the_guess_is_read_once(server: Hub) -> None:
     values = table(32, 16)
-    pad = 5 * hub.FIRST
+    pad = 5 * hub.FIRST_READ_BYTES
     file = weights({WPE: (32, 16), "none": (0, 16), "rest": (1000, 1000)}, {WPE: values}, pad)
     server.add("someone/long", {"model.safetensors": file})
     checkpoint = open_hub("someone/long", None, offline=False)

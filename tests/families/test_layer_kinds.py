@@ -19,7 +19,7 @@ from transformers.models.gemma4.modeling_gemma4 import apply_rotary_pos_emb
 
 from posprobe import load_schemes
 from posprobe.errors import InvalidCheckpoint
-from posprobe.families.configurations import Part
+from posprobe.families.configurations import ConfigSection
 from posprobe.families.rotary import logit_scale
 from posprobe.schemes import Rotary
 from posprobe.studies.schemes import analyze_schemes
@@ -326,7 +326,7 @@ def test_of_latent_attention_a_part_of_a_head_is_rotated(tmp_path: Path, version
     logits = attention.scaling * attention.qk_head_dim**0.5
     says = f"8 of the {attention.qk_head_dim} numbers of a head are rotated"
     assert any(note.startswith(says) for note in record.notes)
-    part = Part("", json.loads((tmp_path / "config.json").read_text()))
+    part = ConfigSection("", json.loads((tmp_path / "config.json").read_text()))
     assert logit_scale(part, attention.qk_head_dim) == pytest.approx(logits)
 
 
