@@ -1,4 +1,4 @@
-"""Answers about whole tables: what is planted is found and told, and no basis or scale matters."""
+"""Answers about whole tables: planted properties are found whatever the basis and scale."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-def asked(question: str, values: Floats, grid: tuple[int, int] | None = None) -> Any:
+def ask_about(question: str, values: Floats, grid: tuple[int, int] | None = None) -> Any:
     ask = (GRID if grid else SEQUENCE)[question]
     return ask(view(values, layout=Grid(*grid) if grid else None))
 
 
-def rotations(values: Floats) -> Rotations:
-    facts = asked("rotations", values).facts
+def rotations_of(values: Floats) -> Rotations:
+    facts = ask_about("rotations", values).facts
     assert isinstance(facts, Rotations)
     return facts
 
 
-# --- what is there, and what is not ---
+# --- planted tables ---
 
-#: By planted table, what follows from what was planted once all answers are known.
-TRUE: dict[str, dict[str, str]] = {
+#: Expected answers by planted table, after all corrections.
+EXPECTED_ANSWERS: dict[str, dict[str, str]] = {
     "noise": {
         "order": "no: none", "winding": "no: none", "absolute_position": "no: unordered",
         "seams": "no: none", "special_rows": "no: none",
@@ -100,11 +100,14 @@ TRUE: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TRUE)
-def test_what_is_planted_is_what_is_answered(name: str) -> None:
+@pytest.mark.parametrize("name", EXPECTED_ANSWERS)
+def test_planted_tables_have_their_expected_answers(name: str) -> None:
     answers = planted(name).answers
-    found = {each: f"{answers[each].answer}: {answers[each].reason}" for each in TRUE[name]}
-    assert found == TRUE[name]
+    answers_found = {
+        question: f"{answers[question].answer}: {answers[question].reason}"
+        for question in EXPECTED_ANSWERS[name]
+    }
+    assert answers_found == EXPECTED_ANSWERS[name]
     assert list(answers) == list(GRID if PLANTED[name][1] else SEQUENCE)
 
 
@@ -136,26 +139,26 @@ def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
     rows = units(view(values).points)
     pairs = [float(rows[i] @ rows[j]) for i in range(20) for j in range(20) if i != j]
     assert np.mean(pairs) != pytest.approx(-1 / 19, rel=1e-4)  # that of rows that sum to 0
-    for answer in (asked("order", values), asked("order", values, (5, 4))):
+    for answer in (ask_about("order", values), ask_about("order", values, (5, 4))):
         assert answer.test is not None
         assert answer.test.null == answer.facts.chance == pytest.approx(np.mean(pairs), rel=1e-9)
 
 
-def test_order_that_neighbours_do_not_show_is_told_by_what_shows_it() -> None:
+def test_order_without_similar_neighbours_is_shown_by_a_wave() -> None:
     # Neighbours of a rotation of period 4 are orthogonal; half of the variance is noise.
     circle = waves(64, [4.0])
-    answer = asked("order", circle + circle.std() * gaussian(64, circle.shape[1]))
+    answer = ask_about("order", circle + circle.std() * gaussian(64, circle.shape[1]))
     assert (answer.answer, answer.reason) == ("yes", "wave")
     assert answer.facts.period == 4
 
 
-# --- whether places matter ---
+# --- absolute position ---
 
-HALF = gaussian(32, 16)
+HALF_TABLE = gaussian(32, 16)
 
 
 @pytest.mark.parametrize(
-    ("order", "own", "reason", "expected"),
+    ("order", "verdict", "reason", "expected"),
     [
         ("yes", "no", "bounded", None),
         ("no", "no", "bounded", ("no", "unordered")),
@@ -166,15 +169,15 @@ HALF = gaussian(32, 16)
         ("cannot tell", "yes", "place_norms", None),
     ],
 )
-def test_where_rows_have_no_order_neither_their_distance_nor_their_place_decides(
-    order: Verdict, own: Verdict, reason: str, expected: tuple[str, str] | None
+def test_unordered_rows_correct_the_answer_about_absolute_position(
+    order: Verdict, verdict: Verdict, reason: str, expected: tuple[str, str] | None
 ) -> None:
     answers = dict(planted("smooth").answers)
     facts = answers["absolute_position"].facts
     answers["order"] = Answer("order", order, "none", answers["order"].facts)
-    answers["absolute_position"] = Answer("absolute_position", own, reason, facts)
-    found = corrections._place_by_order(answers, view(np.eye(2)))
-    assert (found and (found.answer, found.reason)) == expected
+    answers["absolute_position"] = Answer("absolute_position", verdict, reason, facts)
+    corrected = corrections._place_by_order(answers, view(np.eye(2)))
+    assert (corrected and (corrected.answer, corrected.reason)) == expected
 
 
 # --- copies ---
@@ -185,7 +188,7 @@ def test_where_rows_have_no_order_neither_their_distance_nor_their_place_decides
     [
         (np.repeat(gaussian(16, 4), 3, axis=0), Copies("blocks", 48, 32, times=3)),
         (np.tile(gaussian(16, 4), (3, 1)), Copies("period", 48, 32, period=16)),
-        (np.concatenate([HALF, HALF[::-1]]), Copies("mirror", 64, 32)),
+        (np.concatenate([HALF_TABLE, HALF_TABLE[::-1]]), Copies("mirror", 64, 32)),
         (gaussian(4, 4)[np.arange(48) ** 3 % 47 % 4], Copies("any", 48, 44)),
         (gaussian(40, 4), None),
         (np.ones((40, 4)), None),
@@ -208,14 +211,14 @@ def test_copies_are_found(values: Floats, expected: Copies | None) -> None:
     ],
     ids=["tiles", "alternating", "walk", "smooth", "circle"],
 )
-def test_what_returns_does_so_after_its_period_and_what_moves_on_does_not(
+def test_near_copies_have_the_period_after_which_rows_return(
     values: Floats, period: int | None
 ) -> None:
-    found = verdicts_of(values).copies
-    assert (found and (found.kind, found.period)) == (period and ("near", period))
+    copied_rows = verdicts_of(values).copies
+    assert (copied_rows and (copied_rows.kind, copied_rows.period)) == (period and ("near", period))
 
 
-# --- what must not matter ---
+# --- invariances ---
 
 TABLES = {
     "walk": walk(96, 16),
@@ -227,81 +230,85 @@ TABLES = {
 
 
 @cache
-def plain(name: str) -> dict[str, Answer]:
+def original_answers(name: str) -> dict[str, Answer]:
     return answers_of(TABLES[name])
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_no_basis_scale_or_mean_row_matters(name: str) -> None:
     width = TABLES[name].shape[1]
-    changed = answers_of(7e-3 * TABLES[name] @ rotation(width) + np.linspace(0, 1, width))
-    for question, one in plain(name).items():
-        two = changed[question]
-        assert (one.answer, one.reason) == (two.answer, two.reason), question
-        if one.test is None or two.test is None:
-            assert one.test is two.test
+    transformed = answers_of(7e-3 * TABLES[name] @ rotation(width) + np.linspace(0, 1, width))
+    for question, original in original_answers(name).items():
+        other = transformed[question]
+        assert (original.answer, original.reason) == (other.answer, other.reason), question
+        if original.test is None or other.test is None:
+            assert original.test is other.test
         else:
-            assert one.p == pytest.approx(two.p, abs=0.011), question
-            assert one.test.value == pytest.approx(two.test.value, rel=1e-3, abs=1e-4), question
+            assert original.p == pytest.approx(other.p, abs=0.011), question
+            assert original.test.value == pytest.approx(other.test.value, rel=1e-3, abs=1e-4), (
+                question
+            )
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_the_curve_is_the_same_whichever_way_it_is_run_along(name: str) -> None:
-    found = answers_of(TABLES[name][::-1])
+def test_reversed_tables_have_the_same_answers(name: str) -> None:
+    reversed_answers = answers_of(TABLES[name][::-1])
     for question in ("rotations", "ladder", "smooth", "absolute_position", "low_dimensional"):
-        assert found[question].yes == plain(name)[question].yes, question
-    assert len(found["rotations"].value) == len(plain(name)["rotations"].value)
+        assert reversed_answers[question].yes == original_answers(name)[question].yes, question
+    assert len(reversed_answers["rotations"].value) == len(
+        original_answers(name)["rotations"].value
+    )
 
 
-# --- each rotation ---
+# --- rotations ---
 
 
 def test_slow_curves_beside_rotations_are_no_rotations() -> None:
     values = waves(256, [3.3, 5.3, 8.7])
     values = np.hstack([values / np.linalg.norm(values), np.zeros((256, 58))]) @ rotation(64)
     for background in (smooth(256, 64, 20.0), walk(256, 64)):
-        rest = background - background.mean(axis=0)
-        found = rotations(values + rest / np.linalg.norm(rest)).lines
-        assert [line.period for line in found] == pytest.approx([3.3, 5.3, 8.7], rel=0.02)
+        centred = background - background.mean(axis=0)
+        lines = rotations_of(values + centred / np.linalg.norm(centred)).lines
+        assert [line.period for line in lines] == pytest.approx([3.3, 5.3, 8.7], rel=0.02)
 
 
 def test_the_share_of_a_rotation_counts_the_straight_line_beside_it() -> None:
-    both = np.hstack([waves(256, [20.0]), np.linspace(-2, 2, 256)[:, None]])  # 1 and 4 / 3
-    values = np.hstack([both, np.zeros((256, 13))]) @ rotation(16)
-    found = rotations(values + 0.02 * gaussian(256, 16))
-    assert found.share == pytest.approx(1 / (1 + 4 / 3), abs=0.03)
+    points = np.hstack([waves(256, [20.0]), np.linspace(-2, 2, 256)[:, None]])  # 1 and 4 / 3
+    values = np.hstack([points, np.zeros((256, 13))]) @ rotation(16)
+    facts = rotations_of(values + 0.02 * gaussian(256, 16))
+    assert facts.share == pytest.approx(1 / (1 + 4 / 3), abs=0.03)
 
 
-def test_rungs_that_may_be_missed_do_not_deny_a_series() -> None:
-    rungs = np.geomspace(3.1, 16, 7).tolist()
-    found = answers_of(turning(rungs, 64, seed=5))
-    assert len(found["rotations"].value) < 7
-    assert found["ladder"].answer == "cannot tell"
-    # In four times the rows each is seen, and as many periods unevenly spaced are denied.
-    assert answers_of(turning(rungs, 256, seed=5))["ladder"].yes
+def test_periods_that_may_be_missed_do_not_deny_a_series() -> None:
+    periods = np.geomspace(3.1, 16, 7).tolist()
+    answers = answers_of(turning(periods, 64, seed=5))
+    assert len(answers["rotations"].value) < 7
+    assert answers["ladder"].answer == "cannot tell"
+    # Four times the rows show every period, and deny a series of unevenly spaced ones.
+    assert answers_of(turning(periods, 256, seed=5))["ladder"].yes
     uneven = [3.1, 3.6, 4.2, 5.0, 16.0]
     assert answers_of(turning(uneven, 256, seed=5))["ladder"].answer == "no"
 
 
-# --- what is measured ---
+# --- measured numbers ---
 
 
 @pytest.mark.parametrize("grid", [None, (10, 12)])
 def test_directions_are_those_of_the_table_and_not_of_rows_of_equal_length(
     grid: tuple[int, int] | None,
 ) -> None:
-    # The long rows lie in few directions: rows of equal length have more.
+    # The long rows lie in few directions; rows of equal length use more.
     values = gaussian(120, 24) @ np.diag(0.8 ** np.arange(24))
     values[::3] *= 4
     values[::3, 6:] = 0
     centred = values - values.mean(axis=0)
     share = np.cumsum(np.linalg.svd(centred, compute_uv=False) ** 2 / np.square(centred).sum())
-    answer = asked("low_dimensional", values, grid)
+    answer = ask_about("low_dimensional", values, grid)
     assert answer.value["directions"] == np.argmax(share >= 0.9) + 1
 
 
-def test_half_the_similarity_is_where_a_triangle_halves() -> None:
-    # Sums of neighbours of noise fall linearly, to 0 at the length of the sum.
+def test_the_half_length_of_a_triangle_kernel_is_half_its_width() -> None:
+    # Moving sums of noise have a kernel that falls linearly to 0 at their length.
     values = np.stack([np.convolve(x, np.ones(20), "valid") for x in gaussian(2000, 200).T], axis=1)
     assert half_length(view(values).points) == pytest.approx(1 + 19 / 2, abs=0.5)
 
@@ -316,7 +323,7 @@ def test_published_layouts_are_named_with_their_base(
     noisy = 0.02 * (table + 1e-3 * gaussian(200, 64))
     stored = {"half": (table.astype(np.float16), 1), "scaled": (3 * table, 3), "": (noisy, 0.02)}
     for kind, (values, scale) in stored.items():
-        answer = asked("closed_form", np.asarray(values, dtype=np.float64))
+        answer = ask_about("closed_form", np.asarray(values, dtype=np.float64))
         assert answer.reason == ("exact" if kind else "nearly")
         exponents = "d/2 - 1" if endpoint else "d/2"
         assert answer.facts.formula == f"sinusoid, {order}, exponents over {exponents}"
@@ -324,12 +331,12 @@ def test_published_layouts_are_named_with_their_base(
         assert answer.facts.scale == pytest.approx(scale, rel=1e-2)
 
 
-# --- too little to say ---
+# --- poor tables ---
 
-#: Reasons that any question may have.
-SHARED = {"too_few", "all_equal", "narrow", "large", "among_many"}
+#: Reasons that all questions share.
+SHARED_REASONS = {"too_few", "all_equal", "narrow", "large", "among_many"}
 
-LEAN: dict[str, tuple[Floats, tuple[int, int] | None]] = {
+POOR_TABLES: dict[str, tuple[Floats, tuple[int, int] | None]] = {
     **{f"{n} x {d}": (gaussian(n, d), None) for n in (2, 3, 8) for d in (1, 2, 4)},
     **{f"walk {n} x {d}": (walk(n, d), None) for n, d in ((9, 4), (20, 4), (60, 1), (60, 2))},
     "zeros": (np.zeros((40, 4)), None),
@@ -351,64 +358,64 @@ LEAN: dict[str, tuple[Floats, tuple[int, int] | None]] = {
 
 
 @cache
-def lean(name: str) -> dict[str, Answer]:
-    return dict(verdicts_of(*LEAN[name]).answers)
+def poor_answers(name: str) -> dict[str, Answer]:
+    return dict(verdicts_of(*POOR_TABLES[name]).answers)
 
 
-@pytest.mark.parametrize("name", LEAN)
+@pytest.mark.parametrize("name", POOR_TABLES)
 def test_every_question_has_an_answer_for_every_table(name: str) -> None:
-    values, grid = LEAN[name]
-    answers = lean(name)
+    values, grid = POOR_TABLES[name]
+    answers = poor_answers(name)
     assert list(answers) == list(GRID if grid else SEQUENCE)
     for question, answer in answers.items():
-        assert (question, answer.reason) in templates() or answer.reason in SHARED
+        assert (question, answer.reason) in templates() or answer.reason in SHARED_REASONS
         assert answer.p is None or 0 < answer.p <= 1
     if len(values) < 8 or not np.ptp(values, axis=0).any():
-        assert {each.answer for each in answers.values() if not each.yes} == {"cannot tell"}
+        assert {answer.answer for answer in answers.values() if not answer.yes} == {"cannot tell"}
 
 
 # --- breaks and the stretch between them ---
 
 
-def test_a_seam_is_found_where_it_is() -> None:
-    found = planted("two halves")
-    assert found.answers["seams"].value == [[79, 80]]
-    assert (found.first, found.stop, found.whole) == (0, 80, False)
-    assert [(part.first, part.stop) for part in found.parts] == [(80, 144)]
+def test_a_planted_seam_ends_the_first_stretch() -> None:
+    verdict = planted("two halves")
+    assert verdict.answers["seams"].value == [[79, 80]]
+    assert (verdict.first, verdict.stop, verdict.whole) == (0, 80, False)
+    assert [(stretch.first, stretch.stop) for stretch in verdict.parts] == [(80, 144)]
 
 
 def test_a_special_row_ends_the_stretch_and_all_rows_can_be_asked_for() -> None:
     values: Any = PLANTED["odd row"][0]()
     for table in (as_table(values), as_table(values)[10:]):
-        found = verdicts_of(table)
-        assert found.answers["special_rows"].value == [30]
-        assert (found.first, found.stop) == (31, 96)
-    every = verdicts_of(values, all_rows=True)
-    assert (every.first, every.stop, every.whole) == (0, 96, True)
-    assert every.answers["special_rows"].value == [30]
+        verdict = verdicts_of(table)
+        assert verdict.answers["special_rows"].value == [30]
+        assert (verdict.first, verdict.stop) == (31, 96)
+    full_verdict = verdicts_of(values, all_rows=True)
+    assert (full_verdict.first, full_verdict.stop, full_verdict.whole) == (0, 96, True)
+    assert full_verdict.answers["special_rows"].value == [30]
 
 
-def test_every_part_between_seams_is_asked_by_itself() -> None:
+def test_every_stretch_between_seams_has_its_own_answers() -> None:
     values = np.concatenate([gaussian(150, 16), 0.3 * turning([9.0, 31.0], 90, 16, seed=5)])
-    found = verdicts_of(values)
-    (part,) = found.parts
-    assert (found.first, found.stop) == pytest.approx((0, 150), abs=2)
-    assert (part.first, part.stop) == pytest.approx((150, 240), abs=2)
-    assert found.answers["rotations"].answer == "no"
-    assert part.answers["rotations"].yes
-    assert not {"seams", "special_rows"} & set(part.answers)
+    verdict = verdicts_of(values)
+    (stretch,) = verdict.parts
+    assert (verdict.first, verdict.stop) == pytest.approx((0, 150), abs=2)
+    assert (stretch.first, stretch.stop) == pytest.approx((150, 240), abs=2)
+    assert verdict.answers["rotations"].answer == "no"
+    assert stretch.answers["rotations"].yes
+    assert not {"seams", "special_rows"} & set(stretch.answers)
     assert planted("smooth").parts == ()
 
 
 @pytest.mark.parametrize("rows", [32, 48])
 def test_few_rows_do_not_show_that_nothing_breaks(rows: int) -> None:
-    # A seam in the middle, of the size that is found in 64 rows: what is not seen is not denied.
+    # A seam of this size is found in 64 rows; in fewer it is neither found nor denied.
     values = np.concatenate([smooth(rows // 2, 16, 3.0, seed) for seed in (1, 2)])
     answers = verdicts_of(values).answers
     assert "no" not in {answers[question].answer for question in ("seams", "special_rows")}
 
 
-def test_rows_and_patches_that_are_all_equal_but_one() -> None:
+def test_one_odd_row_among_equal_ones_is_special() -> None:
     values = np.ones((64, 8))
     values[20] = 4.0
     for grid in (None, (8, 8)):
@@ -417,12 +424,12 @@ def test_rows_and_patches_that_are_all_equal_but_one() -> None:
         assert answers["order"].reason == "all_equal"
 
 
-def test_rows_of_zeros() -> None:
+def test_rows_of_zeros_are_special_and_reported_as_zeros() -> None:
     values = gaussian(64, 8)
     values[::2] = 0.0
-    found = verdicts_of(values).answers
-    assert found["special_rows"].facts.zeros == tuple(range(0, 64, 2))
-    assert (found["absolute_position"].answer, found["absolute_position"].reason) == (
+    answers = verdicts_of(values).answers
+    assert answers["special_rows"].facts.zeros == tuple(range(0, 64, 2))
+    assert (answers["absolute_position"].answer, answers["absolute_position"].reason) == (
         "yes",
         "zeros",
     )
@@ -441,7 +448,7 @@ def test_no_scale_leaves_the_range_of_numbers(scale: float) -> None:
 # --- documents ---
 
 
-def test_the_block_says_of_which_rows_its_answers_are() -> None:
+def test_verdict_blocks_name_the_rows_of_their_answers() -> None:
     row, patch, halves = (
         verdict_block(planted(name)) for name in ("odd row", "odd patch", "two halves")
     )
@@ -453,9 +460,9 @@ def test_the_block_says_of_which_rows_its_answers_are() -> None:
 
 def test_tables_are_compared_by_their_answers() -> None:
     block = shared_block({name: planted(name).answers.values() for name in ("walk", "smooth")})
-    same = {answer["question"]: answer["same"] for answer in block["answers"]}
-    assert same["order"]
-    assert not same["smooth"]
+    is_same = {answer["question"]: answer["same"] for answer in block["answers"]}
+    assert is_same["order"]
+    assert not is_same["smooth"]
 
 
 # --- real tables ---
@@ -468,11 +475,11 @@ def test_the_digits_table_is_codes_of_rows_and_columns() -> None:
 
 
 def test_minilm_is_a_ladder_of_rotations_behind_a_seam() -> None:
-    found = planted("sample:all-minilm-l6-v2")
-    answers = found.answers
+    verdict = planted("sample:all-minilm-l6-v2")
+    answers = verdict.answers
     assert answers["seams"].value == [[127, 128]]
     assert {0, 127, 510, 511} <= set(answers["special_rows"].value)
-    assert (found.first, found.stop) == (128, 510)
+    assert (verdict.first, verdict.stop) == (128, 510)
     periods = [line["period"] for line in answers["rotations"].value]
     assert periods == pytest.approx([6.07, 18.22, 54.63, 165.3], rel=0.01)
     assert answers["ladder"].yes
@@ -483,23 +490,26 @@ def test_minilm_is_a_ladder_of_rotations_behind_a_seam() -> None:
 
 
 def test_the_false_discovery_rate_is_held_over_the_questions() -> None:
-    def made(name: str, verdict: Verdict, p: float | None) -> Answer:
-        return Answer(name, verdict, "made", test=None if p is None else Test(1.0, p))
+    def made(question: str, verdict: Verdict, p: float | None) -> Answer:
+        return Answer(question, verdict, "made", test=None if p is None else Test(1.0, p))
 
-    some = [
+    answers = [
         made("a", "yes", 0.02),
         made("b", "no", 0.5),
         made("c", "no", 0.9),
         made("d", "no", None),
     ]
-    found = hold_rate(some)
-    assert (found[0].answer, found[0].reason) == ("cannot tell", "among_many")  # 0.02 > 0.05 / 3
-    assert found[1:] == some[1:]
-    helped = [*some, made("e", "yes", 0.01)]
-    assert hold_rate(helped) == helped  # 0.02 <= 2 * 0.05 / 4
+    corrected = hold_rate(answers)
+    assert (corrected[0].answer, corrected[0].reason) == (
+        "cannot tell",
+        "among_many",
+    )  # 0.02 > 0.05 / 3
+    assert corrected[1:] == answers[1:]
+    extended = [*answers, made("e", "yes", 0.01)]
+    assert hold_rate(extended) == extended  # 0.02 <= 2 * 0.05 / 4
 
 
-ALL = (*PLANTED, *SAMPLES)
+TABLE_NAMES = (*PLANTED, *SAMPLES)
 
 
 # --- words ---
@@ -507,22 +517,22 @@ ALL = (*PLANTED, *SAMPLES)
 
 def test_every_question_is_asked_in_few_words() -> None:
     assert set(ASKS) == {*ANALYSIS, *QUESTIONS, *KERNELS}
-    assert all(len(asked.split()) <= 5 and asked.endswith("?") for asked in ASKS.values())
+    assert all(len(text.split()) <= 5 and text.endswith("?") for text in ASKS.values())
 
 
-def test_every_part_that_is_made_by_a_function_is_told() -> None:
-    for made_parts in words.made_parts():
-        for question, parts in made_parts.items():
-            told = f"{TEXTS[question]} {TEXTS['shared']['parts']}"
-            # Of a text and a function of one name, one would never be told.
-            assert not set(parts) & set(TEXTS[question].get("parts", ()))
-            assert all(re.search(rf"{{{name}[:}}]", told) for name in parts), question
+def test_every_function_of_a_template_is_used_by_its_question() -> None:
+    for parts_by_question in words.made_parts():
+        for question, functions in parts_by_question.items():
+            templates_text = f"{TEXTS[question]} {TEXTS['shared']['parts']}"
+            # A function and a text of one name would hide each other.
+            assert not set(functions) & set(TEXTS[question].get("parts", ()))
+            assert all(re.search(rf"{{{name}[:}}]", templates_text) for name in functions), question
 
 
-# --- templates and facts of any kind ---
+# --- templates with random facts ---
 
-#: Facts of each question about a table, on a line and on a grid.
-FACTS: dict[str, tuple[type, ...]] = {
+#: Records of facts by question, for sequences and for grids.
+FACTS_BY_QUESTION: dict[str, tuple[type, ...]] = {
     "closed_form": (ClosedForm,),
     "special_rows": (SpecialRows,),
     "seams": (Breaks,),
@@ -536,9 +546,18 @@ FACTS: dict[str, tuple[type, ...]] = {
     "rows_and_columns": (RowsAndColumns,),
     "axis_rotations": (AxisRotations,),
 }
-COSINES = {"cosine", "chance", "cka", "similar", "neighbours", "between", "invariance", "curve"}
-#: What no sentence may rest on, and no planted table lacks.
-LACKED = {"invariance"}
+COSINE_FACTS = {
+    "cosine",
+    "chance",
+    "cka",
+    "similar",
+    "neighbours",
+    "between",
+    "invariance",
+    "curve",
+}
+#: Facts that may be None though no planted table lacks them.
+OPTIONAL_FACTS = {"invariance"}
 COUNTS = st.integers(1, 4096)
 POSITIVE = st.floats(1e-3, 1e6)
 CAUSES = st.builds(
@@ -546,70 +565,80 @@ CAUSES = st.builds(
 )
 
 
-def made(kind: Any, name: str, reason: str) -> st.SearchStrategy[Any]:
-    """Draw what a field may hold; of those that may be lacking most do so in planted tables."""
-    if get_origin(kind) is typing.Annotated:
+def draw_field(annotation: Any, name: str, reason: str) -> st.SearchStrategy[Any]:
+    """Draw a value of a field; only optional facts may be None."""
+    if get_origin(annotation) is typing.Annotated:
         return st.none()  # hidden from documents
-    if get_origin(kind) in (Union, types.UnionType):
-        (one,) = (each for each in get_args(kind) if each is not type(None))
-        value = made(one, name, reason)
-        return st.none() | value if name in LACKED else value
-    if get_origin(kind) is Literal:
-        return st.sampled_from(get_args(kind))
-    if get_origin(kind) is tuple:
-        parts = get_args(kind)
-        if parts[-1] is not Ellipsis:
-            return st.tuples(*(made(part, name, reason) for part in parts)).map(sorted).map(tuple)
-        several = st.lists(made(parts[0], name, reason), min_size=1, max_size=4, unique=True)
-        return several.map(lambda found: tuple(sorted(found) if name == "positions" else found))
-    if kind is Cause:
+    if get_origin(annotation) in (Union, types.UnionType):
+        (alternative,) = (member for member in get_args(annotation) if member is not type(None))
+        value = draw_field(alternative, name, reason)
+        return st.none() | value if name in OPTIONAL_FACTS else value
+    if get_origin(annotation) is Literal:
+        return st.sampled_from(get_args(annotation))
+    if get_origin(annotation) is tuple:
+        members = get_args(annotation)
+        if members[-1] is not Ellipsis:
+            return (
+                st.tuples(*(draw_field(member, name, reason) for member in members))
+                .map(sorted)
+                .map(tuple)
+            )
+        items = st.lists(draw_field(members[0], name, reason), min_size=1, max_size=4, unique=True)
+        return items.map(
+            lambda drawn_items: tuple(sorted(drawn_items) if name == "positions" else drawn_items)
+        )
+    if annotation is Cause:
         return CAUSES
-    if is_dataclass(kind):
-        return built(kind, reason)
-    if kind is bool:
+    if is_dataclass(annotation):
+        return draw_record(annotation, reason)
+    if annotation is bool:
         return st.booleans()
-    if kind is int:
+    if annotation is int:
         return COUNTS
-    if kind is str:
+    if annotation is str:
         return st.sampled_from({"axis": ("rows", "columns")}.get(name, (f"some {name}",)))
-    return st.floats(-1, 1) if name in COSINES else POSITIVE
+    return st.floats(-1, 1) if name in COSINE_FACTS else POSITIVE
 
 
-def built(kind: Any, reason: str) -> st.SearchStrategy[Any]:
-    hints = get_type_hints(kind, include_extras=True)
-    drawn = {each.name: made(hints[each.name], each.name, reason) for each in fields(kind)}
-    if kind is AbsolutePosition and reason.startswith("place_"):
-        place = drawn["place"]
-        drawn["place"] = place.map(lambda f: type(f)(reason[6:], f.share, f.typical, f.large))
-    if kind is SpecialRows:
-        drawn["width"] = COUNTS if reason.startswith("patch") else st.none()
-    return st.builds(kind, **drawn)
+def draw_record(record: Any, reason: str) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(record, include_extras=True)
+    strategies = {
+        field.name: draw_field(hints[field.name], field.name, reason) for field in fields(record)
+    }
+    if record is AbsolutePosition and reason.startswith("place_"):
+        place = strategies["place"]
+        strategies["place"] = place.map(lambda f: type(f)(reason[6:], f.share, f.typical, f.large))
+    if record is SpecialRows:
+        strategies["width"] = COUNTS if reason.startswith("patch") else st.none()
+    return st.builds(record, **strategies)
 
 
-def facts_of(question: str, reason: str) -> st.SearchStrategy[Any]:
+def draw_facts(question: str, reason: str) -> st.SearchStrategy[Any]:
     if question == "axis_rotations" and reason in {"lines", "circles", "none", "open"}:
-        return codes(reason)
-    kinds = FACTS[question]
+        return draw_codes(reason)
+    kinds = FACTS_BY_QUESTION[question]
     kind = kinds[-1] if reason.startswith("patch_") else kinds[0]
-    return built(kind, reason)
+    return draw_record(kind, reason)
 
 
 @st.composite
-def codes(draw: Any, reason: str) -> AxisRotations:
-    """Draw codes of which each has lines or a circle, as the reason says."""
+def draw_codes(draw: Any, reason: str) -> AxisRotations:
+    """Draw row and column codes with lines or a circle, as the reason requires."""
     hints = get_type_hints(AxisRotations)
     kind = get_args(hints["codes"])[0]
     circle = get_args(get_type_hints(kind)["circle"])[0]
     line = get_args(get_type_hints(kind)["lines"])[0]
-    made_codes = []
+    axis_codes = []
     for axis in ("rows", "columns"):
-        lines = draw(st.lists(built(line, reason), min_size=1, max_size=3)) * (reason == "lines")
-        round_one = None if lines else draw(built(circle, reason))
-        made_codes.append(kind(axis, draw(COUNTS), tuple(lines), round_one))
-    return AxisRotations(14, 14, tuple(made_codes), ("rows", "columns"))
+        lines = draw(st.lists(draw_record(line, reason), min_size=1, max_size=3)) * (
+            reason == "lines"
+        )
+        drawn_circle = None if lines else draw(draw_record(circle, reason))
+        axis_codes.append(kind(axis, draw(COUNTS), tuple(lines), drawn_circle))
+    return AxisRotations(14, 14, tuple(axis_codes), ("rows", "columns"))
 
 
-OF_TABLES = [
+TABLE_TEMPLATES = [
     (question, reason)
     for question, reason in templates()
     if question in {*SEQUENCE, *GRID} and reason not in {"changed", "slight", "rounding"}
@@ -617,12 +646,12 @@ OF_TABLES = [
 
 
 @settings(max_examples=8, deadline=None, derandomize=True, database=None)
-@pytest.mark.parametrize(("question", "reason"), OF_TABLES)
+@pytest.mark.parametrize(("question", "reason"), TABLE_TEMPLATES)
 @given(data=st.data())
 def test_every_template_makes_a_sentence_of_any_facts(
     question: str, reason: str, data: st.DataObject
 ) -> None:
-    facts = data.draw(facts_of(question, reason))
+    facts = data.draw(draw_facts(question, reason))
     assert is_a_sentence(text := sentence(Answer(question, "yes", reason, facts))), text
 
 
@@ -630,78 +659,84 @@ def test_every_template_makes_a_sentence_of_any_facts(
 def test_reasons_that_all_questions_share_have_words(reason: str) -> None:
     facts = Sides(2, 9, 3, 64) if reason in {"narrow", "large"} else TooFew(6, 4)
     answer = Answer("order", "yes", "too_few", facts)
-    told = sentence(answer.corrected("cannot tell", reason, "another"))
-    assert is_a_sentence(told)
-    assert (words.AMONG_MANY in told) == (reason == "among_many")
+    text = sentence(answer.corrected("cannot tell", reason, "another"))
+    assert is_a_sentence(text)
+    assert (words.AMONG_MANY in text) == (reason == "among_many")
 
 
 # --- numbers ---
 
-#: Numbers that are no findings, by question: of nine tenths, of dimensions, of a random walk.
-CONSTANTS: dict[str, set[float]] = {
+#: Numbers in sentences that are no facts, by question: 90 %, dimensions, a random walk's cosine.
+CONSTANTS_IN_SENTENCES: dict[str, set[float]] = {
     "low_dimensional": {90.0}, "closed_form": {1.0, 2.0}, "smooth": {0.0},
     "special_rows": {95.0},
 }  # fmt: skip
-#: Where a number is rounded up or down, so that what is not all is not 100 %.
-BOUND = re.compile(r"less than 1 %|more than 99 %|to within \d+ %")
-NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+#: Bounds in sentences, where rounding would give 0 or 100 %.
+BOUND_PATTERN = re.compile(r"less than 1 %|more than 99 %|to within \d+ %")
+NUMBER_PATTERN = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
 
 
 def numbers_in(facts: Any) -> set[float]:
-    """Every number of a record, counts of its tuples, and its properties."""
+    """Return all numbers of a record, lengths of its tuples, and its properties."""
     if isinstance(facts, bool) or facts is None:
         return set()
     if isinstance(facts, int | float):
         return {float(facts)}
     if isinstance(facts, str):
-        return {float(found.replace(",", "")) for found in NUMBER.findall(facts)}
+        return {float(numeral.replace(",", "")) for numeral in NUMBER_PATTERN.findall(facts)}
     if isinstance(facts, tuple | list):
         return {float(len(facts))}.union(*map(numbers_in, facts))
     if isinstance(facts, dict):
         return set().union(*map(numbers_in, facts.values()))
     if is_dataclass(facts):
-        own = {each.name for each in fields(facts)} - {"pair"}
-        derived = {name for name, each in vars(type(facts)).items() if isinstance(each, property)}
-        return set().union(*(numbers_in(getattr(facts, name)) for name in own | derived))
+        names = {member.name for member in fields(facts)} - {"pair"}
+        derived = {
+            name for name, member in vars(type(facts)).items() if isinstance(member, property)
+        }
+        return set().union(*(numbers_in(getattr(facts, name)) for name in names | derived))
     return set()
 
 
 def stands_for(text: str, number: float) -> bool:
-    """Whether a numeral is a number, rounded, or its per cent."""
-    said = float(text.replace(",", ""))
-    last = 10.0 ** -len(text.partition(".")[2]) if "e" not in text else 0.0
+    """Return whether a numeral is the rounded number or its percentage."""
+    stated = float(text.replace(",", ""))
+    unit_of_last_digit = 10.0 ** -len(text.partition(".")[2]) if "e" not in text else 0.0
     for value in (number, 100 * number):
         figures = {float(f"{value:.2g}"), float(f"{value:.3g}")}
-        if said in figures or abs(said - value) <= 0.5 * last * (1 + 1e-9):
+        if stated in figures or abs(stated - value) <= 0.5 * unit_of_last_digit * (1 + 1e-9):
             return True
     return False
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_no_number_is_told_that_is_not_in_the_facts(name: str) -> None:
+@pytest.mark.parametrize("name", TABLE_NAMES)
+def test_sentences_hold_only_numbers_of_the_facts(name: str) -> None:
     for question, answer in planted(name).answers.items():
-        known = numbers_in(answer.facts) | CONSTANTS.get(question, set())
+        allowed = numbers_in(answer.facts) | CONSTANTS_IN_SENTENCES.get(question, set())
         if question == "special_rows" and answer.facts.width:
-            known |= {n for at in answer.value or () for n in divmod(at, answer.facts.width)}
+            allowed |= {
+                n for position in answer.value or () for n in divmod(position, answer.facts.width)
+            }
         elif question == "special_rows":
-            known |= {at + side for at in answer.facts.positions for side in (-1.0, 1.0)}
-        text = BOUND.sub("", sentence(answer)).replace("\N{MINUS SIGN}", "-")
-        for numeral in NUMBER.findall(text):
-            assert any(stands_for(numeral, number) for number in known), (numeral, text)
+            allowed |= {
+                position + side for position in answer.facts.positions for side in (-1.0, 1.0)
+            }
+        text = BOUND_PATTERN.sub("", sentence(answer)).replace("\N{MINUS SIGN}", "-")
+        for numeral in NUMBER_PATTERN.findall(text):
+            assert any(stands_for(numeral, number) for number in allowed), (numeral, text)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_what_chance_gives_stands_beside_each_number_that_was_tested(name: str) -> None:
+@pytest.mark.parametrize("name", TABLE_NAMES)
+def test_answer_blocks_hold_the_null_and_the_p_value_of_their_test(name: str) -> None:
     for question, answer in planted(name).answers.items():
         block = answer_block(answer)
-        told, test = p_value(block), answer.test
+        p_text, test = p_value(block), answer.test
         assert [block[key] for key in ("question", "answer", "reason", "p")] == [
             question, answer.answer, answer.reason, answer.p,
         ]  # fmt: skip
         assert bool(block["facts"]) == (answer.facts is not None)
         if test is None:
             assert block["interval"] is block["null"] is block["draws"] is None
-            assert told == "–"
+            assert p_text == "–"
             continue
         assert (block["null"], block["baseline"], block["draws"] or 0) == (
             test.null, test.of or None, test.draws,
@@ -711,16 +746,16 @@ def test_what_chance_gives_stands_beside_each_number_that_was_tested(name: str) 
             assert block["interval"] == sorted(block["interval"]) == list(test.interval)
         assert answer.p is not None
         assert answer.p >= test.least - 1e-12, question
-        assert ("≤" in told) == (answer.p == pytest.approx(test.least, rel=1e-9))
-        if "≤" in told:
-            assert answer.p <= float(told.rpartition(" ")[2]) < 1.2 * answer.p, question
+        assert ("≤" in p_text) == (answer.p == pytest.approx(test.least, rel=1e-9))
+        if "≤" in p_text:
+            assert answer.p <= float(p_text.rpartition(" ")[2]) < 1.2 * answer.p, question
 
 
 # --- headlines ---
 
-#: Kinds that no yes stands behind.
-NO_YES = {"walk", "equal", "equally_far", "independent", "too_few", "unknown"}
-#: How a table of each kind is told of, with the numbers that were planted.
+#: Kinds of tables that need no yes.
+KINDS_WITHOUT_YES = {"walk", "equal", "equally_far", "independent", "too_few", "unknown"}
+#: Expected headlines by planted table, as patterns with the planted numbers.
 HEADLINES = {
     "noise": "No structure found: the rows look independent.",
     "walk": "Like a random walk: no smoother than random steps added up.",
@@ -773,53 +808,57 @@ HEADLINES = {
 
 
 @pytest.mark.parametrize("name", HEADLINES)
-def test_headlines_say_what_was_planted(name: str) -> None:
-    told = headline(planted(name)).replace("\N{MINUS SIGN}", "-")
-    assert re.fullmatch(HEADLINES[name], told), told
+def test_headlines_describe_the_planted_tables(name: str) -> None:
+    text = headline(planted(name)).replace("\N{MINUS SIGN}", "-")
+    assert re.fullmatch(HEADLINES[name], text), text
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_headlines_claim_only_what_is_answered_yes(name: str) -> None:
-    found = planted(name)
-    for answers in (found.answers, *(part.answers for part in found.parts)):
+@pytest.mark.parametrize("name", TABLE_NAMES)
+def test_headlines_claim_only_answers_that_are_yes(name: str) -> None:
+    verdict = planted(name)
+    for answers in (verdict.answers, *(stretch.answers for stretch in verdict.parts)):
         kind = kind_of(answers)
-        assert kind.name in NO_YES or all(answers[question].yes for question in kind.of)
-    told = headline(found)
-    assert len(told.split()) <= 60
-    assert is_a_sentence(told)
-    assert ("break" in told) == bool(found.answers.get("seams") and found.answers["seams"].yes)
-    assert ("outlier" in told) == found.answers["special_rows"].yes
-    assert (based_on(found) == "") == found.whole
+        assert kind.name in KINDS_WITHOUT_YES or all(answers[question].yes for question in kind.of)
+    text = headline(verdict)
+    assert len(text.split()) <= 60
+    assert is_a_sentence(text)
+    assert ("break" in text) == bool(verdict.answers.get("seams") and verdict.answers["seams"].yes)
+    assert ("outlier" in text) == verdict.answers["special_rows"].yes
+    assert (based_on(verdict) == "") == verdict.whole
 
 
-def test_a_headline_of_many_parts_stays_short() -> None:
+def test_headlines_of_many_stretches_stay_short() -> None:
     names = ("two halves", "rotations", "chirp", "alternating", "mirrored", "smooth")
-    parts = tuple(Part(10 * k, 10 * k + 9, planted(name).answers) for k, name in enumerate(names))
+    stretches = tuple(
+        Part(10 * k, 10 * k + 9, planted(name).answers) for k, name in enumerate(names)
+    )
     equal = tuple((k, k + 8) for k in range(0, 90, 9))
     for name in names:
-        found = replace(planted(name), parts=parts, equal=equal, untrained=90)
-        told = headline(found)
-        assert 30 < len(told.split()) <= 60
-        alone = headline(replace(found, parts=(), equal=(), untrained=None))
-        assert told.startswith(alone.partition(". ")[0].removesuffix("."))
+        verdict = replace(planted(name), parts=stretches, equal=equal, untrained=90)
+        text = headline(verdict)
+        assert 30 < len(text.split()) <= 60
+        short_headline = headline(replace(verdict, parts=(), equal=(), untrained=None))
+        assert text.startswith(short_headline.partition(". ")[0].removesuffix("."))
 
 
 @pytest.mark.parametrize(
-    ("share", "kind", "beside"),
+    ("share", "expected", "is_mentioned"),
     [(0.6, "rotations", False), (0.1, "smooth", True), (0.002, "smooth", False)],
 )
-def test_a_weak_rotation_is_not_what_a_table_is(share: float, kind: str, beside: bool) -> None:
+def test_weak_rotations_do_not_lead_the_headline(
+    share: float, expected: str, is_mentioned: bool
+) -> None:
     slow = smooth(256, 16, 20.0)
     slow /= np.sqrt(np.square(slow - slow.mean(axis=0)).sum(axis=1).mean())
     circle = waves(256, [8.1]) @ rotation(16)[:2]
-    both = np.sqrt(1 - share) * slow + np.sqrt(share) * circle + 1e-3 * gaussian(256, 16)
-    answers = answers_of(both)
-    assert kind_of(answers).name == kind
-    assert ("; in addition, a period of 8.1 positions" in clause(answers)) == beside
+    values = np.sqrt(1 - share) * slow + np.sqrt(share) * circle + 1e-3 * gaussian(256, 16)
+    answers = answers_of(values)
+    assert kind_of(answers).name == expected
+    assert ("; in addition, a period of 8.1 positions" in clause(answers)) == is_mentioned
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "text"),
     [
         (
             1 + np.eye(64)[:, 20:21] * np.ones(8),
@@ -829,40 +868,42 @@ def test_a_weak_rotation_is_not_what_a_table_is(share: float, kind: str, beside:
         (np.repeat(gaussian(24, 4), 3, axis=0), "each row occurs 3 times in succession"),
     ],
 )
-def test_what_else_a_headline_tells(values: Any, told: str) -> None:
-    assert told in headline(verdicts_of(values)).lower()
+def test_headlines_add_zeros_copies_and_outliers(values: Any, text: str) -> None:
+    assert text in headline(verdicts_of(values)).lower()
 
 
-# --- what sentences rest on ---
+# --- corrections for many questions ---
 
 
-def test_p_values_are_ranked_once_for_each_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p_values_are_ranked_once_per_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
     ranked: list[dict[str, float | None]] = []
-    real = settled.hold_rate
+    original = settled.hold_rate
 
-    def counted(own: Any) -> list[Answer]:
-        answers = list(own)
+    def counted(corrected: Any) -> list[Answer]:
+        answers = list(corrected)
         ranked.append({answer.question: answer.p for answer in answers})
-        return real(answers)
+        return original(answers)
 
     monkeypatch.setattr(settled, "hold_rate", counted)
     values = PLANTED["two halves"][0]()
-    found = verdicts_of(values)
-    assert len(ranked) == 1 + len(found.parts) == 2
-    for ps, answers in zip(ranked, (found.answers, found.parts[0].answers), strict=True):
+    verdict = verdicts_of(values)
+    assert len(ranked) == 1 + len(verdict.parts) == 2
+    for ps, answers in zip(ranked, (verdict.answers, verdict.parts[0].answers), strict=True):
         assert set(ps) == set(answers)
         assert ps["winding"] is not None
         for question, answer in answers.items():
             assert ps[question] == answer.p or answer.change
 
 
-@pytest.mark.parametrize("asked", [SEQUENCE, GRID], ids=["line", "grid"])
-def test_a_yes_can_stand_alone_among_the_questions(asked: Any) -> None:
-    grid = asked is GRID
-    tables = [name for name in ALL if ("rows_and_columns" in planted(name).answers) == grid]
+@pytest.mark.parametrize("questions", [SEQUENCE, GRID], ids=["line", "grid"])
+def test_a_yes_can_stand_alone_among_the_questions(questions: Any) -> None:
+    is_grid = questions is GRID
+    tables = [
+        name for name in TABLE_NAMES if ("rows_and_columns" in planted(name).answers) == is_grid
+    ]
     answers = [answer for name in tables for answer in planted(name).answers.values()]
     tested = {answer.question for answer in answers if answer.test}
-    assert len(tested) == (6 if grid else 7)
+    assert len(tested) == (6 if is_grid else 7)
     for answer in answers:
         if answer.yes and answer.test:
             assert 0 < answer.test.least <= settled.RATE / len(tested), answer.question

@@ -1,4 +1,4 @@
-"""Outliers and breaks: what is planted is answered, with the numbers that its words name."""
+"""Questions about outliers and seams: planted ones are answered with their numbers."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def two_bases(n: int, d: int, edge: int) -> Floats:
     return np.concatenate([table[:edge], table[edge:] @ rotation(d, 5)])
 
 
-def changed(values: Floats, *changes: tuple[Any, Any]) -> Floats:
-    """Give some rows other values."""
-    for rows, new in changes:
-        values[rows] = new
+def replace_rows(values: Floats, *changes: tuple[Any, Any]) -> Floats:
+    """Replace some rows, given as pairs of index and new rows."""
+    for rows, new_rows in changes:
+        values[rows] = new_rows
     return values
 
 
 def surface(side: int, d: int) -> Floats:
-    """A few slow waves over a grid."""
+    """Return the sum of slow waves over a grid in random directions."""
     y, x = np.meshgrid(np.arange(side) / side, np.arange(side) / side, indexing="ij")
     waves = [np.cos(np.pi * (a * y + b * x) + a) for a in range(3) for b in range(3)]
     return np.asarray(np.stack(waves, -1).reshape(side**2, 9) @ gaussian(9, d))
@@ -60,47 +60,47 @@ def inputs_of(table: PositionTable, *, all_rows: bool = False) -> TableInputs:
     return TableInputs(table, positions(table), 0, None, {}, all_rows)
 
 
-def asked(table: PositionTable) -> dict[str, Any]:
+def answers_about(table: PositionTable) -> dict[str, Any]:
     inputs = inputs_of(table)
-    seen = view(
+    table_view = view(
         np.asarray(inputs.kept.values, dtype=np.float64),
         layout=table.layout, start=table.start, breaks=inputs.seams, replaced=inputs.replaced,
     )  # fmt: skip
     asks = {"special_rows": ask_special_rows, "seams": ask_seams}
     if isinstance(table.layout, Grid):
         del asks["seams"]
-    return {name: ask(seen) for name, ask in asks.items()}
+    return {name: ask(table_view) for name, ask in asks.items()}
 
 
 @cache
 def tables() -> dict[str, PositionTable]:
-    """Tables whose breaks and outliers are planted."""
-    odd = changed(two_bases(200, 64, 100), (150, gaussian(1, 64)[0]))
+    """Return tables with planted seams and outliers."""
+    odd = replace_rows(two_bases(200, 64, 100), (150, gaussian(1, 64)[0]))
     return {
         "noise": as_table(gaussian(100, 16)),
         "short noise": as_table(gaussian(40, 16)),
         "five rows": as_table(gaussian(5, 16)),
         "seam and outlier": as_table(odd)[10:],
-        "two seams": as_table(changed(gaussian(128, 16), (slice(60, 80), gaussian(1, 16, 5)))),
+        "two seams": as_table(replace_rows(gaussian(128, 16), (slice(60, 80), gaussian(1, 16, 5)))),
         "odd ends": as_table(
-            changed(sinusoid(200, 64), (0, gaussian(1, 64)), (199, gaussian(1, 64, 2)))
+            replace_rows(sinusoid(200, 64), (0, gaussian(1, 64)), (199, gaussian(1, 64, 2)))
         ),
-        "long row": as_table(changed(gaussian(300, 64), (77, 4 * gaussian(1, 64)))),
+        "long row": as_table(replace_rows(gaussian(300, 64), (77, 4 * gaussian(1, 64)))),
         "long first steps": as_table(
             np.cumsum(gaussian(200, 32) * (1 + np.exp(-np.arange(200) / 2))[:, None], axis=0)
         ),
         "row unlike all": as_table(
-            changed(gaussian(200, 64, 1) + 16 * np.eye(64)[0], (100, 16 * np.eye(64)[1]))
+            replace_rows(gaussian(200, 64, 1) + 16 * np.eye(64)[0], (100, 16 * np.eye(64)[1]))
         ),
-        "zeros": as_table(changed(walk(64, 16), (slice(20, 22), 0.0))),
+        "zeros": as_table(replace_rows(walk(64, 16), (slice(20, 22), 0.0))),
         "zeros and long row": as_table(
-            changed(gaussian(300, 64), (77, 4 * gaussian(1, 64)), (200, 0.0))
+            replace_rows(gaussian(300, 64), (77, 4 * gaussian(1, 64)), (200, 0.0))
         ),
-        "zeros behind": as_table(changed(gaussian(128, 16), (slice(100, 128), 0.0))),
-        "all special": as_table(changed(np.zeros((40, 8)), (slice(35, 40), gaussian(5, 8)))),
-        "zeros everywhere": as_table(changed(gaussian(64, 16), (slice(0, 64, 7), 0.0))),
+        "zeros behind": as_table(replace_rows(gaussian(128, 16), (slice(100, 128), 0.0))),
+        "all special": as_table(replace_rows(np.zeros((40, 8)), (slice(35, 40), gaussian(5, 8)))),
+        "zeros everywhere": as_table(replace_rows(gaussian(64, 16), (slice(0, 64, 7), 0.0))),
         "outliers at a seam": as_table(
-            changed(two_bases(200, 64, 100), (slice(99, 101), gaussian(2, 64)))
+            replace_rows(two_bases(200, 64, 100), (slice(99, 101), gaussian(2, 64)))
         ),
         "louder": as_table(gaussian(400, 384) * np.where(np.arange(400) < 250, 1, 1.6)[:, None]),
         "faster": as_table(
@@ -111,20 +111,23 @@ def tables() -> dict[str, PositionTable]:
         "moved": as_table(gaussian(200, 16) + 2 * np.repeat(gaussian(2, 16, 9), 100, axis=0)),
         "short runs": as_table(np.repeat(gaussian(13, 16), [7] * 6 + [1] + [7] * 6, axis=0)),
         "outlier among runs": as_table(
-            changed(
+            replace_rows(
                 np.repeat(1 + 1e-3 * gaussian(9, 8), [7] * 8 + [8], axis=0), (20, gaussian(1, 8))
             )
         ),
-        "outlier patch": grid(changed(surface(14, 32), (75, 9 * gaussian(1, 32))), 14, 14),
+        "outlier patch": grid(replace_rows(surface(14, 32), (75, 9 * gaussian(1, 32))), 14, 14),
         "outlier patches": grid(
-            changed(surface(14, 32), (0, 9 * gaussian(1, 32)), (76, 9 * gaussian(1, 32)), (100, 0)),
-            14, 14,
+            replace_rows(
+                surface(14, 32), (0, 9 * gaussian(1, 32)), (76, 9 * gaussian(1, 32)), (100, 0)
+            ),
+            14,
+            14,
         ),
-        "equal patches": grid(changed(np.ones((36, 8)), ([0, 21], gaussian(2, 8))), 6, 6),
+        "equal patches": grid(replace_rows(np.ones((36, 8)), ([0, 21], gaussian(2, 8))), 6, 6),
         "codes": patches(12, 12, 32),
         "few patches": patches(6, 6, 8),
         "too few patches": patches(3, 5, 8),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -145,24 +148,24 @@ def tables() -> dict[str, PositionTable]:
         ("too few patches", ("cannot tell", "undefined", None), None),
     ],
 )
-def test_what_is_planted_is_answered(
+def test_planted_seams_and_outliers_are_answered(
     name: str, special: tuple[Any, ...], breaks: tuple[Any, ...] | None
 ) -> None:
-    answers = asked(tables()[name])
-    found = answers["special_rows"]
-    assert (found.answer, found.reason, found.value) == special
+    answers = answers_about(tables()[name])
+    answer = answers["special_rows"]
+    assert (answer.answer, answer.reason, answer.value) == special
     if breaks:
-        found = answers["seams"]
-        assert (found.answer, found.reason, found.value) == breaks
+        answer = answers["seams"]
+        assert (answer.answer, answer.reason, answer.value) == breaks
 
 
-def test_facts_name_positions_and_tell_zeros_apart() -> None:
-    facts = asked(tables()["zeros and long row"][50:])["special_rows"].facts
+def test_facts_name_positions_and_separate_zeros() -> None:
+    facts = answers_about(tables()["zeros and long row"][50:])["special_rows"].facts
     assert (facts.rows, facts.positions, facts.zeros) == (250, (77,), (200,))
-    (why,) = facts.causes
-    assert why.kind == "norm"
-    assert why.numbers[0] == pytest.approx(np.linalg.norm(4 * gaussian(1, 64)))
-    patch = asked(tables()["outlier patches"])["special_rows"].facts
+    (cause_found,) = facts.causes
+    assert cause_found.kind == "norm"
+    assert cause_found.numbers[0] == pytest.approx(np.linalg.norm(4 * gaussian(1, 64)))
+    patch = answers_about(tables()["outlier patches"])["special_rows"].facts
     assert (patch.positions, patch.zeros, patch.width, patch.replaced) == (
         (0, 76),
         (100,),
@@ -172,40 +175,40 @@ def test_facts_name_positions_and_tell_zeros_apart() -> None:
 
 
 def test_sentences_name_their_facts() -> None:
-    said = {name: sentence(asked(tables()[name])["special_rows"]) for name in tables()}
-    assert said["odd ends"].startswith(
+    sentences = {name: sentence(answers_about(tables()[name])["special_rows"]) for name in tables()}
+    assert sentences["odd ends"].startswith(
         "Outliers: positions 0 and 199 (the first: far from the next row: "
     )
-    assert said["zeros"] == "Positions 20 and 21 are zero."
-    assert "norm 29.3, median 8.05" in said["zeros and long row"]
-    assert said["outlier patch"].startswith("Outlier: the patch in row 5 and column 5 (")
-    assert "in row 7 and column 2 is zero" in said["outlier patches"]
-    assert said["outlier patches"].endswith("use the mean of the neighbours instead.")
-    seams = sentence(asked(tables()["two seams"])["seams"])
+    assert sentences["zeros"] == "Positions 20 and 21 are zero."
+    assert "norm 29.3, median 8.05" in sentences["zeros and long row"]
+    assert sentences["outlier patch"].startswith("Outlier: the patch in row 5 and column 5 (")
+    assert "in row 7 and column 2 is zero" in sentences["outlier patches"]
+    assert sentences["outlier patches"].endswith("use the mean of the neighbours instead.")
+    seams = sentence(answers_about(tables()["two seams"])["seams"])
     assert seams.startswith("The table breaks before positions 60 and 80. At the first: ")
 
 
-def test_every_reason_is_reached_and_told() -> None:
+def test_every_reason_about_breaks_is_reached_with_a_sentence() -> None:
     reached = set()
     for table in tables().values():
-        for answer in asked(table).values():
+        for answer in answers_about(table).values():
             reached.add((answer.question, answer.reason))
             assert is_a_sentence(sentence(answer))
     assert reached == {key for key in templates() if key[0] in {"special_rows", "seams"}}
 
 
-def test_every_cause_is_reached_and_has_words() -> None:
+def test_every_cause_of_a_break_is_reached_with_words() -> None:
     causes = set(inputs_of(tables()["noise"], all_rows=True).stretch.reasons)
     for table in tables().values():
         inputs = inputs_of(table)
         causes |= {*inputs.seams.reasons, *inputs.stretch.reasons}
-        causes |= {each for row in inputs.seams.special for each in row.causes}
-    assert {each.kind for each in causes} == set(read_data("words/answers.toml")["causes"]) - {
-        "together"
-    }
-    for each in causes:
-        assert np.isfinite(each.numbers).all()
-        assert "{" not in cause(each)
+        causes |= {cause_found for row in inputs.seams.special for cause_found in row.causes}
+    assert {cause_found.kind for cause_found in causes} == set(
+        read_data("words/answers.toml")["causes"]
+    ) - {"together"}
+    for cause_found in causes:
+        assert np.isfinite(cause_found.numbers).all()
+        assert "{" not in cause(cause_found)
 
 
 def test_causes_are_words_in_the_document() -> None:
@@ -220,12 +223,12 @@ def test_causes_are_words_in_the_document() -> None:
     assert as_json([odd], cause) == [
         {"row": 7, "reason": "zero: it has no direction; norms change from 1 to 2.5"}
     ]
-    found = Copies("near", 64, period=16, cosine=0.987, between=-0.001)
-    assert as_json(found)["period"] == 16
-    assert "(mean cosine 0.99; 0.00 between)" in copied(found)
+    copied_rows = Copies("near", 64, period=16, cosine=0.987, between=-0.001)
+    assert as_json(copied_rows)["period"] == 16
+    assert "(mean cosine 0.99; 0.00 between)" in copied(copied_rows)
 
 
-def test_the_stretch_names_what_is_left_out() -> None:
+def test_the_stretch_names_its_excluded_rows() -> None:
     ends = (Cause("seam", (9, 10)), Cause("special", (50,)))
     assert based_on(Verdicts({}, 10, 50, whole=False, ends=ends)).startswith(
         "Based on positions 10–49; outliers and positions beyond the break at 10 are excluded."

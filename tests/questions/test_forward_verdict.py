@@ -1,4 +1,4 @@
-"""The answers about a run of a model follow from its numbers, and claim no more than they do."""
+"""Answers about a run of a model follow from its numbers and claim no more."""
 
 from __future__ import annotations
 
@@ -41,119 +41,134 @@ from posprobe.words import sentence, templates
 from posprobe.words.models import summary
 
 
-def told(name: str, result: Result, **changes: Any) -> Mapping[str, Answer]:
+def answers_about(name: str, result: Result, **changes: Any) -> Mapping[str, Answer]:
     return forward_analysis(results={name: result}, **changes).answers
 
 
-def permuted(known: float, zero: float) -> PermutationEffect:
-    before, after = (Change(change, None, None, None) for change in (known, zero))
-    return PermutationEffect(before, after, 12, 0, "wpe.weight")
+def permutation_effect(with_positions: float, without_positions: float) -> PermutationEffect:
+    with_table, without_table = (
+        Change(change, None, None, None) for change in (with_positions, without_positions)
+    )
+    return PermutationEffect(with_table, without_table, 12, 0, "wpe.weight")
 
 
-def shifted(*changes: float) -> PhaseShift:
+def phase_shift(*changes: float) -> PhaseShift:
     shifts = np.arange(len(changes)) * 4
     return PhaseShift(shifts, np.array(changes), None, "", 5)
 
 
-def kept(states: Any, *others: Any) -> Answer:
-    """The answer about hidden states that are those of layer 5 and, before it, some others."""
-    given = {number: moments(each) for number, each in enumerate((*others, states))}
+def ask_kept(states: Any, *earlier_states: Any) -> Answer:
+    """Return the answer about the hidden states of a layer and of those before it."""
+    layer_moments = {
+        number: moments(layer_states)
+        for number, layer_states in enumerate((*earlier_states, states))
+    }
     layout = Sequence(states.shape[1])
-    return told("states", mean_decomposition(given, layout=layout))["kept"]
+    return answers_about("states", mean_decomposition(layer_moments, layout=layout))["kept"]
 
 
 def reason_of(answer: Answer) -> str:
     return f"{answer.answer}: {answer.reason}"
 
 
-EQUAL = np.full((12, 24, WIDTH), 0.25)
-SEEN = states_of(Sequence(24), 12, signal=2.0)
-BY_CONTEXT = np.broadcast_to(np.random.default_rng(0).normal(size=(12, 1, WIDTH)), (12, 24, WIDTH))
+EQUAL_STATES = np.full((12, 24, WIDTH), 0.25)
+PLANTED_STATES = states_of(Sequence(24), 12, signal=2.0)
+CONTEXT_STATES = np.broadcast_to(
+    np.random.default_rng(0).normal(size=(12, 1, WIDTH)), (12, 24, WIDTH)
+)
 
 
 @pytest.mark.parametrize(
-    ("states", "others", "expected"),
+    ("states", "earlier_states", "expected"),
     [
         (states_of(Sequence(40), 30, signal=0.0, seed=3), (), "no: noise"),
         (states_of(Sequence(40), 30, signal=2.0, seed=3), (), "yes: seen"),
-        # Of c contexts noise has one part in c of the variance: little hides little.
+        # Noise keeps 1 / c of the variance over c contexts, so few contexts hide much.
         (states_of(Sequence(40), 2, signal=0.0, seed=3), (), "cannot tell: few_contexts"),
         (states_of(Sequence(40), 10, signal=0.0, seed=3), (), "cannot tell: few_contexts"),
-        # Of 400 contexts a hundredth of the variance is far above their noise.
+        # A hundredth of the variance is far above the noise of 400 contexts.
         (states_of(Sequence(24), 400, signal=0.15, seed=3), (), "no: small"),
-        (SEEN[:1], (), "cannot tell: one_context"),
-        (EQUAL, (SEEN,), "no: equal_states"),
-        (EQUAL[:1], (SEEN[:1],), "no: equal_states"),
-        (SEEN, (EQUAL,), "yes: seen"),
-        (BY_CONTEXT, (), "no: rounding"),
+        (PLANTED_STATES[:1], (), "cannot tell: one_context"),
+        (EQUAL_STATES, (PLANTED_STATES,), "no: equal_states"),
+        (EQUAL_STATES[:1], (PLANTED_STATES[:1],), "no: equal_states"),
+        (PLANTED_STATES, (EQUAL_STATES,), "yes: seen"),
+        (CONTEXT_STATES, (), "no: rounding"),
         (states_of(Sequence(1), 12), (), "cannot tell: one_position"),
     ],
 )
-def test_positions_are_seen_where_they_are_planted(
-    states: Any, others: tuple[Any, ...], expected: str
+def test_states_hold_positions_only_where_planted(
+    states: Any, earlier_states: tuple[Any, ...], expected: str
 ) -> None:
-    assert reason_of(kept(states, *others)) == expected
+    assert reason_of(ask_kept(states, *earlier_states)) == expected
 
 
-def test_every_number_is_of_the_layer_that_it_says() -> None:
-    found = mean_decomposition({0: moments(SEEN), 5: moments(SEEN)}, layout=Sequence(24))
-    answer = told("states", found)["kept"]
-    layer: Any = found.layers[5]
+def test_position_shares_belong_to_their_layers() -> None:
+    decomposition = mean_decomposition(
+        {0: moments(PLANTED_STATES), 5: moments(PLANTED_STATES)}, layout=Sequence(24)
+    )
+    answer = answers_about("states", decomposition)["kept"]
+    layer: Any = decomposition.layers[5]
     assert answer.value == {
-        "first": found.layers[0].shares["position"],  # type: ignore[index]
+        "first": decomposition.layers[0].shares["position"],  # type: ignore[index]
         "last": layer.shares["position"], "layers": [0, 5],
     }  # fmt: skip
     assert (answer.facts.last.layer, answer.facts.last.rank) == (5, layer.rank)
-    assert kept(EQUAL, SEEN).value is None
+    assert ask_kept(EQUAL_STATES, PLANTED_STATES).value is None
 
 
-def test_noise_is_rarely_taken_for_positions_and_its_band_is_where_it_lies() -> None:
-    within = yes = 0
+def test_noise_is_rarely_taken_for_positions_and_lies_in_its_band() -> None:
+    n_within = n_yes = 0
     for seed in range(20):
-        answer: Any = kept(states_of(Sequence(24), 32, signal=0.0, seed=seed))
+        answer: Any = ask_kept(states_of(Sequence(24), 32, signal=0.0, seed=seed))
         low, high = answer.test.interval
         assert (answer.test.draws, answer.test.of) == (4, "sampling noise")
-        # Four draws: their ends are as uncertain as they are far apart.
-        within += bool(2 * low - high <= answer.test.value <= 2 * high - low)
-        yes += answer.yes
-    assert within >= 16
-    assert yes <= 1
-    seen: Any = kept(states_of(Sequence(24), 32, signal=1.0))
-    assert seen.test.value > 5 * seen.test.interval[1]
+        # The ends of four draws are as uncertain as they are far apart.
+        n_within += bool(2 * low - high <= answer.test.value <= 2 * high - low)
+        n_yes += answer.yes
+    assert n_within >= 16
+    assert n_yes <= 1
+    planted_answer: Any = ask_kept(states_of(Sequence(24), 32, signal=1.0))
+    assert planted_answer.test.value > 5 * planted_answer.test.interval[1]
 
 
 @pytest.mark.parametrize(
-    ("known", "zero", "order", "without"),
+    ("with_positions", "without_positions", "expected", "expected_without"),
     [
         (0.8, 1e-7, "changed", "rounding"),
         (0.8, 0.4, "changed", "changed"),
         (1e-7, 1e-7, "rounding", "rounding"),
-        # Half of a hundredth of the norm is no rounding, and little.
+        # A change of 0.5 % of the norm exceeds rounding and is little.
         (0.8, 0.005, "changed", "slight"),
     ],
 )
-def test_order_matters_where_it_changes_more_than_rounding(
-    known: float, zero: float, order: str, without: str
+def test_order_matters_beyond_rounding(
+    with_positions: float, without_positions: float, expected: str, expected_without: str
 ) -> None:
-    answers = told("permutation", permuted(known, zero))
-    assert (answers["order"].reason, answers["order_without"].reason) == (order, without)
+    answers = answers_about("permutation", permutation_effect(with_positions, without_positions))
+    assert (answers["order"].reason, answers["order_without"].reason) == (
+        expected,
+        expected_without,
+    )
     for answer in answers.values():
         assert answer.yes == (answer.reason == "changed")
         assert answer.test is not None
         assert answer.test.interval == (0.0, 1e-3)
 
 
-def test_what_is_rounding_depends_on_the_number_format() -> None:
+def test_the_rounding_limit_depends_on_the_dtype() -> None:
     model = {"class": "M", "parameters": 1, "dtype": "bfloat16", "device": "cpu"}
-    assert told("permutation", permuted(0.01, 0.0))["order"].answer == "yes"
-    assert told("permutation", permuted(0.01, 0.0), model=model)["order"].reason == "rounding"
+    assert answers_about("permutation", permutation_effect(0.01, 0.0))["order"].answer == "yes"
+    assert (
+        answers_about("permutation", permutation_effect(0.01, 0.0), model=model)["order"].reason
+        == "rounding"
+    )
 
 
-def test_where_a_text_begins_matters_only_beyond_rounding() -> None:
-    found = told("shift", shifted(0.0, 0.3, 0.2))["absolute"]
-    assert (found.answer, found.facts.shift, found.value) == ("yes", 4, 0.3)
-    assert told("shift", shifted(0.0, 1e-6))["absolute"].reason == "rounding"
-    assert told("shift", shifted(0.0))["absolute"].reason == "no_room"
+def test_shifts_of_positions_matter_beyond_rounding() -> None:
+    answer = answers_about("shift", phase_shift(0.0, 0.3, 0.2))["absolute"]
+    assert (answer.answer, answer.facts.shift, answer.value) == ("yes", 4, 0.3)
+    assert answers_about("shift", phase_shift(0.0, 1e-6))["absolute"].reason == "rounding"
+    assert answers_about("shift", phase_shift(0.0))["absolute"].reason == "no_room"
 
 
 @pytest.mark.parametrize("case", ["apart", "same", "random", "all"])
@@ -165,7 +180,7 @@ def test_subspaces_are_compared_with_random_ones(case: str) -> None:
     basis = np.linalg.qr(rng.normal(size=(width, width)))[0] if case == "random" else np.eye(width)
     values = rng.normal(size=(200, rank)) @ basis[:rank]
     table = PositionTable(values, Sequence(200), "made", Source("a", "a"))
-    answer: Any = told("subspaces", subspace_overlap(table, tokens))["apart"]
+    answer: Any = answers_about("subspaces", subspace_overlap(table, tokens))["apart"]
     expected = {
         "apart": ("yes", "less"), "same": ("no", "more"), "random": ("no", "chance"),
         "all": ("cannot tell", "no_room"),
@@ -178,16 +193,16 @@ def test_subspaces_are_compared_with_random_ones(case: str) -> None:
 @pytest.mark.parametrize(
     ("value", "band", "reason"),
     [
-        # Equal but for rounding, as of a model that was never trained.
+        # Equal up to rounding, as in an untrained model.
         (0.0390624, (0.0390625, 0.0390625), "open"),
         (0.0390626, (0.0390625, 0.0390625), "chance"),
         (0.05, (0.04, 0.06), "chance"),
-        # One random subspace in ten lies here, or on the other side.
+        # One random subspace in ten lies outside the band on either side.
         (0.065, (0.04, 0.06), "chance"),
         (0.035, (0.04, 0.06), "open"),
         (0.2, (0.04, 0.06), "more"),
         (0.001, (0.04, 0.06), "less"),
-        # Certainly less, by a quarter.
+        # Surely less, but only by a quarter.
         (0.03, (0.0390625, 0.0390625), "small"),
         (None, (0.04, 0.06), "all_alike"),
     ],
@@ -195,45 +210,54 @@ def test_subspaces_are_compared_with_random_ones(case: str) -> None:
 def test_nothing_is_claimed_of_a_share_that_chance_explains(
     value: float | None, band: tuple[float, float], reason: str
 ) -> None:
-    found: Any = results_of(Sequence(24))["subspaces"]
+    subspaces: Any = results_of(Sequence(24))["subspaces"]
     undefined = {} if value is not None else {"variance": "all tokens are equal"}
-    made = replace(found, variance=Share(sum(band) / 2, band, value), undefined=undefined)
-    apart = told("subspaces", made)["apart"]
-    assert (apart.reason, apart.yes) == (reason, reason == "less")
+    changed_subspaces = replace(
+        subspaces, variance=Share(sum(band) / 2, band, value), undefined=undefined
+    )
+    answer = answers_about("subspaces", changed_subspaces)["apart"]
+    assert (answer.reason, answer.yes) == (reason, reason == "less")
 
 
 def test_a_sharp_head_is_counted_and_an_even_one_is_not() -> None:
-    made: Any = results_of(Sequence(24))["heads"]
-    plain = told("heads", made)["heads"]
-    assert (plain.answer, plain.reason) == ("no", "even")
-    assert plain.facts.sharpest <= 0.5
+    heads: Any = results_of(Sequence(24))["heads"]
+    even_answer = answers_about("heads", heads)["heads"]
+    assert (even_answer.answer, even_answer.reason) == ("no", "even")
+    assert even_answer.facts.sharpest <= 0.5
 
     def of(attention: float, uniform: float) -> Answer:
         layers = {
             number: replace(
-                layer, attention=np.where(np.arange(3) == 1, attention, 0.2),
-                uniform=np.full(3, uniform), peak=np.array([[0], [-1], [0]]),
+                layer,
+                attention=np.where(np.arange(3) == 1, attention, 0.2),
+                uniform=np.full(3, uniform),
+                peak=np.array([[0], [-1], [0]]),
                 has_peak=np.ones(3, dtype=bool),
             )
-            for number, layer in made.layers.items()
-        }  # fmt: skip
-        return told("heads", replace(made, layers=layers))["heads"]
+            for number, layer in heads.layers.items()
+        }
+        return answers_about("heads", replace(heads, layers=layers))["heads"]
 
-    sharp = of(0.9, 0.1)
-    assert (sharp.answer, sharp.value) == ("yes", {"heads": 2, "of": 6, "sharpest": 0.9})
-    assert [(each.offset, each.heads) for each in sharp.facts.offsets] == [((-1,), 2)]
-    # Of three positions any head pays more than half somewhere.
+    sharp_answer = of(0.9, 0.1)
+    assert (sharp_answer.answer, sharp_answer.value) == (
+        "yes",
+        {"heads": 2, "of": 6, "sharpest": 0.9},
+    )
+    assert [(preferred.offset, preferred.heads) for preferred in sharp_answer.facts.offsets] == [
+        ((-1,), 2)
+    ]
+    # With three positions, any head pays more than half somewhere.
     assert (of(0.6, 0.4).answer, of(0.6, 0.4).reason) == ("no", "short")
 
 
 @pytest.mark.parametrize(
     ("cost", "error", "answer", "reason"),
     [
-        # Two contexts far apart see nothing, and do not show that there is nothing.
+        # Two contexts that differ widely neither show a cost nor exclude one.
         (0.4, 0.3, "cannot tell", "open"),
         (0.001, 0.02, "cannot tell", "open"),
         (0.001, 0.002, "no", "little"),
-        # Without its positions the model is better: it loses nothing.
+        # The model is better without positions, so it loses nothing.
         (-0.5, 0.1, "no", "gain"),
         (-0.4, 0.15, "no", "little"),
         (-0.4, 0.3, "cannot tell", "open"),
@@ -241,19 +265,25 @@ def test_a_sharp_head_is_counted_and_an_even_one_is_not() -> None:
         (None, None, "cannot tell", "not_finite"),
     ],
 )
-def test_that_a_table_is_not_needed_takes_evidence(
+def test_a_table_is_unneeded_only_if_its_cost_is_surely_small(
     cost: float | None, error: float | None, answer: str, reason: str
 ) -> None:
-    made = substitution_of(Sequence(24))
-    place = next(at for at, each in enumerate(made.substitutes) if each.name == made.removed)
+    substitution = substitution_of(Sequence(24))
+    removed_index = next(
+        index
+        for index, substitute in enumerate(substitution.substitutes)
+        if substitute.name == substitution.removed
+    )
     costs = {"loss": Cost(cost, error, None, None)}
-    substitutes = tuple(replace(each, costs=costs) for each in made.substitutes)
-    found = replace(made, substitutes=substitutes, undefined={"kept": "made so"})
-    needed = told("substitution", found)["needed"]
+    substitutes = tuple(replace(substitute, costs=costs) for substitute in substitution.substitutes)
+    changed_substitution = replace(
+        substitution, substitutes=substitutes, undefined={"kept": "made so"}
+    )
+    needed = answers_about("substitution", changed_substitution)["needed"]
     assert (needed.answer, needed.reason) == (answer, reason)
-    assert needed.keys == (f"substitution.substitutes.{place}.loss",)
+    assert needed.keys == (f"substitution.substitutes.{removed_index}.loss",)
     assert needed.value == cost
-    # The interval is that of no cost, of the same standard error.
+    # The interval is centred at no cost, with the same standard error.
     interval = needed.test.interval if needed.test else None
     assert (interval is None) == (error is None)
     if error is not None:
@@ -264,42 +294,56 @@ def test_that_a_table_is_not_needed_takes_evidence(
     ("worth", "reason"),
     [(1e-6, "little"), (0.005, "little"), (0.00995, "small"), (1.0, "loses")],
 )
-def test_a_cost_of_next_to_nothing_is_no_loss_however_certain(worth: float, reason: str) -> None:
-    found = substitution_of(Sequence(24), worth=worth)
-    assert found["mean"].costs["loss"].kept == 0  # the cost is certain: shares of it are told
-    answers = told("substitution", found)
+def test_a_tiny_cost_is_no_loss_however_certain(worth: float, reason: str) -> None:
+    substitution = substitution_of(Sequence(24), worth=worth)
+    assert substitution["mean"].costs["loss"].kept == 0  # a certain cost has shares
+    answers = answers_about("substitution", substitution)
     assert answers["needed"].reason == reason
-    yes = reason == "loses"
-    assert (answers["needed"].yes, "few" in answers, "random" in answers) == (yes, yes, yes)
+    is_loss = reason == "loses"
+    assert (answers["needed"].yes, "few" in answers, "random" in answers) == (
+        is_loss,
+        is_loss,
+        is_loss,
+    )
 
 
 @pytest.mark.parametrize(
-    ("kept", "error", "answer"),
+    ("kept_share", "error", "answer"),
     [(0.95, 0.02, "yes"), (0.95, 0.05, "cannot tell"), (0.85, 0.05, "cannot tell"),
      (0.5, 0.05, "no")],
 )  # fmt: skip
-def test_few_components_are_enough_where_two_standard_errors_less_are(
-    kept: float, error: float, answer: str
+def test_few_components_suffice_with_two_standard_errors_to_spare(
+    kept_share: float, error: float, answer: str
 ) -> None:
-    made = substitution_of(Sequence(24))
+    substitution = substitution_of(Sequence(24))
     substitutes = tuple(
-        replace(each, costs={"loss": replace(each.costs["loss"], kept=kept, kept_error=error)})
-        if each.kind == "components" else each
-        for each in made.substitutes
-    )  # fmt: skip
-    few = told("substitution", replace(made, substitutes=substitutes))["few"]
-    assert (few.answer, few.value, few.facts.error) == (answer, kept, error)
-    # The smallest of those that are equally good is named.
-    assert few.facts.size == 1
+        replace(
+            substitute,
+            costs={"loss": replace(substitute.costs["loss"], kept=kept_share, kept_error=error)},
+        )
+        if substitute.kind == "components"
+        else substitute
+        for substitute in substitution.substitutes
+    )
+    few_answer = answers_about("substitution", replace(substitution, substitutes=substitutes))[
+        "few"
+    ]
+    assert (few_answer.answer, few_answer.value, few_answer.facts.error) == (
+        answer,
+        kept_share,
+        error,
+    )
+    # The smallest of equally good sizes is named.
+    assert few_answer.facts.size == 1
 
 
 # Words.
 
-WORTH = Worth("table", "wpe.weight", "loss", "next token")
-TOLD = Summary(0.519, 0.0687, 0.697, 39, 0, 1, None, 0.876, None, 512)
-LAST = Layer(12, 0.26, 0.01, 7)
-FACTS: dict[str, Any] = {
-    "kept": Kept(Layer(0, 0.2, 0.004, 5), LAST),
+TABLE_WORTH = Worth("table", "wpe.weight", "loss", "next token")
+ROTARY_SUMMARY = Summary(0.519, 0.0687, 0.697, 39, 0, 1, None, 0.876, None, 512)
+LAST_LAYER = Layer(12, 0.26, 0.01, 7)
+FACTS_BY_QUESTION: dict[str, Any] = {
+    "kept": Kept(Layer(0, 0.2, 0.004, 5), LAST_LAYER),
     "order": Changed(0.8),
     "order_without": Changed(1e-7),
     "absolute": Changed(0.3, shift=4),
@@ -307,37 +351,46 @@ FACTS: dict[str, Any] = {
     "heads": Heads(3, 24, 0.9, 0.05, (Preferred((-1,), 2), Preferred((0,), 1))),
     "first": First(5, 0.996, 0.044),
     "blank": Blank(12, 0.25, 0.3),
-    "distance": Preferring(TOLD, 16, 256, "sampled"),
-    "needed": Removal(WORTH, 0.52, 0.03, 2.0, 0.1, 0.2, 0.02),
-    "few": Enough("3 leading components", 3, 0.95, 0.02, 5, WORTH),
-    "random": Enough("its rows in random order", None, 0.12, 0.03, 4, WORTH),
+    "distance": Preferring(ROTARY_SUMMARY, 16, 256, "sampled"),
+    "needed": Removal(TABLE_WORTH, 0.52, 0.03, 2.0, 0.1, 0.2, 0.02),
+    "few": Enough("3 leading components", 3, 0.95, 0.02, 5, TABLE_WORTH),
+    "random": Enough("its rows in random order", None, 0.12, 0.03, 4, TABLE_WORTH),
 }
 
 
-def said(question: str, reason: str, facts: Any = None) -> str:
-    return sentence(Answer(question, "yes", reason, facts or FACTS[question]))
+def sentence_about(question: str, reason: str, facts: Any = None) -> str:
+    return sentence(Answer(question, "yes", reason, facts or FACTS_BY_QUESTION[question]))
 
 
-#: Reasons of tables have a prefix, or facts of another kind.
-OF_TABLES = {"neighbours", "wave", "norms", "norms_and_wave", "none", "open", "small", "winding",
-             "copies"}  # fmt: skip
+#: Reasons about tables, whose facts have other records.
+TABLE_REASONS = {
+    "neighbours",
+    "wave",
+    "norms",
+    "norms_and_wave",
+    "none",
+    "open",
+    "small",
+    "winding",
+    "copies",
+}
 REASONS = [
     (question, reason)
     for question, reason in templates()
     if question in QUESTIONS
-    and not (question == "order" and (reason in OF_TABLES or reason.startswith("patch_")))
+    and not (question == "order" and (reason in TABLE_REASONS or reason.startswith("patch_")))
 ]
 
 
 @pytest.mark.parametrize(("question", "reason"), REASONS)
 def test_a_sentence_is_short_and_does_not_begin_with_its_answer(question: str, reason: str) -> None:
-    text = said(question, reason)
+    text = sentence_about(question, reason)
     assert is_a_sentence(text)
     for part in text.split(". "):
         assert len(part.split()) <= 31, part
 
 
-SAID = {
+EXPECTED_SENTENCES = {
     ("kept", "seen"): "Position explains 20 % of the hidden-state variance at layer 0 (sampling "
     "noise 0.40 %) and 26 % at layer 12 (sampling noise 1.0 %).",
     ("absolute", "changed"): "Shifting all positions by 4 changes the last hidden states by 0.3 "
@@ -360,31 +413,33 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("question", "reason"), list(SAID))
+@pytest.mark.parametrize(("question", "reason"), list(EXPECTED_SENTENCES))
 def test_sentences_name_the_numbers_that_were_tested(question: str, reason: str) -> None:
-    assert said(question, reason) == SAID[question, reason]
+    assert sentence_about(question, reason) == EXPECTED_SENTENCES[question, reason]
 
 
-def test_nothing_is_told_as_a_share_that_noise_explains() -> None:
-    # A random Llama: 3.0 % of the variance, as much sampling noise, and no direction above it.
-    none = Layer(2, 0.0301, 0.0301, 0)
-    text = said("kept", "noise", Kept(Layer(0, 0.031, 0.031, 0), none))
+def test_sentences_report_sampling_noise_as_noise() -> None:
+    # An untrained Llama: 3.0 % of the variance, all of it sampling noise.
+    noise_layer = Layer(2, 0.0301, 0.0301, 0)
+    text = sentence_about("kept", "noise", Kept(Layer(0, 0.031, 0.031, 0), noise_layer))
     assert text == (
         "At layer 2, no direction of position stands above sampling noise (3.0 % of the variance)."
     )
-    # Each noise is of the layer beside it.
-    text = said("kept", "noise", Kept(Layer(0, 0.2, 0.004, 5), none))
+    # The noise belongs to the layer before it in the sentence.
+    text = sentence_about("kept", "noise", Kept(Layer(0, 0.2, 0.004, 5), noise_layer))
     assert "20 % of the hidden-state variance at layer 0 (sampling noise 0.40 %)" in text
     assert "At layer 2, no direction" in text
     # The same of a run.
     states = states_of(Sequence(40), 40, signal=0.0, seed=3)
-    found = mean_decomposition({0: moments(states), 2: moments(states)}, layout=Sequence(40))
-    made = forward_analysis(results={"states": found}).to_dict()["verdict"]
-    assert "explains" not in made["summary"] + made["answers"][0]["sentence"]
+    decomposition = mean_decomposition(
+        {0: moments(states), 2: moments(states)}, layout=Sequence(40)
+    )
+    verdict = forward_analysis(results={"states": decomposition}).to_dict()["verdict"]
+    assert "explains" not in verdict["summary"] + verdict["answers"][0]["sentence"]
 
 
 @pytest.mark.parametrize(
-    ("known", "zero", "text"),
+    ("with_positions", "without_positions", "text"),
     [
         (0.8, 1e-7, "Without the position embedding, the model is permutation-invariant."),
         (0.8, 0.4, "The model knows order even without its position embedding."),
@@ -392,23 +447,27 @@ def test_nothing_is_told_as_a_share_that_noise_explains() -> None:
         (0.005, 0.4, "The order of tokens makes little difference."),
     ],
 )
-def test_a_summary_says_what_order_is_known_by(known: float, zero: float, text: str) -> None:
-    before, after = (Change(change, None, None, None) for change in (known, zero))
-    effect = PermutationEffect(before, after, 12, 0, "wpe.weight")
-    made = forward_analysis(results={"permutation": effect}).to_dict()
-    summed = made["verdict"]["summary"]
-    assert summed.startswith(text)
-    assert summed.endswith(" (Measured on random tokens.)")
+def test_summaries_name_the_source_of_order(
+    with_positions: float, without_positions: float, text: str
+) -> None:
+    with_table, without_table = (
+        Change(change, None, None, None) for change in (with_positions, without_positions)
+    )
+    effect = PermutationEffect(with_table, without_table, 12, 0, "wpe.weight")
+    document = forward_analysis(results={"permutation": effect}).to_dict()
+    summary_text = document["verdict"]["summary"]
+    assert summary_text.startswith(text)
+    assert summary_text.endswith(" (Measured on random tokens.)")
 
 
-def test_what_random_tokens_were_not_used_for_is_told_apart() -> None:
-    made = forward_analysis()
-    answers = {"distance": Answer("distance", "yes", "some", FACTS["distance"])}
-    first = summary(answers, made.run)
-    assert first.endswith("(on 16 contexts of 256 tokens sampled from the model).")
-    answers["apart"] = Answer("apart", "yes", "less", FACTS["apart"])
-    assert summary(answers, made.run) == (
-        f"{first} Position directions avoid those of tokens. (The rest is measured on random "
+def test_summaries_separate_sampled_from_random_tokens() -> None:
+    analysis = forward_analysis()
+    answers = {"distance": Answer("distance", "yes", "some", FACTS_BY_QUESTION["distance"])}
+    on_distance = summary(answers, analysis.run)
+    assert on_distance.endswith("(on 16 contexts of 256 tokens sampled from the model).")
+    answers["apart"] = Answer("apart", "yes", "less", FACTS_BY_QUESTION["apart"])
+    assert summary(answers, analysis.run) == (
+        f"{on_distance} Position directions avoid those of tokens. (The rest is measured on random "
         "tokens.)"
     )
 
@@ -418,7 +477,7 @@ def test_what_random_tokens_were_not_used_for_is_told_apart() -> None:
     [(1e-6, "Removing positions costs less than 0.01 nats."),
      (1.0, "leading components of the position table are enough.")],
 )  # fmt: skip
-def test_a_summary_says_what_removing_positions_costs(worth: float, text: str) -> None:
+def test_summaries_name_the_cost_of_removing_positions(worth: float, text: str) -> None:
     effect = substitution_of(Sequence(24), worth=worth)
     assert (
         text in forward_analysis(results={"substitution": effect}).to_dict()["verdict"]["summary"]
@@ -426,18 +485,21 @@ def test_a_summary_says_what_removing_positions_costs(worth: float, text: str) -
 
 
 @pytest.mark.parametrize("layout", [Sequence(24), Sequence(5), Grid(3, 4)], ids=str)
-def test_a_summary_is_short_and_of_no_answer_says_so(layout: Any) -> None:
-    made = forward_analysis(layout)
-    text = made.to_dict()["verdict"]["summary"]
+def test_summaries_are_short_and_admit_that_no_answer_is_clear(layout: Any) -> None:
+    analysis = forward_analysis(layout)
+    text = analysis.to_dict()["verdict"]["summary"]
     assert len(text.split()) <= 60
-    # Everything that can be so at once.
-    reasons = {name: reason for name, reason in SAID if name != "random"}
-    answers = {name: Answer(name, "yes", reason, FACTS[name]) for name, reason in reasons.items()}
+    # All statements that can hold at once.
+    reasons = {name: reason for name, reason in EXPECTED_SENTENCES if name != "random"}
+    answers = {
+        name: Answer(name, "yes", reason, FACTS_BY_QUESTION[name])
+        for name, reason in reasons.items()
+    }
     assert 40 < len(summary(answers, Run({}, random=True)).split()) <= 60
-    assert summary({}, made.run) == "No question has a clear answer."
+    assert summary({}, analysis.run) == "No question has a clear answer."
 
 
-def test_notes_of_an_interruption_name_what_was_measured_until_then() -> None:
+def test_notes_of_an_interruption_count_the_finished_contexts() -> None:
     from posprobe.words.models import interrupted
 
     states: Any = mean_decomposition(

@@ -1,4 +1,4 @@
-"""Questions of grids on planted tables: what is there is found, what is not is not."""
+"""Questions about grids: planted tables have their expected answers."""
 
 from __future__ import annotations
 
@@ -26,52 +26,52 @@ from posprobe.words import sentence, templates
 
 Floats = NDArray[np.float64]
 
-#: What is asked of the patches alone, without outliers.
-ASKED = [name for name in GRID if name not in {"closed_form", "special_rows"}]
+#: Questions about the patches, apart from outliers and formulas.
+PATCH_QUESTIONS = [name for name in GRID if name not in {"closed_form", "special_rows"}]
 
 
-def asked(values: Floats, height: int, width: int) -> dict[str, Any]:
-    seen = view(values, layout=Grid(height, width))
-    return {name: GRID[name](seen) for name in ASKED}
+def answers_about(values: Floats, height: int, width: int) -> dict[str, Any]:
+    table_view = view(values, layout=Grid(height, width))
+    return {name: GRID[name](table_view) for name in PATCH_QUESTIONS}
 
 
-def field(height: int, width: int, d: int, length: float, seed: int = 0) -> Floats:
-    """An isotropic smooth field."""
+def smooth_field(height: int, width: int, d: int, length: float, seed: int = 0) -> Floats:
+    """Return an isotropic smooth field."""
     covariance = np.exp(-0.5 * np.square(grid_distances(height, width) / length))
     return root(covariance) @ gaussian(height * width, d, seed)
 
 
-def summed(rows: Floats, columns: Floats, noise: float = 0.0) -> Floats:
-    """A row code plus a column code, and noise."""
+def sum_codes(rows: Floats, columns: Floats, noise: float = 0.0) -> Floats:
+    """Return a row code plus a column code, plus noise."""
     values = (rows[:, None] + columns[None]).reshape(-1, rows.shape[1])
     return np.asarray(values + noise * gaussian(*values.shape, seed=9))
 
 
-def curve(n: int, d: int, length: float, seed: int) -> Floats:
+def smooth_code(n: int, d: int, length: float, seed: int) -> Floats:
     offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
     return root(np.exp(-0.5 * np.square(offset))) @ gaussian(n, d, seed)
 
 
-def circle(n: int, turns: float, seed: int) -> Floats:
+def circle_code(n: int, turns: float, seed: int) -> Floats:
     angle = 2 * np.pi * turns * np.arange(n) / (n - 1)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(32, seed)[:2]
 
 
-def circles(side: int, turns: float, noise: float = 0.0) -> Floats:
-    return summed(circle(side, turns, 1), circle(side, turns, 2), noise)
+def circle_table(side: int, turns: float, noise: float = 0.0) -> Floats:
+    return sum_codes(circle_code(side, turns, 1), circle_code(side, turns, 2), noise)
 
 
-def rhythm(n: int, periods: list[float], seed: int) -> Floats:
+def wave_code(n: int, periods: list[float], seed: int) -> Floats:
     code = waves(n, periods, seed)
     return code @ rotation(32, seed)[: code.shape[1]]
 
 
-def growing(side: int, by: float) -> Floats:
-    return np.exp(by * np.repeat(np.linspace(0, 1, side), side))[:, None]
+def row_growth(side: int, log_ratio: float) -> Floats:
+    return np.exp(log_ratio * np.repeat(np.linspace(0, 1, side), side))[:, None]
 
 
-def lengths(values: Floats) -> Floats:
-    """Some patches, anywhere, much longer than others."""
+def scale_patches(values: Floats) -> Floats:
+    """Scale random patches, some of which become much longer than others."""
     return np.asarray(values * np.exp(3.0 * gaussian(len(values), 1, seed=4)))
 
 
@@ -81,35 +81,54 @@ TABLES: dict[str, tuple[Any, int, int]] = {
     "noise of few columns": (lambda: gaussian(64, 2), 8, 8),
     "noise 2 x 20": (lambda: gaussian(40, 8), 2, 20),
     "noise 40 x 60": (lambda: gaussian(2400, 8), 40, 60),
-    "field": (lambda: field(14, 14, 64, 2.0), 14, 14),
-    "field of few columns": (lambda: field(14, 14, 4, 2.0) @ gaussian(4, 64), 14, 14),
+    "field": (lambda: smooth_field(14, 14, 64, 2.0), 14, 14),
+    "field of few columns": (lambda: smooth_field(14, 14, 4, 2.0) @ gaussian(4, 64), 14, 14),
     "field in much noise": (
-        lambda: 0.12 * field(20, 20, 256, 2.0) + gaussian(400, 256),
-        20, 20,
+        lambda: 0.12 * smooth_field(20, 20, 256, 2.0) + gaussian(400, 256),
+        20,
+        20,
     ),
-    "smooth codes": (lambda: summed(curve(14, 64, 3.0, 0), curve(14, 64, 3.0, 1), 0.05), 14, 14),
-    "codes of walks": (lambda: summed(walk(12, 32), walk(12, 32, 1), 0.3), 12, 12),
-    "weak codes": (lambda: summed(curve(10, 32, 2.0, 0), curve(10, 32, 2.0, 10), 3.0), 10, 10),
+    "smooth codes": (
+        lambda: sum_codes(smooth_code(14, 64, 3.0, 0), smooth_code(14, 64, 3.0, 1), 0.05),
+        14,
+        14,
+    ),
+    "codes of walks": (lambda: sum_codes(walk(12, 32), walk(12, 32, 1), 0.3), 12, 12),
+    "weak codes": (
+        lambda: sum_codes(smooth_code(10, 32, 2.0, 0), smooth_code(10, 32, 2.0, 10), 3.0),
+        10,
+        10,
+    ),
     "hardly any codes": (
-        lambda: summed(curve(16, 256, 3.0, 0), curve(16, 256, 3.0, 1), 7.5), 16, 16
+        lambda: sum_codes(smooth_code(16, 256, 3.0, 0), smooth_code(16, 256, 3.0, 1), 7.5),
+        16,
+        16,
     ),
-    "small codes": (lambda: summed(curve(5, 32, 2.0, 1), curve(5, 32, 2.0, 2), 0.6), 5, 5),
+    "small codes": (
+        lambda: sum_codes(smooth_code(5, 32, 2.0, 1), smooth_code(5, 32, 2.0, 2), 0.6),
+        5,
+        5,
+    ),
     "row code": (lambda: np.repeat(walk(12, 32), 12, axis=0) + 0.2 * gaussian(144, 32), 12, 12),
-    "circles": (lambda: circles(14, 1.5, 0.1), 14, 14),
-    "waves": (lambda: summed(rhythm(24, [3.7, 6.1], 1), rhythm(24, [3.7, 6.1], 2), 0.4), 24, 24),
-    "growing": (lambda: field(14, 14, 64, 1.5) * growing(14, 1.5), 14, 14),
-    "hardly growing": (lambda: gaussian(1024, 16) * growing(32, 0.1), 32, 32),
-    "long patches": (lambda: lengths(field(14, 14, 64, 1.5)), 14, 14),
-}  # fmt: skip
+    "circles": (lambda: circle_table(14, 1.5, 0.1), 14, 14),
+    "waves": (
+        lambda: sum_codes(wave_code(24, [3.7, 6.1], 1), wave_code(24, [3.7, 6.1], 2), 0.4),
+        24,
+        24,
+    ),
+    "growing": (lambda: smooth_field(14, 14, 64, 1.5) * row_growth(14, 1.5), 14, 14),
+    "hardly growing": (lambda: gaussian(1024, 16) * row_growth(32, 0.1), 32, 32),
+    "long patches": (lambda: scale_patches(smooth_field(14, 14, 64, 1.5)), 14, 14),
+}
 
 
 @cache
-def answers(name: str) -> dict[str, Any]:
+def answers_of(name: str) -> dict[str, Any]:
     make, height, width = TABLES[name]
-    return asked(make(), height, width)
+    return answers_about(make(), height, width)
 
 
-FOUND = [
+EXPECTED_ANSWERS = [
     ("noise", "order", "no", "patch_none"),
     ("noise", "rows_and_columns", "no", "none"),
     ("noise", "axis_rotations", "no", "none"),
@@ -124,7 +143,7 @@ FOUND = [
     ("noise 3 x 3", "low_dimensional", "cannot tell", "narrow"),
     ("noise 2 x 20", "rows_and_columns", "cannot tell", "narrow"),
     ("noise of few columns", "low_dimensional", "cannot tell", "too_few"),
-    *(("noise 40 x 60", name, "cannot tell", "large") for name in ASKED),
+    *(("noise 40 x 60", name, "cannot tell", "large") for name in PATCH_QUESTIONS),
     ("field", "order", "yes", "patch_neighbours"),
     ("field", "axis_rotations", "cannot tell", "open"),
     ("field", "smooth", "yes", "patch_surface"),
@@ -153,19 +172,21 @@ FOUND = [
 ]
 
 
-@pytest.mark.parametrize(("table", "question", "answer", "reason"), FOUND)
-def test_planted_tables(table: str, question: str, answer: str, reason: str) -> None:
-    found = answers(table)[question]
-    assert (found.answer, found.reason) == (answer, reason)
-    assert is_a_sentence(sentence(found))
-    assert found.change is None
+@pytest.mark.parametrize(("table", "question", "answer", "reason"), EXPECTED_ANSWERS)
+def test_planted_grids_have_their_expected_answers(
+    table: str, question: str, answer: str, reason: str
+) -> None:
+    found_answer = answers_of(table)[question]
+    assert (found_answer.answer, found_answer.reason) == (answer, reason)
+    assert is_a_sentence(sentence(found_answer))
+    assert found_answer.change is None
 
 
-def test_every_reason_is_reached_or_comes_from_a_correction_and_has_its_words() -> None:
+def test_every_reason_about_grids_is_reached_or_from_a_correction() -> None:
     of_grids = {
         (name, reason)
         for name, reason in templates()
-        if name in ASKED and (reason.startswith("patch_") or name not in SEQUENCE)
+        if name in PATCH_QUESTIONS and (reason.startswith("patch_") or name not in SEQUENCE)
     }
     corrected = {
         ("axis_rotations", "formula"),
@@ -175,13 +196,13 @@ def test_every_reason_is_reached_or_comes_from_a_correction_and_has_its_words() 
         ),
     }
     shared = {"narrow", "large", "too_few"}
-    reached = {(name, reason) for _, name, _, reason in FOUND if reason not in shared}
+    reached = {(name, reason) for _, name, _, reason in EXPECTED_ANSWERS if reason not in shared}
     assert of_grids == reached | corrected
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_what_is_told_is_what_was_tested(table: str) -> None:
-    found = answers(table)
+def test_reported_numbers_are_the_tested_ones(table: str) -> None:
+    table_answers = answers_of(table)
     values: dict[tuple[str, str], Callable[[Any], float]] = {
         ("order", ""): lambda f: f.cosine,
         ("rows_and_columns", ""): lambda f: f.share,
@@ -192,7 +213,7 @@ def test_what_is_told_is_what_was_tested(table: str) -> None:
         ("absolute_position", "patch_displacement"): lambda f: f.misfit,
     }
     for (question, reason), value in values.items():
-        answer = found[question]
+        answer = table_answers[question]
         if answer.test and answer.reason == (reason or answer.reason):
             assert answer.test.value == pytest.approx(value(answer.facts), rel=1e-9)
 
@@ -200,96 +221,98 @@ def test_what_is_told_is_what_was_tested(table: str) -> None:
 # --- order ---
 
 
-def test_neighbours_are_seen_in_all_components() -> None:
+def test_order_counts_all_components() -> None:
     """Noise that happens to have an order in its leading eight components has none."""
-    assert asked(gaussian(49, 64), 7, 7)["order"].answer == "no"
+    assert answers_about(gaussian(49, 64), 7, 7)["order"].answer == "no"
 
 
 # --- rows and columns ---
 
 
 def test_codes_are_split_as_the_variance_is() -> None:
-    found = answers("codes of walks")["rows_and_columns"].facts
+    facts = answers_of("codes of walks")["rows_and_columns"].facts
     codes = axis_codes(as_table(TABLES["codes of walks"][0](), Grid(12, 12)))
     # The means of rows and columns hold a little of the noise, too.
-    assert found.row_share == pytest.approx(codes.axes["rows"].share, abs=0.02)
-    assert found.column_share == pytest.approx(codes.axes["columns"].share, abs=0.02)
-    assert found.share > found.typical
-    assert found.lone == ""
-    assert answers("row code")["rows_and_columns"].facts.lone == "row"
+    assert facts.row_share == pytest.approx(codes.axes["rows"].share, abs=0.02)
+    assert facts.column_share == pytest.approx(codes.axes["columns"].share, abs=0.02)
+    assert facts.share > facts.typical
+    assert facts.lone == ""
+    assert answers_of("row code")["rows_and_columns"].facts.lone == "row"
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 32, 37, 48])
 def test_codes_in_equal_noise_are_never_denied_of_a_small_grid(seed: int) -> None:
-    codes = summed(curve(7, 64, 1.4, seed), curve(7, 64, 1.4, seed + 100))
+    codes = sum_codes(smooth_code(7, 64, 1.4, seed), smooth_code(7, 64, 1.4, seed + 100))
     values = codes + np.sqrt(2) * gaussian(49, 64, seed + 200)
-    assert asked(values, 7, 7)["rows_and_columns"].answer != "no"
+    assert answers_about(values, 7, 7)["rows_and_columns"].answer != "no"
 
 
 # --- rotations of codes ---
 
 
 @pytest.mark.parametrize(("side", "noise"), [(8, 0.3), (14, 0.0), (14, 0.3)])
-def test_circles_are_told_the_more_surely_the_further_they_go_round(
-    side: int, noise: float
-) -> None:
+def test_longer_arcs_are_surer_circles(side: int, noise: float) -> None:
     level = {"no": 0, "cannot tell": 1, "yes": 2}
-    found = [
-        asked_rotations(circles(side, turns, noise), side)
+    answers_by_turns = [
+        ask_rotations(circle_table(side, turns, noise), side)
         for turns in (0.5, 0.7, 0.8, 0.9, 1.0, 1.5)
     ]
-    told = [level[answer.answer] for answer in found]
-    assert told == sorted(told)
-    assert told[0] < level["yes"] == told[4]
-    first = [answer.facts.codes[0] for answer in found]
-    shares = [code.circle.share for code in first if code.circle]  # of long ones, lines may stand
+    levels = [level[answer.answer] for answer in answers_by_turns]
+    assert levels == sorted(levels)
+    assert levels[0] < level["yes"] == levels[4]
+    row_codes = [answer.facts.codes[0] for answer in answers_by_turns]
+    shares = [
+        code.circle.share for code in row_codes if code.circle
+    ]  # of long ones, lines may stand
     assert (np.diff(shares) > (-0.1 if noise else -1e-9)).all()
 
 
-def asked_rotations(values: Floats, side: int) -> Answer:
+def ask_rotations(values: Floats, side: int) -> Answer:
     return ask_axis_rotations(view(values, layout=Grid(side, side)))
 
 
 @pytest.mark.parametrize("turns", [1.0, 1.3, 2.0])
 def test_a_whole_circle_is_all_of_its_code(turns: float) -> None:
-    found = asked_rotations(circles(14, turns), 14)
-    for code in found.facts.codes:
+    answer = ask_rotations(circle_table(14, turns), 14)
+    for code in answer.facts.codes:
         assert code.circle.turns == pytest.approx(turns, abs=0.02)
         assert code.circle.share == pytest.approx(1.0, abs=1e-9)
-    assert found.value["rotating"] == ["rows", "columns"]
+    assert answer.value["rotating"] == ["rows", "columns"]
 
 
 @pytest.mark.parametrize("length", [2.0, 4.0, 8.0])
 @pytest.mark.parametrize("d", [8, 64])
 def test_smooth_codes_do_not_go_round(length: float, d: int) -> None:
-    values = summed(curve(14, d, length, 3), curve(14, d, length, 4))
-    assert asked_rotations(values, 14).answer != "yes"
+    values = sum_codes(smooth_code(14, d, length, 3), smooth_code(14, d, length, 4))
+    assert ask_rotations(values, 14).answer != "yes"
 
 
-def test_only_the_code_that_goes_round_is_named() -> None:
-    found = asked_rotations(summed(circle(14, 1.4, 1), curve(14, 32, 8.0, 1) * 0.3, 0.02), 14)
-    assert found.answer == "yes"
-    assert found.facts.rotating == ("rows",)
-    assert "column code" not in sentence(found)
+def test_only_the_rotating_code_is_named() -> None:
+    answer = ask_rotations(
+        sum_codes(circle_code(14, 1.4, 1), smooth_code(14, 32, 8.0, 1) * 0.3, 0.02), 14
+    )
+    assert answer.answer == "yes"
+    assert answer.facts.rotating == ("rows",)
+    assert "column code" not in sentence(answer)
 
 
 def test_periods_of_codes_are_named() -> None:
-    values = summed(rhythm(24, [3.7, 6.1], 1), rhythm(24, [3.7, 6.1], 2), 0.2)
-    found = asked_rotations(values, 24)
-    for code in found.facts.codes:
+    values = sum_codes(wave_code(24, [3.7, 6.1], 1), wave_code(24, [3.7, 6.1], 2), 0.2)
+    answer = ask_rotations(values, 24)
+    for code in answer.facts.codes:
         assert [line.period for line in code.lines] == pytest.approx([3.7, 6.1], rel=0.03)
-    assert [line["period"] for line in found.value["rows"]] == [
-        line.period for line in found.facts.codes[0].lines
+    assert [line["period"] for line in answer.value["rows"]] == [
+        line.period for line in answer.facts.codes[0].lines
     ]
 
 
 def test_a_long_code_is_averaged() -> None:
-    """Two circles of 600 rows: no matrix of 600 x 600 is drawn six hundred times."""
-    code = circle(600, 1.5, 1)
+    """A code of 600 rows is averaged, as drawing 600 x 600 matrices would take too long."""
+    code = circle_code(600, 1.5, 1)
     values = np.repeat(code, 2, axis=0) + 0.05 * gaussian(1200, 32)
-    seen = view(values, layout=Grid(600, 2))
-    found = ask_axis_rotations(seen)
-    assert found.answer == "yes"
+    table_view = view(values, layout=Grid(600, 2))
+    answer = ask_axis_rotations(table_view)
+    assert answer.answer == "yes"
 
 
 # --- corrections ---
@@ -297,19 +320,19 @@ def test_a_long_code_is_averaged() -> None:
 
 def test_a_formula_makes_codes_of_rotations() -> None:
     values = np.asarray(pp.sincos2d(14, 14, 64).values, dtype=np.float64)
-    own = asked_rotations(values, 14)
+    original = ask_rotations(values, 14)
     form = Answer("closed_form", "yes", "formula", keys=("sinusoid.cka",))
-    found: Any = circles_by_formula(own, form)
-    assert (found.answer, found.reason, found.test) == ("yes", "formula", None)
-    assert found.change.by == "closed_form"
-    assert sentence(found)
-    assert circles_by_formula(own, replace(form, answer="no")) is None
-    few = answers("noise 40 x 60")["axis_rotations"]
-    assert circles_by_formula(few, form) is None
+    corrected: Any = circles_by_formula(original, form)
+    assert (corrected.answer, corrected.reason, corrected.test) == ("yes", "formula", None)
+    assert corrected.change.by == "closed_form"
+    assert sentence(corrected)
+    assert circles_by_formula(original, replace(form, answer="no")) is None
+    large_answer = answers_of("noise 40 x 60")["axis_rotations"]
+    assert circles_by_formula(large_answer, form) is None
 
 
 @pytest.mark.parametrize(
-    ("own", "order", "expected"),
+    ("verdict", "order", "expected"),
     [
         ("no", "no", ("no", "patch_unordered")),
         ("yes", "no", ("cannot tell", "patch_yes_unordered")),
@@ -320,32 +343,33 @@ def test_a_formula_makes_codes_of_rotations() -> None:
         ("yes", "yes", None),
     ],
 )
-def test_places_of_patches_whose_order_may_not_matter(
-    own: Any, order: Any, expected: tuple[str, str] | None
+def test_unordered_patches_correct_the_answer_about_places(
+    verdict: Any, order: Any, expected: tuple[str, str] | None
 ) -> None:
-    base = replace(answers("field")["absolute_position"], answer=own)
-    found: Any = places_by_order(base, replace(answers("field")["order"], answer=order))
-    assert (found and (found.answer, found.reason)) == expected
-    if found:
-        assert found.change.was == own
-        assert sentence(found)
+    original = replace(answers_of("field")["absolute_position"], answer=verdict)
+    corrected: Any = places_by_order(original, replace(answers_of("field")["order"], answer=order))
+    assert (corrected and (corrected.answer, corrected.reason)) == expected
+    if corrected:
+        assert corrected.change.was == verdict
+        assert sentence(corrected)
 
 
 def test_waves_of_three_turns_in_codes_of_fourteen_patches_are_found() -> None:
-    found, share = 0, 0.1
+    n_found, share = 0, 0.1
     for seed in range(5):
         codes = [
-            np.sqrt(share) * unit(circle(14, 3 * 13 / 14, 2 * seed + k) @ rotation(192, seed)[:32])
-            + np.sqrt(1 - share) * unit(curve(14, 192, 3.0, 50 + 2 * seed + k))
+            np.sqrt(share)
+            * normalise(circle_code(14, 3 * 13 / 14, 2 * seed + k) @ rotation(192, seed)[:32])
+            + np.sqrt(1 - share) * normalise(smooth_code(14, 192, 3.0, 50 + 2 * seed + k))
             for k in range(2)
         ]
-        answer = asked_rotations(summed(codes[0], codes[1], 0.005), 14)
-        found += answer.reason == "lines"
+        answer = ask_rotations(sum_codes(codes[0], codes[1], 0.005), 14)
+        n_found += answer.reason == "lines"
         for code in answer.facts.codes:
             assert all(line.turns == pytest.approx(3, abs=0.1) for line in code.lines)
-    assert found == 5
+    assert n_found == 5
 
 
-def unit(values: Floats) -> Floats:
+def normalise(values: Floats) -> Floats:
     values = values - values.mean(axis=0)
     return np.asarray(values / np.linalg.norm(values))

@@ -1,4 +1,4 @@
-"""One home for each measurement: what lists measurements, numbers and figures follows from it."""
+"""The registry of measurements: numbers, figures and pages follow from its entries."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def tables() -> list[pp.PositionTable]:
     return [as_table(waves(64, [5.0, 9.0], noise=0.02)), as_table(walk(40, 6)), patches(6, 8, 12)]
 
 
-# Each measurement, and what must be true of all of them.
+# Laws of all measurements.
 
 
 def test_names_labels_and_figures_are_unique_and_measurements_have_titles() -> None:
     numbers = [number.label for m in TABLE.values() for number in m.numbers.values()]
     assert len(numbers) == len(set(numbers))
-    drawn = [drawing.name for m in TABLE.values() for drawing in m.drawings]
-    assert len(drawn) == len(set(drawn))
+    names = [drawing.name for m in TABLE.values() for drawing in m.drawings]
+    assert len(names) == len(set(names))
     assert all(name == m.name for name, m in TABLE.items())
     for measurement in TABLE.values():
         assert measurement.title
@@ -60,23 +60,23 @@ def test_names_labels_and_figures_are_unique_and_measurements_have_titles() -> N
 
 
 @pytest.mark.parametrize("table", tables(), ids=["waves", "walk", "grid"])
-def test_every_figure_that_is_named_is_made_and_those_for_papers_have_a_caption(
+def test_every_declared_figure_is_drawn_and_paper_figures_have_captions(
     table: pp.PositionTable,
 ) -> None:
     analysis = pp.analyze(table, only=["all"], nulls=0)
-    made = set(analysis.figures()) - {"table"}
+    figure_names = set(analysis.figures()) - {"table"}
     for name, result in analysis.results.items():
         for drawing in TABLE[name].drawings:
             assert callable(builder(result, drawing.name))
             if drawing.name in kinds() and not drawing.lacks(result):
-                shown = {"made": result} if drawing.several else result
-                assert reading(drawing.name, drawing.draws, shown).endswith(".")
-            # Components that wind are drawn in space by themselves.
-            replaced = drawing.name == "trajectory" and "winding" in made
-            assert (drawing.name in made) == (not drawing.lacks(result) and not replaced)
+                results = {"made": result} if drawing.several else result
+                assert reading(drawing.name, drawing.draws, results).endswith(".")
+            # A figure of winding components replaces the trajectory.
+            is_replaced = drawing.name == "trajectory" and "winding" in figure_names
+            assert (drawing.name in figure_names) == (not drawing.lacks(result) and not is_replaced)
 
 
-# A measurement of which the package knows nothing.
+# A measurement that only this test registers.
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +91,11 @@ class Toy(Result):
         return np.array([self.loudness])
 
 
-def toy(given: TableInputs) -> Toy:
-    return Toy(float(np.abs(np.asarray(given.table.values)).max()))
+def measure_toy(inputs: TableInputs) -> Toy:
+    return Toy(float(np.abs(np.asarray(inputs.table.values)).max()))
 
 
-def drawn(sheet: Any, results: Any, references: Any) -> Any:
+def toy_figure(sheet: Any, results: Any, references: Any) -> Any:
     assert isinstance(references, dict)
     figure = sheet.figure(1.5)
     plot(figure.subplots(), next(iter(results.values())))
@@ -106,24 +106,24 @@ def plot(ax: Axes, result: Toy) -> None:
     ax.bar([0], [result.loudness])
 
 
-TOY = Measurement[TableInputs, Toy](
+TOY_MEASUREMENT = Measurement[TableInputs, Toy](
     name="toy",
     title="Loudness",
-    compute=toy,
+    compute=measure_toy,
     record=Toy,
     drawings=(Drawing("toy_bar", draws="one bar"),),
 )
 
 
 @pytest.fixture
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("posprobe.figures.toy")
-    module.__dict__.update(plot=plot, toy_bar_figure=drawn)
+    module.__dict__.update(plot=plot, toy_bar_figure=toy_figure)
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
-    monkeypatch.setitem(TABLE, "toy", TOY)
+    monkeypatch.setitem(TABLE, "toy", TOY_MEASUREMENT)
 
 
-@pytest.mark.usefixtures("registered")
+@pytest.mark.usefixtures("registered_toy")
 def test_a_toy_measurement_shows_everywhere(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,13 +148,13 @@ def test_a_toy_measurement_shows_everywhere(
     assert kinds()["toy_bar"] == "one bar"
     figure = pp.paper_figure("toy_bar", table)
     assert figure.caption.startswith("One bar.")
-    assert TOY.compute(TableInputs(table, None, 0, None, {})).plot().patches  # type: ignore[arg-type]
+    assert TOY_MEASUREMENT.compute(TableInputs(table, None, 0, None, {})).plot().patches  # type: ignore[arg-type]
     plt.close("all")
 
 
-@pytest.mark.usefixtures("registered")
-def test_a_measurement_that_does_not_apply_says_why() -> None:
-    needy = replace(TOY, needs=lambda _: "a quiet room")
+@pytest.mark.usefixtures("registered_toy")
+def test_a_measurement_that_does_not_apply_is_refused_with_its_need() -> None:
+    needy = replace(TOY_MEASUREMENT, needs=lambda _: "a quiet room")
     table = as_table(walk(24, 4))
     TABLE["toy"] = needy
     with pytest.raises(pp.PosprobeError, match="toy needs a quiet room"):
@@ -162,48 +162,48 @@ def test_a_measurement_that_does_not_apply_says_why() -> None:
     assert "toy" not in pp.analyze(table, nulls=0).results
 
 
-# Those of whole tables, beside the others.
+# Measurements of whole tables, which run concurrently with the questions.
 
 
 @pytest.mark.parametrize("name", [name for name in TABLE if TABLE[name].whole])
 @pytest.mark.parametrize("table", tables(), ids=["waves", "walk", "patches"])
-def test_what_is_measured_beside_the_questions_takes_no_part_of_a_table(
-    table: pp.PositionTable, name: str
-) -> None:
+def test_measurements_of_whole_tables_use_no_stretches(table: pp.PositionTable, name: str) -> None:
     inputs = TableInputs(table, positions(table), 0, None, dict(TABLE))
     if not TABLE[name].needs(inputs):
         inputs.result(name)
-        assert all(TABLE[each].whole for each in inputs.results)
+        assert all(TABLE[name].whole for name in inputs.results)
         assert not {"stretch", "seams", "kept", "seen"} & vars(inputs).keys()
 
 
-def test_one_core_and_two_find_the_same() -> None:
-    table, found = patches(6, 8, 12), []
+def test_numbers_do_not_depend_on_the_number_of_cores() -> None:
+    table, results = patches(6, 8, 12), []
     for count in (1, 2):
-        before = cores.set(count)
+        token = cores.set(count)
         analysis = pp.analyze(table)
-        cores.reset(before)
-        numbers = {key: each for key, each in analysis.numbers.items() if isinstance(each, float)}
-        found.append((numbers, [(each.question, each.answer) for each in analysis.answers]))
-    assert found[0][1] == found[1][1]
-    assert found[0][0] == pytest.approx(found[1][0], rel=1e-9, abs=1e-12)
+        cores.reset(token)
+        numbers = {
+            key: value for key, value in analysis.numbers.items() if isinstance(value, float)
+        }
+        results.append((numbers, [(value.question, value.answer) for value in analysis.answers]))
+    assert results[0][1] == results[1][1]
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-9, abs=1e-12)
 
 
-def test_work_beside_sees_the_cores_of_its_caller() -> None:
-    seen = []
-    before = cores.set(3)
-    with run_concurrently(lambda: seen.append(cores.get()), is_small=True):
+def test_concurrent_work_inherits_the_cores_of_its_caller() -> None:
+    core_counts = []
+    token = cores.set(3)
+    with run_concurrently(lambda: core_counts.append(cores.get()), is_small=True):
         cores.set(7)
-    cores.reset(before)
-    assert seen == [3]
+    cores.reset(token)
+    assert core_counts == [3]
 
 
-def test_an_error_beside_is_raised() -> None:
+def test_errors_of_concurrent_work_are_raised_after_the_block() -> None:
     def work() -> None:
         raise UsageError("beside")
 
-    before, done = cores.set(2), []
+    token, finished = cores.set(2), []
     with pytest.raises(UsageError, match="beside"), run_concurrently(work, is_small=True):
-        done.append("all")
-    cores.reset(before)
-    assert done == ["all"]
+        finished.append("all")
+    cores.reset(token)
+    assert finished == ["all"]

@@ -1,4 +1,4 @@
-"""The files of JSON Schema are what the types make, and real documents follow them."""
+"""JSON Schema files are generated from the types, and real documents follow them."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 # The files.
 
 
-def test_the_files_are_what_the_types_make() -> None:
-    made = {name: schemas.text(schema) for name, schema in schemas.schemas()}
+def test_schema_files_are_generated_from_the_types() -> None:
+    generated = {name: schemas.text(schema) for name, schema in schemas.schemas()}
     folder = files("posprobe.report") / "schema"
-    kept = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
-    assert {name: kept.pop(name) for name in made} == made
+    stored = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
+    assert {name: stored.pop(name) for name in generated} == generated
     # Those of version 1 stay for bundles of that version.
-    assert set(kept) == {f"{name}-1.json" for name, version in VERSIONS.items() if version > 1}
+    assert set(stored) == {f"{name}-1.json" for name, version in VERSIONS.items() if version > 1}
 
 
 @pytest.mark.parametrize("name", VERSIONS)
-def test_a_file_is_a_schema_and_complete_in_itself(name: str) -> None:
-    found = schema(name)
-    jsonschema.Draft202012Validator.check_schema(found)
+def test_schema_files_are_valid_and_self_contained(name: str) -> None:
+    content = schema(name)
+    jsonschema.Draft202012Validator.check_schema(content)
     version = VERSIONS[name]
-    assert found["$id"] == f"urn:posprobe:{name}:{version}"
-    assert found["title"] == f"posprobe.{name}/{version}"
-    text = json.dumps(found)
-    for name, block in found["$defs"].items():
+    assert content["$id"] == f"urn:posprobe:{name}:{version}"
+    assert content["title"] == f"posprobe.{name}/{version}"
+    text = json.dumps(content)
+    for name, block in content["$defs"].items():
         assert f'"#/$defs/{name}"' in text, f"nothing refers to {name}"
         assert block["additionalProperties"] is not True
         assert set(block["required"]) <= set(block["properties"])
@@ -58,27 +58,27 @@ def holds_none(value: Any) -> bool:
     return value is None or (isinstance(value, list) and any(map(holds_none, value)))
 
 
-def undefined_numbers(block: Any, where: str = "") -> list[str]:
-    """Paths of nulls without a reason beside them, and of reasons without a null."""
+def undefined_numbers(block: Any, path: str = "") -> list[str]:
+    """Return paths of nulls without a reason and of reasons without a null."""
     if not isinstance(block, dict):
         return []
     reasons = block.get("undefined", {})
     reasons = reasons if isinstance(reasons, dict) else dict.fromkeys(block, reasons)
-    found = [
-        f"{where}.{name}"
+    paths = [
+        f"{path}.{name}"
         for name, value in block.items()
         if holds_none(value) != (name in reasons) and name != "undefined"
     ]
     for name, value in block.items():
-        found += undefined_numbers(value, f"{where}.{name}")
-    return found
+        paths += undefined_numbers(value, f"{path}.{name}")
+    return paths
 
 
 def resolves(document: Any, key: str) -> bool:
-    """Whether a dotted path leads somewhere; keys along it may hold dots themselves."""
+    """Return whether a dotted path exists; its keys may contain dots."""
     if isinstance(document, list):
-        place, _, rest = key.partition(".")
-        return not rest or resolves(document[int(place)], rest)
+        index, _, suffix = key.partition(".")
+        return not suffix or resolves(document[int(index)], suffix)
     if not isinstance(document, dict):
         return False
     return any(
@@ -88,7 +88,7 @@ def resolves(document: Any, key: str) -> bool:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_number_of_a_table_that_is_null_has_its_reason_beside_it(name: str) -> None:
+def test_null_numbers_of_a_table_have_a_reason(name: str) -> None:
     document = strict_json(document_of(name))
     assert problems("analysis", document) == []
     assert to_json(document) == document_of(name)
@@ -97,41 +97,44 @@ def test_a_number_of_a_table_that_is_null_has_its_reason_beside_it(name: str) ->
             assert undefined_numbers(numbers, block) == []
     for reason in document["pca"]["undefined"].values():
         assert len(reason) > 10
-    hold_to_its_answers(document)
+    assert_answers_hold(document)
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_kind_of_document_follows_its_schema_and_shows_its_answers(name: str) -> None:
-    made = content(name).to_dict()
-    document = strict_json(to_json(made))
-    assert problems(document["schema"].removeprefix("posprobe.").partition("/")[0], made) == []
-    hold_to_its_answers(document)
+    document_content = content(name).to_dict()
+    document = strict_json(to_json(document_content))
+    assert (
+        problems(document["schema"].removeprefix("posprobe.").partition("/")[0], document_content)
+        == []
+    )
+    assert_answers_hold(document)
 
 
-def hold_to_its_answers(document: Any) -> None:
-    """Hold answers to numbers that are there, and findings and page to the answers."""
+def assert_answers_hold(document: Any) -> None:
+    """Assert that answers name existing numbers, and that findings and page show the answers."""
     page = page_of(document)
     block = document.get("verdict")
     if block is None or any("answers" in answer for answer in block["answers"]):
         return
-    # Of equal patches there are no codes, which answers that cannot tell would rest on.
-    told = [answer for answer in block["answers"] if answer["reason"] != "all_equal"]
-    for answer in (*told, *document["findings"]):
+    # Equal patches have no codes, so these answers have no numbers.
+    defined_answers = [answer for answer in block["answers"] if answer["reason"] != "all_equal"]
+    for answer in (*defined_answers, *document["findings"]):
         assert answer["keys"]
         for key in answer["keys"]:
             assert resolves(document, key), key
-    yes = [answer["sentence"] for answer in block["answers"] if answer["answer"] == "yes"]
-    assert [finding["text"] for finding in document["findings"]] == yes
+    yes_sentences = [answer["sentence"] for answer in block["answers"] if answer["answer"] == "yes"]
+    assert [finding["text"] for finding in document["findings"]] == yes_sentences
     assert page.headline == block["summary"]
     if "table" not in document:
-        assert [each.name for each in page.single if each.answer] == [
+        assert [section.name for section in page.single if section.answer] == [
             answer["question"] for answer in block["answers"]
         ]
-        # Runs and encodings once had findings and no verdict.
+        # Older documents of runs and encodings have findings and no verdict.
         del document["verdict"]
         page = page_of(document)
         assert all(finding["text"] in page.headline for finding in document["findings"])
-        assert not any(each.answer for each in page.single)
+        assert not any(section.answer for section in page.single)
 
 
 @pytest.mark.parametrize(
@@ -148,13 +151,13 @@ def hold_to_its_answers(document: Any) -> None:
         put({"value": 1.0}, "nulls", "numbers", "pca.top3"),
     ],
 )
-def test_the_schema_notices(change: Callable[[Any], None]) -> None:
+def test_the_schema_rejects_changed_documents(change: Callable[[Any], None]) -> None:
     document = strict_json(document_of("sapiens-roberta"))
     change(document)
     assert problems("analysis", document)
 
 
-def test_what_is_not_a_number_reaches_no_file() -> None:
+def test_documents_with_nan_are_not_written() -> None:
     document = strict_json(document_of("sapiens-roberta"))
     document["pca"]["top3"] = float("nan")
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -175,7 +178,7 @@ def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
         assert problems("analysis", document)
 
 
-def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
+def test_a_comparison_follows_its_own_schema() -> None:
     document = pp.compare(as_table(walk(12, 4)), pp.sinusoidal(12, 4), nulls=1).to_dict()
     assert problems("comparison", document) == []
     document["tables"][1]["norms"] = {}
@@ -185,17 +188,17 @@ def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
 def test_a_run_of_a_model_has_every_block() -> None:
     document = forward_analysis().to_dict()
     for name in MODEL:
-        without = {key: value for key, value in document.items() if key != name}
-        assert problems("forward", without), name
+        incomplete = {key: value for key, value in document.items() if key != name}
+        assert problems("forward", incomplete), name
     for layer in document["states"]["layers"]:
         del layer["analyses"]
     assert problems("forward", document)
 
 
-def test_a_sweep_follows_the_schema_begun_and_finished(tmp_path: Path) -> None:
+def test_started_and_finished_sweeps_follow_their_schema(tmp_path: Path) -> None:
     options: dict[str, Any] = {"engine": "threads", "nulls": 0, "rows": slice(0, 12)}
     sweep = pp.sweep(["sinusoidal:24x8", "./nowhere"], out=tmp_path, only=["norms"], **options)
-    sweep._begin(sweep._about())
+    sweep._prepare_folder(sweep._describe())
     for keys in (set(), {"run", "counts"}):
         document = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
         assert keys == {"run", "counts"} & set(document)

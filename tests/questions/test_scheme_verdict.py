@@ -1,4 +1,4 @@
-"""The answers about encodings without a table: what is planted is found, and nothing else is."""
+"""Answers about schemes: planted properties are found, and nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from posprobe.words import sentence, templates
 from posprobe.words.schemes import kernels_headline, pair_sentences, summary
 
 
-def told(*records: Scheme, length: int | None = None) -> dict[str, Answer]:
+def answers_about(*records: Scheme, length: int | None = None) -> dict[str, Answer]:
     return answers_of(analyze_schemes(*records, length=length).to_dict()["schemes"])
 
 
@@ -35,8 +35,8 @@ def noise(heads: int, n: int, seed: int, **fields: Any) -> RelativeBias:
     return RelativeBias(values, Sequence(n), "noise", source("noise.weight"), **fields)
 
 
-def test_turns_are_counted_by_the_wavelengths() -> None:
-    answer = told(rotary(base=10_000.0))["rotary_turns"]
+def test_pairs_that_never_turn_are_counted_by_their_wavelengths() -> None:
+    answer = answers_about(rotary(base=10_000.0))["rotary_turns"]
     pairs = 2 * np.pi * 10_000.0 ** (np.arange(16) / 16)
     slow = int((pairs > 4096).sum())
     assert slow
@@ -44,50 +44,53 @@ def test_turns_are_counted_by_the_wavelengths() -> None:
     (ladder,) = answer.facts.encodings
     assert (ladder.slow, ladder.pairs, ladder.seen, ladder.windowed) == (slow, 16, 4096, False)
     assert (ladder.shortest, ladder.longest) == pytest.approx((pairs.min(), pairs.max()))
-    fast = told(rotary(base=50.0))["rotary_turns"]
+    fast = answers_about(rotary(base=50.0))["rotary_turns"]
     assert (fast.answer, fast.reason) == ("yes", "all")
 
 
 def test_the_mean_rotation_is_positive_up_to_its_first_zero() -> None:
-    """Where the sum of cosines first falls below 0, counted one by one."""
+    """The first offset with a negative sum of cosines is found by counting."""
     omega = 10_000.0 ** (-np.arange(16) / 16)
-    first = next(k for k in range(1, 10**6) if np.cos(k * omega).sum() < 0)
-    for length, expected in ((first, ("yes", "positive")), (first + 1, ("no", "within"))):
+    first_negative = next(k for k in range(1, 10**6) if np.cos(k * omega).sum() < 0)
+    for length, expected in (
+        (first_negative, ("yes", "positive")),
+        (first_negative + 1, ("no", "within")),
+    ):
         record = rotary(max_positions=length, training_length=length)
-        answer = told(record)["rotary_positive"]
+        answer = answers_about(record)["rotary_positive"]
         assert (answer.answer, answer.reason) == expected
-        assert answer.value == [first]
+        assert answer.value == [first_negative]
         assert answer.facts.encodings[0].seen == length
 
 
-def test_what_depends_on_a_length_is_open_without_one() -> None:
+def test_answers_about_a_length_are_open_without_one() -> None:
     for record in (rotary(max_positions=None, training_length=None), linear(max_positions=None)):
-        answers = told(record)
+        answers = answers_about(record)
         for name in {"rotary_turns", "rotary_positive", "alibi_reach"} & answers.keys():
             assert (answers[name].answer, answers[name].reason) == ("cannot tell", "no_length")
             assert answers[name].value is None
 
 
-LINEAR = {"rope_type": "linear", "factor": 8.0}
-#: NTK-aware scaling begins beyond the length that the configuration states.
-NTK = {"rope_type": "dynamic", "factor": 4.0}
+LINEAR_SCALING = {"rope_type": "linear", "factor": 8.0}
+#: NTK-aware scaling changes frequencies only beyond the configured length.
+DYNAMIC_SCALING = {"rope_type": "dynamic", "factor": 4.0}
 
 
 @pytest.mark.parametrize(
     ("scaling", "length", "expected"),
     [
         ({}, None, ("no", "no_rule", None)),
-        (LINEAR, None, ("yes", "changed", ["linear"])),
-        (NTK, None, ("no", "unchanged", None)),
-        (NTK, 8192, ("yes", "changed", ["dynamic"])),
+        (LINEAR_SCALING, None, ("yes", "changed", ["linear"])),
+        (DYNAMIC_SCALING, None, ("no", "unchanged", None)),
+        (DYNAMIC_SCALING, 8192, ("yes", "changed", ["dynamic"])),
     ],
 )
 @pytest.mark.parametrize("window", [None, 512])
-def test_a_rule_stretches_a_ladder_where_it_changes_it(
+def test_a_scaling_rule_counts_only_where_it_changes_frequencies(
     scaling: Any, length: int | None, expected: tuple[Any, ...], window: int | None
 ) -> None:
     record = rotary(scaling=scaling, training_length=4096, window=window)
-    answers = told(record, length=length)
+    answers = answers_about(record, length=length)
     answer = answers["rotary_stretched"]
     assert (answer.answer, answer.reason) == expected[:2]
     assert not answer.yes or answer.value == expected[2]
@@ -98,48 +101,51 @@ def test_a_rule_stretches_a_ladder_where_it_changes_it(
         assert (rule.changes, rule.length, rule.training) == (answer.yes, length or 4096, 4096)
 
 
-def test_what_was_not_looked_at_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ladder of one slow pair falls below 0 after a quarter of a turn, if one looks so far."""
+def test_distances_beyond_the_search_are_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One slow pair falls below 0 after a quarter of a turn, if the search reaches it."""
     quarter = 10_000
     scaling = {"rope_type": "linear", "factor": 2 * quarter / np.pi}
     module = import_module("posprobe.analyses.models.rotary")
-    for searched, length, answer in ((8000, 6000, "yes"), (8000, 9000, "cannot tell")):
-        monkeypatch.setattr(module, "SEARCH", searched)
+    for limit, length, answer in ((8000, 6000, "yes"), (8000, 9000, "cannot tell")):
+        monkeypatch.setattr(module, "SEARCH", limit)
         record = Rotary(2, "one", source(), max_positions=length, scaling=scaling)
-        found = told(record)["rotary_positive"]
-        assert found.answer == answer
-        assert (found.facts.encodings[0].first, found.facts.encodings[0].searched) == (None, 8000)
-    assert found.reason == "not_searched"
+        scheme_answer = answers_about(record)["rotary_positive"]
+        assert scheme_answer.answer == answer
+        assert (
+            scheme_answer.facts.encodings[0].first,
+            scheme_answer.facts.encodings[0].searched,
+        ) == (None, 8000)
+    assert scheme_answer.reason == "not_searched"
     monkeypatch.setattr(module, "SEARCH", 2 * quarter)
-    assert told(record)["rotary_positive"].value == [quarter + 1]
+    assert answers_about(record)["rotary_positive"].value == [quarter + 1]
 
 
-def test_attention_under_a_slope_halves_where_the_softmax_says() -> None:
+def test_attention_under_a_slope_halves_as_by_the_softmax() -> None:
     slopes = alibi_slopes(8)
-    halving = told(linear())["alibi_near"].value["halving"]
+    halving = answers_about(linear())["alibi_near"].value["halving"]
     assert np.exp(-np.array(slopes) * halving) == pytest.approx(0.5)
     slope = np.log(2) / 300
     for factor, expected in ((0.99, ("yes", "half")), (1.01, ("no", "less"))):
-        one = LinearBias(np.array([slope * factor]), "one", source(), max_positions=300)
-        answer = told(one)["alibi_reach"]
+        single_head = LinearBias(np.array([slope * factor]), "one", source(), max_positions=300)
+        answer = answers_about(single_head)["alibi_reach"]
         assert (answer.answer, answer.reason) == expected
         assert answer.value == pytest.approx(0.5**factor)
 
 
-def test_learned_order_is_told_from_noise() -> None:
-    answers = told(buckets(12))
+def test_learned_order_is_distinguished_from_noise() -> None:
+    answers = answers_about(buckets(12))
     assert (answers["bias_smooth"].answer, answers["bias_smooth"].reason) == ("yes", "smooth")
     assert answers["bias_near"].value == {"near": 12, "far": 0}
     assert answers["bias_near"].change is None
-    found = [told(noise(12, 60, seed))["bias_smooth"] for seed in range(20)]
-    said = [answer.answer for answer in found]
-    assert said.count("yes") <= 1
-    assert said.count("no") >= 15
+    noise_answers = [answers_about(noise(12, 60, seed))["bias_smooth"] for seed in range(20)]
+    verdicts = [answer.answer for answer in noise_answers]
+    assert verdicts.count("yes") <= 1
+    assert verdicts.count("no") >= 15
 
 
-def test_as_many_heads_as_chance_makes_are_binomial() -> None:
+def test_the_number_of_smooth_heads_by_chance_is_binomial() -> None:
     for record in (noise(12, 60, 3), buckets(12)):
-        answer: Any = told(record)["bias_smooth"]
+        answer: Any = answers_about(record)["bias_smooth"]
         null = binom(12, 0.05)
         assert answer.p == pytest.approx(null.sf(answer.value - 1))
         assert answer.test.null == pytest.approx(null.mean())
@@ -147,67 +153,71 @@ def test_as_many_heads_as_chance_makes_are_binomial() -> None:
         assert answer.test.least == pytest.approx(null.sf(11))
 
 
-def test_values_that_are_computed_have_an_order_beside_learned_ones_that_have_none() -> None:
+def test_computed_values_favour_near_keys_though_learned_ones_are_noise() -> None:
     computed = buckets(6, name="computed", computed=True)
-    answers = told(computed, noise(2, 60, 1))
+    answers = answers_about(computed, noise(2, 60, 1))
     assert answers["bias_smooth"].answer == "no"
     assert answers["bias_smooth"].facts.heads == 2
     assert answers["bias_near"].value == {"near": 6, "far": 0}
     assert answers["bias_near"].answer == "yes"
-    alone = told(computed)["bias_smooth"]
-    assert (alone.answer, alone.reason, alone.p) == ("cannot tell", "computed", None)
+    computed_alone = answers_about(computed)["bias_smooth"]
+    assert (computed_alone.answer, computed_alone.reason, computed_alone.p) == (
+        "cannot tell",
+        "computed",
+        None,
+    )
 
 
-@pytest.mark.parametrize("kind", ["line", "grid", "vectors"])
-def test_random_values_favour_no_place(kind: str) -> None:
-    """Of random values the greatest lies somewhere, which is nobody's preference."""
-    said = []
+@pytest.mark.parametrize("shape", ["line", "grid", "vectors"])
+def test_random_values_favour_no_offset(shape: str) -> None:
+    """Random values have a maximum somewhere, which is no preference."""
+    scheme_answers = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        if kind == "grid":
+        if shape == "grid":
             record = RelativeBias(rng.standard_normal((12, 13, 13)), Grid(7, 7), "r", source("a"))
         else:
-            record = noise(12, 60, seed, quantity="bias" if kind == "line" else "cosine")
-        answers = told(record)
-        name = "cosine_near" if kind == "vectors" else "bias_near"
-        said.append(answers[name])
-        if kind == "line":
+            record = noise(12, 60, seed, quantity="bias" if shape == "line" else "cosine")
+        answers = answers_about(record)
+        name = "cosine_near" if shape == "vectors" else "bias_near"
+        scheme_answers.append(answers[name])
+        if shape == "line":
             assert (answers["bias_sides"].answer == "cannot tell") == (answers[name].value is None)
-    known = [answer for answer in said if answer.value is not None]
-    assert len(known) <= 2  # two in a hundred pass the test of order
-    for answer in (answer for answer in said if answer.value is None):
+    defined = [answer for answer in scheme_answers if answer.value is not None]
+    assert len(defined) <= 2  # two in a hundred pass the test of order
+    for answer in (answer for answer in scheme_answers if answer.value is None):
         assert (answer.answer, answer.reason) == ("cannot tell", "no_order")
-    # A head or two of twelve may lie above 95 % of permutations, and that is no order.
-    by = {answer.change.by for answer in said if answer.change}
-    assert by == {"cosine_smooth" if kind == "vectors" else "bias_smooth"}
+    # One or two heads of twelve above 95 % of permutations are no order.
+    causes = {answer.change.by for answer in scheme_answers if answer.change}
+    assert causes == {"cosine_smooth" if shape == "vectors" else "bias_smooth"}
 
 
-def test_a_table_of_equal_vectors_beyond_the_first_is_not_near_by_its_own_cosine() -> None:
-    """The cosine of a vector with itself is 1; what grows with distance does not favour near."""
-    far = np.linspace(-0.5, 0.5, 60) ** 3
-    values = np.concatenate([far[:0:-1], [1.0], far[1:]])[None]
+def test_the_cosine_of_a_vector_with_itself_does_not_favour_near_keys() -> None:
+    """The cosine of a vector with itself is 1, which does not count as near."""
+    curve = np.linspace(-0.5, 0.5, 60) ** 3
+    values = np.concatenate([curve[:0:-1], [1.0], curve[1:]])[None]
     records = [
         RelativeBias(values, Sequence(60), f"layer {k}", source("a"), quantity="cosine")
         for k in range(4)
     ]
-    answers = told(*records)
+    answers = answers_about(*records)
     assert answers["cosine_smooth"].answer == "yes"
     assert answers["cosine_near"].answer == "no"
     assert answers["cosine_near"].value == {"near": 0, "far": 4}
 
 
-def test_a_little_noise_on_both_sides_is_no_side() -> None:
-    """Of values that are nearly the same the greatest is on either side."""
+def test_slight_noise_on_both_sides_prefers_no_side() -> None:
+    """The maximum of nearly equal values lies on either side."""
     distance = np.abs(np.arange(-39, 40))
     values = np.exp(-((distance - 4.0) ** 2) / 20)[None].repeat(8, axis=0)
     values += 0.01 * np.random.default_rng(0).standard_normal(values.shape)
-    answers = told(RelativeBias(values, Sequence(40), "nearly even", source("a")))
+    answers = answers_about(RelativeBias(values, Sequence(40), "nearly even", source("a")))
     assert answers["bias_smooth"].answer == "yes"
     assert answers["bias_sides"].answer == "no"
 
 
 def test_a_straight_line_favours_near_positions_and_has_no_half_width() -> None:
-    """Half of the fall of a straight line says how many positions were looked at."""
+    """The half width of a straight line would only depend on the number of positions."""
     offsets = np.abs(np.arange(-199, 200))
     rng = np.random.default_rng(0)
     values = -offsets * np.linspace(0.01, 0.1, 8)[:, None]
@@ -217,63 +227,63 @@ def test_a_straight_line_favours_near_positions_and_has_no_half_width() -> None:
     (scheme,) = document["schemes"]
     assert scheme["heads"]["half_width"] == [None] * 8
     assert "straight" in scheme["heads"]["undefined"]["half_width"]
-    near = answers_of(document["schemes"])["bias_near"]
-    assert (near.answer, near.reason) == ("yes", "most")
-    assert near.value == {"near": 8, "far": 0}
+    near_answer = answers_of(document["schemes"])["bias_near"]
+    assert (near_answer.answer, near_answer.reason) == ("yes", "most")
+    assert near_answer.value == {"near": 8, "far": 0}
 
 
 @pytest.mark.parametrize("shift", [-3, 0, 2])
 def test_the_side_of_the_query_that_heads_prefer_is_counted(shift: int) -> None:
     offsets = np.arange(-39, 40)
     values = np.exp(-((offsets - shift) ** 2) / 20)[None].repeat(5, axis=0)
-    answer = told(RelativeBias(values, Sequence(40), "moved", source("a")))["bias_sides"]
+    answer = answers_about(RelativeBias(values, Sequence(40), "moved", source("a")))["bias_sides"]
     count = {"before": 5 * (shift < 0), "after": 5 * (shift > 0), "same": 5 * (shift == 0)}
     assert answer.value == count
     assert (answer.answer, answer.reason) == (("yes", "sided") if shift else ("no", "even"))
 
 
-def test_where_keys_are_hidden_and_among_patches_no_side_is_asked_for() -> None:
-    assert "bias_sides" not in told(buckets(causal=True))
-    assert "bias_sides" not in told(window())
-    both = told(buckets(4), buckets(3, name="decoder", causal=True))["bias_sides"]
-    assert [each.heads for each in both.facts.encodings] == [4]
-    assert sum(both.value.values()) == 4
+def test_causal_biases_and_patches_have_no_question_about_sides() -> None:
+    assert "bias_sides" not in answers_about(buckets(causal=True))
+    assert "bias_sides" not in answers_about(window())
+    sides = answers_about(buckets(4), buckets(3, name="decoder", causal=True))["bias_sides"]
+    assert [bias.heads for bias in sides.facts.encodings] == [4]
+    assert sum(sides.value.values()) == 4
 
 
 def test_values_that_are_all_equal_have_neither_order_nor_preference() -> None:
-    """As the biases of BEiT and Swin before training: all are 0."""
+    """The biases of BEiT and Swin are all 0 before training."""
     for record in (
         RelativeBias(np.zeros((8, 7, 7)), Grid(4, 4), "flat", source()),
         RelativeBias(np.full((8, 7), 3.0), Sequence(4), "flat", source()),
     ):
-        answers = told(record)
+        answers = answers_about(record)
         for name in {"bias_smooth", "bias_near", "bias_sides"} & answers.keys():
             answer = answers[name]
             assert (answer.answer, answer.reason, answer.value) == ("cannot tell", "equal", None)
 
 
 def test_encoder_and_decoder_share_one_bias_from_different_distances_on() -> None:
-    """T5's 32 buckets are for both sides, or twice as many for the earlier one."""
+    """T5's 32 buckets cover both sides in an encoder and the earlier side in a decoder."""
     records = buckets(name="decoder", causal=True), buckets(name="encoder")
-    answer = told(*records)["bias_limit"]
+    answer = answers_about(*records)["bias_limit"]
     assert answer.value == [113, 91]
-    for record, each in zip(records, answer.facts.encodings, strict=True):
+    for record, limit in zip(records, answer.facts.encodings, strict=True):
         offsets = record.curves(200)[:, 199::-1]  # by distance to an earlier key
-        far = offsets[:, each.reach :]
-        assert (far == far[:, :1]).all()
-        assert (offsets[:, each.reach - 1] != far[:, 0]).any()
-        assert (each.name, each.causal) == (record.name, record.causal)
+        far_values = offsets[:, limit.reach :]
+        assert (far_values == far_values[:, :1]).all()
+        assert (offsets[:, limit.reach - 1] != far_values[:, 0]).any()
+        assert (limit.name, limit.causal) == (record.name, record.causal)
 
 
-def said(*records: Scheme) -> dict[str, str]:
+def sentences_about(*records: Scheme) -> dict[str, str]:
     """Return the sentences by question, and the headline."""
-    answers = told(*records)
+    answers = answers_about(*records)
     sentences = {name: sentence(answer) for name, answer in answers.items()}
     return {**sentences, "summary": summary(answers)}
 
 
-def mixed(quantity: Any = "bias") -> RelativeBias:
-    """Of 12 heads, 4 fall from the query, 4 rise, 2 are noise and 2 have one value."""
+def mixed_heads(quantity: Any = "bias") -> RelativeBias:
+    """Return 12 heads: 4 fall from the query, 4 rise, 2 are noise and 2 are constant."""
     offsets = np.abs(np.arange(-59, 60))
     rng = np.random.default_rng(5)
     noisy = rng.standard_normal((2, 119))
@@ -283,14 +293,14 @@ def mixed(quantity: Any = "bias") -> RelativeBias:
     return RelativeBias(values, Sequence(60), "m", source(), quantity=quantity)
 
 
-def peaks(*shifts: int, quantity: Any = "bias", **fields: Any) -> RelativeBias:
+def peaked_heads(*shifts: int, quantity: Any = "bias", **fields: Any) -> RelativeBias:
     offsets = np.arange(-39, 40)
     values = np.stack([np.exp(-((offsets - shift) ** 2) / 20) for shift in shifts])
     return RelativeBias(values, Sequence(40), "peaks", source(), quantity=quantity, **fields)
 
 
-SLOW = {"rope_type": "linear", "factor": 2e7}
-FLAT = np.full((2, 79), 3.0)
+SLOW_SCALING = {"rope_type": "linear", "factor": 2e7}
+EQUAL_VALUES = np.full((2, 79), 3.0)
 RECORDS: dict[str, tuple[Scheme, ...]] = {
     "rotary": (rotary(),),
     "short": (rotary(base=50.0, max_positions=20), rotary("other", base=50.0)),
@@ -298,7 +308,7 @@ RECORDS: dict[str, tuple[Scheme, ...]] = {
     "fast": (rotary(base=50.0, max_positions=300),),
     "axes": (Rotary(24, "vision", source(), base=50.0, axes=2, max_positions=900),),
     "one": (Rotary(2, "one", source(), max_positions=8),),
-    "not searched": (Rotary(2, "one", source(), max_positions=2**21, scaling=SLOW),),
+    "not searched": (Rotary(2, "one", source(), max_positions=2**21, scaling=SLOW_SCALING),),
     "changed": (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
     "unchanged": (rotary(scaling={"rope_type": "linear", "factor": 1.0}),),
     "alibi": (linear(),),
@@ -306,12 +316,12 @@ RECORDS: dict[str, tuple[Scheme, ...]] = {
     "alibi far": (LinearBias(np.array([1e-3]), "far", source(), max_positions=300),),
     "buckets": (buckets(), buckets(name="decoder", causal=True)),
     "noise": (noise(12, 60, 3),),
-    "open": (noise(8, 60, 3), peaks(-2, 0, 0)),
-    "mixed": (mixed(),),
-    "sided": (peaks(-3, -3, 0, 3),),
-    "far": (peaks(-30, 30, 30),),
-    "weak": (peaks(0),),
-    "flat": (RelativeBias(FLAT, Sequence(40), "flat", source()),),
+    "open": (noise(8, 60, 3), peaked_heads(-2, 0, 0)),
+    "mixed": (mixed_heads(),),
+    "sided": (peaked_heads(-3, -3, 0, 3),),
+    "far": (peaked_heads(-30, 30, 30),),
+    "weak": (peaked_heads(0),),
+    "flat": (RelativeBias(EQUAL_VALUES, Sequence(40), "flat", source()),),
     "computed": (replace(buckets(), computed=True),),
     "windows": (window(), window(7, 7)),
     **{
@@ -319,46 +329,48 @@ RECORDS: dict[str, tuple[Scheme, ...]] = {
         for name, record in {
             "buckets": buckets(quantity="cosine"),
             "noise": noise(12, 60, 3, quantity="cosine"),
-            "mixed": mixed("cosine"),
-            "near": peaks(0, 0, 0, quantity="cosine"),
-            "one": peaks(0, quantity="cosine"),
-            "flat": RelativeBias(FLAT / 3, Sequence(40), "flat", source(), quantity="cosine"),
-            "computed": peaks(0, quantity="cosine", computed=True),
+            "mixed": mixed_heads("cosine"),
+            "near": peaked_heads(0, 0, 0, quantity="cosine"),
+            "one": peaked_heads(0, quantity="cosine"),
+            "flat": RelativeBias(
+                EQUAL_VALUES / 3, Sequence(40), "flat", source(), quantity="cosine"
+            ),
+            "computed": peaked_heads(0, quantity="cosine", computed=True),
         }.items()
     },
-    "vectors open": (noise(8, 60, 3, quantity="cosine"), peaks(-2, 0, 0, quantity="cosine")),
+    "vectors open": (noise(8, 60, 3, quantity="cosine"), peaked_heads(-2, 0, 0, quantity="cosine")),
 }
 
 
-def test_every_reason_is_reached_and_told() -> None:
+def test_every_reason_about_schemes_is_reached_with_a_sentence() -> None:
     reached: dict[tuple[str, str], str] = {}
     for records in RECORDS.values():
-        for answer in told(*records).values():
+        for answer in answers_about(*records).values():
             reached[answer.question, answer.reason] = sentence(answer)
-    wanted = {key for key in templates() if key[0] in NAMES}
-    assert wanted == set(reached)
+    expected = {key for key in templates() if key[0] in NAMES}
+    assert expected == set(reached)
 
 
 @pytest.mark.parametrize("name", RECORDS)
 def test_sentences_begin_with_their_subject_and_are_short(name: str) -> None:
-    for question, text in said(*RECORDS[name]).items():
+    for question, text in sentences_about(*RECORDS[name]).items():
         assert is_a_sentence(text[0].upper() + text[1:])  # names may begin in small letters
         if question != "summary":
             parts = re.split(r"[.;:] ", text)
             assert all(len(re.sub(r"\(.*?\)", "", part).split()) <= 25 for part in parts), text
 
 
-# Numbers and what they are of.
+# Numbers and their subjects in sentences.
 
-#: As BEiT and Swin are initialised.
-ZERO = RelativeBias(np.zeros((4, 7, 7)), Grid(4, 4), "a", source())
-#: Qwen2-VL's images: heads of 80 numbers, half of whose pairs turn along rows.
-IMAGES = Rotary(80, "vision", source(), axes=2)
-TEXT = Rotary(128, "text", source(), base=1e6, max_positions=32_768)
-SHORT = replace(IMAGES, max_positions=100)
-SLOW_PAIRS = 2 * (2 * np.pi / IMAGES.frequencies() > 100).sum()
-PAGE = replace(buckets(6), unit="hundredths of the page's width", layout=Sequence(101))
-LIMITS = (
+#: Biases as BEiT and Swin initialise them.
+ZERO_BIAS = RelativeBias(np.zeros((4, 7, 7)), Grid(4, 4), "a", source())
+#: Rotary encoding of Qwen2-VL's images: heads of 80 dimensions, half of the pairs for rows.
+IMAGE_ROTARY = Rotary(80, "vision", source(), axes=2)
+TEXT_ROTARY = Rotary(128, "text", source(), base=1e6, max_positions=32_768)
+SHORT_IMAGES = replace(IMAGE_ROTARY, max_positions=100)
+SLOW_PAIRS = 2 * (2 * np.pi / IMAGE_ROTARY.frequencies() > 100).sum()
+PAGE_BIAS = replace(buckets(6), unit="hundredths of the page's width", layout=Sequence(101))
+LIMIT_SENTENCES = (
     "From 91 positions on, distances share one bias per side (encoder). From 113 positions on, "
     "distances share one bias (decoder)."
 )
@@ -367,11 +379,23 @@ LIMITS = (
 @pytest.mark.parametrize(
     ("records", "question", "words"),
     [
-        ((ZERO, replace(ZERO, name="b")), "summary", "The biases are the same at all distances."),
-        ((IMAGES,), "summary", "40 pairs (20 per axis) of wavelength 6.3 to 40,000 positions."),
-        ((TEXT, IMAGES), "summary", "vision: 40 pairs (20 per axis)"),
-        ((TEXT, IMAGES), "rotary_turns", "24 of 64 pairs never turn within the context of 32,768"),
-        ((SHORT,), "rotary_turns", f"{SLOW_PAIRS} of 40 pairs (20 per axis) never turn"),
+        (
+            (ZERO_BIAS, replace(ZERO_BIAS, name="b")),
+            "summary",
+            "The biases are the same at all distances.",
+        ),
+        (
+            (IMAGE_ROTARY,),
+            "summary",
+            "40 pairs (20 per axis) of wavelength 6.3 to 40,000 positions.",
+        ),
+        ((TEXT_ROTARY, IMAGE_ROTARY), "summary", "vision: 40 pairs (20 per axis)"),
+        (
+            (TEXT_ROTARY, IMAGE_ROTARY),
+            "rotary_turns",
+            "24 of 64 pairs never turn within the context of 32,768",
+        ),
+        ((SHORT_IMAGES,), "rotary_turns", f"{SLOW_PAIRS} of 40 pairs (20 per axis) never turn"),
         ((rotary(window=64),), "rotary_positive", "(window of 64 positions)"),
         (RECORDS["axes"], "rotary_positive", "one axis: the pairs of the others stand still."),
         (RECORDS["not searched"], "rotary_positive", "up to 1,048,576, the farthest looked at"),
@@ -379,55 +403,59 @@ LIMITS = (
         (RECORDS["unchanged"], "rotary_stretched", "no wavelength for texts of 4,096 positions."),
         # BLOOM states no length: curves are taken at 512 positions.
         ((linear(16, max_positions=None),), "alibi_near", "over 3.9 to 440 of 512 keys."),
-        (RECORDS["buckets"], "bias_limit", LIMITS),
-        (RECORDS["buckets"], "summary", LIMITS),
-        ((PAGE,), "bias_limit", "From 91 hundredths of the page's width on"),
-        ((mixed(),), "bias_smooth", "In 8 of 12 heads, neighbouring distances have more similar"),
-        ((mixed(),), "bias_smooth", "(0.5 expected by chance)."),
+        (RECORDS["buckets"], "bias_limit", LIMIT_SENTENCES),
+        (RECORDS["buckets"], "summary", LIMIT_SENTENCES),
+        ((PAGE_BIAS,), "bias_limit", "From 91 hundredths of the page's width on"),
         (
-            (mixed(),),
+            (mixed_heads(),),
+            "bias_smooth",
+            "In 8 of 12 heads, neighbouring distances have more similar",
+        ),
+        ((mixed_heads(),), "bias_smooth", "(0.5 expected by chance)."),
+        (
+            (mixed_heads(),),
             "bias_near",
             "Of 8 heads with an order of distances, 4 favour near ones and",
         ),
-        ((mixed(),), "bias_near", "2 of 12 have no order."),
+        ((mixed_heads(),), "bias_near", "2 of 12 have no order."),
         (RECORDS["sided"], "bias_sides", "an earlier key in 2, at a later key in 1, at neither in"),
     ],
 )
-def test_sentences_hold_the_numbers_of_what_they_are_of(
+def test_sentences_and_summaries_name_numbers_with_their_subject(
     records: tuple[Scheme, ...], question: str, words: str
 ) -> None:
-    assert words in said(*records)[question]
+    assert words in sentences_about(*records)[question]
 
 
-def test_a_score_is_positive_up_to_the_distance_before_it_is_not() -> None:
-    (first,) = told(rotary(max_positions=128))["rotary_positive"].value
-    words = f"stays positive up to distance {first - 1} (context of 128 positions)."
-    assert said(rotary(max_positions=128))["rotary_positive"].endswith(words)
+def test_scores_stay_positive_up_to_the_distance_before_the_first_negative() -> None:
+    (first_negative,) = answers_about(rotary(max_positions=128))["rotary_positive"].value
+    words = f"stays positive up to distance {first_negative - 1} (context of 128 positions)."
+    assert sentences_about(rotary(max_positions=128))["rotary_positive"].endswith(words)
 
 
-# Kernels side by side.
+# Comparison of kernels.
 
 
 def test_curves_are_similar_only_beyond_random_walks() -> None:
     falls = RelativeBias(-np.abs(np.arange(-59.0, 60))[None], Sequence(60), "falls", source())
     rises = replace(falls, values=-falls.values, name="rises")
-    other = replace(falls, values=noise(1, 60, 0).values, name="other")
-    document = compare_kernels(falls, replace(falls, name="again"), rises, other).to_dict()
+    noise_bias = replace(falls, values=noise(1, 60, 0).values, name="other")
+    document = compare_kernels(falls, replace(falls, name="again"), rises, noise_bias).to_dict()
     pairs, walk = document["pairs"], document["walk"]
     assert walk is not None
     for pair in pairs:
         text = kernels_headline([pair], walk)
         assert ("no more" in text) == ((pair["correlation"] or 0) <= walk["correlation"])
-        assert all(told.endswith(".") for told in pair_sentences(pair, walk))
+        assert all(text.endswith(".") for text in pair_sentences(pair, walk))
     assert kernels_headline(pairs, walk) == ("1 of 6 pairs is more similar than two random walks.")
 
 
-def test_kernels_are_asked_by_their_numbers() -> None:
+def test_kernels_have_answers_from_their_numbers() -> None:
     document = compare_kernels(linear(4), pp.sinusoidal(48, 16), as_table(walk(48, 4))).to_dict()
-    found = {
-        record["label"]: [each.answer for each in kernel_answers(record)]
+    verdicts = {
+        record["label"]: [answer.answer for answer in kernel_answers(record)]
         for record in document["records"]
     }
-    assert list(found.values()) == [
+    assert list(verdicts.values()) == [
         ["yes", "yes", "cannot tell"], ["no", "yes", "yes"], ["no", "no", "yes"],
     ]  # fmt: skip

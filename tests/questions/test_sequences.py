@@ -1,4 +1,4 @@
-"""Questions about a line: a planted table for every reason, and the numbers that were planted."""
+"""Questions about sequences: a planted table for every reason, and its planted numbers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from posprobe.words import sentence, templates
 from posprobe.words.formats import percent, similarity
 
 
-def process(n: int, d: int, length: float, power: float = 1.0, seed: int = 0) -> Floats:
-    """Columns of a stationary process: of power 1 rough, of power 2 smooth."""
+def stationary_process(n: int, d: int, length: float, power: float = 1.0, seed: int = 0) -> Floats:
+    """Return a stationary process per column: rough with power 1, smooth with power 2."""
     offset = np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / length
     root = np.linalg.cholesky(np.exp(-(offset**power)) + 1e-8 * np.eye(n))
     return np.asarray(root @ gaussian(n, d, seed))
@@ -54,17 +54,17 @@ def sinusoid(n: int, d: int, base: float = 1e4, noise: float = 0.0) -> Floats:
 
 
 def weak_line() -> Floats:
-    weak = 0.12 * waves(512, [60.0])
-    return np.hstack([waves(512, [5.0, 9.0]), weak, 0.02 * gaussian(512, 10)])
+    weak_wave = 0.12 * waves(512, [60.0])
+    return np.hstack([waves(512, [5.0, 9.0]), weak_wave, 0.02 * gaussian(512, 10)])
 
 
-def weak(share: float) -> Floats:
-    """Smooth rows with a circle of period 4.1 of that share."""
+def make_weak_circle(share: float) -> Floats:
+    """Return smooth rows with a circle of period 4.1 that has the given share."""
     slow = smooth(256, 16, 20.0)
     slow /= np.sqrt(np.square(slow - slow.mean(axis=0)).sum(axis=1).mean())
     circle = waves(256, [4.1]) @ rotation(16)[:2]
-    both = np.sqrt(1 - share) * slow + np.sqrt(share) * circle
-    return np.asarray(both + 1e-3 * gaussian(256, 16))
+    values = np.sqrt(1 - share) * slow + np.sqrt(share) * circle
+    return np.asarray(values + 1e-3 * gaussian(256, 16))
 
 
 def chirp() -> Floats:
@@ -72,11 +72,11 @@ def chirp() -> Floats:
 
 
 def two_arcs(turns: float) -> Floats:
-    """An arc of large radius, and a smaller circle of so many turns."""
+    """Return an arc of large radius plus a smaller circle with the given turns."""
     time = np.linspace(0, 1, 300)
     large, small = 2 * np.pi * 0.6 * time, 2 * np.pi * turns * time
-    parts = [2 * np.cos(large), 2 * np.sin(large), np.cos(small), np.sin(small)]
-    return np.stack(parts, axis=1) @ rotation(12)[:4] + 0.02 * gaussian(300, 12)
+    coordinates = [2 * np.cos(large), 2 * np.sin(large), np.cos(small), np.sin(small)]
+    return np.stack(coordinates, axis=1) @ rotation(12)[:4] + 0.02 * gaussian(300, 12)
 
 
 def related_steps(n: int, d: int, cosine: float) -> Floats:
@@ -86,16 +86,17 @@ def related_steps(n: int, d: int, cosine: float) -> Floats:
     return np.asarray(np.cumsum(steps, axis=0))
 
 
-HALF, LONG = gaussian(32, 16), gaussian(64, 64)
-LINE = np.linspace(-1, 1, 96)[:, None]
-FORMULA = np.asarray(pp.sincos2d(8, 8, 32).values, dtype=np.float64)
-#: Of each question, by answer and reason, a table.
-TABLES: dict[str, dict[str, Floats | View]] = {
+HALF_ROWS = gaussian(32, 16)
+LONG_ROWS = gaussian(64, 64)
+LINE_ROWS = np.linspace(-1, 1, 96)[:, None]
+GRID_FORMULA = np.asarray(pp.sincos2d(8, 8, 32).values, dtype=np.float64)
+#: One table per question, answer and reason.
+TABLES_BY_QUESTION: dict[str, dict[str, Floats | View]] = {
     "closed_form": {
         "yes: exact": sinusoid(128, 64),
         "yes: nearly": 3 * sinusoid(128, 64) + 0.02 * gaussian(128, 64),
         "yes: sinusoid": sinusoid(128, 64) @ rotation(64) + 1.0,
-        "yes: sincos2d": view(FORMULA @ rotation(32), layout=Grid(8, 8)),
+        "yes: sincos2d": view(GRID_FORMULA @ rotation(32), layout=Grid(8, 8)),
         "no: none": walk(200, 64),
     },
     "ladder": {
@@ -111,7 +112,7 @@ TABLES: dict[str, dict[str, Floats | View]] = {
     },
     "rotations": {
         "yes: stand_out": waves(256, [9.0, 31.0], noise=0.1),
-        "no: small": weak(0.01),
+        "no: small": make_weak_circle(0.01),
         "no: none": gaussian(200, 32),
         "cannot tell: few_rows": gaussian(40, 8),
         "cannot tell: dense": sinusoid(64, 128, 30.0, 0.6),
@@ -124,13 +125,13 @@ TABLES: dict[str, dict[str, Floats | View]] = {
         "no: smooth": walk(400, 32, 3),
         "cannot tell: open": waves(400, [330.0], noise=0.1),
         "no: none": gaussian(200, 32),
-        # Much of the leading directions may be little of the table.
+        # A large share of the leading directions may be a small one of the table.
         "no: small": 2.2 * waves(800, [40.0]) @ rotation(500)[:2] + gaussian(800, 500),
     },
     "smooth": {
         "yes: curve": smooth(128, 16, 6.0),
-        "yes: line": LINE * np.arange(1.0, 9),
-        "yes: noisy_line": np.sqrt(3) * LINE + gaussian(96, 16),
+        "yes: line": LINE_ROWS * np.arange(1.0, 9),
+        "yes: noisy_line": np.sqrt(3) * LINE_ROWS + gaussian(96, 16),
         "no: small": related_steps(1000, 32, 0.08),
         "no: not_smooth": walk(200, 32),
         "cannot tell: open": walk(10, 8),
@@ -146,23 +147,23 @@ TABLES: dict[str, dict[str, Floats | View]] = {
     "absolute_position": {
         "no: exact": sinusoid(128, 64),
         "no: equally_far": np.eye(48),
-        "no: bounded": process(200, 16, 5.0),
-        "no: small": 0.6 * np.concatenate([LONG, LONG[::-1]]) + gaussian(128, 64, 9),
+        "no: bounded": stationary_process(200, 16, 5.0),
+        "no: small": 0.6 * np.concatenate([LONG_ROWS, LONG_ROWS[::-1]]) + gaussian(128, 64, 9),
         # A few rows are much longer than all others.
         "yes: place_products": gaussian(64, 256, 1)
         / np.sqrt(np.random.default_rng(3).chisquare(2, (64, 1)) / 2),
         "yes: place_norms": gaussian(256, 32) * np.linspace(1, 3, 256)[:, None],
         "yes: place_speed": slowing(),
-        "yes: place_mirrored": np.concatenate([HALF, HALF[::-1]]),
-        "yes: place_opposed": np.concatenate([HALF, -HALF[::-1]]),
-        "cannot tell: slow": process(128, 16, 96.0, seed=4),
+        "yes: place_mirrored": np.concatenate([HALF_ROWS, HALF_ROWS[::-1]]),
+        "yes: place_opposed": np.concatenate([HALF_ROWS, -HALF_ROWS[::-1]]),
+        "cannot tell: slow": stationary_process(128, 16, 96.0, seed=4),
         "cannot tell: maybe_place": np.repeat(gaussian(32, 16), 4, axis=0),
         "cannot tell: wanders": walk(200, 32),
-        "cannot tell: few_steps": process(128, 8, 64.0, 2),
+        "cannot tell: few_steps": stationary_process(128, 8, 64.0, 2),
     },
 }
 #: Reasons that only corrections give.
-CORRECTED = {
+CORRECTED_REASONS = {
     "rotations": {"formula", "pace"},
     "winding": {"rotation", "mixed", "mixed_waves"},
     "smooth": {"rotations"},
@@ -177,59 +178,68 @@ def ask(question: str, table: Floats | View) -> Any:
 
 
 @cache
-def asked(question: str, reason: str) -> Any:
-    """The answer about the table of a reason."""
-    (table,) = (each for key, each in TABLES[question].items() if key.endswith(f": {reason}"))
+def answer_about(question: str, reason: str) -> Any:
+    """Return the answer about the table of a reason."""
+    (table,) = (
+        candidate
+        for key, candidate in TABLES_BY_QUESTION[question].items()
+        if key.endswith(f": {reason}")
+    )
     return ask(question, table)
 
 
 @pytest.mark.parametrize(
-    ("question", "expected"), [(name, key) for name, tables in TABLES.items() for key in tables]
+    ("question", "expected"),
+    [(name, key) for name, tables in TABLES_BY_QUESTION.items() for key in tables],
 )
-def test_each_planted_table_has_its_answer(question: str, expected: str) -> None:
-    answer = asked(question, expected.partition(": ")[2])
+def test_planted_sequences_have_their_expected_answers(question: str, expected: str) -> None:
+    answer = answer_about(question, expected.partition(": ")[2])
     assert f"{answer.answer}: {answer.reason}" == expected
     assert is_a_sentence(sentence(answer))
     if answer.yes and answer.test:
         assert 0 < answer.test.least <= 0.05 / 7
         low, high = answer.test.interval
         assert low <= answer.test.null <= high
-        # Of few directions, and of a series, less is more.
-        less = answer.reason in {"fewer", "even"}
-        assert answer.test.value < low if less else answer.test.value > high
+        # Lower values support few directions and a series.
+        is_lower_better = answer.reason in {"fewer", "even"}
+        assert answer.test.value < low if is_lower_better else answer.test.value > high
 
 
-@pytest.mark.parametrize("question", TABLES)
-def test_every_reason_is_reached_or_comes_from_a_correction(question: str) -> None:
-    reached = {key.partition(": ")[2] for key in TABLES[question]}
+@pytest.mark.parametrize("question", TABLES_BY_QUESTION)
+def test_every_reason_about_sequences_is_reached_or_from_a_correction(question: str) -> None:
+    reached = {key.partition(": ")[2] for key in TABLES_BY_QUESTION[question]}
     worded = {reason for name, reason in templates() if name == question}
     of_lines = {reason for reason in worded if not reason.startswith("patch_")}
-    assert of_lines == reached | CORRECTED.get(question, set())
+    assert of_lines == reached | CORRECTED_REASONS.get(question, set())
 
 
 # --- known formulas ---
 
 
-def test_the_formula_has_its_numbers() -> None:
-    assert asked("closed_form", "exact").value["formula"].endswith("base 10000")
-    answer = asked("closed_form", "nearly")
+def test_answers_about_formulas_have_base_scale_and_error() -> None:
+    assert answer_about("closed_form", "exact").value["formula"].endswith("base 10000")
+    answer = answer_about("closed_form", "nearly")
     assert answer.facts.base == pytest.approx(1e4)
     assert answer.facts.scale == pytest.approx(3, rel=0.01)
     # Noise of 0.02, over waves of a root mean square of 3 / sqrt(2).
     assert answer.facts.error == pytest.approx(0.02 / (3 / np.sqrt(2)), rel=0.03)
     assert "times 3" in sentence(answer)
-    assert asked("closed_form", "sinusoid").facts.base == pytest.approx(1e4, rel=1e-3)
-    # An error is that of the values whatever the base.
+    assert answer_about("closed_form", "sinusoid").facts.base == pytest.approx(1e4, rel=1e-3)
+    # The error is relative to the values, whatever the base.
     facts = ask("closed_form", sinusoid(512, 64, 7350.0) + 0.005 * gaussian(512, 64)).facts
     assert facts.base == pytest.approx(7350, rel=0.01)
     assert facts.error == pytest.approx(0.005 * np.sqrt(2), rel=0.1)
 
 
-def test_the_rows_that_were_compared_are_told() -> None:
-    long, short = (ask("closed_form", walk(n, 64)) for n in (600, 500))
-    assert (long.facts.rows, long.facts.of, long.value["rows"]) == (512, 600, 512)
-    assert "over the first 512 positions" in sentence(long)
-    assert "first" not in sentence(short)
+def test_sentences_name_the_compared_rows_of_a_long_table() -> None:
+    long_answer, short_answer = (ask("closed_form", walk(n, 64)) for n in (600, 500))
+    assert (long_answer.facts.rows, long_answer.facts.of, long_answer.value["rows"]) == (
+        512,
+        600,
+        512,
+    )
+    assert "over the first 512 positions" in sentence(long_answer)
+    assert "first" not in sentence(short_answer)
 
 
 def test_patches_are_compared_with_the_table_of_patches() -> None:
@@ -240,63 +250,67 @@ def test_patches_are_compared_with_the_table_of_patches() -> None:
     assert sentence(narrow) == "Matches no known formula."
 
 
-def test_what_is_not_one_is_not_written_as_one_and_large_numbers_are_written_in_full() -> None:
-    answer = asked("closed_form", "sinusoid")
-    for base, cka, said in ((1e4, 0.996, "CKA 0.9960"), (3.1e6, 1.0, "base 3,100,000")):
-        told = replace(answer, facts=ClosedForm(128, 128, base=base, cka=cka))
-        assert said in sentence(told)
-    assert [similarity(each) for each in (0.99996, 1 - 1e-9, -0.001)] == ["0.9999", "1.00", "0.00"]
-    assert [percent(each) for each in (0.996, 1.0)] == ["more than 99 %", "100 %"]
+def test_numbers_are_never_rounded_to_one_and_large_ones_have_all_digits() -> None:
+    answer = answer_about("closed_form", "sinusoid")
+    for base, cka, text in ((1e4, 0.996, "CKA 0.9960"), (3.1e6, 1.0, "base 3,100,000")):
+        changed_answer = replace(answer, facts=ClosedForm(128, 128, base=base, cka=cka))
+        assert text in sentence(changed_answer)
+    assert [similarity(value) for value in (0.99996, 1 - 1e-9, -0.001)] == [
+        "0.9999",
+        "1.00",
+        "0.00",
+    ]
+    assert [percent(value) for value in (0.996, 1.0)] == ["more than 99 %", "100 %"]
 
 
 # --- series ---
 
 
 def test_the_series_has_its_base_or_its_factor() -> None:
-    base, even = asked("ladder", "base"), asked("ladder", "even")
-    assert base.value["base"] == pytest.approx(1e4, rel=0.3)
-    assert base.test.value == base.facts.series.cka
-    assert even.value == {"factor": pytest.approx(3, rel=0.01)}
-    assert even.test.value == even.facts.off
-    assert asked("ladder", "none").value is None
-    assert "base" not in sentence(even)
+    base_series, even_series = answer_about("ladder", "base"), answer_about("ladder", "even")
+    assert base_series.value["base"] == pytest.approx(1e4, rel=0.3)
+    assert base_series.test.value == base_series.facts.series.cka
+    assert even_series.value == {"factor": pytest.approx(3, rel=0.01)}
+    assert even_series.test.value == even_series.facts.off
+    assert answer_about("ladder", "none").value is None
+    assert "base" not in sentence(even_series)
 
 
 @pytest.mark.parametrize(("n", "d", "rise"), [(64, 32, 1.0), (128, 64, 2.0), (512, 32, 4.0)])
 def test_a_helix_is_no_series_and_has_no_base(n: int, d: int, rise: float) -> None:
     angle = np.linspace(0, 2 * np.pi * 5, n)
     curve = np.stack([np.cos(angle), np.sin(angle), np.linspace(-rise / 2, rise / 2, n)], axis=1)
-    seen = view(curve @ rotation(d, 4)[:3] + 0.01 / np.sqrt(d) * gaussian(n, d))
-    answer = ask("ladder", seen)
+    table_view = view(curve @ rotation(d, 4)[:3] + 0.01 / np.sqrt(d) * gaussian(n, d))
+    answer = ask("ladder", table_view)
     assert not answer.yes
     assert answer.facts.series is None
-    assert "base" not in sentence(answer) + sentence(ask("closed_form", seen))
+    assert "base" not in sentence(answer) + sentence(ask("closed_form", table_view))
 
 
-def test_frequencies_at_random_are_no_series() -> None:
+def test_random_frequencies_are_no_series() -> None:
     for seed in range(4):
         frequency = np.abs(0.15 * np.random.default_rng(seed).normal(size=16))
         angle = np.outer(np.arange(128), frequency)
         assert not ask("ladder", np.concatenate([np.cos(angle), np.sin(angle)], axis=1)).yes
 
 
-def test_a_formula_whose_base_fits_needs_no_test() -> None:
-    seen = view(sinusoid(128, 32))
-    formula, fits = ask("closed_form", seen), ask("ladder", seen)
-    unsure = fits.corrected("cannot tell", "among_many", "number of questions")
+def test_a_fitting_formula_confirms_the_series() -> None:
+    table_view = view(sinusoid(128, 32))
+    formula, series = ask("closed_form", table_view), ask("ladder", table_view)
+    unsure = series.corrected("cannot tell", "among_many", "number of questions")
     answer: Any = series_by_formula(unsure, formula)
     assert (answer.answer, answer.reason, answer.p) == ("yes", "base", None)
     assert answer.value["base"] == pytest.approx(1e4, rel=1e-3)
-    for own in (fits, asked("ladder", "none"), ask("ladder", gaussian(6, 4))):
-        assert series_by_formula(own, formula) is None
-    assert series_by_formula(unsure, asked("closed_form", "none")) is None
+    for series_answer in (series, answer_about("ladder", "none"), ask("ladder", gaussian(6, 4))):
+        assert series_by_formula(series_answer, formula) is None
+    assert series_by_formula(unsure, answer_about("closed_form", "none")) is None
 
 
 # --- rotations ---
 
 
-def test_planted_periods_have_their_numbers() -> None:
-    facts = asked("rotations", "stand_out").facts
+def test_planted_rotations_have_their_periods_and_share() -> None:
+    facts = answer_about("rotations", "stand_out").facts
     assert [line.period for line in facts.lines] == pytest.approx([9, 31], rel=0.005)
     # Two circles of radius 1, and noise of 0.1 in four columns.
     assert facts.share == pytest.approx(2 / 2.04, abs=0.005)
@@ -307,24 +321,24 @@ def test_planted_periods_have_their_numbers() -> None:
     assert ask("rotations", close).facts.share <= 2 / (2 + 4 * 0.09) + 0.02
 
 
-def test_what_is_sure_and_small_is_no_and_said_to_be_small() -> None:
+def test_small_rotations_are_no_however_certain() -> None:
     for share, answer in ((0.01, "no"), (0.05, "yes")):
-        found = ask("rotations", weak(share))
-        assert found.p <= 0.01
-        assert found.answer == answer
-        assert (found.facts.share >= LEAST_SHARE) == (answer == "yes")
-    assert "small (1 % of the variance)" in sentence(asked("rotations", "small"))
+        found_answer = ask("rotations", make_weak_circle(share))
+        assert found_answer.p <= 0.01
+        assert found_answer.answer == answer
+        assert (found_answer.facts.share >= LEAST_SHARE) == (answer == "yes")
+    assert "small (1 % of the variance)" in sentence(answer_about("rotations", "small"))
 
 
-def test_a_wave_along_one_direction_is_told_from_a_circle() -> None:
+def test_a_wave_along_one_direction_is_no_circle() -> None:
     wave = np.outer(np.cos(2 * np.pi * np.arange(256) / 8), np.ones(16)) + 0.3 * gaussian(256, 16)
     answer = ask("rotations", wave)
     assert [line.round for line in answer.facts.lines] == [False]
     assert "one oscillates along one direction" in sentence(answer)
-    assert "oscillate" not in sentence(asked("rotations", "stand_out"))
+    assert "oscillate" not in sentence(answer_about("rotations", "stand_out"))
 
 
-def test_a_period_that_changes_is_said_to_change() -> None:
+def test_sentences_report_a_varying_period() -> None:
     answer = ask("rotations", circling(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15))
     (line,) = answer.facts.lines
     local = 15 / (1.15 * (np.arange(256) / 256) ** 0.15)[1:]
@@ -335,57 +349,59 @@ def test_a_period_that_changes_is_said_to_change() -> None:
     assert "a period of about" in sentence(answer)
 
 
-def test_a_period_of_two_is_told_where_there_is_no_other() -> None:
+def test_alternating_rows_are_reported_as_alternating_signs() -> None:
     alternating = gaussian(128, 16) + 0.7 * np.where(np.arange(128) % 2, 1, -1)[:, None]
     answer = ask("rotations", alternating)
     assert answer.reason == "none"
     assert answer.facts.alternating == pytest.approx(0.49 / 1.49, abs=0.03)
     assert "alternating signs" in sentence(answer)
-    assert "alternating" not in sentence(asked("rotations", "none"))
+    assert "alternating" not in sentence(answer_about("rotations", "none"))
 
 
 def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
-    seen = view(sinusoid(64, 128, 30.0) @ rotation(128))
-    own, form, series = (ask(name, seen) for name in ("rotations", "closed_form", "ladder"))
-    assert not own.yes
-    none = asked("rotations", "none")
-    for first, second, by in ((form, series, "closed_form"), (none, series, "ladder")):
-        answer: Any = lines_by_formula(own, first, second)
+    table_view = view(sinusoid(64, 128, 30.0) @ rotation(128))
+    original, form, series = (
+        ask(name, table_view) for name in ("rotations", "closed_form", "ladder")
+    )
+    assert not original.yes
+    no_rotations = answer_about("rotations", "none")
+    for first, second, cause in ((form, series, "closed_form"), (no_rotations, series, "ladder")):
+        answer: Any = lines_by_formula(original, first, second)
         assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
-        assert answer.change.by == by
-    assert lines_by_formula(own, none, none) is None
-    assert lines_by_formula(asked("rotations", "stand_out"), form, series) is None
+        assert answer.change.by == cause
+    assert lines_by_formula(original, no_rotations, no_rotations) is None
+    assert lines_by_formula(answer_about("rotations", "stand_out"), form, series) is None
     assert lines_by_formula(ask("rotations", gaussian(12, 4)), form, series) is None
 
 
-def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
+def test_winding_of_varying_pace_denies_fixed_periods() -> None:
     pace = 2 * np.pi / 10 * np.exp(0.35 * np.sin(2 * np.pi * np.arange(200) / 61))
-    winds = ask("winding", circling(np.cumsum(pace), noise=0.0))
-    assert winds.yes
-    own = asked("rotations", "unclear")
-    answer: Any = by_winding(own, winds)
+    winding = ask("winding", circling(np.cumsum(pace), noise=0.0))
+    assert winding.yes
+    original = answer_about("rotations", "unclear")
+    answer: Any = by_winding(original, winding)
     assert (answer.answer, answer.reason) == ("no", "pace")
     fast, slow = answer.facts.turn
     assert f"between {fast:.3g} and {slow:.3g} positions" in sentence(answer)
-    assert by_winding(own, ask("winding", waves(256, [12.0], noise=0.05))) is None
-    assert by_winding(own, replace(winds, answer="cannot tell")) is None
-    for other in ("none", "few_rows"):
-        assert by_winding(asked("rotations", other), winds) is None
-    assert by_winding(ask("rotations", gaussian(12, 4)), winds) is None
+    assert by_winding(original, ask("winding", waves(256, [12.0], noise=0.05))) is None
+    assert by_winding(original, replace(winding, answer="cannot tell")) is None
+    for reason in ("none", "few_rows"):
+        assert by_winding(answer_about("rotations", reason), winding) is None
+    assert by_winding(ask("rotations", gaussian(12, 4)), winding) is None
 
 
-def test_gaps_tell_sinusoids_from_smooth_curves() -> None:
-    found: Any = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
-    assert found["waves"] > found["curve"] + 0.2
+def test_bridged_gaps_favour_waves_over_smooth_curves() -> None:
+    r2: Any = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
+    assert r2["waves"] > r2["curve"] + 0.2
     assert bridged(bridging(walk(256, 16))) is None
     assert bridged(None) is None
 
 
-# --- what winds ---
+# --- winding ---
 
 
-def test_the_pair_that_is_tested_is_the_one_that_is_told() -> None:
-    # The arc holds four fifths of the variance; the circle is what winds.
+def test_the_reported_winding_pair_is_the_tested_one() -> None:
+    # The arc holds four fifths of the variance, but only the circle winds.
     answer = ask("winding", two_arcs(8.06))
     assert answer.answer == "yes"
     assert answer.facts.components == (3, 4)
@@ -399,7 +415,7 @@ def test_the_pair_that_is_tested_is_the_one_that_is_told() -> None:
 
 
 @pytest.mark.parametrize("values", [chirp(), two_arcs(8.06)])
-def test_the_share_is_one_of_the_variance_of_the_table(values: Floats) -> None:
+def test_the_share_of_a_winding_pair_is_of_the_table_s_variance(values: Floats) -> None:
     centred = values - values.mean(axis=0)
     share = np.linalg.svd(centred, compute_uv=False) ** 2 / np.square(centred).sum()
     facts = ask("winding", values).facts
@@ -415,20 +431,20 @@ def test_less_than_one_turn_is_no_winding(turns: float) -> None:
     assert "1.00" not in sentence(answer)
 
 
-def test_draws_that_exclude_a_yes_are_no_reason_to_draw_more() -> None:
-    assert asked("winding", "turns").test.draws == DRAWS_ALONE
-    assert asked("winding", "smooth").test.draws < DRAWS_ALONE
-    assert asked("absolute_position", "place_norms").test.draws == 559
-    assert asked("absolute_position", "bounded").test.draws < 559
+def test_null_draws_stop_early_once_a_yes_is_excluded() -> None:
+    assert answer_about("winding", "turns").test.draws == DRAWS_ALONE
+    assert answer_about("winding", "smooth").test.draws < DRAWS_ALONE
+    assert answer_about("absolute_position", "place_norms").test.draws == 559
+    assert answer_about("absolute_position", "bounded").test.draws < 559
 
 
-def test_a_pace_that_changes_is_told_and_noise_of_the_phase_is_none() -> None:
-    facts = asked("winding", "turns").facts
+def test_winding_reports_a_varying_pace_but_no_phase_noise() -> None:
+    facts = answer_about("winding", "turns").facts
     assert facts.changes
     assert facts.turn[1] > 2 * facts.turn[0]
     steady = waves(100, [12.5]) @ rotation(48)[:2] + gaussian(100, 48) / np.sqrt(48)
     assert not ask("winding", steady).facts.changes
-    # A whole turn takes its period however phases wobble within.
+    # A full turn takes its period, however the phase wobbles within.
     t = np.arange(300)
     wobbling = 2 * np.pi * t / 100 + 0.5 * np.sin(2 * np.pi * t / 100)
     np.testing.assert_allclose(turn_lengths(wobbling), 100, atol=1e-3)
@@ -439,33 +455,35 @@ def test_a_pace_that_changes_is_told_and_noise_of_the_phase_is_none() -> None:
     ("periods", "reason"),
     [([12.5], "rotation"), ([9.0, 31.0], "mixed"), ([5.0, 11.0, 17.0, 23.0], "mixed")],
 )
-def test_what_winds_is_named_by_its_periods(periods: list[float], reason: str) -> None:
-    # Of equal size, so that principal components are any mixture of them.
-    seen = view(waves(256, periods, noise=0.1))
-    own = ask("winding", seen)
-    assert own.yes
-    answer: Any = by_rotations(own, ask("rotations", seen))
+def test_winding_is_named_by_the_periods_of_its_rotations(
+    periods: list[float], reason: str
+) -> None:
+    # Circles of equal size let principal components be any mixture of them.
+    table_view = view(waves(256, periods, noise=0.1))
+    original = ask("winding", table_view)
+    assert original.yes
+    answer: Any = by_rotations(original, ask("rotations", table_view))
     assert (answer.answer, answer.reason) == ("yes", reason)
     turns = [256 / period for period in periods]
-    assert min(abs(answer.facts.turns / each - 1) for each in turns) < 0.01
+    assert min(abs(answer.facts.turns / expected - 1) for expected in turns) < 0.01
     assert answer.value["rotation"] == answer.facts.rotation
     assert (len(answer.facts.mixed) > 1) == (reason == "mixed")
-    said = "the 12.5-position period" if reason == "rotation" else "mix circles with periods of"
-    assert said in sentence(answer)
+    text = "the 12.5-position period" if reason == "rotation" else "mix circles with periods of"
+    assert text in sentence(answer)
 
 
 @pytest.mark.slow
 def test_components_that_mix_a_circle_and_a_wave_are_no_circle() -> None:
     time = 2 * np.pi * np.arange(256)
     points = np.stack([np.cos(time / 32), np.sin(time / 32), np.cos(time / 8)], axis=1)
-    # Of the sine and the other wave, sum and difference are components.
+    # The components are the sum and the difference of the sine and the other wave.
     mix = np.array([[1.1, 0, 0], [0, 1.025, 0.025], [0, 0.025, 1.025]])
     reasons = set()
-    for seed in (3, 4, 5):  # noise decides which of them go round together
-        into = np.linalg.qr(gaussian(16, 3, seed=seed))[0].T
-        seen = view(points @ mix @ into + 0.02 * gaussian(256, 16, seed=seed))
-        own = ask("winding", seen)
-        answer = by_rotations(own, ask("rotations", seen)) or own
+    for seed in (3, 4, 5):  # the noise decides which of them form a pair
+        directions = np.linalg.qr(gaussian(16, 3, seed=seed))[0].T
+        table_view = view(points @ mix @ directions + 0.02 * gaussian(256, 16, seed=seed))
+        original = ask("winding", table_view)
+        answer = by_rotations(original, ask("rotations", table_view)) or original
         reasons.add(answer.reason)
         if answer.reason == "mixed_waves":
             assert answer.answer == "cannot tell"
@@ -474,22 +492,25 @@ def test_components_that_mix_a_circle_and_a_wave_are_no_circle() -> None:
     assert "mixed_waves" in reasons
 
 
-def test_lines_of_other_turns_say_nothing_of_what_winds() -> None:
-    winds, other = asked("winding", "turns"), ask("rotations", waves(256, [4.1], noise=0.1))
-    assert by_rotations(winds, other) is None
-    assert by_rotations(replace(winds, answer="no"), other) is None
-    assert by_rotations(winds, replace(other, answer="no")) is None
+def test_rotations_of_other_periods_do_not_explain_winding() -> None:
+    winding, other_rotations = (
+        answer_about("winding", "turns"),
+        ask("rotations", waves(256, [4.1], noise=0.1)),
+    )
+    assert by_rotations(winding, other_rotations) is None
+    assert by_rotations(replace(winding, answer="no"), other_rotations) is None
+    assert by_rotations(winding, replace(other_rotations, answer="no")) is None
 
 
 # --- smooth curves ---
 
 
 @pytest.mark.parametrize(("n", "d", "stride"), [(40, 3, 1), (61, 70, 4), (90, 5, 16)])
-def test_cosines_are_those_of_the_walks_themselves(n: int, d: int, stride: int) -> None:
+def test_fast_step_cosines_equal_those_of_explicit_walks(n: int, d: int, stride: int) -> None:
     values = walk(n, d)
     signs = random_signs(n - 1, np.random.default_rng(1))[:5]
-    found = _cosines(np.diff(values, axis=0), signs, [1, stride])[1]
-    for sign, cosine in zip(signs, found, strict=True):
+    cosines = _cosines(np.diff(values, axis=0), signs, [1, stride])[1]
+    for sign, cosine in zip(signs, cosines, strict=True):
         steps = sign[:, None] * np.diff(values, axis=0)
         path = np.cumsum(np.vstack([values[:1], steps]), axis=0)
         assert cosine == pytest.approx(cosine_of_steps(path, stride), abs=1e-9)
@@ -498,13 +519,13 @@ def test_cosines_are_those_of_the_walks_themselves(n: int, d: int, stride: int) 
 
 def cosine_of_steps(path: Floats, stride: int) -> float:
     step = path[stride:] - path[:-stride]
-    one, two = step[:-stride], step[stride:]
-    return float(2 * np.vdot(one, two) / (np.square(one).sum() + np.square(two).sum()))
+    earlier, later = step[:-stride], step[stride:]
+    return float(2 * np.vdot(earlier, later) / (np.square(earlier).sum() + np.square(later).sum()))
 
 
-def test_steps_are_compared_in_all_columns_and_what_is_told_was_tested() -> None:
-    ways = np.arange(1, 41)
-    values = np.cos(2 * np.pi * np.outer(np.arange(200), ways) / 400 + ways)
+def test_step_cosines_use_all_columns_and_are_reported_as_tested() -> None:
+    columns = np.arange(1, 41)
+    values = np.cos(2 * np.pi * np.outer(np.arange(200), columns) / 400 + columns)
     values += 0.3 * gaussian(200, 40)
     answer = ask("smooth", values)
     expected = cosine_of_steps(values, answer.facts.stride)
@@ -513,19 +534,19 @@ def test_steps_are_compared_in_all_columns_and_what_is_told_was_tested() -> None
 
 
 def test_a_significant_cosine_that_is_small_is_no_smooth_curve() -> None:
-    answer = asked("smooth", "small")
+    answer = answer_about("smooth", "small")
     assert answer.p <= 0.02
     assert 0.02 < answer.facts.cosine < GRADUAL
     assert ask("smooth", related_steps(1000, 32, 0.4)).yes
 
 
-def test_a_line_is_told_by_its_share() -> None:
-    noisy = asked("smooth", "noisy_line")
+def test_a_straight_line_is_reported_with_its_share() -> None:
+    noisy = answer_about("smooth", "noisy_line")
     assert noisy.facts.straight == noisy.value["straight"] == noisy.test.value
     assert noisy.facts.straight == pytest.approx(0.5, abs=0.08)
     assert not noisy.facts.line
-    assert asked("smooth", "line").facts.line
-    assert "straight" not in asked("smooth", "not_smooth").value
+    assert answer_about("smooth", "line").facts.line
+    assert "straight" not in answer_about("smooth", "not_smooth").value
 
 
 def test_a_table_that_repeats_itself_over_a_step_is_not_smooth() -> None:
@@ -538,7 +559,7 @@ def test_a_table_that_repeats_itself_over_a_step_is_not_smooth() -> None:
 
 
 @pytest.mark.parametrize("n", [120, 400])
-def test_the_number_that_is_told_is_the_one_that_was_tested(n: int) -> None:
+def test_the_reported_participation_ratio_is_the_tested_one(n: int) -> None:
     values = gaussian(n, 3) @ gaussian(3, 32, seed=1) + 0.5 * gaussian(n, 32, seed=2)
     answer = ask("low_dimensional", values)
     facts, test = answer.facts, answer.test
@@ -556,8 +577,8 @@ def test_the_participation_ratio_is_that_of_rows_of_equal_length() -> None:
     rows = values / np.linalg.norm(values, axis=1, keepdims=True)
     variance = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False) ** 2
     expected = variance.sum() ** 2 / np.square(variance).sum()
-    found = ask("low_dimensional", values).facts.participation
-    assert found == pytest.approx(expected, rel=0.05)
+    participation = ask("low_dimensional", values).facts.participation
+    assert participation == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize("n", [128, 300, 520])
@@ -566,18 +587,18 @@ def test_rows_that_alternate_use_few_directions(n: int) -> None:
     assert ask("low_dimensional", values).yes
 
 
-def test_independent_columns_are_rarely_said_to_be_few() -> None:
+def test_independent_columns_are_rarely_low_dimensional() -> None:
     tables = [make(120, 16, seed) for make in (gaussian, walk) for seed in range(4)]
     tables += [smooth(160, 32, 4.0, seed) for seed in range(4)]
-    assert not any(ask("low_dimensional", each).yes for each in tables)
+    assert not any(ask("low_dimensional", table).yes for table in tables)
 
 
-# --- whether places matter ---
+# --- absolute position ---
 
 
 @pytest.mark.parametrize("sign", ["products", "norms", "speed", "mirrored", "opposed"])
-def test_a_yes_is_tested_by_the_number_that_it_tells(sign: str) -> None:
-    answer = asked("absolute_position", f"place_{sign}")
+def test_absolute_position_is_tested_by_its_reported_number(sign: str) -> None:
+    answer = answer_about("absolute_position", f"place_{sign}")
     test, place = answer.test, answer.facts.place
     assert (test.value, test.null) == (place.share, place.typical)
     assert test.p == answer.facts.p_shift == answer.value["p_shift"] <= 0.02
@@ -586,21 +607,21 @@ def test_a_yes_is_tested_by_the_number_that_it_tells(sign: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_stationary_tables_rarely_depend_on_place(power: float) -> None:
-    found = [
-        ask("absolute_position", process(128, d, length, power, seed)).yes
+    is_yes = [
+        ask("absolute_position", stationary_process(128, d, length, power, seed)).yes
         for d in (4, 64)
         for length in (3.0, 32.0, 128.0)
         for seed in range(3)
     ]
-    # Of eighteen at a level of 0.02, more than two happen one time in two hundred.
-    assert sum(found) <= 2
+    # More than two of eighteen at a level of 0.02 have a chance of 1 in 200.
+    assert sum(is_yes) <= 2
 
 
 @pytest.mark.slow
 def test_slow_waves_of_many_columns_do_not_mirror_places() -> None:
     # The leading principal components are cosines, the same from either end.
     for seed in range(2):
-        assert not ask("absolute_position", process(512, 768, 3.0, seed=seed)).yes
+        assert not ask("absolute_position", stationary_process(512, 768, 3.0, seed=seed)).yes
 
 
 def test_a_walk_rejects_nothing_by_wandering() -> None:
@@ -610,13 +631,13 @@ def test_a_walk_rejects_nothing_by_wandering() -> None:
         assert answer.yes == (answer.facts.p_shift <= 0.02)
     # Eight rows are too few to show bounds.
     for seed in range(10):
-        few = ask("absolute_position", np.cumsum(gaussian(8, 64, seed=seed), axis=0))
-        assert few.answer != "no"
+        short_answer = ask("absolute_position", np.cumsum(gaussian(8, 64, seed=seed), axis=0))
+        assert short_answer.answer != "no"
 
 
-def test_how_little_distance_explains_is_told() -> None:
+def test_sentences_report_low_translation_invariance() -> None:
     turning = waves(200, [20.0]) @ rotation(2) + 0.1 * gaussian(200, 2)
-    for values in (process(200, 16, 5.0), turning):
+    for values in (stationary_process(200, 16, 5.0), turning):
         answer = ask("absolute_position", values)
         assert answer.reason == "bounded"
         expected: Any = pp.similarity(values).centered.translation_invariance
@@ -624,8 +645,8 @@ def test_how_little_distance_explains_is_told() -> None:
         assert ("though distance explains" in sentence(answer)) == (expected < 0.9)
 
 
-def test_distances_that_follow_from_offsets_do_so_along_the_whole_table() -> None:
-    # Wherever a sinusoid is moved.
+def test_exact_offset_distances_hold_along_the_whole_table() -> None:
+    # A shift of the origin does not matter.
     for values in (sinusoid(128, 64) + np.linspace(0, 5, 64), waves(64, [64.0])):
         assert ask("absolute_position", values).reason == "exact"
     t = np.arange(1536.0)
@@ -639,12 +660,12 @@ def test_distances_that_follow_from_offsets_do_so_along_the_whole_table() -> Non
     assert ask("absolute_position", values).reason != "exact"
 
 
-def test_what_turns_fast_and_slowly_stays_in_bounds() -> None:
+def test_fast_and_slow_rotations_stay_in_bounds() -> None:
     values = waves(256, [9.0, 31.0], noise=0.1)
     answer = ask("absolute_position", values)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(99, 255, 1))
     walks = np.cumsum(signs * np.diff(values, axis=0), axis=1).var(axis=1).sum(axis=1)
     assert answer.answer == "no"
-    # Steps that are related keep their sign together, and get further.
+    # Correlated steps share their sign and lead further.
     ratio = values.var(axis=0).sum() / np.median(walks)
     assert answer.value["variance_ratio"] < 1.2 * ratio
