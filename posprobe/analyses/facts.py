@@ -160,17 +160,19 @@ class Answer:
         """What the answer names."""
         return getattr(self.facts, "value", None)
 
-    def corrected(self, answer: Verdict, reason: str, by: str, **changes: Any) -> Answer:
+    def corrected(
+        self, answer: Verdict, reason: str, correction_question: str, **changes: Any
+    ) -> Answer:
         """Return another answer to the same question, with what this one was.
 
         Parameters
         ----------
-        answer, reason, by
+        answer, reason, correction_question
             The new answer, its reason, and the question that it follows from.
         changes
             Other fields to replace.
         """
-        change = Change(by, self.answer, self.reason)
+        change = Change(correction_question, self.answer, self.reason)
         return replace(self, answer=answer, reason=reason, change=change, **changes)
 
 
@@ -276,40 +278,40 @@ Correction: TypeAlias = Callable[[Mapping[str, Answer], S], Answer | None]
 
 
 def decide(
-    own: Iterable[Answer], corrections: Sequence[Correction[S]], seen: S
+    asked_answers: Iterable[Answer], corrections: Sequence[Correction[S]], subject: S
 ) -> dict[str, Answer]:
     """Settle answers that were each given by their own numbers.
 
     Parameters
     ----------
-    own
+    asked_answers
         The answers.
     corrections
         Each returns the answer that others show to be otherwise, or None. It sees the final answers
         of the corrections before it, and the own answers of those after it.
-    seen
+    subject
         What the questions were asked of.
     """
-    answers = {answer.question: answer for answer in hold_rate(own)}
+    answers = {answer.question: answer for answer in hold_rate(asked_answers)}
     for correct in corrections:
-        if (new := correct(answers, seen)) is not None:
-            answers[new.question] = new
+        if (corrected := correct(answers, subject)) is not None:
+            answers[corrected.question] = corrected
     return answers
 
 
 def discovery_bar(ps: Iterable[float | None]) -> float:
     """Return the largest p-value at which the false discovery rate holds; 0 where none does."""
-    known = sorted(p for p in ps if p is not None)
-    return max((p for k, p in enumerate(known, 1) if p <= RATE * k / len(known)), default=0.0)
+    p_values = sorted(p for p in ps if p is not None)
+    return max((p for k, p in enumerate(p_values, 1) if p <= RATE * k / len(p_values)), default=0.0)
 
 
-def hold_rate(own: Iterable[Answer]) -> list[Answer]:
+def hold_rate(asked_answers: Iterable[Answer]) -> list[Answer]:
     """Leave open each yes that fails the false discovery rate over all p-values."""
-    own = list(own)
-    bar = discovery_bar(answer.p for answer in own)
+    asked_answers = list(asked_answers)
+    bar = discovery_bar(answer.p for answer in asked_answers)
     return [
         answer.corrected("cannot tell", "among_many", "number of questions")
         if answer.yes and answer.p is not None and answer.p > bar
         else answer
-        for answer in own
+        for answer in asked_answers
     ]

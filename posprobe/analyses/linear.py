@@ -36,8 +36,8 @@ def total_power(points: NDArray[np.floating[Any]], length: int) -> Floats:
     paired = np.ascontiguousarray(points).view(np.result_type(points.dtype, np.complex64))
     power = np.zeros(length)
     step = max(1, TRANSFORMED // length)
-    for first in range(0, paired.shape[1], step):
-        waves = fft(paired[:, first : first + step], length, axis=0).view(points.dtype)
+    for start in range(0, paired.shape[1], step):
+        waves = fft(paired[:, start : start + step], length, axis=0).view(points.dtype)
         power += np.einsum("ij,ij->i", waves, waves)
     return np.asarray(power + np.roll(power[::-1], 1)) / 2
 
@@ -109,21 +109,21 @@ def halving(mean: Floats) -> float:
     """Return the distance at which mean inner products, by distance, halve from that of 1."""
     if mean[1] <= 0:
         return 0.0
-    below = np.flatnonzero(mean[1:] <= mean[1] / 2)
-    if not len(below):
+    lags_below = np.flatnonzero(mean[1:] <= mean[1] / 2)
+    if not len(lags_below):
         return float(len(mean) - 1)
-    k = int(below[0]) + 1
+    k = int(lags_below[0]) + 1
     return float(k - 1 + (mean[k - 1] - mean[1] / 2) / (mean[k - 1] - mean[k]))
 
 
 def line_through(x: Floats, y: Floats) -> tuple[float, float]:
     """Return slope and R² of a straight line; R² is 0 where either does not vary."""
     x, y = x - x.mean(), y - y.mean()
-    across, up = float(x @ x), float(y @ y)
-    if across == 0 or up == 0:
+    x_squares, y_squares = float(x @ x), float(y @ y)
+    if x_squares == 0 or y_squares == 0:
         return 0.0, 0.0
-    slope = float(x @ y) / across
-    return slope, min(slope**2 * across / up, 1.0)
+    slope = float(x @ y) / x_squares
+    return slope, min(slope**2 * x_squares / y_squares, 1.0)
 
 
 def small_gram(points: Floats) -> Floats:
@@ -170,8 +170,8 @@ def root(covariance: Floats) -> Floats:
 
 def toeplitz(values: Floats) -> Floats:
     """Return the distances' matrix ``|i - j|`` taken through ``values`` ``[n]``."""
-    both = np.concatenate([values[:0:-1], values])
-    return np.array(sliding_window_view(both, len(values))[::-1])
+    mirrored = np.concatenate([values[:0:-1], values])
+    return np.array(sliding_window_view(mirrored, len(values))[::-1])
 
 
 def leading(points: Floats, rank: int = DIRECTIONS) -> Floats:
@@ -183,11 +183,11 @@ def leading(points: Floats, rank: int = DIRECTIONS) -> Floats:
     n, d = points.shape
     rank = min(rank, n, d)
     if min(n, d) <= 4 * rank:
-        left, singular, _ = np.linalg.svd(points, full_matrices=False)
-        return np.asarray((left * singular)[:, :rank])
+        u, singular, _ = np.linalg.svd(points, full_matrices=False)
+        return np.asarray((u * singular)[:, :rank])
     block = np.random.default_rng(0).standard_normal((n, rank + 8))
     for _ in range(STEPS):
         basis, _ = np.linalg.qr(points.T @ block)
         block, _ = np.linalg.qr(points @ basis)
-    left, singular, _ = np.linalg.svd(block.T @ points, full_matrices=False)
-    return np.asarray(block @ (left * singular)[:, :rank])
+    u, singular, _ = np.linalg.svd(block.T @ points, full_matrices=False)
+    return np.asarray(block @ (u * singular)[:, :rank])

@@ -30,7 +30,7 @@ from posprobe.drawable import Drawable, line
 from posprobe.layouts import Grid, Sequence, describe_layout
 
 #: Longest list that is shown among single values: what fits on a line.
-SHORT = 8
+MAX_SHORT_LIST = 8
 #: How many values stand on one line, and the letters of the widest of them.
 ON_A_LINE, WIDEST = 4, 40
 #: Marks a field that is no part of the document, and one that older documents have not.
@@ -45,12 +45,12 @@ class Stored:
     ----------
     name
         Its key there; empty stands for the name of the measurement.
-    made
+    compute
         Makes of the record the array that is kept, where it is another one.
     """
 
     name: str = ""
-    made: Callable[[Any], NDArray[Any]] | None = None
+    compute: Callable[[Any], NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +61,12 @@ class As:
     ----------
     kind
         That type.
-    made
+    compute
         Makes of the record the value that is shown, where it is another one.
     """
 
     kind: Any
-    made: Callable[[Any], Any] | None = None
+    compute: Callable[[Any], Any] | None = None
 
 
 #: An array as a list in which single numbers may be unknown.
@@ -95,17 +95,23 @@ class Result(Drawable):
     """Base of every analysis's frozen result."""
 
     def __repr__(self) -> str:
-        found = _single(as_block(self))
-        listed = [key for key, *_ in numbers_of(type(self)) if key in found]
-        found = {key: found[key] for key in dict.fromkeys((*listed, *found))}
-        said = [f"{k}={_show(value)}" for k, value in found.items() if not isinstance(value, str)]
-        shown = [text for text in said if len(text) <= WIDEST]
-        more = ("...",) if len(shown) > ON_A_LINE else ()
-        return line(self, *shown[:ON_A_LINE], *more)
+        values_by_key = _single(as_block(self))
+        number_keys = [key for key, *_ in numbers_of(type(self)) if key in values_by_key]
+        values_by_key = {
+            key: values_by_key[key] for key in dict.fromkeys((*number_keys, *values_by_key))
+        }
+        texts = [
+            f"{k}={_show(value)}"
+            for k, value in values_by_key.items()
+            if not isinstance(value, str)
+        ]
+        short_texts = [text for text in texts if len(text) <= WIDEST]
+        ellipsis = ("...",) if len(short_texts) > ON_A_LINE else ()
+        return line(self, *short_texts[:ON_A_LINE], *ellipsis)
 
     def _card(self) -> tuple[str, dict[str, object]]:
-        shown = {key: _show(value) for key, value in _single(as_block(self)).items()}
-        return type(self).__name__, dict(shown)
+        values_by_key = {key: _show(value) for key, value in _single(as_block(self)).items()}
+        return type(self).__name__, dict(values_by_key)
 
 
 def nothing() -> NDArray[Any]:
@@ -116,16 +122,16 @@ def nothing() -> NDArray[Any]:
 @cache
 def members(kind: Any) -> Mapping[str, Any]:
     """Return the types of a record's fields and properties, with what ``Annotated`` adds."""
-    found = get_type_hints(kind, include_extras=True)
-    found = {each.name: found[each.name] for each in fields(kind)}
+    hints = get_type_hints(kind, include_extras=True)
+    hints = {member.name: hints[member.name] for member in fields(kind)}
     for base in reversed(kind.__mro__):
         for name, value in vars(base).items():
             getter = getattr(value, "fget", None) or getattr(value, "func", None)
             if isinstance(value, property | cached_property) and getter is not None:
                 hint = get_type_hints(getter, include_extras=True).get("return")
                 if get_origin(hint) is Annotated:
-                    found[name] = hint
-    return found
+                    hints[name] = hint
+    return hints
 
 
 @cache
@@ -140,13 +146,13 @@ def notes(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_shown(hint: Any) -> bool:
-    added = notes(hint)
-    if HIDDEN in added:
+    extra_notes = notes(hint)
+    if HIDDEN in extra_notes:
         return False
-    bare = get_args(hint)[0] if added else hint
-    array = any(get_origin(one) is np.ndarray for one in (bare, *_members(bare)))
-    kept_alone = all(isinstance(note, Stored) for note in added)
-    return not (kept_alone and (added or array))
+    bare = get_args(hint)[0] if extra_notes else hint
+    array = any(get_origin(member_type) is np.ndarray for member_type in (bare, *_members(bare)))
+    kept_alone = all(isinstance(note, Stored) for note in extra_notes)
+    return not (kept_alone and (extra_notes or array))
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -164,24 +170,24 @@ def as_block(record: Any, words: Callable[[Cause], str] = str) -> dict[str, Any]
         Says a cause.
     """
     kind: Any = type(record)
-    found, made = {}, set()
+    block, computed_keys = {}, set()
     for name, hint in shown(kind).items():
-        make = next((note.made for note in notes(hint) if isinstance(note, As)), None)
-        found[name] = plain(make(record) if make else getattr(record, name), words)
-        made |= {name} if make else set()
-    if isinstance(why := getattr(record, "undefined", None), str):
-        if why:  # nothing is known of any number
-            unknown = {key for key, value in found.items() if _unknown(value)} - made
-            found |= dict.fromkeys(unknown)
-        why = why or getattr(record, "why", "")
-        missing = {name: why for name, value in found.items() if value is None and why}
-        found["undefined"] = missing | getattr(record, "partly", {})
-    return found
+        make = next((note.compute for note in notes(hint) if isinstance(note, As)), None)
+        block[name] = plain(make(record) if make else getattr(record, name), words)
+        computed_keys |= {name} if make else set()
+    if isinstance(reason := getattr(record, "undefined", None), str):
+        if reason:  # nothing is known of any number
+            unknown = {key for key, value in block.items() if _unknown(value)} - computed_keys
+            block |= dict.fromkeys(unknown)
+        reason = reason or getattr(record, "why", "")
+        missing = {name: reason for name, value in block.items() if value is None and reason}
+        block["undefined"] = missing | getattr(record, "partly", {})
+    return block
 
 
 def _unknown(value: Any) -> bool:
-    within = value.values() if isinstance(value, dict) else value
-    return isinstance(value, list | dict) and all(each is None for each in within)
+    members_found = value.values() if isinstance(value, dict) else value
+    return isinstance(value, list | dict) and all(member is None for member in members_found)
 
 
 def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
@@ -196,82 +202,87 @@ def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
         case np.ndarray() | np.generic():
             return plain(value.tolist(), words)
         case Mapping():
-            found = {key: plain(each, words) for key, each in value.items()}
-            if any(isinstance(key, int) for key in found):
-                return [{"layer": number, **each} for number, each in found.items()]
-            return found
+            entries = {key: plain(entry, words) for key, entry in value.items()}
+            if any(isinstance(key, int) for key in entries):
+                return [{"layer": number, **entry} for number, entry in entries.items()]
+            return entries
         case list() | tuple():
-            return [plain(each, words) for each in value]
+            return [plain(entry, words) for entry in value]
         case _ if is_dataclass(value):
             return as_block(value, words)
     return value
 
 
-def stored(record: Any, own: str = "", suffix: str = "") -> dict[str, NDArray[Any]]:
+def stored(record: Any, prefix: str = "", suffix: str = "") -> dict[str, NDArray[Any]]:
     """Return the arrays of a record, and of records in it, that ``arrays.npz`` holds.
 
     Parameters
     ----------
     record
         A dataclass. Arrays of layers by number begin with theirs.
-    own, suffix
+    prefix, suffix
         The name of an array that has none of its own, and the end of all.
     """
-    found: dict[str, NDArray[Any]] = {}
+    stored_arrays: dict[str, NDArray[Any]] = {}
     kind: Any = type(record)
     for name, hint in members(kind).items():
         marks = [note for note in notes(hint) if isinstance(note, Stored | Part)]
         value: Any = getattr(record, name) if marks else None
         for note in marks if value is not None else ():
             if isinstance(note, Stored):
-                found[f"{note.name or own}{suffix}"] = note.made(record) if note.made else value
+                stored_arrays[f"{note.name or prefix}{suffix}"] = (
+                    note.compute(record) if note.compute else value
+                )
             elif isinstance(value, Mapping):
                 for number, layer in value.items():
-                    arrays = stored(layer, own, note.stored)
-                    found |= {f"{number}_{key}": array for key, array in arrays.items()}
+                    arrays = stored(layer, prefix, note.stored)
+                    stored_arrays |= {f"{number}_{key}": array for key, array in arrays.items()}
             else:
-                found |= stored(value, own, note.stored)
-    return found
+                stored_arrays |= stored(value, prefix, note.stored)
+    return stored_arrays
 
 
 def numbers_of(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]:
     """Yield the key path, the description and the type in JSON of a record's numbers."""
     for name, hint in shown(kind).items():
         bare = in_json(hint)
-        inner = next((one for one in (bare, *_members(bare)) if is_dataclass(one)), None)
+        inner = next(
+            (member_type for member_type in (bare, *_members(bare)) if is_dataclass(member_type)),
+            None,
+        )
         for note in notes(hint):
             if isinstance(note, Number):
                 yield f"{prefix}{name}", note, bare
             elif isinstance(note, Part) and inner is not None:
-                for key, number, found in numbers_of(inner, f"{prefix}{name}."):
-                    changed = replace(
+                for key, number, member_hint in numbers_of(inner, f"{prefix}{name}."):
+                    relabelled = replace(
                         number,
                         label=number.label + note.label,
                         meaning=number.meaning + note.meaning,
                         compared=number.compared and key.split(".")[-1] not in note.alone,
                     )
-                    yield key, changed, found
+                    yield key, relabelled, member_hint
 
 
 def in_json(hint: Any) -> Any:
     """Return the type that a value of a field has in JSON."""
-    added = notes(hint)
-    bare = get_args(hint)[0] if added else hint
-    return next((note.kind for note in added if isinstance(note, As)), bare)
+    extra_notes = notes(hint)
+    bare = get_args(hint)[0] if extra_notes else hint
+    return next((note.kind for note in extra_notes if isinstance(note, As)), bare)
 
 
-def _single(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _single(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Keep single values and short lists of them; those of blocks inside under ``block.key``."""
-    kept: dict[str, Any] = {}
-    for key, value in found.items():
+    single_values: dict[str, Any] = {}
+    for key, value in block.items():
         if isinstance(value, Mapping):
-            kept |= _single(value, f"{prefix}{key}.")
+            single_values |= _single(value, f"{prefix}{key}.")
         elif not isinstance(value, list) or (
-            len(value) <= SHORT
-            and not any(isinstance(each, Mapping) or is_dataclass(each) for each in value)
+            len(value) <= MAX_SHORT_LIST
+            and not any(isinstance(entry, Mapping) or is_dataclass(entry) for entry in value)
         ):
-            kept[prefix + key] = value
-    return kept
+            single_values[prefix + key] = value
+    return single_values
 
 
 def _show(value: object) -> str:
@@ -339,11 +350,11 @@ def centred(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
         ``sqrt(d)``.
     """
     if xp is np:  # single precision would lose a mean of many rows
-        rest = values - values.mean(axis=0, dtype=np.float64).astype(values.dtype)
+        residual = values - values.mean(axis=0, dtype=np.float64).astype(values.dtype)
     else:
-        rest = values - xp.mean(values, axis=0)
+        residual = values - xp.mean(values, axis=0)
     error = centring_error(_largest(values, xp), len(values), float(xp.finfo(values.dtype).eps))
-    return (rest if _largest(rest, xp) > error else xp.zeros_like(rest)), error
+    return (residual if _largest(residual, xp) > error else xp.zeros_like(residual)), error
 
 
 def _largest(values: Array, xp: ModuleType) -> float:

@@ -110,10 +110,16 @@ class View:
     @cached_property
     def base(self) -> BaseFit | None:
         """The sinusoid that resembles the table most; None of fewer than two columns."""
-        known: SinusoidFit | None = self.measured.get("sinusoid")
-        points = known.points if known else None
-        if known and points and len(points) == len(self) and known.base and not self.replaced:
-            return known.base
+        sinusoid_fit: SinusoidFit | None = self.measured.get("sinusoid")
+        points = sinusoid_fit.points if sinusoid_fit else None
+        if (
+            sinusoid_fit
+            and points
+            and len(points) == len(self)
+            and sinusoid_fit.base
+            and not self.replaced
+        ):
+            return sinusoid_fit.base
         width = self.points.shape[1] // 2 * 2
         return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
 
@@ -182,9 +188,9 @@ def signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.fl
     """Add steps up, the signs of each block of them drawn at random; first as they are."""
     count = len(steps)
     signs = random_signs(-(-count // block), rng)
-    each = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
+    step_signs = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
     walks = np.zeros((len(signs), count + 1, steps.shape[1]), dtype=np.float32)
-    np.cumsum(each[:, :, None] * steps.astype(np.float32), axis=1, out=walks[:, 1:])
+    np.cumsum(step_signs[:, :, None] * steps.astype(np.float32), axis=1, out=walks[:, 1:])
     return walks
 
 

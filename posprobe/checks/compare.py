@@ -17,7 +17,7 @@ from posprobe import settings
 from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.arrays import Floats
 from posprobe.checkpoints import TensorInfo
-from posprobe.checks.sides import Record, Side
+from posprobe.checks.sides import Encoding, Side
 from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, PosprobeError
 from posprobe.families.configurations import parts_of
 from posprobe.families.projections import Heads, RotaryWeights
@@ -43,14 +43,14 @@ from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 #: Most numbers of a projection that is read whole unless all are asked for, which bounds time.
-WHOLE = 2**20
+MAX_WHOLE_LAYER_NUMBERS = 2**20
 #: Most numbers of the queries that are read at once of larger ones: a head of a model of 7B. What
 #: is made of them while they are compared takes 20 times their memory.
 PART = 2**19
 #: Most numbers of the queries that are asked of the Hub at once: 8 MB in half precision.
-TOGETHER = 2**22
+MAX_BATCH_NUMBERS = 2**22
 #: What is read where one head is enough.
-FIRST: Heads = (range(1), range(1))
+FIRST_HEADS: Heads = (range(1), range(1))
 #: Random inputs of whole layers.
 INPUTS = 8
 #: How types of ggml begin that round each number to the nearest of its block. Others keep several
@@ -81,7 +81,7 @@ def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[
         )
     if b.dump is not None:
         return _against_dump(a, b.dump)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     missing = [
         NotCompared(scheme, "no_numbers", decides=False)
         for scheme in sorted({*a.unread} & {*b.unread})
@@ -92,42 +92,47 @@ def compare(a: Side, b: Side, *, all_layers: bool) -> tuple[list[Finding], list[
             return [], [*missing, NotCompared("encoding", "no_encoding", "B" if kinds[0] else "A")]
         return [], [*missing, NotCompared("encoding", "other_kinds", " | ".join(kinds))]
     for kind in sorted({*a.records, *b.records}):
-        one, other = a.records.get(kind, {}), b.records.get(kind, {})
-        if not one or not other:
-            found.append(Finding("encoding", "missing", *((kind, None) if one else (None, kind))))
+        records_a, records_b = a.records.get(kind, {}), b.records.get(kind, {})
+        if not records_a or not records_b:
+            findings.append(
+                Finding("encoding", "missing", *((kind, None) if records_a else (None, kind)))
+            )
             continue
-        pairs = _matched(one, other)
-        if len(pairs) < max(len(one), len(other)):
-            counts = f"{len(one)} | {len(other)}"
+        pairs = _matched(records_a, records_b)
+        if len(pairs) < max(len(records_a), len(records_b)):
+            counts = f"{len(records_a)} | {len(records_b)}"
             missing.append(NotCompared(kind, "several", counts))
-        for name, mine, theirs in pairs:
+        for name, record_a, record_b in pairs:
             part = name if len(pairs) > 1 else ""
-            found += [replace(each, part=part) for each in _related(mine, theirs)]
+            findings += [replace(finding, part=part) for finding in _related(record_a, record_b)]
     if "rotary" in a.records and "rotary" in b.records:
-        more, others = relate_weights(a, b, all_layers=all_layers)
-        found, missing = [*found, *more], [*missing, *others]
+        weight_findings, weight_gaps = relate_weights(a, b, all_layers=all_layers)
+        findings, missing = [*findings, *weight_findings], [*missing, *weight_gaps]
         if a.checkpoint is not None and b.checkpoint is not None:
-            more, others = _logits(a, b)
-            found, missing = [*found, *more], [*missing, *others]
-    return found, missing
+            weight_findings, weight_gaps = _logits(a, b)
+            findings, missing = [*findings, *weight_findings], [*missing, *weight_gaps]
+    return findings, missing
 
 
 def _matched(
-    one: Mapping[str, Record], other: Mapping[str, Record]
-) -> list[tuple[str, Record, Record]]:
+    records_a: Mapping[str, Encoding], records_b: Mapping[str, Encoding]
+) -> list[tuple[str, Encoding, Encoding]]:
     """Pair encodings by name, or in their order where there are as many."""
-    if one.keys() != other.keys() and len(one) == len(other):
-        return [(name, one[name], theirs) for name, theirs in zip(one, other.values(), strict=True)]
-    return [(name, one[name], other[name]) for name in one if name in other]
+    if records_a.keys() != records_b.keys() and len(records_a) == len(records_b):
+        return [
+            (name, records_a[name], record_b)
+            for name, record_b in zip(records_a, records_b.values(), strict=True)
+        ]
+    return [(name, records_a[name], records_b[name]) for name in records_a if name in records_b]
 
 
-def _related(a: Record, b: Record) -> Sequence[Finding]:
+def _related(a: Encoding, b: Encoding) -> Sequence[Finding]:
     match a, b:
         case PositionTable(), PositionTable():
-            values = [np.asarray(each.values, dtype=np.float64) for each in (a, b)]
-            kinds = [stored_type(each.source) for each in (a, b)]
-            found = relate_tables(values[0], values[1], (a.layout, b.layout))
-            return [as_declared(each, kinds) for each in found]
+            values = [np.asarray(table.values, dtype=np.float64) for table in (a, b)]
+            kinds = [stored_type(table.source) for table in (a, b)]
+            findings = relate_tables(values[0], values[1], (a.layout, b.layout))
+            return [as_declared(table, kinds) for table in findings]
         case LinearBias(), LinearBias():
             return relate_slopes(a.slopes, b.slopes)
         case RelativeBias(), RelativeBias():
@@ -156,10 +161,10 @@ def _of_sections(
     a: Rotary, sections: list[int] | None, *, in_turn: bool | None
 ) -> Iterator[Finding]:
     """Compare how many pairs turn along each axis, and whether axes take them in turn."""
-    own = [*a.sections] or None
-    if own != sections:
-        yield Finding("sections", "sections", own, sections)
-    if own and sections and in_turn is not None and a.sections_in_turn != in_turn:
+    stored_sections = [*a.sections] or None
+    if stored_sections != sections:
+        yield Finding("sections", "sections", stored_sections, sections)
+    if stored_sections and sections and in_turn is not None and a.sections_in_turn != in_turn:
         orders = {True: "interleaved", False: "contiguous"}
         yield Finding("sections", "sections", orders[a.sections_in_turn], orders[in_turn])
 
@@ -179,9 +184,9 @@ def _against_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotCompared]
         ladder, neighbours = _ladder(record), record.interleaved
     else:
         reason = "many_ladders" if a.rotary else "no_rotation"
-        about = ", ".join(f"#{name}" for name in a.records.get("rotary", {}) if name)
-        return [], [NotCompared("ladder", reason, about)]
-    found = list(relate_ladders(ladder, dump.ladder))
+        kinds_text = ", ".join(f"#{name}" for name in a.records.get("rotary", {}) if name)
+        return [], [NotCompared("ladder", reason, kinds_text)]
+    findings = list(relate_ladders(ladder, dump.ladder))
     missing = []
     if dump.ladder.factor is None and ladder.factor not in (None, 1.0):
         missing.append(NotCompared("factor", "no_cosines"))
@@ -189,32 +194,34 @@ def _against_dump(a: Side, dump: Dump) -> tuple[list[Finding], list[NotCompared]
         if dump.sections is None:
             missing.append(NotCompared("sections", "no_sections"))
         else:
-            found += _of_sections(record, dump.sections, in_turn=dump.in_turn)
+            findings += _of_sections(record, dump.sections, in_turn=dump.in_turn)
             if dump.in_turn is None:
                 missing.append(NotCompared("sections", "no_order", decides=False))
     axes = record.axes if record else 1
     pairs = relate_query(ladder, dump, neighbours if a.declared else None) if axes == 1 else None
     if pairs is not None:
-        found.append(pairs)
+        findings.append(pairs)
     elif axes > 1:
         missing.append(NotCompared("pairs", "many_axes"))
     else:
         missing.append(NotCompared("pairs", "no_query" if dump.q is None else "query_tells_not"))
-    return found, missing
+    return findings, missing
 
 
 def _logits(a: Side, b: Side) -> tuple[list[Finding], list[NotCompared]]:
     """Compare what configurations say of logits."""
-    found, missing = [], []
+    findings, missing = [], []
     scales, caps = zip(*map(_stated, (a, b)), strict=True)
-    known = [scale for scale in scales if scale is not None]
-    if len(known) == 2 and not math.isclose(*known, rel_tol=RULES["logit_scale"].tolerance):
-        found.append(Finding("logits", "logit_scale", *known))
-    elif len(known) == 1 and not math.isclose(known[0], 1.0):
+    stated_scales = [scale for scale in scales if scale is not None]
+    if len(stated_scales) == 2 and not math.isclose(
+        *stated_scales, rel_tol=RULES["logit_scale"].tolerance
+    ):
+        findings.append(Finding("logits", "logit_scale", *stated_scales))
+    elif len(stated_scales) == 1 and not math.isclose(stated_scales[0], 1.0):
         missing.append(NotCompared("logits", "no_scale", decides=False))
     if None not in caps and caps[0] != caps[1]:
-        found.append(Finding("logits", "soft_cap", *caps))
-    return found, missing
+        findings.append(Finding("logits", "soft_cap", *caps))
+    return findings, missing
 
 
 def _stated(side: Side) -> tuple[float | None, float | None]:
@@ -242,21 +249,21 @@ def stored_type(stored: Source | TensorInfo) -> str | None:
     return stored.quantisation.name if stored.quantisation else None
 
 
-def as_declared(found: Finding, kinds: Sequence[str | None]) -> Finding:
+def as_declared(finding: Finding, kinds: Sequence[str | None]) -> Finding:
     """Name the type in which a file says that it keeps numbers.
 
     What was moved further than by rounding stays moved, where the type rounds to the nearest;
     elsewhere the file's word is all that tells.
     """
-    side = found.more["side"] if found.cause == "quantised" else "b" if kinds[1] else "a"
+    side = finding.more["side"] if finding.cause == "quantised" else "b" if kinds[1] else "a"
     kind = kinds[side == "b"]
-    if kind is None or found.cause not in ("quantised", "moved"):
-        return found
-    more = {**found.more, "type": kind, "side": side}
-    beyond = more.pop("beyond", {}).get(side, 0.0)
-    if kind.startswith(TO_NEAREST) and beyond >= RULES["quantised"].tolerance:
-        return replace(found, more=more)
-    return replace(found, cause="quantised", more=more)
+    if kind is None or finding.cause not in ("quantised", "moved"):
+        return finding
+    details = {**finding.more, "type": kind, "side": side}
+    nearer = details.pop("beyond", {}).get(side, 0.0)
+    if kind.startswith(TO_NEAREST) and nearer >= RULES["quantised"].tolerance:
+        return replace(finding, more=details)
+    return replace(finding, cause="quantised", more=details)
 
 
 def relate_weights(
@@ -264,24 +271,30 @@ def relate_weights(
 ) -> tuple[list[Finding], list[NotCompared]]:
     """Compare pairs as declared, and the order of the rows that make queries and keys."""
     stored = a.checkpoint is not None and b.checkpoint is not None
-    found: dict[tuple[str, str | None], list[tuple[int, Finding]]] = {}
+    findings_by_cause: dict[tuple[str, str | None], list[tuple[int, Finding]]] = {}
     missing = []
     try:
         for layer, order, finding in _layers(a, b, all_layers=all_layers) if stored else ():
-            found.setdefault((finding.cause, order), []).append((layer, finding))
+            findings_by_cause.setdefault((finding.cause, order), []).append((layer, finding))
     except PosprobeError as error:
         missing.append(NotCompared("weights", str(error)))
-        found = {}
+        findings_by_cause = {}
     declared = _neighbours(a), _neighbours(b)
     findings = []
-    for each in found.values():
-        worst = _worst([finding for _, finding in each])
-        layers = [layer for layer, _ in each]
+    for layer_findings in findings_by_cause.values():
+        worst = _worst([finding for _, finding in layer_findings])
+        layers = [layer for layer, _ in layer_findings]
         findings.append(replace(worst, more={**worst.more, "layers": layers}))
-    orders: list[str | None] = [*sorted({order for _, order in found if order})] or [None]
+    orders: list[str | None] = [*sorted({order for _, order in findings_by_cause if order})] or [
+        None
+    ]
     pairs = [relate_layouts(declared, order) for order in orders]
-    findings += {each.cause: each for each in pairs if each is not None}.values()
-    if not found and not missing:
+    findings += {
+        layer_findings.cause: layer_findings
+        for layer_findings in pairs
+        if layer_findings is not None
+    }.values()
+    if not findings_by_cause and not missing:
         reason = "no_projections" if stored else "no_weights"
         missing.append(NotCompared("weights", reason, decides=False))
     if None in pairs:
@@ -289,8 +302,10 @@ def relate_weights(
     return findings, missing
 
 
-def _worst(found: Sequence[Finding]) -> Finding:
-    return max(found, key=lambda each: (each.cause == "other_weights", each.value or 0.0))
+def _worst(findings: Sequence[Finding]) -> Finding:
+    return max(
+        findings, key=lambda finding: (finding.cause == "other_weights", finding.value or 0.0)
+    )
 
 
 def _layers(a: Side, b: Side, *, all_layers: bool) -> Iterator[tuple[int, str | None, Finding]]:
@@ -304,17 +319,22 @@ def _layers(a: Side, b: Side, *, all_layers: bool) -> Iterator[tuple[int, str | 
         layers = sorted({layers[0], layers[len(layers) // 2], layers[-1]})
     for number in layers:
         with stage(f"Comparing queries and keys of layer {number}"):
-            one = _Layer(a.weights, a.rotary[0], number)
-            other = _Layer(b.weights, b.rotary[0], number)
-            large = max(math.prod(each.info.shape) for each in (one, other)) > WHOLE
-            if not all_layers and (large or one.remote or other.remote):
-                first = [next(each.read([FIRST])) for each in (one, other)]
-                order, found = relate_projections(*first)
-                found = replace(found, more={**found.more, "read": "first head"})
+            layer_a = _Layer(a.weights, a.rotary[0], number)
+            layer_b = _Layer(b.weights, b.rotary[0], number)
+            is_large = (
+                max(math.prod(layer.info.shape) for layer in (layer_a, layer_b))
+                > MAX_WHOLE_LAYER_NUMBERS
+            )
+            if not all_layers and (is_large or layer_a.remote or layer_b.remote):
+                first_pair = [next(layer.read([FIRST_HEADS])) for layer in (layer_a, layer_b)]
+                order, finding = relate_projections(*first_pair)
+                finding = replace(finding, more={**finding.more, "read": "first head"})
             else:
-                order, found = _whole(one, other, PART if large else WHOLE)
-            kinds = [stored_type(each.info) for each in (one, other)]
-            yield number, order, as_declared(found, kinds)
+                order, finding = _whole(
+                    layer_a, layer_b, PART if is_large else MAX_WHOLE_LAYER_NUMBERS
+                )
+            kinds = [stored_type(layer.info) for layer in (layer_a, layer_b)]
+            yield number, order, as_declared(finding, kinds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,19 +358,21 @@ class _Layer:
 
     def read(self, blocks: Sequence[Heads]) -> Iterator[Projections]:
         """Read blocks of heads, in their order; those of the Hub that lie together in one go."""
-        each = len(blocks[0][0]) * self.record.head_dim * self.info.shape[1]
-        count = max(TOGETHER // each, 1) if self.remote else 1
+        block_numbers = len(blocks[0][0]) * self.record.head_dim * self.info.shape[1]
+        count = max(MAX_BATCH_NUMBERS // block_numbers, 1) if self.remote else 1
         for begin in range(0, len(blocks), count):
-            some = blocks[begin : begin + count]
-            queries, keys = (range(some[0][k].start, some[-1][k].stop) for k in (0, 1))
-            found = self.weights.read(self.number, (queries, keys))
-            for mine, theirs in some:
-                query = found.query[mine.start - queries.start : mine.stop - queries.start]
-                key = found.key[theirs.start - keys.start : theirs.stop - keys.start]
+            batch = blocks[begin : begin + count]
+            queries, keys = (range(batch[0][k].start, batch[-1][k].stop) for k in (0, 1))
+            projections = self.weights.read(self.number, (queries, keys))
+            for queries_read, keys_read in batch:
+                query = projections.query[
+                    queries_read.start - queries.start : queries_read.stop - queries.start
+                ]
+                key = projections.key[keys_read.start - keys.start : keys_read.stop - keys.start]
                 yield self._checked(query, key)
 
     def _checked(self, *heads: NDArray[Any]) -> Projections:
-        query, key = (each.reshape(-1, each.shape[-1]).astype(np.float64) for each in heads)
+        query, key = (weight.reshape(-1, weight.shape[-1]).astype(np.float64) for weight in heads)
         if not (np.isfinite(query).all() and np.isfinite(key).all()):
             raise InvalidTable(
                 f"{self.info.where}: contains NaN or infinity, or its keys do. The checkpoint is "
@@ -365,31 +387,40 @@ class _Layer:
         """
         query: dict[int, Floats] = {}
         key: dict[int, Floats] = {}
-        turned: Floats | None = None
-        for heads, found in zip(blocks, self.read(blocks), strict=True):
-            width = found.query.shape[1]
+        rotated: Floats | None = None
+        for heads, projections in zip(blocks, self.read(blocks), strict=True):
+            width = projections.query.shape[1]
             inputs = np.random.default_rng(0).normal(size=(width, INPUTS))
             # Keys of a group come with each block of its queries.
-            query[heads[0].start], key[heads[1].start] = found.query @ inputs, found.key @ inputs
-            rows = slice(*(found.head_dim * each for each in (heads[0].start, heads[0].stop)))
-            if blocks[-1][0].stop * found.head_dim == width:
-                share = found.query.T @ inputs[rows]
-                turned = share if turned is None else turned + share
-        queries, keys = (np.concatenate([*each.values()]) for each in (query, key))
-        return Projections(queries, keys, self.record.head_dim, self.record.rotated), turned
+            query[heads[0].start], key[heads[1].start] = (
+                projections.query @ inputs,
+                projections.key @ inputs,
+            )
+            rows = slice(
+                *(projections.head_dim * bound for bound in (heads[0].start, heads[0].stop))
+            )
+            if blocks[-1][0].stop * projections.head_dim == width:
+                share = projections.query.T @ inputs[rows]
+                rotated = share if rotated is None else rotated + share
+        queries, keys = (np.concatenate([*bound.values()]) for bound in (query, key))
+        return Projections(queries, keys, self.record.head_dim, self.record.rotated), rotated
 
 
-def _whole(a: _Layer, b: _Layer, most: int) -> _Related:
+def _whole(a: _Layer, b: _Layer, max_heads: int) -> _Related:
     """Relate a whole layer, block by block."""
-    blocks, others = ([*each.weights.blocks(each.number, most)] for each in (a, b))
-    if blocks != others:
+    blocks, blocks_b = ([*layer.weights.blocks(layer.number, max_heads)] for layer in (a, b))
+    if blocks != blocks_b:
         return None, Finding("weights", "other_weights")
-    found = [*map(relate_projections, a.read(blocks), b.read(blocks))]
-    if len(found) > 1 and all(each.cause == "other_weights" for _, each in found):
-        one, turned = a.made(blocks)
-        return relate_sketches(one, b.made(blocks)[0], turned)
-    orders = {order for order, _ in found if order}
-    return orders.pop() if len(orders) == 1 else None, _worst([each for _, each in found])
+    relations_found = [*map(relate_projections, a.read(blocks), b.read(blocks))]
+    if len(relations_found) > 1 and all(
+        layer.cause == "other_weights" for _, layer in relations_found
+    ):
+        sketch, rotated = a.made(blocks)
+        return relate_sketches(sketch, b.made(blocks)[0], rotated)
+    orders = {order for order, _ in relations_found if order}
+    return orders.pop() if len(orders) == 1 else None, _worst(
+        [layer for _, layer in relations_found]
+    )
 
 
 def _neighbours(side: Side) -> bool | None:
@@ -400,6 +431,6 @@ def _neighbours(side: Side) -> bool | None:
     if weights is None or weights.checkpoint.revision is not None:
         return None
     sizes = [weights.row_sizes(layer, PART)[:, : record.rotated] for layer in weights.layers]
-    found = pair_layout(np.concatenate(sizes)) if sizes else None
-    answer = found.answer if found else None
+    layout = pair_layout(np.concatenate(sizes)) if sizes else None
+    answer = layout.answer if layout else None
     return {"halves": False, "neighbours": True}.get(answer or "")

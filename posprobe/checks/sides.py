@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from posprobe.checkpoints import Checkpoint, open_local
-from posprobe.checkpoints.base import FLOATS
+from posprobe.checkpoints.checkpoint import FLOATS
 from posprobe.errors import InvalidCheckpoint, NoPositionTable
 from posprobe.families import find_encodings, open_reference, read_table
 from posprobe.families.find import picked
@@ -24,11 +24,11 @@ from posprobe.relations.dumps import NAMES, Dump, is_dump, read_dump
 from posprobe.schemes import Rotary, RotarySpec, Scheme
 from posprobe.tables import PositionTable
 
-Record: TypeAlias = PositionTable | Scheme
+Encoding: TypeAlias = PositionTable | Scheme
 #: Most numbers of an array of a dump: 128 MiB as float64.
-MOST = 2**24
+MAX_DUMP_NUMBERS = 2**24
 #: Whole numbers that a dump may have.
-_WHOLE = {"I32": "<i4", "I64": "<i8", "BOOL": "?"}
+_INTEGER_DTYPES = {"I32": "<i4", "I64": "<i8", "BOOL": "?"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Side:
     """What was read of one copy: its encodings by kind and name."""
 
     name: str
-    records: Mapping[str, Mapping[str, Record]]
+    records: Mapping[str, Mapping[str, Encoding]]
     checkpoint: Checkpoint | None = None
     dump: Dump | None = None
     weights: RotaryWeights | None = None
@@ -50,15 +50,15 @@ class Side:
     @property
     def rotary(self) -> tuple[Rotary, ...]:
         """Its rotary encodings: several where kinds of layers have ladders of their own."""
-        found = self.records.get("rotary", {}).values()
-        return tuple(each for each in found if isinstance(each, Rotary))
+        rotary_records = self.records.get("rotary", {}).values()
+        return tuple(record for record in rotary_records if isinstance(record, Rotary))
 
 
-def open_side(given: str | PathLike[str] | Record, *, offline: bool) -> Side:
+def open_side(copy: str | PathLike[str] | Encoding, *, offline: bool) -> Side:
     """Read the encodings of a copy, or an engine's dump; errors as of `posprobe.load`."""
-    if not isinstance(given, str | PathLike):
-        return Side(given.name, {_kind(given): {"": given}})
-    parsed = parse_reference(given)
+    if not isinstance(copy, str | PathLike):
+        return Side(copy.name, {_kind(copy): {"": copy}})
+    parsed = parse_reference(copy)
     if is_formula(parsed):
         loaded = load_any(parsed.text)
         return open_side(loaded[0] if isinstance(loaded, tuple) else loaded, offline=offline)
@@ -71,13 +71,13 @@ def open_side(given: str | PathLike[str] | Record, *, offline: bool) -> Side:
 
 
 def _of_checkpoint(parsed: Reference, checkpoint: Checkpoint) -> Side:
-    found = picked(checkpoint, find_encodings(checkpoint), parsed)
-    records: dict[str, dict[str, Record]] = {}
+    encodings = picked(checkpoint, find_encodings(checkpoint), parsed)
+    records: dict[str, dict[str, Encoding]] = {}
     weights = None
     unread = []
-    for encoding in found:
+    for encoding in encodings:
         try:
-            record: Record = (
+            record: Encoding = (
                 build_scheme(checkpoint, encoding, encoding.name or parsed.source, parsed.text)
                 if encoding.rule is None
                 else read_table(checkpoint, encoding, parsed)
@@ -96,14 +96,15 @@ def _read_dump(archive: Checkpoint) -> Dump:
     arrays = {}
     for name in NAMES.keys() & archive.tensors.keys():
         info = archive.tensors[name]
-        if math.prod(info.shape) > MOST:
+        if math.prod(info.shape) > MAX_DUMP_NUMBERS:
             raise InvalidCheckpoint(
-                f"{info.file}: {name}, shape {list(info.shape)}, has more than {MOST} numbers. "
+                f"{info.file}: {name}, shape {list(info.shape)}, has more than "
+                f"{MAX_DUMP_NUMBERS} numbers. "
                 "Write fewer positions: a few thousand tell as much."
             )
-        if info.dtype in _WHOLE:
-            whole = np.frombuffer(archive.fetch(info), _WHOLE[info.dtype])
-            arrays[name] = whole.astype(np.float64).reshape(info.shape)
+        if info.dtype in _INTEGER_DTYPES:
+            integers = np.frombuffer(archive.fetch(info), _INTEGER_DTYPES[info.dtype])
+            arrays[name] = integers.astype(np.float64).reshape(info.shape)
         elif info.dtype in FLOATS:
             arrays[name] = archive.read(name).values.astype(np.float64)
         else:
@@ -113,5 +114,5 @@ def _read_dump(archive: Checkpoint) -> Dump:
     return read_dump(arrays, archive.location)
 
 
-def _kind(record: Record) -> str:
+def _kind(record: Encoding) -> str:
     return "table" if isinstance(record, PositionTable) else record.scheme

@@ -21,7 +21,7 @@ NAMES: Mapping[str, str] = {
     "interleaved": "0 or 1, whether axes take their pairs in turn",
 }  # fmt: skip
 #: Widest head and longest table that are looked at, which bounds time and memory.
-WIDEST, LONGEST = 2**12, 2**15
+MAX_DUMP_HEAD_DIM, MAX_DUMP_POSITIONS = 2**12, 2**15
 #: Axes along which pairs turn: time, rows, columns, and one more.
 MOST_AXES = 4
 #: Frequencies in rad per position: slower pairs never turn, and no engine has faster ones.
@@ -74,63 +74,79 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     InvalidCheckpoint
         If a shape cannot be, a number is not finite, or positions do not begin at 0.
     """
-    given = {name: np.asarray(arrays[name], dtype=np.float64) for name in NAMES if name in arrays}
-    for name, values in given.items():
+    stored_arrays = {
+        name: np.asarray(arrays[name], dtype=np.float64) for name in NAMES if name in arrays
+    }
+    for name, values in stored_arrays.items():
         if not np.isfinite(values).all():
             raise InvalidCheckpoint(f"{file}: {name} contains NaN or infinity. Write it again.")
-    q, rotated = (given.get(name) for name in ("q", "q_rotated"))
+    q, rotated = (stored_arrays.get(name) for name in ("q", "q_rotated"))
     if (q is None) != (rotated is None):
         raise InvalidCheckpoint(f"{file}: of q and q_rotated it has one. Write both, or neither.")
     if q is not None and rotated is not None:
         if q.shape != rotated.shape or not q.ndim or q.shape[-1] % 2 or not 0 < q.size < 2**26:
             raise _wrong(file, ("q", "q_rotated"), f"{list(q.shape)} and {list(rotated.shape)}")
-        q, rotated = (each.reshape(-1, each.shape[-1]) for each in (q, rotated))
-    single = {name: given[name] for name in ("position", "interleaved") if name in given}
+        q, rotated = (states.reshape(-1, states.shape[-1]) for states in (q, rotated))
+    single = {
+        name: stored_arrays[name] for name in ("position", "interleaved") if name in stored_arrays
+    }
     for name, values in single.items():
         if values.size != 1:
             raise _wrong(file, (name,), str(list(values.shape)))
-    where = float(single["position"].item()) if "position" in single else None
+    position = float(single["position"].item()) if "position" in single else None
     in_turn = bool(single["interleaved"].item()) if "interleaved" in single else None
-    if "cos" in given and "sin" in given:
-        ladder = _of_cosines(given["cos"], given["sin"], file)
+    if "cos" in stored_arrays and "sin" in stored_arrays:
+        ladder = _of_cosines(stored_arrays["cos"], stored_arrays["sin"], file)
     else:
-        omega = given["inv_freq"].reshape(-1)
-        if not 0 < omega.size <= WIDEST or (omega < SLOWEST).any() or (omega > FASTEST).any():
+        omega = stored_arrays["inv_freq"].reshape(-1)
+        if (
+            not 0 < omega.size <= MAX_DUMP_HEAD_DIM
+            or (omega < SLOWEST).any()
+            or (omega > FASTEST).any()
+        ):
             ends = f" and {omega.min():.3g} to {omega.max():.3g} rad" if omega.size else ""
-            shape = f"{list(given['inv_freq'].shape)}{ends}"
+            shape = f"{list(stored_arrays['inv_freq'].shape)}{ends}"
             raise _wrong(file, ("inv_freq",), shape)
         ladder = Ladder(omega)
-    sections = given.get("sections")
+    sections = stored_arrays.get("sections")
     if sections is not None:
-        whole = (sections == np.round(sections)).all() and (sections >= 0).all()
-        if sections.ndim != 1 or not 0 < sections.size <= MOST_AXES or not whole:
+        are_counts = (sections == np.round(sections)).all() and (sections >= 0).all()
+        if sections.ndim != 1 or not 0 < sections.size <= MOST_AXES or not are_counts:
             raise _wrong(file, ("sections",), f"{list(sections.shape)}, or with such numbers,")
     sizes = None if sections is None else [int(size) for size in sections]
     dump = Dump(ladder, q, rotated, sizes, in_turn)
-    if where is not None and q is not None:
-        turn = np.exp(1j * where * ladder.omega)
+    if position is not None and q is not None:
+        turn = np.exp(1j * position * ladder.omega)
         rests = [_rest(ladder, dump, layout, turn) for layout in _LAYOUTS]
         if min(rests) >= RULES["pairs_wrong"].tolerance:
             raise InvalidCheckpoint(
                 f"{file}: q_rotated is not q turned by the dump's frequencies at position "
-                f"{where:g}. Write the frequencies that the engine uses, and the query's position."
+                f"{position:g}. Write the frequencies that the engine uses, and the query's "
+                "position."
             )
     return dump
 
 
 def _wrong(file: str, names: Sequence[str], shape: str) -> InvalidCheckpoint:
-    wanted = " and ".join(f"{name} {NAMES[name]}" for name in names)
-    told = f"{file}: {' and '.join(names)} of shape {shape} cannot be."
-    return InvalidCheckpoint(f"{told} Write {wanted}.")
+    expected_shapes = " and ".join(f"{name} {NAMES[name]}" for name in names)
+    message = f"{file}: {' and '.join(names)} of shape {shape} cannot be."
+    return InvalidCheckpoint(f"{message} Write {expected_shapes}.")
 
 
 def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
     """Read frequencies off the angles, each over as many positions as tell it."""
     if cos.size and sin.size:
-        cos, sin = (each.reshape(-1, each.shape[-1]) if each.ndim else each for each in (cos, sin))
-    if cos.shape != sin.shape or cos.ndim != 2 or len(cos) < 2 or not 0 < cos.shape[1] <= WIDEST:
+        cos, sin = (
+            table.reshape(-1, table.shape[-1]) if table.ndim else table for table in (cos, sin)
+        )
+    if (
+        cos.shape != sin.shape
+        or cos.ndim != 2
+        or len(cos) < 2
+        or not 0 < cos.shape[1] <= MAX_DUMP_HEAD_DIM
+    ):
         raise _wrong(file, ("cos", "sin"), f"{list(cos.shape)} and {list(sin.shape)}")
-    cos, sin = cos[:LONGEST], sin[:LONGEST]
+    cos, sin = cos[:MAX_DUMP_POSITIONS], sin[:MAX_DUMP_POSITIONS]
     half = cos.shape[1] // 2
     if cos.shape[1] % 2 == 0 and np.array_equal(cos[:, :half], cos[:, half:]):
         cos, sin = cos[:, :half], sin[:, half:]  # a sign may stand in the first half
@@ -151,12 +167,12 @@ def _of_cosines(cos: Floats, sin: Floats, file: str) -> Ladder:
             "[positions, pairs], from position 0 on."
         )
     omega = np.arctan2(sin[1], cos[1])
-    at = 1
-    while 2 * at < len(cos):
-        at *= 2
-        angle = np.arctan2(sin[at], cos[at])
-        turns = np.round((omega * at - angle) / (2 * np.pi))
-        omega = (angle + 2 * np.pi * turns) / at
+    row = 1
+    while 2 * row < len(cos):
+        row *= 2
+        angle = np.arctan2(sin[row], cos[row])
+        turns = np.round((omega * row - angle) / (2 * np.pi))
+        omega = (angle + 2 * np.pi * turns) / row
     if (omega <= 0).any():
         raise InvalidCheckpoint(
             f"{file}: {int((omega <= 0).sum())} pairs do not turn forwards from position 0 to 1. "
@@ -186,7 +202,7 @@ def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding
         return None
     rests = {name: _rest(ladder, dump, name) for name in _LAYOUTS}
     limit = RULES["pairs_wrong"].tolerance
-    fits = [name for name, rest in rests.items() if rest < limit]
+    fits = [name for name, misfit in rests.items() if misfit < limit]
     if len(fits) != 1:
         return None
     declared = "neighbours" if neighbours else "halves"
@@ -201,12 +217,12 @@ def _rest(ladder: Ladder, dump: Dump, layout: str, turn: np.ndarray | None = Non
     """
     assert dump.q is not None and dump.q_rotated is not None  # noqa: S101, PT018 - the caller asked
     pairs = min(len(ladder.omega), dump.q.shape[1] // 2)
-    before, after = (_complex(each, layout, pairs) for each in (dump.q, dump.q_rotated))
+    before, after = (_complex(states, layout, pairs) for states in (dump.q, dump.q_rotated))
     # One angle and one factor for all queries of a pair; least squares of one complex number.
-    found = (after * before.conj()).sum(axis=0)
-    found /= np.maximum((np.abs(before) ** 2).sum(axis=0), 1e-300)
-    factor = ladder.factor or dump.ladder.factor or float(np.median(np.abs(found)))
-    turn = found if turn is None else turn[:pairs]
+    products = (after * before.conj()).sum(axis=0)
+    products /= np.maximum((np.abs(before) ** 2).sum(axis=0), 1e-300)
+    factor = ladder.factor or dump.ladder.factor or float(np.median(np.abs(products)))
+    turn = products if turn is None else turn[:pairs]
     turn = factor * turn / np.maximum(np.abs(turn), 1e-300)  # a rotation changes no length
     return float(np.linalg.norm(after - turn * before) / (np.linalg.norm(after) or 1.0))
 

@@ -39,7 +39,7 @@ DENSE = 2 * STEP
 #: flat.
 SLOPES = 160
 #: Relative distance of related tables beyond which little of one may be left in the other.
-FAR = 0.5
+MAX_RELATED_DISTANCE = 0.5
 #: Names among the causes of `posprobe.relations`.
 Relation: TypeAlias = Literal[
     "identical", "rounded", "moved", "rows_cut", "rows_before", "resized", "unrelated"
@@ -143,7 +143,7 @@ def fingerprint(table: PositionTable) -> Fingerprint:
     largest = float(np.abs(values).max())
     scale = largest * math.sqrt(float(np.mean((values / largest) ** 2))) if largest else 0.0
     begin, end = table.rows
-    chosen = np.array(sampled(begin, end), dtype=np.intp) - begin
+    sampled_rows = np.array(sampled(begin, end), dtype=np.intp) - begin
     unit = scale or 1.0
     return Fingerprint(
         hashlib.sha256(values.tobytes()).hexdigest(),
@@ -152,7 +152,7 @@ def fingerprint(table: PositionTable) -> Fingerprint:
         table.dim,
         _format(values),
         scale,
-        _projected(values[chosen] / unit),
+        _projected(values[sampled_rows] / unit),
         _projected(_means(values, table.layout) / unit),
     )
 
@@ -180,12 +180,12 @@ def sampled(begin: int, end: int) -> tuple[int, ...]:
     >>> sampled(0, 60)[-6:], len(sampled(0, 512)), len(sampled(0, 1024))
     ((48, 50, 52, 54, 56, 58), 112, 129)
     """
-    found, at = [], 0
-    while at < end:
-        if at >= begin:
-            found.append(at)
-        at += max(1, at // STEP)
-    return tuple(found)
+    positions, position = [], 0
+    while position < end:
+        if position >= begin:
+            positions.append(position)
+        position += max(1, position // STEP)
+    return tuple(positions)
 
 
 def _projected(rows: NDArray[np.float64]) -> NDArray[np.float16]:
@@ -196,8 +196,8 @@ def _projected(rows: NDArray[np.float64]) -> NDArray[np.float16]:
 @lru_cache(maxsize=8)
 def _directions(dim: int) -> NDArray[np.float64]:
     """Return ``[d, 64]`` signs over 8: the same whatever the version of NumPy."""
-    drawn = hashlib.shake_256(f"posprobe, rows of {dim}".encode()).digest(dim * NUMBERS // 8)
-    bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8)).reshape(dim, NUMBERS)
+    digest = hashlib.shake_256(f"posprobe, rows of {dim}".encode()).digest(dim * NUMBERS // 8)
+    bits = np.unpackbits(np.frombuffer(digest, dtype=np.uint8)).reshape(dim, NUMBERS)
     return (2 * bits.astype(np.float64) - 1) / math.sqrt(NUMBERS)
 
 
@@ -205,8 +205,8 @@ def _means(values: NDArray[np.float64], layout: Layout) -> NDArray[np.float64]:
     """Return the mean rows of equal parts, ``[36, d]``; a cell on an edge counts for both."""
     if isinstance(layout, Grid):
         cells = values.reshape(layout.height, layout.width, -1)
-        down, along = _shares(layout.height, SIDE), _shares(layout.width, SIDE)
-        means = np.einsum("ah,bw,hwd->abd", down, along, cells, optimize=True)
+        row_shares, column_shares = _shares(layout.height, SIDE), _shares(layout.width, SIDE)
+        means = np.einsum("ah,bw,hwd->abd", row_shares, column_shares, cells, optimize=True)
         return np.asarray(means.reshape(BLOCKS, -1))
     return np.asarray(_shares(len(values), BLOCKS) @ values)
 
@@ -215,110 +215,114 @@ def _shares(n: int, parts: int) -> NDArray[np.float64]:
     """Return how much of each of ``n`` cells lies in each of equal parts, ``[parts, n]``."""
     edges = np.arange(parts + 1) * n / parts
     cell = np.arange(n)
-    inside = np.minimum(edges[1:, None], cell + 1) - np.maximum(edges[:-1, None], cell)
-    return np.asarray(np.maximum(inside, 0) * parts / n)
+    overlaps = np.minimum(edges[1:, None], cell + 1) - np.maximum(edges[:-1, None], cell)
+    return np.asarray(np.maximum(overlaps, 0) * parts / n)
 
 
 # --- comparing --------------------------------------------------------------------------------
 
 
-def likeness(one: Fingerprint, other: Fingerprint) -> Likeness:
+def likeness(a: Fingerprint, b: Fingerprint) -> Likeness:
     """Tell whether a table comes from another."""
-    sizes, widths = (one.layout, other.layout), (one.dim, other.dim)
-    nothing = Likeness("unrelated", None, None, None, sizes, widths)
-    if one.dim != other.dim:
-        return nothing
-    if one.sha256 == other.sha256 and one.layout.size == other.layout.size:
-        return Likeness("identical", 0.0, one.layout.size, 0.0, sizes, widths)
-    pairs = ((0, _common_rows(one, other)), (0, _common_parts(one, other)), _shifted(one, other))
-    found = [
+    sizes, widths = (a.layout, b.layout), (a.dim, b.dim)
+    unrelated = Likeness("unrelated", None, None, None, sizes, widths)
+    if a.dim != b.dim:
+        return unrelated
+    if a.sha256 == b.sha256 and a.layout.size == b.layout.size:
+        return Likeness("identical", 0.0, a.layout.size, 0.0, sizes, widths)
+    pairs = ((0, _common_rows(a, b)), (0, _common_parts(a, b)), _shifted(a, b))
+    candidates = [
         judged
         for lag, pair in pairs
-        if pair is not None and (judged := _judged(one, other, lag, pair)) is not None
+        if pair is not None and (judged := _judged(a, b, lag, pair)) is not None
     ]
-    return min(found, key=lambda each: (not each.related, each.distance), default=nothing)
+    return min(
+        candidates,
+        key=lambda candidate: (not candidate.related, candidate.distance),
+        default=unrelated,
+    )
 
 
-def _judged(one: Fingerprint, other: Fingerprint, lag: int, pair: _Pair) -> Likeness | None:
+def _judged(a: Fingerprint, b: Fingerprint, lag: int, pair: _AlignedRows) -> Likeness | None:
     """Have the relation of tables named by what names that of whole ones; None without one."""
-    apart = _distance(one, other, pair)
-    if apart is None:
+    distance = _distance(a, b, pair)
+    if distance is None:
         return None
-    chance, sizes = _turned(one, other, pair), (one.layout, other.layout)
-    named = relate_sketches_of_tables(
-        apart, chance, (one.dtype, other.dtype), rows=pair.positions,
-        whole=all(pair.positions == each.size for each in sizes),
+    chance, sizes = _turned(a, b, pair), (a.layout, b.layout)
+    finding = relate_sketches_of_tables(
+        distance, chance, (a.dtype, b.dtype), rows=pair.positions,
+        is_complete=all(pair.positions == size.size for size in sizes),
     )  # fmt: skip
-    related, relation = named.cause != "unrelated", named.cause
+    related, relation = finding.cause != "unrelated", finding.cause
     if lag and related:
         relation = "rows_cut" if lag > 0 else "rows_before"
     return Likeness(
-        cast("Relation", relation), apart, pair.positions, chance, sizes, (one.dim, other.dim),
-        named.more.get("type"), abs(lag) if related else lag,
+        cast("Relation", relation), distance, pair.positions, chance, sizes, (a.dim, b.dim),
+        finding.more.get("type"), abs(lag) if related else lag,
     )  # fmt: skip
 
 
-class _Pair(NamedTuple):
+class _AlignedRows(NamedTuple):
     """What of two tables is compared: weighted rows ``[m, k]``, for so many positions."""
 
-    mine: NDArray[np.float64]
-    theirs: NDArray[np.float64]
+    rows_a: NDArray[np.float64]
+    rows_b: NDArray[np.float64]
     positions: int
 
 
-def _common_rows(one: Fingerprint, other: Fingerprint) -> _Pair | None:
+def _common_rows(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
     """Return rows of the same positions: of sequences, or of tables of one size."""
-    alike = one.layout == other.layout or one.layout.size == other.layout.size
-    if not alike and (isinstance(one.layout, Grid) or isinstance(other.layout, Grid)):
+    same_size = a.layout == b.layout or a.layout.size == b.layout.size
+    if not same_size and (isinstance(a.layout, Grid) or isinstance(b.layout, Grid)):
         return None
-    if isinstance(one.layout, Grid) and one.start != other.start:
+    if isinstance(a.layout, Grid) and a.start != b.start:
         return None
-    begin = max(one.start, other.start)
-    end = min(each.start + each.layout.size for each in (one, other))
+    begin = max(a.start, b.start)
+    end = min(sketch.start + sketch.layout.size for sketch in (a, b))
     common = sampled(begin, end)
     if not common:
         return None
     # Each stands for the positions up to the next.
     roots = np.sqrt(np.diff([*common, end]))[:, None]
-    mine, theirs = (
-        roots * each.rows[len(sampled(each.start, begin)) :][: len(common)].astype(np.float64)
-        for each in (one, other)
+    rows_a, rows_b = (
+        roots * sketch.rows[len(sampled(sketch.start, begin)) :][: len(common)].astype(np.float64)
+        for sketch in (a, b)
     )
-    return _Pair(mine, theirs, end - begin)
+    return _AlignedRows(rows_a, rows_b, end - begin)
 
 
-def _common_parts(one: Fingerprint, other: Fingerprint) -> _Pair | None:
+def _common_parts(a: Fingerprint, b: Fingerprint) -> _AlignedRows | None:
     """Return mean rows of equal parts: of tables of the same kind and different sizes."""
-    if one.layout == other.layout or type(one.layout) is not type(other.layout):
+    if a.layout == b.layout or type(a.layout) is not type(b.layout):
         return None
-    if one.start or other.start:
+    if a.start or b.start:
         return None
-    return _Pair(one.blocks.astype(np.float64), other.blocks.astype(np.float64), 0)
+    return _AlignedRows(a.blocks.astype(np.float64), b.blocks.astype(np.float64), 0)
 
 
-def _shifted(one: Fingerprint, other: Fingerprint) -> tuple[int, _Pair | None]:
+def _shifted(a: Fingerprint, b: Fingerprint) -> tuple[int, _AlignedRows | None]:
     """Return by how many rows the first table begins later, and rows that then stand together."""
-    sound = one.scale and other.scale and _comparable(one.scale / other.scale)
-    if not sound or any(isinstance(each.layout, Grid) or each.start for each in (one, other)):
+    sound = a.scale and b.scale and _comparable(a.scale / b.scale)
+    if not sound or any(isinstance(sketch.layout, Grid) or sketch.start for sketch in (a, b)):
         return 0, None
-    mine, theirs = (each.rows[:DENSE].astype(np.float64) for each in (one, other))
-    lag = row_lag(theirs * other.scale, mine * one.scale)
+    rows_a, rows_b = (sketch.rows[:DENSE].astype(np.float64) for sketch in (a, b))
+    lag = row_lag(rows_b * b.scale, rows_a * a.scale)
     if not lag:
         return 0, None
-    mine, theirs = mine[max(-lag, 0) :], theirs[max(lag, 0) :]
-    common = min(len(mine), len(theirs))
-    return lag, _Pair(mine[:common], theirs[:common], common)
+    rows_a, rows_b = rows_a[max(-lag, 0) :], rows_b[max(lag, 0) :]
+    common = min(len(rows_a), len(rows_b))
+    return lag, _AlignedRows(rows_a[:common], rows_b[:common], common)
 
 
-def _distance(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float | None:
+def _distance(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float | None:
     """Return the relative distance; None where one is zero."""
-    size = float(np.linalg.norm(pair.theirs))
-    if not np.any(pair.mine) or not size or not one.scale or not other.scale:
+    size = float(np.linalg.norm(pair.rows_b))
+    if not np.any(pair.rows_a) or not size or not a.scale or not b.scale:
         return None
-    ratio = one.scale / other.scale
+    ratio = a.scale / b.scale
     if not _comparable(ratio):
         return max(1.0, min(ratio, 1e12))
-    return float(np.linalg.norm(ratio * pair.mine - pair.theirs)) / size
+    return float(np.linalg.norm(ratio * pair.rows_a - pair.rows_b)) / size
 
 
 def _comparable(ratio: float) -> bool:
@@ -326,7 +330,7 @@ def _comparable(ratio: float) -> bool:
     return 1e-12 < ratio < 1e12
 
 
-def _turned(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float:
+def _turned(a: Fingerprint, b: Fingerprint, pair: _AlignedRows) -> float:
     """Return the chance of coming as near, of tables neither of which is zero.
 
     Were the columns of one table turned by a random rotation ``R``, its inner product with the
@@ -334,9 +338,9 @@ def _turned(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float:
     of random directions, each times a singular value of ``M``. The chance is the larger of two:
     that of a single direction, whose square has a beta distribution, and the bound for all.
     """
-    if not _comparable(one.scale / other.scale):
+    if not _comparable(a.scale / b.scale):
         return 1.0
-    product = pair.mine.T @ pair.theirs
+    product = pair.rows_a.T @ pair.rows_b
     singular = np.asarray(np.linalg.svd(product, compute_uv=False), dtype=np.float64)
     trace = float(np.trace(product))
     chance = _chance(trace / float(np.linalg.norm(singular)), len(product))
@@ -368,8 +372,8 @@ def _bound(trace: float, singular: NDArray[np.float64]) -> float:
     large = np.maximum(x, 1e-2)
     logs = np.log(ive(half - 1, large)) + large + gammaln(half) + (1 - half) * np.log(large / 2)
     logs = np.where(x < 1e-2, np.square(x) / (4 * half), logs)
-    least = float(np.min(logs.sum(axis=1) - slopes * trace / singular[0]))
-    return math.exp(min(0.0, least))
+    min_log = float(np.min(logs.sum(axis=1) - slopes * trace / singular[0]))
+    return math.exp(min(0.0, min_log))
 
 
 # --- reading ----------------------------------------------------------------------------------

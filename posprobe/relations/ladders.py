@@ -17,10 +17,10 @@ from posprobe.relations.rules import RULES, Finding
 #: Longest distance at which mean rotations are compared, which bounds the time.
 FURTHEST = 2**16
 #: Fast pairs that tell how a ladder would go on: rules by parts keep more of published heads.
-FIRST = 6
+N_SHOWN_FREQUENCIES = 6
 #: Factors by which positions are stretched in practice.
 _FACTORS = range(2, 129)
-_SAME = RULES["same_ladder"].tolerance
+_SAME_LADDER_TOLERANCE = RULES["same_ladder"].tolerance
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,15 @@ def harm(a: Floats, b: Floats, context: int | None = None) -> tuple[float, float
         rotation up to the context.
     """
     pairs = max(len(a), len(b))
-    one, other = (np.pad(omega, (0, pairs - len(omega))) for omega in (a, b))
-    off = float(np.abs(one - other).max())
+    omega_a, omega_b = (np.pad(omega, (0, pairs - len(omega))) for omega in (a, b))
+    largest_difference = float(np.abs(omega_a - omega_b).max())
     distances = np.arange(min(context or 4096, FURTHEST) + 1)
-    apart = np.abs(rotary_kernel(one, distances) - rotary_kernel(other, distances))
-    return (MAX_ANGLE_ERROR_RADIANS / off if off else math.inf), float(apart.max())
+    kernel_difference = np.abs(
+        rotary_kernel(omega_a, distances) - rotary_kernel(omega_b, distances)
+    )
+    return (
+        MAX_ANGLE_ERROR_RADIANS / largest_difference if largest_difference else math.inf
+    ), float(kernel_difference.max())
 
 
 def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
@@ -86,27 +90,29 @@ def relate_ladders(a: Ladder, b: Ladder) -> tuple[Finding, ...]:
     [('base', 10000)]
     """
     context = min(filter(None, (a.context, b.context)), default=None)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     if len(a.omega) != len(b.omega):
-        found.append(Finding("columns", "columns", 2 * len(a.omega), 2 * len(b.omega)))
+        findings.append(Finding("columns", "columns", 2 * len(a.omega), 2 * len(b.omega)))
     elif b.cos is not None and (rounded := _rounded_angles(a.omega, b)):
-        found.append(rounded)
+        findings.append(rounded)
     else:
-        found += _frequencies(a, b)
-    if found and len(a.omega) == len(b.omega):
-        found[0] = replace(found[0], curve=b.omega / a.omega)
-    if not all(each.alike for each in found):
-        first, rotation = harm(a.omega, b.omega, context)
-        found = [
-            each
-            if each.alike
-            else replace(each, first_distance=each.first_distance or first, rotation=rotation)
-            for each in found
+        findings += _frequencies(a, b)
+    if findings and len(a.omega) == len(b.omega):
+        findings[0] = replace(findings[0], curve=b.omega / a.omega)
+    if not all(finding.alike for finding in findings):
+        first_distance, rotation = harm(a.omega, b.omega, context)
+        findings = [
+            finding
+            if finding.alike
+            else replace(
+                finding, first_distance=finding.first_distance or first_distance, rotation=rotation
+            )
+            for finding in findings
         ]
     limit = RULES["factor"].tolerance if _precise(a) and _precise(b) else 2**-8
     if a.factor is not None and b.factor is not None and abs(a.factor - b.factor) > limit:
-        found.append(Finding("factor", "factor", a.factor, b.factor, abs(a.factor - b.factor)))
-    return tuple(found)
+        findings.append(Finding("factor", "factor", a.factor, b.factor, abs(a.factor - b.factor)))
+    return tuple(findings)
 
 
 def _precise(ladder: Ladder) -> bool:
@@ -122,27 +128,29 @@ def _precise(ladder: Ladder) -> bool:
 def _frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
     ratio = np.log(b.omega / a.omega)
     largest = float(np.abs(ratio).max())
-    if largest < _SAME:
+    if largest < _SAME_LADDER_TOLERANCE:
         yield Finding("ladder", "same_ladder", base_of(a), base_of(b), largest)
         return
     for name in ("bfloat16", "float16"):
-        for whose, exact, other in (("b", a.omega, b.omega), ("a", b.omega, a.omega)):
-            if _is_rounded(exact, other, name):
+        for side, exact, rounded in (("b", a.omega, b.omega), ("a", b.omega, a.omega)):
+            if _is_rounded(exact, rounded, name):
                 yield Finding(
-                    "ladder", "ladder_rounded", value=largest, more={"type": name, "side": whose}
+                    "ladder", "ladder_rounded", value=largest, more={"type": name, "side": side}
                 )
                 return
-    if np.abs(np.log(np.sort(b.omega) / np.sort(a.omega))).max() < _SAME:
+    if np.abs(np.log(np.sort(b.omega) / np.sort(a.omega))).max() < _SAME_LADDER_TOLERANCE:
         yield Finding("ladder", "pair_order", value=largest)
         return
     plain_a, plain_b = geometric(a.omega), geometric(b.omega)
     if plain_a and plain_b:
-        found = [*_of_geometric(a, plain_a, plain_b)]
-        same = Finding("ladder", "same_ladder", base_of(a), base_of(a), largest)
-        yield from found or [same]  # single pairs are off by more than the line through them
-    elif np.ptp(ratio) < _SAME:
+        findings = [*_of_geometric(a, plain_a, plain_b)]
+        same_finding = Finding("ladder", "same_ladder", base_of(a), base_of(a), largest)
+        yield from findings or [
+            same_finding
+        ]  # single pairs are off by more than the line through them
+    elif np.ptp(ratio) < _SAME_LADDER_TOLERANCE:
         yield Finding("ladder", "positions_scaled", value=math.exp(-float(ratio.mean())))
-    elif (slope := geometric(np.exp(ratio))) and abs(slope[0]) < _SAME:
+    elif (slope := geometric(np.exp(ratio))) and abs(slope[0]) < _SAME_LADDER_TOLERANCE:
         base = base_of(a)
         grown = math.exp(-slope[1] * len(ratio))
         yield Finding("ladder", "base", base, base and base * grown, grown)
@@ -150,10 +158,15 @@ def _frequencies(a: Ladder, b: Ladder) -> Iterator[Finding]:
         yield from _by_parts(a, b, ratio)
 
 
-def _is_rounded(exact: Floats, other: Floats, name: str) -> bool:
+def _is_rounded(exact: Floats, rounded: Floats, name: str) -> bool:
     # A ladder is rounded after it was computed in float32, which may be off by a little.
-    low, high = (to_type(exact * (1 + sign * _SAME), name) for sign in (-1, 1))
-    return bool(np.all((other >= low * (1 - _SAME)) & (other <= high * (1 + _SAME))))
+    low, high = (to_type(exact * (1 + sign * _SAME_LADDER_TOLERANCE), name) for sign in (-1, 1))
+    return bool(
+        np.all(
+            (rounded >= low * (1 - _SAME_LADDER_TOLERANCE))
+            & (rounded <= high * (1 + _SAME_LADDER_TOLERANCE))
+        )
+    )
 
 
 def geometric(omega: Floats) -> tuple[float, float] | None:
@@ -162,34 +175,38 @@ def geometric(omega: Floats) -> tuple[float, float] | None:
         return None
     if len(omega) == 1:
         return float(np.log(omega[0])), 0.0
-    log, at = np.log(omega), np.arange(len(omega))
-    slope, start = np.polyfit(at, log, 1)
-    even = np.abs(log - start - slope * at).max() < _SAME
-    return (float(start), float(slope)) if even else None
+    log, index = np.log(omega), np.arange(len(omega))
+    slope, start = np.polyfit(index, log, 1)
+    is_even = np.abs(log - start - slope * index).max() < _SAME_LADDER_TOLERANCE
+    return (float(start), float(slope)) if is_even else None
 
 
 def base_of(ladder: Ladder) -> float | None:
     """Return the base of the ladder before a rule stretched it; None where it is no power."""
-    found = geometric(ladder.omega if ladder.unscaled is None else ladder.unscaled)
-    return None if found is None else math.exp(-found[1] * len(ladder.omega))
+    series = geometric(ladder.omega if ladder.unscaled is None else ladder.unscaled)
+    return None if series is None else math.exp(-series[1] * len(ladder.omega))
 
 
 def _of_geometric(
-    a: Ladder, one: tuple[float, float], other: tuple[float, float]
+    a: Ladder, series_a: tuple[float, float], series_b: tuple[float, float]
 ) -> Iterator[Finding]:
     pairs = len(a.omega)
-    base_a, base_b = (math.exp(-slope * pairs) for _, slope in (one, other))
-    if abs(one[1] - other[1]) * (pairs - 1) > _SAME:
+    base_a, base_b = (math.exp(-slope * pairs) for _, slope in (series_a, series_b))
+    if abs(series_a[1] - series_b[1]) * (pairs - 1) > _SAME_LADDER_TOLERANCE:
         yield _base(a, base_a, base_b)
-    stretched = math.exp(one[0] - other[0])
-    if abs(math.log(stretched)) > 2 * _SAME:  # the end of a line is known half as well
+    stretched = math.exp(series_a[0] - series_b[0])
+    if (
+        abs(math.log(stretched)) > 2 * _SAME_LADDER_TOLERANCE
+    ):  # the end of a line is known half as well
         yield Finding("ladder", "positions_scaled", value=stretched)
 
 
 def _base(a: Ladder, base_a: float, base_b: float) -> Finding:
     """Name why the base is another."""
     pairs = len(a.omega)
-    if min(base_a, base_b) <= 1 + _SAME:  # no ladder that falls: nothing but its steps to name
+    if (
+        min(base_a, base_b) <= 1 + _SAME_LADDER_TOLERANCE
+    ):  # no ladder that falls: nothing but its steps to name
         return Finding("ladder", "base", base_a, base_b, base_b / base_a)
     power = math.log(base_b) / math.log(base_a)
     limit = RULES["ntk"].tolerance
@@ -208,38 +225,52 @@ def _base(a: Ladder, base_a: float, base_b: float) -> Finding:
 def _by_parts(a: Ladder, b: Ladder, ratio: Floats) -> Iterator[Finding]:
     """Name rules that stretch some pairs more than others."""
     for cause, scaled, plain, sign in (("parts_lost", a, b, 1), ("parts_added", b, a, -1)):
-        found = geometric(plain.omega)
-        before = None if found is None else _before(scaled, plain)
-        if found is None or before is None:
+        series = geometric(plain.omega)
+        factor_before = None if series is None else _before(scaled, plain)
+        if series is None or factor_before is None:
             continue
-        yield Finding("ladder", cause, *_stretch(np.log(before / scaled.omega)))
-        start = geometric(before)
-        if start and np.abs(np.log(before / plain.omega)).max() > 20 * _SAME:
-            ends = (start, found)[::sign]
-            yield from _of_geometric(replace(a, omega=before), *ends)
+        yield Finding("ladder", cause, *_stretch(np.log(factor_before / scaled.omega)))
+        start = geometric(factor_before)
+        if (
+            start
+            and np.abs(np.log(factor_before / plain.omega)).max() > 20 * _SAME_LADDER_TOLERANCE
+        ):
+            ends = (start, series)[::sign]
+            yield from _of_geometric(replace(a, omega=factor_before), *ends)
         return
-    kept = np.abs(ratio) < _SAME
+    is_kept = np.abs(ratio) < _SAME_LADDER_TOLERANCE
     if _is_stretch(ratio, 1):
         yield Finding("ladder", "parts_factor", *_stretch(ratio))
-    elif kept[0] and kept[-1]:
-        more = {"pairs": len(ratio), "kept": int(kept.sum())}
-        yield Finding("ladder", "ramp", value=float(np.abs(ratio).max()), more=more)
+    elif is_kept[0] and is_kept[-1]:
+        details = {"pairs": len(ratio), "kept": int(is_kept.sum())}
+        yield Finding("ladder", "ramp", value=float(np.abs(ratio).max()), more=details)
     else:
         yield Finding("ladder", "frequencies", value=float(np.abs(ratio).max()))
 
 
-def _stretch(apart: Floats) -> tuple[None, None, float, None, None, dict[str, Any]]:
+def _stretch(log_ratios: Floats) -> tuple[None, None, float, None, None, dict[str, Any]]:
     """Return what follows the cause in a `Finding`: the last ratio, and how many pairs are kept."""
-    last = math.exp(float(apart[-1]))
-    kept = int((np.abs(apart) < _SAME).sum())
-    return None, None, last, None, None, {"pairs": len(apart), "kept": kept, "last": last}
+    last_ratio = math.exp(float(log_ratios[-1]))
+    n_kept = int((np.abs(log_ratios) < _SAME_LADDER_TOLERANCE).sum())
+    return (
+        None,
+        None,
+        last_ratio,
+        None,
+        None,
+        {"pairs": len(log_ratios), "kept": n_kept, "last": last_ratio},
+    )
 
 
-def _is_stretch(ratio: Floats, least: int) -> bool:
+def _is_stretch(ratio: Floats, min_pairs: int) -> bool:
     """Tell whether so many fast pairs are kept, and others go ever further away."""
-    kept = np.abs(ratio) < _SAME
-    steps = np.diff(np.abs(ratio[np.argmin(kept) :]))
-    return bool(kept[:least].all() and not kept[-1] and (steps >= -2 * _SAME).all())
+    is_kept = np.abs(ratio) < _SAME_LADDER_TOLERANCE
+    steps = np.diff(np.abs(ratio[np.argmin(is_kept) :]))
+    return bool(
+        is_kept[:min_pairs].all()
+        and not is_kept[-1]
+        and (steps >= -2 * _SAME_LADDER_TOLERANCE).all()
+    )
 
 
 def _before(ladder: Ladder, plain: Ladder) -> Floats | None:
@@ -248,14 +279,16 @@ def _before(ladder: Ladder, plain: Ladder) -> Floats | None:
         return ladder.unscaled
     if _is_stretch(np.log(plain.omega / ladder.omega), 1):
         return plain.omega
-    omega, at = ladder.omega, np.arange(len(ladder.omega))
-    if len(omega) <= FIRST or geometric(omega[:FIRST]) is None:
+    omega, index = ladder.omega, np.arange(len(ladder.omega))
+    if len(omega) <= N_SHOWN_FREQUENCIES or geometric(omega[:N_SHOWN_FREQUENCIES]) is None:
         return None
-    going = omega[0] * np.exp(math.log(omega[FIRST - 1] / omega[0]) / (FIRST - 1) * at)
-    apart = np.log(going / omega)
+    going = omega[0] * np.exp(
+        math.log(omega[N_SHOWN_FREQUENCIES - 1] / omega[0]) / (N_SHOWN_FREQUENCIES - 1) * index
+    )
+    log_ratio = np.log(going / omega)
     # A step that was read off float32 is off by more, the further it goes.
-    going = np.where(np.abs(apart) < 10 * _SAME, omega, going)
-    return going if _is_stretch(np.log(going / omega), FIRST) else None
+    going = np.where(np.abs(log_ratio) < 10 * _SAME_LADDER_TOLERANCE, omega, going)
+    return going if _is_stretch(np.log(going / omega), N_SHOWN_FREQUENCIES) else None
 
 
 def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
@@ -278,16 +311,16 @@ def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
 
     def fits(angles: Floats, limit: float) -> bool:
         # Sines of slow pairs are small: they tell a frequency that cosines hide.
-        near = np.abs(np.sin(angles) - sin) <= limit * np.minimum(exact, 1.0) + single
-        return bool(near.all() and (np.abs(np.cos(angles) - cos) <= limit + single).all())
+        is_close = np.abs(np.sin(angles) - sin) <= limit * np.minimum(exact, 1.0) + single
+        return bool(is_close.all() and (np.abs(np.cos(angles) - cos) <= limit + single).all())
 
-    off = float(max(np.abs(np.cos(exact) - cos).max(), np.abs(np.sin(exact) - sin).max()))
+    largest_error = float(max(np.abs(np.cos(exact) - cos).max(), np.abs(np.sin(exact) - sin).max()))
     if fits(exact, 2**-22):
-        return Finding("ladder", "same_ladder", value=off)
+        return Finding("ladder", "same_ladder", value=largest_error)
     limit = RULES["cosines_rounded"].tolerance
     # Half a step, and half of that for the factor, which rounded cosines tell less well.
     if not _precise(b) and fits(exact, 0.75 * limit):
-        return Finding("ladder", "cosines_rounded", value=off)
+        return Finding("ladder", "cosines_rounded", value=largest_error)
     for name in ("bfloat16", "float16"):
         small, numbers = to_type(omega, name), to_type(positions, name)
         ways = {
@@ -300,14 +333,16 @@ def _rounded_angles(omega: Floats, b: Ladder) -> Finding | None:
             if not fits(angles, 2**-20 if _precise(b) else limit):
                 continue
             cause = "ladder_rounded" if way == "ladder" else "angles_rounded"
-            wrong = np.flatnonzero(np.abs(angles - exact).max(axis=1) > MAX_ANGLE_ERROR_RADIANS)
-            first = (
-                float(wrong[0])
-                if len(wrong)
+            wrong_positions = np.flatnonzero(
+                np.abs(angles - exact).max(axis=1) > MAX_ANGLE_ERROR_RADIANS
+            )
+            first_position = (
+                float(wrong_positions[0])
+                if len(wrong_positions)
                 else MAX_ANGLE_ERROR_RADIANS / max(np.abs(small - omega).max(), 1e-30)
             )
             return Finding(
-                "ladder", cause, value=off, first_distance=float(first),
+                "ladder", cause, value=largest_error, first_distance=float(first_position),
                 more={"type": name, "way": way, "side": "b"},
             )  # fmt: skip
     return None

@@ -20,9 +20,9 @@ from posprobe.number_types import Count, Natural, NonNegative, Reasons, Row, Tex
 #: Changes below which a cosine, and a norm as a share, stays as it is.
 SLIGHT, SHARE = 0.02, 0.05
 #: Mean cosine with the old rows from which rows are kept, and up to which they are not.
-KEPT, LOST = 0.9, 0.5
+MIN_KEPT_SHARE, MAX_LOST_SHARE = 0.9, 0.5
 #: Factor within which a period stays, or scales with the table.
-ALIKE = 1.1
+MAX_SAME_PERIOD_RATIO = 1.1
 
 Degree: TypeAlias = Literal["kept", "partly", "lost"]
 
@@ -135,43 +135,47 @@ class Way(Effect):
         for axis, factor in self.factors.items():
             if axis not in self.turns or axis not in self.before.turns:
                 continue
-            before, now = self.before.turns[axis].periods, self.turns[axis].periods
-            if not before:
+            old_periods, new_periods = self.before.turns[axis].periods, self.turns[axis].periods
+            if not old_periods:
                 continue
-            was = before[0]
-            again = [period for period in now if _near(period / was, 1.0)]
+            leading_period = old_periods[0]
+            recurring = [period for period in new_periods if _near(period / leading_period, 1.0)]
             # Which of several pairs holds most may change with the size.
-            scaled = [period for period in now if _near(period / was, factor)]
+            scaled = [period for period in new_periods if _near(period / leading_period, factor)]
             if self.kind == "stretches" and factor != 1 and scaled:
-                yield Period(axis, "scales", was, scaled[0])
-            elif again:
-                yield Period(axis, "stays", was, again[0])
+                yield Period(axis, "scales", leading_period, scaled[0])
+            elif recurring:
+                yield Period(axis, "stays", leading_period, recurring[0])
             else:
-                yield Period(axis, "lost", was, None)
+                yield Period(axis, "lost", leading_period, None)
 
     @property
     def changed(self) -> tuple[str, ...]:
         """Numbers that differ from those before by more than `SLIGHT`, norms by `SHARE`."""
-        found = []
+        changes = []
         for name in ("neighbour_cosine", "translation_invariance"):
-            was, now = getattr(self.before, name), getattr(self, name)
-            if was is not None and now is not None and abs(now - was) > SLIGHT:
-                found.append(name)
+            old_value, new_value = getattr(self.before, name), getattr(self, name)
+            if (
+                old_value is not None
+                and new_value is not None
+                and abs(new_value - old_value) > SLIGHT
+            ):
+                changes.append(name)
         for name in ("norm_mean", "norm_min"):
-            was, now = getattr(self.before, name), getattr(self, name)
-            if was and abs(now / was - 1) > SHARE:
-                found.append(name)
-        return tuple(found)
+            old_value, new_value = getattr(self.before, name), getattr(self, name)
+            if old_value and abs(new_value / old_value - 1) > SHARE:
+                changes.append(name)
+        return tuple(changes)
 
 
 def _degree(cosine: float | None) -> Degree | None:
     if cosine is None:
         return None
-    return "kept" if cosine >= KEPT else "lost" if cosine <= LOST else "partly"
+    return "kept" if cosine >= MIN_KEPT_SHARE else "lost" if cosine <= MAX_LOST_SHARE else "partly"
 
 
-def _near(factor: float, other: float) -> bool:
-    return 1 / ALIKE <= factor / other <= ALIKE
+def _near(factor: float, target: float) -> bool:
+    return 1 / MAX_SAME_PERIOD_RATIO <= factor / target <= MAX_SAME_PERIOD_RATIO
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from posprobe.relations.values import distance, moved, stored_again
 #: Rows by which a table is tried to be shifted: reserved rows are one to four.
 LAGS = 4
 #: Most rows of which all inner products are formed.
-_MOST = 2048
+_MAX_COMPARED_ROWS = 2048
 
 
 def relate_tables(
@@ -51,11 +51,11 @@ def relate_tables(
     lag = row_lag(a, b)
     cut_a, cut_b = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
     common = min(len(cut_a), len(cut_b))
-    one, other = cut_a[:common], cut_b[:common]
+    rows_a, rows_b = cut_a[:common], cut_b[:common]
     rows: list[Finding] = []
     if lag:
         rows.append(Finding("rows", "rows_cut" if lag > 0 else "rows_before", value=abs(lag)))
-    values = _values(one, other)
+    values = _values(rows_a, rows_b)
     if len(a) != len(b) and values.cause in ("moved", "unrelated"):
         if resized := _resized(a, b, layouts):
             return (resized,)
@@ -68,10 +68,10 @@ def relate_tables(
     elif len(cut_b) > common:
         tail = cut_b[common:]
         copied = len(tail) <= common and distance(cut_b[: len(tail)], tail)
-        again = copied is not False and copied < RULES["repeated"].tolerance
-        rows.append(Finding("rows", "repeated" if again else "longer", len(a), len(b)))
+        is_repeated = copied is not False and copied < RULES["repeated"].tolerance
+        rows.append(Finding("rows", "repeated" if is_repeated else "longer", len(a), len(b)))
     curve = np.full(len(a), np.nan)
-    curve[max(lag, 0) : max(lag, 0) + common] = _row_errors(one, other)
+    curve[max(lag, 0) : max(lag, 0) + common] = _row_errors(rows_a, rows_b)
     return (*rows, replace(values, a=len(a), b=len(b), curve=curve))
 
 
@@ -85,52 +85,64 @@ def row_lag(a: Floats, b: Floats) -> int:
     """Return by how many rows ``b`` begins later than ``a``, 0 unless it surely does."""
     errors = {}
     for lag in range(-LAGS - 1, LAGS + 2):
-        one, other = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
-        common = min(len(one), len(other))
+        rows_a, rows_b = (a[lag:], b) if lag >= 0 else (a, b[-lag:])
+        common = min(len(rows_a), len(rows_b))
         if common > 0:
-            errors[lag] = float(np.median(_row_errors(one[:common], other[:common])))
+            errors[lag] = float(np.median(_row_errors(rows_a[:common], rows_b[:common])))
     best = min(errors, key=lambda lag: (errors[lag], abs(lag)))
     if abs(best) > LAGS or len(a) < 3:
         return 0
     size = float(np.median(np.linalg.norm(a, axis=1))) or 1.0
     neighbours = float(np.median(np.linalg.norm(np.diff(a, axis=0), axis=1))) / size
-    gained = min(errors[k] ** 2 - errors[best] ** 2 for k in (best - 1, best + 1) if k in errors)
-    sure = gained >= neighbours**2 / 2 and errors[best] < RULES["rows_cut"].tolerance
+    gain = min(errors[k] ** 2 - errors[best] ** 2 for k in (best - 1, best + 1) if k in errors)
+    sure = gain >= neighbours**2 / 2 and errors[best] < RULES["rows_cut"].tolerance
     return best if sure else 0
 
 
 def _values(a: Floats, b: Floats) -> Finding:
     """Say what became of the values of rows that stand for the same positions."""
-    if found := stored_again(a, b, "values"):
-        return found
-    apart, errors = distance(a, b), _row_errors(a, b)
-    for found in _simple_changes(a, b):
+    if finding := stored_again(a, b, "values"):
+        return finding
+    relative_distance, errors = distance(a, b), _row_errors(a, b)
+    for finding in _simple_changes(a, b):
         # A change of everything by one number leaves no more than a third of the difference.
-        if found.value is not None and found.value < min(RULES[found.cause].tolerance, apart / 3):
-            return found
-    away = np.flatnonzero(errors > RULES["retrained"].tolerance * np.median(errors))
-    if 0 < len(away) < len(a) / 2:
-        kept = np.delete(np.arange(len(a)), away)
-        same = stored_again(a[kept], b[kept], "values")
-        more = {"first": int(away[0]), "last": int(away[-1]), "count": len(away)}
-        if same or _is_moved(a[kept], b[kept]):
-            return Finding("values", "retrained", value=float(errors[away].max()), more=more)
-    return moved(a, b, "values") if _is_moved(a, b) else Finding("values", "unrelated", value=apart)
+        if finding.value is not None and finding.value < min(
+            RULES[finding.cause].tolerance, relative_distance / 3
+        ):
+            return finding
+    moved_rows = np.flatnonzero(errors > RULES["retrained"].tolerance * np.median(errors))
+    if 0 < len(moved_rows) < len(a) / 2:
+        kept_rows = np.delete(np.arange(len(a)), moved_rows)
+        same_finding = stored_again(a[kept_rows], b[kept_rows], "values")
+        details = {
+            "first": int(moved_rows[0]),
+            "last": int(moved_rows[-1]),
+            "count": len(moved_rows),
+        }
+        if same_finding or _is_moved(a[kept_rows], b[kept_rows]):
+            return Finding(
+                "values", "retrained", value=float(errors[moved_rows].max()), more=details
+            )
+    return (
+        moved(a, b, "values")
+        if _is_moved(a, b)
+        else Finding("values", "unrelated", value=relative_distance)
+    )
 
 
 def _is_moved(a: Floats, b: Floats) -> bool:
     """Tell whether values were moved a little; sharing a large mean row is no kinship."""
     limit = RULES["moved"].tolerance
-    one, other = (rows - rows.mean(axis=0) for rows in (a, b))
-    sizes = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return distance(a, b) < limit and float((one * other).sum()) >= limit * sizes
+    rows_a, rows_b = (rows - rows.mean(axis=0) for rows in (a, b))
+    sizes = float(np.linalg.norm(rows_a) * np.linalg.norm(rows_b))
+    return distance(a, b) < limit and float((rows_a * rows_b).sum()) >= limit * sizes
 
 
 def _simple_changes(a: Floats, b: Floats) -> Iterator[Finding]:
     scale = float((a * b).sum() / ((a * a).sum() or 1.0))
     if abs(scale) > 0:
-        rest = max(distance(b, scale * a), _apart(b, scale * a))
-        yield Finding("values", "scaled", value=rest, more={"factor": scale})
+        misfit = max(distance(b, scale * a), _apart(b, scale * a))
+        yield Finding("values", "scaled", value=misfit, more={"factor": scale})
     row = (b - a).mean(axis=0)
     if np.linalg.norm(row):
         mean = float(np.linalg.norm(row) / (np.median(np.linalg.norm(a, axis=1)) or 1.0))
@@ -156,29 +168,32 @@ def _moved_whole(
         cells = a.reshape(grid.height, grid.width, -1)
         if _apart(cells.swapaxes(0, 1).reshape(a.shape), b) < limit:
             return Finding("rows", "exchanged", grid.height, grid.width)
-    found = _nearest_rows(a, b)
-    if len(set(found.tolist())) == len(a) and _apart(a[found], b) < limit:
-        moved = int((found != np.arange(len(a))).sum())
-        return Finding("rows", "permuted", len(a), len(b), moved)
+    nearest = _nearest_rows(a, b)
+    if len(set(nearest.tolist())) == len(a) and _apart(a[nearest], b) < limit:
+        n_moved = int((nearest != np.arange(len(a))).sum())
+        return Finding("rows", "permuted", len(a), len(b), n_moved)
     # Inner products of some rows tell a turn of the columns as well as those of all.
-    some = np.linspace(0, len(a) - 1, min(len(a), _MOST)).astype(np.intp)
-    turned = max(
-        distance(one[some] @ one[some].T, other[some] @ other[some].T)
-        for one, other in ((a, b), (a - a.mean(axis=0), b - b.mean(axis=0)))
+    sampled_rows = np.linspace(0, len(a) - 1, min(len(a), _MAX_COMPARED_ROWS)).astype(np.intp)
+    rotation_misfit = max(
+        distance(
+            rows_a[sampled_rows] @ rows_a[sampled_rows].T,
+            rows_b[sampled_rows] @ rows_b[sampled_rows].T,
+        )
+        for rows_a, rows_b in ((a, b), (a - a.mean(axis=0), b - b.mean(axis=0)))
     )
-    if turned < RULES["turned"].tolerance:
-        return Finding("values", "turned", value=turned)
+    if rotation_misfit < RULES["turned"].tolerance:
+        return Finding("values", "turned", value=rotation_misfit)
     return values
 
 
 def _nearest_rows(a: Floats, b: Floats) -> NDArray[np.intp]:
     """Return for each row of ``b`` the row of ``a`` that is nearest, in blocks."""
     squares = (a * a).sum(axis=1)
-    found = [
-        np.argmin(squares - 2 * b[begin : begin + _MOST] @ a.T, axis=1)
-        for begin in range(0, len(b), _MOST)
+    nearest = [
+        np.argmin(squares - 2 * b[begin : begin + _MAX_COMPARED_ROWS] @ a.T, axis=1)
+        for begin in range(0, len(b), _MAX_COMPARED_ROWS)
     ]
-    return np.concatenate(found)
+    return np.concatenate(nearest)
 
 
 def _resized(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) -> Finding | None:
@@ -189,7 +204,7 @@ def _resized(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) -> Fin
     )
     if (old[1] > 1) != (new[1] > 1):
         return None
-    found = []
+    fits = []
     for method in ("linear", "bicubic", "bicubic_antialias"):
         for corners in (False, True):
             if corners and method == "bicubic_antialias":
@@ -198,13 +213,13 @@ def _resized(a: Floats, b: Floats, layouts: tuple[Layout, Layout] | None) -> Fin
             for axis in (0, 1):
                 weights = resampling(old[axis], new[axis], method, corners=corners)
                 cells = np.moveaxis(np.tensordot(weights, cells, (1, axis)), 0, axis)
-            found.append((_apart(cells.reshape(len(b), -1), b), method, corners))
-    apart, method, corners = min(found)
-    if apart >= RULES["resized"].tolerance:
+            fits.append((_apart(cells.reshape(len(b), -1), b), method, corners))
+    misfit, method, corners = min(fits)
+    if misfit >= RULES["resized"].tolerance:
         return None
-    more = {"method": method, "corners": corners}
+    details = {"method": method, "corners": corners}
     shapes = (old, new) if new[1] > 1 or old[1] > 1 else (old[:1], new[:1])
-    return Finding("rows", "resized", list(shapes[0]), list(shapes[1]), apart, more=more)
+    return Finding("rows", "resized", list(shapes[0]), list(shapes[1]), misfit, more=details)
 
 
 def resampling(old: int, new: int, method: str, *, corners: bool) -> Floats:
@@ -224,20 +239,20 @@ def resampling(old: int, new: int, method: str, *, corners: bool) -> Floats:
     """
     if old == new:
         return np.eye(old)
-    at = np.arange(new)
+    index = np.arange(new)
     step = (old - 1) / max(new - 1, 1) if corners else old / new
-    places = at * step if corners else (at + 0.5) * step - 0.5
+    places = index * step if corners else (index + 0.5) * step - 0.5
     wide = max(step, 1.0) if method == "bicubic_antialias" else 1.0
     if method == "linear" and not corners:
         places = np.maximum(places, 0.0)
     reach = int(np.ceil(2 * wide)) + 1
     weights = np.zeros((new, old))
     for shift in range(-reach, reach + 1):
-        near = np.floor(places) + shift
-        share = _kernel((near - places) / wide, method)
+        neighbours = np.floor(places) + shift
+        share = _kernel((neighbours - places) / wide, method)
         if method == "bicubic_antialias":  # beyond the edge nothing counts
-            share = np.where((near >= 0) & (near < old), share, 0.0)
-        np.add.at(weights, (at, np.clip(near, 0, old - 1).astype(np.intp)), share)
+            share = np.where((neighbours >= 0) & (neighbours < old), share, 0.0)
+        np.add.at(weights, (index, np.clip(neighbours, 0, old - 1).astype(np.intp)), share)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 

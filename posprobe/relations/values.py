@@ -20,12 +20,12 @@ _LEVELS = {4: (7, 8), 5: (15, 16), 8: (127, 128)}
 _RUNS = ((2, 16), (3, 16), (4, 32), (5, 32), (6, 16))
 #: Numbers that share a step in each of these types, and how many such runs are looked at where a
 #: share is asked for.
-RUN, _SOME = 16, 2**12
+RUN, _MAX_SAMPLED_RUNS = 16, 2**12
 #: Blocks and runs, and rows, that are looked at before all are: most copies are told from them.
-_FIRST = 64
+_N_FIRST_BLOCKS = 64
 _PARTS = (slice(1), slice(None))
 #: A stored scale is rounded to float16; steps are whole to so much of full scale.
-_WHOLE = 1e-4
+_MAX_STEP_ERROR = 1e-4
 #: Largest chance, were the columns of one table turned at random, at which two count as related.
 CHANCE = 1e-9
 #: Relative distance below which sketches tell nothing: both are rounded to half precision, each by
@@ -41,45 +41,45 @@ def distance(a: Floats, b: Floats) -> float:
     return float(np.linalg.norm(b - a)) / size if size else float("inf")
 
 
-def stored_again(a: Floats, b: Floats, what: str) -> Finding | None:
+def stored_again(a: Floats, b: Floats, subject: str) -> Finding | None:
     """Find whether ``b`` is ``a``, or ``a`` rounded, or the other way round; else None.
 
     Parameters
     ----------
     a, b
         Of one shape.
-    what
+    subject
         As in `Finding`.
     """
     if np.array_equal(a, b):
-        return Finding(what, "identical", value=0.0)
+        return Finding(subject, "identical", value=0.0)
     for name in ("float32", "float16", "bfloat16"):
-        for one, other, whose in ((a, b, "b"), (b, a, "a")):
-            if all(np.array_equal(to_type(one[part], name), other[part]) for part in _PARTS):
+        for exact, rounded, side in ((a, b, "b"), (b, a, "a")):
+            if all(np.array_equal(to_type(exact[part], name), rounded[part]) for part in _PARTS):
                 return Finding(
-                    what, "rounded", value=distance(a, b), more={"type": name, "side": whose}
+                    subject, "rounded", value=distance(a, b), more={"type": name, "side": side}
                 )
-    for one, other, whose in ((a, b, "b"), (b, a, "a")):
-        bits = _bits(other) or _run_bits(other)
-        if bits and nearer_elsewhere(one, other) < RULES["quantised"].tolerance:
+    for exact, rounded, side in ((a, b, "b"), (b, a, "a")):
+        bits = _bits(rounded) or _run_bits(rounded)
+        if bits and nearer_elsewhere(exact, rounded) < RULES["quantised"].tolerance:
             return Finding(
-                what, "quantised", value=distance(a, b), more={"bits": bits, "side": whose}
+                subject, "quantised", value=distance(a, b), more={"bits": bits, "side": side}
             )
     return None
 
 
-def moved(a: Floats, b: Floats, what: str) -> Finding:
+def moved(a: Floats, b: Floats, subject: str) -> Finding:
     """Say how far values were moved, and whether rounding alone could have moved them so.
 
     Parameters
     ----------
     a, b
         Of one shape.
-    what
+    subject
         As in `Finding`.
     """
-    beyond = {"a": nearer_elsewhere(b, a), "b": nearer_elsewhere(a, b)}
-    return Finding(what, "moved", value=distance(a, b), more={"beyond": beyond})
+    nearer_by_side = {"a": nearer_elsewhere(b, a), "b": nearer_elsewhere(a, b)}
+    return Finding(subject, "moved", value=distance(a, b), more={"beyond": nearer_by_side})
 
 
 def nearer_elsewhere(a: Floats, b: Floats) -> float:
@@ -90,12 +90,14 @@ def nearer_elsewhere(a: Floats, b: Floats) -> float:
     """
     if not b.size or b.shape[-1] % RUN:
         return 0.0
-    some = np.linspace(0, b.size // RUN - 1, min(b.size // RUN, _SOME)).astype(np.intp)
-    exact, runs = (each.reshape(-1, RUN)[some] for each in (a, b))
-    own = np.abs(exact - runs) * (1 - 1e-6)
+    sampled_runs = np.linspace(0, b.size // RUN - 1, min(b.size // RUN, _MAX_SAMPLED_RUNS)).astype(
+        np.intp
+    )
+    exact, runs = (values.reshape(-1, RUN)[sampled_runs] for values in (a, b))
+    distances = np.abs(exact - runs) * (1 - 1e-6)
     nearer = np.zeros(runs.shape, dtype=bool)
     for step in range(1, RUN):
-        nearer |= np.abs(exact - np.roll(runs, step, axis=1)) < own
+        nearer |= np.abs(exact - np.roll(runs, step, axis=1)) < distances
     return float(nearer.mean())
 
 
@@ -105,7 +107,7 @@ def _bits(b: Floats) -> int | None:
         return None
     blocks = b.reshape(-1, BLOCK)
     for bits, levels in _LEVELS.items():
-        if _fit(blocks[:_FIRST], levels) and _fit(blocks, levels):
+        if _fit(blocks[:_N_FIRST_BLOCKS], levels) and _fit(blocks, levels):
             return bits
     return None
 
@@ -117,7 +119,7 @@ def _fit(blocks: Floats, levels: tuple[int, ...]) -> bool:
     for level in levels:
         step = largest / level
         number = np.divide(blocks, step, out=np.zeros_like(blocks), where=step > 0)
-        fits |= np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * level
+        fits |= np.abs(number - np.round(number)).max(axis=1) <= _MAX_STEP_ERROR * level
     return bool(fits.all())
 
 
@@ -127,7 +129,7 @@ def _run_bits(b: Floats) -> int | None:
         if b.shape[-1] % width:
             continue
         runs = b.reshape(-1, width)
-        if np.isnan(_steps(runs[:_FIRST], bits)).any():
+        if np.isnan(_steps(runs[:_N_FIRST_BLOCKS], bits)).any():
             continue
         step = _steps(runs, bits)
         # A run of one number shows no step.
@@ -140,13 +142,13 @@ def _steps(runs: Floats, bits: int) -> Floats:
     """Return the widest step of which the numbers of a run are whole ones apart, NaN if none is."""
     low = runs.min(axis=1, keepdims=True)
     span = runs.max(axis=1, keepdims=True) - low
-    found = np.where(span[:, 0] > 0, np.nan, 0.0)
+    steps = np.where(span[:, 0] > 0, np.nan, 0.0)
     for count in range(1, 2**bits):
         step = span / count
         number = np.divide(runs - low, step, out=np.zeros_like(runs), where=step > 0)
-        whole = np.abs(number - np.round(number)).max(axis=1) <= _WHOLE * count
-        found = np.where(np.isnan(found) & whole, step[:, 0], found)
-    return found
+        fits_steps = np.abs(number - np.round(number)).max(axis=1) <= _MAX_STEP_ERROR * count
+        steps = np.where(np.isnan(steps) & fits_steps, step[:, 0], steps)
+    return steps
 
 
 # --- sketches of tables
@@ -158,7 +160,7 @@ def relate_sketches_of_tables(
     formats: tuple[str | None, str | None],
     *,
     rows: int,
-    whole: bool,
+    is_complete: bool,
 ) -> Finding:
     """Name the relation of two tables from what their sketches tell.
 
@@ -173,7 +175,7 @@ def relate_sketches_of_tables(
         The coarsest that holds each table's values, by its name in safetensors.
     rows
         Positions that were compared; 0 for mean rows of equal parts.
-    whole
+    is_complete
         Whether these are all positions of both.
     """
     if chance > CHANCE:
@@ -181,10 +183,10 @@ def relate_sketches_of_tables(
     if not rows:
         return Finding("rows", "resized", value=distance)
     coarser = max(formats, key=lambda name: ROUNDING.get(name, 0.0))
-    same = len(set(formats)) == 1
-    if same and not whole and distance <= PRECISION:
+    same_format = len(set(formats)) == 1
+    if same_format and not is_complete and distance <= PRECISION:
         return Finding("values", "identical", value=distance)
-    if distance <= ROUNDING.get(coarser, 0.0) + (0.0 if same else PRECISION):
+    if distance <= ROUNDING.get(coarser, 0.0) + (0.0 if same_format else PRECISION):
         return Finding("values", "rounded", value=distance, more={"type": coarser})
     return Finding("values", "moved", value=distance)
 
@@ -223,29 +225,29 @@ def relate_biases(a: Floats, b: Floats) -> tuple[Finding, ...]:
         if _same_numbers(a, b):
             return (Finding("buckets", "buckets", list(a.shape[1:]), list(b.shape[1:])),)
         return (Finding("buckets", "reach", list(a.shape[1:]), list(b.shape[1:])),)
-    if found := stored_again(a, b, "values"):
-        return (found,)
+    if finding := stored_again(a, b, "values"):
+        return (finding,)
     if a.ndim == 3 and a.shape[1] == a.shape[2] and np.array_equal(a.swapaxes(1, 2), b):
         return (Finding("values", "exchanged", *a.shape[1:]),)
     if np.array_equal(a.reshape(len(a), -1)[:, ::-1].reshape(a.shape), b):
         return (Finding("values", "reversed", a.shape[1], b.shape[1]),)
-    rows_a, rows_b = ({row.tobytes() for row in each} for each in (a, b))
+    rows_a, rows_b = ({row.tobytes() for row in biases} for biases in (a, b))
     if rows_a == rows_b:
         return (Finding("values", "heads_order", len(a), len(b)),)
     if _same_numbers(a, b):
         return (Finding("buckets", "buckets", list(a.shape[1:]), list(b.shape[1:])),)
-    apart = distance(a, b)
+    relative_distance = distance(a, b)
     scale = float((a * b).sum() / ((a * a).sum() or 1.0))
-    rest = distance(b, scale * a)
-    if scale and rest < min(RULES["scaled"].tolerance, apart / 3):
-        return (Finding("values", "scaled", value=rest, more={"factor": scale}),)
-    cause = "moved" if apart < RULES["moved"].tolerance else "unrelated"
-    return (Finding("values", cause, value=apart),)
+    misfit = distance(b, scale * a)
+    if scale and misfit < min(RULES["scaled"].tolerance, relative_distance / 3):
+        return (Finding("values", "scaled", value=misfit, more={"factor": scale}),)
+    cause = "moved" if relative_distance < RULES["moved"].tolerance else "unrelated"
+    return (Finding("values", cause, value=relative_distance),)
 
 
 def _same_numbers(a: Floats, b: Floats) -> bool:
     """Tell whether every head has the same values, of buckets laid out over other distances."""
     return all(
-        np.array_equal(np.unique(one), np.unique(other)) and len(np.unique(one)) > 2
-        for one, other in zip(a, b, strict=True)
+        np.array_equal(np.unique(x), np.unique(y)) and len(np.unique(x)) > 2
+        for x, y in zip(a, b, strict=True)
     )

@@ -71,33 +71,36 @@ def relate_projections(a: Projections, b: Projections) -> tuple[str | None, Find
     if a.query.shape != b.query.shape or a.key.shape != b.key.shape:
         shapes = (list(a.query.shape), list(b.query.shape))
         return None, Finding("weights", "other_weights", *shapes)
-    both_a, both_b = (np.concatenate([each.query, each.key]) for each in (a, b))
+    both_a, both_b = (
+        np.concatenate([projections.query, projections.key]) for projections in (a, b)
+    )
     if np.array_equal(both_a, both_b):
         return "same", Finding("weights", "identical", value=0.0)
     # In narrow heads several are one order: the first name stays.
     names = [*{_rows(name, a.rotated).tobytes(): name for name in ORDERS[::-1]}.values()][::-1]
     # Rows that do not rotate stand where they stood, and would hide an order.
-    turning, others = (_turning(each, a) for each in (both_a, both_b))
-    apart = {
-        name: distance(reordered(turning, name, a.rotated, a.rotated), others) for name in names
+    rotating, other_weights = (_turning(projections, a) for projections in (both_a, both_b))
+    distances_by_order = {
+        name: distance(reordered(rotating, name, a.rotated, a.rotated), other_weights)
+        for name in names
     }
-    best = min(names, key=lambda name: apart[name])
-    if apart[best] < RULES["same_pairs"].tolerance:
-        one = reordered(both_a, best, a.head_dim, a.rotated)
-        exact = stored_again(one, both_b, "weights")
-        rest = moved(one, both_b, "weights")
-        if (rest.value or 0.0) >= RULES["moved"].tolerance:
-            rest = Finding("weights", "other_weights", value=rest.value)
-        return best, exact or next(_changes(a, b, [(best, one)]), rest)
+    best = min(names, key=lambda name: distances_by_order[name])
+    if distances_by_order[best] < RULES["same_pairs"].tolerance:
+        reordered_a = reordered(both_a, best, a.head_dim, a.rotated)
+        exact = stored_again(reordered_a, both_b, "weights")
+        finding_moved = moved(reordered_a, both_b, "weights")
+        if (finding_moved.value or 0.0) >= RULES["moved"].tolerance:
+            finding_moved = Finding("weights", "other_weights", value=finding_moved.value)
+        return best, exact or next(_changes(a, b, [(best, reordered_a)]), finding_moved)
     orders = ((name, reordered(both_a, name, a.head_dim, a.rotated)) for name in names)
-    found = next(_changes(a, b, orders), None)
-    if found is not None:
-        return found.more.get("order"), found
-    return None, Finding("weights", "other_weights", value=apart[best])
+    change = next(_changes(a, b, orders), None)
+    if change is not None:
+        return change.more.get("order"), change
+    return None, Finding("weights", "other_weights", value=distances_by_order[best])
 
 
 def relate_sketches(
-    a: Projections, b: Projections, turned: Floats | None
+    a: Projections, b: Projections, rotated: Floats | None
 ) -> tuple[str | None, Finding]:
     """Say what became of a layer as a whole, by what its weights make of a few random inputs.
 
@@ -105,22 +108,24 @@ def relate_sketches(
     ----------
     a, b
         Weights times inputs, the same for both: ``[heads * head_dim, inputs]``.
-    turned
+    rotated
         Of A's queries, transposed weights times inputs ``[width, inputs]``; None of those that are
         not square.
     """
-    one, other = (np.concatenate([each.query, each.key]) for each in (a, b))
-    if turned is not None and distance(turned, b.query) < RULES["weights_transposed"].tolerance:
+    weights_a, weights_b = (
+        np.concatenate([projections.query, projections.key]) for projections in (a, b)
+    )
+    if rotated is not None and distance(rotated, b.query) < RULES["weights_transposed"].tolerance:
         return None, Finding("weights", "weights_transposed")
     for name in ORDERS:
-        if count := _heads_order(reordered(one, name, a.head_dim, a.rotated), other, a):
+        if count := _heads_order(reordered(weights_a, name, a.head_dim, a.rotated), weights_b, a):
             return name, Finding("weights", "heads_order", value=count, more={"order": name})
-    return None, Finding("weights", "other_weights", value=distance(one, other))
+    return None, Finding("weights", "other_weights", value=distance(weights_a, weights_b))
 
 
-def _turning(weight: Floats, about: Projections) -> Floats:
+def _turning(weight: Floats, projections: Projections) -> Floats:
     """Return the rows that rotate."""
-    heads = weight.reshape(-1, about.head_dim, weight.shape[1])[:, : about.rotated]
+    heads = weight.reshape(-1, projections.head_dim, weight.shape[1])[:, : projections.rotated]
     return heads.reshape(-1, weight.shape[1])
 
 
@@ -128,47 +133,53 @@ def _changes(
     a: Projections, b: Projections, orders: Iterable[tuple[str, Floats]]
 ) -> Iterator[Finding]:
     queries = len(a.query)
-    other = np.concatenate([b.query, b.key])
+    weights_b = np.concatenate([b.query, b.key])
     limit = RULES["gain_folded"].tolerance
-    for name, one in orders:
-        more = {"order": name}
-        apart = distance(one, other)
+    for name, weights_a in orders:
+        details = {"order": name}
+        relative_distance = distance(weights_a, weights_b)
         scales = [
             float((x * y).sum() / ((x * x).sum() or 1.0))
-            for x, y in ((one[:queries], b.query), (one[queries:], b.key))
+            for x, y in ((weights_a[:queries], b.query), (weights_a[queries:], b.key))
         ]
-        scaled = np.concatenate([one[:queries] * scales[0], one[queries:] * scales[1]])
-        if _better(distance(other, scaled), apart, limit):
-            yield Finding("weights", "scale_folded", scales[0], scales[1], more=more)
-        gain = (one * other).sum(axis=0) / np.maximum((one * one).sum(axis=0), 1e-300)
-        if len(one) >= 8 and _better(distance(other, one * gain), apart, limit):
+        scaled = np.concatenate([weights_a[:queries] * scales[0], weights_a[queries:] * scales[1]])
+        if _better(distance(weights_b, scaled), relative_distance, limit):
+            yield Finding("weights", "scale_folded", scales[0], scales[1], more=details)
+        gain = (weights_a * weights_b).sum(axis=0) / np.maximum(
+            (weights_a * weights_a).sum(axis=0), 1e-300
+        )
+        if len(weights_a) >= 8 and _better(
+            distance(weights_b, weights_a * gain), relative_distance, limit
+        ):
             ends = float(gain.min()), float(gain.max())
-            yield Finding("weights", "gain_folded", ends[0], ends[1], more=more)
-        if found := _heads_order(one, other, a):
-            yield Finding("weights", "heads_order", value=found, more=more)
-    for one, theirs in ((a.query, b.query), (a.key, b.key)):
-        if one.shape[0] == one.shape[1] and distance(one.T, theirs) < limit:
+            yield Finding("weights", "gain_folded", ends[0], ends[1], more=details)
+        if n_moved_heads := _heads_order(weights_a, weights_b, a):
+            yield Finding("weights", "heads_order", value=n_moved_heads, more=details)
+    for weights_a, projection_b in ((a.query, b.query), (a.key, b.key)):
+        if weights_a.shape[0] == weights_a.shape[1] and distance(weights_a.T, projection_b) < limit:
             yield Finding("weights", "weights_transposed")
-    if turned := _same_products(a, b):
-        yield Finding("weights", "gauge", more={"order": turned})
+    if product_misfit := _same_products(a, b):
+        yield Finding("weights", "gauge", more={"order": product_misfit})
 
 
-def _better(rest: float, apart: float, limit: float) -> bool:
-    return rest < min(limit, apart / 3)
+def _better(misfit: float, relative_distance: float, limit: float) -> bool:
+    return misfit < min(limit, relative_distance / 3)
 
 
-def _heads_order(one: Floats, other: Floats, a: Projections) -> int:
+def _heads_order(weights_a: Floats, weights_b: Floats, a: Projections) -> int:
     """Return how many heads stand elsewhere, 0 where not all are found again."""
-    heads, theirs = (each.reshape(-1, a.head_dim * each.shape[1]) for each in (one, other))
-    if len(heads) < 3:
+    heads_a, heads_b = (
+        weights.reshape(-1, a.head_dim * weights.shape[1]) for weights in (weights_a, weights_b)
+    )
+    if len(heads_a) < 3:
         return 0
-    apart = (heads * heads).sum(1)[None] - 2 * theirs @ heads.T
-    found = apart.argmin(axis=1)
+    distances = (heads_a * heads_a).sum(1)[None] - 2 * heads_b @ heads_a.T
+    nearest = distances.argmin(axis=1)
     queries = len(a.query) // a.head_dim
-    sound = len(set(found.tolist())) == len(heads) and (found[:queries] < queries).all()
-    if not sound or distance(heads[found], theirs) >= RULES["heads_order"].tolerance:
+    sound = len(set(nearest.tolist())) == len(heads_a) and (nearest[:queries] < queries).all()
+    if not sound or distance(heads_a[nearest], heads_b) >= RULES["heads_order"].tolerance:
         return 0
-    return int((found != np.arange(len(found))).sum())
+    return int((nearest != np.arange(len(nearest))).sum())
 
 
 def _same_products(a: Projections, b: Projections) -> str | None:
@@ -176,24 +187,27 @@ def _same_products(a: Projections, b: Projections) -> str | None:
 
     Grouped keys are matched with the first query head of their group, which rotates with them.
     """
-    for mine, theirs in product(("halves", "neighbours"), repeat=2):
-        one, other = pair_products(a, mine), pair_products(b, theirs)
-        size = max(float(np.abs(one).max()), 1e-300)
-        if one.shape == other.shape and np.abs(one - other).max() / size < RULES["gauge"].tolerance:
-            return "same" if mine == theirs else f"to_{theirs}"
+    for order_a, order_b in product(("halves", "neighbours"), repeat=2):
+        products_a, products_b = pair_products(a, order_a), pair_products(b, order_b)
+        size = max(float(np.abs(products_a).max()), 1e-300)
+        if (
+            products_a.shape == products_b.shape
+            and np.abs(products_a - products_b).max() / size < RULES["gauge"].tolerance
+        ):
+            return "same" if order_a == order_b else f"to_{order_b}"
     return None
 
 
-def pair_products(given: Projections, layout: str) -> Floats:
+def pair_products(projections: Projections, layout: str) -> Floats:
     """Return strengths of pairs and their self-matches, ``[heads, pairs, 3]``.
 
     The strength is the product of the Frobenius norms of a pair's rows in query and key; the
     self-match is the sum of the query's rows, read as complex, times the conjugate of the key's.
     """
-    half = given.rotated // 2
+    half = projections.rotated // 2
 
     def pairs(weight: Floats) -> np.ndarray:
-        heads = weight.reshape(-1, given.head_dim, weight.shape[1])[:, : given.rotated]
+        heads = weight.reshape(-1, projections.head_dim, weight.shape[1])[:, : projections.rotated]
         first, second = (
             (heads[:, :half], heads[:, half:])
             if layout == "halves"
@@ -201,7 +215,7 @@ def pair_products(given: Projections, layout: str) -> Floats:
         )
         return first + 1j * second
 
-    query, key = pairs(given.query), pairs(given.key)
+    query, key = pairs(projections.query), pairs(projections.key)
     query = query[:: len(query) // len(key)]
     norms = np.linalg.norm(query, axis=2) * np.linalg.norm(key, axis=2)
     match = (query * key.conj()).sum(axis=2)
@@ -223,11 +237,14 @@ def relate_layouts(declared: tuple[bool | None, bool | None], order: str | None)
     Finding
         None where nothing can be told.
     """
-    a, b = (None if each is None else ("neighbours" if each else "halves") for each in declared)
-    known = a is not None and b is not None
-    if order is None or not known:
-        same = (known and a == b) if order is None else order == "same"
-        return Finding("pairs", "same_pairs", a, b) if same else None
+    a, b = (
+        None if is_neighbouring is None else ("neighbours" if is_neighbouring else "halves")
+        for is_neighbouring in declared
+    )
+    both_known = a is not None and b is not None
+    if order is None or not both_known:
+        same_order = (both_known and a == b) if order is None else order == "same"
+        return Finding("pairs", "same_pairs", a, b) if same_order else None
     if order != ("same" if a == b else f"to_{b}"):
         return Finding("pairs", "pairs_mixed_up", a, b, more={"order": order})
     return Finding("pairs", "same_pairs" if order == "same" else "pairs_reordered", a, b)

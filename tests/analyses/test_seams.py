@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from made_answers import smooth
-from made_tables import gaussian, hurried, patches, rotation, walk, waves
+from made_tables import gaussian, hurried_circles, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -45,8 +45,8 @@ def test_a_run_of_long_steps_is_a_seam() -> None:
     # No single step stands out, and no level changes.
     left_rows = []
     for seed in range(10):
-        assert not seams(hurried(seed, broken=False)).between
-        left_rows += [pair[0] for pair in seams(hurried(seed)).between]
+        assert not seams(hurried_circles(seed, broken=False)).between
+        left_rows += [pair[0] for pair in seams(hurried_circles(seed)).between]
     assert len(left_rows) >= 9
     assert all(abs(left_row - 201) <= 3 for left_row in left_rows)
 

@@ -134,7 +134,7 @@ def head_by_head(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let queries of 17 heads count as too large to be read whole: seven are read at once."""
     # By name, as the package's own name for it is the function.
     module = import_module("posprobe.checks.compare")
-    monkeypatch.setattr(module, "WHOLE", 2**16)
+    monkeypatch.setattr(module, "MAX_WHOLE_LAYER_NUMBERS", 2**16)
     monkeypatch.setattr(module, "PART", 2**15)
 
 

@@ -12,14 +12,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.breaks.outliers import MIN_SIDE, Found, Series, zero_rows
+from posprobe.analyses.breaks.outliers import MIN_SIDE, BreakRecord, Series, zero_rows
 from posprobe.analyses.facts import Cause
 from posprobe.analyses.linear import offset_sums
 from posprobe.arrays import Array, Floats, to_numpy
 
 #: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so:
 #: of 200 tables of noise, walks and smooth curves none is called periodic.
-AGAIN, BETWEEN = 0.5, 0.5
+MIN_REPEAT_COSINE, MIN_REPEAT_CONTRAST = 0.5, 0.5
 #: Share of the greatest mean cosine from which a shorter period is the period: its multiples have
 #: the same cosine but for noise.
 SHORTER = 0.9
@@ -31,7 +31,7 @@ UNTOLD = 0.3
 PERIOD_ROWS = 4096
 #: Least share of rows that are copies of earlier ones of which anything is said: fewer change no
 #: answer.
-MANY = 0.1
+MIN_REPEATED_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def copies(values: Floats) -> Copies | None:
     Returns
     -------
     Copies
-        None where fewer than `MANY` of its rows are.
+        None where fewer than `MIN_REPEATED_SHARE` of its rows are.
 
     Examples
     --------
@@ -90,17 +90,19 @@ def copies(values: Floats) -> Copies | None:
     """
     n = len(values)
     # By digest, row by row: sorting whole rows would copy a large table several times.
-    first: dict[bytes, int] = {}
+    first_rows: dict[bytes, int] = {}
     names = np.array(
         [
-            first.setdefault(blake2b(row + 0.0, digest_size=16).digest(), at)  # no minus before 0
-            for at, row in enumerate(values)
+            first_rows.setdefault(
+                blake2b(row + 0.0, digest_size=16).digest(), index
+            )  # no minus before 0
+            for index, row in enumerate(values)
         ]
     )
-    there = values.any(axis=1)
-    different = len(set(names[there]))
-    count = int(there.sum()) - different
-    if different < 2 or count < max(2, MANY * n):
+    is_nonzero = values.any(axis=1)
+    n_different = len(set(names[is_nonzero]))
+    count = int(is_nonzero.sum()) - n_different
+    if n_different < 2 or count < max(2, MIN_REPEATED_SHARE * n):
         return None
     edges = np.flatnonzero(np.diff(names)) + 1
     lengths = np.diff(np.concatenate([[0], edges, [n]]))
@@ -114,8 +116,8 @@ def copies(values: Floats) -> Copies | None:
 
 def _period(names: NDArray[np.intp]) -> int:
     half = len(names) // 2
-    same = (p for p in range(1, half + 1) if (names[p:] == names[:-p]).all())
-    return next(same, 0)
+    exact_periods = (p for p in range(1, half + 1) if (names[p:] == names[:-p]).all())
+    return next(exact_periods, 0)
 
 
 def returns(values: Floats, rotating: float) -> Copies | None:
@@ -147,17 +149,17 @@ def returns(values: Floats, rotating: float) -> Copies | None:
     rows = rows / np.where(norms > 1e-12, norms, 1.0)
     cosine = (offset_sums(rows) / np.arange(n, 0, -1))[: n // 2 + 1]
     nearer = np.minimum.accumulate(cosine)[:-1]
-    again = (cosine[1:] >= AGAIN) & (cosine[1:] - nearer >= BETWEEN)
-    again[1:] &= cosine[2:] >= cosine[1:-1]
-    again[:-1] &= cosine[1:-1] >= cosine[2:]
-    periods = np.flatnonzero(again) + 1
+    is_return = (cosine[1:] >= MIN_REPEAT_COSINE) & (cosine[1:] - nearer >= MIN_REPEAT_CONTRAST)
+    is_return[1:] &= cosine[2:] >= cosine[1:-1]
+    is_return[:-1] &= cosine[1:-1] >= cosine[2:]
+    periods = np.flatnonzero(is_return) + 1
     if not len(periods):
         return None
     period = int(periods[cosine[periods] >= SHORTER * cosine[periods].max()][0])
-    mean, between = float(cosine[period]), float(nearer[period - 1])
+    mean, contrast_floor = float(cosine[period]), float(nearer[period - 1])
     if mean - rotating < UNTOLD:
         return None
-    return Copies("near", len(values), period=period, cosine=mean, between=between)
+    return Copies("near", len(values), period=period, cosine=mean, between=contrast_floor)
 
 
 def equal_rows(values: Array, xp: ModuleType) -> list[tuple[int, int]] | None:
@@ -179,17 +181,17 @@ def equal_rows(values: Array, xp: ModuleType) -> list[tuple[int, int]] | None:
     changes = np.flatnonzero(~to_numpy(xp.all(values[1:] == values[:-1], axis=1))) + 1
     runs = list(pairwise([0, *changes.tolist(), len(values)]))
     # The last of a number of blocks may be cut off.
-    if len(runs) >= MIN_SIDE and all(stop - first > 1 for first, stop in runs[:-1]):
+    if len(runs) >= MIN_SIDE and all(stop - start > 1 for start, stop in runs[:-1]):
         return None
-    return [(first, stop) for first, stop in runs if stop - first >= MIN_SIDE]
+    return [(start, stop) for start, stop in runs if stop - start >= MIN_SIDE]
 
 
 def find_beside(
     series: Series,
     stretches: Sequence[tuple[int, int]],
     start: int,
-    find: Callable[[Series], Found],
-) -> Found:
+    find: Callable[[Series], BreakRecord],
+) -> BreakRecord:
     """Look for seams and special rows among the other rows, and put seams at the stretches' ends.
 
     Fewer than `MIN_SIDE` rows beside a stretch are special. Two stretches with so few between them
@@ -207,35 +209,35 @@ def find_beside(
         What looks for either in a part without stretches.
     """
     n = len(series.norms)
-    found = Found()
+    breaks = BreakRecord()
     ends = [0, *(row for stretch in stretches for row in stretch), n]
     parts = list(zip(ends[::2], ends[1::2], strict=True))
     causes = [
         Cause(
-            "equal_rows" if series.norms[first] else "rows_of_zeros",
-            (start + first, start + stop - 1),
+            "equal_rows" if series.norms[stretch_start] else "rows_of_zeros",
+            (start + stretch_start, start + stop - 1),
         )
-        for first, stop in stretches
+        for stretch_start, stop in stretches
     ]
-    for k, (first, stop) in enumerate(parts):
-        if stop - first >= MIN_SIDE:
+    for k, (stretch_start, stop) in enumerate(parts):
+        if stop - stretch_start >= MIN_SIDE:
             if k > 0:
-                found.seam(first - 1, causes[k - 1])
+                breaks.seam(stretch_start - 1, causes[k - 1])
             if k < len(stretches):
-                found.seam(stop - 1, causes[k])
+                breaks.seam(stop - 1, causes[k])
             continue
-        for row in range(first, stop):
-            found.special[row] = [causes[max(k - 1, 0)]]
-        inside = 0 < k < len(stretches)
-        if inside and (series.rows[first - 1] != series.rows[stop]).any():
-            found.seam((first + stop - 1) // 2, causes[k])
-    for first, stop in parts:
-        if stop - first >= 2 * MIN_SIDE:
-            found.add(find(_part(series, first, stop)), first)
+        for row in range(stretch_start, stop):
+            breaks.special[row] = [causes[max(k - 1, 0)]]
+        is_inner = 0 < k < len(stretches)
+        if is_inner and (series.rows[stretch_start - 1] != series.rows[stop]).any():
+            breaks.seam((stretch_start + stop - 1) // 2, causes[k])
+    for stretch_start, stop in parts:
+        if stop - stretch_start >= 2 * MIN_SIDE:
+            breaks.add(find(_part(series, stretch_start, stop)), stretch_start)
     for row, (zero,) in zero_rows(series).special.items():
-        if zero not in found.special.get(row, ()):
-            found.row(row, zero.kind)
-    return found
+        if zero not in breaks.special.get(row, ()):
+            breaks.row(row, zero.kind)
+    return breaks
 
 
 def _part(series: Series, first: int, stop: int) -> Series:

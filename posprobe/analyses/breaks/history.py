@@ -8,7 +8,7 @@ from itertools import pairwise
 
 #: Positions by which a seam may lie elsewhere at the next step and be the same one: half of what
 #: two seams are apart at least (`outliers.MIN_SIDE`).
-NEAR = 4
+MAX_SEAM_SHIFT_ROWS = 4
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,9 @@ def histories(
 ) -> tuple[SeamHistory | AnswerHistory, ...]:
     """Tell what changes, in the order of the last change.
 
-    A seam is followed from step to step: the nearest one within `NEAR` positions is the same. One
-    that is found at a single step before the last is left out, as chance finds such seams in noise.
+    A seam is followed from step to step: the nearest one within `MAX_SEAM_SHIFT_ROWS` positions is
+    the same. One that is found at a single step before the last is left out, as chance finds such
+    seams in noise.
 
     Parameters
     ----------
@@ -97,29 +98,33 @@ def histories(
     >>> seam.left, seam.appears, seam.gone
     (127, 200, None)
     """
-    looked = [(step, found) for step, found in zip(steps, seams, strict=True) if found is not None]
-    ordered = [step for step, _ in looked]
-    found: list[SeamHistory | AnswerHistory] = [
+    observed = [
+        (step, step_seams)
+        for step, step_seams in zip(steps, seams, strict=True)
+        if step_seams is not None
+    ]
+    ordered = [step for step, _ in observed]
+    step_seams: list[SeamHistory | AnswerHistory] = [
         history
-        for seam in _followed(looked)
+        for seam in _followed(observed)
         if len(seam) > 1 or seam[-1][0] == ordered[-1]
         if (history := _of_seam(seam, ordered))
     ]
-    for question, said in answers.items():
-        found += _of_answers(question, steps, said)
-    return tuple(sorted(found, key=lambda each: each.step))
+    for question, series_answers in answers.items():
+        step_seams += _of_answers(question, steps, series_answers)
+    return tuple(sorted(step_seams, key=lambda history: history.step))
 
 
-def _followed(looked: Sequence[tuple[int, Sequence[int]]]) -> list[list[tuple[int, int]]]:
+def _followed(observed: Sequence[tuple[int, Sequence[int]]]) -> list[list[tuple[int, int]]]:
     """Return each seam as the steps at which it is there, each with the position after it."""
     seams: list[list[tuple[int, int]]] = []
-    for step, found in looked:
-        rows = set(found)
-        near = sorted(
+    for step, seam_rows in observed:
+        rows = set(seam_rows)
+        candidates = sorted(
             (abs(row - seam[-1][1]), k, row) for k, seam in enumerate(seams) for row in rows
         )
-        for apart, k, row in near:
-            if apart <= NEAR and seams[k][-1][0] != step and row in rows:
+        for shift, k, row in candidates:
+            if shift <= MAX_SEAM_SHIFT_ROWS and seams[k][-1][0] != step and row in rows:
                 seams[k].append((step, row))
                 rows.discard(row)
         seams += [[(step, row)] for row in sorted(rows)]
@@ -131,17 +136,19 @@ def _of_seam(seam: Sequence[tuple[int, int]], ordered: Sequence[int]) -> SeamHis
     place = {step: k for k, step in enumerate(ordered)}
     gaps = [k for k in range(1, len(seam)) if place[seam[k][0]] - place[seam[k - 1][0]] > 1]
     stretch = seam[gaps[-1] :] if gaps else seam
-    (since, row), (until, _) = stretch[0], stretch[-1]
+    (since, row), (last_step, _) = stretch[0], stretch[-1]
     appears = None if since == ordered[0] else since
     moves = [(step, new - 1) for (_, old), (step, new) in pairwise(stretch) if new != old]
-    moved = moves[-1] if moves else None
-    gone = None if until == ordered[-1] else ordered[place[until] + 1]
-    changed = [step for step in (appears, moved and moved[0], gone) if step is not None]
-    if not changed:
+    last_move = moves[-1] if moves else None
+    gone = None if last_step == ordered[-1] else ordered[place[last_step] + 1]
+    change_steps = [
+        step for step in (appears, last_move and last_move[0], gone) if step is not None
+    ]
+    if not change_steps:
         return None
     return SeamHistory(
-        row - 1, appears, len(moves), moved, gone, len(gaps), changed[-1],
-        changed[-1] == ordered[-1],
+        row - 1, appears, len(moves), last_move, gone, len(gaps), change_steps[-1],
+        change_steps[-1] == ordered[-1],
     )  # fmt: skip
 
 
@@ -155,6 +162,6 @@ def _of_answers(
         elif answer is not None:
             parts.append((answer, step, step))
     if len(parts) > 1:
-        (before, _, until), (after, since, _) = parts[-2:]
-        last = since == steps[-1]
-        yield AnswerHistory(question, before, until, after, since, last, len(parts) - 2)
+        (before, _, change_step), (after, since, _) = parts[-2:]
+        is_last = since == steps[-1]
+        yield AnswerHistory(question, before, change_step, after, since, is_last, len(parts) - 2)

@@ -40,7 +40,7 @@ TAIL = (0.6, 0.9)
 #: neighbours.
 RUN = 4
 #: Fewest such runs beyond the upper quantile: those of a short table's two ends must not set it.
-BEYOND = 3
+TAIL_SAFETY_FACTOR = 3
 #: Chance that a tail as heavy as the table's own leaves such a gap below its largest few values;
 #: how many are looked at, and fewest runs of which the tail is known well enough.
 GAP_ALARM, LARGEST, GAP_RUNS = 1e-3, 3, 24
@@ -54,7 +54,7 @@ EFFICIENCY = 0.37
 NORM_RATIO = 1.5
 #: Ratio to the usual of the distance, 1 - cosine, of a row from all others: half as far again, as
 #: of norms.
-AWAY = 1.5
+MIN_DIRECTION_RATIO = 1.5
 
 
 @dataclass(frozen=True)
@@ -85,22 +85,22 @@ def stands_out(values: Floats) -> NDArray[np.bool_]:
     result = np.isfinite(values)
     compared = np.zeros(len(values), dtype=bool)
     for side in sides(values):
-        there = side.count >= MIN_SIDE
+        has_values = side.count >= MIN_SIDE
         with np.errstate(invalid="ignore"):
-            above = (
+            exceeds = (
                 values - side.median > deviations(side.count, len(values)) * side.deviation
             ) & (values > EXCESS * side.median)
-        result &= above | ~there
-        compared |= there
+        result &= exceeds | ~has_values
+        compared |= has_values
     return result & compared
 
 
-def beyond_tail(values: Floats, usual: Floats, *, gap: bool = False) -> NDArray[np.bool_]:
+def beyond_tail(values: Floats, typical: Floats, *, gap: bool = False) -> NDArray[np.bool_]:
     """Where the ratio of two series is outside what its own distribution makes likely.
 
     Parameters
     ----------
-    values, usual
+    values, typical
         ``[n]``, not negative.
     gap
         Whether values are outside, too, that a wide gap parts from all others.
@@ -114,7 +114,7 @@ def beyond_tail(values: Floats, usual: Floats, *, gap: bool = False) -> NDArray[
     logarithms are independent and exponential, the k-th of mean ``1 / k`` of the first's
     (Renyi 1953).
     """
-    ratio, largest = _ratios(values, usual)
+    ratio, largest = _ratios(values, typical)
     if largest.size < 2:
         return np.ones(len(values), dtype=bool)
     tail = _tail(largest)
@@ -129,12 +129,12 @@ def beyond_tail(values: Floats, usual: Floats, *, gap: bool = False) -> NDArray[
     return np.asarray((ratio > limit) | np.isposinf(ratio))
 
 
-def largest_ratio(values: Floats, usual: Floats) -> tuple[float, tuple[float, float]] | None:
+def largest_ratio(values: Floats, typical: Floats) -> tuple[float, tuple[float, float]] | None:
     """Return the largest ratio of two series, and what it is by chance in a tail like its own.
 
     Parameters
     ----------
-    values, usual
+    values, typical
         As `beyond_tail` takes them.
 
     Returns
@@ -143,8 +143,8 @@ def largest_ratio(values: Floats, usual: Floats) -> tuple[float, tuple[float, fl
         The ratio, and the 5th and 95th percentile of the largest of so many; None where ratios are
         too few, or one is infinite.
     """
-    _, largest = _ratios(values, usual)
-    if largest.size < GAP_RUNS or not usual[values > 0].all():
+    _, largest = _ratios(values, typical)
+    if largest.size < GAP_RUNS or not typical[values > 0].all():
         return None
     tail = _tail(largest)
     # Runs beyond a limit are Poisson: none is with the probability exp(-expected).
@@ -154,32 +154,32 @@ def largest_ratio(values: Floats, usual: Floats) -> tuple[float, tuple[float, fl
 
 @dataclass(frozen=True)
 class _Tail:
-    """A tail of logarithms that falls exponentially from ``start``, where ``above`` runs lie."""
+    """A tail of logarithms that falls exponentially from ``start``, where ``upper`` runs lie."""
 
     start: float
     scale: float
-    above: float
+    upper: float
 
     def beyond(self, expected: float) -> float:
         """Return the logarithm beyond which so many runs are expected."""
-        return self.start + self.scale * math.log(max(self.above / expected, 1.0))
+        return self.start + self.scale * math.log(max(self.upper / expected, 1.0))
 
 
 def _tail(largest: Floats) -> _Tail:
     lower, upper = TAIL
-    inner = max(min(upper, 1 - (BEYOND + 0.5) / largest.size), lower + 0.1)
+    inner = max(min(upper, 1 - (TAIL_SAFETY_FACTOR + 0.5) / largest.size), lower + 0.1)
     start, *deep = np.quantile(largest, (lower, upper, inner))
-    ahead = np.log((1 - lower) / (1 - np.array([upper, inner])))
-    scale = float(((np.array(deep) - start) / ahead).min())
+    log_survival = np.log((1 - lower) / (1 - np.array([upper, inner])))
+    scale = float(((np.array(deep) - start) / log_survival).min())
     return _Tail(float(start), scale, (1 - lower) * largest.size)
 
 
-def _ratios(values: Floats, usual: Floats) -> tuple[Floats, Floats]:
+def _ratios(values: Floats, typical: Floats) -> tuple[Floats, Floats]:
     """Return the logarithms of the ratios, and in order the largest finite one of every `RUN`."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(values) - np.log(usual)
-    kept = np.where(np.isfinite(ratio), ratio, -np.inf)
-    largest = np.maximum.reduceat(kept, np.arange(0, len(kept), RUN))
+        ratio = np.log(values) - np.log(typical)
+    finite_ratio = np.where(np.isfinite(ratio), ratio, -np.inf)
+    largest = np.maximum.reduceat(finite_ratio, np.arange(0, len(finite_ratio), RUN))
     return ratio, np.sort(largest[np.isfinite(largest)])
 
 
@@ -191,8 +191,8 @@ def usual_values(values: Floats) -> Floats:
 
 def sides(values: Floats) -> tuple[Side, Side]:
     """Describe up to `WINDOW` values before and after each; NaN below `MIN_SIDE` of them."""
-    nothing = np.full(WINDOW, np.nan)
-    padded = np.concatenate([nothing, values, nothing])
+    padding = np.full(WINDOW, np.nan)
+    padded = np.concatenate([padding, values, padding])
     windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
     return _side(windows[: len(values)]), _side(windows[WINDOW + 1 :])
 
@@ -229,8 +229,8 @@ def deviations(count: NDArray[np.integer[Any]], tests: int) -> Floats:
     """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
     from scipy.special import stdtrit
 
-    found = -stdtrit(EFFICIENCY * np.maximum(count, 1), FALSE_ALARM / tests)
-    return np.asarray(found, dtype=np.float64)
+    limits = -stdtrit(EFFICIENCY * np.maximum(count, 1), FALSE_ALARM / tests)
+    return np.asarray(limits, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -256,8 +256,10 @@ class Series:
         At two distances, as rotations bring rows back after a period.
         """
         rows = self.rows
-        far = [np.median(np.linalg.norm(rows[k:] - rows[:-k], axis=1)) for k in (3, MIN_SIDE)]
-        return bool(np.median(self.steps) < max(far) / 2**0.5)
+        long_steps = [
+            np.median(np.linalg.norm(rows[k:] - rows[:-k], axis=1)) for k in (3, MIN_SIDE)
+        ]
+        return bool(np.median(self.steps) < max(long_steps) / 2**0.5)
 
     @property
     def may_change(self) -> NDArray[np.bool_]:
@@ -269,17 +271,17 @@ class Series:
         return self.torn if self.smooth else np.ones_like(self.torn)
 
 
-class Found:
+class BreakRecord:
     """Seams by their left row, and special rows, with their causes."""
 
     def __init__(self) -> None:
         self.between: dict[int, Cause] = {}
         self.special: dict[int, list[Cause]] = {}
 
-    def seam(self, left: int, cause: Cause) -> None:
+    def seam(self, left_row: int, cause: Cause) -> None:
         """Add a seam unless there is one close by: a change is seen in more than one way."""
-        if all(abs(left - other) >= MIN_SIDE for other in self.between):
-            self.between[left] = cause
+        if all(abs(left_row - known_left) >= MIN_SIDE for known_left in self.between):
+            self.between[left_row] = cause
 
     def row(self, row: int, kind: str, *numbers: float) -> None:
         """Add a cause for which a row is special; numbers are infinite where the usual is 0."""
@@ -288,23 +290,23 @@ class Found:
             cause = Cause("among_equal", of="patches" if kind == "patch_far" else "rows")
         self.special.setdefault(row, []).append(cause)
 
-    def add(self, part: Found, first: int) -> None:
-        """Add what was found in a part that begins with row ``first``."""
-        for left, cause in sorted(part.between.items()):
-            self.seam(first + left, cause)
+    def add(self, part: BreakRecord, offset: int) -> None:
+        """Add what was found in a part that begins with row ``offset``."""
+        for left_row, cause in sorted(part.between.items()):
+            self.seam(offset + left_row, cause)
         for row, causes in part.special.items():
-            self.special.setdefault(first + row, []).extend(causes)
+            self.special.setdefault(offset + row, []).extend(causes)
 
 
-def zero_rows(series: Series) -> Found:
+def zero_rows(series: Series) -> BreakRecord:
     """Return the rows of zeros as special."""
-    found = Found()
+    breaks = BreakRecord()
     for row in np.flatnonzero(series.norms == 0).tolist():
-        found.row(row, "zero")
-    return found
+        breaks.row(row, "zero")
+    return breaks
 
 
-def odd_norms(series: Series, found: Found) -> None:
+def odd_norms(series: Series, breaks: BreakRecord) -> None:
     """Look for norms that depart from both neighbours' to the same side, or up to an end."""
     norms = series.norms
     n = len(norms)
@@ -314,9 +316,9 @@ def odd_norms(series: Series, found: Found) -> None:
         # Changes scatter about 0, so the median of their sizes is their deviation already.
         limit = deviations(side.count, 2 * n) * SD_PER_MAD * side.median
         jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
-    usual = usual_values(norms)
-    apart = np.maximum(norms, usual) > NORM_RATIO * np.minimum(norms, usual)
-    odd_norm = beyond_tail(norms, usual) | beyond_tail(usual, norms)
+    typical = usual_values(norms)
+    is_far = np.maximum(norms, typical) > NORM_RATIO * np.minimum(norms, typical)
+    odd_norm = beyond_tail(norms, typical) | beyond_tail(typical, norms)
     jumps &= odd_norm[1:] | odd_norm[:-1]
     jumps &= series.may_change
     turning = change[:-1] * change[1:] < 0
@@ -326,21 +328,25 @@ def odd_norms(series: Series, found: Found) -> None:
         if {pair, pair + 1} & peaks:
             continue
         for end in (slice(0, pair + 1), slice(pair + 1, n)):
-            if len(norms[end]) < MIN_SIDE and apart[end].all():
+            if len(norms[end]) < MIN_SIDE and is_far[end].all():
                 odd.update(range(n)[end])
     for row in sorted(odd):
-        found.row(row, "norm", norms[row], usual[row])
+        breaks.row(row, "norm", norms[row], typical[row])
 
 
-def odd_directions(series: Series, found: Found) -> None:
+def odd_directions(series: Series, breaks: BreakRecord) -> None:
     """Look for rows that are less like all the others than the rows around them are."""
-    likeness, beside = series.likeness, series.may_change
-    away = 1 - likeness
-    usual = usual_values(away)
-    odd = stands_out(away) & beyond_tail(away, usual, gap=True) & (away > AWAY * usual)
-    odd &= np.append(beside, False) | np.append(False, beside) | _off_the_path(series.rows)
+    likeness, may_change = series.likeness, series.may_change
+    angle_distance = 1 - likeness
+    typical = usual_values(angle_distance)
+    odd = (
+        stands_out(angle_distance)
+        & beyond_tail(angle_distance, typical, gap=True)
+        & (angle_distance > MIN_DIRECTION_RATIO * typical)
+    )
+    odd &= np.append(may_change, False) | np.append(False, may_change) | _off_the_path(series.rows)
     for row in np.flatnonzero(odd).tolist():
-        found.row(row, "direction", likeness[row], 1 - usual[row])
+        breaks.row(row, "direction", likeness[row], 1 - typical[row])
 
 
 def _off_the_path(rows: Floats) -> NDArray[np.bool_]:
@@ -348,13 +354,13 @@ def _off_the_path(rows: Floats) -> NDArray[np.bool_]:
 
     Long steps of a walk lead away and not back, however heavy their tails.
     """
-    off = np.zeros(len(rows), dtype=bool)
-    for far in (1, 2, 4):
-        before, row, after = rows[: -2 * far], rows[far:-far], rows[2 * far :]
-        away = np.linalg.norm(row - (before + after) / 2, axis=1)
-        off[far:-far] |= away > np.linalg.norm(after - before, axis=1)
-    off[:MIN_SIDE] = off[-MIN_SIDE:] = False  # compared with one side only
-    return off
+    is_off = np.zeros(len(rows), dtype=bool)
+    for reach in (1, 2, 4):
+        before, row, after = rows[: -2 * reach], rows[reach:-reach], rows[2 * reach :]
+        distance = np.linalg.norm(row - (before + after) / 2, axis=1)
+        is_off[reach:-reach] |= distance > np.linalg.norm(after - before, axis=1)
+    is_off[:MIN_SIDE] = is_off[-MIN_SIDE:] = False  # compared with one side only
+    return is_off
 
 
 #: Fewest patches, and patches along a side, among which one can be told to be unlike the others:
@@ -363,17 +369,17 @@ MIN_PATCHES, MIN_PATCHES_ALONG = 16, 3
 #: Ratio of a patch's distance from its neighbours to what is usual around it from which it matters:
 #: of 240 tables of noise, heavy tails and smooth surfaces none has one, with the bounds that
 #: follow.
-FAR = 2.0
+MIN_PATCH_RATIO = 2.0
 #: The same ratio to the largest of all patches that are not special.
-APART = 1.5
+MIN_PATCH_GAP = 1.5
 #: Patches on each side of one that say what is usual there: 48, most of a grid of 7 x 7.
-AROUND = 3
+PATCH_NEIGHBOURHOOD = 3
 #: Share of the largest distance below which patches are equal. Where most around one are copies of
 #: each other, as those of some resized tables are, no distance is usual.
 EQUAL = 1e-9
 #: Largest share of patches that are special: what more of them have is usual. A register of ViTs
 #: (Darcet et al. 2024) takes a few in a hundred.
-MOST = 1 / 12
+MAX_OUTLIER_SHARE = 1 / 12
 #: Chance that the tail of such ratios leaves so wide a gap, and the quantiles that set the tail.
 PATCH_ALARM, PATCH_TAIL = 1e-3, (0.5, 0.9)
 
@@ -387,13 +393,13 @@ def no_special_patches(grid: Grid, *, equal: bool) -> str:
     return "all patches are equal" if equal else ""
 
 
-def special_patches(series: Series, grid: Grid) -> Found | None:
+def special_patches(series: Series, grid: Grid) -> BreakRecord | None:
     """Find special patches; None where nothing is usual."""
-    found = zero_rows(series)
+    breaks = zero_rows(series)
     odd = odd_patches(series.rows, grid.height, grid.width)
     for row, times in (odd or {}).items():
-        found.row(row, "patch_far", times)
-    return None if odd is None and not found.special else found
+        breaks.row(row, "patch_far", times)
+    return None if odd is None and not breaks.special else breaks
 
 
 def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | None:
@@ -401,12 +407,13 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | N
 
     A patch's distance from its neighbours is the lower median of those from the two to four patches
     beside it, so that one odd neighbour does not count. What matters is its ratio to the median of
-    such distances in the square of `AROUND` patches on each side. Special are the patches above the
-    lowest gap between the largest ratios that is too wide for their distribution: in a tail that
-    falls like a power, the gaps between the largest logarithms are independent and exponential, the
-    k-th of mean ``1 / k`` of the first's (Renyi 1953). It is at least `APART` wide, and what lies
-    above it at least `FAR`. A patch that is far from special ones alone is not special. Where
-    patches are copies of those around them, the few that are not are special.
+    such distances in the square of `PATCH_NEIGHBOURHOOD` patches on each side. Special are the
+    patches above the lowest gap between the largest ratios that is too wide for their distribution:
+    in a tail that falls like a power, the gaps between the largest logarithms are independent and
+    exponential, the k-th of mean ``1 / k`` of the first's (Renyi 1953). It is at least
+    `MIN_PATCH_GAP` wide, and what lies above it at least `MIN_PATCH_RATIO`. A patch that is far
+    from special ones alone is not special. Where patches are copies of those around them, the few
+    that are not are special.
 
     Parameters
     ----------
@@ -422,24 +429,24 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | N
         copies. None where so many are copies, and so many are not, that nothing is usual.
     """
     distance = _distance(values.reshape(height, width, -1))
-    usual, equal = _around(distance), EQUAL * distance.max()
-    if (usual <= equal).any():
+    typical, equal = _around(distance), EQUAL * distance.max()
+    if (typical <= equal).any():
         odd = np.flatnonzero(distance > equal).tolist()
         limit = dict.fromkeys(odd, equal)
-        few = len(odd) <= MOST * len(values)
-        return dict.fromkeys(_without_odd_beside(values, limit, width), np.inf) if few else None
-    ratio = np.maximum(distance / usual, EQUAL).ravel()
+        are_few = len(odd) <= MAX_OUTLIER_SHARE * len(values)
+        return dict.fromkeys(_without_odd_beside(values, limit, width), np.inf) if are_few else None
+    ratio = np.maximum(distance / typical, EQUAL).ravel()
     order = np.argsort(-ratio, kind="stable")
     logs = np.log(ratio[order])
-    most = max(1, int(MOST * len(ratio)))
+    max_outliers = max(1, int(MAX_OUTLIER_SHARE * len(ratio)))
     low, high = np.quantile(logs, PATCH_TAIL)
     scale = (high - low) / np.log((1 - PATCH_TAIL[0]) / (1 - PATCH_TAIL[1]))
-    gaps = logs[:most] - logs[1 : most + 1]
-    wide = np.arange(1, most + 1) * gaps > scale * np.log(most / PATCH_ALARM)
-    wide &= (gaps > np.log(APART)) & (logs[:most] > np.log(FAR))
+    gaps = logs[:max_outliers] - logs[1 : max_outliers + 1]
+    wide = np.arange(1, max_outliers + 1) * gaps > scale * np.log(max_outliers / PATCH_ALARM)
+    wide &= (gaps > np.log(MIN_PATCH_GAP)) & (logs[:max_outliers] > np.log(MIN_PATCH_RATIO))
     count = int(np.flatnonzero(wide)[-1]) + 1 if wide.any() else 0
-    least = max(FAR, APART * float(ratio[order[count]]))
-    limit = {row: least * float(usual.flat[row]) for row in sorted(order[:count].tolist())}
+    threshold = max(MIN_PATCH_RATIO, MIN_PATCH_GAP * float(ratio[order[count]]))
+    limit = {row: threshold * float(typical.flat[row]) for row in sorted(order[:count].tolist())}
     return {row: float(ratio[row]) for row in _without_odd_beside(values, limit, width)}
 
 
@@ -451,39 +458,42 @@ def _without_odd_beside(values: Floats, limit: Mapping[int, float], width: int) 
     patch are odd.
     """
     height = len(values) // width
-    kept = []
-    for row, far in limit.items():
-        least, others = far, [place for place in _beside(row, height, width) if place not in limit]
-        if not others:
-            others = [place for place in _across(row, height, width) if place not in limit]
-            least = far * 2**0.5
-        apart = np.sort(np.linalg.norm(values[others] - values[row], axis=1))
-        if not others or apart[(len(others) - 1) // 2] > least:
-            kept.append(row)
-    return kept
+    kept_rows = []
+    for row, patch_limit in limit.items():
+        own_limit, neighbours = (
+            patch_limit,
+            [place for place in _beside(row, height, width) if place not in limit],
+        )
+        if not neighbours:
+            neighbours = [place for place in _across(row, height, width) if place not in limit]
+            own_limit = patch_limit * 2**0.5
+        distances = np.sort(np.linalg.norm(values[neighbours] - values[row], axis=1))
+        if not neighbours or distances[(len(neighbours) - 1) // 2] > own_limit:
+            kept_rows.append(row)
+    return kept_rows
 
 
 def _distance(patches: Floats) -> Floats:
     """Return each patch's distance from its neighbours: ``[height, width]``."""
     # Row by row, since a second copy of a large table would not fit beside it.
     down = [np.linalg.norm(lower - upper, axis=1) for upper, lower in pairwise(patches)]
-    across = [np.linalg.norm(np.diff(row, axis=0), axis=1) for row in patches]
-    each = np.full((*patches.shape[:2], 4), np.inf)
-    each[1:, :, 0], each[:-1, :, 1] = down, down
-    each[:, 1:, 2], each[:, :-1, 3] = across, across
-    each.sort(axis=2)
-    lower = (np.isfinite(each).sum(axis=2) - 1) // 2
-    return np.asarray(np.take_along_axis(each, lower[:, :, None], axis=2)[:, :, 0])
+    column_steps = [np.linalg.norm(np.diff(row, axis=0), axis=1) for row in patches]
+    by_direction = np.full((*patches.shape[:2], 4), np.inf)
+    by_direction[1:, :, 0], by_direction[:-1, :, 1] = down, down
+    by_direction[:, 1:, 2], by_direction[:, :-1, 3] = column_steps, column_steps
+    by_direction.sort(axis=2)
+    lower = (np.isfinite(by_direction).sum(axis=2) - 1) // 2
+    return np.asarray(np.take_along_axis(by_direction, lower[:, :, None], axis=2)[:, :, 0])
 
 
 def _around(distance: Floats) -> Floats:
     """Return the median of the values around each, without its own."""
-    side = 2 * AROUND + 1
-    padded = np.pad(distance, AROUND, constant_values=np.nan)
+    side = 2 * PATCH_NEIGHBOURHOOD + 1
+    padded = np.pad(distance, PATCH_NEIGHBOURHOOD, constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side))
-    others = windows.reshape(*distance.shape, side**2).copy()
-    others[:, :, side**2 // 2] = np.nan
-    return np.asarray(np.nanmedian(others, axis=2))
+    neighbours = windows.reshape(*distance.shape, side**2).copy()
+    neighbours[:, :, side**2 // 2] = np.nan
+    return np.asarray(np.nanmedian(neighbours, axis=2))
 
 
 def without(values: Array, rows: Sequence[int], height: int, width: int, xp: ModuleType) -> Array:
@@ -502,9 +512,9 @@ def without(values: Array, rows: Sequence[int], height: int, width: int, xp: Mod
     """
     filled = xp.asarray(values, copy=True)
     for row in rows:
-        beside = _beside(row, height, width)
-        others = [place for place in beside if place not in rows] or beside
-        filled[row] = xp.mean(xp.stack([values[place] for place in others]), axis=0)
+        neighbours = _beside(row, height, width)
+        replacements = [place for place in neighbours if place not in rows] or neighbours
+        filled[row] = xp.mean(xp.stack([values[place] for place in replacements]), axis=0)
     return filled
 
 
@@ -518,5 +528,5 @@ def _across(row: int, height: int, width: int) -> list[int]:
 
 def _at(row: int, moves: Sequence[tuple[int, int]], height: int, width: int) -> list[int]:
     y, x = divmod(row, width)
-    places = ((y + down, x + right) for down, right in moves)
+    places = ((y + row_step, x + column_step) for row_step, column_step in moves)
     return [a * width + b for a, b in places if 0 <= a < height and 0 <= b < width]

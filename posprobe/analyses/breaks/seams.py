@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 from posprobe.analyses.breaks.changes import by_level, by_norm, pace_changes, untrained_from
 from posprobe.analyses.breaks.copies import equal_rows, find_beside
 from posprobe.analyses.breaks.outliers import (
-    AWAY,
     EXCESS,
     FALSE_ALARM,
+    MIN_DIRECTION_RATIO,
     MIN_SIDE,
     NORM_RATIO,
     TAIL_ALARM,
     WINDOW,
-    Found,
+    BreakRecord,
     Series,
     beyond_tail,
     deviations,
@@ -60,7 +60,7 @@ from posprobe.tables import PositionTable
 #: Steps in a row that are long together where training blurred a boundary, as in Whisper's
 #: decoders, and the ratio of their mean to what is usual. Of 972 tables of 54 processes without a
 #: break none has such a run.
-LONG, TIMES = 5, 1.5
+MIN_BLURRED_STEPS, MIN_BLURRED_STEP_RATIO = 5, 1.5
 #: Ratio of two levels from which the two sides of a special row differ: a tenth, beside the
 #: deviations that are asked for anyway.
 CHANGE = 1.1
@@ -98,30 +98,38 @@ class SeamRule:
     excess: float = EXCESS
     change: float = CHANGE
     norm_ratio: float = NORM_RATIO
-    away: float = AWAY
+    away: float = MIN_DIRECTION_RATIO
 
 
-def _between(found: Seams) -> list[tuple[int, int]] | None:
+def _between(seams_record: Seams) -> list[tuple[int, int]] | None:
     """Return pairs of rows as positions."""
-    pairs = [(left + found.start, right + found.start) for left, right in found.between]
-    return None if found.undefined else pairs
+    pairs = [
+        (left + seams_record.start, right + seams_record.start)
+        for left, right in seams_record.between
+    ]
+    return None if seams_record.undefined else pairs
 
 
-def _interval(found: Seams) -> list[int] | None:
+def _interval(seams_record: Seams) -> list[int] | None:
     """Return the interval of where rows begin to look untrained as positions."""
-    within = found.untrained_interval
-    return within and [row + found.start for row in within]
+    untrained = seams_record.untrained_interval
+    return untrained and [row + seams_record.start for row in untrained]
 
 
-def _equal(found: Seams) -> list[tuple[int, int]]:
+def _equal(seams_record: Seams) -> list[tuple[int, int]]:
     """Return ends of equal rows as positions."""
-    return [(first + found.start, last + found.start) for first, last in found.equal]
+    return [
+        (first + seams_record.start, last + seams_record.start)
+        for first, last in seams_record.equal
+    ]
 
 
-def _special(found: Seams) -> tuple[SpecialRow, ...] | None:
+def _special(seams_record: Seams) -> tuple[SpecialRow, ...] | None:
     """Return special rows as positions."""
-    moved = (replace(each, row=each.row + found.start) for each in found.special)
-    return None if found.no_special else tuple(moved)
+    shifted = (
+        replace(outlier, row=outlier.row + seams_record.start) for outlier in seams_record.special
+    )
+    return None if seams_record.no_special else tuple(shifted)
 
 
 #: Two neighbouring positions, in JSON.
@@ -175,7 +183,7 @@ class Seams(Result):
     ]
     reasons: Annotated[
         tuple[Cause, ...],
-        As(list[Text] | None, lambda found: None if found.undefined else found.reasons),
+        As(list[Text] | None, lambda record: None if record.undefined else record.reasons),
         "What changes at each, with the numbers.",
     ]
     special: Annotated[
@@ -198,7 +206,7 @@ class Seams(Result):
     untrained: Annotated[
         Row | None,
         NEWER,
-        As(Row | None, lambda found: found.untrained and found.untrained + found.start),
+        As(Row | None, lambda record: record.untrained and record.untrained + record.start),
         "First position from which on rows look untrained.",
     ] = None
     untrained_interval: Annotated[
@@ -212,10 +220,10 @@ class Seams(Result):
     @property
     def partly(self) -> dict[str, str]:
         """Reason for what has one of its own."""
-        found = {"special": self.no_special} if self.no_special else {}
+        missing = {"special": self.no_special} if self.no_special else {}
         if self.untrained is None:
-            found |= dict.fromkeys(("untrained", "untrained_interval"), "no rows look untrained")
-        return found
+            missing |= dict.fromkeys(("untrained", "untrained_interval"), "no rows look untrained")
+        return missing
 
 
 def seams(table: PositionTable | Positions | Array) -> Seams:
@@ -241,7 +249,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     - A row is special, too, where its norm departs from both neighbours' to the same side, by
       `NORM_RATIO`; or rows up to an end of the table fewer than `MIN_SIDE` rows away.
     - A row is special where its mean cosine with all others is lower than its neighbours', by
-      `AWAY` times their distance from 1 and outside the tail of its distribution.
+      `MIN_DIRECTION_RATIO` times their distance from 1 and outside the tail of its distribution.
     - Where neighbouring rows are alike, neither that nor a norm changes without such a step.
     - Without a break there is a seam where the level of norms, steps or chords changes at once and
       for good: by as many deviations, by `EXCESS`, and at least half of it from one row to the next
@@ -251,8 +259,8 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       seams found so far.
     - Where a level changes, the seam stands where single rows are explained best
       (`posprobe.analyses.breaks.changes`).
-    - Or in the middle of `LONG` steps that are long together: `TIMES` the usual, and outside the
-      tail of the means of as many steps.
+    - Or in the middle of `MIN_BLURRED_STEPS` steps that are long together: `MIN_BLURRED_STEP_RATIO`
+      the usual, and outside the tail of the means of as many steps.
     - Or where the length of steps changes at once, however rough they are, and a smooth trend over
       the table does not describe it as well (`posprobe.analyses.breaks.changes`).
     - Or where rows begin that look as they were initialised, after rows that do not
@@ -280,43 +288,45 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     >>> pp.seams(table).special[0].row
     0
     """
-    given = positions(table, sums_squares=True)
-    values, xp, n = given.values, given.xp, given.values.shape[0]
+    positions_given = positions(table, sums_squares=True)
+    values, xp, n = positions_given.values, positions_given.xp, positions_given.values.shape[0]
     series, cosines, varies = _series(values, xp)
-    why = ""
+    reason = ""
     if n < 2 * MIN_SIDE:
-        why = f"fewer than {2 * MIN_SIDE} rows"
+        reason = f"fewer than {2 * MIN_SIDE} rows"
     elif values.shape[1] < 2:
-        why = "a single column has no directions"
+        reason = "a single column has no directions"
     elif not varies:
-        why = "all rows are equal"
-    no_special, found = why, Found()
-    alike: list[tuple[int, int]] | None = []
+        reason = "all rows are equal"
+    no_special, breaks = reason, BreakRecord()
+    equal_groups: list[tuple[int, int]] | None = []
     untrained: tuple[int, int, int] | None = None
-    if isinstance(given.layout, Grid):
-        why = "patches lie on a grid: neighbours in the table need not be neighbours there"
-        no_special = no_special_patches(given.layout, equal=not varies)
-        odd = None if no_special else special_patches(series, given.layout)
+    if isinstance(positions_given.layout, Grid):
+        reason = "patches lie on a grid: neighbours in the table need not be neighbours there"
+        no_special = no_special_patches(positions_given.layout, equal=not varies)
+        odd = None if no_special else special_patches(series, positions_given.layout)
         if not no_special and odd is None:
             no_special = "many patches are copies of those around them, and many are not"
-        found = odd or found
-    elif not why:
-        alike = equal_rows(values, xp)
-        found = _find_on_a_line(series, alike, given.start)
-        untrained = _untrained(series, found)
-    between = sorted(found.between)
+        breaks = odd or breaks
+    elif not reason:
+        equal_groups = equal_rows(values, xp)
+        breaks = _find_on_a_line(series, equal_groups, positions_given.start)
+        untrained = _untrained(series, breaks)
+    lefts = sorted(breaks.between)
     return Seams(
-        between=tuple((left, left + 1) for left in between),
-        reasons=tuple(found.between[left] for left in between),
-        special=tuple(SpecialRow(row, tuple(found.special[row])) for row in sorted(found.special)),
+        between=tuple((left_row, left_row + 1) for left_row in lefts),
+        reasons=tuple(breaks.between[left_row] for left_row in lefts),
+        special=tuple(
+            SpecialRow(row, tuple(breaks.special[row])) for row in sorted(breaks.special)
+        ),
         cosines=cosines,
         steps=series.steps,
         norms=series.norms,
-        layout=given.layout,
-        start=given.start,
-        undefined=why,
+        layout=positions_given.layout,
+        start=positions_given.start,
+        undefined=reason,
         no_special=no_special,
-        equal=tuple((first, stop - 1) for first, stop in alike or () if series.norms[first]),
+        equal=tuple((start, stop - 1) for start, stop in equal_groups or () if series.norms[start]),
         untrained=untrained and untrained[0],
         untrained_interval=untrained and untrained[1:],
     )
@@ -334,16 +344,16 @@ def _series(values: Array, xp: ModuleType) -> tuple[Series, Floats, bool]:
     steps = _host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
     norms = xp.linalg.vector_norm(values, axis=1)
     directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
-    there = max(int(xp.sum(norms > 0)), 2)
-    likeness = _host((directions @ xp.sum(directions, axis=0) - 1.0) / (there - 1))
+    n_nonzero = max(int(xp.sum(norms > 0)), 2)
+    likeness = _host((directions @ xp.sum(directions, axis=0) - 1.0) / (n_nonzero - 1))
     likeness[to_numpy(norms == 0)] = np.nan
     # Below the rounding of a cosine, rows have one direction.
-    apart = 1 - cosines > 8 * float(xp.finfo(values.dtype).eps)
+    differs = 1 - cosines > 8 * float(xp.finfo(values.dtype).eps)
     series = Series(
         norms=_host(norms),
         likeness=likeness,
         steps=np.where(steps > rounding, steps, 0.0),
-        chords=np.sqrt(np.where(apart, 2 - 2 * cosines, 0.0) + 0 * cosines),
+        chords=np.sqrt(np.where(differs, 2 - 2 * cosines, 0.0) + 0 * cosines),
         units=_host(units),
         rows=_host(centered),
     )
@@ -354,57 +364,63 @@ def _host(array: Array) -> Floats:
     return np.array(to_numpy(array), dtype=np.float64)
 
 
-def _find_on_a_line(series: Series, alike: list[tuple[int, int]] | None, start: int) -> Found:
-    if alike is None:
+def _find_on_a_line(
+    series: Series, equal_groups: list[tuple[int, int]] | None, start: int
+) -> BreakRecord:
+    if equal_groups is None:
         return zero_rows(series)
-    return find_beside(series, alike, start, _find) if alike else _find(series)
+    return find_beside(series, equal_groups, start, _find) if equal_groups else _find(series)
 
 
-def _untrained(series: Series, found: Found) -> tuple[int, int, int] | None:
+def _untrained(series: Series, breaks: BreakRecord) -> tuple[int, int, int] | None:
     """Look for the first row that looks untrained, and break the table there."""
-    told = untrained_from(series.rows)
-    if told is None:
+    untrained_rows = untrained_from(series.rows)
+    if untrained_rows is None:
         return None
-    first, least, most = told
+    start, low, high = untrained_rows
     # What is seen as a change there already has the better place.
-    places = [left + 1 for left in found.between if least - MIN_SIDE <= left + 1 <= most + MIN_SIDE]
-    first = min(places, key=lambda place: abs(place - first), default=first)
-    found.between.setdefault(first - 1, Cause("untrained"))
-    return first, min(least, first), max(most, first)
+    places = [
+        left_row + 1
+        for left_row in breaks.between
+        if low - MIN_SIDE <= left_row + 1 <= high + MIN_SIDE
+    ]
+    start = min(places, key=lambda place: abs(place - start), default=start)
+    breaks.between.setdefault(start - 1, Cause("untrained"))
+    return start, min(low, start), max(high, start)
 
 
-def _find(series: Series) -> Found:
-    found = zero_rows(series)
-    _breaks(series, found)
-    odd_norms(series, found)
-    odd_directions(series, found)
-    _levels(series, found)
+def _find(series: Series) -> BreakRecord:
+    breaks = zero_rows(series)
+    _breaks(series, breaks)
+    odd_norms(series, breaks)
+    odd_directions(series, breaks)
+    _levels(series, breaks)
     for row, factor in pace_changes(series.steps):
-        found.seam(by_norm(series, row - 1), Cause("pace", (factor,)))
-    _blocks(series, found)
-    _long_steps(series, found)
-    return found
+        breaks.seam(by_norm(series, row - 1), Cause("pace", (factor,)))
+    _blocks(series, breaks)
+    _long_steps(series, breaks)
+    return breaks
 
 
-def _breaks(series: Series, found: Found) -> None:
+def _breaks(series: Series, breaks: BreakRecord) -> None:
     last = len(series.steps) - 1
-    usual = usual_values(series.steps)
+    typical = usual_values(series.steps)
     broken = stands_out(series.steps) & stands_out(series.chords)
     broken &= series.torn
-    times = np.divide(series.steps, usual, out=np.full_like(usual, np.inf), where=usual > 0)
+    times = np.divide(series.steps, typical, out=np.full_like(typical, np.inf), where=typical > 0)
     for first, end in _runs(broken):
         if first == 0 and end == last:
             continue
         if first == 0:
             for row in range(end + 1):
-                found.row(row, "far_from_next", times[row])
+                breaks.row(row, "far_from_next", times[row])
             continue
         if end == last:
             for row in range(first + 1, last + 2):
-                found.row(row, "far_from_previous", times[row - 1])
+                breaks.row(row, "far_from_previous", times[row - 1])
             continue
         for row in range(first + 1, end + 1):
-            found.row(row, "far_from_both", times[row - 1], times[row])
+            breaks.row(row, "far_from_both", times[row - 1], times[row])
         if first < MIN_SIDE or end > last - MIN_SIDE:
             continue
         if first == end:
@@ -412,51 +428,51 @@ def _breaks(series: Series, found: Found) -> None:
             step = Cause("step", (float(times[first]), cosine))
             if not np.isfinite(times[first]):
                 step = Cause("step_among_equal", (cosine,))
-            found.seam(first, step)
+            breaks.seam(first, step)
         else:
             change = _change(series, first, end)
             if change:
-                found.seam(_place(series, first, end), change)
+                breaks.seam(_place(series, first, end), change)
 
 
-def _place(series: Series, first: int, end: int) -> int:
+def _place(series: Series, start: int, end: int) -> int:
     """Return the pair of a run of breaks at which one part of the table ends."""
-    again = (series.rows[first + 1 : end + 2] == series.rows[0]).all(axis=1)
-    begins = series.norms[0] > 0 and again.any()
-    return first + int(np.argmax(again)) if begins else (first + end + 1) // 2
+    repeats_first_row = (series.rows[start + 1 : end + 2] == series.rows[0]).all(axis=1)
+    begins = series.norms[0] > 0 and repeats_first_row.any()
+    return start + int(np.argmax(repeats_first_row)) if begins else (start + end + 1) // 2
 
 
-def _change(series: Series, first: int, end: int) -> Cause | None:
-    """Return what differs between the rows up to ``first`` and those from ``end + 1``, if any."""
-    span = end + 1 - first
+def _change(series: Series, start: int, end: int) -> Cause | None:
+    """Return what differs between the rows up to ``start`` and those from ``end + 1``, if any."""
+    span = end + 1 - start
     parts = {
-        "norms": (series.norms[: first + 1], series.norms[end + 1 :]),
-        "steps": (series.steps[:first], series.steps[end + 1 :]),
-        "adjacent chords": (series.chords[:first], series.chords[end + 1 :]),
+        "norms": (series.norms[: start + 1], series.norms[end + 1 :]),
+        "steps": (series.steps[:start], series.steps[end + 1 :]),
+        "adjacent chords": (series.chords[:start], series.chords[end + 1 :]),
     }
     for name, (before, after) in parts.items():
         (low, left), (high, right) = level_of(before[-WINDOW:]), level_of(after[:WINDOW])
         limit = deviations(np.array(min(len(before), len(after), WINDOW)), 4)
-        apart = abs(low - high)
-        abrupt = abs(float(after[0] - before[-1])) >= apart / 2
-        beyond = apart > limit * max(left, right) and max(low, high) > CHANGE * min(low, high)
-        if beyond and abrupt:
+        difference = abs(low - high)
+        abrupt = abs(float(after[0] - before[-1])) >= difference / 2
+        exceeds = difference > limit * max(left, right) and max(low, high) > CHANGE * min(low, high)
+        if exceeds and abrupt:
             return Cause("level", (low, high), name)
     spans = np.linalg.norm(series.units[span:] - series.units[:-span], axis=1)
-    across = spans[first]
-    outside = (spans[: max(first - span + 1, 0)][-WINDOW:], spans[end + 1 :][:WINDOW])
+    step_length = spans[start]
+    outside = (spans[: max(start - span + 1, 0)][-WINDOW:], spans[end + 1 :][:WINDOW])
     for values in outside:
         if len(values) < MIN_SIDE:
             return None
         level, deviation = level_of(values)
-        excess = across - level > deviations(np.array(len(values)), 4) * deviation
-        if not (excess and across > CHANGE * level):
+        excess = step_length - level > deviations(np.array(len(values)), 4) * deviation
+        if not (excess and step_length > CHANGE * level):
             return None
-    usual = np.median(np.concatenate(outside))
-    return Cause("across", (1 - float(across) ** 2 / 2, span, 1 - float(usual) ** 2 / 2))
+    typical = np.median(np.concatenate(outside))
+    return Cause("across", (1 - float(step_length) ** 2 / 2, span, 1 - float(typical) ** 2 / 2))
 
 
-def _levels(series: Series, found: Found) -> None:
+def _levels(series: Series, breaks: BreakRecord) -> None:
     """Look for levels that change at once and for good, between rows i and i + 1."""
     for name, values, crossing in (
         ("norms", series.norms, 0),
@@ -470,24 +486,24 @@ def _levels(series: Series, found: Found) -> None:
         low, high = before.median[left + 1], after.median[right - 1]
         deviation = np.fmax(before.deviation[left + 1], after.deviation[right - 1])
         count = np.minimum(before.count[left + 1], after.count[right - 1])
-        apart = np.abs(high - low)
+        difference = np.abs(high - low)
         jump = np.abs(values[right] - values[left])
         with np.errstate(invalid="ignore"):
-            changed = (
-                (apart > deviations(count, len(values)) * deviation)
+            has_changed = (
+                (difference > deviations(count, len(values)) * deviation)
                 & (np.fmax(low, high) > EXCESS * np.fmin(low, high))
-                & (jump >= apart / 2)
+                & (jump >= difference / 2)
             )
         if name == "norms":
-            changed &= series.may_change[left]
-        for first, end in _runs(changed):
-            best = first + int(np.argmax(apart[first : end + 1]))
+            has_changed &= series.may_change[left]
+        for start, end in _runs(has_changed):
+            best = start + int(np.argmax(difference[start : end + 1]))
             cause = Cause("level", (float(low[best]), float(high[best])), name)
             place = by_level(values, crossing, int(left[best]) + crossing)
-            found.seam(by_norm(series, place) if crossing else place, cause)
+            breaks.seam(by_norm(series, place) if crossing else place, cause)
 
 
-def _blocks(series: Series, found: Found) -> None:
+def _blocks(series: Series, breaks: BreakRecord) -> None:
     """Look for means of `MIN_SIDE` rows further from the next than the means beside them are.
 
     Between the seams that are known by now, since parts of a table differ in how far is usual.
@@ -498,57 +514,61 @@ def _blocks(series: Series, found: Found) -> None:
         sums, width = sums[:-width] + sums[width:], 2 * width
     # Distance of the mean of rows j to j + m - 1 from that of the m rows after them.
     distance = np.linalg.norm(sums[m:] - sums[:-m], axis=1) / m
-    odd = np.array(sorted(found.special), dtype=int)
-    edges = [0, *(left + 1 for left in sorted(found.between)), len(series.norms)]
+    odd = np.array(sorted(breaks.special), dtype=int)
+    edges = [0, *(left_row + 1 for left_row in sorted(breaks.between)), len(series.norms)]
     for start, stop in pairwise(edges):
         # Left rows of boundaries with two blocks on each side, and no special row in them.
-        between = np.arange(start + 2 * m - 1, stop - 2 * m)
-        before, after = (np.searchsorted(odd, between + far) for far in (1 - 2 * m, 2 * m + 1))
-        between = between[before == after]
-        if not between.size:
+        candidates = np.arange(start + 2 * m - 1, stop - 2 * m)
+        before, after = (
+            np.searchsorted(odd, candidates + offset) for offset in (1 - 2 * m, 2 * m + 1)
+        )
+        candidates = candidates[before == after]
+        if not candidates.size:
             continue
-        here = distance[between + 1 - m]
-        beside = np.maximum(distance[between + 1 - 2 * m], distance[between + 1])
-        excess = here - beside
+        block_distance = distance[candidates + 1 - m]
+        neighbour_distance = np.maximum(distance[candidates + 1 - 2 * m], distance[candidates + 1])
+        excess = block_distance - neighbour_distance
         typical, upper = np.quantile(excess, (0.5, 0.75))
         spread = max(robust_sd(excess), SD_PER_MAD * (upper - typical))
         # In few dimensions, means have heavier tails than Gaussian ones.
-        far = excess - typical > np.log(len(series.norms) / FALSE_ALARM) * spread
-        far &= (here > EXCESS * beside) & series.may_change[between]
-        usual = np.median(distance[start : stop + 1 - 2 * m])
-        for run in np.split(np.flatnonzero(far), np.flatnonzero(np.diff(between[far]) > 1) + 1):
+        offset = excess - typical > np.log(len(series.norms) / FALSE_ALARM) * spread
+        offset &= (block_distance > EXCESS * neighbour_distance) & series.may_change[candidates]
+        typical_distance = np.median(distance[start : stop + 1 - 2 * m])
+        for run in np.split(
+            np.flatnonzero(offset), np.flatnonzero(np.diff(candidates[offset]) > 1) + 1
+        ):
             if run.size:
                 best = run[np.argmax(excess[run])]
-                apart = m, float(here[best]), float(usual)
-                found.seam(int(between[best]), Cause("means", apart))
+                evidence = m, float(block_distance[best]), float(typical_distance)
+                breaks.seam(int(candidates[best]), Cause("means", evidence))
 
 
-def _long_steps(series: Series, found: Found) -> None:
+def _long_steps(series: Series, breaks: BreakRecord) -> None:
     """Look for a few steps in a row that are longer than all others, none of them by much."""
-    means = np.convolve(series.steps, np.full(LONG, 1 / LONG), "valid")
+    means = np.convolve(series.steps, np.full(MIN_BLURRED_STEPS, 1 / MIN_BLURRED_STEPS), "valid")
     if len(means) < 4 * MIN_SIDE:
         return
-    usual = usual_values(means)
+    typical = usual_values(means)
     with np.errstate(invalid="ignore"):
-        odd = beyond_tail(means, usual, gap=True) & (means > TIMES * usual)
+        odd = beyond_tail(means, typical, gap=True) & (means > MIN_BLURRED_STEP_RATIO * typical)
     odd[: 2 * MIN_SIDE] = odd[-2 * MIN_SIDE :] = False
-    for first, end in _runs(odd):
-        best = first + int(np.argmax(means[first : end + 1]))
-        left = best + LONG // 2
-        known = [*found.special, *found.between]
-        if all(abs(left - other) > 2 * MIN_SIDE for other in known):
-            times = float(means[best] / usual[best])
-            found.seam(left, Cause("long_steps", (LONG, times)))
+    for start, end in _runs(odd):
+        best = start + int(np.argmax(means[start : end + 1]))
+        left_row = best + MIN_BLURRED_STEPS // 2
+        known_rows = [*breaks.special, *breaks.between]
+        if all(abs(left_row - known_row) > 2 * MIN_SIDE for known_row in known_rows):
+            times = float(means[best] / typical[best])
+            breaks.seam(left_row, Cause("long_steps", (MIN_BLURRED_STEPS, times)))
 
 
 def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return first and last index of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
-    return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
+    return [(int(start), int(stop) - 1) for start, stop in edges.reshape(-1, 2)]
 
 
 #: Fewest rows of a stretch: as many as a level is told from (`outliers.MIN_SIDE`).
-LEAST = 8
+MIN_STRETCH_ROWS = 8
 #: Fewest rows of another part that is looked at by itself, as of the smallest tables with a
 #: calibration, and most such parts, which a page can tell of.
 PART, MOST_PARTS = 32, 3
@@ -580,81 +600,92 @@ class Stretch:
         return slice(self.first, self.stop)
 
 
-def runs(found: Seams) -> list[tuple[int, int]]:
+def runs(seams_record: Seams) -> list[tuple[int, int]]:
     """Return every run of rows without a seam and without a special row: its first, and the stop.
 
     Parameters
     ----------
-    found
+    seams_record
         The table's seams.
     """
-    special = {row.row for row in found.special}
-    seams = {right for _, right in found.between}
-    starts = sorted({0, len(found.norms), *special, *(row + 1 for row in special), *seams})
-    return [(first, stop) for first, stop in pairwise(starts) if first not in special]
+    special = {row.row for row in seams_record.special}
+    seams = {right_row for _, right_row in seams_record.between}
+    starts = sorted({0, len(seams_record.norms), *special, *(row + 1 for row in special), *seams})
+    return [(start, stop) for start, stop in pairwise(starts) if start not in special]
 
 
-def trained(found: Seams) -> list[tuple[int, int]]:
+def trained(seams_record: Seams) -> list[tuple[int, int]]:
     """Return the runs without those of rows that look untrained."""
-    end = len(found.norms) if found.untrained is None else found.untrained
-    return [run for run in runs(found) if run[0] < end]
+    end = len(seams_record.norms) if seams_record.untrained is None else seams_record.untrained
+    return [run for run in runs(seams_record) if run[0] < end]
 
 
-def all_equal(found: Seams, run: tuple[int, int]) -> bool:
+def all_equal(seams_record: Seams, run: tuple[int, int]) -> bool:
     """Whether a run, its first row and the stop, is a stretch of equal rows."""
-    return (run[0], run[1] - 1) in found.equal
+    return (run[0], run[1] - 1) in seams_record.equal
 
 
-def stretch(found: Seams) -> Stretch:
+def stretch(seams_record: Seams) -> Stretch:
     """Return the longest run of rows without a seam and without a special row.
 
     Parameters
     ----------
-    found
+    seams_record
         The table's seams. Where they are undefined, on a grid or in a short table, and where no run
-        of `LEAST` rows is left, all rows are taken. Of runs of one length the first is.
+        of `MIN_STRETCH_ROWS` rows is left, all rows are taken. Of runs of one length the first is.
     """
-    n = len(found.norms)
-    if found.undefined:
-        return Stretch(0, n, True, (Cause("undefined", of=found.undefined),))
-    special = {row.row: row.causes for row in found.special}
-    seam = {right: cause for (_, right), cause in zip(found.between, found.reasons, strict=True)}
-    whole = trained(found)
-    if not whole:
+    n = len(seams_record.norms)
+    if seams_record.undefined:
+        return Stretch(0, n, True, (Cause("undefined", of=seams_record.undefined),))
+    special = {row.row: row.causes for row in seams_record.special}
+    seam = {
+        right_row: cause
+        for (_, right_row), cause in zip(seams_record.between, seams_record.reasons, strict=True)
+    }
+    trained_runs = trained(seams_record)
+    if not trained_runs:
         return Stretch(0, n, True, (Cause("all_special"),))
-    first, stop = max(whole, key=lambda run: run[1] - run[0])
-    different = [run for run in whole if run[1] - run[0] >= LEAST and not all_equal(found, run)]
-    if different:
-        first, stop = max(different, key=lambda run: run[1] - run[0])
-    if stop - first < LEAST:
-        return Stretch(0, n, True, (Cause("no_run", (LEAST,)),))
-    if (first, stop) == (0, n):
+    start, stop = max(trained_runs, key=lambda run: run[1] - run[0])
+    varied_runs = [
+        run
+        for run in trained_runs
+        if run[1] - run[0] >= MIN_STRETCH_ROWS and not all_equal(seams_record, run)
+    ]
+    if varied_runs:
+        start, stop = max(varied_runs, key=lambda run: run[1] - run[0])
+    if stop - start < MIN_STRETCH_ROWS:
+        return Stretch(0, n, True, (Cause("no_run", (MIN_STRETCH_ROWS,)),))
+    if (start, stop) == (0, n):
         return Stretch(0, n, True, (Cause("no_break"),))
     reasons = [
-        Cause("seam", (found.start + row - 1, found.start + row), causes=(seam[row],))
-        for row in (first, stop)
+        Cause("seam", (seams_record.start + row - 1, seams_record.start + row), causes=(seam[row],))
+        for row in (start, stop)
         if row in seam
     ]
     reasons += [
-        Cause("special", (found.start + row,), causes=special[row])
-        for row in (first - 1, stop)
+        Cause("special", (seams_record.start + row,), causes=special[row])
+        for row in (start - 1, stop)
         if row in special
     ]
-    return Stretch(first, stop, False, tuple(reasons))
+    return Stretch(start, stop, False, tuple(reasons))
 
 
-def long_runs(found: Seams) -> tuple[tuple[int, int], ...]:
+def long_runs(seams_record: Seams) -> tuple[tuple[int, int], ...]:
     """Return the runs that are looked at: the longest, and other long ones, in order.
 
     Parameters
     ----------
-    found
+    seams_record
         The table's seams.
     """
-    longest = stretch(found)
-    if longest.whole:
-        return ((longest.first, longest.stop),)
-    own = (longest.first, longest.stop)
-    others = [run for run in trained(found) if run != own and run[1] - run[0] >= PART]
-    others = [run for run in others if not all_equal(found, run)]
-    return tuple(sorted([own, *sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]]))
+    longest_stretch = stretch(seams_record)
+    if longest_stretch.whole:
+        return ((longest_stretch.first, longest_stretch.stop),)
+    stretch_run = (longest_stretch.first, longest_stretch.stop)
+    other_runs = [
+        run for run in trained(seams_record) if run != stretch_run and run[1] - run[0] >= PART
+    ]
+    other_runs = [run for run in other_runs if not all_equal(seams_record, run)]
+    return tuple(
+        sorted([stretch_run, *sorted(other_runs, key=lambda run: run[0] - run[1])[:MOST_PARTS]])
+    )
