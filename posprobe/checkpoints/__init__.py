@@ -1,6 +1,6 @@
 """A reference becomes named tensors, read lazily. Nothing here knows any architecture."""
 
-from posprobe.checkpoints.base import (
+from posprobe.checkpoints.checkpoint import (
     Checkpoint as Checkpoint,
     StoredTensor as StoredTensor,
     TensorInfo as TensorInfo,

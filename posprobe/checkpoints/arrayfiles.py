@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import (
+from posprobe.checkpoints.checkpoint import (
     DTYPES,
     FLOATS,
     MAX_UNPACKED,

@@ -11,7 +11,7 @@ import math
 import re
 from pathlib import PurePosixPath
 
-from posprobe.checkpoints.base import DTYPES, FLOATS, Checkpoint, TensorInfo
+from posprobe.checkpoints.checkpoint import DTYPES, FLOATS, Checkpoint, TensorInfo
 from posprobe.checkpoints.files import Files, Stream
 from posprobe.errors import InvalidCheckpoint, explain_errors
 

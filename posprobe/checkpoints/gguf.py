@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import NO_TABLE, Checkpoint, TensorInfo, check_unpacked
+from posprobe.checkpoints.checkpoint import NO_TABLE, Checkpoint, TensorInfo, check_unpacked
 from posprobe.checkpoints.files import Files, Stream
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint, InvalidTable, check_installed, explain_errors

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.checkpoints.base import (
+from posprobe.checkpoints.checkpoint import (
     FLOATS,
     MAX_UNPACKED,
     Checkpoint,

@@ -19,7 +19,7 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download, try_t
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from posprobe.checkpoints import hub_local, transfer
-from posprobe.checkpoints.base import Checkpoint
+from posprobe.checkpoints.checkpoint import Checkpoint
 from posprobe.checkpoints.files import map_file
 from posprobe.checkpoints.hub_local import count_bytes
 from posprobe.checkpoints.local import INDEX, choose_weights, open_model, open_models

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from posprobe.checkpoints.base import Checkpoint, gathered, joined
+from posprobe.checkpoints.checkpoint import Checkpoint, gathered, joined
 from posprobe.checkpoints.files import Files, LocalFiles, readable
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, explain_errors
 from posprobe.opening import open_regular

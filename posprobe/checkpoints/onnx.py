@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import (
+from posprobe.checkpoints.checkpoint import (
     DAMAGED_ADVICE,
     DTYPES,
     FLOATS,

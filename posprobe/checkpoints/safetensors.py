@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import safetensors
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo, damaged
+from posprobe.checkpoints.checkpoint import Checkpoint, TensorInfo, damaged
 from posprobe.checkpoints.files import Files
 from posprobe.errors import InvalidCheckpoint, explain_errors
 

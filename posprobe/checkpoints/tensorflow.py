@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo, damaged
+from posprobe.checkpoints.checkpoint import Checkpoint, TensorInfo, damaged
 from posprobe.checkpoints.files import Damaged, Files, places, varint
 from posprobe.checkpoints.local import read_json
 from posprobe.errors import InvalidCheckpoint, explain_errors

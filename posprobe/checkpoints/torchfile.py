@@ -23,7 +23,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from posprobe.checkpoints.base import (
+from posprobe.checkpoints.checkpoint import (
     DTYPES,
     MAX_UNPACKED,
     Checkpoint,

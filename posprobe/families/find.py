@@ -48,7 +48,7 @@ _RulesByEnding: TypeAlias = dict[str, list[tuple[str, Family, TableRule]]]
 
 
 @dataclass(frozen=True)
-class Encoding:
+class StoredEncoding:
     """One positional encoding that a checkpoint holds.
 
     Parameters
@@ -90,7 +90,7 @@ class Encoding:
         return (self.tensor,) if self.tensor else ()
 
 
-def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
+def find_encodings(checkpoint: Checkpoint) -> tuple[StoredEncoding, ...]:
     """List what a checkpoint says about position, tables first.
 
     Only names, shapes and the configuration are looked at. A table is read by the rule of the
@@ -155,8 +155,8 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
 
 
 def picked(
-    checkpoint: Checkpoint, encodings: tuple[Encoding, ...], reference: Reference
-) -> tuple[Encoding, ...]:
+    checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...], reference: Reference
+) -> tuple[StoredEncoding, ...]:
     """Pick what ``#NAME`` names; a folder with one of several models, all that this one has.
 
     Raises
@@ -177,7 +177,7 @@ def picked(
     return matching
 
 
-def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
+def _bare_table(checkpoint: Checkpoint) -> list[StoredEncoding]:
     """Take the array of a ``.npy`` file, or what ``posprobe extract`` wrote: it is the table."""
     bare = [
         info
@@ -212,12 +212,12 @@ def _tables(
     info: TensorInfo,
     parts: tuple[ConfigSection, ...],
     rules_by_ending: _RulesByEnding,
-) -> Iterator[Encoding]:
+) -> Iterator[StoredEncoding]:
     """Read a tensor as a table, or as the tables of two axes that are added up."""
     if len(info.shape) == 3 and info.shape[0] == 2 and is_named_position(info.name):
         layout = Sequence(info.shape[1])
         for axis in (0, 1):
-            yield Encoding(
+            yield StoredEncoding(
                 "learned", f"axis-{axis}", "a table for each axis in one tensor", info,
                 TableRule(()), rows=Rows(layout, axis=axis),
             )  # fmt: skip
@@ -230,7 +230,7 @@ def _table(
     info: TensorInfo,
     parts: tuple[ConfigSection, ...],
     rules_by_ending: _RulesByEnding,
-) -> Encoding | None:
+) -> StoredEncoding | None:
     if len(info.shape) < 2 or info.dtype in ("BOOL", "I64", "I32", "I16"):
         return None
     part = part_for(info.name, parts)
@@ -252,7 +252,7 @@ def _read_as(
     parts: tuple[ConfigSection, ...],
     part: ConfigSection,
     rules_by_ending: _RulesByEnding,
-) -> Encoding | None:
+) -> StoredEncoding | None:
     rules = _rules_for(info.name, rules_by_ending)
     if part.is_vision:
         rules = [pair for pair in rules if pair[1].grid] or rules
@@ -277,20 +277,22 @@ def _read_as(
         return by_name
     if (n_rows := count_rows(checkpoint, info, part)) is not None:
         rows, reason = n_rows
-        return Encoding("learned", "", reason, info, TableRule(()), rows=rows)
+        return StoredEncoding("learned", "", reason, info, TableRule(()), rows=rows)
     return by_name or _generic(checkpoint, info)
 
 
 def _used(
     checkpoint: Checkpoint, name: str, use: str, parts: tuple[ConfigSection, ...]
-) -> Encoding | None:
+) -> StoredEncoding | None:
     """Read a tensor as a table since it is used as one, whatever it is called."""
     info = checkpoint.tensors[name]
     place = use.rpartition(" ")[2]  # the node that uses it, which is named after its module
     use_text = f"its use: {use}"
     if (n_rows := count_rows(checkpoint, info, part_for(place, parts))) is not None:
         rows, reason = n_rows
-        encoding = Encoding("learned", "", f"{use_text}; {reason}", info, TableRule(()), rows=rows)
+        encoding = StoredEncoding(
+            "learned", "", f"{use_text}; {reason}", info, TableRule(()), rows=rows
+        )
     elif (all_rows := _whole(checkpoint, info, use_text)) is not None:
         encoding = all_rows
     else:
@@ -304,12 +306,12 @@ def _used(
 
 def _by_rules(
     checkpoint: Checkpoint, info: TensorInfo, rules: list[tuple[Family, TableRule]], reason: str
-) -> Encoding:
+) -> StoredEncoding:
     """Read a table by the one reading on which all of the families agree."""
-    readings: dict[Rows, Encoding] = {}
+    readings: dict[Rows, StoredEncoding] = {}
     problems: list[str] = []
     for family, rule in rules:
-        encoding = Encoding(
+        encoding = StoredEncoding(
             "fixed" if rule.fixed else "learned", rule.name, reason, info, rule, family.name
         )
         try:
@@ -365,7 +367,7 @@ def is_named_position(name: str) -> bool:
     return bool(_POSITION.search(name)) and not _NO_TABLE.search(name)
 
 
-def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
+def _generic(checkpoint: Checkpoint, info: TensorInfo) -> StoredEncoding | None:
     if not is_named_position(info.name):
         return None
     return _whole(
@@ -373,7 +375,7 @@ def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
     )
 
 
-def _whole(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> Encoding | None:
+def _whole(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> StoredEncoding | None:
     """Take every stored row as a position; None where the shape is not a table's."""
     try:
         layout = stored_layout(info)
@@ -382,7 +384,7 @@ def _whole(checkpoint: Checkpoint, info: TensorInfo, reason: str) -> Encoding | 
     if layout.size < 2 or info.shape[-1] < 2:
         return None
     notes = ["unknown architecture: every stored row is taken as a position, in order"]
-    encoding = Encoding("learned", "", reason, info, TableRule(()))
+    encoding = StoredEncoding("learned", "", reason, info, TableRule(()))
     # Rows that are added as they stand are all positions; of those that are gathered some may not.
     if "gathered" in checkpoint.uses.get(info.name, ""):
         unsaid = "the file does not say which row the first position takes"
@@ -405,7 +407,7 @@ def _unknown_offset(info: TensorInfo, rows: int, unsaid: str) -> str:
     )
 
 
-def _named(encodings: list[Encoding], single_name: str = "") -> Iterator[Encoding]:
+def _named(encodings: list[StoredEncoding], single_name: str = "") -> Iterator[StoredEncoding]:
     """Give each of several encodings a name of its own: its part of the model, else its tensor.
 
     ``single_name`` is the name of an only one that states none itself.
@@ -421,7 +423,7 @@ def _named(encodings: list[Encoding], single_name: str = "") -> Iterator[Encodin
         yield replace(encoding, name=next((n for n in possible if count[n] == 1), last_name))
 
 
-def _stated(encoding: Encoding) -> list[str]:
+def _stated(encoding: StoredEncoding) -> list[str]:
     """Name the part of the model that an encoding states, or that its tensor's name does."""
     if encoding.name:
         return [encoding.name]
@@ -448,14 +450,14 @@ def _shared(paths: list[list[str]]) -> int:
 _PARTS = ("encoder", "decoder", "text", "vision")
 
 
-def _relative(checkpoint: Checkpoint, parts: tuple[ConfigSection, ...]) -> Iterator[Encoding]:
+def _relative(checkpoint: Checkpoint, parts: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
     for bias in find_relative(checkpoint):
         tensor = bias.tensors[0]
         family = part_for(tensor.name, parts).model_type
-        yield Encoding("relative", "", bias.rule.what, tensor, family=family, relative=bias)
+        yield StoredEncoding("relative", "", bias.rule.what, tensor, family=family, relative=bias)
 
 
-def _configured(parts: tuple[ConfigSection, ...]) -> Iterator[Encoding]:
+def _configured(parts: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
     """List the schemes that leave no tensor: what a configuration says, part by part."""
     for part in parts:
         prefix = f"{part.path}: " if part.path else ""
@@ -466,7 +468,7 @@ def _configured(parts: tuple[ConfigSection, ...]) -> Iterator[Encoding]:
             yield from _specified("rotary", part, f"{prefix}{reason}", rotary_specs)
         elif reason := says_timm(part):
             problem = "timm's configuration states no base, axes and units: they are in timm's code"
-            yield Encoding("rotary", part.name, reason, problem=problem)
+            yield StoredEncoding("rotary", part.name, reason, problem=problem)
 
 
 def _specified(
@@ -474,35 +476,37 @@ def _specified(
     part: ConfigSection,
     reason: str,
     read: Callable[[ConfigSection], tuple[RotarySpec | LinearSpec, ...]],
-) -> Iterator[Encoding]:
+) -> Iterator[StoredEncoding]:
     try:
         specs = read(part)
     except InvalidCheckpoint as error:
-        yield Encoding(scheme, part.name, reason, problem=str(error))
+        yield StoredEncoding(scheme, part.name, reason, problem=str(error))
         return
     for spec in specs:
         layers = spec.layers if isinstance(spec, RotarySpec) else ""
         name = "-".join(filter(None, (part.name, layers)))
-        yield Encoding(scheme, name, reason, family=part.model_type, spec=spec)
+        yield StoredEncoding(scheme, name, reason, family=part.model_type, spec=spec)
 
 
-def _computed(parts: tuple[ConfigSection, ...]) -> Iterator[Encoding]:
+def _computed(parts: tuple[ConfigSection, ...]) -> Iterator[StoredEncoding]:
     """Name the formulas that leave no trace in a checkpoint."""
     for part in parts:
         if formula_name := registry().computed.get(part.model_type or ""):
             reason = f"model_type is {part.model_type}: {formula_name}, computed at run time"
-            yield Encoding("fixed", part.name, reason, family=part.model_type)
+            yield StoredEncoding("fixed", part.name, reason, family=part.model_type)
     for layer in parts[0].config.get("keras_layers", ()) if parts else ():
         if formula_name := registry().computed_layers.get(layer):
-            yield Encoding("fixed", "", f"a layer {layer}: {formula_name}, computed at run time")
+            yield StoredEncoding(
+                "fixed", "", f"a layer {layer}: {formula_name}, computed at run time"
+            )
 
 
-def _stored_rotary(checkpoint: Checkpoint) -> Iterator[Encoding]:
+def _stored_rotary(checkpoint: Checkpoint) -> Iterator[StoredEncoding]:
     """Find frequencies that old checkpoints store although they follow from the configuration."""
     for name in checkpoint.tensors:
         if name.endswith(("rotary_emb.inv_freq", "rope.freqs")):
             info = checkpoint.tensors[name]
-            yield Encoding("rotary", "", f"stored frequencies, {name}", info)
+            yield StoredEncoding("rotary", "", f"stored frequencies, {name}", info)
             return
 
 
@@ -512,7 +516,7 @@ _CONVOLUTION = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
 _MAX_LISTED_TENSORS = 5
 
 
-def what_instead(checkpoint: Checkpoint, encodings: tuple[Encoding, ...]) -> str:
+def what_instead(checkpoint: Checkpoint, encodings: tuple[StoredEncoding, ...]) -> str:
     """Say that there is no table, and what was found in its place."""
     by_scheme = {encoding.scheme: encoding for encoding in reversed(encodings)}
     if by_scheme:

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints import Checkpoint
-from posprobe.checkpoints.base import FLOATS
+from posprobe.checkpoints.checkpoint import FLOATS
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.configurations import ConfigSection, part_for, parts_of
-from posprobe.families.find import Encoding, find_encodings, picked
+from posprobe.families.find import StoredEncoding, find_encodings, picked
 from posprobe.families.read import open_reference
 from posprobe.families.rotary import head_count, logit_scale, rotary_specs, rotating_layers
 from posprobe.reference import Reference, name_source_in_errors, parse_reference
@@ -367,7 +367,9 @@ def open_rotary_weights(
         ]
 
 
-def _encodings(checkpoint: Checkpoint, parsed: Reference) -> Iterator[tuple[Checkpoint, Encoding]]:
+def _encodings(
+    checkpoint: Checkpoint, parsed: Reference
+) -> Iterator[tuple[Checkpoint, StoredEncoding]]:
     encodings = picked(checkpoint, find_encodings(checkpoint), parsed)
     for encoding in encodings:
         folder = next(

@@ -23,7 +23,7 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.families.configurations import parts_of, translated
-from posprobe.families.find import Encoding, find_encodings, picked, what_instead
+from posprobe.families.find import StoredEncoding, find_encodings, picked, what_instead
 from posprobe.families.relative import read_relative
 from posprobe.families.rotary import LinearSpec
 from posprobe.families.rows import (
@@ -49,7 +49,9 @@ MOST_DISTANCES = 2**20
 _OWN_WIDTHS = {"qk_rope_head_dim", "global_head_dim", "per_layer_config"}
 
 
-def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, reference: str) -> Scheme:
+def build_scheme(
+    checkpoint: Checkpoint, encoding: StoredEncoding, name: str, reference: str
+) -> Scheme:
     """Build the record of an encoding that has no table of rows.
 
     Parameters
@@ -310,7 +312,7 @@ def inspect(
     """
     parsed = parse_reference(reference)
     if is_formula(parsed):
-        stored_encodings: tuple[Encoding, ...] = (_of_formula(parsed.source),)
+        stored_encodings: tuple[StoredEncoding, ...] = (_of_formula(parsed.source),)
         form = None
     else:
         with name_source_in_errors(parsed.source):
@@ -320,15 +322,15 @@ def inspect(
     return [_record(encoding) | {"format": form} for encoding in stored_encodings]
 
 
-def _of_formula(source: str) -> Encoding:
+def _of_formula(source: str) -> StoredEncoding:
     try:
         table = encodings.from_reference(source)
     except NoPositionTable:
-        return Encoding(scheme_of_formula(source).scheme, "", "the formula")
-    return Encoding("fixed", "", "the formula", rows=Rows(table.layout))
+        return StoredEncoding(scheme_of_formula(source).scheme, "", "the formula")
+    return StoredEncoding("fixed", "", "the formula", rows=Rows(table.layout))
 
 
-def _record(encoding: Encoding) -> dict[str, Any]:
+def _record(encoding: StoredEncoding) -> dict[str, Any]:
     info, rows = encoding.tensor, encoding.rows
     return {
         "scheme": encoding.scheme,
@@ -389,7 +391,7 @@ def open_reference(
 
 def read_table(
     checkpoint: Checkpoint,
-    encoding: Encoding,
+    encoding: StoredEncoding,
     reference: Reference,
     row_range: slice | None = None,
 ) -> PositionTable:
@@ -449,13 +451,13 @@ def is_formula(reference: Reference) -> bool:
     return has_formula_name and kind != "sample" and not reference.is_path
 
 
-def _title(reference: Reference, encoding: Encoding) -> str:
+def _title(reference: Reference, encoding: StoredEncoding) -> str:
     source = reference.source
     name = Path(source).resolve().name if reference.is_path else source.removeprefix("sample:")
     return f"{name}#{encoding.name}" if encoding.name and reference.table else name
 
 
-def _also(stored_encodings: tuple[Encoding, ...], source: str) -> tuple[str, ...]:
+def _also(stored_encodings: tuple[StoredEncoding, ...], source: str) -> tuple[str, ...]:
     """Say what else a checkpoint does about position, by scheme, and what could not be read."""
     by_scheme = {
         encoding.scheme: encoding
@@ -473,10 +475,10 @@ def _also(stored_encodings: tuple[Encoding, ...], source: str) -> tuple[str, ...
 def choose_table(
     checkpoint: Checkpoint,
     reference: Reference,
-    stored_encodings: tuple[Encoding, ...],
+    stored_encodings: tuple[StoredEncoding, ...],
     tensor: str | None = None,
     grid: tuple[int, int] | None = None,
-) -> Encoding:
+) -> StoredEncoding:
     """Choose the table that a reference names among what was found, or by its tensor's name.
 
     Parameters
@@ -503,8 +505,8 @@ def choose_table(
 
 
 def _choose(
-    checkpoint: Checkpoint, reference: Reference, stored_encodings: tuple[Encoding, ...]
-) -> Encoding:
+    checkpoint: Checkpoint, reference: Reference, stored_encodings: tuple[StoredEncoding, ...]
+) -> StoredEncoding:
     tables = [encoding for encoding in stored_encodings if encoding.rule is not None]
     if reference.table and reference.table in [e.name for e in stored_encodings if e.rule is None]:
         raise NoPositionTable(what_instead(checkpoint, stored_encodings))
@@ -530,7 +532,7 @@ def _stored_name(info: TensorInfo | None) -> str | None:
     return None if info is None or info.file.endswith(".npy") else info.name
 
 
-def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Encoding:
+def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> StoredEncoding:
     if reference.table:
         raise UsageError(
             f"{reference.text}: --tensor and #TABLE both pick a table. Use one of them."
@@ -551,10 +553,10 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Enc
         resolve_rows(checkpoint, info, rule),
         notes=("named with --tensor: every stored row is taken as a position, in order",),
     )
-    return Encoding("learned", "", "named with --tensor", info, rule, rows=rows)
+    return StoredEncoding("learned", "", "named with --tensor", info, rule, rows=rows)
 
 
-def _listing(stored_encodings: tuple[Encoding, ...], source: str) -> str:
+def _listing(stored_encodings: tuple[StoredEncoding, ...], source: str) -> str:
     tables = [
         f"{source}{f'#{encoding.name}' if encoding.name else ''} ({info.name}, "
         f"{' x '.join(map(str, info.shape))}, {info.dtype})"

@@ -15,13 +15,13 @@ import numpy as np
 
 from posprobe import samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
-from posprobe.checkpoints.base import ShardedTensors, stored_bytes
+from posprobe.checkpoints.checkpoint import ShardedTensors, stored_bytes
 from posprobe.checkpoints.files import refuse_link_out
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
 from posprobe.encodings import FORMULAS
 from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreachable, UsageError
-from posprobe.families import Encoding, choose_table, find_encodings
+from posprobe.families import StoredEncoding, choose_table, find_encodings
 from posprobe.families.rows import Rows, rows_of, with_size
 from posprobe.layouts import Grid
 from posprobe.progress import defer_signals, hide_stages, stage
@@ -341,7 +341,7 @@ def _check(
     reference: Reference,
     table: PositionTable,
     new: _NewTensor,
-    before: tuple[Encoding, ...],
+    before: tuple[StoredEncoding, ...],
     tensor: str | None,
     grid: tuple[int, int] | None,
 ) -> None:

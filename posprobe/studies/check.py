@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from posprobe.arrays import Floats
 from posprobe.blocks import EnvironmentBlock, environment
 from posprobe.checks.compare import compare
-from posprobe.checks.sides import Record, open_side
+from posprobe.checks.sides import Encoding, open_side
 from posprobe.relations import RULES, Finding, NotCompared
 from posprobe.report.files import CHECK
 from posprobe.report.saved import Saved
@@ -138,8 +138,8 @@ def _plain(value: Any) -> Any:
 
 
 def check(
-    a: str | PathLike[str] | Record,
-    b: str | PathLike[str] | Record,
+    a: str | PathLike[str] | Encoding,
+    b: str | PathLike[str] | Encoding,
     *,
     same_weights: bool = False,
     all_layers: bool = False,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from posprobe.figures.styles import Span
 
 
-Record: TypeAlias = PositionTable | Scheme
+Encoding: TypeAlias = PositionTable | Scheme
 #: A figure, and the sentences of its caption: what it shows, and where that comes from.
 Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 
@@ -105,7 +105,7 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
         raise UsageError(f"--columns {columns}: 1 to {MOST} panels fit into a row.")
 
 
-def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
+def tables_for(kind: str, records: Sequence[Encoding]) -> list[PositionTable]:
     """Return the tables that a kind draws; those that share axes are cut to the shortest.
 
     Raises
@@ -196,7 +196,7 @@ def of_tables(
     return figure, (text, captions.provenance(names, tables))
 
 
-def schemes_for(records: Sequence[Record]) -> list[Scheme]:
+def schemes_for(records: Sequence[Encoding]) -> list[Scheme]:
     """Return the encodings without a table that share a figure.
 
     Raises
@@ -386,7 +386,7 @@ def check_request(
 
 def paper_figure(
     kind: str,
-    *records: Record,
+    *records: Encoding,
     venue: str = "acl",
     span: Span = "column",
     labels: Sequence[str] | None = None,

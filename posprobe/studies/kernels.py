@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from posprobe.blocks import EnvironmentBlock
 
 
-Record: TypeAlias = PositionTable | Scheme
+Encoding: TypeAlias = PositionTable | Scheme
 
 #: Positions compared where no record states a length, and the most that are unless asked for.
 LENGTH, LONGEST = 512, 1024
@@ -90,7 +90,7 @@ class KernelComparison(Saved):
     """
 
     labels: tuple[str, ...]
-    records: tuple[Record, ...]
+    records: tuple[Encoding, ...]
     layout: Layout
     curves: tuple[Floats, ...]
     kernels: tuple[Floats, ...]
@@ -218,7 +218,7 @@ def _curves_of_both(first: MeasuredHeads, second: MeasuredHeads, n: int) -> tupl
 
 
 def compare_kernels(
-    *records: Record,
+    *records: Encoding,
     labels: Sequence[str] | None = None,
     length: int | None = None,
     seed: int = 0,
@@ -290,7 +290,7 @@ def compare_kernels(
     )
 
 
-def _common(records: Sequence[Record], length: int | None) -> Layout:
+def _common(records: Sequence[Encoding], length: int | None) -> Layout:
     units = {getattr(record, "unit", POSITIONS): record.name for record in records}
     if len(units) > 1:
         named = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
@@ -316,11 +316,11 @@ def _common(records: Sequence[Record], length: int | None) -> Layout:
     return Positions(n)
 
 
-def _positions(record: Record) -> int | None:
+def _positions(record: Encoding) -> int | None:
     return len(record) if isinstance(record, PositionTable) else stated_length(record)
 
 
-def _quantity(record: Record) -> Literal["cosine", "bias", "rotation"]:
+def _quantity(record: Encoding) -> Literal["cosine", "bias", "rotation"]:
     match record:
         case RelativeBias():
             return record.quantity
@@ -332,11 +332,11 @@ def _quantity(record: Record) -> Literal["cosine", "bias", "rotation"]:
             return "cosine"
 
 
-def _causal(record: Record) -> bool:
+def _causal(record: Encoding) -> bool:
     return not isinstance(record, PositionTable | Rotary) and record.causal
 
 
-def _measure(record: Record, layout: Layout) -> tuple[Floats, Floats, float | None]:
+def _measure(record: Encoding, layout: Layout) -> tuple[Floats, Floats, float | None]:
     """Return the curve and the kernel of the mean head, and the translation invariance."""
     n = layout.size
     if isinstance(record, PositionTable):

@@ -15,7 +15,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, strategies as st
 from made_bundles import tree
-from made_files import FLOATS, VALUES, Payload, arrays, npy, quick, write
+from made_files import FLOAT_DTYPES, VALUES, Payload, arrays, npy, quick, write
 from made_tables import as_table, gaussian, walk
 from safetensors import safe_open
 
@@ -38,7 +38,7 @@ def test_npy_and_npz_read_back(
         checkpoint = open_local(tmp_path / file)
         info = checkpoint.tensors["table"]
         assert info.shape == array.shape
-        assert info.dtype == FLOATS[array.dtype]
+        assert info.dtype == FLOAT_DTYPES[array.dtype]
         read = checkpoint.read("table")
         assert read.values.shape == array.shape
         assert read.values.tobytes() == array.tobytes()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hub_server import Hub, Sparse
 from huggingface_hub import constants, hf_hub_download
-from made_hub import WPE, entries, gpt2, no_file_longer_than, read, server, small, table, waits
+from made_hub import WPE, entries, gpt2, limit_file_size, read, server, small, table, waits
 
 from posprobe.checkpoints import hub, hub_local
 from posprobe.checkpoints.hub import open_hub
@@ -73,7 +73,7 @@ def test_a_cache_that_cannot_be_written(
     server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     values = small(server)
-    with no_file_longer_than(1000):  # the kernel refuses to write on, as on a full disk
+    with limit_file_size(1000):  # the kernel refuses to write on, as on a full disk
         np.testing.assert_array_equal(read(), values)
     assert all(path.stat().st_size < 1000 for path in entries(tmp_path / "own"))
     assert not [path for path in entries(tmp_path / "own") if path.name.startswith(".")]
@@ -253,7 +253,7 @@ def test_a_download_is_compared_with_its_checksum(server: Hub, tmp_path: Path) -
 def test_a_download_that_does_not_fit_on_the_disk(server: Hub, tmp_path: Path) -> None:
     server.add("someone/old", {"pytorch_model.bin": torch_file({WPE: table(512, 768)})})
     with (
-        no_file_longer_than(100_000),
+        limit_file_size(100_000),
         pytest.raises(Unreachable, match=r"pytorch_model.bin: the download failed.*space left"),
     ):
         read("someone/old")

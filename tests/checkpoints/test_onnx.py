@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from made_onnx import LOOK_UP, RNG, TABLE, WORDS, added, save
+from made_onnx import LOOK_UP, RNG, TABLE, WORDS, add_node, save
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
@@ -108,7 +108,7 @@ def test_exports_give_the_rows_that_the_forward_pass_uses(
 
 def test_a_renamed_table_is_found_by_the_add_that_uses_it(tmp_path: Path) -> None:
     path = save(
-        tmp_path / "m.onnx", [LOOK_UP, added("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
+        tmp_path / "m.onnx", [LOOK_UP, add_node("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
     )
     (item,) = inspect(path)
     assert item["tensor"] == "onnx::Add_7"
@@ -176,7 +176,7 @@ def test_a_likely_row_count_is_taken_with_a_note(tmp_path: Path) -> None:
     assert len(table) == 128
     assert any("does not say which row the first position takes" in note for note in table.notes)
     path = save(
-        tmp_path / "n.onnx", [LOOK_UP, added("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
+        tmp_path / "n.onnx", [LOOK_UP, add_node("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
     )
     assert not any("first position" in note for note in pp.load(path).notes)
 
@@ -319,7 +319,7 @@ def test_quantised_tables_are_codes_less_zero_points_times_scales(
         helper.make_node("DequantizeLinear", ["wpe.weight_quantized", "s", "z"], ["floats"],
                          **attributes),
         LOOK_UP,
-        added("floats"),
+        add_node("floats"),
     ]  # fmt: skip
     tensors = {"wpe.weight_quantized": codes, "s": np.asarray(scale), "z": np.asarray(zero)}
     table = pp.load(save(tmp_path / "m.onnx", nodes, {**WORDS, **tensors}))
@@ -440,7 +440,7 @@ def test_rows_that_are_dequantised_after_they_were_gathered(scale: str, tmp_path
 def external(folder: Path, change: Callable[[onnx.ModelProto], object] = lambda _: None) -> Path:
     folder.mkdir()
     path = folder / "model.onnx"
-    save(path, [LOOK_UP, added("pos_embed")], {**WORDS, "pos_embed": TABLE})
+    save(path, [LOOK_UP, add_node("pos_embed")], {**WORDS, "pos_embed": TABLE})
     model = onnx.load(path)
     onnx.save(model, path, save_as_external_data=True, location="model.onnx_data", size_threshold=0)
     model = onnx.load(path, load_external_data=False)

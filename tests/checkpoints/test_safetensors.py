@@ -17,7 +17,17 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from hypothesis import given, strategies as st
-from made_files import FLOATS, VALUES, arrays, entry, header_of, quick, save_legacy, save_zip, write
+from made_files import (
+    FLOAT_DTYPES,
+    VALUES,
+    arrays,
+    entry,
+    header_of,
+    quick,
+    save_legacy,
+    save_zip,
+    write,
+)
 
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
@@ -41,7 +51,7 @@ def test_safetensors_reads_what_the_safetensors_package_wrote(
         for name, info in checkpoint.tensors.items():
             stored = reference.get_slice(name)
             assert list(info.shape) == stored.get_shape()
-            assert info.dtype == stored.get_dtype() == FLOATS[tensors[name].dtype]
+            assert info.dtype == stored.get_dtype() == FLOAT_DTYPES[tensors[name].dtype]
             assert info.file == path.name
     for name, expected in tensors.items():
         read = checkpoint.read(name)

@@ -199,7 +199,7 @@ def test_a_small_archive_is_not_unpacked_into_more_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 2**20
-    monkeypatch.setattr("posprobe.checkpoints.base.MAX_UNPACKED", limit)
+    monkeypatch.setattr("posprobe.checkpoints.checkpoint.MAX_UNPACKED", limit)
     zeros = np.zeros(limit // 4 + 1, np.float32)
     np.savez_compressed(tmp_path / "bomb.npz", t=zeros, small=VALUES)
     torch.save({"t": torch.from_numpy(zeros)}, tmp_path / "stored.pt")

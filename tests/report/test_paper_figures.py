@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-from made_figures import hold_to_colours, pyplot_is_left_alone, texts
+from made_figures import assert_colour_maps, pyplot_is_left_alone, texts
 from made_schemes import buckets, linear, rotary, window
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib import pyplot as plt
@@ -29,7 +29,7 @@ from posprobe.studies.figure import PaperFigure, kinds, kinds_of_several, paper_
 
 if TYPE_CHECKING:
     from posprobe.figures.styles import Span
-    from posprobe.studies.figure import Record
+    from posprobe.studies.figure import Encoding
 
 #: Widths in inches that the author kits state, found independently of the code.
 KIT_WIDTHS = {
@@ -53,11 +53,11 @@ def sequence(name: str = "waves", seed: int = 0) -> pp.PositionTable:
 
 
 @cache
-def records(case: str) -> tuple[Record, ...]:
+def records(case: str) -> tuple[Encoding, ...]:
     """What each case draws, made once."""
     long_table = as_table(walk(120, 6), name="a longer walk with a long name")
     grid = patches(6, 8, 12)
-    record_cases: dict[str, tuple[Record, ...]] = {
+    record_cases: dict[str, tuple[Encoding, ...]] = {
         "sequence": (sequence(),),
         "cut": (long_table[20:70],),
         "several": (sequence(), long_table, pp.sinusoidal(96, 6)),
@@ -155,7 +155,7 @@ def test_figures_too_tall_for_a_slide_are_refused() -> None:
 def test_every_layout_and_number_of_tables_is_drawn_as_papers_ask(kind: str, case: str) -> None:
     figure_drawn = made(kind, case)
     check_page(figure_drawn, "acl", "column")
-    hold_to_colours(figure_drawn.figure)
+    assert_colour_maps(figure_drawn.figure)
     check_legends(figure_drawn.figure)
     assert figure_drawn.caption.endswith(".\n")
     assert "\n" not in figure_drawn.caption[:-1]

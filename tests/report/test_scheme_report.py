@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from made_forward import rotary_of, saved_run
+from made_forward import rotary_of, save_run
 from made_pages import SCHEMES
 from made_schemas import problems, schema
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, patches, walk
 
 import posprobe as pp
-from posprobe.analyses.descriptive.kernels import WALKS, standardised, toeplitz, walks
+from posprobe.analyses.descriptive.kernels import N_WALK_PAIRS, standardised, toeplitz, walks
 from posprobe.analyses.models.head_biases import heads
 from posprobe.analyses.models.rotary_use import match_heads
 from posprobe.cli import main
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from posprobe.analyses.models.rotary_use import RotaryUse
-    from posprobe.studies.kernels import KernelComparison, Record
+    from posprobe.studies.kernels import Encoding, KernelComparison
 
 
 # The document.
@@ -62,7 +62,7 @@ def numbers(found: KernelComparison) -> dict[str, Any]:
 
 def test_kernels_are_those_of_the_records() -> None:
     table = as_table(walk(60, 6))
-    records: list[Record] = [table, rotary(), linear(), buckets(3, 200)]
+    records: list[Encoding] = [table, rotary(), linear(), buckets(3, 200)]
     found = compare_kernels(*records, length=40)
     for record, kernel in zip(records, found.kernels, strict=True):
         expected = record.kernel(40).mean(axis=0)
@@ -127,7 +127,7 @@ def test_a_causal_encoding_is_compared_by_its_past() -> None:
     ],
 )
 def test_the_length_is_that_of_the_shortest(
-    records: tuple[Record, ...], length: int | None, expected: int
+    records: tuple[Encoding, ...], length: int | None, expected: int
 ) -> None:
     found = compare_kernels(*records, length=length)
     assert found.layout.size == expected
@@ -151,7 +151,7 @@ def test_the_length_is_that_of_the_shortest(
     ],
 )
 def test_encodings_without_common_positions_are_refused(
-    records: tuple[Record, ...], length: int | None, said: str
+    records: tuple[Encoding, ...], length: int | None, said: str
 ) -> None:
     with pytest.raises((UsageError, InvalidTable), match=said):
         compare_kernels(*records, length=length)
@@ -235,13 +235,13 @@ def test_centred_kernels_can_be_multiplied_by_their_curves_alone(n: int, seed: i
 
 def test_random_walks_correlate_by_chance_and_noise_would_not() -> None:
     found = walks(512, 0)
-    assert found["draws"] == WALKS
+    assert found["draws"] == N_WALK_PAIRS
     assert 0.7 < found["correlation"] < 1
     assert 0.7 < found["alignment"] < 1
     assert walks(512, 0) == found
     assert walks(512, 1) != found
     # Of independent noise, 95 % stay below 2 / sqrt(n).
-    noise = np.random.default_rng(0).standard_normal((2, WALKS, 511))
+    noise = np.random.default_rng(0).standard_normal((2, N_WALK_PAIRS, 511))
     r = [abs(np.corrcoef(x, y)[0, 1]) for x, y in zip(*noise, strict=True)]
     assert np.quantile(r, 0.95) < 0.1
 
@@ -313,7 +313,7 @@ def with_curves(curves: Any, *, both_sides: bool = False) -> RotaryUse:
 
 
 def stored(use: RotaryUse | None, folder: Path) -> Path:
-    return saved_run(folder, {} if use is None else {"rotary_use": use})
+    return save_run(folder, {} if use is None else {"rotary_use": use})
 
 
 def waves(n: int = 24, heads: int = 6) -> Any:

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from timm.models import save_for_hf
 
 import posprobe as pp
-from posprobe.checkpoints.base import stored_bytes, widen_bfloat16
+from posprobe.checkpoints.checkpoint import stored_bytes, widen_bfloat16
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.resizing.checkpoint import copy_place, write_checkpoint
 
