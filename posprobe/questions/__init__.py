@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from posprobe.questions import breaks, fields, grids, rotations, schemes, sequences
 from posprobe.questions.absolute_position import ask_absolute_position
-from posprobe.questions.base import Ask
 from posprobe.questions.closed_form import ask_closed_form
+from posprobe.questions.rank_tests import Ask
 
 #: Of positions on a line.
 SEQUENCE: Mapping[str, Ask] = {

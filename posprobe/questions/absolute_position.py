@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.copies import Copies
-from posprobe.analyses.composition.processes import HALF
+from posprobe.analyses.composition.processes import HALF_WIDTH_RATIO
 from posprobe.analyses.descriptive.similarity import by_displacement, sums_of_rows, unit_rows
 from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.linear import leading, root, toeplitz
 from posprobe.analyses.view import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 from posprobe.arrays import Floats
-from posprobe.questions.base import (
+from posprobe.questions.rank_tests import (
     LEAST_SHARE,
     OPEN,
     SLIGHT,
@@ -217,7 +217,7 @@ def _draws(
     where the first leave a p-value of `LEVEL` possible.
     """
     n = len(view)
-    length = max(view.half_length, 0.5) / HALF
+    length = max(view.half_length, 0.5) / HALF_WIDTH_RATIO
     smoothest = np.exp(-0.5 * np.square(np.arange(0, n, stride) / length))
     factors = [
         root(toeplitz(correlations))

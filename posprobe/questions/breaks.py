@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from posprobe.analyses.breaks.outliers import largest_ratio, usual_values
-from posprobe.analyses.breaks.seams import LONG, Seams
+from posprobe.analyses.breaks.seams import MIN_BLURRED_STEPS, Seams
 from posprobe.analyses.composition.budget import SamePlanes
 from posprobe.analyses.facts import Answer, Cause, Verdict
 from posprobe.analyses.view import View
 from posprobe.layouts import Grid
-from posprobe.questions.base import Ask
+from posprobe.questions.rank_tests import Ask
 
 #: Rows below which planted seams and special rows are missed more often than one time in twenty.
 FEWEST_ROWS = 64
@@ -124,7 +124,9 @@ def _longest_step(breaks: Seams) -> tuple[float, tuple[float, float]] | None:
     """Return the longest step that is no break, over the usual, and what it is by chance."""
     steps = breaks.steps.copy()
     for left_row, _ in breaks.between:
-        steps[max(left_row - LONG // 2, 0) : left_row + LONG // 2 + 1] = np.nan
+        steps[max(left_row - MIN_BLURRED_STEPS // 2, 0) : left_row + MIN_BLURRED_STEPS // 2 + 1] = (
+            np.nan
+        )
     return largest_ratio(steps, usual_values(steps))
 
 

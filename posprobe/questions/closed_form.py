@@ -12,7 +12,7 @@ from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.tables import sincos2d
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
-from posprobe.questions.base import too_few
+from posprobe.questions.rank_tests import too_few
 
 #: CKA with a formula from which a table is one, up to a rotation.
 MIN_SAME_SIMILARITY = 0.99

@@ -28,7 +28,8 @@ from posprobe.analyses.linear import (
 )
 from posprobe.analyses.view import LEVEL, View, units
 from posprobe.arrays import Floats
-from posprobe.questions.base import (
+from posprobe.questions.grids import NEIGHBOUR_KEYS, parts, unfit
+from posprobe.questions.rank_tests import (
     LEAST_SHARE,
     OPEN,
     SLIGHT,
@@ -39,7 +40,6 @@ from posprobe.questions.base import (
     rank,
     shown,
 )
-from posprobe.questions.grids import NEIGHBOUR_KEYS, parts, unfit
 from posprobe.questions.sequences import directions
 
 #: Draws of each null, and how many where those do not exclude a yes: so many that the least p-value

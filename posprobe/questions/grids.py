@@ -18,15 +18,15 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.composition.grid_model import SHORT_SIDE
+from posprobe.analyses.composition.grid_model import MIN_RESOLVED_SIDE_PATCHES
 from posprobe.analyses.composition.planes import Rotation, find_rotations
 from posprobe.analyses.composition.processes import fit_kernel
-from posprobe.analyses.composition.wave_scores import LINE_LEVEL
+from posprobe.analyses.composition.wave_scores import MAX_LINE_P
 from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.linear import MAX_VIEW_ROWS, root, toeplitz
 from posprobe.analyses.view import LEVEL, View, chance_cosine, units, view
 from posprobe.arrays import Floats
-from posprobe.questions.base import (
+from posprobe.questions.rank_tests import (
     LEAST_SHARE,
     MIN_ROWS,
     OPEN,
@@ -202,7 +202,7 @@ def ask_rows_and_columns(view: View) -> Answer:
     rows, columns = grid_model.shares["rows"], grid_model.shares["columns"]
     test = against(rows + columns, grid_model.drawn, "surface", grid_model.p)
     facts = RowsAndColumns(height, width, rows, columns, test.null or 0.0)
-    is_short = min(height, width) < SHORT_SIDE
+    is_short = min(height, width) < MIN_RESOLVED_SIDE_PATCHES
     undecided_reason = "few_patches" if is_short else "open"
     answer, reason = judged(
         grid_model.p, "codes", "none", undecided_reason, has_enough=not is_short
@@ -350,7 +350,7 @@ def _by_lines(seen: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
         replace(code, lines=lines) for (code, _), lines in zip(codes, turning, strict=True)
     )
     share = max(sum(line.share for line in code.lines) for code in axes)
-    p, line_level = (min(1.0, len(codes) * p_value) for p_value in (min(ps), LINE_LEVEL))
+    p, line_level = (min(1.0, len(codes) * p_value) for p_value in (min(ps), MAX_LINE_P))
     test = Test(share, p, of="smooth", least=line_level)
     facts = AxisRotations(*seen.shape, axes, tuple(c.axis for c in axes if c.lines))
     return Answer("axis_rotations", "yes", "lines", facts, test, AXIS_KEYS)

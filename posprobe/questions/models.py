@@ -29,7 +29,7 @@ from posprobe.analyses.models.head_logits import HeadsByLayer
 from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, Origin, RotaryUse, Summary
 from posprobe.analyses.models.states import NOISY, LayerMeans, MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap
-from posprobe.questions.base import LEAST_SHARE, shown
+from posprobe.questions.rank_tests import LEAST_SHARE, shown
 
 #: Share of the variance up to which sampling noise hides nothing to speak of.
 HIDES_LITTLE = 0.05

@@ -9,10 +9,15 @@ from typing import Annotated, Any
 import numpy as np
 
 from posprobe.analyses.composition.bridging import Bridging
-from posprobe.analyses.composition.planes import DRAWS as PLANE_DRAWS, Preferred, Rotation, Turning
+from posprobe.analyses.composition.planes import (
+    N_PLANE_DRAWS,
+    Preferred,
+    Rotation,
+    Turning,
+)
 from posprobe.analyses.composition.processes import fit_process
-from posprobe.analyses.composition.wave_scores import LINE_LEVEL
-from posprobe.analyses.composition.waves import FEWEST
+from posprobe.analyses.composition.wave_scores import MAX_LINE_P
+from posprobe.analyses.composition.waves import MIN_WAVE_ROWS
 from posprobe.analyses.descriptive.closeness import cloud
 from posprobe.analyses.descriptive.sinusoid import fit_base
 from posprobe.analyses.descriptive.winding import (
@@ -27,7 +32,7 @@ from posprobe.analyses.result import HIDDEN
 from posprobe.analyses.view import DRAWS, LEVEL, View
 from posprobe.arrays import Floats
 from posprobe.layouts import Sequence
-from posprobe.questions.base import LEAST_SHARE, OPEN, Ask, against, draw_until, rank, too_few
+from posprobe.questions.rank_tests import LEAST_SHARE, OPEN, Ask, against, draw_until, rank, too_few
 
 #: CKA with a sinusoid of some base from which a table may be one in noise.
 ALIKE = 0.9
@@ -100,7 +105,7 @@ def ask_rotations(view: View) -> Answer:
     if too_few_answer := too_few("rotations", view, ROTATIONS_KEYS):
         return too_few_answer
     n, d = view.points.shape
-    if n < FEWEST or d < 2:
+    if n < MIN_WAVE_ROWS or d < 2:
         return Answer("rotations", "cannot tell", "too_few", TooFew(n, d), keys=ROTATIONS_KEYS)
     turning = view.turning
     facts = _facts(view, turning)
@@ -160,7 +165,7 @@ def _test(facts: Rotations, turning: Turning) -> Test:
     share = max((line.share for line in facts.lines), default=turning.strongest)
     p = min((line.p for line in facts.lines), default=turning.p)
     return replace(
-        against(share, turning.drawn, "smooth", p), least=min(LINE_LEVEL, 1 / (PLANE_DRAWS + 1))
+        against(share, turning.drawn, "smooth", p), least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1))
     )
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 from posprobe.analyses.facts import Answer, Correction, Test, Verdict, decide
 from posprobe.analyses.models.head_biases import SIDED
 from posprobe.analyses.result import HIDDEN
-from posprobe.questions.base import at_least, judged, shown
+from posprobe.questions.rank_tests import at_least, judged, shown
 from posprobe.schemes import POSITIONS
 
 Block: TypeAlias = Mapping[str, Any]

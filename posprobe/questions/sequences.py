@@ -9,7 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.breaks.copies import Copies
-from posprobe.analyses.composition.processes import HALF, Kernel, covariances, fit_kernels
+from posprobe.analyses.composition.processes import (
+    HALF_WIDTH_RATIO,
+    Kernel,
+    covariances,
+    fit_kernels,
+)
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.linear import (
     half_length,
@@ -30,7 +35,7 @@ from posprobe.analyses.view import (
     units,
 )
 from posprobe.arrays import Floats
-from posprobe.questions.base import (
+from posprobe.questions.rank_tests import (
     LEAST_SHARE,
     OPEN,
     SLIGHT,
@@ -401,7 +406,7 @@ def _drawn(view: View, rows: Floats, kernel: Kernel) -> Floats:
     rng = view.rng(3)
     factor = root(toeplitz(kernel.by_offset))
     # As smooth as can be: fewer directions than any other kernel of that length has.
-    length = max(half_length(rows), 0.5) / HALF
+    length = max(half_length(rows), 0.5) / HALF_WIDTH_RATIO
     smoothest = root(toeplitz(np.exp(-0.5 * (np.arange(n) / length) ** 2)))
     spread = np.empty((len(NULLS), DRAWS))
     powers = np.empty((len(NULLS), DRAWS, n - 1))

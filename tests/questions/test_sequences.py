@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import circling, is_a_sentence, smooth
+from made_answers import circle_along, is_sentence, smooth
 from made_tables import gaussian, rotation, walk, waves
 
 import posprobe as pp
@@ -18,7 +18,7 @@ from posprobe.arrays import Floats
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE
 from posprobe.questions.absolute_position import _exact
-from posprobe.questions.base import LEAST_SHARE
+from posprobe.questions.rank_tests import LEAST_SHARE
 from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.rotations import (
     DRAWS_ALONE,
@@ -68,7 +68,7 @@ def make_weak_circle(share: float) -> Floats:
 
 
 def chirp() -> Floats:
-    return circling(2 * np.pi * np.arange(256) ** 2 / 2048)
+    return circle_along(2 * np.pi * np.arange(256) ** 2 / 2048)
 
 
 def two_arcs(turns: float) -> Floats:
@@ -195,7 +195,7 @@ def answer_about(question: str, reason: str) -> Any:
 def test_planted_sequences_have_their_expected_answers(question: str, expected: str) -> None:
     answer = answer_about(question, expected.partition(": ")[2])
     assert f"{answer.answer}: {answer.reason}" == expected
-    assert is_a_sentence(sentence(answer))
+    assert is_sentence(sentence(answer))
     if answer.yes and answer.test:
         assert 0 < answer.test.least <= 0.05 / 7
         low, high = answer.test.interval
@@ -339,7 +339,7 @@ def test_a_wave_along_one_direction_is_no_circle() -> None:
 
 
 def test_sentences_report_a_varying_period() -> None:
-    answer = ask("rotations", circling(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15))
+    answer = ask("rotations", circle_along(2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15))
     (line,) = answer.facts.lines
     local = 15 / (1.15 * (np.arange(256) / 256) ** 0.15)[1:]
     ends = tuple(np.quantile(local, [0.1, 0.9]))
@@ -376,7 +376,7 @@ def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
 
 def test_winding_of_varying_pace_denies_fixed_periods() -> None:
     pace = 2 * np.pi / 10 * np.exp(0.35 * np.sin(2 * np.pi * np.arange(200) / 61))
-    winding = ask("winding", circling(np.cumsum(pace), noise=0.0))
+    winding = ask("winding", circle_along(np.cumsum(pace), noise=0.0))
     assert winding.yes
     original = answer_about("rotations", "unclear")
     answer: Any = by_winding(original, winding)
