@@ -68,14 +68,14 @@ def plain(n: int, d: int) -> dict[str, float]:
 
 def components(n: int, d: int) -> dict[str, float]:
     """Measure the exact and the randomised decomposition, and how far their shares are apart."""
-    from posprobe.analyses.descriptive.pca import LEADING, leading_svd
+    from posprobe.analyses.descriptive.pca import N_LEADING_COMPONENTS, leading_svd
 
     values = np.cumsum(table(n, d), axis=0, dtype=np.float64)
     values -= values.mean(axis=0)
     errors: list[Any] = []
     exact = seconds(lambda: errors.append(np.linalg.svd(values, full_matrices=False)[1]))
-    leading = seconds(lambda: errors.append(leading_svd(values, LEADING, np)[1]))
-    share = [singular[:LEADING] ** 2 / (errors[0] ** 2).sum() for singular in errors]
+    leading = seconds(lambda: errors.append(leading_svd(values, N_LEADING_COMPONENTS, np)[1]))
+    share = [singular[:N_LEADING_COMPONENTS] ** 2 / (errors[0] ** 2).sum() for singular in errors]
     return {
         "exact": exact,
         "randomised": leading,

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from posprobe.analyses.composition.budget import LABELS, ORDER, Budget
-from posprobe.analyses.descriptive.matching_pursuit import ENOUGH
+from posprobe.analyses.composition.budget import BUDGET_LABELS, BUDGET_TERMS, Budget
+from posprobe.analyses.descriptive.matching_pursuit import EXPLAINED_VARIANCE_SHARE
 from posprobe.figures.common import (
-    Baselines,
     Builder,
-    Sheet,
-    alone,
-    columns_of,
+    FigureExtras,
+    FigureFormat,
+    annotate_point,
+    count_legend_columns,
+    label_decades,
     legend_height,
-    note,
-    nothing,
-    of_one,
-    plain,
+    single_plot,
+    single_result,
+    write_undefined,
 )
-from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
+from posprobe.figures.styles import BLUE, INK, LINE_STYLES, MUTED, PALE, RED
 from posprobe.text import period_of
 
 if TYPE_CHECKING:
@@ -34,31 +34,37 @@ if TYPE_CHECKING:
 
 
 #: A sinusoid's period is written out where it adds at least this share.
-LABELLED = 0.03
+MIN_LABELLED_GAIN = 0.03
 #: Sinusoids and shares of the variance between two labels that do not touch.
-WIDE, TALL = 3, 0.09
+MIN_LABEL_SINUSOIDS, MIN_LABEL_SHARE = 3, 0.09
 
 
 def plot_sinusoid(ax: Axes, result: SinusoidFit) -> None:
     """Draw the share explained by 1, 2, 3 … sinusoids, with the first ones' periods."""
     lines = result.sinusoids
     if lines is None or not lines.share.size:
-        nothing(ax, result.undefined.get("sinusoids", "no sinusoid was found"))
+        write_undefined(ax, result.undefined.get("sinusoids", "no sinusoid was found"))
         return
     count = np.arange(1, len(lines.share) + 1)
     ax.plot(
-        count, result.best_share, color=MUTED, linestyle=(0, (4, 1.5)),
+        count,
+        result.best_share,
+        color=MUTED,
+        linestyle=(0, (4, 1.5)),
         label="any shape, two directions each",
-    )  # fmt: skip
+    )
     ax.plot(count, lines.share, "o-", color=BLUE, markersize=3, label="sinusoids")
     gains = np.diff(lines.share, prepend=0.0)
-    last_label = (-WIDE, -TALL)
+    last_label = (-MIN_LABEL_SINUSOIDS, -MIN_LABEL_SHARE)
     for k, period in enumerate(lines.periods):
-        room = k - last_label[0] >= WIDE or lines.share[k] - last_label[1] >= TALL
-        if gains[k] >= LABELLED and room:
+        room = (
+            k - last_label[0] >= MIN_LABEL_SINUSOIDS
+            or lines.share[k] - last_label[1] >= MIN_LABEL_SHARE
+        )
+        if gains[k] >= MIN_LABELLED_GAIN and room:
             last_label = (k, lines.share[k])
-            note(ax, period_of(period), (k + 1, lines.share[k]), (3, -3), va="top")
-    ax.axhline(ENOUGH, color=MUTED, linewidth=0.5)
+            annotate_point(ax, period_of(period), (k + 1, lines.share[k]), (3, -3), va="top")
+    ax.axhline(EXPLAINED_VARIANCE_SHARE, color=MUTED, linewidth=0.5)
     ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.5, max(len(count), 4) + 0.7)
     ax.locator_params(axis="x", integer=True)
@@ -69,30 +75,33 @@ def plot_base(ax: Axes, result: SinusoidFit) -> None:
     """Draw the resemblance to sinusoids of other bases, and the best where one stands out."""
     fit = result.base
     if fit is None or not fit.bases.size:
-        nothing(ax, result.undefined.get("base", "no base was fitted"))
+        write_undefined(ax, result.undefined.get("base", "no base was fitted"))
         return
     ax.plot(fit.bases, fit.cka, color=BLUE)
     if fit.base is not None and fit.best is not None:
         ax.plot([fit.base], [fit.best], "o", color=RED, markersize=3)
         label = f"{float(f'{fit.base:.3g}'):.0f}"
-        note(ax, label, (fit.base, fit.best), (4, 2))
+        annotate_point(ax, label, (fit.base, fit.best), (4, 2))
     elif fit.similar is not None and fit.similar[1] > fit.similar[0]:
         ax.axvspan(*fit.similar, color=MUTED, alpha=0.15, linewidth=0)
         ax.annotate(
-            "fit as well", (float(np.sqrt(np.prod(fit.similar))), 0.02),
-            xycoords=("data", "axes fraction"), ha="center", color=INK,
-        )  # fmt: skip
+            "fit as well",
+            (float(np.sqrt(np.prod(fit.similar))), 0.02),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            color=INK,
+        )
     ax.set(xscale="log", xlabel="base of the wavelengths", ylabel="debiased CKA")
     ax.set_ylim(min(0.0, float(fit.cka.min())) - 0.02, 1.04)
     ax.set_xlim(fit.bases[0], fit.bases[-1])
-    plain(ax.xaxis)
+    label_decades(ax.xaxis)
 
 
-@of_one
-def sinusoid_figure(sheet: Sheet, result: SinusoidFit) -> Figure:
+@single_result
+def sinusoid_figure(figure_format: FigureFormat, result: SinusoidFit) -> Figure:
     """Draw both, below each other where the sheet is narrow."""
-    shape = sheet.beside(2)
-    figure = sheet.figure(2.5 * shape[0])
+    shape = figure_format.arrange_panels(2)
+    figure = figure_format.make_figure(2.5 * shape[0])
     first, second = figure.subplots(*shape)
     plot_sinusoid(first, result)
     plot_base(second, result)
@@ -100,10 +109,10 @@ def sinusoid_figure(sheet: Sheet, result: SinusoidFit) -> Figure:
 
 
 #: R² below which a curve leaves the frame.
-LOWEST = -0.25
+MIN_DRAWN_R2 = -0.25
 #: Marks of the rules, beside colour and dash.
-MARKS = ("o", "s", "^", "D")
-NAMES = {
+RULE_MARKERS = ("o", "s", "^", "D")
+RULE_LABELS = {
     "linear": "straight line",
     "smooth": "smooth part of the model",
     "waves": "model with periodic components",
@@ -114,18 +123,20 @@ NAMES = {
 def plot_bridging(ax: Axes, result: Bridging) -> None:
     """Draw R² against the gap for each rule, and what lies beyond the ends to the right of it."""
     if result.undefined:
-        nothing(ax, result.undefined)
+        write_undefined(ax, result.undefined)
         return
     x = np.log2(result.gaps)
     # Wide enough apart for their labels, whatever the number of gaps.
     spacing = max(0.17 * float(x[-1] - x[0]), 0.5)
     ends = x[-1] + spacing * np.array([1.0, 2.0])
-    ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
-    ax.axvline(x[-1] + spacing / 2, color=GRID, linewidth=0.6, zorder=0)
-    for (rule, label), (color, dash), mark in zip(NAMES.items(), LINES, MARKS, strict=False):
-        look: dict[str, Any] = {"color": color, "markersize": 3, "clip_on": True}
-        ax.plot(x, result.r2[rule], mark, linestyle=dash, label=label, **look)
-        ax.plot(ends, result.beyond[rule][:2], mark, linestyle="none", **look)
+    ax.axhline(0, color=PALE, linewidth=0.6, zorder=0)
+    ax.axvline(x[-1] + spacing / 2, color=PALE, linewidth=0.6, zorder=0)
+    for (rule, label), (color, dash), marker in zip(
+        RULE_LABELS.items(), LINE_STYLES, RULE_MARKERS, strict=False
+    ):
+        marker_style: dict[str, Any] = {"color": color, "markersize": 3, "clip_on": True}
+        ax.plot(x, result.r2[rule], marker, linestyle=dash, label=label, **marker_style)
+        ax.plot(ends, result.beyond[rule][:2], marker, linestyle="none", **marker_style)
     stride = max(1, -(-len(x) // 9))
     labelled = list(range(len(x)))[::-1][::stride][::-1]
     ax.set_xticks(
@@ -133,57 +144,68 @@ def plot_bridging(ax: Axes, result: Bridging) -> None:
         [*(str(result.gaps[k]) for k in labelled), "before\nstart", "after\nend"],
     )
     ax.set(xlabel="rows left out (a quarter beyond the ends)", ylabel="held-out R²")
-    ax.set(ylim=(LOWEST, 1.04), xlim=(x[0] - spacing / 3, ends[-1] + spacing / 2))
+    ax.set(ylim=(MIN_DRAWN_R2, 1.04), xlim=(x[0] - spacing / 3, ends[-1] + spacing / 2))
 
 
-@of_one
-def bridging_figure(sheet: Sheet, result: Bridging) -> Figure:
+@single_result
+def bridging_figure(figure_format: FigureFormat, result: Bridging) -> Figure:
     """Draw a panel, and of a grid one for both axes."""
-    parts = {axis: part for axis, part in result.axes.items() if not part.undefined}
-    panels_by_name, labels = parts or {"": result}, list(NAMES.values())
-    n_rows, n_columns = sheet.beside(len(panels_by_name))
-    figure = sheet.figure(2.2 * n_rows + legend_height(labels, sheet.width))
+    defined_axes = {
+        axis: bridging for axis, bridging in result.axes.items() if not bridging.undefined
+    }
+    panels_by_name, labels = defined_axes or {"": result}, list(RULE_LABELS.values())
+    n_rows, n_columns = figure_format.arrange_panels(len(panels_by_name))
+    figure = figure_format.make_figure(2.2 * n_rows + legend_height(labels, figure_format.width))
     axes = figure.subplots(n_rows, n_columns, squeeze=False, sharey=True).ravel()
-    for ax, (axis, part) in zip(axes, panels_by_name.items(), strict=True):
-        plot_bridging(ax, part)
+    for ax, (axis, bridging) in zip(axes, panels_by_name.items(), strict=True):
+        plot_bridging(ax, bridging)
         ax.set_title(axis)
         ax.label_outer()
-        if sheet.narrow:
+        if figure_format.is_narrow:
             ax.set_xlabel("rows left out")
     if axes[0].lines:
         figure.legend(
-            *axes[0].get_legend_handles_labels(), loc="outside upper center",
-            ncols=columns_of(labels, sheet.width), columnspacing=1.0, handlelength=2.8,
-        )  # fmt: skip
+            *axes[0].get_legend_handles_labels(),
+            loc="outside upper center",
+            ncols=count_legend_columns(labels, figure_format.width),
+            columnspacing=1.0,
+            handlelength=2.8,
+        )
     return figure
 
 
-class _Line(NamedTuple):
+class _ProbeLine(NamedTuple):
     label: str
     error: float
-    spread: float
+    error_sd: float
     chance: float
-    form: str
-    published: bool = False
+    number_format: str
+    is_published: bool = False
 
 
 def plot_probes(ax: Axes, result: Probes) -> None:
     """Draw each probe's error as a share of its own chance level, the number itself beside it."""
-    lines = list(_lines(result))
+    lines = list(_probe_lines(result))
     if not lines:
-        nothing(ax, result.undefined or "there are no probes")
+        write_undefined(ax, result.undefined or "there are no probes")
         return
     height = -np.arange(len(lines), dtype=float)
     ax.axvline(1, color=MUTED, linewidth=0.6, linestyle=(0, (4, 1.5)))
-    ax.axvline(0, color=GRID, linewidth=0.6)
+    ax.axvline(0, color=PALE, linewidth=0.6)
     for y, line in zip(height, lines, strict=True):
         share = line.error / line.chance
         ax.errorbar(
-            [share], [y], xerr=[line.spread / line.chance], capsize=2, linewidth=0.9, markersize=4,
-            fmt="s" if line.published else "o", color=RED if line.published else BLUE,
-            markerfacecolor="white" if line.published else BLUE,
-        )  # fmt: skip
-        note(ax, f"{line.error:{line.form}}", (share, y), (0, 5), ha="center")
+            [share],
+            [y],
+            xerr=[line.error_sd / line.chance],
+            capsize=2,
+            linewidth=0.9,
+            markersize=4,
+            fmt="s" if line.is_published else "o",
+            color=RED if line.is_published else BLUE,
+            markerfacecolor="white" if line.is_published else BLUE,
+        )
+        annotate_point(ax, f"{line.error:{line.number_format}}", (share, y), (0, 5), ha="center")
     ax.set_yticks(height, [line.label for line in lines])
     ax.tick_params(axis="y", length=0)
     ax.set(xlabel="error as a share of its chance level (0: none, 1: chance)")
@@ -191,53 +213,77 @@ def plot_probes(ax: Axes, result: Probes) -> None:
     ax.set_ylim(height[-1] - 0.6, 0.8)
 
 
-def _lines(result: Probes) -> Iterator[_Line]:
-    for line_label, form, published in (
+def _probe_lines(result: Probes) -> Iterator[_ProbeLine]:
+    for line_label, number_format, published in (
         ("position", ".3g", result.absolute_published),
         ("order", ".1%", result.order_published),
     ):
         if published is not None:
-            yield _Line(
-                f"{line_label}, as published", published.mean, published.sd or 0.0,
+            yield _ProbeLine(
+                f"{line_label}, as published",
+                published.mean,
+                published.sd or 0.0,
                 published.chance,
-                form, published=True,
-            )  # fmt: skip
+                number_format,
+                is_published=True,
+            )
         if line_label == "position" and (sound := result.absolute_blocked) is not None:
             for rows, error, level in (
                 ("random folds", sound.mae_shuffled, sound.chance_shuffled),
                 ("inner blocks", sound.interpolation, sound.chance_interpolation),
                 ("outer blocks", sound.extrapolation, sound.chance_extrapolation),
             ):
-                yield _Line(f"position, {rows}", error, 0.0, level, form)
+                yield _ProbeLine(f"position, {rows}", error, 0.0, level, number_format)
         if line_label == "order" and (order := result.order_disjoint) is not None:
             chance = float(order.chance.mean())
-            yield _Line("order, unseen positions", order.error, order.sd or 0.0, chance, form)
+            yield _ProbeLine(
+                "order, unseen positions", order.error, order.sd or 0.0, chance, number_format
+            )
             blocked = float(order.blocked.mean())
-            yield _Line("order, unseen blocks", blocked, order.blocked_sd or 0.0, chance, form)
+            yield _ProbeLine(
+                "order, unseen blocks", blocked, order.blocked_sd or 0.0, chance, number_format
+            )
 
 
-probes_figure: Builder = alone(plot_probes, 2.6, width=4.6)
+probes_figure: Builder = single_plot(plot_probes, 2.6, width=4.6)
 
 
 #: Colours of parts; of rotations and other waves, from fast to slow.
-COLORS: Mapping[str, str] = {
-    "preferred": "#c9a0dc", "sway": "#7a6fb0", "line": "#d9773f", "smooth": "#eda866",
-    "walk": "#d8c36a", "rough": "#b9b36b", "alternating": "#c9788f", "rows": "#0f6b5c",
-    "columns": "#81c4b1", "special": "#33383f", "breaks": "#7d5c3c",
-    "noise": "#a9aeb3", "other": "#cfd3d6", "untrained": "#dfe2e4",
-}  # fmt: skip
-WAVES = ("#8fc0ea", "#5b9bd5", "#2a6fb3", "#164a85", "#0d2f57")
+TERM_COLOURS: Mapping[str, str] = {
+    "preferred": "#c9a0dc",
+    "sway": "#7a6fb0",
+    "line": "#d9773f",
+    "smooth": "#eda866",
+    "walk": "#d8c36a",
+    "rough": "#b9b36b",
+    "alternating": "#c9788f",
+    "rows": "#0f6b5c",
+    "columns": "#81c4b1",
+    "special": "#33383f",
+    "breaks": "#7d5c3c",
+    "noise": "#a9aeb3",
+    "other": "#cfd3d6",
+    "untrained": "#dfe2e4",
+}
+ROTATION_COLOURS = ("#8fc0ea", "#5b9bd5", "#2a6fb3", "#164a85", "#0d2f57")
 #: Dark parts, whose labels are light.
-DARK = {"special", "breaks", "rows", "sway"}
+DARK_TERMS = {"special", "breaks", "rows", "sway"}
 #: Width of a letter of a label, in inches.
-LETTER = 0.07
+BUDGET_LETTER_INCHES = 0.07
 
 
-def color(part: str, rank: int, waves: int) -> str:
+def term_colour(term: str, rank: int, n_rotations: int) -> str:
     """Return the colour of a part, of a rotation by its rank from the fastest."""
-    if part != "rotation":
-        return COLORS[part]
-    return WAVES[min(rank if waves <= len(WAVES) else rank * len(WAVES) // waves, len(WAVES) - 1)]
+    if term != "rotation":
+        return TERM_COLOURS[term]
+    return ROTATION_COLOURS[
+        min(
+            rank
+            if n_rotations <= len(ROTATION_COLOURS)
+            else rank * len(ROTATION_COLOURS) // n_rotations,
+            len(ROTATION_COLOURS) - 1,
+        )
+    ]
 
 
 def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0) -> set[str]:
@@ -257,40 +303,52 @@ def plot_budget(ax: Axes, result: Budget, *, y: float = 0.0, width: float = 4.0)
     set of str
         Parts that are too small for their names.
     """
-    parts = result.around_mean()
-    waves = sum(part.part == "rotation" for part in parts)
+    terms = result.around_mean()
+    n_rotations = sum(term.part == "rotation" for term in terms)
     left_edge, rank = 0.0, 0
     unnamed: set[str] = set()
-    for part in parts:
-        shade = color(part.part, rank, waves)
-        rank += part.part == "rotation"
+    for term in terms:
+        colour = term_colour(term.part, rank, n_rotations)
+        rank += term.part == "rotation"
         ax.barh(
-            y, part.share, left=left_edge, height=0.7, color=shade, edgecolor="white", linewidth=0.8
+            y,
+            term.share,
+            left=left_edge,
+            height=0.7,
+            color=colour,
+            edgecolor="white",
+            linewidth=0.8,
         )
-        name = f"{period_of(part.period)} positions" if part.period else LABELS[part.part]
-        light = part.part in DARK or (part.part == "rotation" and rank > 2)
-        label_lines = [name, f"{100 * part.share:.0f} %"]
-        if part.period and part.share * width <= LETTER * len(name):
-            label_lines[0] = period_of(part.period)
-        if part.share * width > LETTER * max(map(len, label_lines)):
+        name = f"{period_of(term.period)} positions" if term.period else BUDGET_LABELS[term.part]
+        has_light_label = term.part in DARK_TERMS or (term.part == "rotation" and rank > 2)
+        label_lines = [name, f"{100 * term.share:.0f} %"]
+        if term.period and term.share * width <= BUDGET_LETTER_INCHES * len(name):
+            label_lines[0] = period_of(term.period)
+        if term.share * width > BUDGET_LETTER_INCHES * max(map(len, label_lines)):
             ax.text(
-                left_edge + part.share / 2, y, "\n".join(label_lines), ha="center", va="center",
-                color="white" if light else INK,
-            )  # fmt: skip
-        if part.share * width <= LETTER * len(name):
-            unnamed.add(part.part)
-        left_edge += part.share
+                left_edge + term.share / 2,
+                y,
+                "\n".join(label_lines),
+                ha="center",
+                va="center",
+                color="white" if has_light_label else INK,
+            )
+        if term.share * width <= BUDGET_LETTER_INCHES * len(name):
+            unnamed.add(term.part)
+        left_edge += term.share
     ax.set(xlim=(0, 1), xlabel="share of the variance")
     return unnamed
 
 
-def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Baselines) -> Figure:
+def budget_figure(
+    figure_format: FigureFormat, results: Mapping[str, Budget], _: FigureExtras
+) -> Figure:
     """Draw a bar per table, and name the parts that are too small for a name."""
     from matplotlib.patches import Patch
 
     names = list(results) if len(results) > 1 else [""]
-    width = 0.92 * sheet.width - LETTER * max(map(len, names))
-    figure = sheet.figure(0.55 * len(results) + 1.1)
+    width = 0.92 * figure_format.width - BUDGET_LETTER_INCHES * max(map(len, names))
+    figure = figure_format.make_figure(0.55 * len(results) + 1.1)
     ax = figure.subplots()
     unnamed: set[str] = set()
     for row, result in enumerate(results.values()):
@@ -300,11 +358,11 @@ def budget_figure(sheet: Sheet, results: Mapping[str, Budget], _: Baselines) -> 
     ax.tick_params(axis="y", length=0)
     legend_labels = {"rotation": "rotation, by period in positions"}
     patches = [
-        Patch(color=color(part, 2, 5), label=legend_labels.get(part, LABELS[part]))
-        for part in ORDER
-        if part in unnamed
+        Patch(color=term_colour(term, 2, 5), label=legend_labels.get(term, BUDGET_LABELS[term]))
+        for term in BUDGET_TERMS
+        if term in unnamed
     ]
     if patches:
-        columns = 1 if sheet.narrow else 4
+        columns = 1 if figure_format.is_narrow else 4
         figure.legend(handles=patches, loc="outside lower left", ncols=columns, frameon=False)
     return figure

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posprobe.analyses.descriptive.grid import TILES
+from posprobe.analyses.descriptive.grid import MAX_MOSAIC_TILES
 from posprobe.arrays import Floats
 from posprobe.figures.common import (
-    Sheet,
+    FigureFormat,
     legend_height,
-    nothing,
-    of_one,
+    single_result,
+    write_undefined,
 )
-from posprobe.figures.components import pair_plane
-from posprobe.figures.styles import DIVERGING, GRID, LINES, gapped
+from posprobe.figures.components import plot_pair_plane
+from posprobe.figures.styles import DIVERGING_COLORMAP, LINE_STYLES, PALE, colormap_with_gaps
 from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
@@ -29,45 +29,47 @@ if TYPE_CHECKING:
 
 
 #: Tiles per side of a mosaic; on larger grids every second, third … patch has one.
-MAX_TILES = TILES
+MAX_TILES = MAX_MOSAIC_TILES
 #: Tiles of a side that are numbered.
-LABELS = 8
+MAX_TILE_LABELS = 8
 #: Cells per side of a tile, beyond which it is averaged in blocks to half as many at most.
-MAX_TILE = 64
+MAX_TILE_CELLS = 64
 #: Marks of a colour bar of cosines.
-MARKS = (-1, -0.5, 0, 0.5, 1)
+COSINE_TICKS = (-1, -0.5, 0, 0.5, 1)
 
 
 def plot_patches(ax: Axes, result: Patches) -> None:
     """Draw the mosaic and its colours."""
-    ax.figure.colorbar(mosaic(ax, result), ax=ax, label="cosine")
+    ax.figure.colorbar(plot_mosaic(ax, result), ax=ax, label="cosine")
 
 
-def canvas(result: Patches) -> Floats:
+def lay_out_mosaic(result: Patches) -> Floats:
     """Lay out a tile per patch with gaps between them, which hold NaN."""
     height, width = result.layout.height, result.layout.width
-    block, step = tile_block(result.layout), every(result.layout) // result.every
+    block, step = tile_block(result.layout), tile_stride(result.layout) // result.every
     tiles = result.mosaic[::step, ::step]
     if block > 1:
         row_starts, column_starts = (np.arange(0, side, block) for side in (height, width))
         sums = np.add.reduceat(np.add.reduceat(tiles, row_starts, axis=2), column_starts, axis=3)
         tiles = sums / np.outer(
             np.diff(np.append(row_starts, height)), np.diff(np.append(column_starts, width))
-        )  # fmt: skip
+        )
     row_starts, across, height, width = tiles.shape
-    gapped = np.full((row_starts, height + 1, across, width + 1), np.nan)
-    gapped[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
-    return gapped.reshape(row_starts * (height + 1), across * (width + 1))[:-1, :-1]
+    gapped_tiles = np.full((row_starts, height + 1, across, width + 1), np.nan)
+    gapped_tiles[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
+    return gapped_tiles.reshape(row_starts * (height + 1), across * (width + 1))[:-1, :-1]
 
 
-def mosaic(ax: Axes, result: Patches) -> AxesImage:
+def plot_mosaic(ax: Axes, result: Patches) -> AxesImage:
     """Draw one tile per patch: its cosine with every patch (Dosovitskiy et al. 2021, figure 7)."""
-    block, step = tile_block(result.layout), every(result.layout)
+    block, step = tile_block(result.layout), tile_stride(result.layout)
     # Gaps are grey, since white is a cosine of 0 and what is transparent a second raster.
-    image = ax.imshow(canvas(result), cmap=gapped(DIVERGING), vmin=-1, vmax=1)
+    image = ax.imshow(
+        lay_out_mosaic(result), cmap=colormap_with_gaps(DIVERGING_COLORMAP), vmin=-1, vmax=1
+    )
     for axis, side in ((ax.xaxis, result.layout.width), (ax.yaxis, result.layout.height)):
         count, tile = -(-side // step), -(-side // block)
-        labelled = np.arange(0, count, -(-count // LABELS))
+        labelled = np.arange(0, count, -(-count // MAX_TILE_LABELS))
         axis.set_ticks(labelled * (tile + 1) + (tile - 1) / 2, [str(k * step) for k in labelled])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
@@ -76,7 +78,7 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
     return image
 
 
-def every(layout: Grid) -> int:
+def tile_stride(layout: Grid) -> int:
     """Return which patches of a row and column have a tile: of long ones not each."""
     return math.ceil(max(layout.height, layout.width) / MAX_TILES)
 
@@ -84,35 +86,37 @@ def every(layout: Grid) -> int:
 def tile_block(layout: Grid) -> int:
     """Return the side in patches of the blocks that a mosaic's tiles are averaged in."""
     longer = max(layout.height, layout.width)
-    return math.ceil(2 * longer / MAX_TILE) if longer > MAX_TILE else 1
+    return math.ceil(2 * longer / MAX_TILE_CELLS) if longer > MAX_TILE_CELLS else 1
 
 
-@of_one
-def mosaic_figure(sheet: Sheet, result: Patches) -> Figure:
+@single_result
+def mosaic_figure(figure_format: FigureFormat, result: Patches) -> Figure:
     """Draw a tile per patch."""
     ratio = result.layout.height / result.layout.width
-    wide = min(sheet.width - 0.95, 4.3 * max(1, 1 / ratio))
-    figure = sheet.figure(wide * ratio + 0.65, width=wide + 0.95, compressed=True)
+    width = min(figure_format.width - 0.95, 4.3 * max(1, 1 / ratio))
+    figure = figure_format.make_figure(width * ratio + 0.65, width=width + 0.95, compressed=True)
     ax = figure.subplots()
-    figure.colorbar(mosaic(ax, result), ax=ax, label="cosine", ticks=MARKS, aspect=30)
-    if sheet.exact:
+    figure.colorbar(plot_mosaic(ax, result), ax=ax, label="cosine", ticks=COSINE_TICKS, aspect=30)
+    if figure_format.is_exact:
         ax.set_title("a tile: cosine of one patch with all", pad=4)
     return figure
 
 
 #: Components of a code that are drawn along its axis.
-COMPONENTS = 4
-SINGLE = {"rows": "row", "columns": "column"}
+MAX_CODE_COMPONENTS = 4
+AXIS_SINGULARS = {"rows": "row", "columns": "column"}
 
 
 def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
     """Draw how the variance is shared out between rows, columns and their interaction."""
     if result.undefined:
-        nothing(ax, result.undefined)
+        write_undefined(ax, result.undefined)
         return
     shares = [result.axes["rows"].share, result.axes["columns"].share, result.interaction_share]
     left_edge = 0.0
-    for name, share, (color, _) in zip(("rows", "columns", "rest"), shares, LINES, strict=False):
+    for name, share, (color, _) in zip(
+        ("rows", "columns", "rest"), shares, LINE_STYLES, strict=False
+    ):
         ax.barh([0], [share], left=left_edge, color=color, height=0.5, label=f"{name} {share:.1%}")
         left_edge += share
     ax.set(yticks=[], ylim=(-0.3, 0.5), xlim=(0, 1), xlabel="share of variance")
@@ -120,45 +124,57 @@ def plot_axis_codes(ax: Axes, result: AxisCodes) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(0, 0.85), ncols=3)
 
 
-def scores(ax: Axes, code: AxisCode, axis: str) -> None:
+def plot_code_scores(ax: Axes, code: AxisCode, axis: str) -> None:
     """Draw the leading components of a code along its axis."""
     if code.components is None:
-        nothing(ax, code.undefined)
+        write_undefined(ax, code.undefined)
         return
-    count = min(COMPONENTS, len(code.components.singular_values))
-    ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
-    for k, (color, dash) in zip(range(count), LINES, strict=False):
+    count = min(MAX_CODE_COMPONENTS, len(code.components.singular_values))
+    ax.axhline(0, color=PALE, linewidth=0.6, zorder=0)
+    for k, (color, dash) in zip(range(count), LINE_STYLES, strict=False):
         share = code.components.explained_variance_ratio[k]
         ax.plot(
-            np.arange(len(code.code)), code.components.scores[:, k], color=color, linestyle=dash,
-            marker="o", markersize=2, label=f"{k + 1}: {share:.0%}",
-        )  # fmt: skip
-    ax.set(xlabel=f"{SINGLE[axis]} of patches", ylabel="score")
+            np.arange(len(code.code)),
+            code.components.scores[:, k],
+            color=color,
+            linestyle=dash,
+            marker="o",
+            markersize=2,
+            label=f"{k + 1}: {share:.0%}",
+        )
+    ax.set(xlabel=f"{AXIS_SINGULARS[axis]} of patches", ylabel="score")
     ax.locator_params(axis="x", integer=True)
     ax.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, handlelength=2.0, columnspacing=0.8,
-        borderaxespad=0.2, labelspacing=0.2,
-    )  # fmt: skip
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=2,
+        handlelength=2.0,
+        columnspacing=0.8,
+        borderaxespad=0.2,
+        labelspacing=0.2,
+    )
 
 
-@of_one
-def axis_codes_figure(sheet: Sheet, result: AxisCodes) -> Figure:
+@single_result
+def axis_codes_figure(figure_format: FigureFormat, result: AxisCodes) -> Figure:
     """Draw for each axis its two strongest pairs in their planes, and its components."""
-    wide = not sheet.narrow
-    room = legend_height([""] * 4, sheet.width)
-    figure = sheet.figure((2.3 if wide else 3.7) * len(result.axes) + room)
-    parts = figure.subfigures(len(result.axes), 1, squeeze=False)[:, 0]
-    for part, (axis, code) in zip(parts, result.axes.items(), strict=True):
-        variance_label = "of the table's variance" if wide else "of the variance"
-        part.suptitle(f"{SINGLE[axis]} code, {code.share:.1%} {variance_label}", x=0.01, ha="left")
-        spots = part.subplot_mosaic("ABC" if wide else "AB;CC")
-        for k, ax in enumerate((spots["A"], spots["B"])):
+    is_wide = not figure_format.is_narrow
+    legend_room = legend_height([""] * 4, figure_format.width)
+    figure = figure_format.make_figure((2.3 if is_wide else 3.7) * len(result.axes) + legend_room)
+    subfigures = figure.subfigures(len(result.axes), 1, squeeze=False)[:, 0]
+    for subfigure, (axis, code) in zip(subfigures, result.axes.items(), strict=True):
+        variance_label = "of the table's variance" if is_wide else "of the variance"
+        subfigure.suptitle(
+            f"{AXIS_SINGULARS[axis]} code, {code.share:.1%} {variance_label}", x=0.01, ha="left"
+        )
+        axes = subfigure.subplot_mosaic("ABC" if is_wide else "AB;CC")
+        for k, ax in enumerate((axes["A"], axes["B"])):
             if k < len(code.winding.pairs):
                 pair = code.winding.pairs[k]
-                pair_plane(ax, code.winding, pair)
+                plot_pair_plane(ax, code.winding, pair)
                 ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%}")
                 ax.locator_params(nbins=4)
             else:
-                nothing(ax, code.winding.undefined or "no further pair goes round")
-        scores(spots["C"], code, axis)
+                write_undefined(ax, code.winding.undefined or "no further pair goes round")
+        plot_code_scores(axes["C"], code, axis)
     return figure

@@ -1,4 +1,4 @@
-"""Whether similarity depends on where positions are, beside how far apart they are."""
+"""Whether similarity depends on absolute position, not on distance alone."""
 
 from __future__ import annotations
 
@@ -17,39 +17,46 @@ from posprobe.analyses.linear import leading, root, toeplitz
 from posprobe.analyses.view import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
-    LEAST_SHARE,
-    OPEN,
-    SLIGHT,
-    STRETCHES,
-    against,
-    rank,
-    ranks,
-    shown,
+    MAX_OPEN_P,
+    MIN_EFFECT_SHARE,
+    MIN_HALF_LENGTHS,
+    MIN_VISIBLE_CHANGE,
+    centred_ranks,
+    null_test,
+    rank_p_value,
+    slow_variation,
     slow_waves,
-    too_few,
-    variation,
+    small_table_answer,
+    value_property,
 )
 from posprobe.questions.sequences import STRIDES
 
-#: Draws of the stationary process, and how many where the first leave a yes possible: so many that
-#: the least p-value of four numbers, 4 / 560, stands alone among the questions of a table.
-FIRST_DRAWS, ALL_DRAWS = 5 * DRAWS + 4, 559
-#: Draws that are measured at a time, which stay in the cache.
+#: Draws of the stationary process in any case.
+N_FIRST_STATIONARY_DRAWS = 5 * DRAWS + 4
+#: Draws of the stationary process where the first ones leave a yes possible: the smallest p-value
+#: of four statistics, 4 / 560, is significant alone among the questions about a table.
+N_STATIONARY_DRAWS = 559
+#: Draws measured at a time: their arrays stay in the cache.
 DRAWS_PER_BATCH = 16
-#: Share of kernels as long as half the table above which nobody knows whether it stays in bounds.
-LONG_SHARE = 0.25
-#: Squares by which distances may differ where the offset decides them, as a share of the table's
-#: and of those at the offset: what rounding to 16 bits does; and rows that are looked at, the first
-#: and as many along the whole table.
-EXACT, EXACT_HERE, EXACT_ROWS = 1e-4, 1e-3, 512
-#: Fewest rows, and largest variance beside that of random walks with its steps, of a table that is
-#: said to stay in bounds.
-ENOUGH, BOUNDED = 16, 0.67
-#: Times as long as its movements are related a table must be before it is said to wander.
-LONG = 16
-#: Names of the nulls, in the order in which they are drawn.
-NULLS = ("stationary", "smooth")
-KEYS = ("similarity.centered.translation_invariance",)
+#: Largest share of kernels as long as half the table at which a table can be told to stay in bounds.
+MAX_LONG_KERNEL_SHARE = 0.25
+#: Largest squared deviation of distances from their means by offset that rounding to 16 bits
+#: explains, as a share of the squares of the Gram matrix.
+MAX_ROUNDING_MISFIT = 1e-4
+#: The same limit as a share of the squares at one offset.
+MAX_LOCAL_ROUNDING_MISFIT = 1e-3
+#: Rows whose distances are compared: the first ones, and as many spread over the whole table.
+MAX_DISTANCE_ROWS = 512
+#: Fewest rows of a table that is said to stay in bounds.
+MIN_BOUNDED_ROWS = 16
+#: Largest variance of a table that stays in bounds, over that of random walks with its steps.
+MAX_BOUNDED_VARIANCE_RATIO = 0.67
+#: Fewest blocks of related movements in a table that is said to wander.
+MIN_UNRELATED_BLOCKS = 16
+#: Names of the null models, in the order in which they are drawn.
+STATIONARY_NULL_NAMES = ("stationary", "smooth")
+#: Keys of the numbers in ``analysis.json`` that belong to the question.
+ABSOLUTE_POSITION_KEYS = ("similarity.centered.translation_invariance",)
 
 Path: TypeAlias = Literal["exact", "equally_far", "bounded", "wanders", "unknown"]
 Sign: TypeAlias = Literal["products", "norms", "speed", "mirrored", "opposed"]
@@ -57,20 +64,20 @@ _SIGNS: tuple[Sign, ...] = ("products", "norms", "speed", "mirrored")
 
 
 @dataclass(frozen=True)
-class Place:
-    """The strongest sign that places matter.
+class PositionSign:
+    """The strongest sign that absolute position matters.
 
     Parameters
     ----------
     sign
-        What differs by place. ``products``: inner products of centred rows at one distance.
-        ``norms``: distances from the mean row. ``speed``: sizes of steps. ``mirrored``,
-        ``opposed``: rows equally far before and after some place are similar, or opposed.
+        Quantity that differs by position. ``products``: inner products of centred rows at one
+        distance. ``norms``: distances from the mean row. ``speed``: sizes of steps. ``mirrored``,
+        ``opposed``: rows at equal distances before and after a centre are similar, or opposed.
     share, typical
-        Share that places explain, and its median in random stationary tables: of the squares of
-        inner products, or of the variance of the ranks of norms or of steps.
+        Share that position explains, and its median in random stationary tables: a share of the
+        squares of inner products, or of the variance of the ranks of norms or of steps.
     large
-        Whether that is significant and more than a little.
+        Whether the share is significant and no small effect.
     """
 
     sign: Sign
@@ -81,35 +88,35 @@ class Place:
 
 @dataclass(frozen=True)
 class AbsolutePosition:
-    """What tells that similarity depends on absolute position, or does not.
+    """Evidence that similarity depends on absolute position, or does not.
 
     Parameters
     ----------
     rows
         Number of rows.
     path
-        Whether distances follow from the offset but for rounding (``exact``; all of them equal:
-        ``equally_far``), the table stays in bounds, wanders as far as its steps with random signs
-        do, or neither shows.
+        Behaviour of the rows. ``exact``: up to rounding, distances follow from the offset.
+        ``equally_far``: all distances are equal. ``bounded``: the table stays in bounds.
+        ``wanders``: it moves as far as its steps with random signs do. ``unknown``: neither shows.
     place
-        The strongest sign that places matter.
+        Strongest sign that absolute position matters.
     invariance
         Share of the variance of centred cosines that distance explains; None where they do not
         vary.
     variance_ratio
-        Variance, beside the median of random walks with the same steps.
+        Variance over the median of random walks with the same steps.
     misfit
         Share of the squares of inner products that distance leaves unexplained.
     p_walk, p_shift
-        Rank p-values: of staying in bounds, among those walks; and of the strongest sign, among
+        Rank p-values of staying in bounds, among those walks, and of the strongest sign, among
         random stationary tables.
     copies
-        What another answer shows: rows that are copies of others.
+        Rows that are copies of others, from another answer.
     """
 
     rows: int
     path: Path
-    place: Place
+    place: PositionSign
     invariance: float | None
     variance_ratio: float
     misfit: float
@@ -119,7 +126,7 @@ class AbsolutePosition:
 
     @property
     def exact(self) -> bool:
-        """Whether distances follow from the offset but for rounding."""
+        """Whether distances follow from the offset up to rounding."""
         return self.path in {"exact", "equally_far"}
 
     @property
@@ -127,231 +134,246 @@ class AbsolutePosition:
         """Whether any two rows are equally far apart."""
         return self.path == "equally_far"
 
-    value = shown("variance_ratio", "misfit", "p_walk", "p_shift")
+    value = value_property("variance_ratio", "misfit", "p_walk", "p_shift")
 
 
 def ask_absolute_position(view: View) -> Answer:
-    """Ask whether similarity depends on where positions are, beside their distance.
+    """Ask whether similarity depends on absolute position, not on distance alone.
 
-    Four numbers are held against stationary processes: how much inner products at one distance
-    differ, slow changes of norms and of speed, and mirrored places. A table in which none is
-    unusual must stay in bounds, unlike its own steps with random signs, before distance alone is
-    said to count.
+    Four statistics are tested against stationary processes: the differences of inner products at
+    one distance, slow changes of norms, slow changes of speed, and mirrored rows. If none is
+    unusual, the table must also stay in bounds, unlike its own steps with random signs, before
+    distance alone is said to count.
     """
-    if too_few_answer := too_few("absolute_position", view, KEYS):
+    if too_few_answer := small_table_answer("absolute_position", view, ABSOLUTE_POSITION_KEYS):
         return too_few_answer
     n = len(view)
-    block = _independent(view)
-    walks = signed(view.steps, block, view.rng(7)) if block > 1 else view.signed_walks
-    variance = walks.var(axis=1).sum(axis=1).astype(np.float64)
-    p_walk = rank(-variance[0], -variance[1:])
-    ratio = float(variance[0] / max(np.median(variance[1:]), np.finfo(np.float64).tiny))
-    place, misfit, test = _strongest(view)
-    all_as_far = variation(np.linalg.norm(view.coordinates, axis=1)) <= SLIGHT  # from the mean row
+    block_steps = _independent_steps(view)
+    walks = signed(view.steps, block_steps, view.rng(7)) if block_steps > 1 else view.signed_walks
+    variances = walks.var(axis=1).sum(axis=1).astype(np.float64)
+    p_walk = rank_p_value(-variances[0], -variances[1:])
+    variance_ratio = float(variances[0] / max(np.median(variances[1:]), np.finfo(np.float64).tiny))
+    strongest_sign, misfit, test = _strongest_sign(view)
+    row_norms = np.linalg.norm(view.coordinates, axis=1)  # distances from the mean row
+    has_equal_norms = slow_variation(row_norms) <= MIN_VISIBLE_CHANGE
     path: Path = "unknown"
-    if (p_walk <= LEVEL or all_as_far) and _exact(view.points):
-        path = "equally_far" if _equally_far(view.points) else "exact"
-    elif p_walk <= LEVEL and n >= ENOUGH and ratio <= BOUNDED:
+    if (p_walk <= LEVEL or has_equal_norms) and _has_exact_distances(view.points):
+        path = "equally_far" if _is_equidistant(view.points) else "exact"
+    elif p_walk <= LEVEL and n >= MIN_BOUNDED_ROWS and variance_ratio <= MAX_BOUNDED_VARIANCE_RATIO:
         path = "bounded"
-    elif p_walk > OPEN and n >= max(LONG * block, ENOUGH):
+    elif p_walk > MAX_OPEN_P and n >= max(MIN_UNRELATED_BLOCKS * block_steps, MIN_BOUNDED_ROWS):
         path = "wanders"
-    invariance = _invariance(view.points)
-    facts = AbsolutePosition(n, path, place, invariance, ratio, misfit, p_walk, test.p)
+    invariance = _translation_invariance(view.points)
+    facts = AbsolutePosition(
+        n, path, strongest_sign, invariance, variance_ratio, misfit, p_walk, test.p
+    )
     if facts.exact:
-        return Answer("absolute_position", "no", path, facts, keys=KEYS)
+        return Answer("absolute_position", "no", path, facts, keys=ABSOLUTE_POSITION_KEYS)
     answer: Verdict = "cannot tell"
     reason = {"bounded": "maybe_place", "wanders": "wanders"}.get(path, "few_steps")
-    if test.p <= LEVEL and place.large:
-        answer, reason = "yes", f"place_{place.sign}"
-    elif p_walk <= LEVEL and test.p > OPEN and view.kernel.long > LONG_SHARE:
+    if test.p <= LEVEL and strongest_sign.large:
+        answer, reason = "yes", f"place_{strongest_sign.sign}"
+    elif p_walk <= LEVEL and test.p > MAX_OPEN_P and view.kernel.long > MAX_LONG_KERNEL_SHARE:
         reason = "slow"
-    elif path == "bounded" and not LEVEL < test.p <= OPEN:
-        answer, reason = "no", "bounded" if test.p > OPEN else "small"
-    return Answer("absolute_position", answer, reason, facts, test, KEYS)
+    elif path == "bounded" and not LEVEL < test.p <= MAX_OPEN_P:
+        answer, reason = "no", "bounded" if test.p > MAX_OPEN_P else "small"
+    return Answer("absolute_position", answer, reason, facts, test, ABSOLUTE_POSITION_KEYS)
 
 
-def _strongest(view: View) -> tuple[Place, float, Test]:
-    """Return the strongest sign that places matter, the misfit, and the test of that sign.
+def _strongest_sign(view: View) -> tuple[PositionSign, float, Test]:
+    """Return the strongest sign that position matters, the misfit, and the test of that sign.
 
-    A sign that is significant and large comes before one that is significant and small.
+    A significant and large sign comes before a significant and small one.
     """
     stride = -(-len(view) // DRAWN_ROWS)
-    # All directions: a few leading ones of many columns are the slowest waves of any stationary
-    # table, each with a phase of its own, and such waves mirror places and change norms.
+    # All directions are kept: the few leading ones of many columns are the slowest waves of any
+    # stationary table, each with its own phase, and such waves mirror rows and change norms.
     rows = leading(view.points[::stride], DRAWN_ROWS)
-    statistics, mirrored = _unequal(rows)
-    # Norms or speeds that hardly change leave the distance in charge; and those of a curve with few
-    # bends change slowly by themselves.
-    bends = len(view) >= STRETCHES * view.half_length
-    slow = (bends and variation(lengths) > SLIGHT for lengths in _lengths(rows))
-    counts = np.array([True, *slow, True])
-    null_draws = _draws(view, rows, stride, statistics, counts)
+    statistics, is_mirrored = _position_statistics(rows)
+    # Norms and speeds count only if they change visibly, and only if the curve has enough bends:
+    # with few bends they change slowly by themselves.
+    has_bends = len(view) >= MIN_HALF_LENGTHS * view.half_length
+    is_slow = (
+        has_bends and slow_variation(lengths) > MIN_VISIBLE_CHANGE
+        for lengths in _norms_and_steps(rows)
+    )
+    is_counted = np.array([True, *is_slow, True])
+    null_draws = _draw_statistics(view, rows, stride, statistics, is_counted)
     medians = np.median(null_draws, axis=1)
-    # By number, the p-value of the nearest null, which of the two it is, and whether it shows.
-    null_ranks = np.array(
-        [[rank(statistics[k], null[:, k]) for k in range(4)] for null in null_draws]
+    # Each statistic is compared with the null model that gives it the larger p-value.
+    null_p_values = np.array(
+        [[rank_p_value(statistics[k], draws[:, k]) for k in range(4)] for draws in null_draws]
     )
-    nearest = [int(np.lexsort((medians[:, k], null_ranks[:, k]))[-1]) for k in range(4)]
-    ps = np.where(counts, null_ranks.max(axis=0), 1.0)
-    large = statistics - medians.max(axis=0) >= LEAST_SHARE
-    showing = (4 * ps <= LEVEL) & large
-    weakest = int((ps + ~showing).argmin())
-    null = null_draws[nearest[weakest], :, weakest]
-    test = against(
-        float(statistics[weakest]), null, NULLS[nearest[weakest]], min(1.0, 4 * float(ps[weakest]))
-    )
+    nearest_nulls = [int(np.lexsort((medians[:, k], null_p_values[:, k]))[-1]) for k in range(4)]
+    p_values = np.where(is_counted, null_p_values.max(axis=0), 1.0)
+    is_large = statistics - medians.max(axis=0) >= MIN_EFFECT_SHARE
+    is_effect = (4 * p_values <= LEVEL) & is_large
+    sign_index = int((p_values + ~is_effect).argmin())
+    statistic, nearest_null = float(statistics[sign_index]), nearest_nulls[sign_index]
+    nearest_draws = null_draws[nearest_null, :, sign_index]
+    p = min(1.0, 4 * float(p_values[sign_index]))
+    test = null_test(statistic, nearest_draws, STATIONARY_NULL_NAMES[nearest_null], p)
     # Wherever a yes is possible, all are drawn.
-    test = replace(test, least=4 / (1 + ALL_DRAWS))
-    sign: Sign = _SIGNS[weakest] if weakest < 3 or mirrored else "opposed"
-    place = Place(sign, float(statistics[weakest]), float(np.median(null)), bool(showing.any()))
-    return place, float(statistics[0]), test
+    test = replace(test, least=4 / (1 + N_STATIONARY_DRAWS))
+    sign: Sign = _SIGNS[sign_index] if sign_index < 3 or is_mirrored else "opposed"
+    typical_share = float(np.median(nearest_draws))
+    position_sign = PositionSign(sign, statistic, typical_share, bool(is_effect.any()))
+    return position_sign, float(statistics[0]), test
 
 
-def _draws(
-    view: View, rows: Floats, stride: int, statistics: Floats, counts: NDArray[np.bool_]
+def _draw_statistics(
+    view: View, rows: Floats, stride: int, statistics: Floats, is_counted: NDArray[np.bool_]
 ) -> Floats:
-    """Return the four numbers of draws of both nulls: ``[nulls, draws, 4]``.
+    """Return the four statistics of draws of both null models: ``[nulls, draws, 4]``.
 
-    The fitted process and, for norms and speed alone, the smoothest one that reaches as far: a
-    curve with few bends changes them slowly though no place is special. The rest is drawn only
-    where the first leave a p-value of `LEVEL` possible.
+    One null model is the fitted process. The other, for norms and speed alone, is the smoothest
+    process of the same half-length: a curve with few bends changes them slowly though no position
+    is special. The remaining draws are made only where the first ones leave a p-value of `LEVEL`
+    possible.
     """
     n = len(view)
-    length = max(view.half_length, 0.5) / HALF_WIDTH_RATIO
-    smoothest = np.exp(-0.5 * np.square(np.arange(0, n, stride) / length))
+    kernel_length = max(view.half_length, 0.5) / HALF_WIDTH_RATIO
+    smoothest = np.exp(-0.5 * np.square(np.arange(0, n, stride) / kernel_length))
     factors = [
         root(toeplitz(correlations))
         for correlations in (view.kernel.by_offset[::stride], smoothest)
     ]
-    columns = np.sqrt(np.square(rows).sum(axis=0))
+    column_norms = np.sqrt(np.square(rows).sum(axis=0))
     rng = view.rng(2)
-    null_draws = np.full((2, ALL_DRAWS, 4), -np.inf)
-    for first_draw, stop in pairwise((0, FIRST_DRAWS, ALL_DRAWS)):
-        for draw in range(first_draw, stop, DRAWS_PER_BATCH):
-            count = min(DRAWS_PER_BATCH, stop - draw)
-            white = rng.standard_normal((count, *rows.shape))
-            null_draws[0, draw : draw + count] = _unequal(factors[0] @ white * columns)[0]
-            if counts[1:3].any():
-                slow = _slow_lengths(factors[1] @ white * columns)
-                null_draws[1, draw : draw + count, 1:3] = slow
-        reached = (
-            (null_draws[:, :stop] >= statistics - 1e-9 * np.abs(statistics)).sum(axis=1).max(axis=0)
-        )
-        if 4 * (1 + reached[counts].min()) > LEVEL * (1 + ALL_DRAWS):
+    null_draws = np.full((2, N_STATIONARY_DRAWS, 4), -np.inf)
+    for first_draw, n_drawn in pairwise((0, N_FIRST_STATIONARY_DRAWS, N_STATIONARY_DRAWS)):
+        for draw in range(first_draw, n_drawn, DRAWS_PER_BATCH):
+            n_batch = min(DRAWS_PER_BATCH, n_drawn - draw)
+            white = rng.standard_normal((n_batch, *rows.shape))
+            stationary_rows = factors[0] @ white * column_norms
+            null_draws[0, draw : draw + n_batch] = _position_statistics(stationary_rows)[0]
+            if is_counted[1:3].any():
+                smooth_rows = factors[1] @ white * column_norms
+                null_draws[1, draw : draw + n_batch, 1:3] = _slow_shares(smooth_rows)
+        is_reached = null_draws[:, :n_drawn] >= statistics - 1e-9 * np.abs(statistics)
+        n_reached = is_reached.sum(axis=1).max(axis=0)
+        if 4 * (1 + n_reached[is_counted].min()) > LEVEL * (1 + N_STATIONARY_DRAWS):
             break
-    return null_draws[:, :stop]
+    return null_draws[:, :n_drawn]
 
 
-def _invariance(points: Floats) -> float | None:
+def _translation_invariance(points: Floats) -> float | None:
     """Return the share of the variance of centred cosines that distance explains."""
     rows, is_defined = unit_rows(points, np, centered=True)
     return sums_of_rows(rows, is_defined, 1, len(points), np).numbers()["translation_invariance"]
 
 
-def _independent(view: View) -> int:
-    """Return over how many steps the table must move for its movements to be unrelated.
+def _independent_steps(view: View) -> int:
+    """Return the number of steps after which movements of the table are unrelated.
 
-    Movements that are shorter than those over fewer steps do not count: what goes round comes back,
-    and over nearly a whole turn its movements are alike again.
+    Displacements that are shorter than those over fewer steps do not count: a rotation comes back,
+    and over nearly a whole turn its displacements resemble each other again.
     """
-    path, n_independent, farthest = view.signed_walks[0], 1, 0.0
+    path, block_steps, largest_mean_square = view.signed_walks[0], 1, 0.0
     for stride in (*STRIDES, 64, 128, 256, 512):
         displacement = path[stride:] - path[:-stride]
         if len(displacement) <= 2 * stride:
             break
         overlap = float(np.vdot(displacement[stride:], displacement[:-stride]))
         squares = float(np.square(displacement).sum())
-        if overlap > 0.15 * squares and squares >= farthest * len(displacement):
-            n_independent = 2 * stride
-        farthest = max(farthest, squares / len(displacement))
-    return n_independent
+        if overlap > 0.15 * squares and squares >= largest_mean_square * len(displacement):
+            block_steps = 2 * stride
+        largest_mean_square = max(largest_mean_square, squares / len(displacement))
+    return block_steps
 
 
-def _unequal(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return how unequal places are: by inner products, by norms, by speed, by mirrored places.
+def _position_statistics(rows: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return four measures of how positions differ, and whether mirrored rows are similar.
 
-    For rows ``[..., n, r]`` of any number of tables these four, ``[..., 4]``, and whether the
-    mirrored places are alike where they matter most.
+    The measures are ``[..., 4]`` for rows ``[..., n, r]`` of any number of tables: by inner
+    products, by norms, by speed and by mirrored rows. The boolean is that of the strongest centre.
 
-    By inner products: the share of the Gram matrix's squares, all distances apart, that its
-    diagonal means leave. By mirrored places: the share that their means hold. Places that mirror
-    each other at one place are all an even number of positions apart, or all an odd one, which
-    distance explains where rows alternate: neighbouring centres are taken together, each with that
-    on either side, and so twice.
+    The measure by inner products is the share of the Gram matrix's squares that its diagonal means
+    leave. The measure by mirrored rows is the share that the means over pairs with one centre
+    hold. Pairs with one centre all have an even offset, or all an odd one, which distance explains
+    where rows alternate. So neighbouring centres are pooled: each with that on either side, and
+    therefore twice.
     """
     n = rows.shape[-2]
     points = rows - rows.mean(axis=-2, keepdims=True)
     gram = points @ points.swapaxes(-1, -2)
     total_power = np.maximum(np.square(gram).sum(axis=(-1, -2)), np.finfo(np.float64).tiny)
-    lag_variance, cyclic_variance = (
+    lag_sums, centre_sums = (
         by_displacement(products, n, 1, np)[..., 0].astype(gram.dtype)
         for products in (gram, gram[..., ::-1])
     )
-    count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
-    misfit = 1 - (np.square(lag_variance) / count).sum(axis=-1) / total_power
-    neighbour_sums = cyclic_variance[..., 1:] + cyclic_variance[..., :-1]
-    squares = np.square(neighbour_sums) / (count[1:] + count[:-1])
-    mirrored = squares.sum(axis=-1) / (2 * total_power)
-    largest_share = np.take_along_axis(neighbour_sums, squares.argmax(axis=-1)[..., None], axis=-1)[
-        ..., 0
-    ]
-    numbers = np.concatenate([misfit[..., None], _slow_lengths(rows), mirrored[..., None]], axis=-1)
-    return numbers, largest_share > 0
+    n_pairs = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
+    misfit = 1 - (np.square(lag_sums) / n_pairs).sum(axis=-1) / total_power
+    pooled_sums = centre_sums[..., 1:] + centre_sums[..., :-1]
+    mirrored_power = np.square(pooled_sums) / (n_pairs[1:] + n_pairs[:-1])
+    mirrored_share = mirrored_power.sum(axis=-1) / (2 * total_power)
+    strongest_sum = np.take_along_axis(
+        pooled_sums, mirrored_power.argmax(axis=-1)[..., None], axis=-1
+    )[..., 0]
+    statistics = np.concatenate(
+        [misfit[..., None], _slow_shares(rows), mirrored_share[..., None]], axis=-1
+    )
+    return statistics, strongest_sum > 0
 
 
-def _lengths(rows: Floats) -> tuple[Floats, Floats]:
+def _norms_and_steps(rows: Floats) -> tuple[Floats, Floats]:
     """Return the norms of rows ``[..., n, r]``, and of the steps between them."""
     return np.linalg.norm(rows, axis=-1), np.linalg.norm(np.diff(rows, axis=-2), axis=-1)
 
 
-def _slow_lengths(rows: Floats) -> Floats:
-    """Return the shares of the variance of `_lengths` that their slowest four waves explain.
+def _slow_shares(rows: Floats) -> Floats:
+    """Return the variance shares of the slowest four waves of norms and steps: ``[..., 2]``.
 
-    As ranks: single rows do not count. Of rows ``[..., n, r]``: ``[..., 2]``.
+    Ranks of the norms and steps of rows ``[..., n, r]`` are used, so that single rows do not count.
     """
-    slow = []
-    for length_ranks in map(ranks, _lengths(rows)):
-        count = length_ranks.shape[-1]
-        power = np.square(length_ranks @ slow_waves(count).T).sum(axis=-1)
-        slow.append(2 * power / (count * np.square(length_ranks).sum(axis=-1)))
-    return np.stack(slow, axis=-1)
+    shares = []
+    for length_ranks in map(centred_ranks, _norms_and_steps(rows)):
+        n = length_ranks.shape[-1]
+        power = np.square(length_ranks @ slow_waves(n).T).sum(axis=-1)
+        shares.append(2 * power / (n * np.square(length_ranks).sum(axis=-1)))
+    return np.stack(shares, axis=-1)
 
 
-def _exact(points: Floats) -> bool:
-    """Say whether offsets decide all distances, of neighbours and along the whole table."""
-    sampled = points[:: -(-len(points) // EXACT_ROWS)]
-    parts = _unlike_by_place(points[:EXACT_ROWS]), _unlike_by_place(sampled)
-    return all(misfit <= EXACT and local_misfit <= EXACT_HERE for misfit, local_misfit in parts)
-
-
-def _equally_far(points: Floats) -> bool:
-    """Say whether rows are as far from each other as all others are, as those of one-hot codes."""
-    rows = points[:: -(-len(points) // EXACT_ROWS)]
-    squared = _squared_distances(rows)[~np.eye(len(rows), dtype=bool)]
-    return bool(np.ptp(squared) <= 4 * np.sqrt(EXACT) * squared.mean())
-
-
-def _unlike_by_place(rows: Floats) -> tuple[float, float]:
-    """Return the squares by which squared distances differ from their mean at each offset.
-
-    Relative to those of the Gram matrix, and, where that is most, to those of the mean at the same
-    offset: far rows of a line are so far apart that any noise is small beside them. Unlike inner
-    products of centred rows, distances between rows of a sinusoid follow from the offset whatever
-    the mean row is.
-    """
-    squared = _squared_distances(rows).ravel()
-    places = np.arange(len(rows))
-    offset = np.abs(places - places[:, None]).ravel()
-    pairs = np.bincount(offset)
-    mean = np.bincount(offset, squared) / pairs
-    squared_deviations = np.bincount(offset, np.square(squared - mean[offset]))
-    tiny = np.finfo(np.float64).tiny
-    largest_deviation = float(
-        (squared_deviations[1:] / np.maximum(pairs * np.square(mean), tiny)[1:]).max(initial=0.0)
+def _has_exact_distances(points: Floats) -> bool:
+    """Return whether offsets decide all distances, of neighbours and along the whole table."""
+    sampled_rows = points[:: -(-len(points) // MAX_DISTANCE_ROWS)]
+    misfits = _distance_misfits(points[:MAX_DISTANCE_ROWS]), _distance_misfits(sampled_rows)
+    return all(
+        misfit <= MAX_ROUNDING_MISFIT and local_misfit <= MAX_LOCAL_ROUNDING_MISFIT
+        for misfit, local_misfit in misfits
     )
-    return float(squared_deviations.sum()) / max(
-        4 * float(np.square(rows @ rows.T).sum()), tiny
-    ), largest_deviation
+
+
+def _is_equidistant(points: Floats) -> bool:
+    """Return whether all pairs of rows have one distance, like rows of one-hot codes."""
+    rows = points[:: -(-len(points) // MAX_DISTANCE_ROWS)]
+    squared_distances = _squared_distances(rows)[~np.eye(len(rows), dtype=bool)]
+    max_range = 4 * np.sqrt(MAX_ROUNDING_MISFIT) * squared_distances.mean()
+    return bool(np.ptp(squared_distances) <= max_range)
+
+
+def _distance_misfits(rows: Floats) -> tuple[float, float]:
+    """Return the squared deviations of squared distances from their means by offset.
+
+    The first number is relative to the squares of the Gram matrix. The second is the largest
+    relative to the squared mean at the same offset: distant rows of a line are so far apart that
+    any noise is small beside them. Unlike inner products of centred rows, distances between rows
+    of a sinusoid follow from the offset whatever the mean row is.
+    """
+    squared_distances = _squared_distances(rows).ravel()
+    positions = np.arange(len(rows))
+    distances = np.abs(positions - positions[:, None]).ravel()
+    n_pairs = np.bincount(distances)
+    mean_by_distance = np.bincount(distances, squared_distances) / n_pairs
+    deviations_by_distance = np.bincount(
+        distances, np.square(squared_distances - mean_by_distance[distances])
+    )
+    tiny = np.finfo(np.float64).tiny
+    squares_by_distance = np.maximum(n_pairs * np.square(mean_by_distance), tiny)
+    local_misfits = deviations_by_distance[1:] / squares_by_distance[1:]
+    total_squares = max(4 * float(np.square(rows @ rows.T).sum()), tiny)
+    misfit = float(deviations_by_distance.sum()) / total_squares
+    return misfit, float(local_misfits.max(initial=0.0))
 
 
 def _squared_distances(rows: Floats) -> Floats:

@@ -27,15 +27,15 @@ from posprobe.analyses.linear import MAX_VIEW_ROWS, root, toeplitz
 from posprobe.analyses.view import LEVEL, View, chance_cosine, units, view
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
-    LEAST_SHARE,
-    MIN_ROWS,
-    OPEN,
-    Ask,
-    against,
-    judged,
-    rank,
-    shown,
-    too_few,
+    MAX_OPEN_P,
+    MIN_EFFECT_SHARE,
+    MIN_QUESTION_ROWS,
+    AskTable,
+    judge_p_value,
+    null_test,
+    rank_p_value,
+    small_table_answer,
+    value_property,
 )
 
 #: Permutations of the patches: so many that the least p-value stands alone among the questions.
@@ -76,7 +76,7 @@ class PatchOrder:
     cosine: float
     chance: float
 
-    value = shown("cosine")
+    value = value_property("cosine")
 
 
 def unfit(
@@ -91,11 +91,11 @@ def unfit(
     Parameters
     ----------
     question, view, keys
-        As for `too_few`.
+        As for `small_table_answer`.
     min_rows, max_rows
         Fewest patches on a side, and most patches in all.
     """
-    if too_few_answer := too_few(question, view, keys):
+    if too_few_answer := small_table_answer(question, view, keys):
         return too_few_answer
     height, width = view.shape
     facts = Sides(height, width, min_rows, max_rows)
@@ -133,15 +133,15 @@ def ask_patch_order(view: View) -> Answer:
     null_draws = np.array(
         [gram[order[second_patches], order[first_patches]].mean() for order in orders]
     )
-    p = rank(abs(cosine - chance), np.abs(null_draws - chance))
+    p = rank_p_value(abs(cosine - chance), np.abs(null_draws - chance))
     has_enough = len(view) >= ENOUGH
-    answer, reason = judged(
+    answer, reason = judge_p_value(
         p, "patch_neighbours", "patch_none", "patch_open", has_enough=has_enough
     )
-    if answer == "yes" and abs(cosine - chance) < LEAST_SHARE:
+    if answer == "yes" and abs(cosine - chance) < MIN_EFFECT_SHARE:
         answer, reason = "no", "patch_small"
     facts = PatchOrder(cosine, chance)
-    test = against(cosine, null_draws, "permuted", p, null=chance)
+    test = null_test(cosine, null_draws, "permuted", p, expected=chance)
     return Answer("order", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
@@ -186,7 +186,7 @@ class RowsAndColumns:
             return "row"
         return "column" if self.row_share <= ONE_CODE * self.column_share else ""
 
-    value = shown("row_share", "column_share")
+    value = value_property("row_share", "column_share")
 
 
 def ask_rows_and_columns(view: View) -> Answer:
@@ -200,14 +200,14 @@ def ask_rows_and_columns(view: View) -> Answer:
     height, width = view.shape
     grid_model = view.grid_model
     rows, columns = grid_model.shares["rows"], grid_model.shares["columns"]
-    test = against(rows + columns, grid_model.drawn, "surface", grid_model.p)
+    test = null_test(rows + columns, grid_model.drawn, "surface", grid_model.p)
     facts = RowsAndColumns(height, width, rows, columns, test.null or 0.0)
     is_short = min(height, width) < MIN_RESOLVED_SIDE_PATCHES
     undecided_reason = "few_patches" if is_short else "open"
-    answer, reason = judged(
+    answer, reason = judge_p_value(
         grid_model.p, "codes", "none", undecided_reason, has_enough=not is_short
     )
-    if answer == "yes" and facts.share < LEAST_SHARE:
+    if answer == "yes" and facts.share < MIN_EFFECT_SHARE:
         answer, reason = "no", "small"
     elif answer == "yes" and facts.lone:
         reason = "lone"
@@ -216,17 +216,21 @@ def ask_rows_and_columns(view: View) -> Answer:
 
 #: Turns from the first position to the last that are looked for: fewest, most, and their steps.
 #: Half-way round, any bent curve looks like an arc; a whole turn comes back.
-LEAST_TURNS, MOST_TURNS, TURN_STEP = 1.0, 4.5, 0.05
+LEAST_TURNS = 1.0
+MOST_TURNS = 4.5
+TURN_STEP = 0.05
 #: Draws of each null, and how many where those do not exclude a yes. The least p-value of one of
 #: two codes, or of both together, is 3 / 600: it stands alone among the questions of a grid.
-CIRCLE_DRAWS, MOST_DRAWS = 299, 599
+CIRCLE_DRAWS = 299
+MOST_DRAWS = 599
 #: Curves with a squared exponential kernel of this share of their length go round most evenly.
 ROUNDEST = 0.2
 #: Positions that a few turns need at most: longer codes are averaged to so many.
 MOST_POSITIONS = 64
 #: Codes of fewer positions have no lines of fewer turns: smooth curves in three directions have one
 #: of two turns in 3 of 120 tables.
-SHORT, FEW_TURNS = 16, 2.5
+SHORT = 16
+FEW_TURNS = 2.5
 #: Share of a short code below which a rotation of it would not count, whatever else is there.
 LITTLE = 0.25
 AXIS_KEYS = ("axis_codes.rows.share", "axis_codes.columns.share")
@@ -335,7 +339,7 @@ def _codes(view: View) -> list[tuple[Code, Floats]]:
     return [
         (Code(axis, len(code)), code)
         for axis, code, size in zip(("rows", "columns"), (rows, columns), sizes, strict=True)
-        if len(code) >= MIN_ROWS and code.shape[1] > 1 and size > min_power
+        if len(code) >= MIN_QUESTION_ROWS and code.shape[1] > 1 and size > min_power
     ]
 
 
@@ -375,10 +379,10 @@ def _by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
         extra_draws = [_smooth_shares(points, rng, draws) for points in shortened_codes]
         null_draws = np.concatenate([null_draws, np.stack(extra_draws)], axis=2)
         code_ranks = [
-            max(rank(share, null) for null in nulls)
+            max(rank_p_value(share, null) for null in nulls)
             for share, nulls in zip(share, null_draws, strict=True)
         ]
-        joint = max(rank(share.mean(), null) for null in null_draws.mean(axis=0))
+        joint = max(rank_p_value(share.mean(), null) for null in null_draws.mean(axis=0))
         p = min(1.0, times * min(joint, *code_ranks))
         if p > LEVEL:
             break
@@ -396,7 +400,11 @@ def _by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
         code.axis
         for (code, _), circle in zip(codes, circles, strict=True)
         if circle.p <= LEVEL
-        or (joint <= LEVEL and circle.p <= OPEN and circle.share >= circle.typical + LEAST_SHARE)
+        or (
+            joint <= LEVEL
+            and circle.p <= MAX_OPEN_P
+            and circle.share >= circle.typical + MIN_EFFECT_SHARE
+        )
     )
     best = int(np.argmin(code_ranks))
     stands_alone = code_ranks[best] <= joint
@@ -404,12 +412,12 @@ def _by_circles(view: View, codes: list[tuple[Code, Floats]]) -> Answer:
         (share[best], null_draws[best]) if stands_alone else (share.mean(), null_draws.mean(axis=0))
     )
     nearest = nulls[int(np.argmax(np.median(nulls, axis=1)))]
-    test = against(float(value), nearest, "smooth", p, times=times)
+    test = null_test(float(value), nearest, "smooth", p, n_statistics=times)
     answer: Verdict = "cannot tell"
     reason = "open"
     if p <= LEVEL and rotating:
         answer, reason = "yes", "circles"
-    elif p > OPEN and share.max() < LITTLE:
+    elif p > MAX_OPEN_P and share.max() < LITTLE:
         answer, reason = "no", "none"
     facts = AxisRotations(
         *view.shape,
@@ -507,7 +515,7 @@ def circles_by_formula(answer: Answer, closed_form: Answer) -> Answer | None:
 
 
 #: By name, in the order of the page.
-QUESTIONS: Mapping[str, Ask] = {
+QUESTIONS: Mapping[str, AskTable] = {
     "order": ask_patch_order, "rows_and_columns": ask_rows_and_columns,
     "axis_rotations": ask_axis_rotations,
 }  # fmt: skip

@@ -32,7 +32,15 @@ from posprobe.analyses.result import HIDDEN
 from posprobe.analyses.view import DRAWS, LEVEL, View
 from posprobe.arrays import Floats
 from posprobe.layouts import Sequence
-from posprobe.questions.rank_tests import LEAST_SHARE, OPEN, Ask, against, draw_until, rank, too_few
+from posprobe.questions.rank_tests import (
+    MAX_OPEN_P,
+    MIN_EFFECT_SHARE,
+    AskTable,
+    draw_null,
+    null_test,
+    rank_p_value,
+    small_table_answer,
+)
 
 #: CKA with a sinusoid of some base from which a table may be one in noise.
 ALIKE = 0.9
@@ -40,7 +48,8 @@ ALIKE = 0.9
 FEW_ROWS = 48
 #: Times the share at which a rotation may be seen of that at which it is hardly ever missed; and
 #: the least share that is said to be hidden, since less is told of nowhere.
-SEEN, LEAST_HIDDEN = 3.0, 0.01
+SEEN = 3.0
+LEAST_HIDDEN = 0.01
 #: Share at which a rotation may be seen from which nothing is denied: a quarter of the table.
 BLIND = 0.25
 #: Share of the table over which noise keeps its phase from which it may be a rotation.
@@ -102,7 +111,7 @@ class Rotations:
 
 def ask_rotations(view: View) -> Answer:
     """Ask whether the table goes round in planes of its own, and in which periods."""
-    if too_few_answer := too_few("rotations", view, ROTATIONS_KEYS):
+    if too_few_answer := small_table_answer("rotations", view, ROTATIONS_KEYS):
         return too_few_answer
     n, d = view.points.shape
     if n < MIN_WAVE_ROWS or d < 2:
@@ -115,7 +124,7 @@ def ask_rotations(view: View) -> Answer:
         answer, reason = "cannot tell", "few_rows"
     elif facts.lines:
         answer, reason = ("no", "small")
-        if facts.lines[0].share >= LEAST_SHARE:
+        if facts.lines[0].share >= MIN_EFFECT_SHARE:
             answer, reason = "yes", "stand_out"
     else:
         reason = _without(facts, turning)
@@ -127,18 +136,18 @@ def _without(facts: Rotations, turning: Turning) -> str:
     """Return why nothing goes round: there is nothing, or it may be hidden."""
     if facts.similar is not None:
         return "dense"
-    if any(p.coherent >= COHERENT * facts.rows and p.p <= OPEN for p in turning.preferred):
+    if any(p.coherent >= COHERENT * facts.rows and p.p <= MAX_OPEN_P for p in turning.preferred):
         return "unclear"
     if facts.preferred is not None:
         return "preferred"
-    if turning.p <= OPEN:
+    if turning.p <= MAX_OPEN_P:
         return "unclear"
     return "none" if turning.hidden < BLIND else "unclear"
 
 
 def _facts(view: View, turning: Turning) -> Rotations:
     points = view.points
-    large = tuple(line for line in turning.rotations if line.share >= LEAST_SHARE)
+    large = tuple(line for line in turning.rotations if line.share >= MIN_EFFECT_SHARE)
     lines = large or turning.rotations
     alternation = np.square(points[::2].mean(axis=0) - points[1::2].mean(axis=0)).sum() / 4
     return Rotations(
@@ -165,7 +174,7 @@ def _test(facts: Rotations, turning: Turning) -> Test:
     share = max((line.share for line in facts.lines), default=turning.strongest)
     p = min((line.p for line in facts.lines), default=turning.p)
     return replace(
-        against(share, turning.drawn, "smooth", p), least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1))
+        null_test(share, turning.drawn, "smooth", p), least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1))
     )
 
 
@@ -216,7 +225,8 @@ DRAWS_ALONE = 145
 #: Leading directions of which pairs are looked at, in the table and in the draws alike.
 DIRECTIONS = 6
 #: Fewest rows that can be asked, and turns that count as winding.
-MIN_ROWS, MIN_TURNS = 24, 1.0
+MIN_ROWS = 24
+MIN_TURNS = 1.0
 #: Least share of the variance of the leading directions of a pair that speaks for the table.
 SHARE = 0.1
 #: Ratio of slow whole turns to fast ones, the outer tenths aside, from which the period changes.
@@ -304,15 +314,15 @@ def ask_winding(view: View) -> Answer:
     p, null_model, null_draws = _drawn(points, value, view.rng(11))
     facts = _winding_facts(pair, kept_share)
     # What is drawn is told in turns, of a pair with as large a share and as even a distance.
-    test = against(pair.turns, null_draws * (pair.turns / value), null_model, p)
+    test = null_test(pair.turns, null_draws * (pair.turns / value), null_model, p)
     answer: Verdict = "no"
     if pair.turns < MIN_TURNS:
         reason = "part_turn"
-    elif p > OPEN:
+    elif p > MAX_OPEN_P:
         reason = "smooth"
     elif p > LEVEL:
         answer, reason = "cannot tell", "open"
-    elif facts.share < LEAST_SHARE:
+    elif facts.share < MIN_EFFECT_SHARE:
         reason = "small"
     else:
         answer, reason = "yes", "turns"
@@ -366,9 +376,9 @@ def _drawn(points: Floats, value: float, rng: np.random.Generator) -> tuple[floa
         return [strongest(table)[0] for table in (walk, curve)]
 
     def ranks(null_draws: Floats) -> list[float]:
-        return [rank(value, null) for null in null_draws.T]
+        return [rank_p_value(value, null) for null in null_draws.T]
 
-    null_draws, p = draw_until(draw, lambda null_draws: max(ranks(null_draws)), DRAWS, DRAWS_ALONE)
+    null_draws, p = draw_null(draw, lambda null_draws: max(ranks(null_draws)), DRAWS, DRAWS_ALONE)
     nearest = int(np.lexsort((np.median(null_draws, axis=0), np.array(ranks(null_draws))))[-1])
     return p, ("walk", "stationary")[nearest], null_draws[:, nearest]
 
@@ -454,12 +464,14 @@ def _apart(facts: Winding, line: Rotation) -> float:
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
 UNEVEN = 0.2
 #: Fewest lines of a series, and rows of which none is denied.
-SERIES, ROWS = 3, 64
+SERIES = 3
+ROWS = 64
 #: Share of the variance of fewer lines from which a base that fits may be theirs: every line falls
 #: upon one of the series of some base. No line of a sinusoid holds as much, unless it has few.
 LONE = 0.25
 #: Sets of periods that are drawn at random, and rows of the tables that are drawn.
-SETS, DRAWN_ROWS = 9999, 512
+SETS = 9999
+DRAWN_ROWS = 512
 LADDER_KEYS = ("sinusoid.base",)
 
 
@@ -515,7 +527,7 @@ def ask_ladder(view: View) -> Answer:
     fitted kernel; or the lines found are evenly spaced in the logarithm of their periods, beside as
     many drawn at random between the same ends.
     """
-    if too_few_answer := too_few("ladder", view, LADDER_KEYS):
+    if too_few_answer := small_table_answer("ladder", view, LADDER_KEYS):
         return too_few_answer
     n = len(view)
     lines = view.turning.rotations
@@ -549,18 +561,18 @@ def _even(view: View, facts: Ladder) -> Answer:
     deviation = float(np.abs((place - place[0]) / length - even_places).max())
     null_draws = np.sort(view.rng(4).random((SETS, len(place) - 2)), axis=1)
     deviations = np.abs(null_draws - even_places[1:-1]).max(axis=1)
-    p = rank(-deviation, -deviations)
+    p = rank_p_value(-deviation, -deviations)
     worst = float(np.abs(np.diff(place) / (length / steps) - 1).max())
     facts = replace(facts, factor=float(np.exp(length / steps)), off=deviation * steps, worst=worst)
     weakest = min(line.share for line in turning.rotations)
     answer: Verdict = "no"
-    if p > OPEN or worst > UNEVEN:
-        reason = "random" if p > OPEN else "uneven"
+    if p > MAX_OPEN_P or worst > UNEVEN:
+        reason = "random" if p > MAX_OPEN_P else "uneven"
         if weakest < max(SEEN * turning.hidden, LEAST_HIDDEN):
             answer, reason = "cannot tell", "between"
     else:
         answer, reason = ("yes", "even") if p <= LEVEL else ("cannot tell", "open")
-    test = against(deviation * steps, deviations * steps, "random periods", p)
+    test = null_test(deviation * steps, deviations * steps, "random periods", p)
     return Answer("ladder", answer, reason, facts, test, LADDER_KEYS)
 
 
@@ -583,7 +595,7 @@ def _base_test(view: View, best: float) -> Test:
             null_draws.append(fit.best if fit.base is not None and fit.best is not None else 0.0)
             reached += null_draws[-1] >= best
             p = (1 + reached) / (count + 1)
-    return against(best, np.array(null_draws), "smooth", p)
+    return null_test(best, np.array(null_draws), "smooth", p)
 
 
 def series_by_formula(ladder: Answer, closed_form: Answer) -> Answer | None:
@@ -595,6 +607,6 @@ def series_by_formula(ladder: Answer, closed_form: Answer) -> Answer | None:
 
 
 #: By name, in the order of the page.
-QUESTIONS: Mapping[str, Ask] = {
+QUESTIONS: Mapping[str, AskTable] = {
     "rotations": ask_rotations, "winding": ask_winding, "ladder": ask_ladder,
 }  # fmt: skip

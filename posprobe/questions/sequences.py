@@ -36,19 +36,19 @@ from posprobe.analyses.view import (
 )
 from posprobe.arrays import Floats
 from posprobe.questions.rank_tests import (
-    LEAST_SHARE,
-    OPEN,
-    SLIGHT,
-    STRETCHES,
-    Ask,
-    against,
-    judged,
-    rank,
-    ranks,
-    shown,
+    MAX_OPEN_P,
+    MIN_EFFECT_SHARE,
+    MIN_HALF_LENGTHS,
+    MIN_VISIBLE_CHANGE,
+    AskTable,
+    centred_ranks,
+    judge_p_value,
+    null_test,
+    rank_p_value,
+    slow_variation,
     slow_waves,
-    too_few,
-    variation,
+    small_table_answer,
+    value_property,
 )
 
 #: Permutations of the rows: so many that the least p-value of three numbers, 3 / 491, stands alone
@@ -89,7 +89,7 @@ class Order:
     turns: float | None = None
     copies: Copies | None = None
 
-    value = shown("cosine")
+    value = value_property("cosine")
 
 
 def ask_order(view: View) -> Answer:
@@ -99,7 +99,7 @@ def ask_order(view: View) -> Answer:
     frequency, which finds rotations whose neighbours are orthogonal; and how much of the distances
     from the middle, as ranks, is in their slowest four waves.
     """
-    if too_few_answer := too_few("order", view, ORDER_KEYS):
+    if too_few_answer := small_table_answer("order", view, ORDER_KEYS):
         return too_few_answer
     unit_rows = units(view.points)
     # Of the Gram matrix, a permutation needs the entries of neighbours alone.
@@ -107,7 +107,7 @@ def ask_order(view: View) -> Answer:
     gram = single @ single.T
     leading_rows = leading(unit_rows, 8).astype(np.float32)
     norms = np.linalg.norm(view.points, axis=1)
-    by_rank, waves = ranks(norms), slow_waves(len(norms))
+    by_rank, waves = centred_ranks(norms), slow_waves(len(norms))
     rng = view.rng(0)
     statistics = np.empty((3, ORDER_DRAWS + 1))
     for k in range(ORDER_DRAWS + 1):
@@ -120,9 +120,9 @@ def ask_order(view: View) -> Answer:
     # Single precision: what it rounds is no difference.
     cosine_excess = np.maximum(np.abs(statistics[0] - chance) - ROUNDING, 0.0)
     cosine_rank, turning_rank, norm_rank = (
-        rank(draws[0], draws[1:]) for draws in (cosine_excess, *statistics[1:])
+        rank_p_value(draws[0], draws[1:]) for draws in (cosine_excess, *statistics[1:])
     )
-    if variation(norms) <= SLIGHT:
+    if slow_variation(norms) <= MIN_VISIBLE_CHANGE:
         norm_rank = 1.0
     p = min(1.0, 3 * min(cosine_rank, turning_rank, norm_rank))
     power = _waves(leading_rows)
@@ -135,15 +135,15 @@ def ask_order(view: View) -> Answer:
         typical=float(np.median(statistics[1, 1:])) / total_power,
         farther=max(quarters) / max(min(quarters), 1e-9 * max(quarters), 1e-300),
     )  # fmt: skip
-    answer, reason = judged(p, "neighbours", "none", "open", has_enough=len(view) >= 16)
+    answer, reason = judge_p_value(p, "neighbours", "none", "open", has_enough=len(view) >= 16)
     # Which of the three is told: the cosine where it is evidence by itself, else what is.
     if answer == "yes" and 3 * cosine_rank > LEVEL:
         wave = 3 * turning_rank <= LEVEL
         reason = "wave" if 3 * norm_rank > LEVEL else "norms_and_wave" if wave else "norms"
     small = abs(cosine - chance) if reason == "neighbours" else facts.share - facts.typical
-    if reason in {"neighbours", "wave"} and small < LEAST_SHARE:
+    if reason in {"neighbours", "wave"} and small < MIN_EFFECT_SHARE:
         answer, reason = "no", "small"
-    test = against(cosine, statistics[0, 1:], "permuted", p, null=chance, times=3)
+    test = null_test(cosine, statistics[0, 1:], "permuted", p, expected=chance, n_statistics=3)
     return Answer("order", answer, reason, facts, test, ORDER_KEYS)
 
 
@@ -163,7 +163,10 @@ GRADUAL = 0.2
 #: Share of the variance along a straight line from which it is told of noise, and from which it is
 #: all that there is; fewest rows that are asked, and the mean cosine of neighbours beside the line
 #: that counts as none.
-LINE, ALL_LINE, LINE_ROWS, UNLIKE = 0.1, 0.99, 32, 0.1
+LINE = 0.1
+ALL_LINE = 0.99
+LINE_ROWS = 32
+UNLIKE = 0.1
 #: Permutations of the places on a line: the least p-value, 1 / 491, stands alone among questions.
 LINE_DRAWS = 10 * DRAWS
 SMOOTH_KEYS = ("similarity.centered.offset_profile",)
@@ -217,7 +220,7 @@ def ask_smooth(view: View) -> Answer:
     Steps over 1, 2, 4, ... positions are compared with the ones after them: those of a walk are
     independent, those of a smooth curve point the same way.
     """
-    if too_few_answer := too_few("smooth", view, SMOOTH_KEYS):
+    if too_few_answer := small_table_answer("smooth", view, SMOOTH_KEYS):
         return too_few_answer
     n = len(view)
     strides = [stride for stride in STRIDES if n >= 4 * stride + 4]
@@ -229,18 +232,18 @@ def ask_smooth(view: View) -> Answer:
     score = (cosines - middle) / np.where(spread > 1e-9, spread, np.inf)
     best = int(score[:, 0].argmax())
     highest = score.max(axis=0)
-    p = rank(highest[0], highest[1:])
+    p = rank_p_value(highest[0], highest[1:])
     cosine = float(cosines[best, 0])
     facts = Smooth(n, cosine, strides[best], view.half_length)
-    answer, reason = judged(p, "curve", "not_smooth", "open", has_enough=n >= 16)
+    answer, reason = judge_p_value(p, "curve", "not_smooth", "open", has_enough=n >= 16)
     if answer == "yes" and cosine < GRADUAL:
         answer, reason = "no", "small"
     share, null_draws = _straight(view, noise=answer != "yes")
-    if share > (ALL_LINE if answer == "yes" else LINE) and rank(share, null_draws) <= LEVEL:
+    if share > (ALL_LINE if answer == "yes" else LINE) and rank_p_value(share, null_draws) <= LEVEL:
         reason = "line" if answer == "yes" else "noisy_line"
-        test = against(share, null_draws, "permuted", rank(share, null_draws))
+        test = null_test(share, null_draws, "permuted", rank_p_value(share, null_draws))
         return Answer("smooth", "yes", reason, replace(facts, straight=share), test, SMOOTH_KEYS)
-    test = against(cosine, cosines[best, 1:], "walk", p)
+    test = null_test(cosine, cosines[best, 1:], "walk", p)
     return Answer("smooth", answer, reason, facts, test, SMOOTH_KEYS)
 
 
@@ -314,7 +317,7 @@ def _straight(view: View, *, noise: bool) -> tuple[float, Floats]:
         cosine = float(np.einsum("ij,ij->i", residual_units[1:], residual_units[:-1]).mean())
         if (
             abs(cosine) > UNLIKE
-            or rank(abs(observed - typical), np.abs(null_draws - typical)) <= OPEN
+            or rank_p_value(abs(observed - typical), np.abs(null_draws - typical)) <= MAX_OPEN_P
         ):
             return 0.0, np.zeros(1)
     rng = view.rng(9)
@@ -373,7 +376,7 @@ def ask_low_dimensional(view: View) -> Answer:
     The nulls have independent columns, as many as the table: of the fitted kernel, of the smoothest
     one that reaches as far, or of a walk.
     """
-    if too_few_answer := too_few("low_dimensional", view, COMPONENT_KEYS):
+    if too_few_answer := small_table_answer("low_dimensional", view, COMPONENT_KEYS):
         return too_few_answer
     n, d = view.points.shape
     stride = _every(view.points)
@@ -385,16 +388,18 @@ def ask_low_dimensional(view: View) -> Answer:
     )  # fmt: skip
     if d < 3:
         return Answer("low_dimensional", "cannot tell", "few_columns", facts, keys=COMPONENT_KEYS)
-    if view.half_length > n / STRETCHES:
+    if view.half_length > n / MIN_HALF_LENGTHS:
         # Few independent stretches: any slow curve has few directions.
         return Answer("low_dimensional", "cannot tell", "slow", facts, keys=COMPONENT_KEYS)
     # Of each draw, beside what its own kernel gives: so the tables' unit is that of the table.
     nulls = facts.expected * _drawn(view, rows, kernel)
     p = max(_rank_of_fewer(facts.participation, null) for null in nulls)
     nearest = int(np.median(nulls, axis=1).argmin())
-    test = replace(against(facts.participation, nulls[nearest], NULLS[nearest], p), least=FARTHEST)
+    test = replace(
+        null_test(facts.participation, nulls[nearest], NULLS[nearest], p), least=FARTHEST
+    )
     facts = replace(facts, expected=float(np.median(nulls[nearest])))
-    answer, reason = judged(p, "fewer", "not_fewer", "open")
+    answer, reason = judge_p_value(p, "fewer", "not_fewer", "open")
     if facts.participation > FEWER * facts.expected:
         answer, reason = "no", "small" if p <= LEVEL else "not_fewer"
     return Answer("low_dimensional", answer, reason, facts, test, COMPONENT_KEYS)
@@ -476,7 +481,7 @@ def _rank_of_fewer(dimension: float, null_draws: Floats) -> float:
     """Return the rank of a ratio, or where it is below all, how far: Student's t of logarithms."""
     from scipy.special import stdtr
 
-    ordinary = rank(-dimension, -null_draws)
+    ordinary = rank_p_value(-dimension, -null_draws)
     logs, spread = np.log(null_draws), float(np.log(null_draws).std(ddof=1))
     if dimension >= null_draws.min() or spread == 0:
         return ordinary
@@ -486,6 +491,6 @@ def _rank_of_fewer(dimension: float, null_draws: Floats) -> float:
 
 
 #: By name, in the order of the page.
-QUESTIONS: Mapping[str, Ask] = {
+QUESTIONS: Mapping[str, AskTable] = {
     "order": ask_order, "smooth": ask_smooth, "low_dimensional": ask_low_dimensional,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
-from posprobe.analyses.descriptive.probes import PUBLISHED_ROWS
+from posprobe.analyses.descriptive.probes import N_PUBLISHED_ROWS
 from posprobe.data import read_data
 from posprobe.tables import PositionTable
 from posprobe.text import lookup
@@ -27,16 +27,18 @@ class Published:
     model, title
         The model's short and full name.
     key
-        Where posprobe's own value stands in ``analysis.json``, as a dotted path.
+        Key path of posprobe's own value in ``analysis.json``, with dots.
     quantity
-        What it is, in words.
+        Name of the quantity in words.
     value, unit
-        In posprobe's unit: shares rather than percentages; None for a bare number.
+        Value in posprobe's unit (shares rather than percentages); the unit is None for a bare
+        number.
     stated
-        As printed in the source.
+        Value as printed in the source.
     tolerance
-        By how much a sound repetition may differ: what rounding hides, or for a single unseeded run
-        three standard deviations of ours over 100 seeds. None where we have not measured it.
+        Largest difference of a sound repetition: the rounding of the source, or for a single
+        unseeded run three standard deviations of ours over 100 seeds. None where it was not
+        measured.
     rows
         First row and one past the last; None where they do not matter.
     takes
@@ -46,9 +48,9 @@ class Published:
     citation, where, url
         The source, and where in it.
     evidence
-        How the value was read: first hand or not, and what limits it.
+        Quality of the reading: first hand or not, and its limits.
     matched
-        How the table at hand was recognised; None in `published`.
+        Way in which the table at hand was recognised; None in `published`.
     differs
         Why ours is not the same quantity, or empty.
     """
@@ -175,7 +177,7 @@ def _differs(value: Published, table: PositionTable) -> str:
         )
     first, stop = table.rows
     if value.takes == "first":
-        stop = min(stop, first + PUBLISHED_ROWS)
+        stop = min(stop, first + N_PUBLISHED_ROWS)
     if (first, stop) == value.rows:
         return ""
     return f"published for rows {value.rows[0]} to {value.rows[1] - 1}, here {first} to {stop - 1}"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.breaks.seams import seams
 from posprobe.analyses.descriptive.grid import axis_codes
 from posprobe.analyses.descriptive.norms import norms
-from posprobe.analyses.descriptive.similarity import MAX_ROWS, similarity
+from posprobe.analyses.descriptive.similarity import MAX_MATRIX_ROWS, similarity
 from posprobe.analyses.descriptive.winding import Winding, winding
 from posprobe.analyses.result import HIDDEN, As, as_block
 from posprobe.arrays import Floats
@@ -74,13 +74,13 @@ def effect(made: PositionTable, old: PositionTable, *, stretched: bool) -> Effec
     place, position = _nearest(old.layout, made.layout), _shared(old.layout, made.layout)
     between = None if found.undefined else _created(old, found.between, made, stretched=stretched)
     special = tuple(each.row + made.start for each in found.special)
-    zero, many = "no row differs from the mean row", f"more than {MAX_ROWS} positions"
+    zero, many = "no row differs from the mean row", f"more than {MAX_MATRIX_ROWS} positions"
     undefined = {
         "same_place": zero, "same_position": zero, "neighbour_cosine": many,
         "translation_invariance": many, "seams": found.undefined, "special": found.no_special,
     }  # fmt: skip
     neighbours = invariance = None
-    if len(made) <= MAX_ROWS:
+    if len(made) <= MAX_MATRIX_ROWS:
         likeness = similarity(made)
         neighbours = likeness.centered.neighbour_mean
         invariance = likeness.raw.translation_invariance
@@ -207,11 +207,11 @@ class WaysCompared(Saved):
     missing
         Why other ways were not measured.
     run
-        What the model does with each of them, or None where it was not run.
+        Losses of the model with each of them; None where it was not run.
     environment
         Versions, command and time.
     tables
-        By way.
+        Resized tables by way.
     cosines, norms
         Under ``before`` and by way, centred cosines ``[c, c]`` averaged over blocks of positions,
         and row norms ``[m]``.
@@ -243,10 +243,10 @@ class WaysCompared(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.comparison import ways_figures
+        from posprobe.figures.comparison import table_resizing_figures
 
         losses = {} if self.run is None else self.run.losses
-        return ways_figures(self.cosines, self.norms, losses)
+        return table_resizing_figures(self.cosines, self.norms, losses)
 
 
 def compare(
@@ -266,9 +266,9 @@ def compare(
     loaded
         A table, or the encodings of a checkpoint that has none.
     to, how, command
-        As for `compare_ways`; of rotary positions a length alone.
+        Same as for `compare_ways`; for rotary positions a length alone.
     contexts, reference, **where
-        What to run the model on with each table or by each rule, and where it is, as for
+        Contexts on which the model runs with each table or rule, and its location, as for
         `posprobe.resizing.losses.run_ways`; None does not run it.
 
     Raises
@@ -349,7 +349,7 @@ def compare_ways(
     Parameters
     ----------
     table, to
-        As for `posprobe.resize`.
+        Same as for `posprobe.resize`.
     ways
         Some of those for its layout; None for all. A way that is a library's which is not
         installed, or that does not fit the table, is left out, with the reason.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from typing import Any
 
-from posprobe.analyses.composition.budget import LABELS
-from posprobe.page import NONE, Line
+from posprobe.analyses.composition.budget import BUDGET_LABELS
+from posprobe.page import NO_VALUE, Line
 from posprobe.text import Block, minus, period_of
 from posprobe.words import ASKS, NULLS
 from posprobe.words.formats import capital, hundredths, listed, percent, some, two_figures
@@ -184,14 +184,14 @@ def held_against(answer: Block, question: str, measure: str, form: Form, value: 
     """
     number, interval = answer.get("tested"), answer.get("interval")
     if number is None or not interval:
-        return Line(answer["question"], answer["answer"], question, measure, value or NONE)
+        return Line(answer["question"], answer["answer"], question, measure, value or NO_VALUE)
     low, high = (minus(form(limit)) for limit in interval)
     chance = low if low == high else f"{low.removesuffix(' %')} to {high}"
     value, p = value or minus(form(number)), p_value(answer)
     null = NULLS.get(answer["baseline"], answer["baseline"])
     draws_text = f", {answer['draws']:,} draws" if answer.get("draws") else ""
     facts = f"{measure}: {value}. By chance ({null}{draws_text}): {chance}."
-    if p != NONE:
+    if p != NO_VALUE:
         facts += f" p {'' if p[0] == '≤' else '= '}{p}."
     return Line(
         answer["question"], answer["answer"], question, measure, value, chance, p, number,
@@ -202,7 +202,7 @@ def held_against(answer: Block, question: str, measure: str, form: Form, value: 
 def p_value(answer: Block) -> str:
     """Write the p-value of an answer's block; ``≤`` where more draws could have made it smaller."""
     if answer["p"] is None or not answer.get("draws", True):
-        return NONE
+        return NO_VALUE
     if answer["p"] > (answer.get("least") or 0.0):
         return f"{answer['p']:.2g}"
     # A bound is rounded up: p ≤ 0.0068 is false of 1/146.
@@ -217,7 +217,7 @@ class Part:
     Parameters
     ----------
     kind, look
-        Of `posprobe.analyses.composition.budget.ORDER`; its class of colours.
+        Of `posprobe.analyses.composition.budget.BUDGET_TERMS`; its class of colours.
     share
         Of the variance around the mean row.
     value
@@ -247,12 +247,12 @@ def budget_parts(document: Block) -> tuple[Part, ...]:
     waves = sum(part["part"] == "rotation" for part in parts)
     labelled_parts, rank = [], 0
     for part in parts:
-        kind, label = part["part"], LABELS[part["part"]]
+        kind, label = part["part"], BUDGET_LABELS[part["part"]]
         look, name, short_name = "line-part" if kind == "line" else kind, label, label
         if part["period"]:
             period = period_of(part["period"])
             label, short_name = f"{period} positions", period
-            name = f"{label} ({LABELS[kind]})"
+            name = f"{label} ({BUDGET_LABELS[kind]})"
         if kind == "rotation":
             name = f"rotation, period {label}"
             look = f"r{min(rank if waves <= _ROTATIONS else rank * _ROTATIONS // waves, 4)}"

@@ -15,7 +15,7 @@ from posprobe.analyses.composition.mixture import cosine_power
 from posprobe.analyses.composition.waves import covariance, find_waves
 from posprobe.analyses.result import as_block
 from posprobe.families import load
-from posprobe.figures.common import Sheet
+from posprobe.figures.common import FigureFormat
 from posprobe.figures.fits import bridging_figure
 from posprobe.layouts import Grid
 
@@ -174,7 +174,7 @@ def test_a_long_table_is_cut_to_its_middle_rows_with_a_reason(
 ) -> None:
     # As an attribute of its package, this name is the function.
     module = import_module("posprobe.analyses.composition.bridging")
-    monkeypatch.setattr(module, "MAX_ROWS", 100)
+    monkeypatch.setattr(module, "MAX_BRIDGING_ROWS", 100)
     table = walk(151, 8)
     bridges = bridging(table)
     assert (bridges.first, bridges.stop) == (25, 125)
@@ -185,5 +185,5 @@ def test_a_long_table_is_cut_to_its_middle_rows_with_a_reason(
 
 
 def test_panels_of_a_grid_are_titled_by_axis() -> None:
-    figure = bridging_figure(Sheet(3.3, 9.0), {"patches": bridging(patches(9, 9, 8))}, {})
+    figure = bridging_figure(FigureFormat(3.3, 9.0), {"patches": bridging(patches(9, 9, 8))}, {})
     assert [ax.get_title() for ax in figure.axes] == ["rows", "columns"]

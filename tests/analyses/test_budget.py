@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as arrays
-from made_answers import planted, smooth, surface
+from made_answers import planted_verdict, smooth, surface
 from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.composition.budget import ORDER, same_planes
+from posprobe.analyses.composition.budget import BUDGET_TERMS, same_planes
 from posprobe.analyses.composition.planes import Fitted, find_rotations, fit_clock
-from posprobe.figures.fits import COLORS
+from posprobe.figures.fits import TERM_COLOURS
 
 Floats = NDArray[np.float64]
 
@@ -288,8 +288,8 @@ def test_every_term_has_a_colour_on_the_page_and_in_figures() -> None:
     stylesheet = (files("posprobe.report") / "templates" / "drawings.css").read_text(
         encoding="utf-8"
     )
-    for term in set(ORDER) - {"mean", "rotation"}:
-        assert term in COLORS
+    for term in set(BUDGET_TERMS) - {"mean", "rotation"}:
+        assert term in TERM_COLOURS
         name = "line-part" if term == "line" else term
         assert f".{name} {{ fill:" in stylesheet, term
 
@@ -313,7 +313,7 @@ def test_minilm_is_four_rotations_on_one_clock() -> None:
 
 
 def test_both_stretches_of_minilm_rotate_in_the_same_planes() -> None:
-    facts: Any = planted("sample:all-minilm-l6-v2").answers["seams"].facts
+    facts: Any = planted_verdict("sample:all-minilm-l6-v2").answers["seams"].facts
     (shared_planes,) = facts.same
     assert (
         shared_planes.first,

@@ -51,8 +51,8 @@ NUMBER_NAMES = ("neighbour_mean", "far_mean", "translation_invariance", "monoton
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables of a few dozen rows count as large, with uneven tiles and blocks."""
-    sizes = {"MAX_ROWS": 10, "POOLED_SIDE": 24, "_LINE": 19}
-    for name, size in (sizes | {"_TRANSFORMED": 512}).items():
+    sizes = {"MAX_MATRIX_ROWS": 10, "MAX_POOLED_BLOCKS": 24, "POSITIONS_PER_PROFILE_BATCH": 19}
+    for name, size in (sizes | {"NUMBERS_PER_GRID_TRANSFORM": 512}).items():
         monkeypatch.setattr(SIMILARITY, name, size)
 
 
@@ -189,8 +189,8 @@ def test_loading_and_norms_of_a_large_table_stay_within_memory(tmp_path: Path) -
 
 @pytest.fixture
 def randomised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(COMPONENTS, "EXACT", 1)
-    monkeypatch.setattr(COMPONENTS, "LEADING", 12)
+    monkeypatch.setattr(COMPONENTS, "MAX_EXACT_OPERATIONS", 1)
+    monkeypatch.setattr(COMPONENTS, "N_LEADING_COMPONENTS", 12)
 
 
 @pytest.mark.parametrize("device", DEVICES)

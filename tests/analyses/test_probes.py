@@ -16,8 +16,8 @@ from sklearn.model_selection import cross_val_score
 
 import posprobe as pp
 from posprobe.analyses.descriptive.probes import (
-    ALPHA,
-    MIN_ROWS,
+    MIN_PROBE_ROWS,
+    RIDGE_PENALTY,
     AbsoluteProbe,
     Probes,
     PublishedProbe,
@@ -156,7 +156,8 @@ def test_blocks_are_predicted_from_the_other_blocks_alone() -> None:
     rows /= np.sqrt((rows[train_rows] ** 2).sum(axis=1).mean())
     target = train_rows - train_rows.mean()
     weights = np.linalg.solve(
-        rows[train_rows].T @ rows[train_rows] + ALPHA * np.eye(7), rows[train_rows].T @ target
+        rows[train_rows].T @ rows[train_rows] + RIDGE_PENALTY * np.eye(7),
+        rows[train_rows].T @ target,
     )
     np.testing.assert_allclose(
         result.predicted[test_rows], rows[test_rows] @ weights + train_rows.mean()
@@ -208,7 +209,7 @@ def test_a_single_seed_has_no_spread() -> None:
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        (as_table(walk(MIN_ROWS - 1, 4)), f"fewer than {MIN_ROWS}"),
+        (as_table(walk(MIN_PROBE_ROWS - 1, 4)), f"fewer than {MIN_PROBE_ROWS}"),
         (patches(8, 8, 16), "grid"),
         (as_table(np.ones((64, 3))), "all rows are equal"),
         (as_table(1e20 * walk(64, 3)), "single precision"),
@@ -226,7 +227,7 @@ def test_tables_without_a_probe_have_a_reason(table: PositionTable, reason: str)
     "values",
     [
         np.eye(64),
-        walk(MIN_ROWS, 1),
+        walk(MIN_PROBE_ROWS, 1),
         np.concatenate([gaussian(1, 5), np.zeros((99, 5))]),  # only its first row is not zero
         np.repeat(walk(16, 4), 4, axis=0),
         1e11 * walk(64, 3) / np.abs(walk(64, 3)).max(),
@@ -243,7 +244,8 @@ def test_awkward_tables_give_finite_numbers_without_warnings(values: Any) -> Non
 
 
 def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("posprobe.analyses.descriptive.probes"), "MAX_ITERATIONS", 1)
+    module = import_module("posprobe.analyses.descriptive.probes")
+    monkeypatch.setattr(module, "MAX_OPTIMISER_ITERATIONS", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = order_probe_published(walk(64, 8), seeds=2)

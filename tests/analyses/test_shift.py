@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from posprobe.analyses.descriptive.pca import pca
-from posprobe.analyses.descriptive.shift import RULE, least_skill, shift, shift_rank
+from posprobe.analyses.descriptive.shift import ROTATION_RULE, least_skill, shift, shift_rank
 from posprobe.analyses.result import as_block
 from posprobe.encodings import sinusoidal
 from posprobe.encodings.tables import Order, frequencies
@@ -94,7 +94,7 @@ def test_a_drifting_frequency_is_no_rotation() -> None:
     table = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(8)[:2]
     operator: Any = shift(table + 0.01 * gaussian(512, 8))
     assert not operator.rotations.any()
-    assert operator.skill > RULE.min_skill  # so only the phase rules the rotation out
+    assert operator.skill > ROTATION_RULE.min_skill  # so only the phase rules the rotation out
     assert operator.phase_linearity.max() < 0.995
 
 

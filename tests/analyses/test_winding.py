@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_tables import Floats, gaussian, rotation, walk
 
-from posprobe.analyses.descriptive.winding import COHERENT, winding
+from posprobe.analyses.descriptive.winding import MIN_PAIR_COHERENCE, winding
 
 
 def helix(n: int, turns: float, rise: float, d: int = 6) -> Floats:
@@ -59,7 +59,9 @@ def test_coherence_is_the_sum_over_every_lag() -> None:
         size = np.sum(x[:-lag] ** 2 + y[:-lag] ** 2) * np.sum(x[lag:] ** 2 + y[lag:] ** 2)
         best = max(best, crossed / np.sqrt(size))
     pairs = winding(scores).pairs
-    assert (pairs[0].coherence if pairs else 0.0) == pytest.approx(best if best >= COHERENT else 0)
+    assert (pairs[0].coherence if pairs else 0.0) == pytest.approx(
+        best if best >= MIN_PAIR_COHERENCE else 0
+    )
 
 
 def test_a_chirp_has_a_period_of_its_own_in_every_part() -> None:

@@ -18,7 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.composition.mixture import cosine_power
-from posprobe.analyses.composition.waves import FEWEST, Waves, covariance, find_waves, together
+from posprobe.analyses.composition.waves import (
+    MIN_WAVE_ROWS,
+    Waves,
+    covariance,
+    find_waves,
+    together,
+)
 from posprobe.analyses.descriptive.pca import PCA, components_of, pca as principal_components
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import HIDDEN, As, Result, nothing
@@ -31,10 +37,11 @@ Rows: TypeAlias = NDArray[np.integer[Any]]
 Mask: TypeAlias = NDArray[np.bool_]
 
 #: Smallest share of noise in a process: below, its matrix cannot be inverted in double precision.
-LEAST_NOISE = 1e-8
+MIN_NOISE_SHARE = 1e-8
 #: Share of the variance that the shift operator acts on, and its largest rank: what lies beyond is
 #: noise in trained tables, and each direction costs eight known rows.
-SHIFT_SHARE, SHIFT_RANK = 0.98, 32
+SHIFT_VARIANCE_SHARE = 0.98
+MAX_SHIFT_RANK = 32
 
 
 def linear(curve: Floats, missing: Mask) -> Floats:
@@ -75,7 +82,7 @@ def process(covariance: Floats, curve: Floats) -> Predict:
     curve
         ``[n, r]``.
     """
-    least = LEAST_NOISE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
+    least = MIN_NOISE_SHARE * max(float(np.trace(covariance)) / len(covariance), 1e-300)
     regular = covariance.copy()
     np.fill_diagonal(regular, regular.diagonal() + least)
     inverse = np.asarray(np.linalg.inv(regular), np.float64)
@@ -93,7 +100,7 @@ def shift(curve: Floats, missing: Mask) -> Floats:
     """Carry on with the linear map from each row to the next, from both sides of every gap.
 
     The maps onwards and back are fitted to neighbouring rows that are both known, about the known
-    rows' mean, in the leading columns of `SHIFT_SHARE` of the variance. Moduli above 1 are set to
+    rows' mean, in the leading columns of `SHIFT_VARIANCE_SHARE` of the variance. Moduli above 1 are set to
     1, so that nothing explodes; what both sides predict is mixed by distance.
 
     Parameters
@@ -112,8 +119,8 @@ def shift(curve: Floats, missing: Mask) -> Floats:
     known = ~missing
     mean = curve[known].mean(axis=0)
     power = np.cumsum(np.square(curve[known] - mean).sum(axis=0))
-    enough = int(np.argmax(power >= SHIFT_SHARE * power[-1])) + 1
-    rank = max(1, min(enough, SHIFT_RANK, int(known.sum()) // 8))
+    enough = int(np.argmax(power >= SHIFT_VARIANCE_SHARE * power[-1])) + 1
+    rank = max(1, min(enough, MAX_SHIFT_RANK, int(known.sum()) // 8))
     leading = curve[:, :rank] - mean[:rank]
     left = np.flatnonzero(known[:-1] & known[1:])
     result = np.zeros_like(curve)
@@ -148,22 +155,24 @@ def _carrying(before: Floats, after: Floats) -> Callable[[Floats, Rows], Floats]
 
 
 #: Fewest positions of which a quarter can be left out.
-MIN_ROWS = 8
+MIN_BRIDGING_ROWS = 8
 #: Most positions: of a longer table the middle is taken. A kernel's inverse costs their cube.
-MAX_ROWS = 1536
+MAX_BRIDGING_ROWS = 1536
 #: Share of the variance that the leading components hold, so that R² is that of the table to a
 #: thousandth, and most of them, which bounds the time.
-SHARE, MOST_COMPONENTS = 0.999, 128
+BRIDGED_VARIANCE_SHARE = 0.999
+MAX_BRIDGED_COMPONENTS = 128
 #: Times each small set of gaps, at places off the first, and fewest blocks of each wide one, where
 #: there is room: an R² of fewer rests on one or two places.
-ROUNDS, BLOCKS = 2, 4
+N_NARROW_ROUNDS = 2
+MIN_WIDE_BLOCKS = 4
 #: Ends of the table, in order.
-ENDS = ("start", "end")
+TABLE_ENDS = ("start", "end")
 #: Steps of the golden section spread most evenly, however many there are (Weyl 1916).
-GOLDEN = (5**0.5 - 1) / 2
+GOLDEN_SECTION = (5**0.5 - 1) / 2
 
 #: Rules that predict missing rows, in the order in which they are shown.
-RULES = ("linear", "smooth", "waves", "shift")
+BRIDGING_RULES = ("linear", "smooth", "waves", "shift")
 
 
 @dataclass(frozen=True)
@@ -193,13 +202,13 @@ class Bridging(Result):
     gaps
         ``[m]``: widths in positions, 1, 2, 4 … to a quarter of the table.
     r2
-        For each of `RULES`, ``[m]``.
+        For each of `BRIDGING_RULES`, ``[m]``.
     beyond
         For each rule ``[3]``: the first quarter predicted from the rest, the last, and both.
     components, variance
         Number of leading components that are predicted, and their share of the variance.
     first, stop
-        Rows that were used: of a table longer than `MAX_ROWS` those in the middle.
+        Rows that were used: of a table longer than `MAX_BRIDGING_ROWS` those in the middle.
     layout, start
         Of the positions.
     axes
@@ -241,7 +250,9 @@ class Bridging(Result):
         if any(np.isnan(r2).any() for r2 in (*self.r2.values(), *self.beyond.values())):
             found["r2"] = "null where the rows left out are all equal to the mean of the rest"
         if not self.undefined and self.stop - self.first < self.layout.size:
-            found["rows"] = f"the table is longer than {MAX_ROWS} rows: those in its middle"
+            found["rows"] = (
+                f"the table is longer than {MAX_BRIDGING_ROWS} rows: those in its middle"
+            )
         return found
 
 
@@ -255,7 +266,7 @@ def bridging(
 
     Blocks of 1, 2, 4 … n/4 neighbouring rows are left out, with at least as many known rows on
     either side of each, and a quarter of the table at either end. What is predicted are the leading
-    components of `SHARE` of the variance. The rules: the straight line between neighbours; the
+    components of `BRIDGED_VARIANCE_SHARE` of the variance. The rules: the straight line between neighbours; the
     Gaussian process of what has no period in the additive model
     (`posprobe.analyses.composition.mixture`), and that of all, waves included, which is the same
     where there are none; the linear map from each row to the next.
@@ -288,24 +299,26 @@ def bridging(
         axes = {"rows": bridging(cells.mean(axis=1)), "columns": bridging(cells.mean(axis=0))}
         why = "patches lie on a grid: see its axes"
         return Bridging(given.layout, given.start, axes=axes, undefined=why)
-    if n < MIN_ROWS:
-        return Bridging(given.layout, given.start, undefined=f"fewer than {MIN_ROWS} rows")
+    if n < MIN_BRIDGING_ROWS:
+        return Bridging(given.layout, given.start, undefined=f"fewer than {MIN_BRIDGING_ROWS} rows")
     found = components_of(given, pca)
-    first = max((n - MAX_ROWS) // 2, 0)
-    stop = min(first + MAX_ROWS, n)
+    first = max((n - MAX_BRIDGING_ROWS) // 2, 0)
+    stop = min(first + MAX_BRIDGING_ROWS, n)
     if stop - first < n:
         found = principal_components(to_numpy(given.values)[first:stop])
     if found.undefined:
         return Bridging(given.layout, given.start, undefined=found.undefined)
     share = np.cumsum(found.explained_variance_ratio)
-    kept = min(int(np.argmax(share >= min(SHARE, share[-1]))) + 1, MOST_COMPONENTS)
+    kept = min(
+        int(np.argmax(share >= min(BRIDGED_VARIANCE_SHARE, share[-1]))) + 1, MAX_BRIDGED_COMPONENTS
+    )
     curve = found.scores[:, :kept] / found.singular_values[0]
     if model is not None and len(model.fit.components.covariance) != len(curve):
         model = None  # of other rows than the middle ones
     smooth, waves = _processes(curve, model)
     gaps, folds = _folds(len(curve))
-    groups = len(gaps) + len(ENDS)
-    errors = {rule: np.zeros(groups) for rule in ("mean", *RULES)}
+    groups = len(gaps) + len(TABLE_ENDS)
+    errors = {rule: np.zeros(groups) for rule in ("mean", *BRIDGING_RULES)}
     for fold in folds:
         missing = fold >= 0
         predicted = {
@@ -339,7 +352,7 @@ def _processes(curve: Floats, model: Waves | None) -> tuple[Predict, Predict]:
     """
     points = curve - curve.mean(axis=0)
     power = cosine_power(points)
-    if model is None and len(curve) >= FEWEST:
+    if model is None and len(curve) >= MIN_WAVE_ROWS:
         model = find_waves(points, power, 0)[0]
     bare = together(power, points, ()) if model is None or model.waves else model
     smooth = process(covariance(bare, waves=False), curve)
@@ -373,18 +386,23 @@ def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
         # Slots along the table take turns; each has blocks of one gap.
         slots = max(n // (4 * gaps[narrow[-1]]), 1)
         edges = np.linspace(0, n, slots + 1).astype(int)
-        for turn in range(ROUNDS):
+        for turn in range(N_NARROW_ROUNDS):
             fold = np.full(n, -1)
             for slot in range(slots):
                 index = narrow[(slot + turn * len(narrow) // 2) % len(narrow)]
                 leave_out(
-                    fold, int(edges[slot]), int(edges[slot + 1]), index, gaps[index], turn / ROUNDS
+                    fold,
+                    int(edges[slot]),
+                    int(edges[slot + 1]),
+                    index,
+                    gaps[index],
+                    turn / N_NARROW_ROUNDS,
                 )
             folds.append(fold)
     for index in range(len(narrow), len(gaps)):
         gap = gaps[index]
         fits = max(n // (4 * gap), 1)
-        rounds = min(-(-BLOCKS // fits), 3)
+        rounds = min(-(-MIN_WIDE_BLOCKS // fits), 3)
         for turn in range(rounds):
             fold = np.full(n, -1)
             leave_out(fold, 0, n, index, gap, (turn + 0.5) / rounds, fits == 1)
@@ -405,6 +423,6 @@ def leave_out(
     edges = np.linspace(first, stop, cells + 1)
     for cell, (low, high) in enumerate(pairwise(edges.tolist())):
         # Uneven, so that no period is sampled at one phase only.
-        share = offset if single else (GOLDEN * cell + offset) % 1.0
+        share = offset if single else (GOLDEN_SECTION * cell + offset) % 1.0
         begin = int(np.floor(low + gap + share * max(high - low - 3 * gap, 0)))
         fold[begin : begin + gap] = index

@@ -21,7 +21,7 @@ from posprobe.analyses.breaks.outliers import without
 from posprobe.analyses.breaks.seams import Seams, long_runs, runs, seams, stretch
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
 from posprobe.analyses.composition.planes import (
-    NEAR,
+    MAX_PERIOD_RATIO,
     Turning,
     find_rotations,
     forward,
@@ -40,8 +40,8 @@ PartName: TypeAlias = Literal[
     "alternating", "special", "breaks", "noise", "untrained", "other", "mean",
 ]  # fmt: skip
 #: In the order of a bar; waves of equal kind fastest first.
-ORDER: tuple[PartName, ...] = get_args(PartName)
-OF = "share of the sum of squares"
+BUDGET_TERMS: tuple[PartName, ...] = get_args(PartName)
+SHARE_UNIT = "share of the sum of squares"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Budget(Result):
     Parameters
     ----------
     parts
-        Every part, in the order of `ORDER`.
+        Every part, in the order of `BUDGET_TERMS`.
     mean
         Of the mean row, which all positions have in common.
     rotation, sway
@@ -114,22 +114,22 @@ class Budget(Result):
     parts: Annotated[tuple[Share, ...], ""]
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    mean: Annotated[float | None, Number("mean row", OF)] = None
-    rotation: Annotated[float | None, Number("rotations", OF)] = None
-    sway: Annotated[float | None, Number("waves along one direction", OF)] = None
-    preferred: Annotated[float | None, Number("noise with a preferred period", OF)] = None
-    line: Annotated[float | None, Number("straight line", OF)] = None
-    smooth: Annotated[float | None, Number("smooth part", OF)] = None
-    walk: Annotated[float | None, Number("random walk", OF)] = None
-    rough: Annotated[float | None, Number("rough part", OF)] = None
-    alternating: Annotated[float | None, Number("alternating signs", OF)] = None
-    noise: Annotated[float | None, Number("noise", OF)] = None
-    special: Annotated[float | None, Number("outlier rows", OF)] = None
-    breaks: Annotated[float | None, Number("breaks", OF)] = None
-    rows: Annotated[float | None, Number("row code", OF)] = None
-    columns: Annotated[float | None, Number("column code", OF)] = None
-    untrained: Annotated[float | None, Number("untrained rows", OF)] = None
-    other: Annotated[float | None, Number("short parts", OF)] = None
+    mean: Annotated[float | None, Number("mean row", SHARE_UNIT)] = None
+    rotation: Annotated[float | None, Number("rotations", SHARE_UNIT)] = None
+    sway: Annotated[float | None, Number("waves along one direction", SHARE_UNIT)] = None
+    preferred: Annotated[float | None, Number("noise with a preferred period", SHARE_UNIT)] = None
+    line: Annotated[float | None, Number("straight line", SHARE_UNIT)] = None
+    smooth: Annotated[float | None, Number("smooth part", SHARE_UNIT)] = None
+    walk: Annotated[float | None, Number("random walk", SHARE_UNIT)] = None
+    rough: Annotated[float | None, Number("rough part", SHARE_UNIT)] = None
+    alternating: Annotated[float | None, Number("alternating signs", SHARE_UNIT)] = None
+    noise: Annotated[float | None, Number("noise", SHARE_UNIT)] = None
+    special: Annotated[float | None, Number("outlier rows", SHARE_UNIT)] = None
+    breaks: Annotated[float | None, Number("breaks", SHARE_UNIT)] = None
+    rows: Annotated[float | None, Number("row code", SHARE_UNIT)] = None
+    columns: Annotated[float | None, Number("column code", SHARE_UNIT)] = None
+    untrained: Annotated[float | None, Number("untrained rows", SHARE_UNIT)] = None
+    other: Annotated[float | None, Number("short parts", SHARE_UNIT)] = None
     misfit: Annotated[float | None, Number("misfit", "share of the variance misplaced")] = None
     typical_misfit: float | None = None
     misfit_p: float | None = None
@@ -145,7 +145,7 @@ class Budget(Result):
 
 
 #: The parts, as a reader calls them.
-LABELS: Mapping[str, str] = {key: number.label for key, number, _ in numbers_of(Budget)}
+BUDGET_LABELS: Mapping[str, str] = {key: number.label for key, number, _ in numbers_of(Budget)}
 
 
 def budget(
@@ -236,7 +236,7 @@ def budget(
         Share(name, amount / whole, period, errors.get(name))
         for (name, period), amount in shares.items()
     ]
-    parts.sort(key=lambda each: (ORDER.index(each.part), each.period or 0.0))
+    parts.sort(key=lambda each: (BUDGET_TERMS.index(each.part), each.period or 0.0))
     total: dict[str, float] = {}
     for each in parts:
         total[each.part] = total.get(each.part, 0.0) + each.share
@@ -274,7 +274,11 @@ def _waves(amount: float, found: Turning, main: Turning, add: Callable[..., None
         add("other", amount)
         return
     for each in found.rotations:
-        near = [one for one in main.rotations if 1 / NEAR < one.period / each.period < NEAR]
+        near = [
+            one
+            for one in main.rotations
+            if 1 / MAX_PERIOD_RATIO < one.period / each.period < MAX_PERIOD_RATIO
+        ]
         like = min(near, key=lambda one: abs(np.log(one.period / each.period)), default=each)
         add("rotation" if each.round else "sway", each.share * amount, like.period)
     for hump in found.preferred:
@@ -284,7 +288,7 @@ def _waves(amount: float, found: Turning, main: Turning, add: Callable[..., None
 
 
 #: Why there is no clock.
-NONE = "there are no rotations"
+NO_ROTATIONS_REASON = "there are no rotations"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -392,7 +396,7 @@ def clock_of(found: Turning, points: Floats, layout: Layout, first: int) -> Cloc
     """
     told = [k for k, each in enumerate(found.rotations) if each.round]
     if not told:
-        return Clock(layout, first=first, undefined=NONE)
+        return Clock(layout, first=first, undefined=NO_ROTATIONS_REASON)
     paths = np.stack([points @ found.planes[k].T for k in told])
     periods = np.array([found.rotations[k].period for k in told])
     ratios = periods[1:] / periods[:-1]
@@ -415,7 +419,7 @@ def clock_of(found: Turning, points: Floats, layout: Layout, first: int) -> Cloc
 
 #: Turns of a rotation within a part from which it is seen to go round there: a smooth curve makes
 #: one, and a walk 0.75.
-TURNS = 2.0
+MIN_STRETCH_TURNS = 2.0
 
 
 @dataclass(frozen=True)
@@ -430,7 +434,7 @@ class SamePlanes:
         Share of the part's variance that lies in those planes. Random planes, as many, would hold
         the share of the columns that they span.
     around, rotations
-        In how many of the planes the part goes round, of those in which it makes `TURNS` turns.
+        In how many of the planes the part goes round, of those in which it makes `MIN_STRETCH_TURNS` turns.
     """
 
     first: int
@@ -464,7 +468,7 @@ def same_planes(
         paths = [
             measured_path(points @ found.planes[k].T)
             for k in told
-            if (stop - first) / found.rotations[k].period >= TURNS
+            if (stop - first) / found.rotations[k].period >= MIN_STRETCH_TURNS
         ]
         around = sum(path.round for path in paths)
         if 2 * around > len(paths) and total > 0:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.composition.mixture import (
-    EMPTY,
-    FLOOR,
+    EMPTY_BIN_COLUMNS,
+    POWER_FLOOR,
     KernelShape,
     covariance,
     floored,
@@ -27,29 +27,38 @@ from posprobe.analyses.composition.mixture import (
 from posprobe.arrays import Floats
 
 #: Ratio of the lengths of neighbouring kernels: coarser, surfaces of two patches leave a rest.
-FINE = 1.25
+SURFACE_LENGTH_RATIO = 1.25
 #: Steps of that between lengths of surfaces that are longer along one axis than along the other:
 #: every pair of fine lengths would be four times as many components.
-COARSE = 2
+UNEQUAL_LENGTH_STEP = 2
 #: Patches on a side below which a surface that is long along one axis and a code look the same.
-SHORT_SIDE = 8
+MIN_RESOLVED_SIDE_PATCHES = 8
 #: Longest such surfaces, in sides of the grid: where there are enough patches they leave room for
 #: codes, which a surface of infinite length along one axis is.
-LONG, LONG_ON_FEW = 0.5, 4.0
+MAX_UNEQUAL_LENGTH_SIDES = 0.5
+MAX_UNEQUAL_LENGTH_SIDES_ON_SMALL_GRIDS = 4.0
 #: Shortest length, in patches, and below which a surface is as good as noise: as of sequences
 #: (`mixture.NOISE_LENGTH`).
-SHORTEST, NOISE_LENGTH = 0.8, 0.9
+MIN_SURFACE_LENGTH_PATCHES = 0.8
+MAX_NOISE_LENGTH_PATCHES = 0.9
 #: Bins on each side that stand alone, so that all of a side of 16 patches do, and the relative
 #: width of bands beyond, over which a power that falls with the square of the frequency changes by
 #: a third.
-ALONE, BAND = 16, 0.15
+N_SINGLE_FREQUENCIES = 16
+RELATIVE_GRID_BAND_WIDTH = 0.15
 #: Steps of the update by which the table, and tables drawn without codes, are fitted alike: their
 #: gains are compared, so that what is left to converge is left in both.
-UPDATES = 60
+N_GRID_UPDATES = 60
 #: Families in the order in which they may leave, with the log likelihood that each holds at least:
 #: of 168 surfaces and tables of noise of 14 x 14 patches, the most that a code which is not there
 #: holds is 2.7. Of smooth kernels there are more.
-GAINS = {"rows": 5.0, "columns": 5.0, "alternating": 5.0, "smooth": 10.0, "rough": 5.0}
+MIN_GRID_FAMILY_GAINS = {
+    "rows": 5.0,
+    "columns": 5.0,
+    "alternating": 5.0,
+    "smooth": 10.0,
+    "rough": 5.0,
+}
 
 
 @dataclass(frozen=True)
@@ -116,9 +125,9 @@ class Bins:
 
 
 #: Draws of grids without codes: so many that the smallest p-value stands alone among the questions.
-GRID_DRAWS = 199
+N_GRID_DRAWS = 199
 #: Number of these draws' stream of random numbers beside those of the questions of a view.
-SEED_STREAM = 6
+GRID_SEED_STREAM = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +168,7 @@ def fit_grid(points: NDArray[np.floating[Any]], height: int, width: int, seed: i
     free = bins.mean(_columns(waves, height, width)) * bins.size
     kept = np.ones(len(bins.family), dtype=bool)
     weights, at = _fitted(bins, observed, free, kept, np.full(len(kept), 1 / len(kept)))
-    for family, gain in GAINS.items():
+    for family, gain in MIN_GRID_FAMILY_GAINS.items():
         rest = kept & (bins.family != family)
         fewer, less = _fitted(bins, observed, free, rest, weights)
         if at - less < gain:
@@ -167,8 +176,8 @@ def fit_grid(points: NDArray[np.floating[Any]], height: int, width: int, seed: i
     held = (observed / floored(bins.power @ weights) * bins.size) @ (bins.power * weights)
     names = dict.fromkeys(["rows", "columns", *bins.family.tolist()])
     shares = {name: float(held[bins.family == name].sum()) for name in names}
-    rng = np.random.default_rng([seed, SEED_STREAM])
-    p, drawn = _chance(bins, observed, free, weights, rng, GRID_DRAWS)
+    rng = np.random.default_rng([seed, GRID_SEED_STREAM])
+    p, drawn = _chance(bins, observed, free, weights, rng, N_GRID_DRAWS)
     return GridModel(shares, p, drawn)
 
 
@@ -193,8 +202,8 @@ def fit_surface(points: NDArray[np.floating[Any]], height: int, width: int) -> F
     count = len(bins.surfaces)
     waves, power = _waves(points, height, width)
     # Empty bins, as of a table without codes, tell nothing of the others.
-    there = power > FLOOR * power.mean()
-    free = bins.mean(np.where(there, _columns(waves, height, width), EMPTY)) * bins.size
+    there = power > POWER_FLOOR * power.mean()
+    free = bins.mean(np.where(there, _columns(waves, height, width), EMPTY_BIN_COLUMNS)) * bins.size
     observed, start = bins.mean(power / power.sum()), np.full(count, 1 / count)
     weights = weighted(observed, free, bins.power[:, :count], start) * power.sum()
     y, x = np.indices((height, width)).astype(np.float64)
@@ -238,8 +247,8 @@ def _chance(
     spectra = np.vstack([observed, spectra / (spectra @ bins.size)[:, None]])
     start = np.where(code, 1e-3, np.maximum(without, 1e-6))
     start = np.tile(start, (draws + 1, 1))
-    bare = updated(spectra, free, bins.power[:, ~code], start[:, ~code], UPDATES)
-    full = updated(spectra, free, bins.power, start, UPDATES)
+    bare = updated(spectra, free, bins.power[:, ~code], start[:, ~code], N_GRID_UPDATES)
+    full = updated(spectra, free, bins.power, start, N_GRID_UPDATES)
     means = floored(bare @ bins.power[:, ~code].T), floored(full @ bins.power.T)
     gain = [-0.5 * (free * (np.log(m) + spectra / m)).sum(axis=1) for m in means]
     gained = gain[1] - gain[0]
@@ -306,7 +315,7 @@ def _surfaces(height: int, width: int) -> tuple[SurfaceShape, ...]:
     """Return every stationary kernel that a table on a grid may have."""
     found = [SurfaceShape("noise", "exponential", 0.0, 0.0)]
     for length in _lengths(2.0 * max(height, width)):
-        noise = length < NOISE_LENGTH
+        noise = length < MAX_NOISE_LENGTH_PATCHES
         found += [
             SurfaceShape("noise" if noise else family, kind, length, length)
             for family, kind in (
@@ -314,11 +323,15 @@ def _surfaces(height: int, width: int) -> tuple[SurfaceShape, ...]:
                 ("smooth", "normal"),
             )
         ]  # fmt: skip
-    reach = LONG if min(height, width) >= SHORT_SIDE else LONG_ON_FEW
+    reach = (
+        MAX_UNEQUAL_LENGTH_SIDES
+        if min(height, width) >= MIN_RESOLVED_SIDE_PATCHES
+        else MAX_UNEQUAL_LENGTH_SIDES_ON_SMALL_GRIDS
+    )
     found += [
         SurfaceShape("smooth", "long", long_down, long_right)
-        for long_down in _lengths(reach * height)[2::COARSE]
-        for long_right in _lengths(reach * width)[2::COARSE]
+        for long_down in _lengths(reach * height)[2::UNEQUAL_LENGTH_STEP]
+        for long_right in _lengths(reach * width)[2::UNEQUAL_LENGTH_STEP]
         if long_down != long_right
     ]
     return tuple(found)
@@ -326,17 +339,21 @@ def _surfaces(height: int, width: int) -> tuple[SurfaceShape, ...]:
 
 def _lengths(longest: float) -> Floats:
     return np.asarray(
-        SHORTEST * FINE ** np.arange(int(np.log(longest / SHORTEST) / np.log(FINE)) + 1)
+        MIN_SURFACE_LENGTH_PATCHES
+        * SURFACE_LENGTH_RATIO
+        ** np.arange(
+            int(np.log(longest / MIN_SURFACE_LENGTH_PATCHES) / np.log(SURFACE_LENGTH_RATIO)) + 1
+        )
     )
 
 
 def _band(size: int) -> NDArray[np.intp]:
-    """Return the band of each frequency of a side: 0 apart, and wider ones from `ALONE` on."""
+    """Return the band of each frequency of a side: 0 apart, and wider ones from `N_SINGLE_FREQUENCIES` on."""
     edge = np.zeros(size, dtype=np.intp)
     at = 0.0
     while at < size:
         edge[int(at)] = 1
-        at += 1.0 if at < ALONE else max(BAND * at, 1.0)
+        at += 1.0 if at < N_SINGLE_FREQUENCIES else max(RELATIVE_GRID_BAND_WIDTH * at, 1.0)
     return np.cumsum(edge) - 1
 
 

@@ -22,30 +22,33 @@ from posprobe.arrays import Floats
 
 #: Length below which an exponential kernel is as good as noise, in positions: of its correlation
 #: with the next row, exp(-1 / .9), a tenth of the variance would show.
-NOISE_LENGTH = 0.9
+MAX_NOISE_LENGTH_POSITIONS = 0.9
 #: The same of kernels of alternating sign. Of 0.4 of the variance that alternates in noise, 0.38 to
 #: 0.49 is told in 128 rows (12 tables; up to 0.72 where all lengths count as alternating).
-ALTERNATING_NOISE_LENGTH = 0.6
+MAX_ALTERNATING_NOISE_POSITIONS = 0.6
 #: Steps of the multiplicative update, and most of Fisher scoring after it, which ends by itself
 #: sooner.
-UPDATES, SCORINGS = 100, 8
+N_UPDATES = 100
+MAX_SCORINGS = 8
 #: Log likelihood that a step of scoring gains at least: a hundredth of what any decision looks at.
-GAIN = 0.01
+MIN_SCORING_GAIN = 0.01
 #: Least mean power of a bin beside the mean of all, which keeps exact tables finite: beyond what
 #: float32 rounds to, 1e-14, and below any tail that matters.
-FLOOR = 1e-9
+POWER_FLOOR = 1e-9
 #: Independent columns of a bin without power: so few that it weighs nothing in a fit, and none is
 #: divided by.
-EMPTY = 1e-6
+EMPTY_BIN_COLUMNS = 1e-6
 #: Bins that stand alone, 20 turns, and the relative width of the bands beyond, over which a power
 #: that falls with the square of the frequency changes by a tenth.
-ALONE, BAND = 40, 0.05
+N_SINGLE_BINS = 40
+RELATIVE_BAND_WIDTH = 0.05
 #: Bins of which a local median is taken, so that one line, three bins wide, does not move it, and
 #: how far above it a row counts when columns are counted: one strong wave would otherwise hide all
 #: others.
-NEAR, CUT = 9, 3.0
+MEDIAN_BINS = 9
+MAX_ROW_MEDIAN_RATIO = 3.0
 #: Most that a weight grows to: beyond, a component fits nothing.
-MOST_WEIGHT = 1e6
+MAX_COMPONENT_WEIGHT = 1e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +84,9 @@ def cosine_power(points: Floats) -> Power:
     squares = np.square(waves).sum(axis=1)
     total = float(squares.sum())
     # Empty bins are those of a symmetry, or of rounding: they tell nothing of the others.
-    columns = np.where(squares > FLOOR * squares.mean(), _columns(waves, squares), EMPTY)
+    columns = np.where(
+        squares > POWER_FLOOR * squares.mean(), _columns(waves, squares), EMPTY_BIN_COLUMNS
+    )
     return Power(len(points), waves, squares / total, columns, total)
 
 
@@ -93,8 +98,8 @@ def _columns(waves: Floats, squares: Floats) -> Floats:
     """
     count, d = waves.shape
     size = np.sqrt(squares)
-    middle = local_median(size, NEAR)
-    cut = np.minimum(size, CUT * middle) / np.maximum(size, 1e-300)
+    middle = local_median(size, MEDIAN_BINS)
+    cut = np.minimum(size, MAX_ROW_MEDIAN_RATIO * middle) / np.maximum(size, 1e-300)
     rows = waves * cut[:, None] / np.maximum(middle, 1e-300)[:, None]
     norms = np.square(rows).sum(axis=1)
     both, inner = np.zeros((2, count))
@@ -205,7 +210,9 @@ def kernels(n: int) -> tuple[KernelShape, ...]:
     # Of short ones, steps of 1.6 are too coarse for a spectrum as steep as theirs.
     wide = np.geomspace(4.0, 2 * n, int(np.log(n / 2) / np.log(1.6)) + 1)
     coarse = np.append(np.geomspace(1.28, 4.0, 6)[:-1], wide)
-    roughly = np.where(fine < NOISE_LENGTH, "noise", np.where(fine > n / 2, "walk", "rough"))
+    roughly = np.where(
+        fine < MAX_NOISE_LENGTH_POSITIONS, "noise", np.where(fine > n / 2, "walk", "rough")
+    )
     smoothly = np.where(coarse > n / 3, "slow", "smooth")
     return (
         KernelShape("noise", "exponential", 0.0),
@@ -236,7 +243,7 @@ def dictionary(n: int) -> Components:
             np.stack([covariance(each, lag) for each in shapes], axis=1),
         ),
         stationary(
-            np.where(signs < ALTERNATING_NOISE_LENGTH, "noise", "alternating").tolist(),
+            np.where(signs < MAX_ALTERNATING_NOISE_POSITIONS, "noise", "alternating").tolist(),
             ((1 - 2 * (lag % 2)) * np.exp(-lag / signs[:, None])).T,
         ),
     ])  # fmt: skip
@@ -269,11 +276,11 @@ class Bands:
             Bins that stand alone: around which, and how far.
         """
         edge = np.zeros(bins, dtype=bool)
-        edge[:ALONE] = True
-        at = float(min(ALONE, bins))
+        edge[:N_SINGLE_BINS] = True
+        at = float(min(N_SINGLE_BINS, bins))
         while at < bins:
             edge[int(at)] = True
-            at += max(BAND * at, 1.0)
+            at += max(RELATIVE_BAND_WIDTH * at, 1.0)
         for middle, reach in apart:
             edge[max(int(middle - reach), 0) : int(middle + reach) + 2] = True
         first = np.flatnonzero(edge)
@@ -309,7 +316,7 @@ class Fit:
 
 def floored(mean: Floats) -> Floats:
     """Keep mean powers ``[..., k]`` above next to nothing."""
-    return np.asarray(np.maximum(mean, FLOOR * mean.mean(axis=-1, keepdims=True) + 1e-300))
+    return np.asarray(np.maximum(mean, POWER_FLOOR * mean.mean(axis=-1, keepdims=True) + 1e-300))
 
 
 def fit(
@@ -358,16 +365,16 @@ def weighted(observed: Floats, free: Floats, design: Floats, start: Floats) -> F
     from scipy.optimize import nnls
 
     weights = np.maximum(start, 1e-12)
-    weights = updated(observed[None], free[None], design, weights[None], UPDATES)[0]
+    weights = updated(observed[None], free[None], design, weights[None], N_UPDATES)[0]
     at = likelihood(observed, free, floored(design @ weights))
-    for _ in range(SCORINGS):
+    for _ in range(MAX_SCORINGS):
         mean = floored(design @ weights)
         by = np.sqrt(free) / mean
         aim = nnls(design * by[:, None], observed * by)[0]
         tried = [weights + step * (aim - weights) for step in (1.0, 0.5, 0.25, 0.1)]
         found = [likelihood(observed, free, floored(design @ each)) for each in tried]
         best = int(np.argmax(found))
-        if found[best] <= at + GAIN:
+        if found[best] <= at + MIN_SCORING_GAIN:
             break
         weights, at = tried[best], found[best]
     return np.asarray(weights)
@@ -379,7 +386,9 @@ def updated(observed: Floats, free: Floats, design: Floats, weights: Floats, ste
         mean = floored(weights @ design.T)
         each = free / mean
         slope = np.maximum(each @ design, 1e-100)
-        weights = np.minimum(weights * ((each * observed / mean) @ design) / slope, MOST_WEIGHT)
+        weights = np.minimum(
+            weights * ((each * observed / mean) @ design) / slope, MAX_COMPONENT_WEIGHT
+        )
     return weights
 
 
@@ -392,7 +401,9 @@ def likelihood(observed: Floats, free: Floats, mean: Floats) -> float:
 #: correlation is exact (its root costs their cube; beyond, neighbours hardly hang together), and
 #: the participation below which columns have geometric sizes rather than equal ones: few columns
 #: are unequal in trained tables.
-MOST_COLUMNS, EXACT, UNEQUAL = 64, 384, 12.0
+MAX_DRAWN_COLUMNS = 64
+MAX_CORRELATED_BINS = 384
+MIN_EQUAL_COLUMNS = 12.0
 #: Shares of noise that are added until a correlation has a root: rounding leaves small eigenvalues
 #: of smooth kernels below 0.
 JITTERS = (1e-6, 1e-4, 1e-2)
@@ -404,7 +415,7 @@ def column_sizes(columns: Floats, width: int) -> NDArray[np.float32]:
     ratio = (columns - 1) / (columns + 1)
     geometric = np.power(ratio[:, None], place)
     equal = place < np.round(columns)[:, None]
-    sizes = np.where(columns[:, None] < UNEQUAL, geometric, equal)
+    sizes = np.where(columns[:, None] < MIN_EQUAL_COLUMNS, geometric, equal)
     return np.asarray(sizes / sizes.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
@@ -424,7 +435,7 @@ def drawn_powers(found: Fit, columns: Floats, count: int, rng: np.random.Generat
     """
     mean = found.mean
     factor = _correlation_root(found)
-    width = int(min(max(np.ceil(columns.max()), 1), MOST_COLUMNS))
+    width = int(min(max(np.ceil(columns.max()), 1), MAX_DRAWN_COLUMNS))
     sizes = column_sizes(columns, width)
     drawn = np.empty((count, len(mean)))
     for k in range(count):
@@ -440,7 +451,7 @@ def _correlation_root(found: Fit) -> NDArray[np.float32]:
     from scipy.fft import dct
 
     mean = found.mean
-    exact = min(len(mean), EXACT)
+    exact = min(len(mean), MAX_CORRELATED_BINS)
     offsets = found.components.covariance @ found.weights
     spread = dct(dct(toeplitz(offsets), axis=0, norm="ortho")[1 : exact + 1], axis=1, norm="ortho")
     covariance = spread[:, 1 : exact + 1]

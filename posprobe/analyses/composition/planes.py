@@ -20,11 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.composition.mixture import Fit, Power, cosine_power, floored
-from posprobe.analyses.composition.wave_scores import APART, FIRST, LINE_LEVEL
+from posprobe.analyses.composition.wave_scores import (
+    MAX_LINE_P,
+    MIN_LINE_SPACING_TURNS,
+    MIN_LINE_TURNS,
+)
 from posprobe.analyses.composition.waves import (
-    FEWEST,
-    LEAST,
-    TWO,
+    MIN_FAMILY_SHARE,
+    MIN_PLANE_SHARE,
+    MIN_WAVE_ROWS,
     Misfit,
     Waves,
     component_shares,
@@ -41,32 +45,37 @@ Pace: TypeAlias = Literal["fixed", "smooth", "uneven"]
 
 #: Circularity (1 for a circle, 0 for a line) from which a wave of fixed period goes round: the
 #: short axis of its ellipse is then 0.58 of the long one.
-ROUND = 0.5
+MIN_CIRCULARITY = 0.5
 #: Periods within this factor whose planes agree by so much, more than half, are pieces of one
 #: rotation: MiniLM's fastest is found as 5.7 and 6.4 positions in planes that agree by 0.99, and
 #: its next is three times as slow.
-NEAR, AGREE = 1.5, 0.5
+MAX_PERIOD_RATIO = 1.5
+MIN_PLANE_OVERLAP = 0.5
 #: Share of a bin from which it tells of a wave's plane: what the rest puts there is shared out
 #: among all directions.
-OWN = 0.2
+MIN_WAVE_SHARE = 0.2
 #: What a plane of rotation has: small radii of at least so much (their 2 % quantile over the
 #: median) or radii that vary by at most so much, and at least so many steps one way. From the
 #: planes of trained tables and of narrow-band noise (docs/calibration.md).
-LOW, EVEN, SAME = 0.5, 0.3, 0.95
+MIN_RADIUS_RATIO = 0.5
+MAX_RADIUS_CV = 0.3
+MIN_SAME_DIRECTION = 0.95
 #: Share of the plane that a constant radius with a smooth phase explains: its degree, and where the
 #: pace is smooth. Planes of MiniLM have .97 to .996, Whisper's fastest .28.
-DEGREE, SMOOTH = 8, 0.9
+PHASE_DEGREE = 8
+MIN_SMOOTH_PACE_SHARE = 0.9
 #: Share of the plane that a bent phase explains beyond a straight one where the pace is not fixed:
 #: a tenth of its variance.
-BENT = 0.1
+MIN_BENT_SHARE = 0.1
 #: Largest of the ratios of neighbouring periods over the smallest, of a series: as trained planes
 #: repeat theirs to a percent.
-EQUAL = 1.05
+MAX_RATIO_SPREAD = 1.05
 #: Draws of narrow-band noise for a plane: the least p-value, 1 / 600, stands alone among the
 #: questions of a table.
-DRAWS, LEVEL = 599, 0.02
+N_PLANE_DRAWS = 599
+MAX_PLANE_P = 0.02
 #: Draws that are transformed at once: their numbers, 1.6 kilobytes a row, stay in the cache.
-AT_ONCE = 50
+PLANE_DRAWS_PER_BATCH = 50
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class Rotation:
     @property
     def round(self) -> bool:
         """Whether it goes round, rather than along one direction."""
-        return self.circularity >= ROUND
+        return self.circularity >= MIN_CIRCULARITY
 
 
 @dataclass(frozen=True)
@@ -193,7 +202,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         Of the draws.
     """
     n, d = points.shape
-    if n < FEWEST or d < 2 or not points.any():
+    if n < MIN_WAVE_ROWS or d < 2 or not points.any():
         return Turning()
     power = cosine_power(points)
     found, bars = find_waves(points, power, seed)
@@ -213,7 +222,8 @@ def find_rotations(points: Floats, seed: int) -> Turning:
             (
                 each
                 for each in rotations
-                if _near(own[0], each.rotation.turns) and _alike(plane, each.plane) > AGREE
+                if _near(own[0], each.rotation.turns)
+                and _alike(plane, each.plane) > MIN_PLANE_OVERLAP
             ),
             None,
         )
@@ -222,10 +232,10 @@ def find_rotations(points: Floats, seed: int) -> Turning:
             continue
         path = points @ plane.T
         about = measured_path(path)
-        p = _chance(found, group, about, rng) if two >= TWO and about.round else 1.0
+        p = _chance(found, group, about, rng) if two >= MIN_PLANE_SHARE and about.round else 1.0
         held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
         turning = _turning(path, min(float(held), 1.0), 1.0, p)
-        if p <= LEVEL and turning.turns >= FIRST:
+        if p <= MAX_PLANE_P and turning.turns >= MIN_LINE_TURNS:
             rotations.append(_Found(turning, plane, group))
         elif (coherent := _coherent(found, group, n)) >= n / own[0]:
             preferred.append((Preferred(n / own[0], share, coherent, p), group))
@@ -247,7 +257,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
     return Turning(
         tuple(rounds),
         tuple(sorted(humps, key=lambda each: -each.share)),
-        max(bars.p, LINE_LEVEL), bars.hidden,
+        max(bars.p, MAX_LINE_P), bars.hidden,
         float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,
         np.stack([power.share, bars.background, power.columns]),
         np.array([each.plane for each in rotations]).reshape(-1, 2, d), clock, families,
@@ -277,21 +287,21 @@ def _read_by(clock: Fitted, points: Floats) -> list[_Found]:
     """
     turns = np.sort(clock.paces) * (clock.reading[-1] - clock.reading[0]) / (2 * np.pi)
     ratios = turns[1:] / turns[:-1]
-    if len(ratios) < 2 or ratios.max() > EQUAL * ratios.min():
+    if len(ratios) < 2 or ratios.max() > MAX_RATIO_SPREAD * ratios.min():
         return []
     ratio = float(np.exp(np.log(ratios).mean()))
     even = rewound(points, clock.reading)
     even = even - even.mean(axis=0)
     new = []
     for tried in (turns[0] / ratio, turns[-1] * ratio):
-        if not FIRST <= tried < len(points) / 2 - APART:
+        if not MIN_LINE_TURNS <= tried < len(points) / 2 - MIN_LINE_SPACING_TURNS:
             continue
         both = lines_power(even, [*turns, tried])[1][-1]
         plane = np.linalg.svd(both, full_matrices=False)[2]
         path = points @ plane.T
         share = float(np.square(path).sum() / np.square(points).sum())
-        if share >= LEAST and measured_path(path).round:
-            new.append(_Found(_turning(path, share, 1.0, LINE_LEVEL), plane, []))
+        if share >= MIN_FAMILY_SHARE and measured_path(path).round:
+            new.append(_Found(_turning(path, share, 1.0, MAX_LINE_P), plane, []))
     return new
 
 
@@ -344,7 +354,7 @@ def _rows_of(power: Power, found: Waves, wave: int) -> Floats:
     """Return the bins of the transform that a wave holds much of, by its share: ``[k, d]``."""
     own = found.member == wave
     held = found.fit.components.power[:, own] @ found.fit.weights[own] / found.fit.mean
-    bins = np.flatnonzero(held > OWN)
+    bins = np.flatnonzero(held > MIN_WAVE_SHARE)
     return np.asarray(power.waves[bins] * np.sqrt(held[bins])[:, None])
 
 
@@ -355,7 +365,7 @@ def _groups(power: Power, found: Waves, shares: Floats) -> list[list[int]]:
     for k in np.argsort(-shares).tolist():
         for group in groups:
             near = _near(found.waves[k].turns, found.waves[group[0]].turns)
-            if near and _alike(rows[k], rows[group[0]]) > AGREE:
+            if near and _alike(rows[k], rows[group[0]]) > MIN_PLANE_OVERLAP:
                 group.append(k)
                 break
         else:
@@ -364,7 +374,7 @@ def _groups(power: Power, found: Waves, shares: Floats) -> list[list[int]]:
 
 
 def _near(turns: float, others: float) -> bool:
-    return 1 / NEAR < turns / others < NEAR
+    return 1 / MAX_PERIOD_RATIO < turns / others < MAX_PERIOD_RATIO
 
 
 def _alike(one: Floats, other: Floats) -> float:
@@ -386,14 +396,14 @@ def _line(points: Floats, found: Waves, line: int, share: float) -> _Found:
     # Of the two radii of an ellipse: 1 - |sum z^2| / sum |z|^2 is their smaller square, doubled.
     circularity = float(2 * size[1] ** 2 / np.square(size).sum())
     path = points @ plane.T
-    if circularity >= ROUND and measured_path(path).round:
+    if circularity >= MIN_CIRCULARITY and measured_path(path).round:
         z = path[:, 0] + 1j * path[:, 1]
         angle = 2 * np.pi * turns * np.arange(n) / n
         straight = max(abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1))
-        if _smooth(path) - straight / np.square(np.abs(z)).mean() >= BENT:
-            return _Found(_turning(path, share, circularity, LINE_LEVEL), plane, [line])
+        if _smooth(path) - straight / np.square(np.abs(z)).mean() >= MIN_BENT_SHARE:
+            return _Found(_turning(path, share, circularity, MAX_LINE_P), plane, [line])
     period = n / turns
-    told = Rotation(period, turns, share, "fixed", period, period, circularity, LINE_LEVEL)
+    told = Rotation(period, turns, share, "fixed", period, period, circularity, MAX_LINE_P)
     return _Found(told, plane, [line])
 
 
@@ -403,7 +413,7 @@ def _turning(path: Floats, share: float, circularity: float, p: float) -> Rotati
     place = np.arange(len(phase)) - (len(phase) - 1) / 2
     pace = abs(float(phase @ place) / float(place @ place))
     fastest, slowest = (float(q) for q in np.quantile(_local_periods(phase), (0.1, 0.9)))
-    kind: Pace = "smooth" if _smooth(path) >= SMOOTH else "uneven"
+    kind: Pace = "smooth" if _smooth(path) >= MIN_SMOOTH_PACE_SHARE else "uneven"
     period = 2 * np.pi / pace
     return Rotation(period, len(path) / period, share, kind, fastest, slowest, circularity, p)
 
@@ -432,7 +442,9 @@ class Path:
     @property
     def round(self) -> bool:
         """Whether it goes round at a kept radius."""
-        return (self.low >= LOW or self.variation <= EVEN) and self.same >= SAME
+        return (
+            self.low >= MIN_RADIUS_RATIO or self.variation <= MAX_RADIUS_CV
+        ) and self.same >= MIN_SAME_DIRECTION
 
 
 def measured_path(path: Floats) -> Path:
@@ -457,7 +469,7 @@ def _smooth(path: Floats) -> float:
     """Return the share of a path that a constant radius with a smooth phase explains."""
     z = path[:, 0] + 1j * path[:, 1]
     place = np.linspace(-1, 1, len(z))
-    fitted = np.polynomial.legendre.Legendre.fit(place, np.unwrap(np.angle(z)), DEGREE)(place)
+    fitted = np.polynomial.legendre.Legendre.fit(place, np.unwrap(np.angle(z)), PHASE_DEGREE)(place)
     held = np.abs((z * np.exp(-1j * fitted)).mean()) ** 2
     return float(held / np.square(np.abs(z)).mean())
 
@@ -480,12 +492,12 @@ def _chance(found: Waves, group: Sequence[int], about: Path, rng: np.random.Gene
     # The real and the imaginary part of its transform are two independent columns.
     amplitude = np.sqrt(np.maximum(np.fft.fft(around).real, 0.0))
     reached = 0
-    for first in range(0, DRAWS, AT_ONCE):
-        white = rng.standard_normal((min(AT_ONCE, DRAWS - first), 2 * n, 2))
+    for first in range(0, N_PLANE_DRAWS, PLANE_DRAWS_PER_BATCH):
+        white = rng.standard_normal((min(PLANE_DRAWS_PER_BATCH, N_PLANE_DRAWS - first), 2 * n, 2))
         waves = white.view(np.complex128)[..., 0] * amplitude
         _, variation, same = _evenness(np.fft.ifft(waves, axis=1)[:, :n])
-        reached += int(np.sum((variation <= about.variation) & (same >= SAME)))
-    return (1 + reached) / (1 + DRAWS)
+        reached += int(np.sum((variation <= about.variation) & (same >= MIN_SAME_DIRECTION)))
+    return (1 + reached) / (1 + N_PLANE_DRAWS)
 
 
 def _coherent(found: Waves, group: Sequence[int], n: int) -> float:
@@ -508,20 +520,22 @@ Complexes: TypeAlias = NDArray[np.complex128]
 
 #: Degree of the polynomial: a clock that runs faster and slower four times along the table. What
 #: degrees from there to the second hold is taken for noise.
-BENDS, NOISE_DEGREE = 8, 24
+CLOCK_DEGREE = 8
+CLOCK_NOISE_DEGREE = 24
 
 
 #: Turns of fitting the paces and the clock to each other; from the third on nothing moves.
-TURNS = 8
+N_CLOCK_ITERATIONS = 8
 
 
 #: Turns of a plane from which its clock can be told: what else is smooth bends slower ones.
-FEW = 3
+MIN_CLOCK_TURNS = 3
 
 
 #: Correlation of clocks that are one, as those of trained planes are; and how many times likelier
 #: than clocks of their own they make what was seen: strong evidence (Jeffreys 1961, appendix B).
-ONE, STRONG = 0.995, 10.0
+CLOCK_CORRELATION = 0.995
+STRONG_EVIDENCE_RATIO = 10.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -540,7 +554,7 @@ class Fitted:
     evidence
         Logarithm, to base 10, of how many times likelier the phases are with one clock than with
         clocks of their own, for all or for any one of three or more; 0 where fewer than two planes
-        make `FEW` turns.
+        make `MIN_CLOCK_TURNS` turns.
     """
 
     reading: Floats
@@ -553,7 +567,7 @@ class Fitted:
     @property
     def shared(self) -> bool:
         """Whether the planes read this one, and it does not run evenly."""
-        return bool(self.evidence >= np.log10(STRONG))
+        return bool(self.evidence >= np.log10(STRONG_EVIDENCE_RATIO))
 
     @property
     def speed(self) -> Floats:
@@ -582,16 +596,16 @@ def fit_clock(z: Complexes) -> Fitted:
     phases = np.unwrap(np.angle(z), axis=1)
     phases -= phases.mean(axis=1, keepdims=True)
     straight = np.stack([np.ones(n), place], axis=1)
-    most = min(NOISE_DEGREE, n - 2)
+    most = min(CLOCK_NOISE_DEGREE, n - 2)
     bends = np.polynomial.legendre.legvander(np.linspace(-1, 1, n), most)[:, 2:]
     bends = np.linalg.qr(bends - straight @ np.linalg.lstsq(straight, bends, rcond=None)[0])[0]
     even = phases @ place / (place @ place)
     held = phases @ bends
-    own, bends = held[:, : BENDS - 1], bends[:, : BENDS - 1]
-    noise = np.square(held[:, BENDS - 1 :]).mean(axis=1) + 1e-12 / n
-    told = np.abs(even) * n >= 2 * np.pi * FEW
+    own, bends = held[:, : CLOCK_DEGREE - 1], bends[:, : CLOCK_DEGREE - 1]
+    noise = np.square(held[:, CLOCK_DEGREE - 1 :]).mean(axis=1) + 1e-12 / n
+    told = np.abs(even) * n >= 2 * np.pi * MIN_CLOCK_TURNS
     reading, paces = place, even
-    for _ in range(TURNS):
+    for _ in range(N_CLOCK_ITERATIONS):
         bend = (weights * paces) @ own / (weights @ np.square(paces))
         reading = place + bends @ bend
         paces = phases @ reading / (reading @ reading)
@@ -634,7 +648,7 @@ def _evidence(ahead: Floats, noise: Floats) -> float:
 
     def likelihood(reads: NDArray[np.intp]) -> float:
         same = np.equal.outer(reads, reads)
-        alike = np.where(np.eye(len(reads), dtype=bool), 1.0, ONE * same)
+        alike = np.where(np.eye(len(reads), dtype=bool), 1.0, CLOCK_CORRELATION * same)
         spread = np.multiply.outer(sizes, falling)[..., None, None] * alike + np.diag(noise)
         fitting = np.einsum("kj,tjkl,lj->tj", ahead, np.linalg.inv(spread), ahead)
         return -0.5 * float((np.linalg.slogdet(spread)[1] + fitting).sum(axis=1).min())
@@ -642,7 +656,9 @@ def _evidence(ahead: Floats, noise: Floats) -> float:
     each = np.arange(len(ahead))
     others = [likelihood(each)]
     if len(ahead) > 2:
-        others += [likelihood(np.where(each == k, 1, 0)) - np.log(STRONG) for k in each]
+        others += [
+            likelihood(np.where(each == k, 1, 0)) - np.log(STRONG_EVIDENCE_RATIO) for k in each
+        ]
     return float((likelihood(np.zeros_like(each)) - max(others)) / np.log(10))
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.composition.grid_model import fit_surface
 from posprobe.analyses.composition.mixture import (
-    UPDATES,
+    N_UPDATES,
     Bands,
     cosine_power,
     covariance,
@@ -32,10 +32,10 @@ from posprobe.arrays import Floats
 from posprobe.layouts import Grid, Layout
 
 #: A squared exponential kernel halves at so many of its lengths: the root of 2 ln 2.
-HALF = 1.18
+HALF_WIDTH_RATIO = 1.18
 #: Share of the variance in the weakest directions that draws of a process do without: half of the
 #: columns and of the time, for a thousandth.
-TAIL = 1e-3
+NEGLECTED_VARIANCE_SHARE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ def fit_kernels(powers: Floats) -> list[Kernel]:
     totals = powers.sum(axis=1)
     observed = bands.mean(powers / np.maximum(totals, 1e-300)[:, None])
     start = np.full((len(powers), len(scale)), 1 / len(scale))
-    weights = updated(observed, bands.size.astype(np.float64), design, start, UPDATES)
+    weights = updated(observed, bands.size.astype(np.float64), design, start, N_UPDATES)
     return [Kernel(n, w, scale * total) for w, total in zip(weights, totals, strict=True)]
 
 
@@ -136,7 +136,7 @@ class Process:
         happens to smooth kernels as long as the table, the spectrum is cut.
     columns
         ``[r]``: standard deviations along the table's principal directions, but for those that
-        together hold less than `TAIL` of the variance.
+        together hold less than `NEGLECTED_VARIANCE_SHARE` of the variance.
     mean
         ``[r]``: the mean row along them.
     """
@@ -197,7 +197,7 @@ def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
         # Their signs are arbitrary: so a table and its negative have the same draws.
         directions *= np.where(directions.T @ mean < 0, -1.0, 1.0)
         columns = np.sqrt(np.maximum(variance, 0.0))
-    kept = np.cumsum(variance) > TAIL * variance.sum()  # they rise
+    kept = np.cumsum(variance) > NEGLECTED_VARIANCE_SHARE * variance.sum()  # they rise
     columns, directions = columns[kept], directions[:, kept]
     scale = 1 / np.sqrt(n * around) if around > 1e-12 else 0.0
     along = directions.T @ mean

@@ -18,32 +18,34 @@ from posprobe.arrays import Floats
 
 #: Chance that a line of noise passes: of 40 smooth tables of few columns none has a line at this
 #: level, at 0.01 two of six had.
-LINE_LEVEL = 0.002
+MAX_LINE_P = 0.002
 
 
 #: Fewest turns of a line (a smooth curve bends once or twice), the step of the search, an eighth of
 #: a line's width of two turns, and turns between two lines, closer than which they are one.
-FIRST, STEP, APART = 1.75, 0.25, 0.6
+MIN_LINE_TURNS = 1.75
+LINE_GRID_STEP_TURNS = 0.25
+MIN_LINE_SPACING_TURNS = 0.6
 
 
 #: Bins on each side that a line's power is collected from: 95 % of it or more, wherever between
 #: bins it lies.
-SIDE = 8
+LINE_SIDE_BINS = 8
 
 
 #: Bins of the median that guards a line against a bad fit around it: a line fills fewer than half
 #: of them.
-GUARD = 15
+GUARD_BINS = 15
 
 
 #: Share of the variance below which a wave does not matter: deep tails of smooth spectra are full
 #: of certain trifles.
-TRIFLE = 0.005
+MIN_SCORED_SHARE = 0.005
 
 
 #: Shortest envelope of a hump, in positions: shorter ones fill the whole spectrum and are what
 #: kernels without a period are for.
-SHORTEST = 3.0
+MIN_ENVELOPE_POSITIONS = 3.0
 
 
 def transformed(turns: Floats, bins: Floats, n: int) -> NDArray[np.complex128]:
@@ -68,8 +70,10 @@ def transformed(turns: Floats, bins: Floats, n: int) -> NDArray[np.complex128]:
 @lru_cache(maxsize=4)
 def line_grid(n: int) -> tuple[Floats, NDArray[np.intp], Floats]:
     """Return turns ``[t]`` of lines, and their bins from 0 and power there, ``[t, w]`` each."""
-    turns = np.arange(FIRST, n / 2 - APART, STEP)
-    bins = np.rint(2 * turns)[:, None].astype(np.intp) + np.arange(-SIDE, SIDE + 1)
+    turns = np.arange(MIN_LINE_TURNS, n / 2 - MIN_LINE_SPACING_TURNS, LINE_GRID_STEP_TURNS)
+    bins = np.rint(2 * turns)[:, None].astype(np.intp) + np.arange(
+        -LINE_SIDE_BINS, LINE_SIDE_BINS + 1
+    )
     inside = (bins >= 1) & (bins < n)
     power = np.square(np.abs(transformed(turns[:, None], bins.astype(float), n)))
     mean = np.square(np.abs(transformed(turns, np.zeros_like(turns), n))) / 2
@@ -95,11 +99,11 @@ def line_scores(power: Floats, columns: Floats, mean: Floats) -> tuple[Floats, F
 
 
 def _guarded(ratio: Floats) -> Floats:
-    """Return the median of `GUARD` neighbours in ``[r, k]``; beyond the ends the last counts."""
-    padded = np.pad(ratio, ((0, 0), (GUARD // 2, GUARD // 2)), mode="edge")
-    windows = np.array(sliding_window_view(padded, GUARD, axis=1))
-    windows.partition(GUARD // 2)
-    return np.asarray(windows[..., GUARD // 2])
+    """Return the median of `GUARD_BINS` neighbours in ``[r, k]``; beyond the ends the last counts."""
+    padded = np.pad(ratio, ((0, 0), (GUARD_BINS // 2, GUARD_BINS // 2)), mode="edge")
+    windows = np.array(sliding_window_view(padded, GUARD_BINS, axis=1))
+    windows.partition(GUARD_BINS // 2)
+    return np.asarray(windows[..., GUARD_BINS // 2])
 
 
 def _correlated(rows: Floats, shape: Floats) -> Floats:
@@ -109,7 +113,7 @@ def _correlated(rows: Floats, shape: Floats) -> Floats:
 
 def _score(slope: Floats, curve: Floats) -> Floats:
     share = slope / np.maximum(curve, 1e-300)
-    return np.where(share >= TRIFLE, slope / np.sqrt(np.maximum(curve, 1e-300)), 0.0)
+    return np.where(share >= MIN_SCORED_SHARE, slope / np.sqrt(np.maximum(curve, 1e-300)), 0.0)
 
 
 @lru_cache(maxsize=4)
@@ -117,7 +121,7 @@ def _levels(n: int) -> tuple[tuple[float, tuple[Floats, ...]], ...]:
     """Return the lengths of humps, with their power around a bin, and half a bin beside it."""
     found = []
     length = n / 4
-    while length >= SHORTEST:
+    while length >= MIN_ENVELOPE_POSITIONS:
         wide = n / (np.pi * length)
         reach = int(min(np.ceil(4 * wide) + 3, n // 2 - 2))
         shifts = (0.0, 0.5) if wide < 2 else (0.0,)
@@ -182,6 +186,6 @@ def tail(score: float, largest: Floats) -> float:
     """Return how likely the largest score of noise reaches one, by the same law."""
     scale = np.sqrt(6) / np.pi * float(largest.std())
     if not scale > 0:
-        return 1.0 if score <= largest.mean() else LINE_LEVEL
+        return 1.0 if score <= largest.mean() else MAX_LINE_P
     above = (score - largest.mean()) / scale + np.euler_gamma
     return float(-np.expm1(-np.exp(-above)))

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.composition.mixture import (
-    UPDATES,
+    N_UPDATES,
     Bands,
     Components,
     Fit,
@@ -35,11 +35,11 @@ from posprobe.analyses.composition.mixture import (
     updated,
 )
 from posprobe.analyses.composition.wave_scores import (
-    APART,
-    FIRST,
-    LINE_LEVEL,
-    STEP,
-    TRIFLE,
+    LINE_GRID_STEP_TURNS,
+    MAX_LINE_P,
+    MIN_LINE_SPACING_TURNS,
+    MIN_LINE_TURNS,
+    MIN_SCORED_SHARE,
     bar,
     hump_covariance,
     hump_scores,
@@ -53,23 +53,27 @@ from posprobe.arrays import Floats
 
 #: Fewest rows of which waves are told: in 14, waves of three turns are found from a tenth of a
 #: smooth curve on, and one is made up in 1 of 720 tables without any.
-FEWEST = 14
+MIN_WAVE_ROWS = 14
 #: Tables drawn for the bars, of which the law of the largest needs mean and deviation alone, and
 #: chance that noise passes as a hump of any length: a hump is told as no rotation yet.
-DRAWS, HUMP_LEVEL = 59, 0.01
+N_THRESHOLD_DRAWS = 59
+MAX_HUMP_P = 0.01
 #: Most waves that are looked for: trained tables are found in five pieces or fewer.
-MOST = 24
+MAX_WAVES = 24
 #: Log likelihood by which a hump must beat the best line nearby (two lines two turns apart are then
 #: found as lines in 40 of 40 tables), and by which a line must beat the humps at its place, beyond
 #: what its phases in parts of the table cost it.
-HUMP_GAIN, LINE_GAIN = 10.0, 2.5
+MIN_HUMP_LOG_LIKELIHOOD_GAIN = 10.0
+MIN_LINE_LOG_LIKELIHOOD_GAIN = 2.5
 #: The phases of a line, in as many parts of the table, differ by about a quarter of a radian: the
 #: concentration of von Mises' distribution.
-PARTS, CONCENTRATION = 8, 16.0
+MAX_PHASE_SECTIONS = 8
+LINE_PHASE_CONCENTRATION = 16.0
 #: Share of a band's variance that a plane of its own has at least (planes of trained tables have
 #: .92 to .99, narrow-band noise in 64 columns .2 to .7), and periods on both sides of those of its
 #: waves that a band takes in.
-TWO, WIDER = 0.8, 1.2
+MIN_PLANE_SHARE = 0.8
+BAND_MARGIN_RATIO = 1.2
 
 
 @dataclass(frozen=True)
@@ -149,13 +153,13 @@ class Bars:
 
     def share(self, score: float | Floats, turns: float) -> Any:
         """Return the share of the variance that a line of so many turns scores with."""
-        at = round((turns - FIRST) / STEP)
+        at = round((turns - MIN_LINE_TURNS) / LINE_GRID_STEP_TURNS)
         return score / self.unit[min(max(at, 0), len(self.unit) - 1)]
 
     @property
     def hidden(self) -> float:
         """Share at which a line passes, at all but a tenth of the periods."""
-        return float(np.quantile(self.line / self.unit, 0.9).clip(TRIFLE, 1.0))
+        return float(np.quantile(self.line / self.unit, 0.9).clip(MIN_SCORED_SHARE, 1.0))
 
 
 def lines_power(points: Floats, turns: Sequence[float]) -> tuple[Floats, Floats]:
@@ -289,7 +293,7 @@ def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, Bars]:
     Parameters
     ----------
     points
-        ``[n, d]``, centred; at least `FEWEST` rows.
+        ``[n, d]``, centred; at least `MIN_WAVE_ROWS` rows.
     power
         Of the same.
     seed
@@ -297,7 +301,7 @@ def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, Bars]:
     """
     found = together(power, points, ())
     bars = _bars(power, found, np.random.default_rng([seed, 41]))
-    while len(found.waves) < MOST:
+    while len(found.waves) < MAX_WAVES:
         wave = _next_line(power, points, found, bars) or _next_hump(power, points, found, bars)
         if wave is None:
             break
@@ -311,18 +315,18 @@ def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, Bars]:
 
 
 def _bars(power: Power, found: Waves, rng: np.random.Generator) -> Bars:
-    spectra = drawn_powers(found.fit, power.columns, DRAWS, rng)
+    spectra = drawn_powers(found.fit, power.columns, N_THRESHOLD_DRAWS, rng)
     means = _refitted(spectra, power.columns, found)
     scores, _ = line_scores(spectra, power.columns, means)
     humps = hump_scores(spectra, power.columns, means)
-    level = HUMP_LEVEL / max(len(humps), 1)
+    level = MAX_HUMP_P / max(len(humps), 1)
     largest = scores.max(axis=1)
     own, unit = (
         each[0] for each in line_scores(power.share[None], power.columns, found.fit.mean[None])
     )
     turns, *_ = line_grid(power.rows)
     return Bars(
-        line=bar(largest, LINE_LEVEL),
+        line=bar(largest, MAX_LINE_P),
         humps=tuple(bar(each.max(axis=1), level) for *_, each in humps),
         p=tail(float(own.max()), largest),
         turns=float(turns[own.argmax()]),
@@ -339,7 +343,7 @@ def _refitted(spectra: Floats, columns: Floats, found: Waves) -> Floats:
     start = np.tile(np.maximum(found.fit.weights, 1e-6), (len(spectra), 1))
     free = bands.mean(columns) * bands.size
     design = bands.mean(components.power, 0)
-    weights = updated(bands.mean(spectra), free, design, start, UPDATES)
+    weights = updated(bands.mean(spectra), free, design, start, N_UPDATES)
     return floored(weights @ components.power.T)
 
 
@@ -349,7 +353,7 @@ def _next_line(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave |
     scores = line_scores(power.share[None], power.columns, mean)[0][0]
     lines = [wave.turns for wave in found.waves if wave.line]
     for each in lines:
-        scores = np.where(np.abs(turns - each) < APART, 0.0, scores)
+        scores = np.where(np.abs(turns - each) < MIN_LINE_SPACING_TURNS, 0.0, scores)
     best = int(np.argmax(scores))
     if not scores[best] > 0:
         return None
@@ -385,7 +389,8 @@ def _next_hump(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave |
     near = [
         t
         for t in wave.turns + np.linspace(-reach, reach, 9)
-        if FIRST <= t < n / 2 - APART and all(abs(t - each) >= APART for each in lines)
+        if MIN_LINE_TURNS <= t < n / 2 - MIN_LINE_SPACING_TURNS
+        and all(abs(t - each) >= MIN_LINE_SPACING_TURNS for each in lines)
     ]
     if not near:
         return wave
@@ -396,7 +401,7 @@ def _next_hump(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave |
     as_line = together(power, points, (*found.waves, line), start)
     as_hump = together(power, points, (*found.waves, wave), start)
     gain = fitness(power, as_hump, as_hump.bands) - fitness(power, as_line, as_hump.bands)
-    return wave if gain > HUMP_GAIN else line
+    return wave if gain > MIN_HUMP_LOG_LIKELIHOOD_GAIN else line
 
 
 def _explained(points: Floats, turns: float) -> float:
@@ -429,7 +434,7 @@ def _settled(power: Power, points: Floats, found: Waves) -> Waves:
         without = together(power, points, (*others, *humps), found.fit.weights)
         both = together(power, points, (*others, *humps, wave), found.fit.weights)
         gain = fitness(power, both, both.bands) - fitness(power, without, both.bands)
-        if gain - _lost(points, found, wave) <= LINE_GAIN:
+        if gain - _lost(points, found, wave) <= MIN_LINE_LOG_LIKELIHOOD_GAIN:
             waves = tuple(humps[0] if w is wave else w for w in found.waves)
             found = together(power, points, waves, found.fit.weights)
     return found
@@ -437,7 +442,7 @@ def _settled(power: Power, points: Floats, found: Waves) -> Waves:
 
 def own_plane(power: Power, turns: Sequence[float]) -> tuple[float, Floats]:
     """Return the share of a band's strongest two directions in it, and these ``[2, d]``."""
-    low, high = min(turns) / WIDER, max(turns) * WIDER
+    low, high = min(turns) / BAND_MARGIN_RATIO, max(turns) * BAND_MARGIN_RATIO
     band = slice(max(int(2 * low) - 1, 0), min(int(np.ceil(2 * high)), power.rows - 1))
     _, size, directions = np.linalg.svd(power.waves[band], full_matrices=False)
     squares = np.square(size)
@@ -452,10 +457,10 @@ def _lost(points: Floats, found: Waves, wave: Wave) -> float:
     angle = 2 * np.pi * wave.turns * np.arange(n) / n
     # The table along the line's own ellipse, turned back.
     held = points @ (cosine - 1j * sine) * np.exp(1j * angle)
-    parts = int(np.clip(wave.turns, 1, PARTS))  # of a turn or more
+    parts = int(np.clip(wave.turns, 1, MAX_PHASE_SECTIONS))  # of a turn or more
     each = np.array([part.mean() for part in np.array_split(held, parts)])
     kept = np.abs(each.sum()) / max(np.abs(each).sum(), 1e-300)
-    return float(CONCENTRATION * parts * (1 - kept))
+    return float(LINE_PHASE_CONCENTRATION * parts * (1 - kept))
 
 
 def component_shares(power: Power, found: Fit) -> Floats:
@@ -473,7 +478,7 @@ def wave_shares(power: Power, found: Waves) -> Floats:
 #: Families in the order in which they may leave a fit, with the log likelihood that each holds at
 #: least. Of 250 tables without a smooth part one gives it more than 10 (11.3), without another of
 #: the families 3 in 1,000 give it more than 5.
-LEAVING = (
+REMOVABLE_FAMILIES = (
     (("smooth", "slow"), 10.0),
     (("line",), 5.0),
     (("rough",), 5.0),
@@ -482,7 +487,7 @@ LEAVING = (
     (("walk",), 5.0),
 )
 #: Least share of a family: less is told by nobody, and fits of 128 rows are no better.
-LEAST = 0.02
+MIN_FAMILY_SHARE = 0.02
 
 
 def needed(power: Power, found: Waves, told: Sequence[int]) -> Floats:
@@ -515,14 +520,14 @@ def needed(power: Power, found: Waves, told: Sequence[int]) -> Floats:
     kept = (found.member < 0) | np.isin(found.member, told)
     now = found if kept.all() else of(kept, found.fit.weights)
     at = fitness(power, now, bands)
-    for names, gain in LEAVING:
+    for names, gain in REMOVABLE_FAMILIES:
         rest = kept & ~components.of(*names)
         if not now.fit.weights[kept & ~rest].any():
             kept = rest
             continue
         without = of(rest, now.fit.weights)
         lost = at - fitness(power, without, bands)
-        if lost < gain or component_shares(power, now.fit)[kept & ~rest].sum() < LEAST:
+        if lost < gain or component_shares(power, now.fit)[kept & ~rest].sum() < MIN_FAMILY_SHARE:
             kept, now, at = rest, without, at - lost
     return now.fit.weights
 
@@ -551,18 +556,19 @@ def covariance(found: Waves, *, waves: bool) -> Floats:
 
 
 #: Spectra that are drawn of a fit: the least p-value, 1 / 100, is below the level.
-MISFIT_DRAWS = 99
+N_MISFIT_DRAWS = 99
 
 
 #: Level of a misfit, and how much of the variance must be misplaced beyond what is in such draws:
 #: planted parts of the model are flagged in 5 of 320 tables; torus knots, bridges and moving
 #: averages in 117 of 120.
-MISFIT_LEVEL, MISPLACED = 0.02, 0.01
+MAX_MISFIT_P = 0.02
+MIN_EXCESS_MISFIT = 0.01
 
 
 #: Families whose errors cover what was planted: 2 of their root mean squares in 151 of 151 tables.
 #: Those of noise do in 66 of 100.
-COVERED = ("smooth", "walk", "line")
+FAMILIES_WITH_ERRORS = ("smooth", "walk", "line")
 
 
 @dataclass(frozen=True)
@@ -587,7 +593,7 @@ class Misfit:
     @property
     def explained(self) -> bool:
         """Whether the model explains the table."""
-        return self.p > MISFIT_LEVEL or self.amount - self.typical < MISPLACED
+        return self.p > MAX_MISFIT_P or self.amount - self.typical < MIN_EXCESS_MISFIT
 
 
 def misfit(power: Power, found: Waves, weights: Floats, rng: np.random.Generator) -> Misfit:
@@ -611,7 +617,7 @@ def misfit(power: Power, found: Waves, weights: Floats, rng: np.random.Generator
     design = bands.mean(found.fit.components.power[:, on], 0)
     free = bands.mean(power.columns) * bands.size
     means = np.stack([design[:, names == name] @ start[names == name] for name in parts])
-    chance = rng.gamma(free / 2, 2 / free, size=(MISFIT_DRAWS, *means.shape))
+    chance = rng.gamma(free / 2, 2 / free, size=(N_MISFIT_DRAWS, *means.shape))
     # A line's phases are what they are; all else is random.
     drawn = means * np.where(np.array(random)[:, None], chance, 1.0)
     spectra = drawn.sum(axis=1)
@@ -623,14 +629,14 @@ def misfit(power: Power, found: Waves, weights: Floats, rng: np.random.Generator
     whole = (spectra @ bands.size)[:, None]
     true = (drawn @ bands.size) / whole
     spectra = np.vstack([bands.mean(power.share), spectra / whole])
-    fitted = updated(spectra, free, design, np.tile(start, (MISFIT_DRAWS + 1, 1)), UPDATES)
+    fitted = updated(spectra, free, design, np.tile(start, (N_MISFIT_DRAWS + 1, 1)), N_UPDATES)
     mean = floored(fitted @ design.T)
     misplaced = 0.5 * np.abs(spectra - mean) @ bands.size
     held = (spectra / mean * bands.size) @ design * fitted
     errors = {
         name: 2 * float(np.sqrt(np.square(held[1:, names == name].sum(1) - true[:, k]).mean()))
         for k, name in enumerate(parts)
-        if name in COVERED
+        if name in FAMILIES_WITH_ERRORS
     }
-    p = (1 + int(np.sum(misplaced[1:] >= misplaced[0]))) / (MISFIT_DRAWS + 1)
+    p = (1 + int(np.sum(misplaced[1:] >= misplaced[0]))) / (N_MISFIT_DRAWS + 1)
     return Misfit(float(misplaced[0]), float(np.median(misplaced[1:])), p, errors)

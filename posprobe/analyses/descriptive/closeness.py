@@ -25,10 +25,10 @@ from posprobe.tables import PositionTable
 
 #: Principal directions whose span is compared, where both tables have as many: five planes, as
 #: trained tables have.
-SUBSPACE_RANK = 10
+MAX_SUBSPACE_RANK = 10
 #: Rounding of a singular value, as a share of the largest: that of double precision times a
 #: thousand rows, and a few times more.
-ROUNDING = 1e-10
+SINGULAR_VALUE_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +169,8 @@ def _procrustes(a: Cloud, b: Cloud) -> float:
 
 
 def _shared_rank(x: Cloud, y: Cloud) -> int:
-    """Return the largest rank up to `SUBSPACE_RANK` at which both have a leading subspace; or 0."""
-    ranks = range(min(SUBSPACE_RANK, len(x.principal[1]), len(y.principal[1])), 0, -1)
+    """Return the largest rank up to `MAX_SUBSPACE_RANK` at which both have a leading subspace; or 0."""
+    ranks = range(min(MAX_SUBSPACE_RANK, len(x.principal[1]), len(y.principal[1])), 0, -1)
     return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
 
 
@@ -312,4 +312,4 @@ def _compact(x: Cloud) -> Floats:
 def _splits(x: Cloud, rank: int) -> bool:
     """Whether the first ``rank`` directions are set apart from the rest of the table."""
     singular = np.append(x.principal[1], 0.0)
-    return bool(singular[rank - 1] - singular[rank] > ROUNDING * singular[0] > 0)
+    return bool(singular[rank - 1] - singular[rank] > SINGULAR_VALUE_ROUNDING * singular[0] > 0)

@@ -29,7 +29,7 @@ from posprobe.number_types import Cosine, Natural, Reasons
 from posprobe.tables import PositionTable
 
 #: Most tiles along a side of a mosaic: more are a few millimetres wide on a page.
-TILES = 16
+MAX_MOSAIC_TILES = 16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +40,7 @@ class Patches(Result):
     ----------
     mosaic
         ``[h, w, h, w]``: ``mosaic[r, c]`` is the map of raw cosines of patch ``(r, c)`` with every
-        patch. Rows of special tokens take no part. Of more than `similarity.MAX_ROWS` patches only
+        patch. Rows of special tokens take no part. Of more than `similarity.MAX_MATRIX_ROWS` patches only
         every ``every``-th along both sides has a map.
     neighbour_right, neighbour_below
         Mean centred cosine with the patch to the right, and with the one below.
@@ -150,7 +150,7 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
     if cosines.raw.pooled == 1:
         mosaic = cosines.raw.matrix.reshape(height, width, height, width)
     else:
-        every = math.ceil(max(height, width) / TILES)
+        every = math.ceil(max(height, width) / MAX_MOSAIC_TILES)
         mosaic = _maps(values, layout, every, xp)
     return Patches(
         mosaic,
@@ -196,7 +196,7 @@ def _power(values: NDArray[np.floating[Any]]) -> float:
 
 
 #: Components whose variance is summed up: two waves, each with a sine and a cosine.
-LEADING = 4
+N_CODE_COMPONENTS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +241,7 @@ class AxisCode:
     ) -> Annotated[float | None, Number("four components", "share of the code's variance")]:
         """Share of the code's variance in its first components."""
         ratio = self.explained_variance_ratio
-        return None if ratio is None else float(ratio[:LEADING].sum())
+        return None if ratio is None else float(ratio[:N_CODE_COMPONENTS].sum())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

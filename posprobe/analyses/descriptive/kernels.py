@@ -9,7 +9,7 @@ import numpy as np
 from posprobe.arrays import Floats
 
 #: Pairs of random walks that the band is made of.
-WALKS = 999
+N_WALK_PAIRS = 999
 
 
 def walks(n: int, seed: int) -> dict[str, Any]:
@@ -18,12 +18,12 @@ def walks(n: int, seed: int) -> dict[str, Any]:
     Both measures compare smooth curves, and smooth curves correlate by chance (Yule 1926).
     """
     rng = np.random.default_rng(seed)
-    x, y = np.cumsum(rng.standard_normal((2, WALKS, n)), axis=2)
+    x, y = np.cumsum(rng.standard_normal((2, N_WALK_PAIRS, n)), axis=2)
     a, b = (walk[:, 1:] - walk[:, 1:].mean(axis=1, keepdims=True) for walk in (x, y))
     correlation = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
     alignment = toeplitz(x, y) / np.sqrt(toeplitz(x, x) * toeplitz(y, y))
     return {
-        "draws": WALKS,
+        "draws": N_WALK_PAIRS,
         "seed": seed,
         "correlation": float(np.quantile(np.abs(correlation), 0.95)),
         "alignment": float(np.quantile(np.abs(alignment), 0.95)),

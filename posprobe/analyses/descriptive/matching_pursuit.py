@@ -18,25 +18,25 @@ from posprobe.analyses.descriptive.closeness import Cloud
 from posprobe.arrays import Floats
 
 #: Most sinusoids that are chosen: 32 directions, which hold most of any trained table.
-MOST_SINUSOIDS = 16
+MAX_SINUSOIDS = 16
 #: Share of the variance for which the number of sinusoids is reported.
-ENOUGH = 0.90
+EXPLAINED_VARIANCE_SHARE = 0.90
 #: Share of the variance left over at which no further sinusoid is sought: a thousandth is rounding
 #: of a stored table, or noise.
-UNEXPLAINED = 1e-3
+MIN_UNEXPLAINED_SHARE = 1e-3
 #: Grid steps per cycle in the table at which frequencies are tried before they are refined: between
 #: two of them a wave keeps 0.95 of its power.
-OVERSAMPLING = 4
-#: Steps that refine all frequencies after each choice, unless the share gained is below `GAIN`,
+GRID_STEPS_PER_CYCLE = 4
+#: Steps that refine all frequencies after each choice, unless the share gained is below `MIN_REFINING_GAIN`,
 #: which no digit shows: each next choice refines them again.
-STEPS = 2
-GAIN = 1e-4
+N_REFINING_STEPS = 2
+MIN_REFINING_GAIN = 1e-4
 #: Steps that `settled` takes at most: gains double their digits with each.
-SETTLING = 60
+MAX_SETTLING_STEPS = 60
 #: Columns that are transformed at a time, which keeps what is padded small.
-BLOCK = 16
+COLUMNS_PER_TRANSFORM = 16
 #: Rounding of a frequency, in cycles in the table.
-SLIGHT = 1e-9
+FREQUENCY_ROUNDING_CYCLES = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,30 +58,30 @@ class Sinusoids:
 
     @property
     def enough(self) -> int | None:
-        """How many explain `ENOUGH` of the variance."""
-        reached = np.flatnonzero(self.share >= ENOUGH)
+        """How many explain `EXPLAINED_VARIANCE_SHARE` of the variance."""
+        reached = np.flatnonzero(self.share >= EXPLAINED_VARIANCE_SHARE)
         return int(reached[0]) + 1 if reached.size else None
 
     @property
     def periods(self) -> Floats:
         """``[k]``: the period of each sinusoid in the order of choice, in positions.
 
-        Those needed for `ENOUGH` are as in the fit that reaches it, each later one as chosen.
+        Those needed for `EXPLAINED_VARIANCE_SHARE` are as in the fit that reaches it, each later one as chosen.
         """
         settled = self.enough or len(self.share)
         lines = [self.frequencies[max(k, settled - 1)][k] for k in range(len(self.share))]
         return 1 / np.array(lines)
 
 
-def choose_sinusoids(table: Cloud, most: int = MOST_SINUSOIDS) -> Sinusoids:
+def choose_sinusoids(table: Cloud, most: int = MAX_SINUSOIDS) -> Sinusoids:
     """Choose the sinusoids that explain most of a table, one after the other.
 
     Each has its own sine and cosine amplitude in every dimension of the table. The next is the one
-    that adds most on a grid of `OVERSAMPLING` steps per cycle in the table, beside what is there;
+    that adds most on a grid of `GRID_STEPS_PER_CYCLE` steps per cycle in the table, beside what is there;
     then all frequencies are refined together. Frequencies lie between half a cycle in the table and
     the Nyquist frequency, and at least one cycle in the table apart, which is as close as the
     length can tell apart. It ends at ``most`` or n / 4 of them, or when less than
-    `UNEXPLAINED` is left.
+    `MIN_UNEXPLAINED_SHARE` is left.
 
     Parameters
     ----------
@@ -92,23 +92,25 @@ def choose_sinusoids(table: Cloud, most: int = MOST_SINUSOIDS) -> Sinusoids:
     """
     n = len(table)
     chosen = np.zeros(0)
-    grid = np.arange(OVERSAMPLING // 2, OVERSAMPLING * n // 2 - OVERSAMPLING // 2 + 1)
+    grid = np.arange(
+        GRID_STEPS_PER_CYCLE // 2, GRID_STEPS_PER_CYCLE * n // 2 - GRID_STEPS_PER_CYCLE // 2 + 1
+    )
     power = _own_forms(table.points, grid)
     fit = _fitted(table, chosen)
     shares: list[float] = []
     found: list[Floats] = []
     while len(shares) < min(most, n // 4):
         gain = _gain(fit, power, grid, n)
-        apart = np.abs(grid[:, None] / (OVERSAMPLING * n) - fit.frequencies[None, :])
-        gain[(apart < (1 - SLIGHT) / n).any(axis=1)] = -np.inf
+        apart = np.abs(grid[:, None] / (GRID_STEPS_PER_CYCLE * n) - fit.frequencies[None, :])
+        gain[(apart < (1 - FREQUENCY_ROUNDING_CYCLES) / n).any(axis=1)] = -np.inf
         best = int(np.argmax(gain))
         if not np.isfinite(gain[best]):
             break
-        start = np.append(fit.frequencies, grid[best] / (OVERSAMPLING * n))
+        start = np.append(fit.frequencies, grid[best] / (GRID_STEPS_PER_CYCLE * n))
         fit = _refined(table, _fitted(table, start))
         shares.append(min(fit.explained / table.total, 1.0))
         found.append(fit.frequencies)
-        if shares[-1] > 1 - UNEXPLAINED:
+        if shares[-1] > 1 - MIN_UNEXPLAINED_SHARE:
             break
     return Sinusoids(np.array(shares), tuple(found))
 
@@ -134,10 +136,12 @@ def _fitted(table: Cloud, chosen: Floats) -> _Fit:
 
 def settled(table: Cloud, chosen: Floats) -> Floats:
     """Refine frequencies together, in cycles per position, until no step gains any more."""
-    return _refined(table, _fitted(table, chosen), steps=SETTLING, enough=0.0).frequencies
+    return _refined(table, _fitted(table, chosen), steps=MAX_SETTLING_STEPS, enough=0.0).frequencies
 
 
-def _refined(table: Cloud, fit: _Fit, steps: int = STEPS, enough: float = GAIN) -> _Fit:
+def _refined(
+    table: Cloud, fit: _Fit, steps: int = N_REFINING_STEPS, enough: float = MIN_REFINING_GAIN
+) -> _Fit:
     """Move all frequencies to a local best: damped Gauss-Newton steps that only ever gain."""
     n = len(table)
     damping = 1e-3
@@ -159,7 +163,7 @@ def _kept_apart(old: Floats, new: Floats, n: int) -> Floats:
     new = np.clip(new, 0.5 / n, 0.5 - 0.5 / n)
     while True:
         order = np.argsort(new)
-        close = np.flatnonzero(np.diff(new[order]) * n < 1 - SLIGHT)
+        close = np.flatnonzero(np.diff(new[order]) * n < 1 - FREQUENCY_ROUNDING_CYCLES)
         stay = np.union1d(order[close], order[close + 1])
         if not stay.size or np.array_equal(new[stay], old[stay]):
             return new
@@ -199,7 +203,7 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
     from scipy.fft import rfft
 
     n = len(columns)
-    size = OVERSAMPLING * n
+    size = GRID_STEPS_PER_CYCLE * n
     # One column after the other stays in the cache.
     waves = rfft(np.ascontiguousarray(columns.T), size, axis=1)
     waves = waves[:, grid[0] : grid[-1] + 1]
@@ -211,8 +215,8 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
 def _own_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Return ``w'Gw`` for the cosine and for the sine w of each frequency."""
     cosine, sine = np.zeros(len(grid)), np.zeros(len(grid))
-    for first in range(0, points.shape[1], BLOCK):
-        waves = _transform(points[:, first : first + BLOCK], grid)
+    for first in range(0, points.shape[1], COLUMNS_PER_TRANSFORM):
+        waves = _transform(points[:, first : first + COLUMNS_PER_TRANSFORM], grid)
         cosine += np.square(waves.real).sum(axis=1)
         sine += np.square(waves.imag).sum(axis=1)
     return cosine, sine
@@ -228,7 +232,7 @@ def _gain(fit: _Fit, power: tuple[Floats, Floats], grid: NDArray[np.intp], n: in
     taken = _transform(np.concatenate([ones, fit.basis], axis=1), grid)
     image = _transform(fit.image, grid)
     within = fit.basis.T @ fit.image
-    angle = 2 * np.pi * grid / (OVERSAMPLING * n)
+    angle = 2 * np.pi * grid / (GRID_STEPS_PER_CYCLE * n)
     skew = np.sin(n * angle) / np.sin(angle)
     gain = np.zeros(len(grid))
     for along, across, own, length in (

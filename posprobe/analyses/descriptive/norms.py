@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 #: Robust standard deviations from the median beyond which a row's norm stands out: Gaussian norms
 #: do in two of a billion rows.
-OUTLIER = 6.0
+OUTLIER_NORM_DEVIATIONS = 6.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Norms(Result):
     mean_row_norm
         Norm of the mean row: what all positions share.
     outlier_rows
-        Positions whose norm is more than `OUTLIER` robust standard deviations (1.4826 times the
+        Positions whose norm is more than `OUTLIER_NORM_DEVIATIONS` robust standard deviations (1.4826 times the
         median absolute deviation) from the median.
     zero_rows
         Positions that are exactly zero.
@@ -79,7 +79,9 @@ class Norms(Result):
     zero_rows: tuple[Row, ...]
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
-    outlier_threshold: Annotated[float, "In robust standard deviations from the median."] = OUTLIER
+    outlier_threshold: Annotated[float, "In robust standard deviations from the median."] = (
+        OUTLIER_NORM_DEVIATIONS
+    )
 
     @property
     def mean(self) -> Annotated[float, Number("mean norm", "in the table's units")]:
@@ -133,7 +135,7 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     median = np.median(lengths)
     spread = robust_sd(lengths)
     # Where rows are equally long by construction, rounding is the only spread there is.
-    limit = OUTLIER * max(spread, 1e-6 * median)
+    limit = OUTLIER_NORM_DEVIATIONS * max(spread, 1e-6 * median)
     odd = np.flatnonzero(np.abs(lengths - median) > limit).tolist()
     return Norms(
         norms=lengths,
@@ -147,12 +149,12 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
 
 #: Percentiles of the tokens' norms that the band of the ratio goes between, as everywhere in a
 #: report.
-BAND = (5, 95)
+TOKEN_NORM_PERCENTILES = (5, 95)
 #: A mean row shorter than this, in units of the mean norm of the rows, is rounding: that of
 #: float32, times ten.
-ROUNDING = 1e-6
+MEAN_ROW_ROUNDING = 1e-6
 #: Rows whose distances to all others are held at a time: 256 MiB beside 65,536 rows.
-_BLOCK = 512
+ROWS_PER_DISTANCE_BLOCK = 512
 
 
 class TokenSampleBlock(TypedDict):
@@ -285,7 +287,7 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     norms = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     token_norms = np.linalg.norm(beside, axis=1)
     unit = float(token_norms.mean())
-    short, long = (float(norm) for norm in np.percentile(token_norms, BAND))
+    short, long = (float(norm) for norm in np.percentile(token_norms, TOKEN_NORM_PERCENTILES))
     step = _neighbour_distance(values, given.layout, xp)
     distance, pair = _closest(values, xp)
     center = to_numpy(xp.mean(values, axis=0)).astype(np.float64)
@@ -300,8 +302,10 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
     if len(norms) < 2:
         undefined["neighbour_distance"] = undefined["smallest_distance"] = "there is one position"
     if not short:
-        undefined["ratio_band"] = f"the {BAND[0]}th percentile of the token norms is zero"
-    if min(_shared(center, norms), _shared(token_center, token_norms)) <= ROUNDING:
+        undefined["ratio_band"] = (
+            f"the {TOKEN_NORM_PERCENTILES[0]}th percentile of the token norms is zero"
+        )
+    if min(_shared(center, norms), _shared(token_center, token_norms)) <= MEAN_ROW_ROUNDING:
         undefined["mean_cosine"] = "the mean position or the mean token is zero"
     if len(beside) < 2:
         undefined["variance_share"] = "one token has no variance"
@@ -358,9 +362,9 @@ def _closest(values: Array, xp: ModuleType) -> tuple[float, tuple[int, int] | No
     squares = xp.sum(centered * centered, axis=1)
     rounding = 8 * float(xp.finfo(values.dtype).eps) * float(xp.max(squares))
     best, pair = np.inf, None
-    for begin in range(0, n - 1, _BLOCK):
-        rows, rest = centered[begin : begin + _BLOCK], centered[begin:]
-        squared = squares[begin : begin + _BLOCK, None] + squares[None, begin:]
+    for begin in range(0, n - 1, ROWS_PER_DISTANCE_BLOCK):
+        rows, rest = centered[begin : begin + ROWS_PER_DISTANCE_BLOCK], centered[begin:]
+        squared = squares[begin : begin + ROWS_PER_DISTANCE_BLOCK, None] + squares[None, begin:]
         squared = squared - 2 * (rows @ rest.T)
         squared = squared + xp.tril(xp.full_like(squared, xp.inf))  # each pair once
         smallest = float(xp.min(squared))

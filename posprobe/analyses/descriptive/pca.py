@@ -25,18 +25,19 @@ from posprobe.tables import PositionTable
 
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
 #: cores for 65,536 x 1,024, and four times the table's memory, which both double with the rows.
-EXACT = 2**36
+MAX_EXACT_OPERATIONS = 2**36
 #: Sides of a Gram matrix up to which few components are read off it: its eigenvectors cost their
 #: cube, a few seconds here.
-DENSE = 2048
+MAX_GRAM_SIDE = 2048
 #: Leading components that are computed of a larger table: more than any measurement of such a table
 #: shows.
-LEADING = 64
+N_LEADING_COMPONENTS = 64
 #: Smallest eigenvalue over the largest, in roundings, of which roots are taken.
-DIGITS = 5e7
+MIN_EIGENVALUE_ROUNDINGS = 5e7
 #: Columns beside those, and rounds of power iteration. Where the spectrum falls, the singular
 #: values are then exact to many digits; those of white noise come out up to 3 % too small.
-OVERSAMPLING, ROUNDS = 16, 8
+N_EXTRA_COLUMNS = 16
+N_POWER_ITERATIONS = 8
 
 Method: TypeAlias = Literal["exact", "randomised"]
 
@@ -45,7 +46,7 @@ Method: TypeAlias = Literal["exact", "randomised"]
 class PCA(Result):
     """Singular value decomposition of the column-centred table.
 
-    Of a table beyond `EXACT` the `LEADING` components alone are computed, by a randomised method.
+    Of a table beyond `MAX_EXACT_OPERATIONS` the `N_LEADING_COMPONENTS` components alone are computed, by a randomised method.
     The shares of variance are exact all the same, as the variance of the whole needs no component;
     numbers that need the rest are None. Nothing is computed before it is asked for, since singular
     values alone take half the time.
@@ -57,7 +58,7 @@ class PCA(Result):
     layout, start
         Of the positions.
     count
-        Of the components, k: the smaller of n and d, or as many as were asked for, or `LEADING`.
+        Of the components, k: the smaller of n and d, or as many as were asked for, or `N_LEADING_COMPONENTS`.
     decompose
         Computes singular vectors and values of the centred table: all, or so many leading ones.
     undefined
@@ -270,15 +271,15 @@ def pca(table: PositionTable | Positions | Array, *, leading: int | None = None)
     varies = bool(xp.any(centred(values, xp)[0] != 0))
     n, d = values.shape
     few = leading is not None and 4 * leading < min(n, d)
-    large = n * d * min(n, d) > EXACT
+    large = n * d * min(n, d) > MAX_EXACT_OPERATIONS
     decompose = leading_svd if few or large else all_svd
-    if few and min(n, d) <= DENSE:
+    if few and min(n, d) <= MAX_GRAM_SIDE:
         decompose = _from_gram
     return PCA(
         values=values,
         layout=given.layout,
         start=given.start,
-        count=(leading or LEADING) if few or large else min(n, d),
+        count=(leading or N_LEADING_COMPONENTS) if few or large else min(n, d),
         decompose=decompose,
         undefined="" if varies else "all rows are equal: there is no variance",
     )
@@ -315,7 +316,7 @@ def _singular_values(centered: Array, xp: ModuleType) -> Floats:
         scaled = centered / unit
         squares = xp.matmul(scaled.T, scaled) if d < n else xp.matmul(scaled, scaled.T)
         found = to_numpy(xp.linalg.eigvalsh(squares)).astype(np.float64, copy=False)[::-1]
-        if found[kept - 1] > DIGITS * xp.finfo(centered.dtype).eps * found[0]:
+        if found[kept - 1] > MIN_EIGENVALUE_ROUNDINGS * xp.finfo(centered.dtype).eps * found[0]:
             values = np.zeros(len(found))
             values[:kept] = np.sqrt(found[:kept]) * unit
             return values
@@ -332,7 +333,7 @@ def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array
     """Approximate the leading part of a singular value decomposition.
 
     Randomised subspace iteration from a fixed start (Halko, Martinsson & Tropp 2011, algorithm 4.4
-    with 5.1), `OVERSAMPLING` columns wider than asked for and with `ROUNDS` of power iteration.
+    with 5.1), `N_EXTRA_COLUMNS` columns wider than asked for and with `N_POWER_ITERATIONS` of power iteration.
 
     Parameters
     ----------
@@ -347,11 +348,11 @@ def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array
         Left vectors ``[n, k]``, values ``[k]`` and right vectors ``[k, d]``.
     """
     n, d = matrix.shape
-    wide = min(count + OVERSAMPLING, n, d)
+    wide = min(count + N_EXTRA_COLUMNS, n, d)
     drawn = np.random.default_rng(0).standard_normal((d, wide))
     start = xp.asarray(drawn, dtype=matrix.dtype, device=matrix.device)
     basis, _ = xp.linalg.qr(xp.matmul(matrix, start))
-    for _ in range(ROUNDS):
+    for _ in range(N_POWER_ITERATIONS):
         along, _ = xp.linalg.qr(xp.matmul(matrix.T, basis))
         basis, _ = xp.linalg.qr(xp.matmul(matrix, along))
     left, values, right = xp.linalg.svd(xp.matmul(basis.T, matrix), full_matrices=False)

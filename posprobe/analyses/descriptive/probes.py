@@ -29,19 +29,19 @@ from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share
 from posprobe.tables import PositionTable
 
 #: Fewer rows leave folds of a handful, whose errors mean nothing.
-MIN_ROWS = 32
+MIN_PROBE_ROWS = 32
 
 
 #: As published.
-FOLDS = 5
+N_FOLDS = 5
 
 
 #: Steps that the published code grants the optimiser.
-MAX_ITERATIONS = 1000
+MAX_OPTIMISER_ITERATIONS = 1000
 
 
 #: Magnitudes between which the single precision of the published code neither over- nor underflows.
-RANGE = (1e-12, 1e12)
+SINGLE_PRECISION_RANGE = (1e-12, 1e12)
 
 
 def why_not_probed(given: Positions) -> str:
@@ -49,13 +49,13 @@ def why_not_probed(given: Positions) -> str:
     n = given.values.shape[0]
     if isinstance(given.layout, Grid):
         return "positions lie on a grid: their number in raster order is no place on a line"
-    if n < MIN_ROWS:
-        return f"fewer than {MIN_ROWS} positions"
+    if n < MIN_PROBE_ROWS:
+        return f"fewer than {MIN_PROBE_ROWS} positions"
     values = to_numpy(given.values)
     largest = np.abs(values).max()
     if not centred(values)[0].any():
         return "all rows are equal"
-    if not RANGE[0] <= largest <= RANGE[1]:
+    if not SINGLE_PRECISION_RANGE[0] <= largest <= SINGLE_PRECISION_RANGE[1]:
         return f"the largest value is {largest:.1e}, beyond what single precision can work with"
     return ""
 
@@ -101,12 +101,12 @@ def spread(values: Floats) -> float | None:
 
 
 #: Rows that Wang & Chen's code keeps of a longer table (they cut GPT-2's 1024).
-PUBLISHED_ROWS = 512
+N_PUBLISHED_ROWS = 512
 
 
 #: Seeds for which the chance level of the published order probe is measured: 512 pairs leave it a
 #: scatter of 2 % each.
-CHANCE_SEEDS = 3
+N_CHANCE_SEEDS = 3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,7 +121,7 @@ class PublishedProbe(Result):
     chance
         Of a position, what always answering the mean training position gives, in positions. Of the
         order, what the same probe gives on the same rows in random order, mean over the first
-        `CHANCE_SEEDS`. It lies below one half, since positions recur in training and test pairs.
+        `N_CHANCE_SEEDS`. It lies below one half, since positions recur in training and test pairs.
     rows
         How many rows took part, counted from the table's first.
     """
@@ -199,7 +199,7 @@ class PublishedOrder(PublishedProbe):
 def absolute_probe_published(
     table: PositionTable | Positions | Array,
     *,
-    rows: int | None = PUBLISHED_ROWS,
+    rows: int | None = N_PUBLISHED_ROWS,
     seeds: int = 10,
     seed: int = 0,
 ) -> PublishedAbsolute:
@@ -259,7 +259,7 @@ def order_probe_published(
     Parameters
     ----------
     table
-        ``[n, d]``, cut to the first `PUBLISHED_ROWS` rows. The published number for RoBERTa comes
+        ``[n, d]``, cut to the first `N_PUBLISHED_ROWS` rows. The published number for RoBERTa comes
         from rows 0 to 511 as stored, both padding rows included: load the tensor by name, which
         keeps every row, to repeat that.
     seeds, seed
@@ -274,12 +274,12 @@ def order_probe_published(
     ----------
     Wang & Chen 2020, table 2, and the released ``relative.py``.
     """
-    values = _single(table, PUBLISHED_ROWS, seeds)
+    values = _single(table, N_PUBLISHED_ROWS, seeds)
     rngs = np.random.default_rng(seed).spawn(seeds)
     runs = [_published_order(values, rng) for rng in rngs]
     chances = [
         _published_order(values[rng.permutation(len(values))], rng)[0]
-        for rng in rngs[:CHANCE_SEEDS]
+        for rng in rngs[:N_CHANCE_SEEDS]
     ]
     return PublishedOrder(
         errors=np.array([error for error, _ in runs]),
@@ -308,7 +308,7 @@ def _published_absolute(
     target = rng.permutation(len(values))
     rows = values[target]
     errors, chances = [], []
-    for train, test in KFold(FOLDS).split(rows):
+    for train, test in KFold(N_FOLDS).split(rows):
         model = LinearRegression().fit(rows[train], target[train])
         errors.append(np.abs(np.round(model.predict(rows[test])) - target[test]).mean())
         chances.append(np.abs(target[train].mean() - target[test]).mean())
@@ -325,21 +325,23 @@ def _published_order(values: NDArray[np.float32], rng: np.random.Generator) -> t
     later = second > first
     errors = []
     with counted_failures() as failures:
-        for train, test in StratifiedKFold(FOLDS).split(rows, later):
-            model = LogisticRegression(max_iter=MAX_ITERATIONS).fit(rows[train], later[train])
+        for train, test in StratifiedKFold(N_FOLDS).split(rows, later):
+            model = LogisticRegression(max_iter=MAX_OPTIMISER_ITERATIONS).fit(
+                rows[train], later[train]
+            )
             errors.append((model.predict(rows[test]) != later[test]).mean())
     return float(np.mean(errors)), len(failures)
 
 
 #: Ridge penalty of the sound absolute probe, for rows whose mean square norm is 1: from 1e-5 to 0.1
 #: the error on the sinusoid is 61 to 66 positions of 512.
-ALPHA = 1e-3
+RIDGE_PENALTY = 1e-3
 #: Inverse penalty of the sound order probe, for the same rows: between 1 and 100 a walk's error is
 #: 1.1 to 1.2 %, and on blocks 30 to 35 %.
 INVERSE_PENALTY = 10.0
 #: Training pairs that the sound order probe draws per fold where there are more: four times the
 #: published ones, and more columns than tables have.
-PAIRS = 2048
+MAX_TRAINING_PAIRS = 2048
 
 _Rows: TypeAlias = NDArray[np.intp]
 
@@ -388,8 +390,8 @@ class AbsoluteProbe(Result):
     chance_shuffled: NonNegative
     standardize: Literal["table"] = "table"
     start: Annotated[int, HIDDEN] = 0
-    folds: str = f"{FOLDS} contiguous blocks"
-    alpha: float = ALPHA
+    folds: str = f"{N_FOLDS} contiguous blocks"
+    alpha: float = RIDGE_PENALTY
 
     @property
     def rows(self) -> Annotated[Natural, ""]:
@@ -413,7 +415,7 @@ class OrderProbe(Result):
     rows
         How many rows took part.
     training_pairs
-        Per fold, the fewest of any fold: all there are, or `PAIRS`.
+        Per fold, the fewest of any fold: all there are, or `MAX_TRAINING_PAIRS`.
     not_converged
         Fits out of ``5 * seeds`` each that the optimiser ended before it converged; those on rows
         in random order do not count.
@@ -438,7 +440,7 @@ class OrderProbe(Result):
     training_pairs: Annotated[Natural, "Per fold."]
     not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."]
     standardize: Literal["table"] = "table"
-    folds: str = f"{FOLDS} sets of positions"
+    folds: str = f"{N_FOLDS} sets of positions"
     inverse_penalty: float = INVERSE_PENALTY
     undefined: Annotated[str, As(Reasons)] = ""
 
@@ -473,7 +475,7 @@ class OrderProbe(Result):
 def absolute_probe(table: PositionTable | Positions | Array, *, seed: int = 0) -> AbsoluteProbe:
     """Regress position on rows with whole blocks of positions held out.
 
-    Ridge regression with the declared penalty `ALPHA`, five contiguous blocks. The inner blocks
+    Ridge regression with the declared penalty `RIDGE_PENALTY`, five contiguous blocks. The inner blocks
     show whether a linear map bridges a gap in the table, the outer ones whether it carries on past
     the end; random folds show neither. A small error says that *some* direction of the table grows
     with position, not that the model uses it.
@@ -492,8 +494,8 @@ def absolute_probe(table: PositionTable | Positions | Array, *, seed: int = 0) -
     """
     values, start = _double(table)
     n = len(values)
-    blocks = np.array_split(np.arange(n), FOLDS)
-    scattered = np.array_split(np.random.default_rng(seed).permutation(n), FOLDS)
+    blocks = np.array_split(np.arange(n), N_FOLDS)
+    scattered = np.array_split(np.random.default_rng(seed).permutation(n), N_FOLDS)
     predicted, mean = _ridge(values, blocks)
     shuffled, mean_shuffled = _ridge(values, scattered)
     inner, outer = np.concatenate(blocks[1:-1]), np.concatenate([blocks[0], blocks[-1]])
@@ -521,7 +523,7 @@ def order_probe(
     """Classify which of two rows comes first, for positions that training never saw.
 
     Positions, not pairs, are divided into five folds. Training takes all pairs of the other
-    positions, or `PAIRS` drawn at random; every pair of held-out positions is a test. Trained on
+    positions, or `MAX_TRAINING_PAIRS` drawn at random; every pair of held-out positions is a test. Trained on
     the difference of two rows without intercept, which is what both rows side by side come to
     when each pair is there in both orders. Held-out positions scattered over the table still have
     neighbours in training, so a random walk does well; blocks have none.
@@ -546,16 +548,16 @@ def order_probe(
     errors, blocked, chance = np.empty(seeds), np.empty(seeds), np.empty(seeds)
     failures = 0
     for run, rng in enumerate(np.random.default_rng(seed).spawn(seeds)):
-        scattered = np.array_split(rng.permutation(n), FOLDS)
+        scattered = np.array_split(rng.permutation(n), N_FOLDS)
         errors[run], failed = _disjoint_order(values, scattered, rng)
         failures += failed
-        blocks = np.array_split(np.arange(n), FOLDS)
+        blocks = np.array_split(np.arange(n), N_FOLDS)
         blocked[run], failed = _disjoint_order(values, blocks, rng)
         failures += failed
         mixed = values[rng.permutation(n)]
         chance[run], _ = _disjoint_order(mixed, scattered, rng)
-    fewest = n - -(-n // FOLDS)
-    pairs = min(PAIRS, fewest * (fewest - 1) // 2)
+    fewest = n - -(-n // N_FOLDS)
+    pairs = min(MAX_TRAINING_PAIRS, fewest * (fewest - 1) // 2)
     return OrderProbe(errors, blocked, chance, n, pairs, failures)
 
 
@@ -572,7 +574,7 @@ def _ridge(values: Floats, folds: Sequence[_Rows]) -> tuple[Floats, Floats]:
     predicted, mean = np.empty(n), np.empty(n)
     for held, train in _splits(n, folds):
         rows = _standardized(values, train)
-        model = Ridge(alpha=ALPHA).fit(rows[train], train)
+        model = Ridge(alpha=RIDGE_PENALTY).fit(rows[train], train)
         predicted[held] = model.predict(rows[held])
         mean[held] = train.mean()
     return predicted, mean
@@ -590,7 +592,7 @@ def _disjoint_order(
             rows = _standardized(values, train).astype(np.float32)
             first, second = _training_pairs(train, rng)
             model = LogisticRegression(
-                C=INVERSE_PENALTY, fit_intercept=False, max_iter=MAX_ITERATIONS
+                C=INVERSE_PENALTY, fit_intercept=False, max_iter=MAX_OPTIMISER_ITERATIONS
             )
             model.fit(rows[second] - rows[first], second > first)
             errors.append(_disorder(rows[held] @ model.coef_[0]))
@@ -617,12 +619,12 @@ def _standardized(values: Floats, train: _Rows) -> Floats:
 
 def _training_pairs(train: _Rows, rng: np.random.Generator) -> tuple[_Rows, _Rows]:
     m = len(train)
-    if m * (m - 1) // 2 <= PAIRS:
+    if m * (m - 1) // 2 <= MAX_TRAINING_PAIRS:
         first, second = np.triu_indices(m, 1)
     else:
-        first = rng.integers(m, size=PAIRS)
+        first = rng.integers(m, size=MAX_TRAINING_PAIRS)
         # Never the same row twice.
-        second = (first + rng.integers(1, m, size=PAIRS)) % m
+        second = (first + rng.integers(1, m, size=MAX_TRAINING_PAIRS)) % m
     # Which of the two stands first decides the label, so both labels must occur.
     turned = rng.random(len(first)) < 0.5
     return train[np.where(turned, second, first)], train[np.where(turned, first, second)]
@@ -671,7 +673,7 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
     Parameters
     ----------
     table
-        ``[n, d]``. The published pair takes its first `PUBLISHED_ROWS` rows, the sound pair all.
+        ``[n, d]``. The published pair takes its first `N_PUBLISHED_ROWS` rows, the sound pair all.
     seed
         Of every random draw.
     seeds
@@ -680,7 +682,7 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
     Returns
     -------
     Probes
-        Undefined, with the reason, for a grid, for fewer than `MIN_ROWS` rows and for a table whose
+        Undefined, with the reason, for a grid, for fewer than `MIN_PROBE_ROWS` rows and for a table whose
         rows are all equal or too large or small for single precision.
 
     Raises

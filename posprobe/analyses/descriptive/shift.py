@@ -29,28 +29,28 @@ from posprobe.tables import PositionTable
 
 #: Fewest rows of which one half can teach what the other half tests: eight rows teach two
 #: directions.
-MIN_ROWS = 16
+MIN_SHIFT_ROWS = 16
 #: Shares of the variance left out by the candidate ranks: halves, then decades down to what double
 #: precision keeps of squares.
-LEFT_OUT = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-6, 1e-9, 1e-12)
+LEFT_OUT_SHARES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-6, 1e-9, 1e-12)
 #: Largest drops from one component's variance to the next's that are candidates, too: where a table
 #: ends its noise begins, and there are one or two such places.
-DROPS = 3
+N_STEEPEST_DROPS = 3
 #: Largest candidate rank; the numerical rank of a table that lacks full rank may be twice that. The
 #: map costs its cube, a second at 512.
-MAX_RANK = 256
+MAX_CANDIDATE_RANK = 256
 #: How much held-out skill a larger rank may cost and still be preferred: a hundredth of what there
 #: is to explain.
-TOLERANCE = 0.01
+MAX_SKILL_LOSS = 0.01
 #: How much better than noise a larger rank's components must be explained: three times as well, as
 #: what so many regressors explain of noise is known to a fraction of itself.
-BEYOND_CHANCE = 3.0
+MIN_CHANCE_RATIO = 3.0
 #: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
-FLOOR = 1e-6
+HALF_TABLE_CONDITION = 1e-6
 #: The same for a map that no other rows test: float64's, times the rows.
-EXACT = float(np.finfo(np.float64).eps)
+CONDITION_PER_ROW = float(np.finfo(np.float64).eps)
 #: Rows of a block that is factorised at a time: with 64 columns it stays in a core's cache.
-BLOCK = 4096
+ROWS_PER_FACTOR = 4096
 
 #: Triangular factors of rows and of their changes, side by side.
 _Factors: TypeAlias = tuple[Floats, Floats]
@@ -62,18 +62,18 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     Both fits are about the mean of the whole: half a table holds too little of its slow modes to
     place their centre. In directions that a half does not show, the map predicts no change.
 
-    Candidates are the ranks that leave out the shares of variance `LEFT_OUT` and those before the
-    `DROPS` steepest drops, up to a quarter of the rows and to `MAX_RANK`, and the numerical rank
+    Candidates are the ranks that leave out the shares of variance `LEFT_OUT_SHARES` and those before the
+    `N_STEEPEST_DROPS` steepest drops, up to a quarter of the rows and to `MAX_CANDIDATE_RANK`, and the numerical rank
     where that is lower than the table's shape demands. Each predicts whole rows of the other half
     of the table. The one with the best skill is taken, then larger ones as long as they cost less
-    than `TOLERANCE` of it and add components that the map explains: to `BEYOND_CHANCE` times the
+    than `MAX_SKILL_LOSS` of it and add components that the map explains: to `MIN_CHANCE_RATIO` times the
     share that so many regressors explain of noise, or to half of what that leaves. Too small a rank
     mixes frequencies, and the exact map of a sinusoid needs directions that carry next to nothing.
 
     Parameters
     ----------
     scores
-        ``[n, k]``: positions along all components, strongest first; n at least `MIN_ROWS`.
+        ``[n, k]``: positions along all components, strongest first; n at least `MIN_SHIFT_ROWS`.
 
     Returns
     -------
@@ -85,14 +85,14 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     n, k = scores.shape
     power = (scores**2).sum(axis=0)
     rest = np.append(np.cumsum(power[::-1])[-2::-1], 0.0) / power.sum()
-    limit = max(1, min(n // 4, MAX_RANK))
-    candidates = {int(np.argmax(rest <= share)) + 1 for share in LEFT_OUT}
+    limit = max(1, min(n // 4, MAX_CANDIDATE_RANK))
+    candidates = {int(np.argmax(rest <= share)) + 1 for share in LEFT_OUT_SHARES}
     candidates = {rank for rank in candidates if rank <= limit} or {min(limit, k)}
     numerical = int(np.count_nonzero(power > (1e-13 * n) ** 2 * power[0]))
     known = power[: min(limit, numerical) + 1]
-    steepest = np.argsort(known[1:] / known[:-1], kind="stable")[:DROPS] + 1
+    steepest = np.argsort(known[1:] / known[:-1], kind="stable")[:N_STEEPEST_DROPS] + 1
     candidates.update(steepest.tolist())
-    if numerical <= (2 * MAX_RANK if numerical < min(n - 1, k) else limit):
+    if numerical <= (2 * MAX_CANDIDATE_RANK if numerical < min(n - 1, k) else limit):
         candidates.add(numerical)
     ranks = sorted(candidates)
     halves = _halves(scores[:, : ranks[-1]])
@@ -105,11 +105,11 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, Floats]:
     best = int(np.argmax(reached))
     chosen = ranks[best]
     later = zip(ranks[best + 1 :], reached[best + 1 :], strict=True)
-    near = [rank for rank, skill in later if skill >= reached[best] - TOLERANCE]
+    near = [rank for rank, skill in later if skill >= reached[best] - MAX_SKILL_LOSS]
     whole = _pairs(scores[:, : max(near, default=1)])
     for rank in near:
         chance = rank / (n - 1)
-        demanded = min(BEYOND_CHANCE * chance, (1 + chance) / 2)
+        demanded = min(MIN_CHANCE_RATIO * chance, (1 + chance) / 2)
         if _explained(scores, whole, chosen, rank) >= demanded:
             chosen = rank
     # Least squares with fewer components needs no other factors.
@@ -122,7 +122,10 @@ def _explained(scores: NDArray[np.floating[Any]], whole: _Factors, known: int, r
     added = slice(known, rank)
     rows, changes = whole
     before, after = scores[:-1, added], scores[1:, added]
-    error = changes[:, added] - rows[:, :rank] @ _taught(whole, rank, EXACT * len(before))[:, added]
+    error = (
+        changes[:, added]
+        - rows[:, :rank] @ _taught(whole, rank, CONDITION_PER_ROW * len(before))[:, added]
+    )
     sizes = [
         (values**2).sum(axis=0) for values in (error, after - before, after - after.mean(axis=0))
     ]
@@ -161,7 +164,10 @@ def _factors(before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
     k = before.shape[1]
     blocks = [
         np.linalg.qr(np.hstack([before[rows], after[rows] - before[rows]]), mode="r")
-        for rows in (slice(first, first + BLOCK) for first in range(0, len(before), BLOCK))
+        for rows in (
+            slice(first, first + ROWS_PER_FACTOR)
+            for first in range(0, len(before), ROWS_PER_FACTOR)
+        )
     ]
     stacked = np.concatenate(blocks)
     factor = np.asarray(np.linalg.qr(stacked, mode="r") if len(blocks) > 1 else stacked)
@@ -187,7 +193,9 @@ def _map_error(halves: list[_Factors], rank: int) -> float:
     """Squared error of the map that each half teaches, on the other half's rows."""
     error = 0.0
     for half, (tested, moved) in (halves, halves[::-1]):
-        error += energy(moved[:, :rank] - tested[:, :rank] @ _taught(half, rank, FLOOR))
+        error += energy(
+            moved[:, :rank] - tested[:, :rank] @ _taught(half, rank, HALF_TABLE_CONDITION)
+        )
     return error
 
 
@@ -197,7 +205,7 @@ def linear_map(scores: NDArray[np.floating[Any]]) -> Floats:
     About means of their own for both sides. It is the identity in directions that teach nothing.
     """
     rank = scores.shape[1]
-    return np.eye(rank) + _taught(_pairs(scores), rank, EXACT * (len(scores) - 1))
+    return np.eye(rank) + _taught(_pairs(scores), rank, CONDITION_PER_ROW * (len(scores) - 1))
 
 
 def _column_baselines(scores: NDArray[np.floating[Any]]) -> Floats:
@@ -236,9 +244,9 @@ def skills(errors: Floats) -> tuple[float, float]:
 
 
 #: Smallest angle per position, in radians, that is not a real eigenvalue split by rounding.
-MIN_ANGLE = 1e-6
+MIN_EIGENVALUE_ANGLE_RADIANS = 1e-6
 #: Distance of a modulus from 1 that is rounding: such a mode does not decay.
-SLIGHT = 1e-9
+MODULUS_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -247,7 +255,7 @@ class RotationRule:
 
     Half of the next row's change is to be predicted; walks and noise have skills below 0. Phases of
     a walk are as straight as 0.99 over less than two turns. A radius that varies by 0.3 is that of
-    `posprobe.analyses.composition.planes.EVEN`.
+    `posprobe.analyses.composition.planes.MAX_RADIUS_CV`.
     """
 
     min_share: float = 1e-4
@@ -258,7 +266,7 @@ class RotationRule:
     max_radius_cv: float = 0.3
 
 
-RULE = RotationRule()
+ROTATION_RULE = RotationRule()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -279,7 +287,7 @@ class Shift(Result):
         ``[m]``: factor by which the mode's amplitude changes per position.
     half_lives
         ``[m]``: positions after which the amplitude has halved; infinite from modulus 1, within
-        `SLIGHT`.
+        `MODULUS_ROUNDING`.
     shares
         ``[m]``: the mode's sum of squares over the table's variance.
     turns
@@ -346,7 +354,7 @@ class Shift(Result):
     skill_persistence: float | None = None
     skill_rows: float | None = None
     undefined: Annotated[str, As(Reasons)] = ""
-    rule: RotationRule = RULE
+    rule: RotationRule = ROTATION_RULE
 
     @property
     def partly(self) -> dict[str, str]:
@@ -394,8 +402,8 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     if isinstance(given.layout, Grid):
         why = "patches lie on a grid: no single step leads from each to the next"
         return none(undefined=why)
-    if n < MIN_ROWS:
-        return none(undefined=f"fewer than {MIN_ROWS} rows")
+    if n < MIN_SHIFT_ROWS:
+        return none(undefined=f"fewer than {MIN_SHIFT_ROWS} rows")
     components = components_of(given, pca)
     if components.undefined:
         return none(undefined=components.undefined)
@@ -410,9 +418,9 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         return none(undefined="the rows do not change within either half of the table")
     eigenvalues, modes = _modes(scores, rank)
     rotations = (
-        (modes["turns"] >= RULE.min_turns)
-        & (modes["phase_linearity"] >= RULE.min_phase_linearity)
-        & (modes["radius_cv"] <= RULE.max_radius_cv)
+        (modes["turns"] >= ROTATION_RULE.min_turns)
+        & (modes["phase_linearity"] >= ROTATION_RULE.min_phase_linearity)
+        & (modes["radius_cv"] <= ROTATION_RULE.max_radius_cv)
     )
     against_no_change, against_mean = skills(errors)
     # Outside the components the map knows no more than the mean.
@@ -420,7 +428,8 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     skill_rows = least_skill(errors + np.array([mean, still, mean]))
     return Shift(
         **modes,
-        rotations=rotations & (skill >= RULE.min_skill and skill_rows >= RULE.min_skill_rows),
+        rotations=rotations
+        & (skill >= ROTATION_RULE.min_skill and skill_rows >= ROTATION_RULE.min_skill_rows),
         eigenvalues=eigenvalues,
         rank=rank,
         variance=energy(scores[:, :rank]) / energy(scores),
@@ -439,8 +448,10 @@ def _modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str,
     leading = scores[:, :rank]
     eigenvalues, vectors = np.linalg.eig(linear_map(leading))
     eigenvalues = eigenvalues.astype(np.complex128)
-    upper = np.flatnonzero(np.angle(eigenvalues) > MIN_ANGLE)
-    upper = upper[np.abs(eigenvalues[upper].imag) > MIN_ANGLE * np.abs(eigenvalues[upper])]
+    upper = np.flatnonzero(np.angle(eigenvalues) > MIN_EIGENVALUE_ANGLE_RADIANS)
+    upper = upper[
+        np.abs(eigenvalues[upper].imag) > MIN_EIGENVALUE_ANGLE_RADIANS * np.abs(eigenvalues[upper])
+    ]
     upper = upper[np.argsort(-np.angle(eigenvalues[upper]), kind="stable")]
     signals = leading @ vectors[:, upper]
     # Energy of 2 Re(signal x direction), with neither formed: [n, rank] for each mode.
@@ -448,11 +459,11 @@ def _modes(scores: Floats, rank: int) -> tuple[NDArray[np.complex128], dict[str,
     straight = (np.abs(signals) ** 2).sum(axis=0) * (np.abs(directions) ** 2).sum(axis=1)
     crossed = ((signals**2).sum(axis=0) * (directions**2).sum(axis=1)).real
     shares = 2 * (straight + crossed) / energy(scores)
-    kept = shares >= RULE.min_share
+    kept = shares >= ROTATION_RULE.min_share
     upper, signals, shares = upper[kept], signals[:, kept], shares[kept]
     modulus, angle = np.abs(eigenvalues[upper]), np.angle(eigenvalues[upper])
     half_lives = np.full(len(modulus), np.inf)
-    damped = (modulus < 1 - SLIGHT) & (modulus > 0)
+    damped = (modulus < 1 - MODULUS_ROUNDING) & (modulus > 0)
     half_lives[damped] = np.log(0.5) / np.log(modulus[damped])
     radius = np.abs(signals)
     phase = np.unwrap(np.angle(signals), axis=0)

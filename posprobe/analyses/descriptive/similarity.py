@@ -26,18 +26,18 @@ from posprobe.tables import PositionTable
 
 #: Offsets looked at by the monotone fraction: a figure of the text has as many, and further away
 #: cosines of trained tables hardly fall.
-WINDOW = 64
+MONOTONE_WINDOW_OFFSETS = 64
 #: Side of a pooled matrix, in blocks: as many as a figure has pixels.
-POOLED_SIDE = 1024
+MAX_POOLED_BLOCKS = 1024
 #: Positions of a line whose neighbourhoods are multiplied at a time: as many as there are offsets,
 #: twice, so that a third of the products is of use.
-_LINE = 128
+POSITIONS_PER_PROFILE_BATCH = 128
 #: Columns of a line that are transformed at a time, which keeps what is padded small.
-_TOGETHER = 16
+COLUMNS_PER_LINE_TRANSFORM = 16
 #: Numbers of a grid that are transformed at a time: 2 MiB.
-_TRANSFORMED = 2**18
+NUMBERS_PER_GRID_TRANSFORM = 2**18
 #: Rows whose lengths are measured at a time: no copy of a long table is made.
-_MEASURED = 4096
+ROWS_PER_NORM_BATCH = 4096
 
 
 def unit_rows(values: Array, xp: ModuleType, *, centered: bool) -> tuple[Array, Array]:
@@ -69,8 +69,10 @@ def scale_rows(rows: Array, error: float, xp: ModuleType) -> Array:
     Array
         ``[n]``: which rows have a direction.
     """
-    blocks = range(0, len(rows), _MEASURED)
-    length = xp.concat([xp.linalg.vector_norm(rows[i : i + _MEASURED], axis=1) for i in blocks])
+    blocks = range(0, len(rows), ROWS_PER_NORM_BATCH)
+    length = xp.concat(
+        [xp.linalg.vector_norm(rows[i : i + ROWS_PER_NORM_BATCH], axis=1) for i in blocks]
+    )
     there = length > error * rows.shape[1] ** 0.5
     rows /= xp.where(there, length, 1.0)[:, None]
     rows *= xp.astype(there, rows.dtype)[:, None]
@@ -97,7 +99,9 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> Flo
     # Twice the size, so that nothing wraps around.
     sizes = tuple(scipy.fft.next_fast_len(2 * side - 1, real=True) for side in (height, width))
     on_line = xp is np and min(height, width) == 1
-    columns = _TOGETHER if on_line else max(1, _TRANSFORMED // len(rows))
+    columns = (
+        COLUMNS_PER_LINE_TRANSFORM if on_line else max(1, NUMBERS_PER_GRID_TRANSFORM // len(rows))
+    )
     fft = scipy.fft if xp is np else xp.fft
 
     def power(first: int) -> Array:
@@ -146,7 +150,9 @@ def falling_share(units: Array, there: Array, layout: Layout, xp: ModuleType) ->
     parts = [
         (number, first)
         for number, (line, _) in enumerate(lines)
-        for first in range(0, len(line) - _window(line) if _window(line) else 0, _LINE)
+        for first in range(
+            0, len(line) - _window(line) if _window(line) else 0, POSITIONS_PER_PROFILE_BATCH
+        )
     ]
     counts = list(map_in_parallel(count, parts, xp))
     return _ratio(*(sum(each[which] for each in counts) for which in (0, 1)))
@@ -165,7 +171,7 @@ def _falling(profiles: Array, xp: ModuleType) -> tuple[int, int]:
 
 
 def _window(line: Array) -> int:
-    return min(WINDOW, len(line) // 2)
+    return min(MONOTONE_WINDOW_OFFSETS, len(line) // 2)
 
 
 def _profiles(line: Array, defined: Array, first: int, xp: ModuleType) -> Array:
@@ -174,7 +180,7 @@ def _profiles(line: Array, defined: Array, first: int, xp: ModuleType) -> Array:
     Every position that has the whole window takes part. Undefined cosines are NaN.
     """
     window = _window(line)
-    count = min(_LINE, len(line) - window - first)
+    count = min(POSITIONS_PER_PROFILE_BATCH, len(line) - window - first)
     near = slice(first, first + count + window)
     rows = xp.where(defined[near][:, None], line[near], xp.nan)
     product = xp.matmul(rows[:count], rows.T)
@@ -185,7 +191,7 @@ def _profiles(line: Array, defined: Array, first: int, xp: ModuleType) -> Array:
 
 
 def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[Floats, int]:
-    """Average the cosines in blocks so that at most `POOLED_SIDE` are left along a side.
+    """Average the cosines in blocks so that at most `MAX_POOLED_BLOCKS` are left along a side.
 
     Parameters
     ----------
@@ -199,7 +205,7 @@ def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[Floats, 
         positions; the last block of a side may be shorter.
     """
     n = len(units)
-    block = -(-n // POOLED_SIDE)
+    block = -(-n // MAX_POOLED_BLOCKS)
     begins = range(0, n, block)
     sums = xp.stack([xp.sum(units[first : first + block], axis=0) for first in begins])
     count = np.add.reduceat(to_numpy(there).astype(np.float64), list(begins))
@@ -208,7 +214,7 @@ def pooled_cosines(units: Array, there: Array, xp: ModuleType) -> tuple[Floats, 
 
 
 #: Rows of a matrix whose diagonals are summed at a time: the padding stays small.
-BLOCK = 64
+ROWS_PER_DIAGONAL_BLOCK = 64
 
 
 def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
@@ -219,8 +225,8 @@ def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
     """
     *batch, m, n = matrices.shape
     sums = xp.zeros((*batch, m + n - 1), dtype=matrices.dtype, device=matrices.device)
-    for first in range(0, m, BLOCK):
-        rows = xp.flip(matrices[..., first : first + BLOCK, :], axis=-2)
+    for first in range(0, m, ROWS_PER_DIAGONAL_BLOCK):
+        rows = xp.flip(matrices[..., first : first + ROWS_PER_DIAGONAL_BLOCK, :], axis=-2)
         height = rows.shape[-2]
         empty = xp.zeros((*batch, height, height), dtype=rows.dtype, device=rows.device)
         padded = xp.concat([rows, empty], axis=-1)
@@ -232,9 +238,9 @@ def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
 
 
 #: Largest table whose n x n matrices are formed: each of the two takes half a gigabyte.
-MAX_ROWS = 8192
+MAX_MATRIX_ROWS = 8192
 #: Largest table whose cosines are computed at all: float64 rows of 1,024 columns take a gibibyte.
-LARGEST = 131_072
+MAX_COSINE_ROWS = 131_072
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +250,7 @@ class Cosine:
     Parameters
     ----------
     matrix
-        ``[n, n]``; NaN in the row and column of a zero row. Of more than `MAX_ROWS` rows
+        ``[n, n]``; NaN in the row and column of a zero row. Of more than `MAX_MATRIX_ROWS` rows
         ``[m, m]``, means over blocks of ``pooled x pooled`` pairs; NaN where none is defined.
     offset_mean, offset_std, offset_count
         Mean, standard deviation and number of pairs by displacement: ``[n]`` for the offsets 0 to
@@ -347,13 +353,15 @@ class Similarity(Result):
     zero_rows: Annotated[
         tuple[Row, ...], "Positions without a direction; their cosines are undefined."
     ]
-    window: Annotated[Natural, "Offsets that the monotone fraction looks at."] = WINDOW
+    window: Annotated[Natural, "Offsets that the monotone fraction looks at."] = (
+        MONOTONE_WINDOW_OFFSETS
+    )
 
 
 def similarity(table: PositionTable | Positions | Array) -> Similarity:
     """Compute the cosine similarity of every pair of positions.
 
-    Up to `MAX_ROWS` rows the matrices are formed. Above, the smallest cosine and the standard
+    Up to `MAX_MATRIX_ROWS` rows the matrices are formed. Above, the smallest cosine and the standard
     deviations are not known; all other numbers follow from the rows, as exactly as for a small
     table.
 
@@ -365,7 +373,7 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
     Raises
     ------
     InvalidTable
-        If the table is not ``[n, d]`` and finite, or has more than `LARGEST` rows.
+        If the table is not ``[n, d]`` and finite, or has more than `MAX_COSINE_ROWS` rows.
 
     Examples
     --------
@@ -387,16 +395,16 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
 
 
 def within_reach(n: int) -> None:
-    """Refuse a table of more than `LARGEST` rows, whose pairs would take hours.
+    """Refuse a table of more than `MAX_COSINE_ROWS` rows, whose pairs would take hours.
 
     Raises
     ------
     InvalidTable
         If it has more.
     """
-    if n > LARGEST:
+    if n > MAX_COSINE_ROWS:
         raise InvalidTable(
-            f"{n} positions: cosines are computed of up to {LARGEST}. Choose that many with "
+            f"{n} positions: cosines are computed of up to {MAX_COSINE_ROWS}. Choose that many with "
             "--rows A:B, or analyses that need none with --only."
         )
 
@@ -487,7 +495,7 @@ def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.boo
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
     spread, smallest, pooled = np.full_like(mean, np.nan), None, 1
-    if len(units) > MAX_ROWS:
+    if len(units) > MAX_MATRIX_ROWS:
         matrix, pooled = pooled_cosines(units, there, xp)
     else:
         matrix, squares = _whole(units, there, height, width, xp)
@@ -505,7 +513,9 @@ def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.boo
     if isinstance(layout, Sequence):
         mean, spread, count = (each[0, width - 1 :] for each in (mean, spread, count))
     if pooled > 1:
-        undefined["minimum"] = f"of more than {MAX_ROWS} positions not every pair is looked at"
+        undefined["minimum"] = (
+            f"of more than {MAX_MATRIX_ROWS} positions not every pair is looked at"
+        )
         undefined["offset_profile"] = "too long for this file: arrays.npz has all numbers"
     elif not sums.count.all():
         undefined["offset_profile"] = reason

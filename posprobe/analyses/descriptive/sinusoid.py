@@ -117,25 +117,26 @@ def ladder(n: int, d: int) -> Ladder:
 
 #: Bases between which the best is sought: models use 100 to 1e6, and beyond either end the lines
 #: hardly move.
-BASES = (10.0, 1e7)
+BASE_SEARCH_RANGE = (10.0, 1e7)
 #: Rows that the search looks at: more make its peaks narrower than its grid.
-BASE_ROWS = 512
+MAX_BASE_ROWS = 512
 #: Bases whose misfit is this much above the best fit as well: a twentieth, which noise moves it by.
-SLACK = 0.05
+MISFIT_TOLERANCE = 0.05
 #: A base is undefined where bases that fit as well are further apart than this factor: a base is
 #: told in one digit or not at all.
-FLAT = 2.0
+MAX_SIMILAR_BASE_RATIO = 2.0
 #: A base is undefined unless lines half way between its own have so many times the misfit: of 100
 #: walks, smooth curves and tables of noise the most is 1.005, of 25 sinusoids in noise of half
 #: their variance the least 1.37.
-CONTRAST = 1.1
+MIN_BASE_CONTRAST = 1.1
 #: A base is undefined where its lines, each moved by up to half a step alone, leave so many times
 #: less, the same bound; not asked of a table that resembles the sinusoid more than this, where the
 #: misfit is rounding.
-UNEVEN, SURE = 1.1, 0.99
+MAX_UNEVEN_GAIN = 1.1
+CERTAIN_CKA = 0.99
 #: Fewest lines of a ladder whose base is sought: a few fall upon something in any table, and a base
 #: moves sixteen of them together.
-MIN_LINES = 16
+MIN_LADDER_LINES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +151,7 @@ class BaseFit:
     base, best
         The best base, None where the curve does not single one out, and the highest CKA.
     similar
-        Lowest and highest base that fit as well: whose misfit ``1 - cka²`` is within `SLACK`.
+        Lowest and highest base that fit as well: whose misfit ``1 - cka²`` is within `MISFIT_TOLERANCE`.
     contrast
         Misfit of the best base's ladder with its lines moved half way to their neighbours, over
         its own: how much the lines themselves matter, and not just the band that they fill.
@@ -181,15 +182,15 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     Parameters
     ----------
     table
-        At least four positions; the first `BASE_ROWS` are used.
+        At least four positions; the first `MAX_BASE_ROWS` are used.
     d
         Even width of the sinusoids.
     """
-    if len(table) > BASE_ROWS:
-        table = cloud(table.points[:BASE_ROWS])
+    if len(table) > MAX_BASE_ROWS:
+        table = cloud(table.points[:MAX_BASE_ROWS])
     n = len(table)
-    if d < 2 * MIN_LINES:
-        return _no_base(n, f"a ladder of fewer than {MIN_LINES} lines resembles anything")
+    if d < 2 * MIN_LADDER_LINES:
+        return _no_base(n, f"a ladder of fewer than {MIN_LADDER_LINES} lines resembles anything")
     own = unbiased(table.squared_gram, table.power, table.power)
     if table.total == 0 or own <= centring_error(table.squared_gram, n):
         return _no_base(n, "all rows are equal, or equally far apart")
@@ -215,21 +216,21 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
             base, best = float(nearby[k]), float(around[k])
         low, high = np.log(nearby[max(k - 1, 0)]), np.log(nearby[min(k + 1, 8)])
     least = float(_misfit(best))
-    alike = np.append(bases[_misfit(curve) <= (1 + SLACK) * least], base)
+    alike = np.append(bases[_misfit(curve) <= (1 + MISFIT_TOLERANCE) * least], base)
     similar = float(alike.min()), float(alike.max())
     # A smooth table resembles as much a ladder whose lines lie between those of this one.
     there = np.array([base])
     between = max(float(resemblance(_kernels(n, d, there, half))[0]) for half in (-0.5, 0.5))
     contrast = float(_misfit(between)) / least
     why = ""
-    if best <= 0 or similar[1] > FLAT * similar[0]:
+    if best <= 0 or similar[1] > MAX_SIMILAR_BASE_RATIO * similar[0]:
         why = f"flat: bases from {similar[0]:.3g} to {similar[1]:.3g} fit as well"
-    elif contrast < CONTRAST:
+    elif contrast < MIN_BASE_CONTRAST:
         why = f"no ladder: lines between those of base {base:.3g} fit as well"
-    elif best < SURE and _uneven(resemblance, n, d, base) > UNEVEN:
+    elif best < CERTAIN_CKA and _uneven(resemblance, n, d, base) > MAX_UNEVEN_GAIN:
         why = f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
-    elif not BASES[0] < base < BASES[1]:
-        why = f"no base between {BASES[0]:g} and {BASES[1]:g} fits best"
+    elif not BASE_SEARCH_RANGE[0] < base < BASE_SEARCH_RANGE[1]:
+        why = f"no base between {BASE_SEARCH_RANGE[0]:g} and {BASE_SEARCH_RANGE[1]:g} fits best"
     return BaseFit(bases, curve, None if why else base, best, similar, contrast, n, why)
 
 
@@ -273,7 +274,7 @@ class _Kernels:
 @lru_cache(maxsize=4)
 def _base_grid(n: int, d: int) -> tuple[Floats, _Kernels]:
     # The lines of a ladder move with the logarithm of log(base), the faster the longer the table.
-    low, high = np.log(np.log(BASES))
+    low, high = np.log(np.log(BASE_SEARCH_RANGE))
     count = round((high - low) * max(n, 128) / 8.5) + 1
     bases = np.exp(np.exp(np.linspace(low, high, count)))
     return bases, _kernels(n, d, bases)
@@ -305,16 +306,16 @@ def _of_lags(lags: Floats) -> _Kernels:
 
 
 #: Fewest positions that are set against a sinusoid: of fewer its ladder spans nearly everything.
-MIN_LENGTH = 8
+MIN_SINUSOID_POSITIONS = 8
 
 #: Numbers that are undefined together.
-_DISTANCES = (
+DISTANCE_KEYS = (
     "reference", "cka", "cka_biased", "procrustes", "subspace_overlap", "subspace_rank",
     "subspace_chance",
 )  # fmt: skip
-_LADDER = ("ladder_share", "ladder_rank", "ladder_white_share")
-_LINES = ("sinusoids", "sinusoids_for_90")
-_BASE = ("base", "base_cka", "base_contrast", "base_rows")
+LADDER_SPAN_KEYS = ("ladder_share", "ladder_rank", "ladder_white_share")
+SINUSOID_KEYS = ("sinusoids", "sinusoids_for_90")
+BASE_KEYS = ("base", "base_cka", "base_contrast", "base_rows")
 
 
 @dataclass(frozen=True)
@@ -435,7 +436,7 @@ class SinusoidFit(Result):
                 else "no sinusoid was found"
             )
         if self.base is not None and self.base.undefined:
-            unknown = _BASE[:3] if self.base.best is None else _BASE[:1]
+            unknown = BASE_KEYS[:3] if self.base.best is None else BASE_KEYS[:1]
             reasons |= dict.fromkeys(unknown, self.base.undefined)
         return reasons
 
@@ -498,23 +499,29 @@ def against_sinusoid(
     points, on_grid = cloud(given, decomposition=decomposition), isinstance(given.layout, Grid)
     missing: dict[str, str] = {}
     numbers: dict[str, Any] = {}
-    if n < MIN_LENGTH or points.total == 0:
-        why = f"fewer than {MIN_LENGTH} positions" if n < MIN_LENGTH else "all rows are equal"
-        missing = dict.fromkeys((*_DISTANCES, *_LADDER, *_LINES, *_BASE), why)
+    if n < MIN_SINUSOID_POSITIONS or points.total == 0:
+        why = (
+            f"fewer than {MIN_SINUSOID_POSITIONS} positions"
+            if n < MIN_SINUSOID_POSITIONS
+            else "all rows are equal"
+        )
+        missing = dict.fromkeys(
+            (*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS), why
+        )
         return SinusoidFit(layout=given.layout, points=None, width=d, missing=missing)
     if isinstance(given.layout, Grid):
         why = "one ladder of frequencies does not describe a grid"
-        missing = dict.fromkeys((*_LADDER, *_LINES, *_BASE), why)
+        missing = dict.fromkeys((*LADDER_SPAN_KEYS, *SINUSOID_KEYS, *BASE_KEYS), why)
         if d % 4:
             why = f"the 2-D sin-cos has no table of width {d}, which is no multiple of 4"
-            missing |= dict.fromkeys(_DISTANCES, why)
+            missing |= dict.fromkeys(DISTANCE_KEYS, why)
         else:
             height, width = given.layout.height, given.layout.width
             formula = _grid_cloud(height, width, d)
             numbers = _compared(points, formula, f"sincos2d:{height}x{width}x{d}", missing)
     elif d % 2:
         why = f"the sinusoid has no table of odd width {d}"
-        missing = dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why)
+        missing = dict.fromkeys((*DISTANCE_KEYS, *LADDER_SPAN_KEYS, *BASE_KEYS), why)
     else:
         rungs = ladder(n, d)
         numbers = _compared(points, rungs.cloud, f"sinusoidal:{n}x{d}", missing)

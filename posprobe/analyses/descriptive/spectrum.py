@@ -26,22 +26,22 @@ from posprobe.number_types import Count, Natural, Reasons, limits
 from posprobe.tables import PositionTable
 
 #: Half a unit of float32 in the last place, with room to spare.
-ROUNDING = 2e-7
+DETRENDING_ROUNDING = 2e-7
 #: Chance that red noise alone shows any line in a spectrum: the usual level of one in a hundred.
-FALSE_ALARM = 0.01
+FALSE_ALARM_P = 0.01
 #: Share of the power below the edge frequency, as documents state it.
-EDGE = 0.90
+EDGE_POWER_SHARE = 0.90
 #: Fewest positions (along the longer side of a grid) with a spectrum worth the name: five
 #: frequencies.
-MIN_LENGTH = 8
+MIN_SPECTRUM_POSITIONS = 8
 #: A window of this many periods or fewer cannot tell a line from a trend.
-MIN_PERIODS = 3
+MIN_LINE_PERIODS = 3
 #: Shortest and longest segment of a spectrogram, in positions: ten of the shortest periods that are
 #: told, and few enough that a frequency hardly changes within one.
-SEGMENT = (32, 256)
+SEGMENT_RANGE_POSITIONS = (32, 256)
 #: Lines weaker than this share of a segment's strongest are not followed: sidelobes of the Hann
 #: window, 31 dB down, stay well below.
-FAINT = 0.1
+MIN_LINE_POWER_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ class Spectrum(Result):
         ``[f, d]``.
     background, threshold
         ``[f]``: fitted AR(1) noise, and the level that it exceeds anywhere with probability
-        `FALSE_ALARM`; None on a grid.
+        `FALSE_ALARM_P`; None on a grid.
     lines
-        Significant peaks with at least `MIN_PERIODS` periods in the table, strongest first.
+        Significant peaks with at least `MIN_LINE_PERIODS` periods in the table, strongest first.
     entropy
         Of the power over frequencies, as a share of its maximum: 1 is white, 0 a single line.
     edge_frequency
-        Frequency below which `EDGE` of the power lies.
+        Frequency below which `EDGE_POWER_SHARE` of the power lies.
     dominant_frequency
         ``[d]``: each dimension's strongest frequency; NaN for a constant dimension.
     dominant_significant
@@ -94,7 +94,7 @@ class Spectrum(Result):
     undefined
         Reason why there is no spectrum, or empty.
     edge_share, false_alarm
-        `EDGE` and `FALSE_ALARM`.
+        `EDGE_POWER_SHARE` and `FALSE_ALARM_P`.
     """
 
     figures: ClassVar[str] = "frequencies.plot_spectrum"
@@ -122,8 +122,8 @@ class Spectrum(Result):
     dominant_frequency: Floats = field(default_factory=nothing)
     dominant_significant: NDArray[np.bool_] = field(default_factory=nothing)
     undefined: Annotated[str, As(Reasons)] = ""
-    edge_share: float = EDGE
-    false_alarm: float = FALSE_ALARM
+    edge_share: float = EDGE_POWER_SHARE
+    false_alarm: float = FALSE_ALARM_P
 
     @property
     def axis(self) -> Annotated[Literal["positions", "radial"], ""]:
@@ -183,8 +183,10 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
     given = positions(table, sums_squares=True)
     values, layout, xp = given.values, given.layout, given.xp
     length = max(layout.height, layout.width) if isinstance(layout, Grid) else len(values)
-    if length < MIN_LENGTH:
-        return Spectrum(layout=layout, undefined=f"fewer than {MIN_LENGTH} positions in a row")
+    if length < MIN_SPECTRUM_POSITIONS:
+        return Spectrum(
+            layout=layout, undefined=f"fewer than {MIN_SPECTRUM_POSITIONS} positions in a row"
+        )
     rest = detrended(values, xp, linear=not isinstance(layout, Grid))
     if isinstance(layout, Grid):
         by_dim = ring_power(grid_power(rest, layout, xp), layout)
@@ -205,7 +207,7 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
         power=power,
         power_by_dim=by_dim,
         entropy=float(-(positive * np.log(positive)).sum() / np.log(len(share))),
-        edge_frequency=float(np.searchsorted(np.cumsum(share), EDGE) / length),
+        edge_frequency=float(np.searchsorted(np.cumsum(share), EDGE_POWER_SHARE) / length),
         dominant_frequency=np.where(by_dim.sum(axis=0) > 0, frequency[strongest], np.nan),
         dominant_significant=np.zeros(by_dim.shape[1], dtype=bool),
     )
@@ -220,7 +222,7 @@ def spectrum(table: PositionTable | Positions | Array) -> Spectrum:
         background=red[:, 0],
         threshold=level[:, 0],
         lines=_lines(frequency, power, red[:, 0], level[:, 0]),
-        dominant_significant=above & (strongest >= MIN_PERIODS),
+        dominant_significant=above & (strongest >= MIN_LINE_PERIODS),
     )
 
 
@@ -231,7 +233,7 @@ def detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
         rest = without_line(rest, xp)
     # What detrending leaves of a constant or straight column is rounding, of float32 in most files.
     scale = xp.max(xp.abs(values), axis=0)
-    return xp.where(xp.max(xp.abs(rest), axis=0) > ROUNDING * scale, rest, 0.0)
+    return xp.where(xp.max(xp.abs(rest), axis=0) > DETRENDING_ROUNDING * scale, rest, 0.0)
 
 
 def without_line(centered: Array, xp: ModuleType) -> Array:
@@ -273,7 +275,7 @@ def red_noise(
     wave = np.cos(2 * np.pi * frequency)[:, None]
     shape = (1 - memory**2) / (1 + memory**2 - 2 * memory * wave)
     red = shape * (power.sum(axis=0) / shape.sum(axis=0))
-    level = red * chdtri(degrees, FALSE_ALARM / len(frequency)) / degrees
+    level = red * chdtri(degrees, FALSE_ALARM_P / len(frequency)) / degrees
     return red, level
 
 
@@ -289,7 +291,7 @@ def _lines(
     found = []
     for run in runs:
         k = run[np.argmax(power[run])]
-        inside = MIN_PERIODS <= k < len(power) - 1
+        inside = MIN_LINE_PERIODS <= k < len(power) - 1
         if inside and power[k] > power[k - 1] and power[k] >= power[k + 1]:
             ratio = float(power[k] / background[k])
             found.append(Line(float(frequency[k]), float(1 / frequency[k]), ratio))
@@ -330,7 +332,7 @@ class Spectrogram(Result):
         ``[s]``: position of the middle of each segment.
     strongest, fastest
         ``[s]``: frequency of the segment's strongest line, and of its fastest that has at least
-        `FAINT` of that one's power; NaN where no line stands out of red noise. A line has at least
+        `MIN_LINE_POWER_SHARE` of that one's power; NaN where no line stands out of red noise. A line has at least
         three periods in the segment; its frequency is interpolated between bins.
     length, step
         Positions in a segment, and from one to the next. Each segment is detrended (line) and
@@ -404,7 +406,7 @@ class Spectrogram(Result):
 def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
     """Compute the power spectrum of overlapping segments of the positions.
 
-    Segments of n / 8 positions, within `SEGMENT`, a quarter of their length apart. They count from
+    Segments of n / 8 positions, within `SEGMENT_RANGE_POSITIONS`, a quarter of their length apart. They count from
     the first row; up to a quarter of a segment at the end is in none.
 
     Parameters
@@ -435,9 +437,9 @@ def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
     n = given.values.shape[0]
     if isinstance(given.layout, Grid):
         return none(undefined="a grid has no single order of positions")
-    if n < 2 * SEGMENT[0]:
-        return none(undefined=f"fewer than {2 * SEGMENT[0]} positions")
-    length = 2 * (min(max(n // 8, SEGMENT[0]), SEGMENT[1]) // 2)
+    if n < 2 * SEGMENT_RANGE_POSITIONS[0]:
+        return none(undefined=f"fewer than {2 * SEGMENT_RANGE_POSITIONS[0]} positions")
+    length = 2 * (min(max(n // 8, SEGMENT_RANGE_POSITIONS[0]), SEGMENT_RANGE_POSITIONS[1]) // 2)
     step = length // 4
     values = to_numpy(given.values).astype(np.float64, copy=False)
     taper = np.hanning(length)
@@ -463,13 +465,13 @@ def spectrogram(table: PositionTable | Positions | Array) -> Spectrogram:
 
 def _extremes(power: Floats, level: Floats, length: int) -> tuple[float, float]:
     """Return the frequencies of a segment's strongest and fastest line, or NaN."""
-    inside = np.arange(MIN_PERIODS, len(power) - 1)
+    inside = np.arange(MIN_LINE_PERIODS, len(power) - 1)
     peak = (power[inside] > power[inside - 1]) & (power[inside] >= power[inside + 1])
     found = inside[peak & (power[inside] > level[inside])]
     if not found.size:
         return np.nan, np.nan
     strongest = found[np.argmax(power[found])]
-    fastest = found[power[found] >= FAINT * power[strongest]][-1]
+    fastest = found[power[found] >= MIN_LINE_POWER_SHARE * power[strongest]][-1]
     return _between(power, strongest) / length, _between(power, fastest) / length
 
 

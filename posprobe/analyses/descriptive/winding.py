@@ -27,16 +27,18 @@ from posprobe.number_types import Reasons
 from posprobe.tables import PositionTable
 
 #: Fewest rows: of fewer, a turn is two or three steps.
-MIN_ROWS = 6
+MIN_WINDING_ROWS = 6
 #: Components that hold this share of the variance are paired, and at most so many: eight pairs, of
 #: each of which every lag is looked at.
-SHARE, MOST_COMPONENTS = 0.99, 16
+PAIRED_VARIANCE_SHARE = 0.99
+MAX_PAIRED_COMPONENTS = 16
 #: Coherence of two components a quarter of a period apart from which they are a pair: the most
 #: coherent of 16 components of noise reach 0.40 in 120 tables.
-COHERENT = 0.5
+MIN_PAIR_COHERENCE = 0.5
 #: Parts of the table with a period of their own, a tenth each, and fewest rows of each: two steps
 #: and their ends.
-PARTS, PART = 10, 4
+MAX_PERIOD_PARTS = 10
+MIN_PERIOD_PART_ROWS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +158,7 @@ class Winding(Result):
     """
 
     figures: ClassVar[str] = "components.plot_winding"
-    why: ClassVar[str] = f"no two components have a coherence of {COHERENT}"
+    why: ClassVar[str] = f"no two components have a coherence of {MIN_PAIR_COHERENCE}"
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
@@ -209,8 +211,8 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
     n, none = given.values.shape[0], partial(Winding, given.layout, given.start)
     if isinstance(given.layout, Grid):
         return none(undefined="patches lie on a grid: their rows and columns wind on their own")
-    if n < MIN_ROWS:
-        return none(undefined=f"fewer than {MIN_ROWS} rows")
+    if n < MIN_WINDING_ROWS:
+        return none(undefined=f"fewer than {MIN_WINDING_ROWS} rows")
     found = components_of(given, pca)
     if found.undefined:
         return none(undefined=found.undefined)
@@ -228,9 +230,9 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
 
 def kept_components(ratio: Floats) -> int:
     """Return how many components are paired, by their shares of the variance, which fall."""
-    kept = int(np.argmax(np.cumsum(ratio) >= min(SHARE, ratio.sum() - 1e-12))) + 1
+    kept = int(np.argmax(np.cumsum(ratio) >= min(PAIRED_VARIANCE_SHARE, ratio.sum() - 1e-12))) + 1
     # An axis may hold little; what rounding holds is none.
-    return min(max(kept, 3), MOST_COMPONENTS, int(np.count_nonzero(ratio > 1e-12)))
+    return min(max(kept, 3), MAX_PAIRED_COMPONENTS, int(np.count_nonzero(ratio > 1e-12)))
 
 
 def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
@@ -244,7 +246,7 @@ def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
     pairs = []
     for flat in np.argsort(-coherence, axis=None, kind="stable").tolist():
         first, second = divmod(flat, scores.shape[1])
-        if coherence[first, second] < COHERENT:
+        if coherence[first, second] < MIN_PAIR_COHERENCE:
             break
         if free[first] and free[second]:
             free[[first, second]] = False
@@ -291,7 +293,7 @@ def _pair(
     phase = np.unwrap(np.arctan2(y, x))
     phase = phase if phase[-1] >= phase[0] else -phase
     time = np.arange(n, dtype=np.float64)
-    parts = min(PARTS, max(n // PART, 1))
+    parts = min(MAX_PERIOD_PARTS, max(n // MIN_PERIOD_PART_ROWS, 1))
     bounds = np.linspace(0, n, parts + 1).round().astype(np.int64)
     edges = np.minimum(bounds, n - 1)  # up to the next part's first row, so that no turn is lost
     frequency = np.diff(phase[edges]) / (2 * np.pi * np.diff(edges))
