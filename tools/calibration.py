@@ -29,8 +29,8 @@ import posprobe as pp
 from posprobe.analyses.facts import Answer
 from posprobe.arrays import positions
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements import TABLE, TableInputs
-from posprobe.questions import GRID, SEQUENCE
+from posprobe.measurements import TABLE_MEASUREMENTS, TableInputs
+from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS
 from posprobe.report.document import verdicts
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -44,7 +44,9 @@ GRIDS = ((49, 64), (196, 192))
 BEHIND = ("seams", "winding", "bridging", "axis_codes")
 
 #: Questions of sequences and of grids.
-COLUMNS = {grid: list(questions) for grid, questions in enumerate((SEQUENCE, GRID))}
+COLUMNS = {
+    grid: list(questions) for grid, questions in enumerate((SEQUENCE_QUESTIONS, GRID_QUESTIONS))
+}
 QUESTIONS = tuple(dict.fromkeys([*COLUMNS[False], *COLUMNS[True]]))
 #: Where counts are kept, and what the tables of the page stand after.
 COUNTS_PATH = Path(__file__).parents[1] / "docs" / "calibration.csv"
@@ -685,7 +687,11 @@ def answered(values: Floats, layout: Layout, seed: int) -> Mapping[str, Answer]:
     table = PositionTable(values.astype(np.float32), layout, "drawn", Source("drawn", "drawn"))
     table_positions = positions(table)
     bare = TableInputs(table, table_positions, seed, None, {})
-    measurements = {name: TABLE[name] for name in BEHIND if not TABLE[name].needs(bare)}
+    measurements = {
+        name: TABLE_MEASUREMENTS[name]
+        for name in BEHIND
+        if not TABLE_MEASUREMENTS[name].needs(bare)
+    }
     inputs = TableInputs(table, table_positions, seed, None, measurements)
     for name in measurements:
         inputs.result(name)
@@ -757,7 +763,7 @@ def rate(yes: int, tables: int, *, is_lower_bound: bool) -> str:
     if not tables:
         return ""
     ends = binomtest(yes, tables).proportion_ci()
-    end = f"≥ {100 * ends.low:.1f}" if is_lower_bound else f"≤ {100 * ends.high:.1f}"
+    end = f"≥ {100 * ends.radius_ratio:.1f}" if is_lower_bound else f"≤ {100 * ends.high:.1f}"
     return f"{yes} of {tables:,} ({end} %)"
 
 

@@ -29,8 +29,8 @@ import numpy as np
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import NEWER, As, notes, shown
 from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock
-from posprobe.measurements import TABLE
-from posprobe.measurements.model import MODEL
+from posprobe.measurements import TABLE_MEASUREMENTS
+from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.number_types import Count
 from posprobe.resizing.rotary import RulesCompared
 from posprobe.studies.resizing import WaysCompared
@@ -43,7 +43,7 @@ FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
 def table_blocks() -> dict[str, Any]:
     """Return the types of the blocks of a table's measurements, by name."""
-    return {name: measurement.record for name, measurement in TABLE.items()}
+    return {name: measurement.record for name, measurement in TABLE_MEASUREMENTS.items()}
 
 
 def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -64,7 +64,10 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         "resizing": json_schema(WaysCompared | RulesCompared),
         "forward": json_schema(
             documents.ForwardDocument,
-            blocks={name: _nullable(measurement.record) for name, measurement in MODEL.items()},
+            blocks={
+                name: _nullable(measurement.record)
+                for name, measurement in MODEL_MEASUREMENTS.items()
+            },
             required=True,
         ),
     }

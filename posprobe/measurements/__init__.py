@@ -1,7 +1,7 @@
-"""Measurements of a table: what is known of each, and all of them by name."""
+"""Measurements of a table: the record that registers one, and all of them by name."""
 
 from posprobe.measurements.table import (
-    TABLE as TABLE,
+    TABLE_MEASUREMENTS as TABLE_MEASUREMENTS,
     Drawing as Drawing,
     Measurement as Measurement,
     TableInputs as TableInputs,

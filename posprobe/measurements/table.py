@@ -1,7 +1,7 @@
-"""What the product knows of measurements, beside the mathematics, and every one of a table.
+"""Registrations of measurements, and all measurements of a table.
 
-A `Measurement` says how it is computed, what its result is, and which figures there are. Everything
-that lists measurements or numbers follows from these records, in their order.
+A `Measurement` states how it is computed, the type of its result, and its figures. Everything that
+lists measurements or numbers follows from these records, in their order.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
-from posprobe.analyses.breaks.outliers import MOST, without
+from posprobe.analyses.breaks.outliers import MAX_OUTLIER_SHARE, without
 from posprobe.analyses.breaks.seams import Stretch, long_runs, stretch
 from posprobe.analyses.composition.bridging import Bridging
-from posprobe.analyses.composition.budget import Budget, Clock, clock_of
+from posprobe.analyses.composition.budget import Budget, Clock, describe_clock
 from posprobe.analyses.composition.grid_model import GridModel
-from posprobe.analyses.composition.planes import Turning
+from posprobe.analyses.composition.planes import RotationFit
 from posprobe.analyses.descriptive.grid import AxisCodes
 from posprobe.analyses.descriptive.winding import Winding
 from posprobe.analyses.facts import Cause, Number
@@ -47,15 +47,15 @@ from posprobe.words.captions import LACKS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-R = TypeVar("R", bound=Result)
-I = TypeVar("I")  # noqa: E741 - what a measurement takes
+ResultT = TypeVar("ResultT", bound=Result)
+InputsT = TypeVar("InputsT")
 
 
-#: Leading components of the stretch that its measurements need.
-LEADING = 64
-#: Most patches of which a model is fitted: more than any trained table has, whose transform takes
-#: a second.
-MOST_PATCHES = 2**14
+#: Leading components that are computed of the longest stretch: no measurement needs more.
+N_STRETCH_COMPONENTS = 64
+#: No additive model is fitted to a larger grid. No trained table has as many patches, and their
+#: transform takes a second.
+MAX_GRID_MODEL_PATCHES = 2**14
 
 
 class Tokens(Protocol):
@@ -63,436 +63,468 @@ class Tokens(Protocol):
 
     @property
     def values(self) -> NDArray[np.floating[Any]]:
-        """``[k, d]``."""
+        """``[k, d]``, one row per token."""
 
     def summary(self) -> dict[str, Any]:
-        """Return where they come from."""
+        """Return the source of the embeddings."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure of a measurement, made by the module of `posprobe.figures` that draws its result.
+    """A figure of a measurement, drawn by the module of `posprobe.figures` for its result.
 
-    How to read it, and why it cannot be drawn of a result, are told under its name in
-    `posprobe.words.captions`.
+    `posprobe.words.captions` holds its caption, and why a result may lack it, under its name.
 
     Parameters
     ----------
     name
-        Of the figure: its file in a bundle, its kind for `posprobe figure`.
-    several
-        Whether it shows several tables in one figure.
-    centring
-        Whether rows can be drawn as stored or less their mean, as asked for; its caption is then
-        told which by ``centred``, None where nothing was asked for.
-    columns
-        Whether it has panels of which so many as asked for stand side by side.
-    draws
-        What it draws, for the help of `posprobe figure`; empty where papers cannot have it.
+        Name of the figure: its file in a bundle, and its kind for `posprobe figure`.
+    shows_several_tables
+        Whether to show several tables in one figure.
+    has_centring
+        Whether to offer rows as stored or less their mean. The caption then takes ``centred``,
+        None for the default.
+    has_columns
+        Whether to offer a choice of how many panels stand side by side.
+    help_text
+        Description for the help of `posprobe figure`; empty for figures that papers cannot have.
     """
 
     name: str
-    several: bool = False
-    centring: bool = False
-    columns: bool = False
-    draws: str = ""
+    shows_several_tables: bool = False
+    has_centring: bool = False
+    has_columns: bool = False
+    help_text: str = ""
 
-    def lacks(self, result: Result) -> str:
-        """Return why it cannot be drawn of a result; empty where it can."""
+    def explain_absence(self, result: Result) -> str:
+        """Return why a result has no such figure; empty if it can be drawn."""
         if self.name in LACKS:
             return LACKS[self.name](result)
         undefined = getattr(result, "undefined", "")
-        return undefined if isinstance(undefined, str) else ""  # else of single numbers
+        # A mapping explains single numbers, without which the figure can still be drawn.
+        return undefined if isinstance(undefined, str) else ""
 
 
 @dataclass(frozen=True)
-class Measurement(Generic[I, R]):
-    """One measurement: everything that the product needs to know of it.
+class Measurement(Generic[InputsT, ResultT]):
+    """Registration of one measurement.
 
     Parameters
     ----------
     name, title
-        Its key in ``analysis.json`` and in ``--only``, and what people call it.
+        Key in ``analysis.json`` and in ``--only``, and the heading for people.
     compute
-        From what it takes, the frozen result.
+        Function from the inputs to the frozen result.
     record
-        The type of the result, from which its numbers, arrays and JSON Schema follow.
+        Type of the result, from which its numbers, arrays and JSON Schema follow.
     drawings
-        Its figures.
+        Figures of the result.
     needs
-        From what it takes, why it does not apply; empty where it does.
-    slow
-        Whether it is left out unless asked for.
-    whole
-        Whether it takes a table with all rows, and results of such measurements alone: it does not
-        wait for the questions, nor they for it.
-    drawn_with
-        From the result, what its figures show beyond it, computed.
+        Function from the inputs to what they lack for this measurement; empty if it applies.
+    is_slow
+        Whether to run it on request only.
+    uses_all_rows
+        Whether it takes all rows of a table, and results only of measurements that do as well. It
+        then neither waits for the questions, nor they for it.
+    figure_inputs
+        Function from the result to what its figures show beyond it.
     """
 
     name: str
     title: str
-    compute: Callable[[I], R]
-    record: type[R]
+    compute: Callable[[InputsT], ResultT]
+    record: type[ResultT]
     drawings: tuple[Drawing, ...] = ()
-    needs: Callable[[I], str] = lambda _: ""
-    slow: bool = False
-    whole: bool = False
-    drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
+    needs: Callable[[InputsT], str] = lambda _: ""
+    is_slow: bool = False
+    uses_all_rows: bool = False
+    figure_inputs: Callable[[ResultT], Mapping[str, Any]] = lambda _: {}
 
     @cached_property
     def numbers(self) -> Mapping[str, Number]:
-        """What its section lists, by key path in the block."""
+        """The numbers that its section lists, by key path in the block."""
         return {key: number for key, number, _ in numbers_of(self.record)}
 
-    def figures(self, results: Mapping[str, R]) -> dict[str, Callable[[], Figure]]:
-        """Return how to make the figures of a report that results by label allow."""
+    def prepare_figures(self, results: Mapping[str, ResultT]) -> dict[str, Callable[[], Figure]]:
+        """Return functions that draw the figures of a report, for results by label."""
         from posprobe.figures import report_figures
 
         names = [
             drawing.name
             for drawing in self.drawings
-            if not any(drawing.lacks(result) for result in results.values())
+            if not any(drawing.explain_absence(result) for result in results.values())
         ]
-        shown: dict[str, Any] = {}
+        figure_inputs: dict[str, Any] = {}
         for result in results.values():
-            shown |= self.drawn_with(result)
-        return report_figures(results, names, shown)
+            figure_inputs |= self.figure_inputs(result)
+        return report_figures(results, names, figure_inputs)
 
 
 @dataclass(frozen=True, eq=False)
 class TableInputs:
-    """What a measurement of a table takes.
+    """Inputs of a measurement of a table.
 
     Parameters
     ----------
     table
         The table.
     positions
-        Its values on the device that computes.
+        Values of the table on the device that computes.
     seed
-        Of everything that is drawn.
+        Seed of all random draws.
     tokens
-        What the positions are added to, where it is known.
-    chosen
-        The measurements of this run.
+        Embeddings that positions are added to; None if unknown.
+    measurements
+        Measurements of this run, by name.
     all_rows
-        Whether seams and special rows are no reason to leave any row out.
+        Whether to keep all rows, in spite of seams and outlier rows.
     results
-        What was measured so far; `result` fills it.
+        Results so far, by name; `result` adds to them.
     """
 
     table: PositionTable
     positions: Positions
     seed: int
     tokens: Tokens | None
-    chosen: Mapping[str, Measurement[TableInputs, Any]]
+    measurements: Mapping[str, Measurement[TableInputs, Any]]
     all_rows: bool = False
     results: dict[str, Result] = field(default_factory=dict)
 
     def result(self, name: str) -> Any:
-        """Return the result of another measurement of this run, None where it is not chosen."""
-        if name not in self.results and name in self.chosen:
-            self.results[name] = self.chosen[name].compute(self)
+        """Return the result of another measurement, or None if this run does not include it."""
+        if name not in self.results and name in self.measurements:
+            self.results[name] = self.measurements[name].compute(self)
         return self.results.get(name)
 
     @cached_property
     def stretch(self) -> Stretch:
-        """The longest stretch of rows without seams and special rows, or all rows."""
+        """The longest stretch of rows without seams and outlier rows, or all rows."""
         if self.all_rows:
             return Stretch(0, len(self.table), True, (Cause("all_rows"),))
         return stretch(self.seams)
 
     @cached_property
     def seams(self) -> Seams:
-        """Seams and special rows, whether or not they are among the chosen."""
-        found = self.result("seams")
-        return found if isinstance(found, Seams) else analyses.seams(self.positions)
+        """Seams and outlier rows, also if this run does not include their measurement."""
+        seams = self.result("seams")
+        return seams if isinstance(seams, Seams) else analyses.seams(self.positions)
 
     @property
-    def replaced(self) -> tuple[int, ...]:
-        """Special patches in whose place the questions see the mean of their neighbours.
+    def replaced_patches(self) -> tuple[int, ...]:
+        """Outlier patches that the questions see as the mean of their neighbours.
 
-        Where many are special none is replaced: of half a grid of zeros the rest says nothing.
+        A grid with many outlier patches keeps them: the other half of a grid that is half zeros
+        says nothing about it.
         """
-        special = tuple(found.row for found in self.seams.special)
-        on_grid = isinstance(self.positions.layout, Grid)
-        few = len(special) <= MOST * len(self.table)
-        return special if on_grid and few and not self.all_rows else ()
+        outlier_rows = tuple(outlier.row for outlier in self.seams.special)
+        is_grid = isinstance(self.positions.layout, Grid)
+        are_rare = len(outlier_rows) <= MAX_OUTLIER_SHARE * len(self.table)
+        return outlier_rows if is_grid and are_rare and not self.all_rows else ()
 
     @cached_property
-    def kept(self) -> Positions:
-        """That stretch; of a grid all patches, with the `replaced` ones replaced."""
-        given, rows = self.positions, self.stretch.rows
-        if isinstance(given.layout, Grid) and self.replaced:
-            height, width = given.layout.height, given.layout.width
-            filled = without(given.values, self.replaced, height, width, given.xp)
-            return replace(given, values=filled)
+    def kept_positions(self) -> Positions:
+        """Rows of the `stretch`; all patches of a grid, less the `replaced_patches`."""
+        positions = self.positions
+        layout, rows = positions.layout, self.stretch.rows
+        if isinstance(layout, Grid) and self.replaced_patches:
+            patches = self.replaced_patches
+            filled = without(positions.values, patches, layout.height, layout.width, positions.xp)
+            return replace(positions, values=filled)
         if self.stretch.whole:
-            return given
-        layout = Sequence(self.stretch.stop - self.stretch.first)
+            return positions
         return replace(
-            given, values=given.values[rows], layout=layout, start=given.start + rows.start
+            positions,
+            values=positions.values[rows],
+            layout=Sequence(self.stretch.stop - self.stretch.first),
+            start=positions.start + rows.start,
         )
 
     @cached_property
-    def kept_components(self) -> PCA:
-        """Its principal components."""
-        found = self.result("pca") if self.stretch.whole else None
-        return found if isinstance(found, PCA) else analyses.pca(self.kept, leading=LEADING)
+    def kept_pca(self) -> PCA:
+        """Principal components of `kept_positions`."""
+        pca = self.result("pca") if self.stretch.whole else None
+        if isinstance(pca, PCA):
+            return pca
+        return analyses.pca(self.kept_positions, leading=N_STRETCH_COMPONENTS)
 
     @cached_property
-    def seen(self) -> View:
-        """What all questions about that stretch share."""
+    def view(self) -> View:
+        """View of `kept_positions` that all questions share."""
         return view(
-            _host(self.kept.values), seed=self.seed, layout=self.kept.layout, dtype=self._dtype,
-            start=self.table.start, breaks=self.seams, replaced=self.replaced,
-            all_rows=_host(self.positions.values), measured=self.results,
-        )  # fmt: skip
+            _float64_on_host(self.kept_positions.values),
+            seed=self.seed,
+            layout=self.kept_positions.layout,
+            dtype=self._dtype,
+            start=self.table.start,
+            breaks=self.seams,
+            replaced=self.replaced_patches,
+            all_rows=_float64_on_host(self.positions.values),
+            measured=self.results,
+        )
 
     @cached_property
-    def parts(self) -> tuple[tuple[int, int, View], ...]:
-        """The other long runs between breaks, in order: first row, stop, and what is seen."""
+    def further_views(self) -> tuple[tuple[int, int, View], ...]:
+        """The other long stretches, in order: first row, stop, and view."""
         if self.stretch.whole or isinstance(self.positions.layout, Grid):
             return ()
-        own = (self.stretch.first, self.stretch.stop)
-        return tuple(
-            (
-                first,
-                stop,
-                view(_host(self.positions.values[first:stop]), seed=self.seed, dtype=self._dtype),
-            )
-            for first, stop in long_runs(self.seams)
-            if (first, stop) != own
-        )
+        further_views = []
+        for first_row, stop_row in long_runs(self.seams):
+            if (first_row, stop_row) != (self.stretch.first, self.stretch.stop):
+                values = _float64_on_host(self.positions.values[first_row:stop_row])
+                stretch_view = view(values, seed=self.seed, dtype=self._dtype)
+                further_views.append((first_row, stop_row, stretch_view))
+        return tuple(further_views)
 
     @property
-    def models(self) -> dict[tuple[int, int], Turning]:
-        """The additive model of that stretch and of the other long runs; none of a grid."""
+    def models_by_stretch(self) -> dict[tuple[int, int], RotationFit]:
+        """Additive models of the long stretches by first row and stop; empty for a grid."""
         if isinstance(self.positions.layout, Grid):
             return {}
-        own = (self.stretch.first, self.stretch.stop)
-        others = {(first, stop): part.turning for first, stop, part in self.parts}
-        return {own: self.seen.turning, **others}
+        models = {(self.stretch.first, self.stretch.stop): self.view.turning}
+        for first_row, stop_row, stretch_view in self.further_views:
+            models[first_row, stop_row] = stretch_view.turning
+        return models
 
     @property
-    def patches(self) -> GridModel | None:
-        """The additive model of a grid; None of a sequence, and where all patches are equal."""
-        fitted = isinstance(self.positions.layout, Grid) and len(self.table) <= MOST_PATCHES
-        return self.seen.grid_model if fitted and not self.seen.constant else None
+    def grid_model(self) -> GridModel | None:
+        """Additive model of a grid; None for a sequence, and if all patches are equal."""
+        is_fitted = (
+            isinstance(self.positions.layout, Grid) and len(self.table) <= MAX_GRID_MODEL_PATCHES
+        )
+        return self.view.grid_model if is_fitted and not self.view.constant else None
 
     @property
     def _dtype(self) -> str:
         return self.table.source.dtype or "F32"
 
 
-def _host(values: Array) -> NDArray[np.float64]:
+def _float64_on_host(values: Array) -> NDArray[np.float64]:
     return np.asarray(to_numpy(values), dtype=np.float64)
 
 
-def _needs_grid(given: TableInputs) -> str:
-    """Say why a table without a grid has none of this."""
-    layout = given.table.layout
+def _needs_grid(inputs: TableInputs) -> str:
+    """Say that a sequence is no grid; empty for a grid."""
+    layout = inputs.table.layout
     if isinstance(layout, Grid):
         return ""
     return f"positions on a grid; this is a {layout} (--grid states one)"
 
 
-def _needs_sequence(given: TableInputs) -> str:
-    on_grid = isinstance(given.table.layout, Grid)
-    return "a sequence: patches lie on a grid" if on_grid else ""
+def _needs_sequence(inputs: TableInputs) -> str:
+    is_grid = isinstance(inputs.table.layout, Grid)
+    return "a sequence: patches lie on a grid" if is_grid else ""
 
 
-def _needs_tokens(given: TableInputs) -> str:
-    if given.tokens is not None:
+def _needs_tokens(inputs: TableInputs) -> str:
+    if inputs.tokens is not None:
         return ""
     return "the embeddings that positions are added to: tokens=load_tokens(table)"
 
 
-def _scale(given: TableInputs) -> Scale:
-    assert given.tokens is not None  # noqa: S101 - `needs` says so
-    found = analyses.scale(given.positions, given.tokens.values)
-    return replace(found, sample=given.tokens.summary())
+def _measure_scale(inputs: TableInputs) -> Scale:
+    assert inputs.tokens is not None  # noqa: S101 - `needs` refuses the rest
+    scale = analyses.scale(inputs.positions, inputs.tokens.values)
+    return replace(scale, sample=inputs.tokens.summary())
 
 
 TableMeasurement: TypeAlias = Measurement[TableInputs, Any]
 
-_EVERY: tuple[TableMeasurement, ...] = (
+_TABLE_MEASUREMENTS: tuple[TableMeasurement, ...] = (
     Measurement[TableInputs, Budget](
         name="budget",
         title="Variance budget",
-        compute=lambda given: analyses.budget(
-            given.positions, breaks=given.seams, models=given.models, patches=given.patches
+        compute=lambda inputs: analyses.budget(
+            inputs.positions,
+            breaks=inputs.seams,
+            models=inputs.models_by_stretch,
+            patches=inputs.grid_model,
         ),
         record=Budget,
         drawings=(
-            Drawing("budget", draws="what the variance is made of, a bar per table", several=True),
+            Drawing(
+                "budget",
+                help_text="what the variance is made of, a bar per table",
+                shows_several_tables=True,
+            ),
         ),
     ),
     Measurement[TableInputs, Clock](
         name="clock",
         title="Rotations and their clock",
-        compute=lambda given: clock_of(
-            given.seen.turning,
-            given.seen.points,
-            given.table.layout,
-            given.table.start + given.stretch.first,
+        compute=lambda inputs: describe_clock(
+            inputs.view.turning,
+            inputs.view.points,
+            inputs.table.layout,
+            inputs.table.start + inputs.stretch.first,
         ),
         record=Clock,
         drawings=(
-            Drawing("clock", draws="circles of the rotations, and the speed of their clock"),
+            Drawing("clock", help_text="circles of the rotations, and the speed of their clock"),
         ),
         needs=_needs_sequence,
     ),
     Measurement[TableInputs, Patches](
         name="grid",
         title="Patches",
-        compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
+        compute=lambda inputs: analyses.grid(inputs.positions, cosines=inputs.result("similarity")),
         record=Patches,
-        whole=True,
-        drawings=(Drawing("mosaic", draws="similarity of patches, a tile for each"),),
+        uses_all_rows=True,
+        drawings=(Drawing("mosaic", help_text="similarity of patches, a tile for each"),),
         needs=_needs_grid,
     ),
     Measurement[TableInputs, Similarity](
         name="similarity",
         title="Similarity of positions",
-        compute=lambda given: analyses.similarity(given.positions),
+        compute=lambda inputs: analyses.similarity(inputs.positions),
         record=Similarity,
-        whole=True,
+        uses_all_rows=True,
         drawings=(
             Drawing(
                 "similarity",
-                draws="cosine matrices, a panel per table",
-                several=True,
-                centring=True,
-                columns=True,
+                help_text="cosine matrices, a panel per table",
+                shows_several_tables=True,
+                has_centring=True,
+                has_columns=True,
             ),
-            Drawing("profile", draws="cosine by offset", several=True, centring=True),
+            Drawing(
+                "profile",
+                help_text="cosine by offset",
+                shows_several_tables=True,
+                has_centring=True,
+            ),
         ),
     ),
     Measurement[TableInputs, AxisCodes](
         name="axis_codes",
         title="Row code and column code",
-        compute=lambda given: analyses.axis_codes(given.kept),
+        compute=lambda inputs: analyses.axis_codes(inputs.kept_positions),
         record=AxisCodes,
-        drawings=(Drawing("axis_codes", draws="components of the row code and the column code"),),
+        drawings=(
+            Drawing("axis_codes", help_text="components of the row code and the column code"),
+        ),
         needs=_needs_grid,
     ),
     Measurement[TableInputs, Winding](
         name="winding",
         title="Winding",
-        compute=lambda given: analyses.winding(given.kept, pca=given.kept_components),
+        compute=lambda inputs: analyses.winding(inputs.kept_positions, pca=inputs.kept_pca),
         record=Winding,
         drawings=(
             Drawing(
                 "winding",
-                draws="two components that trace a circle, and their period along the table",
+                help_text="two components that trace a circle, and their period along the table",
             ),
         ),
     ),
     Measurement[TableInputs, Bridging](
         name="bridging",
         title="Bridging gaps",
-        compute=lambda given: analyses.bridging(
-            given.kept,
-            pca=given.kept_components,
-            model=None if isinstance(given.kept.layout, Grid) else given.seen.turning.model,
+        compute=lambda inputs: analyses.bridging(
+            inputs.kept_positions,
+            pca=inputs.kept_pca,
+            model=None
+            if isinstance(inputs.kept_positions.layout, Grid)
+            else inputs.view.turning.model,
         ),
         record=Bridging,
-        drawings=(Drawing("bridging", draws="held-out R² by width of the gap"),),
+        drawings=(Drawing("bridging", help_text="held-out R² by width of the gap"),),
     ),
     Measurement[TableInputs, PCA](
         name="pca",
         title="Principal components",
-        compute=lambda given: analyses.pca(given.positions),
+        compute=lambda inputs: analyses.pca(inputs.positions),
         record=PCA,
-        whole=True,
+        uses_all_rows=True,
         drawings=(
-            Drawing("variance", draws="explained variance by component", several=True),
+            Drawing(
+                "variance", help_text="explained variance by component", shows_several_tables=True
+            ),
             Drawing(
                 "components",
-                draws="scores of the first components against position",
-                columns=True,
+                help_text="scores of the first components against position",
+                has_columns=True,
             ),
-            Drawing("trajectory", draws="the path through the first components"),
+            Drawing("trajectory", help_text="the path through the first components"),
         ),
     ),
     Measurement[TableInputs, Spectrum](
         name="spectrum",
         title="Frequencies",
-        compute=lambda given: analyses.spectrum(given.positions),
+        compute=lambda inputs: analyses.spectrum(inputs.positions),
         record=Spectrum,
-        whole=True,
-        drawings=(Drawing("spectrum", draws="power by frequency", several=True),),
+        uses_all_rows=True,
+        drawings=(Drawing("spectrum", help_text="power by frequency", shows_several_tables=True),),
     ),
     Measurement[TableInputs, Spectrogram](
         name="spectrogram",
         title="Frequencies along the table",
-        compute=lambda given: analyses.spectrogram(given.positions),
+        compute=lambda inputs: analyses.spectrogram(inputs.positions),
         record=Spectrogram,
-        whole=True,
-        drawings=(Drawing("spectrogram", draws="power by position and frequency"),),
+        uses_all_rows=True,
+        drawings=(Drawing("spectrogram", help_text="power by position and frequency"),),
     ),
     Measurement[TableInputs, Shift](
         name="shift",
         title="The step from one position to the next",
-        compute=lambda given: analyses.shift(given.positions, pca=given.result("pca")),
+        compute=lambda inputs: analyses.shift(inputs.positions, pca=inputs.result("pca")),
         record=Shift,
-        whole=True,
-        drawings=(Drawing("shift", draws="eigenvalues of the map to the next position"),),
+        uses_all_rows=True,
+        drawings=(Drawing("shift", help_text="eigenvalues of the map to the next position"),),
     ),
     Measurement[TableInputs, Seams](
         name="seams",
         title="Breaks and outliers",
-        compute=lambda given: analyses.seams(given.positions),
+        compute=lambda inputs: analyses.seams(inputs.positions),
         record=Seams,
         drawings=(Drawing("seams"),),
     ),
     Measurement[TableInputs, SinusoidFit](
         name="sinusoid",
         title="Compared with the sinusoid",
-        compute=lambda given: analyses.against_sinusoid(
-            given.positions, decomposition=given.result("pca")
+        compute=lambda inputs: analyses.against_sinusoid(
+            inputs.positions, decomposition=inputs.result("pca")
         ),
         record=SinusoidFit,
-        whole=True,
+        uses_all_rows=True,
         drawings=(Drawing("sinusoid"),),
     ),
     Measurement[TableInputs, Probes](
         name="probes",
         title="Probes",
-        compute=lambda given: analyses.probes(given.positions, seed=given.seed),
+        compute=lambda inputs: analyses.probes(inputs.positions, seed=inputs.seed),
         record=Probes,
         drawings=(Drawing("probes"),),
-        slow=True,
+        is_slow=True,
     ),
     Measurement[TableInputs, Scale](
         name="scale",
         title="Scale of positions and tokens",
-        compute=_scale,
+        compute=_measure_scale,
         record=Scale,
-        whole=True,
+        uses_all_rows=True,
         drawings=(Drawing("scale"),),
         needs=_needs_tokens,
     ),
     Measurement[TableInputs, Norms](
         name="norms",
         title="Norms",
-        compute=lambda given: analyses.norms(given.positions),
+        compute=lambda inputs: analyses.norms(inputs.positions),
         record=Norms,
-        whole=True,
-        drawings=(Drawing("norms", draws="the norm of every row"),),
+        uses_all_rows=True,
+        drawings=(Drawing("norms", help_text="the norm of every row"),),
     ),
 )
 #: Measurements of a table by name.
-TABLE: dict[str, TableMeasurement] = {each.name: each for each in _EVERY}
+TABLE_MEASUREMENTS: dict[str, TableMeasurement] = {
+    measurement.name: measurement for measurement in _TABLE_MEASUREMENTS
+}
 
 
 def compared_numbers() -> dict[str, Number]:
-    """Return the numbers that stand beside the sinusoid and null models, by key path."""
+    """Return the numbers that are compared with the sinusoid and null models, by key path."""
     return {
         f"{name}.{key}": number
-        for name, measurement in TABLE.items()
+        for name, measurement in TABLE_MEASUREMENTS.items()
         for key, number in measurement.numbers.items()
         if number.compared
     }

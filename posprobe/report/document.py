@@ -11,7 +11,7 @@ from posprobe.analyses.result import as_block, plain
 from posprobe.analyses.view import View
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
-from posprobe.questions import GRID, SEQUENCE, corrections
+from posprobe.questions import GRID_QUESTIONS, SEQUENCE_QUESTIONS, corrections
 from posprobe.words import cause, sentence
 from posprobe.words.comparisons import agreement, shared
 from posprobe.words.summary import clause, headline
@@ -98,27 +98,32 @@ def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
 def verdicts(inputs: TableInputs) -> Verdicts:
     """Ask every question about a table, given what was measured of it."""
     grid = isinstance(inputs.table.layout, Grid)
-    stretch, start, view = inputs.stretch, inputs.table.start, inputs.seen
+    stretch, start, view = inputs.stretch, inputs.table.start, inputs.view
     answers = _answers(view)
     seams = inputs.seams
     untrained = seams.untrained_interval
     return Verdicts(
-        answers, start + stretch.first, start + stretch.stop, stretch.whole, stretch.reasons,
+        answers,
+        start + stretch.first,
+        start + stretch.stop,
+        stretch.whole,
+        stretch.reasons,
         parts=tuple(
-            Part(start + first, start + stop, _answers(part)) for first, stop, part in inputs.parts
+            Part(start + first, start + stop, _answers(part))
+            for first, stop, part in inputs.further_views
         ),
-        replaced=tuple(start + row for row in inputs.replaced),
-        copies=None if grid else corrections.copies_of(answers, view),
+        replaced=tuple(start + row for row in inputs.replaced_patches),
+        copies=None if grid else corrections.find_copied_rows(answers, view),
         equal=tuple((first + start, last + start) for first, last in seams.equal),
         budget=inputs.result("budget"),
         untrained=None if seams.untrained is None else start + seams.untrained,
         untrained_interval=untrained and (start + untrained[0], start + untrained[1]),
-    )  # fmt: skip
+    )
 
 
 def _answers(view: View) -> dict[str, Answer]:
     """Ask and settle; a part of a table is not asked what is asked of the whole alone."""
     grid = isinstance(view.layout, Grid)
-    answers = [ask(view) for ask in (GRID if grid else SEQUENCE).values()]
-    corrected = corrections.GRID if grid else corrections.SEQUENCE
+    answers = [ask(view) for ask in (GRID_QUESTIONS if grid else SEQUENCE_QUESTIONS).values()]
+    corrected = corrections.GRID_CORRECTIONS if grid else corrections.SEQUENCE_CORRECTIONS
     return decide(filter(None, answers), corrected, view)

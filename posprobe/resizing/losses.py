@@ -21,7 +21,7 @@ from posprobe.forward.contexts import context_length
 from posprobe.forward.experiments import TokenLosses, token_losses
 from posprobe.forward.models import built_anew, evaluation_mode
 from posprobe.forward.replacements import find_target
-from posprobe.measurements.model.contexts import Contexts, ModelInputs, read_material
+from posprobe.measurements.model.contexts import Contexts, ModelInputs, read_context_source
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.relations.resized import Cost, Part
@@ -56,9 +56,9 @@ def run_ways(
     Parameters
     ----------
     reference, tensor, grid, revision, offline
-        Of a checkpoint and its table, as for `write_checkpoint`.
+        Location of a checkpoint and its table, as for `write_checkpoint`.
     made
-        By way, at the new size.
+        Tables at the new size by way.
     contexts
         With a text.
 
@@ -87,7 +87,7 @@ def run_ways(
 
 
 def _inputs(name: str, model: Any, contexts: Contexts, **where: Any) -> ModelInputs:
-    material = read_material(name, model, contexts, **where)
+    material = read_context_source(name, model, contexts, **where)
     return ModelInputs(name, model, contexts, material, None, None, 0, None, offline=True)
 
 
@@ -126,7 +126,7 @@ def _told(inputs: ModelInputs, before: TokenLosses, after: Mapping[str, TokenLos
     losses = {name: _mean_losses(found) for name, found in {"before": before, **after}.items()}
     cut = len(losses["before"])
     return ToldRun(
-        kind=inputs.material.kind, contexts=before.contexts, task=before.task,
+        kind=inputs.context_source.description, contexts=before.contexts, task=before.task,
         before=_cost(before, losses["before"], cut),
         ways={name: _cost(found, losses[name], cut) for name, found in after.items()},
         best=_best(after), length=inputs.contexts.length or 0, cut=cut,
@@ -182,7 +182,7 @@ def run_rules(
     Parameters
     ----------
     reference, revision, offline
-        Of the checkpoint, as for `posprobe.load_model`.
+        Location of the checkpoint, as for `posprobe.load_model`.
     compared
         Its rules at the new length.
     contexts
@@ -214,7 +214,7 @@ def scaled(model: Any, scaling: Mapping[str, Any], compared: RulesCompared) -> A
     Parameters
     ----------
     model
-        Of transformers.
+        Rotary model of transformers.
     scaling
         The rule and its numbers, as ``rope_parameters`` states them.
     compared

@@ -13,7 +13,7 @@ from posprobe.analyses import Heads, Rotation
 from posprobe.arrays import Device
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.layouts import Grid
-from posprobe.measurements import TABLE, Drawing
+from posprobe.measurements import TABLE_MEASUREMENTS, Drawing
 from posprobe.progress import stage
 from posprobe.report.files import (
     file_path,
@@ -35,7 +35,7 @@ from posprobe.words.captions import caption
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.figures.common import Sheet
+    from posprobe.figures.common import FigureFormat
     from posprobe.figures.styles import Span
 
 
@@ -45,11 +45,11 @@ Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 
 #: Kinds that are not the figure of one measurement.
 OTHERS = (
-    Drawing("table", draws="the table itself"),
-    Drawing("heads", draws="relative, rotary and ALiBi encodings"),
+    Drawing("table", help_text="the table itself"),
+    Drawing("heads", help_text="relative, rotary and ALiBi encodings"),
     Drawing(
-        "comparison", draws="similarity, profiles and spectra together",
-        several=True, centring=True, columns=True,
+        "comparison", help_text="similarity, profiles and spectra together",
+        shows_several_tables=True, has_centring=True, has_columns=True,
     ),
 )  # fmt: skip
 #: Kinds that a run of a model is drawn for, by the measurement that they show.
@@ -65,18 +65,23 @@ ROTATIONS = 3
 
 def drawings() -> dict[str, Drawing]:
     """Return every kind of figure that papers can have."""
-    known = (drawing for each in TABLE.values() for drawing in each.drawings if drawing.draws)
+    known = (
+        drawing
+        for each in TABLE_MEASUREMENTS.values()
+        for drawing in each.drawings
+        if drawing.help_text
+    )
     return {drawing.name: drawing for drawing in (*known, *OTHERS)}
 
 
 def kinds() -> dict[str, str]:
     """Return every kind of figure and what it draws."""
-    return {name: drawing.draws for name, drawing in drawings().items()}
+    return {name: drawing.help_text for name, drawing in drawings().items()}
 
 
 def kinds_of_several() -> list[str]:
     """Return the kinds that take several tables."""
-    return _kinds_with("several")
+    return _kinds_with("shows_several_tables")
 
 
 def _kinds_with(what: str) -> list[str]:
@@ -97,9 +102,9 @@ def check_kind(kind: str, centred: bool | None, columns: int | None) -> None:
             f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; `posprobe figure "
             "series` draws a training run from a sweep."
         )
-    if centred is not None and kind not in (able := _kinds_with("centring")):
+    if centred is not None and kind not in (able := _kinds_with("has_centring")):
         raise UsageError(f"{kind}: --raw and --centred apply only to {', '.join(able)}.")
-    if columns is not None and kind not in (able := _kinds_with("columns")):
+    if columns is not None and kind not in (able := _kinds_with("has_columns")):
         raise UsageError(f"{kind}: --columns applies only to {', '.join(able)}.")
     if columns is not None and not 1 <= columns <= MOST:
         raise UsageError(f"--columns {columns}: 1 to {MOST} panels fit into a row.")
@@ -151,7 +156,7 @@ def common(tables: Sequence[PositionTable]) -> list[PositionTable]:
 def of_tables(
     kind: str,
     tables: list[PositionTable],
-    sheet: Sheet,
+    sheet: FigureFormat,
     seed: int,
     device: Device,
     *,
@@ -164,17 +169,17 @@ def of_tables(
     UsageError
         If the kind does not apply to the tables, or what it shows is undefined.
     """
-    from posprobe.figures import builder
+    from posprobe.figures import find_builder
     from posprobe.figures.comparison import comparison_figure
-    from posprobe.figures.styles import printable
+    from posprobe.figures.styles import make_labels_printable
 
-    if kind == "comparison" and sheet.low and sheet.narrow:
+    if kind == "comparison" and sheet.is_low and sheet.is_narrow:
         raise UsageError("comparison: it does not fit half a slide. Use --span page.")
     drawing, names = drawings()[kind], distinct([table.name for table in tables])
     shown: dict[str, Any] = dict(zip(names, tables, strict=True))
     references: dict[str, Any] = {"centred": centred}
     if kind != "table":
-        only = [name for name, each in TABLE.items() if drawing in each.drawings]
+        only = [name for name, each in TABLE_MEASUREMENTS.items() if drawing in each.drawings]
         found = {
             name: analyze(
                 table, only=only or ("similarity", "spectrum"), nulls=0, seed=seed, device=device
@@ -184,15 +189,17 @@ def of_tables(
         shown = {name: next(iter(results.values())) for name, results in found.items()}
         if kind == "comparison":
             spectra = {name: results["spectrum"] for name, results in found.items()}
-            references["spectra"] = printable(spectra)
+            references["spectra"] = make_labels_printable(spectra)
     for name, result in shown.items():
-        if why := drawing.lacks(result):
+        if why := drawing.explain_absence(result):
             raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
     first = next(iter(shown.values()))
-    build = comparison_figure if kind == "comparison" else builder(first, kind)
-    figure = build(sheet, printable(shown), references)
-    asked = {"centred": centred} if drawing.centring else {}
-    text = captions.reading(kind, drawing.draws, shown if drawing.several else first, **asked)
+    build = comparison_figure if kind == "comparison" else find_builder(first, kind)
+    figure = build(sheet, make_labels_printable(shown), references)
+    asked = {"centred": centred} if drawing.has_centring else {}
+    text = captions.reading(
+        kind, drawing.help_text, shown if drawing.shows_several_tables else first, **asked
+    )
     return figure, (text, captions.provenance(names, tables))
 
 
@@ -223,7 +230,7 @@ def schemes_for(records: Sequence[Encoding]) -> list[Scheme]:
     return schemes
 
 
-def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: int) -> Told:
+def of_schemes(schemes: list[Scheme], sheet: FigureFormat, length: int | None, seed: int) -> Told:
     """Draw encodings of one scheme, and write the sentences of their caption.
 
     Raises
@@ -232,29 +239,32 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
         If more rotations differ than fit, or the length is too small.
     """
     from posprobe.figures.relative import heads_figure
-    from posprobe.figures.schemes import rotation_figure, slopes_figure, unlike
-    from posprobe.figures.styles import printable
+    from posprobe.figures.schemes import drop_equal_rotations, rotation_figure, slopes_figure
+    from posprobe.figures.styles import make_labels_printable
 
     names = distinct([record.name for record in schemes])
     analysis = analyze_schemes(*schemes, length=length, seed=seed)
     results = dict(zip(names, analysis.results, strict=True))
     shown, first = schemes, schemes[0]
     if isinstance(first, Rotary):
-        unique = unlike(results_of(results, "rotation", Rotation))
+        unique = drop_equal_rotations(results_of(results, "rotation", Rotation))
         if len(unique) > ROTATIONS:
             raise UsageError(
                 f"{len(unique)} rotations differ and {ROTATIONS} share a figure. Pick one with "
                 f"REF#NAME out of {', '.join(unique)}."
             )
         shown = [record for name, record in zip(names, schemes, strict=True) if name in unique]
-        figure, text = rotation_figure(sheet, printable(unique), {}), captions.rotation(unique)
+        figure, text = (
+            rotation_figure(sheet, make_labels_printable(unique), {}),
+            captions.rotation(unique),
+        )
     elif isinstance(first, LinearBias):
         shown = [first]
-        figure = slopes_figure(sheet, printable({names[0]: first}), {})
+        figure = slopes_figure(sheet, make_labels_printable({names[0]: first}), {})
         text = captions.slopes(first)
     else:
         found = results_of(results, "heads", Heads)
-        figure, text = heads_figure(sheet, printable(found), {}), captions.heads(found)
+        figure, text = heads_figure(sheet, make_labels_printable(found), {}), captions.heads(found)
     whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
     more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""
     return figure, (text, whence, more)
@@ -275,7 +285,7 @@ class PaperFigure:
     caption
         One paragraph: how to read it, what it shows, how it was made.
     venue, span
-        Where it will be printed.
+        Venue and width for which the figure is made.
 
     Examples
     --------
@@ -377,10 +387,10 @@ def check_request(
     OutputError
         If the path cannot be written to.
     """
-    from posprobe.figures.styles import venue_of
+    from posprobe.figures.styles import find_venue
 
     check_kind(kind, centred, columns)
-    venue_of(venue)
+    find_venue(venue)
     figure_paths(path)
 
 
@@ -417,7 +427,7 @@ def paper_figure(
     columns
         Panels per row, for ``similarity``, ``components`` and ``comparison``.
     seed, device
-        As for `analyze`.
+        Same as for `analyze`.
     length
         Positions at which encodings without a table are drawn; as for `analyze_schemes`.
 
@@ -439,7 +449,7 @@ def paper_figure(
     check_kind(kind, centred, columns)
     records = relabelled(records, labels)
 
-    def make(sheet: Sheet) -> Told:
+    def make(sheet: FigureFormat) -> Told:
         if kind == "heads":
             return of_schemes(schemes_for(records), sheet, length, seed)
         return of_tables(kind, tables_for(kind, records), sheet, seed, device, centred=centred)
@@ -448,7 +458,7 @@ def paper_figure(
 
 
 def at_venue(
-    make: Callable[[Sheet], Told],
+    make: Callable[[FigureFormat], Told],
     venue: str,
     span: Span,
     *,
@@ -461,7 +471,7 @@ def at_venue(
     make
         Draws it on the sheet that the venue gives.
     venue, span, columns
-        As for `paper_figure`.
+        Same as for `paper_figure`.
 
     Raises
     ------
@@ -469,12 +479,14 @@ def at_venue(
         If the venue or span is unknown.
     """
     from posprobe.figures import style
-    from posprobe.figures.common import Sheet, lay_out, shown_plainly
-    from posprobe.figures.styles import venue_of
+    from posprobe.figures.common import FigureFormat, escape_figure_text, freeze_layout
+    from posprobe.figures.styles import find_venue
 
-    place = venue_of(venue)
+    place = find_venue(venue)
     with style(venue, span=span):
-        figure, (text, *whence) = make(Sheet(place.width(span), place.height, columns=columns))
+        figure, (text, *whence) = make(
+            FigureFormat(place.width(span), place.height, max_columns=columns)
+        )
         with stage("Laying out the figure"):
-            lay_out(shown_plainly(figure))
+            freeze_layout(escape_figure_text(figure))
     return PaperFigure(figure, caption(text, *whence), venue, span)

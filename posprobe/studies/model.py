@@ -20,8 +20,8 @@ from posprobe.blocks import environment
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.read import model_source
 from posprobe.forward.models import first_device, says_timm
-from posprobe.measurements.model import MODEL, Contexts, ModelInputs
-from posprobe.measurements.model.contexts import TAKES_IMAGES, Material, read_material
+from posprobe.measurements.model import MODEL_MEASUREMENTS, Contexts, ModelInputs
+from posprobe.measurements.model.contexts import IMAGES_MESSAGE, ContextSource, read_context_source
 from posprobe.nulls import DRAWS, MAX_DRAWS
 from posprobe.progress import stage
 from posprobe.questions.models import QUESTIONS as MODEL_QUESTIONS, Run
@@ -57,12 +57,12 @@ class ForwardAnalysis(Saved):
         ``class``, ``parameters``, ``dtype`` and ``device``; ``missing_weights``, which are random,
         and ``unused_weights``, by name.
     contexts
-        What the model was run on: ``kind`` in words, whether that is ``random``, ``length`` in
+        Description of the contexts: ``kind`` in words, whether they are ``random``, ``length`` in
         tokens or ``shape`` of an image, and ``seed``, None where nothing was drawn.
     results
         Frozen results by name, any of `posprobe.measurements.model.MODEL`, in its order.
     missing
-        By name, why something that was asked for was not measured.
+        Reasons by name for requested measurements that were not taken.
     environment
         Versions, device, seed, command and time.
     notes
@@ -124,7 +124,7 @@ class ForwardAnalysis(Saved):
             "model": dict(self.model),
             "contexts": {**self.contexts, "used": run.contexts},
             "beside": dict(self.baselines) or None,
-            **dict.fromkeys(MODEL),
+            **dict.fromkeys(MODEL_MEASUREMENTS),
             **{name: as_block(result) for name, result in self.results.items()},
             "missing": dict(self.missing),
             "notes": list(self.notes),
@@ -151,7 +151,7 @@ class ForwardAnalysis(Saved):
         """Return how to make each figure of the bundle."""
         figures: dict[str, Callable[[], Figure]] = {}
         for name, result in self.results.items():
-            figures |= MODEL[name].figures({self.name: result})
+            figures |= MODEL_MEASUREMENTS[name].prepare_figures({self.name: result})
         return figures
 
     def paper_figure(self, kind: str, *, venue: str = "acl", span: Span = "column") -> PaperFigure:
@@ -162,14 +162,14 @@ class ForwardAnalysis(Saved):
         kind
             Its name, as in `figures`.
         venue, span
-            As for `posprobe.paper_figure`.
+            Same as for `posprobe.paper_figure`.
 
         Raises
         ------
         UsageError
             If this run has no such figure, or the venue or span is unknown.
         """
-        from posprobe.figures import builder
+        from posprobe.figures import find_builder
         from posprobe.studies.figure import at_venue
 
         if kind not in (known := self.figures()):
@@ -178,12 +178,14 @@ class ForwardAnalysis(Saved):
         result = next(
             result
             for name, result in self.results.items()
-            if kind in {each.name for each in MODEL[name].drawings}
+            if kind in {each.name for each in MODEL_MEASUREMENTS[name].drawings}
         )
         said = models.on(result) if isinstance(result, RotaryUse) else models.run_of(self.to_dict())
         told = PICTURES["model"][kind], f"{self.name}, {said}."
         return at_venue(
-            lambda sheet: (builder(result, kind)(sheet, {self.name: result}, {}), told), venue, span
+            lambda sheet: (find_builder(result, kind)(sheet, {self.name: result}, {}), told),
+            venue,
+            span,
         )
 
     def _of(self) -> str:
@@ -214,7 +216,7 @@ def analyze_model(
     Parameters
     ----------
     reference
-        As for `posprobe.load_model`.
+        Reference of the model, as for `posprobe.load_model`.
     contexts
         Inputs; None for random tokens or pixels. The experiments, which
         run each context several times, take the first 16.
@@ -222,11 +224,11 @@ def analyze_model(
         Names from `posprobe.measurements.model.MODEL`; None for all that apply, without slow ones.
         The result says why something was not measured.
     positions, layers
-        Which positions and hidden states to look at, as for `posprobe.decompose`.
+        Positions and hidden states to look at, as for `posprobe.decompose`.
     nulls
         Random walks drawn as a baseline for the numbers of a layer.
     device, device_map, dtype, trust_remote_code, allow_missing, revision, offline
-        As for `posprobe.load_model`.
+        Same as for `posprobe.load_model`.
     command
         Command line to record.
 
@@ -250,36 +252,37 @@ def analyze_model(
     wanted = _wanted(only)
     check_contexts(given, nulls)
     if given.text and says_timm(model_source(parse_reference(reference))):
-        raise UsageError(f"{reference}: {TAKES_IMAGES}")
+        raise UsageError(f"{reference}: {IMAGES_MESSAGE}")
     where: dict[str, Any] = {"revision": revision, "offline": offline}
     trusted = where | {"trust_remote_code": trust_remote_code}
-    read: list[Material] = []
+    read: list[ContextSource] = []
     differing: dict[str, list[str]] = {}
 
     def inputs_of(model: Any) -> ModelInputs:
         if not read:
-            read.append(read_material(reference, model, given, **trusted))
+            read.append(read_context_source(reference, model, given, **trusted))
         return ModelInputs(reference, model, given, read[0], positions, layers, nulls, **where)
 
     def check(model: Any) -> None:
         inputs = inputs_of(model)
         inputs.check()
-        lacking = [MODEL[name].needs(inputs) for name in wanted]
+        lacking = [MODEL_MEASUREMENTS[name].needs(inputs) for name in wanted]
         if all(lacking):
             raise UsageError(f"{reference}: {wanted[0]} needs {lacking[0]}.")
 
     model = forward.load_model(
         reference, device=device, device_map=device_map, dtype=dtype, allow_missing=allow_missing,
         # A loss of random tokens says nothing; without a head a model is smaller.
-        head=lambda empty: given.is_text or any(MODEL[name].head(empty) for name in wanted),
+        head=lambda empty: given.is_text
+        or any(MODEL_MEASUREMENTS[name].needs_head(empty) for name in wanted),
         check=check, noted=differing.update, **trusted,
     )  # fmt: skip
     inputs = inputs_of(model)
     described = inputs.describe()
     if only is None:
-        wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
+        wanted = [name for name in wanted if not MODEL_MEASUREMENTS[name].needs(inputs)]
     results, missing, stopped = _measured(wanted, inputs)
-    found = {name: results[name] for name in MODEL if name in results}
+    found = {name: results[name] for name in MODEL_MEASUREMENTS if name in results}
     made = environment(device_name(first_device(model)), given.seed, command)
     return ForwardAnalysis(
         reference, _described(model) | differing, described, found, missing, made,
@@ -300,21 +303,23 @@ def _notes(results: Mapping[str, Result]) -> tuple[str, ...]:
     """Return the remarks of all results, each once."""
     said: list[str] = []
     for name, result in results.items():
-        said += [*interrupted(MODEL[name].title, result), *left_out(result)]
+        said += [*interrupted(MODEL_MEASUREMENTS[name].title, result), *left_out(result)]
         said += getattr(result, "notes", ())
     return tuple(dict.fromkeys(said))
 
 
 def _wanted(only: Iterable[str] | None) -> list[str]:
     if only is None:
-        return [name for name in MODEL if not MODEL[name].slow]
+        return [name for name in MODEL_MEASUREMENTS if not MODEL_MEASUREMENTS[name].is_slow]
     names = (only,) if isinstance(only, str) else tuple(only)
     for name in names:
-        if name not in MODEL:
-            raise UsageError(f"unknown measurement {name!r}. Choose from {', '.join(MODEL)}.")
+        if name not in MODEL_MEASUREMENTS:
+            raise UsageError(
+                f"unknown measurement {name!r}. Choose from {', '.join(MODEL_MEASUREMENTS)}."
+            )
     if not names:
-        raise UsageError(f"no measurement is chosen. Choose from {', '.join(MODEL)}.")
-    return [name for name in MODEL if name in names]
+        raise UsageError(f"no measurement is chosen. Choose from {', '.join(MODEL_MEASUREMENTS)}.")
+    return [name for name in MODEL_MEASUREMENTS if name in names]
 
 
 def check_contexts(given: Contexts, nulls: int = 0) -> None:
@@ -361,16 +366,16 @@ def _measured(
     results: dict[str, Result] = {}
     missing: dict[str, str] = {}
     stopped = False
-    for name in sorted(names, key=lambda name: not MODEL[name].from_weights):
+    for name in sorted(names, key=lambda name: not MODEL_MEASUREMENTS[name].is_from_weights):
         if stopped:
             missing[name] = INTERRUPTED
             continue
-        if lacking := MODEL[name].needs(inputs):
+        if lacking := MODEL_MEASUREMENTS[name].needs(inputs):
             missing[name] = f"it needs {lacking}"
             continue
         try:
-            with stage(MODEL[name].title):
-                results[name] = MODEL[name].compute(inputs)
+            with stage(MODEL_MEASUREMENTS[name].title):
+                results[name] = MODEL_MEASUREMENTS[name].compute(inputs)
             stopped = getattr(results[name], "stopped", False)
         except Exception as error:
             if name == _MAIN or len(names) == 1:

@@ -16,8 +16,18 @@ from posprobe.analyses.result import as_block, plain, quantisation_floor, stored
 from posprobe.arrays import Array, Device, Positions, check_device, positions, run_concurrently
 from posprobe.blocks import EnvironmentBlock, describe, environment, made_at
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.measurements import TABLE, TableInputs, TableMeasurement, Tokens, compared_numbers
-from posprobe.measurements.baselines import SMALL, bands, formula_numbers
+from posprobe.measurements import (
+    TABLE_MEASUREMENTS,
+    TableInputs,
+    TableMeasurement,
+    Tokens,
+    compared_numbers,
+)
+from posprobe.measurements.baselines import (
+    MIN_PARALLEL_PRODUCT_SIZE,
+    compare_with_baselines,
+    measure_formula,
+)
 from posprobe.nulls import MAX_DRAWS, NULLS
 from posprobe.progress import stage
 from posprobe.report.document import Finding, findings_of, verdict_block, verdicts
@@ -105,7 +115,7 @@ class Analysis(Plotted):
 
         figures = report_figures({self.table.name: self.table}, ("table",))
         for name, result in self.results.items():
-            figures |= TABLE[name].figures({self.table.name: result})
+            figures |= TABLE_MEASUREMENTS[name].prepare_figures({self.table.name: result})
         if "winding" in figures:
             # It draws the path in space already, without special rows.
             figures.pop("trajectory", None)
@@ -121,7 +131,7 @@ class Analysis(Plotted):
         return {
             f"{name}.{key}": lookup(blocks[name], key)
             for name in self.results
-            for key in TABLE[name].numbers
+            for key in TABLE_MEASUREMENTS[name].numbers
         }
 
     def _drawable(self) -> Mapping[str, Result]:
@@ -181,13 +191,14 @@ def analyze(
     nulls
         Draws of every null model that stands beside the numbers. Answers have nulls of their own.
     device
-        Where to compute; ``"auto"`` takes a GPU only for tables large enough to gain.
+        Device of the computation; ``"auto"`` takes a GPU only for tables large enough to gain.
     seed
-        Of the null models and of the probes.
+        Seed of the null models and of the probes.
     command
         The command line, for the record.
     tokens
-        What the positions are added to, as `posprobe.load_tokens` samples it; ``scale`` needs it.
+        Sample of the tokens that positions are added to, from `posprobe.load_tokens`; ``scale``
+        needs it.
     all_rows
         Ask the questions of all rows, rather than of the longest stretch without seams and special
         rows.
@@ -232,7 +243,9 @@ def analyze(
     given = positions(table, device, sums_squares=True)
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
     told = _measured(inputs, ask=names is None or "all" in names)
-    numbers = bands(table, headline_numbers(_summaries(inputs.results)), nulls, seed)
+    numbers = compare_with_baselines(
+        table, headline_numbers(_summaries(inputs.results)), nulls, seed
+    )
     results = {name: inputs.results[name] for name in chosen}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
     if note := quantisation_note(table, results):
@@ -242,35 +255,35 @@ def analyze(
 
 def _measured(inputs: TableInputs, *, ask: bool) -> Verdicts | None:
     """Measure what was chosen, and ask the questions, side by side where both are small."""
-    small = inputs.positions.xp is np and inputs.table.values.size < SMALL
+    small = inputs.positions.xp is np and inputs.table.values.size < MIN_PARALLEL_PRODUCT_SIZE
 
     def measure(names: Iterable[str]) -> dict[str, Result]:
         found = {}
         for name in names:
-            with stage(f"{inputs.table.name}: {inputs.chosen[name].title}"):
+            with stage(f"{inputs.table.name}: {inputs.measurements[name].title}"):
                 found[name] = inputs.result(name)
         return found
 
     def measure_first() -> None:
         """Measure what the questions take as well, as far as they take it."""
         for name, part in (("pca", "scores"), ("sinusoid", "base")):
-            for found in measure(each for each in inputs.chosen if each == name).values():
+            for found in measure(each for each in inputs.measurements if each == name).values():
                 if ask:  # singular values found with vectors differ in the last digit
                     getattr(found, part)
 
     def measure_whole() -> None:
-        whole = (name for name, each in inputs.chosen.items() if each.whole)
+        whole = (name for name, each in inputs.measurements.items() if each.uses_all_rows)
         _summaries(measure(whole))  # some numbers are computed on first use
         if small:  # of a large table they wait until its own values are let go
             compared = {key.partition(".")[0] for key in compared_numbers()}
-            names = frozenset(inputs.chosen) & compared
-            formula_numbers(inputs.table.layout, inputs.table.dim, names)
+            names = frozenset(inputs.measurements) & compared
+            measure_formula(inputs.table.layout, inputs.table.dim, names)
 
     with run_concurrently(measure_first, is_small=small):
-        if ask and "budget" in inputs.chosen:
+        if ask and "budget" in inputs.measurements:
             measure(("budget",))
     with run_concurrently(measure_whole, is_small=small):
-        measure(name for name, each in inputs.chosen.items() if not each.whole)
+        measure(name for name, each in inputs.measurements.items() if not each.uses_all_rows)
         if not ask:
             return None
         with stage(f"{inputs.table.name}: questions and answers"):
@@ -304,10 +317,12 @@ def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> tup
     """
     names = None if only is None else (only,) if isinstance(only, str) else tuple(only)
     for name in names or ():
-        if name != "all" and name not in TABLE:
-            raise UsageError(f"unknown analysis {name!r}. Choose from {', '.join(TABLE)}.")
+        if name != "all" and name not in TABLE_MEASUREMENTS:
+            raise UsageError(
+                f"unknown analysis {name!r}. Choose from {', '.join(TABLE_MEASUREMENTS)}."
+            )
     if names == ():
-        raise UsageError(f"no analysis is chosen. Choose from {', '.join(TABLE)}.")
+        raise UsageError(f"no analysis is chosen. Choose from {', '.join(TABLE_MEASUREMENTS)}.")
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(
             f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."
@@ -331,10 +346,10 @@ def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _chosen(given: TableInputs, wanted: tuple[str, ...] | None) -> dict[str, TableMeasurement]:
-    lacking = {name: measurement.needs(given) for name, measurement in TABLE.items()}
-    applicable = {name: TABLE[name] for name, why in lacking.items() if not why}
+    lacking = {name: measurement.needs(given) for name, measurement in TABLE_MEASUREMENTS.items()}
+    applicable = {name: TABLE_MEASUREMENTS[name] for name, why in lacking.items() if not why}
     if wanted is None:
-        return {name: found for name, found in applicable.items() if not found.slow}
+        return {name: found for name, found in applicable.items() if not found.is_slow}
     for name in wanted:
         if lacking.get(name):
             raise UsageError(f"{given.table.name}: {name} needs {lacking[name]}.")

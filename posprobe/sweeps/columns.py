@@ -1,8 +1,8 @@
 """The columns of a sweep's table, which follow from the registries of measurements and questions.
 
-Names of numbers are their key paths in ``analysis.json``; the same number of the sinusoid of the
-shape has that path and ``.sinusoid``. Columns of the user's own begin with ``user.``, so that they
-meet none of ours.
+A number is named by its key path in ``analysis.json``; the same number of the sinusoid of equal
+shape has that path and ``.sinusoid``. Columns of the user's list begin with ``user.``, so that they
+cannot collide with those of posprobe.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from posprobe.analyses.models.rotary_use import Summary
 from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.blocks import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.measurements import TABLE
+from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.studies import Analysis, SchemeAnalysis
 from posprobe.text import Block, lookup
 
-#: Kinds of columns: what Arrow calls them.
-Kind = Literal["string", "int64", "double", "bool", "strings", "rows"]
-#: What the user's own columns begin with.
-OWN = "user."
-#: What is said of every row before its numbers.
-_ABOUT: Mapping[str, Kind] = {
+#: Types of columns, named as in Arrow; ``strings`` and ``rows`` are lists.
+ColumnType = Literal["string", "int64", "double", "bool", "strings", "rows"]
+#: Prefix of the columns that come from the user's list.
+USER_PREFIX = "user."
+#: Columns before the numbers: what was read for the row.
+_DESCRIPTION_COLUMNS: Mapping[str, ColumnType] = {
     **dict.fromkeys(
         (
             "reference", "lineage", "name", "commit", "resolved", "file", "tensor", "dtype",
@@ -48,21 +48,21 @@ _ABOUT: Mapping[str, Kind] = {
     **dict.fromkeys(("height", "width", "positions", "dim", "head_count"), "int64"),
     "summary": "string",
 }  # fmt: skip
-#: Of each seam the position after it.
-SEAMS = "seams.at"
-#: What is said after them; times are the only columns that differ between two runs.
-_RUN: Mapping[str, Kind] = {
+#: Column of the seams: the position to the right of each.
+SEAM_COLUMN = "seams.at"
+#: Columns after the numbers; the times are the only columns that differ between two runs.
+_SWEEP_COLUMNS: Mapping[str, ColumnType] = {
     "findings": "strings",
     "bundle": "string",
     "seconds": "double",
     "bytes_read": "int64",
     "posprobe": "string",
 }
-#: Columns of ``sweep.csv`` unless all are asked for; the parquet file has all.
-MOST = 40
-#: What a saved run of a rotary model adds.
-_OF_RUN = "rotary_use.summary."
-_HEADLINES = (
+#: Number of columns of ``sweep.csv`` unless all are requested; the parquet file has all.
+MAX_CSV_COLUMNS = 40
+#: Prefix of the columns that a saved run of a rotary model adds.
+_ROTARY_USE_PREFIX = "rotary_use.summary."
+_HEADLINE_NUMBERS = (
     "budget.rotation", "budget.smooth", "similarity.centered.neighbour_mean",
     "similarity.centered.translation_invariance", "pca.stable_rank", "pca.participation_ratio",
     "pca.top3", "spectrum.entropy", "sinusoid.cka", "shift.skill", "grid.row_share",
@@ -71,78 +71,89 @@ _HEADLINES = (
 
 
 @cache
-def columns() -> Mapping[str, Kind]:
-    """Return all columns but the user's own, in order."""
-    found: dict[str, Kind] = dict(_ABOUT)
-    found |= {f"answers.{name}": "string" for name in questions.ANALYSIS}
-    found[SEAMS] = "rows"
-    for name, measurement in TABLE.items():
+def columns() -> Mapping[str, ColumnType]:
+    """Return the types of all columns but those of the user, in order."""
+    column_types: dict[str, ColumnType] = dict(_DESCRIPTION_COLUMNS)
+    column_types |= {f"answers.{name}": "string" for name in questions.ANALYSIS_QUESTIONS}
+    column_types[SEAM_COLUMN] = "rows"
+    for name, measurement in TABLE_MEASUREMENTS.items():
         for path, number, hint in numbers_of(measurement.record) if measurement.record else ():
             key = f"{name}.{path}"
-            if (kind := _kind(hint)) is None:
+            if (column_type := _column_type(hint)) is None:
                 continue  # a list
-            found[key] = kind
+            column_types[key] = column_type
             if number.compared:
-                found[f"{key}.sinusoid"] = "double"
+                column_types[f"{key}.sinusoid"] = "double"
     for block in (RelativeBlock, RotaryBlock, LinearBiasBlock):
-        found |= dict(_scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"}))
-    found |= dict(_scalars(Summary, set(), _OF_RUN))
-    return found | dict(_RUN)
+        column_types |= dict(_scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"}))
+    column_types |= dict(_scalars(Summary, set(), _ROTARY_USE_PREFIX))
+    return column_types | dict(_SWEEP_COLUMNS)
 
 
-def headline_columns(own: Iterable[str]) -> set[str]:
-    """Choose the columns of a short table: what each row is, the user's own, answers, numbers."""
-    about = ("reference", "lineage", "name", "scheme", "family", "layout", "positions", "dim")
-    answers = [f"answers.{name}" for name in questions.TABLE]
-    names = dict.fromkeys((*about, *own, "summary", *answers, SEAMS, *_HEADLINES))
-    return set(list(names)[:MOST])
+def headline_columns(user_columns: Iterable[str]) -> set[str]:
+    """Choose the columns of a short table: description, user's columns, answers and numbers."""
+    descriptions = (
+        "reference",
+        "lineage",
+        "name",
+        "scheme",
+        "family",
+        "layout",
+        "positions",
+        "dim",
+    )
+    answers = [f"answers.{name}" for name in questions.TABLE_QUESTIONS]
+    names = dict.fromkeys(
+        (*descriptions, *user_columns, "summary", *answers, SEAM_COLUMN, *_HEADLINE_NUMBERS)
+    )
+    return set(list(names)[:MAX_CSV_COLUMNS])
 
 
-def _scalars(block: Any, but: Set[str], prefix: str = "") -> Iterator[tuple[str, Kind]]:
-    """Give the numbers and words of a block and of the blocks in it, by key path."""
+def _scalars(block: Any, excluded: Set[str], prefix: str = "") -> Iterator[tuple[str, ColumnType]]:
+    """Yield key path and type of the numbers and words of a block and of the blocks in it."""
     hints = shown if is_dataclass(block) else get_type_hints
     for name, hint in hints(block).items():
-        if name in but:
+        if name in excluded:
             continue
         if is_typeddict(hint) or is_dataclass(hint):
-            yield from _scalars(hint, but, f"{prefix}{name}.")
-        elif kind := _kind(hint):
-            yield f"{prefix}{name}", kind
+            yield from _scalars(hint, excluded, f"{prefix}{name}.")
+        elif column_type := _column_type(hint):
+            yield f"{prefix}{name}", column_type
 
 
-def _kind(hint: Any) -> Kind | None:
-    """Return what Arrow calls a single number or word, if it may be missing; None of all else."""
+def _column_type(hint: Any) -> ColumnType | None:
+    """Return the column type of a hint for one number or word; None for any other hint."""
     hint = in_json(hint)
     union = get_origin(hint) in (Union, UnionType)
-    found = [one for one in get_args(hint) if one is not NoneType] if union else [hint]
-    if len(found) > 1:
+    members = [member for member in get_args(hint) if member is not NoneType] if union else [hint]
+    if len(members) > 1:
         return None
-    (kind,) = found
-    if get_origin(kind) is Annotated:
-        return _kind(kind)
-    if get_origin(kind) is Literal:
-        return "int64" if isinstance(get_args(kind)[0], int) else "string"
-    return _KINDS.get(kind)
+    (member,) = members
+    if get_origin(member) is Annotated:
+        return _column_type(member)
+    if get_origin(member) is Literal:
+        return "int64" if isinstance(get_args(member)[0], int) else "string"
+    return _COLUMN_TYPES.get(member)
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
-    """Tell whether a recorded row has a reference, and values of the kinds of their columns."""
-    known = columns()
+    """Tell whether a recorded row has a reference, and values of the types of their columns."""
+    column_types = columns()
     return row.get("reference") is not None and all(
-        value is None or name not in known or _is_of(value, known[name])
+        value is None or name not in column_types or _has_type(value, column_types[name])
         for name, value in row.items()
     )
 
 
-def _is_of(value: Any, kind: Kind) -> bool:
-    match kind:
+def _has_type(value: Any, column_type: ColumnType) -> bool:
+    match column_type:
         case "strings":
-            return isinstance(value, list) and all(isinstance(each, str) for each in value)
+            return isinstance(value, list) and all(isinstance(element, str) for element in value)
         case "rows":
-            return isinstance(value, list) and all(_is_of(each, "int64") for each in value)
+            return isinstance(value, list) and all(_has_type(element, "int64") for element in value)
         case "double":
-            whole = type(value) is int and abs(value) <= 2**53  # as a float has it too
-            return whole or (type(value) is float and math.isfinite(value))
+            is_exact_integer = type(value) is int and abs(value) <= 2**53  # exact as a float
+            return is_exact_integer or (type(value) is float and math.isfinite(value))
         case "int64":
             return type(value) is int and abs(value) < 2**63
         case "bool":
@@ -151,36 +162,52 @@ def _is_of(value: Any, kind: Kind) -> bool:
             return isinstance(value, str)
 
 
-_NUMBERS = (bool, int, float)
-_KINDS: Mapping[Any, Kind] = {bool: "bool", int: "int64", float: "double", str: "string"}
-_TYPES: Mapping[Kind, type] = {kind: known for known, kind in _KINDS.items()}
+_NUMBER_TYPES = (bool, int, float)
+_COLUMN_TYPES: Mapping[Any, ColumnType] = {
+    bool: "bool",
+    int: "int64",
+    float: "double",
+    str: "string",
+}
+_PYTHON_TYPES: Mapping[ColumnType, type] = {
+    column_type: python_type for python_type, column_type in _COLUMN_TYPES.items()
+}
 
 
 def table_row(document: Block) -> dict[str, Any]:
-    """Reduce the ``analysis.json`` of a table to its row; what is undefined is left out."""
-    table, compared = document["table"], document["nulls"]["numbers"]
-    row = {key: lookup(document, key) for key in columns() if key.partition(".")[0] in TABLE}
-    row |= {f"{key}.sinusoid": entry["sinusoid"] for key, entry in compared.items()}
+    """Reduce the ``analysis.json`` of a table to its row, without undefined numbers."""
+    table, baselines = document["table"], document["nulls"]["numbers"]
+    row = {
+        key: lookup(document, key)
+        for key in columns()
+        if key.partition(".")[0] in TABLE_MEASUREMENTS
+    }
+    row |= {f"{key}.sinusoid": baseline["sinusoid"] for key, baseline in baselines.items()}
     row |= {key: table[key] for key in ("positions", "dim")} | {"scheme": table["kind"]}
-    return _kept(row | {SEAMS: _seams(document)} | _about(table) | _told(document))
+    return _select_defined(
+        row
+        | {SEAM_COLUMN: _seam_positions(document)}
+        | _description_cells(table)
+        | _verdict_cells(document)
+    )
 
 
-def _seams(document: Block) -> list[int] | None:
-    """Return the position after each seam; None where none was looked for."""
+def _seam_positions(document: Block) -> list[int] | None:
+    """Return the position to the right of each seam; None if seams were not measured."""
     pairs = document.get("seams", {}).get("between")
     for answer in document.get("verdict", {"answers": ()})["answers"]:
         if answer["question"] == "seams":
             pairs = answer["value"]
-    return None if pairs is None else [after for _, after in pairs]
+    return None if pairs is None else [right_position for _, right_position in pairs]
 
 
 def rows_of(analysis: Analysis | SchemeAnalysis, reference: str) -> list[dict[str, Any]]:
-    """Reduce an analysis to its row, or a row of each encoding without a table."""
+    """Reduce an analysis to its row, or to a row per scheme."""
     if isinstance(analysis, Analysis):
         return [table_row(analysis.to_dict()) | {"reference": reference}]
-    several = len(analysis.records) > 1
+    has_several = len(analysis.records) > 1
     return [
-        row | {"reference": f"{reference}#{row['name']}" if several else reference}
+        row | {"reference": f"{reference}#{row['name']}" if has_several else reference}
         for row in _scheme_rows(analysis)
     ]
 
@@ -189,10 +216,10 @@ def _scheme_rows(analysis: SchemeAnalysis) -> Iterator[dict[str, Any]]:
     for record, results in zip(analysis.records, analysis.results, strict=True):
         document = SchemeAnalysis((record,), (results,), analysis.environment).to_dict()
         (scheme,) = document["schemes"]
-        known = {key: lookup(scheme, key) for key in columns()}
-        row = {key: value for key, value in known.items() if not isinstance(value, Mapping | list)}
-        row |= _about(scheme) | {"positions": scheme.get("max_positions")}
-        yield _kept(row | _told(document))
+        values = {key: lookup(scheme, key) for key in columns()}
+        row = {key: value for key, value in values.items() if not isinstance(value, Mapping | list)}
+        row |= _description_cells(scheme) | {"positions": scheme.get("max_positions")}
+        yield _select_defined(row | _verdict_cells(document))
 
 
 def run_row(document: Block) -> dict[str, Any]:
@@ -201,31 +228,35 @@ def run_row(document: Block) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        If the run did not measure what heads do.
+        If the run did not measure rotary use.
     InvalidCheckpoint
-        If somebody changed what it measured.
+        If its document was changed by hand.
     """
     if not document.get("rotary_use"):
         raise UsageError(f"{document['name']}: this run did not measure what rotary heads do.")
-    row = {key: lookup(document, key) for key in columns() if key.startswith(_OF_RUN)}
+    row = {key: lookup(document, key) for key in columns() if key.startswith(_ROTARY_USE_PREFIX)}
     try:
-        about = {"name": document["name"], "scheme": "rotary", "dtype": document["model"]["dtype"]}
-        found = _kept(row | about | _told(document))
+        metadata = {
+            "name": document["name"],
+            "scheme": "rotary",
+            "dtype": document["model"]["dtype"],
+        }
+        cells = _select_defined(row | metadata | _verdict_cells(document))
     except (LookupError, TypeError) as error:
         raise InvalidCheckpoint(f"analysis.json: it lacks {error}. Run the model again.") from error
-    for key, value in found.items():
-        if not _is_of(value, columns()[key]):
+    for key, value in cells.items():
+        if not _has_type(value, columns()[key]):
             raise InvalidCheckpoint(
                 f"analysis.json: {key} is {value!r:.40}, as in no run. Run the model again."
             )
-    return found
+    return cells
 
 
-def _about(record: Block) -> dict[str, Any]:
+def _description_cells(record: Block) -> dict[str, Any]:
     source, layout = record["source"], record.get("layout") or {"type": "sequence"}
     shape = source["shape"]
-    about = {name: source[name] for name in ("resolved", "file", "tensor", "dtype", "sha256")}
-    return about | {
+    cells = {name: source[name] for name in ("resolved", "file", "tensor", "dtype", "sha256")}
+    return cells | {
         "name": record["name"],
         "commit": source["revision"],
         "family": record["family"],
@@ -236,7 +267,7 @@ def _about(record: Block) -> dict[str, Any]:
     }
 
 
-def _told(document: Block) -> dict[str, Any]:
+def _verdict_cells(document: Block) -> dict[str, Any]:
     verdict = document.get("verdict", {"answers": ()})
     row = {f"answers.{answer['question']}": answer["answer"] for answer in verdict["answers"]}
     row["summary"] = verdict.get("summary")
@@ -245,44 +276,55 @@ def _told(document: Block) -> dict[str, Any]:
     return row
 
 
-def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
-    known = columns()
-    return {key: value for key, value in row.items() if key in known and value is not None}
+def _select_defined(row: Mapping[str, Any]) -> dict[str, Any]:
+    column_types = columns()
+    return {key: value for key, value in row.items() if key in column_types and value is not None}
 
 
-def typed_own(rows: Sequence[dict[str, Any]]) -> dict[str, Kind]:
-    """Convert the user's columns, in place, to the narrowest kinds that hold all their values.
+def convert_user_columns(rows: Sequence[dict[str, Any]]) -> dict[str, ColumnType]:
+    """Convert the user's columns in place to the narrowest types that hold all their values.
 
-    Text that reads as numbers throughout, as all of a CSV is, becomes numbers.
+    A column of text becomes numbers if all its values read as numbers, as in a CSV file.
     """
-    found: dict[str, set[Kind]] = {}
+    value_types: dict[str, set[ColumnType]] = {}
     for row in rows:
         for name in row:
-            if name.startswith(OWN):
-                found.setdefault(name, set()).add(_kind_of(row[name]))
-    kinds: dict[str, Kind] = {}
-    for name, several in found.items():
-        mixed: Kind = "double" if several == {"int64", "double"} else "string"
-        kinds[name] = several.pop() if len(several) == 1 else mixed
+            if name.startswith(USER_PREFIX):
+                value_types.setdefault(name, set()).add(_value_type(row[name]))
+    column_types: dict[str, ColumnType] = {}
+    for name, types in value_types.items():
+        common_type: ColumnType = "double" if types == {"int64", "double"} else "string"
+        column_types[name] = types.pop() if len(types) == 1 else common_type
     for row in rows:
-        row |= {name: _TYPES[kind](row[name]) for name, kind in kinds.items() if name in row}
-    return kinds
+        row |= {
+            name: _PYTHON_TYPES[column_type](row[name])
+            for name, column_type in column_types.items()
+            if name in row
+        }
+    return column_types
 
 
-def _kind_of(value: Any) -> Kind:
+def _value_type(value: Any) -> ColumnType:
     if not isinstance(value, str):
-        # Truth values are whole numbers, too; NumPy's numbers are floats.
-        return next((_KINDS[known] for known in _NUMBERS if isinstance(value, known)), "string")
+        # `bool` comes first, being a subclass of `int`; a NumPy float is a `float`.
+        return next(
+            (
+                _COLUMN_TYPES[python_type]
+                for python_type in _NUMBER_TYPES
+                if isinstance(value, python_type)
+            ),
+            "string",
+        )
     text = value.strip()
-    number = number_in(text)
+    number = parse_number(text)
     if isinstance(number, int) and (number or text == "0"):
-        # What begins with a zero or a plus is a name.
+        # Digits with a leading zero or plus are a name.
         return "int64" if text == str(number) else "string"
     return "string" if number is None else "double"
 
 
-def number_in(text: str) -> int | float | None:
-    """Read a number as data files write it; words such as nan are words."""
+def parse_number(text: str) -> int | float | None:
+    """Parse a finite number as data files write it; None for anything else, such as nan."""
     if not text.isascii() or "_" in text or not any(letter.isdigit() for letter in text):
         return None
     try:

@@ -1,10 +1,10 @@
-"""A sweep as a whole: what is recorded, what is left to do, and the tables made of it.
+"""Sweeps: the records of finished references, the tasks that remain, and the tables.
 
-Each reference that was finished leaves one file in ``parts/``, written beside its place and moved
-there, whose name is a digest of the reference, the options and posprobe's version; it says the
-state of what was read. Nothing else decides what is computed again, so that a sweep can be killed,
-repeated, extended and run twice at a time. ``sweep.parquet`` and the rest are made of the parts and
-can be made again.
+Each finished reference leaves one record in ``parts/``, written to a scratch file and moved there.
+Its name is a digest of the reference, the options and posprobe's version, and it contains the state
+of the files that were read. Only these records decide what is computed again, so a sweep can be
+killed, repeated, extended and run twice at a time. ``sweep.parquet`` and the other files are built
+from the records and can be rebuilt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from posprobe.errors import (
     check_installed,
     explain_errors,
 )
-from posprobe.measurements import TABLE as MEASUREMENTS
+from posprobe.measurements import TABLE_MEASUREMENTS as MEASUREMENTS
 from posprobe.opening import open_regular
 from posprobe.reference import parse_reference
 from posprobe.relations.fingerprints import read_fingerprint
@@ -45,17 +45,24 @@ from posprobe.studies.series import Series
 from posprobe.studies.table import check_request
 from posprobe.sweeps.atlas import atlas
 from posprobe.sweeps.columns import (
-    OWN,
-    Kind,
+    USER_PREFIX,
+    ColumnType,
     columns,
+    convert_user_columns,
     headline_columns,
     is_row,
-    number_in,
-    typed_own,
+    parse_number,
 )
-from posprobe.sweeps.references import Entry, gather, once
-from posprobe.sweeps.search import FINGERPRINTS, Lineages, runs_of
-from posprobe.sweeps.workers import Engine, Options, Task, checked, outcomes, state_of
+from posprobe.sweeps.references import Entry, drop_repeated, gather
+from posprobe.sweeps.search import FINGERPRINT_FILE, Lineages, find_runs
+from posprobe.sweeps.workers import (
+    Engine,
+    Options,
+    Task,
+    reference_state,
+    resolve_engine,
+    run_tasks,
+)
 from posprobe.text import plain
 
 if TYPE_CHECKING:
@@ -63,64 +70,72 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Names the format of ``sweep.json``.
-SWEEP = "posprobe.sweep/1"
-TABLE, CSV, FAILURES, ABOUT = "sweep.parquet", "sweep.csv", "failures.csv", "sweep.json"
-ATLAS = "atlas.html"
-#: What people open, and may have changed: ``sweep.json`` says what was written.
-OPENED = (CSV, FAILURES, ATLAS)
-#: Longest part and description that are read, in bytes.
-LONGEST = 2**26
-#: What begins a formula in a spreadsheet.
-_FORMULA = ("=", "+", "-", "@")
+#: Name and version of the format of ``sweep.json``.
+SWEEP_SCHEMA = "posprobe.sweep/1"
+TABLE_FILE = "sweep.parquet"
+CSV_FILE = "sweep.csv"
+FAILURES_FILE = "failures.csv"
+DESCRIPTION_FILE = "sweep.json"
+ATLAS_FILE = "atlas.html"
+#: Files that users open and may have changed; ``sweep.json`` has their checksums.
+USER_FILES = (CSV_FILE, FAILURES_FILE, ATLAS_FILE)
+#: Size limit of a record and of ``sweep.json``, in bytes.
+MAX_RECORD_BYTES = 2**26
+#: First letters of a formula in a spreadsheet.
+_FORMULA_PREFIXES = ("=", "+", "-", "@")
 #: Columns of ``failures.csv``.
-FAILURE = ("reference", "exit_code", "message")
-#: Requests to a hub at once, by all workers together.
-REQUESTS = 8
-#: Seconds after which a reference is given up.
-TIME_LIMIT = 1800.0
-VERSION = version("posprobe")
+FAILURE_COLUMNS = ("reference", "exit_code", "message")
+#: Number of simultaneous requests to the Hub, of all workers together.
+MAX_HUB_REQUESTS = 8
+#: Time after which a reference is given up.
+TIME_LIMIT_SECONDS = 1800.0
+POSPROBE_VERSION = version("posprobe")
 
 
-def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> None:
+def _write_table(
+    path: Path, rows: Sequence[Mapping[str, Any]], column_types: Mapping[str, ColumnType]
+) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
-    lists = {"strings": pa.list_(pa.string()), "rows": pa.list_(pa.int64())}
-    schema = pa.schema(
-        [(name, lists.get(kind) or pa.type_for_alias(kind)) for name, kind in kinds.items()]
-    )
-    sound = [{name: _text(value) for name, value in row.items()} for row in rows]
-    # In memory first: a writer that cannot close its file would try again when it is forgotten.
-    made = pa.BufferOutputStream()
-    parquet.write_table(pa.Table.from_pylist(sound, schema), made, compression="zstd")
-    path.write_bytes(made.getvalue())
+    list_types = {"strings": pa.list_(pa.string()), "rows": pa.list_(pa.int64())}
+    arrow_types = {
+        name: list_types.get(column_type) or pa.type_for_alias(column_type)
+        for name, column_type in column_types.items()
+    }
+    schema = pa.schema([*arrow_types.items()])
+    encodable_rows = [{name: _encodable(value) for name, value in row.items()} for row in rows]
+    # The table is written to memory first: a Parquet writer that fails to close its file tries
+    # again when it is garbage-collected.
+    buffer = pa.BufferOutputStream()
+    parquet.write_table(pa.Table.from_pylist(encodable_rows, schema), buffer, compression="zstd")
+    path.write_bytes(buffer.getvalue())
 
 
 def _write_csv(path: Path, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        cells = csv.writer(file)
-        cells.writerow(map(csv_cell, names))
-        cells.writerows([csv_cell(row.get(name)) for name in names] for row in rows)
+        writer = csv.writer(file)
+        writer.writerow(map(csv_cell, names))
+        writer.writerows([csv_cell(row.get(name)) for name in names] for row in rows)
 
 
 def csv_cell(value: Any) -> Any:
     """Return a cell that no spreadsheet takes for a formula, and no terminal for a command.
 
-    Numbers, and text that is one, stay what they are.
+    Numbers, and text that reads as a number, stay as they are.
     """
     if isinstance(value, list):
         value = " ".join(map(str, value))
     if not isinstance(value, str):
         return value
-    text = _text(plain(value))
-    return f"'{text}" if text[:1] in _FORMULA and number_in(text) is None else text
+    text = _encodable(plain(value))
+    return f"'{text}" if text[:1] in _FORMULA_PREFIXES and parse_number(text) is None else text
 
 
-def _text(value: Any) -> Any:
-    """Return what UTF-8 can hold: not half a character, out of a name that is not text."""
+def _encodable(value: Any) -> Any:
+    """Replace lone surrogates, which come from file names that are not text, as in UTF-8."""
     if isinstance(value, list):
-        return [_text(each) for each in value]
+        return [_encodable(element) for element in value]
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
@@ -144,7 +159,7 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
     Examples
     --------
     >>> import posprobe as pp
-    >>> sweep = pp.sweep(["rotary:64x16", "alibi:64x4"], engine="threads").run()
+    >>> sweep = pp.sweep(["rotary:64x16", "alibi:64x4"], jobs=1).run()
     >>> pp.read_sweep(sweep.folder)["scheme"].to_pylist()
     ['rotary', 'alibi']
     """
@@ -152,59 +167,70 @@ def read_sweep(folder: str | os.PathLike[str]) -> pa.Table:
     import pyarrow as pa
     from pyarrow import parquet
 
-    path = expanded(Path(folder)) / TABLE
+    path = expanded(Path(folder)) / TABLE_FILE
     if not there(path):
         raise UnknownReference(
-            f"{folder}: contains no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
+            f"{folder}: contains no {TABLE_FILE}. Run `posprobe sweep … --out {folder}` to its end."
         )
     advice = "Run the same sweep again to rebuild it."
-    wrong = OSError, pa.ArrowException
-    damaged = explain_errors(InvalidCheckpoint, f"{path}: it is damaged", advice, *wrong)
-    with damaged, open_regular(path) as file:
+    read_errors = OSError, pa.ArrowException
+    explained = explain_errors(InvalidCheckpoint, f"{path}: it is damaged", advice, *read_errors)
+    with explained, open_regular(path) as file:
         return parquet.ParquetFile(file).read()
 
 
 def _is_sweep(folder: Path, names: Sequence[str]) -> bool:
-    # Killed before anything was said: a folder of parts and nothing else.
+    # A sweep that was killed before it wrote ``sweep.json`` leaves only the folder of records.
     visible = [name for name in names if not SCRATCH.fullmatch(name)]
-    return visible in ([], ["parts"]) or read_about(folder).get("schema") == SWEEP
+    return visible in ([], ["parts"]) or read_description(folder).get("schema") == SWEEP_SCHEMA
 
 
-def read_about(folder: Path) -> dict[str, Any]:
-    """Read ``sweep.json``; empty where it is none."""
-    return _read(folder / ABOUT)
+def read_description(folder: Path) -> dict[str, Any]:
+    """Read ``sweep.json``; return an empty dict if there is none."""
+    return _read_json(folder / DESCRIPTION_FILE)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read an object of JSON; empty where there is none."""
+def _read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; return an empty dict if there is none."""
     try:
         with open_regular(path) as file:
-            content = json.loads(file.read(LONGEST))
+            content = json.loads(file.read(MAX_RECORD_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 
 
-def _read_part(path: Path) -> dict[str, Any] | None:
-    """Read a part; one that is damaged or another's is not there."""
-    match part := _read(path):
-        case {"reference": str(), "state": str(), "own": dict(), "rows": [*rows],
-              "failures": [*failures]}:  # fmt: skip
-            whole = all(isinstance(each, dict) for each in (*rows, *failures))
-            sound = whole and all(map(is_row, rows))
-            return part if sound and all(set(FAILURE) <= set(one) for one in failures) else None
-    return None
+def _read_record(path: Path) -> dict[str, Any] | None:
+    """Read the record of a reference; return None if it is missing or damaged."""
+    record = _read_json(path)
+    match record:
+        case {
+            "reference": str(),
+            "state": str(),
+            "own": dict(),
+            "rows": [*rows],
+            "failures": [*failures],
+        }:
+            are_objects = all(isinstance(element, dict) for element in (*rows, *failures))
+        case _:
+            return None
+    is_valid = (
+        are_objects
+        and all(map(is_row, rows))
+        and all(set(FAILURE_COLUMNS) <= set(failure) for failure in failures)
+    )
+    return record if is_valid else None
 
 
 def _checksum(path: Path) -> str | None:
-    """Return the SHA-256 of a file; None of anything else."""
+    """Return the SHA-256 of a file; None if the path is not a file."""
     if not path.is_file():
         return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _json(document: Mapping[str, Any]) -> str:
+def _dump_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
@@ -234,11 +260,11 @@ def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
     Examples
     --------
     >>> import posprobe as pp
-    >>> sweep = pp.sweep(["sinusoidal:32x8", "sinusoidal:64x8"], nulls=0, engine="threads").run()
+    >>> sweep = pp.sweep(["sinusoidal:32x8", "sinusoidal:64x8"], nulls=0, jobs=1).run()
     >>> pp.series(sweep.folder)
     ()
     """
-    return runs_of(read_sweep(folder).to_pylist(), Path(folder))
+    return find_runs(read_sweep(folder).to_pylist(), Path(folder))
 
 
 # --- the sweep --------------------------------------------------------------------------------
@@ -248,26 +274,26 @@ def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
 class Sweep:
     """A sweep over many references, computed when its rows are needed.
 
-    Nothing is computed before `run`, or whatever needs the results, is called.
+    Nothing is computed before `run`, or a method that needs the results, is called.
 
     Parameters
     ----------
     entries
-        The references, each once, with the user's own columns.
+        References without repetition, with the columns of the user's list.
     folder
-        Where everything lies.
+        Folder of the results.
     options
-        What decides the numbers: what is recorded of other options is another sweep's.
+        Options that decide the numbers; records of other options belong to another sweep.
     engine
-        Where they are computed.
+        Workers that compute them.
     all_columns
         Whether ``sweep.csv`` has every column.
     repeated
-        References that were named more than once, and are analysed once.
+        Number of repeated references, which are analysed once.
     retry_failed, offline, requests, time_limit, command
-        As for `posprobe.sweep`.
+        Options as for `posprobe.sweep`.
     about
-        After a run, the content of ``sweep.json``.
+        Content of ``sweep.json`` after a run; None before it.
 
     Examples
     --------
@@ -285,102 +311,102 @@ class Sweep:
     repeated: int = 0
     retry_failed: bool = False
     offline: bool = False
-    requests: int = REQUESTS
-    time_limit: float = TIME_LIMIT
+    requests: int = MAX_HUB_REQUESTS
+    time_limit: float = TIME_LIMIT_SECONDS
     command: str | None = None
     about: dict[str, Any] | None = None
 
-    def run(self, more: Callable[[int], None] = lambda _: None) -> Sweep:
+    def run(self, advance: Callable[[int], None] = lambda _: None) -> Sweep:
         """Compute what is not recorded yet, and write the tables.
 
         Parameters
         ----------
-        more
-            Takes how many more references are done.
+        advance
+            Function that is called with the number of references that finished since its last call.
 
         Raises
         ------
         PosprobeError
-            If the folder cannot be written, or the workers cannot be reached. What is wrong with a
-            reference is recorded, and raises nothing.
+            If the folder cannot be written, or the workers cannot be reached. Failures of single
+            references are recorded and do not raise.
         """
-        about = self._about()
-        self._begin(about)
-        began, counts = time.monotonic(), {"computed": 0, "failed": 0, "recorded": 0}
-        own = {entry.reference: entry.columns for entry in self.entries}
+        description = self._describe()
+        self._prepare_folder(description)
+        start_time, counts = time.monotonic(), {"computed": 0, "failed": 0, "recorded": 0}
+        user_columns = {entry.reference: entry.columns for entry in self.entries}
 
         def tasks() -> Iterator[Task]:
             for entry in self.entries:
-                task = self._task(entry, counts)
+                task = self._prepare_task(entry, counts)
                 if task is None:
                     counts["recorded"] += 1
-                    more(1)
+                    advance(1)
                 else:
                     yield task
 
-        for record in outcomes(tasks(), self.engine, self.time_limit):
+        for record in run_tasks(tasks(), self.engine, self.time_limit):
             reference = record["reference"]
             if record.get("unchanged"):
                 counts["recorded"] += 1
             else:
-                self._put(record, own[reference])
+                self._save_record(record, user_columns[reference])
                 counts["computed"] += 1
                 counts["failed"] += bool(record["failures"])
-            more(1)
-        run: dict[str, float] = {
+            advance(1)
+        run_counts: dict[str, float] = {
             **counts,
             "references": len(self.entries),
             "repeated": self.repeated,
         }
-        run["seconds"] = round(time.monotonic() - began, 3)
-        about |= {"finished": True, "run": run}
-        self.about = self._consolidate(about)
+        run_counts["seconds"] = round(time.monotonic() - start_time, 3)
+        description |= {"finished": True, "run": run_counts}
+        self.about = self._write_tables(description)
         return self
 
-    def _about(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         return {
-            "schema": SWEEP,
+            "schema": SWEEP_SCHEMA,
             "finished": False,
             "options": asdict(self.options),
             "engine": asdict(self.engine) | {"requests": self.requests},
             "environment": dict(environment("cpu", 0, self.command)),
         }
 
-    def _task(self, entry: Entry, counts: dict[str, int]) -> Task | None:
-        """Return what is left to do for a reference; None where all is recorded."""
-        record = self._recorded(entry.reference)
+    def _prepare_task(self, entry: Entry, counts: dict[str, int]) -> Task | None:
+        """Return the task of a reference; None if its result is recorded already."""
+        record = self._read_recorded(entry.reference)
         if record and record["failures"] and self.retry_failed:
             record = None
-        known = record["state"] if record else None
+        recorded_state = record["state"] if record else None
         try:
-            state = state_of(parse_reference(entry.reference))
+            state = reference_state(parse_reference(entry.reference))
         except PosprobeError:
-            state = ""  # it names nothing, and is a failure
-        # A hub, which has no state here, is not asked again about what it refused.
-        if record and known == (state or ""):
+            state = ""  # the reference names nothing, and is a failure
+        # A refusal of the Hub is recorded with the state "", and the Hub is not asked again.
+        if record and recorded_state == (state or ""):
             counts["failed"] += bool(record["failures"])
             return None
         return Task(
-            entry.reference, self.options, known, self.folder / "bundles",
+            entry.reference, self.options, recorded_state, self.folder / "bundles",
             (self.folder / "requests", self.requests), self.offline, self.time_limit,
         )  # fmt: skip
 
     def failures(self) -> list[dict[str, Any]]:
-        """Return what failed of these references: reference, exit code and message."""
-        self._done()
+        """Return the failures of these references: reference, exit code and message."""
+        self._ensure_run()
         return [
             failure
             for entry in self.entries
-            for failure in (self._recorded(entry.reference) or {"failures": ()})["failures"]
+            for failure in (self._read_recorded(entry.reference) or {"failures": ()})["failures"]
         ]
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows of the folder as a table of pyarrow."""
-        self._done()
+        """Return the rows of the folder as a pyarrow table."""
+        self._ensure_run()
         return read_sweep(self.folder)
 
     def to_pandas(self) -> Any:
-        """Return the rows of the folder as a data frame of pandas.
+        """Return the rows of the folder as a pandas data frame.
 
         Raises
         ------
@@ -391,25 +417,25 @@ class Sweep:
             raise MissingExtra("a data frame of pandas needs it: pip install pandas.")
         return self.to_arrow().to_pandas()
 
-    def _begin(self, about: Mapping[str, Any]) -> None:
-        """Make the folder, or take it over where it is a sweep's and nothing else is in it."""
-        with self._writing():
+    def _prepare_folder(self, description: Mapping[str, Any]) -> None:
+        """Create the folder, or resume the sweep in it; refuse a folder with other files."""
+        with self._explain_write_errors():
             if there(self.folder) and not self.folder.is_dir():
                 raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
-            names = sorted(each.name for each in self.folder.glob("*"))
+            names = sorted(path.name for path in self.folder.glob("*"))
             if not _is_sweep(self.folder, names):
                 raise OutputError(
                     f"{self.folder}: not a sweep's folder: it holds {', '.join(names[:4])}. "
                     "Choose another --out."
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
-            with self._alone():
-                recover(self.folder / TABLE)
+            with self._lock_folder():
+                recover(self.folder / TABLE_FILE)
                 self._check_unchanged()
-                if not (self.folder / ABOUT).exists():
-                    write_page(self.folder / ABOUT, _json(about))
+                if not (self.folder / DESCRIPTION_FILE).exists():
+                    write_page(self.folder / DESCRIPTION_FILE, _dump_json(description))
 
-    def _writing(self) -> AbstractContextManager[None]:
+    def _explain_write_errors(self) -> AbstractContextManager[None]:
         return explain_errors(
             OutputError,
             f"{self.folder}: it cannot be written",
@@ -419,22 +445,22 @@ class Sweep:
         )
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Wait until no other sweep writes tables into the folder, and keep others waiting."""
+    def _lock_folder(self) -> Iterator[None]:
+        """Hold the lock under which sweeps write tables into the folder."""
         import fcntl
 
-        opened = os.open(self.folder / "parts", os.O_RDONLY)
+        descriptor = os.open(self.folder / "parts", os.O_RDONLY)
         try:
-            with suppress(OSError):  # a disk without locks
-                fcntl.flock(opened, fcntl.LOCK_EX)
+            with suppress(OSError):  # the file system has no locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(opened)
+            os.close(descriptor)
 
     def _check_unchanged(self) -> None:
-        """Refuse to write over what somebody changed."""
-        written = read_about(self.folder).get("written", {})
-        for name in OPENED:
+        """Refuse to overwrite files that the user changed."""
+        written = read_description(self.folder).get("written", {})
+        for name in USER_FILES:
             path = self.folder / name
             if there(path) and _checksum(path) != written.get(name):
                 raise OutputError(
@@ -442,93 +468,99 @@ class Sweep:
                     "then run the same command: nothing is computed twice."
                 )
 
-    # --- parts --------------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------
 
-    def _path(self, reference: str) -> Path:
-        text = json.dumps([reference, asdict(self.options), VERSION])
+    def _record_path(self, reference: str) -> Path:
+        text = json.dumps([reference, asdict(self.options), POSPROBE_VERSION])
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         return self.folder / "parts" / key[:2] / f"{key}.json"
 
-    def _recorded(self, reference: str) -> dict[str, Any] | None:
-        """Return what was recorded of a reference."""
-        path = self._path(reference)
-        # Killed when the part was in place, which is then not written again.
+    def _read_recorded(self, reference: str) -> dict[str, Any] | None:
+        """Return the record of a reference, if there is one."""
+        path = self._record_path(reference)
+        # A sweep that was killed during the exchange of files may have left the old one aside.
         recover(path)
-        return _read_part(path)
+        return _read_record(path)
 
-    def _put(self, record: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-        """Record what came of a reference; whole or not at all."""
-        path = self._path(record["reference"])
-        with self._writing():
+    def _save_record(self, record: Mapping[str, Any], user_columns: Mapping[str, Any]) -> None:
+        """Write the record of a reference, completely or not at all."""
+        path = self._record_path(record["reference"])
+        with self._explain_write_errors():
             path.parent.mkdir(exist_ok=True)
-            with whole_files(path) as place:
-                content = json.dumps({**record, "own": dict(own)})
-                (place / path.name).write_text(content, encoding="utf-8")
+            with whole_files(path) as scratch:
+                content = json.dumps({**record, "own": dict(user_columns)})
+                (scratch / path.name).write_text(content, encoding="utf-8")
 
-    def _records(self) -> Iterator[dict[str, Any]]:
-        """Give every record of these options: of this run in its order, then of others.
+    def _iterate_records(self) -> Iterator[dict[str, Any]]:
+        """Yield the records of these options: those of this run in its order, then others.
 
-        What the user's list says now stands for what it said when the record was made.
+        The columns of the user's list replace those that were recorded with a reference.
         """
-        mine = {self._path(entry.reference): entry for entry in self.entries}
-        for path, entry in mine.items():
-            if part := _read_part(path):
-                yield part | {"own": dict(entry.columns)}
+        entries_by_path = {self._record_path(entry.reference): entry for entry in self.entries}
+        for path, entry in entries_by_path.items():
+            if record := _read_record(path):
+                yield record | {"own": dict(entry.columns)}
         for path in sorted((self.folder / "parts").glob("??/*.json")):
-            part = None if path in mine else _read_part(path)
-            if part and self._path(part["reference"]) == path:
-                yield part
+            record = None if path in entries_by_path else _read_record(path)
+            if record and self._record_path(record["reference"]) == path:
+                yield record
 
     # --- tables -------------------------------------------------------------------------------
 
-    def _consolidate(self, about: Mapping[str, Any]) -> dict[str, Any]:
+    def _write_tables(self, description: Mapping[str, Any]) -> dict[str, Any]:
         """Write the tables, the fingerprints, the atlas and ``sweep.json``, which is returned."""
-        names = (TABLE, FINGERPRINTS, *OPENED, ABOUT)
+        names = (TABLE_FILE, FINGERPRINT_FILE, *USER_FILES, DESCRIPTION_FILE)
         with (
-            self._writing(),
-            self._alone(),
-            whole_files(*(self.folder / name for name in names)) as place,
+            self._explain_write_errors(),
+            self._lock_folder(),
+            whole_files(*(self.folder / name for name in names)) as scratch,
         ):
             self._check_unchanged()
-            rows, failures, references = self._collected(place / FINGERPRINTS)
+            rows, failures, references = self._collect_rows(scratch / FINGERPRINT_FILE)
             counts = {"references": references, "rows": len(rows), "failures": len(failures)}
-            own = typed_own(rows)
-            kinds = {**columns(), **own}
-            _write_table(place / TABLE, rows, kinds)
-            chosen = kinds if self.all_columns else headline_columns(own)
-            _write_csv(place / CSV, [name for name in kinds if name in chosen], rows)
-            _write_csv(place / FAILURES, FAILURE, failures)
-            with (place / ATLAS).open("w", encoding="utf-8") as file:
-                file.writelines(atlas(rows, own, about, counts, runs_of(rows, place)))
-            written = {name: _checksum(place / name) for name in OPENED}
-            whole = {**about, "counts": counts, "written": written}
-            (place / ABOUT).write_text(_json(whole), encoding="utf-8")
-        return whole
+            user_types = convert_user_columns(rows)
+            column_types = {**columns(), **user_types}
+            _write_table(scratch / TABLE_FILE, rows, column_types)
+            selected = column_types if self.all_columns else headline_columns(user_types)
+            csv_columns = [name for name in column_types if name in selected]
+            _write_csv(scratch / CSV_FILE, csv_columns, rows)
+            _write_csv(scratch / FAILURES_FILE, FAILURE_COLUMNS, failures)
+            runs = find_runs(rows, scratch)
+            with (scratch / ATLAS_FILE).open("w", encoding="utf-8") as file:
+                file.writelines(atlas(rows, user_types, description, counts, runs))
+            written = {name: _checksum(scratch / name) for name in USER_FILES}
+            full_description = {**description, "counts": counts, "written": written}
+            (scratch / DESCRIPTION_FILE).write_text(_dump_json(full_description), encoding="utf-8")
+        return full_description
 
-    def _collected(self, prints: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    def _collect_rows(
+        self, fingerprint_path: Path
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
         """Write the fingerprints; return all rows, all failures, and the number of references."""
         rows: list[dict[str, Any]] = []
         failures: list[dict[str, Any]] = []
         references = 0
-        with prints.open("wb") as file:
+        with fingerprint_path.open("wb") as file:
             lineages = Lineages(file)
-            for record in self._records():
+            for record in self._iterate_records():
                 references += 1
                 failures += record["failures"]
-                own = {f"{OWN}{name}": value for name, value in record["own"].items()}
+                columns = record["own"].items()
+                user_values = {f"{USER_PREFIX}{name}": value for name, value in columns}
                 for row in record["rows"]:
-                    found = read_fingerprint(row.pop("fingerprint", None))
-                    reference, name = row["reference"], row.get("name")
-                    lineage = lineages.place(reference, name, found) if found else reference
-                    rows.append(row | own | {"lineage": lineage})
+                    fingerprint = read_fingerprint(row.pop("fingerprint", None))
+                    lineage = row["reference"]
+                    if fingerprint:
+                        lineage = lineages.assign(lineage, row.get("name"), fingerprint)
+                    rows.append(row | user_values | {"lineage": lineage})
         return rows, failures, references
 
-    def _done(self) -> None:
+    def _ensure_run(self) -> None:
         if self.about is None:
             self.run()
 
     def __repr__(self) -> str:
-        """Say how many references there are, and where results go."""
+        """Return the number of references, the state and the folder."""
         state = "not run yet" if self.about is None else f"{self.about['counts']['rows']} rows"
         return f"Sweep({len(self.entries)} references, {state}, {self.folder})"
 
@@ -541,7 +573,6 @@ def sweep(
     out: str | os.PathLike[str] | None = None,
     revisions: str | None = None,
     jobs: int | None = None,
-    engine: str = "processes",
     scheduler: str | None = None,
     only: Iterable[str] | None = None,
     nulls: int = 0,
@@ -551,8 +582,8 @@ def sweep(
     retry_failed: bool = False,
     revision: str | None = None,
     offline: bool = False,
-    requests: int = REQUESTS,
-    time_limit: float = TIME_LIMIT,
+    requests: int = MAX_HUB_REQUESTS,
+    time_limit: float = TIME_LIMIT_SECONDS,
     command: str | None = None,
 ) -> Sweep:
     """Analyse many references, each as `posprobe analyze` does, into one table.
@@ -562,33 +593,33 @@ def sweep(
     Parameters
     ----------
     references
-        Whatever `posprobe.load` takes; folders stand for all checkpoints below them; mappings have
-        a ``reference``, and their other items are columns of the result. One that is given twice
-        is analysed once.
+        References as for `posprobe.load`; folders stand for all checkpoints below them; mappings
+        have a ``reference``, and their other items are columns of the result. Repeated references
+        are analysed once.
     out
-        Folder of the results; None is a temporary one that goes with the sweep.
+        Folder of the results; None is a temporary one that is deleted with the sweep.
     revisions
-        With one Hub repository: which of its branches, tags and commits, such as ``step*``.
+        Pattern of the branches, tags and commits of one Hub repository, such as ``step*``.
     jobs
-        Number of workers; None for one per core, which is also the maximum.
-    engine
-        ``processes`` or ``threads`` of this machine.
+        Number of worker processes; None for one per core, which is also the maximum.
     scheduler
-        Address of a Dask scheduler, whose workers are taken instead.
+        Address of a Dask scheduler, whose workers are used instead.
     only
-        As for `posprobe.analyze`; an encoding without a table is measured by what it has.
+        Names of the analyses of tables, as for `posprobe.analyze`; schemes get all of theirs.
     nulls
-        As for `posprobe.analyze`, in the reports of ``bundles``; the table holds no baselines.
+        Number of random tables per baseline, in the reports of ``bundles``; the table of the sweep
+        holds no baselines.
     rows
         Positions to keep of each table, without a step.
     bundles
-        Write a report for each table, too.
+        Whether to write a report for each table, too.
     all_columns
-        Write every column to ``sweep.csv``, not the 40 most useful ones; ``sweep.parquet`` has all.
+        Whether to write every column to ``sweep.csv``, not the 40 most useful ones;
+        ``sweep.parquet`` has all.
     retry_failed
-        Try failed references again.
+        Whether to try failed references again.
     revision, offline
-        As for `posprobe.load`.
+        Options as for `posprobe.load`.
     requests
         Largest number of simultaneous requests to the Hub.
     time_limit
@@ -611,37 +642,45 @@ def sweep(
     >>> len(sweep.entries)
     2
     """
-    ready = checked(engine, jobs, scheduler)
-    options = _options(only, nulls, rows, revision, bundles)
+    engine = resolve_engine(jobs, scheduler)
+    options = _make_options(only, nulls, rows, revision, bundles)
     if requests < 1:
         raise UsageError(f"requests {requests}: it is 1 or more.")
     if not time_limit > 0:
         raise UsageError(f"a time limit of {time_limit} seconds leaves nothing to do.")
-    given = [references] if isinstance(references, str | os.PathLike) else list(references)
-    found = gather(given, revisions, offline=offline)
-    entries = once(found)
-    repeated = len(found) - len(entries)
-    place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
-    made = Sweep(
-        tuple(entries), expanded(place), options, ready, all_columns, repeated, retry_failed,
-        offline, requests, time_limit, command,
-    )  # fmt: skip
+    requested = [references] if isinstance(references, str | os.PathLike) else list(references)
+    named_entries = gather(requested, revisions, offline=offline)
+    entries = drop_repeated(named_entries)
+    folder = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
+    prepared = Sweep(
+        tuple(entries),
+        expanded(folder),
+        options,
+        engine,
+        all_columns=all_columns,
+        repeated=len(named_entries) - len(entries),
+        retry_failed=retry_failed,
+        offline=offline,
+        requests=requests,
+        time_limit=time_limit,
+        command=command,
+    )
     if out is None:
-        weakref.finalize(made, shutil.rmtree, place, ignore_errors=True)
-    return made
+        weakref.finalize(prepared, shutil.rmtree, folder, ignore_errors=True)
+    return prepared
 
 
-def _options(
+def _make_options(
     only: Iterable[str] | None, nulls: int, rows: slice | None, revision: str | None, bundles: bool
 ) -> Options:
     names = (only,) if isinstance(only, str) else only
-    chosen = None if names is None else tuple(dict.fromkeys(names))
-    check_request(chosen, nulls, "cpu")
-    if chosen == ():
+    requested = None if names is None else tuple(dict.fromkeys(names))
+    check_request(requested, nulls, "cpu")
+    if requested == ():
         raise UsageError(f"no analysis is chosen. Choose from {', '.join(MEASUREMENTS)}.")
     if rows is not None and rows.step not in (None, 1):
         raise UsageError("rows must be neighbours: a slice without a step.")
     bounds = None if rows is None else (rows.start, rows.stop)
-    # Their order changes nothing.
-    ordered = None if chosen is None else tuple(sorted(chosen))
-    return Options(ordered, nulls if bundles else 0, bounds, revision, bundles)
+    # Sorted, as the order of the analyses changes no number.
+    sorted_names = None if requested is None else tuple(sorted(requested))
+    return Options(sorted_names, nulls if bundles else 0, bounds, revision, bundles)

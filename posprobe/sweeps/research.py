@@ -1,7 +1,7 @@
-"""The table of a paper: numbers of many tables, in the language of a manuscript.
+"""Tables for a paper: numbers of many position tables, in Markdown or LaTeX.
 
-Names and references come from strangers, and each format has letters that do something: whatever a
-template (``templates/research.*``) puts out is escaped for its format.
+Names and references may contain letters that are markup, so everything that a template
+(``templates/research.*``) prints is escaped for its format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from posprobe import questions
 from posprobe.arrays import positions
 from posprobe.errors import UsageError
 from posprobe.families.read import load_any
-from posprobe.measurements import TABLE, TableInputs
+from posprobe.measurements import TABLE_MEASUREMENTS, TableInputs
 from posprobe.nulls import NULLS
 from posprobe.report.files import expanded, there
 from posprobe.studies import Analysis
@@ -27,7 +27,7 @@ from posprobe.studies.kernels import run_document
 from posprobe.studies.series import HEADLINE
 from posprobe.studies.table import check_request
 from posprobe.sweeps import many
-from posprobe.sweeps.columns import OWN, columns, rows_of, run_row
+from posprobe.sweeps.columns import USER_PREFIX, columns, rows_of, run_row
 from posprobe.tables import PositionTable
 from posprobe.text import cell, plain
 from posprobe.words import ASKS
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
-#: Columns where none are named.
-NUMBERS = ("positions", "dim", *HEADLINE)
-#: Tables of which the caption says where each comes from.
-NAMED = 12
-FORMATS = ("markdown", "latex")
-#: Columns that no analysis is needed for.
-_SAID = {name for name in columns() if "." not in name} - {"summary", "findings"}
+#: Columns of the table if the user names none.
+DEFAULT_NUMBERS = ("positions", "dim", *HEADLINE)
+#: Number of rows whose source the caption names.
+MAX_SOURCED_ROWS = 12
+TABLE_FORMATS = ("markdown", "latex")
+#: Columns that need no analysis.
+_UNMEASURED_COLUMNS = {name for name in columns() if "." not in name} - {"summary", "findings"}
 
 Row: TypeAlias = Mapping[str, Any]
-#: First position that was kept and one past the last, None for the ends; None for all.
-_Kept: TypeAlias = tuple[int | None, int | None] | None
-#: A name, and numbers with the range of a baseline in small type.
+#: First position that was kept and one past the last, None for no bound; None for all positions.
+_PositionRange: TypeAlias = tuple[int | None, int | None] | None
+#: Name of a row, and its numbers, each with the range of a baseline.
 Line: TypeAlias = tuple[str, list[tuple[str, str]]]
 
 
@@ -68,7 +68,7 @@ def research_table(
     Parameters
     ----------
     source
-        Folder of a sweep, or references, which are then analysed as far as the numbers need it.
+        Folder of a sweep, or references, of which only the requested numbers are measured.
     numbers
         Key paths in ``analysis.json``, such as ``pca.participation_ratio``, or any other column of
         a sweep: ``positions``, ``family``, ``answers.order``, ``user.NAME``.
@@ -78,14 +78,14 @@ def research_table(
         Baseline whose 5 to 95 % range is shown with each number of a reference; None for none.
         A sweep keeps no baselines.
     rows, nulls, seed, offline
-        Of references, as for `posprobe.sweep`; a sweep has its own.
+        Options for references, as for `posprobe.sweep`; a finished sweep has its own.
 
     Raises
     ------
     UsageError
         If a number, format or null model is unknown, or the sweep does not have it.
     PosprobeError
-        Whatever `posprobe.read_sweep`, `posprobe.load` and `posprobe.analyze` raise.
+        Any error of `posprobe.read_sweep`, `posprobe.load` and `posprobe.analyze`.
 
     Examples
     --------
@@ -94,162 +94,194 @@ def research_table(
     >>> table.splitlines()[2]
     '| sinusoidal:64x16 | 16 | 4.53 |'
     """
-    if format not in FORMATS:
-        raise UsageError(f"--format {format}: choose one of {', '.join(FORMATS)}.")
-    asked = None if numbers is None else tuple(dict.fromkeys(numbers))
+    if format not in TABLE_FORMATS:
+        raise UsageError(f"--format {format}: choose one of {', '.join(TABLE_FORMATS)}.")
+    requested = None if numbers is None else tuple(dict.fromkeys(numbers))
     if band and band not in NULLS:
         raise UsageError(f"unknown baseline {band!r}. Choose from {', '.join(NULLS)}.")
-    if asked == ():
+    if requested == ():
         raise UsageError("no number is chosen. `posprobe list numbers` lists them.")
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
-    folder = _sweep_in(sources)
-    kept: _Kept = None if rows is None else (rows.start, rows.stop)
+    folder = _find_sweep(sources)
+    position_range: _PositionRange = None if rows is None else (rows.start, rows.stop)
     if folder is not None:
-        found, kept = _read(folder)
-        keys = _among(found, asked, str(folder))
+        table_rows, position_range = _read_rows(folder)
+        keys = _select_keys(table_rows, requested, str(folder))
     else:
-        keys = NUMBERS if asked is None else asked
-        _known(keys, columns())
+        keys = DEFAULT_NUMBERS if requested is None else requested
+        _check_keys(keys, columns())
         draws = nulls if band else 0
         check_request(None, draws, "cpu")
-        found = [
+        table_rows = [
             row
             for reference in sources
-            for row in _analyzed(str(reference), keys, rows, draws, seed, offline=offline)
+            for row in _analyze_reference(str(reference), keys, rows, draws, seed, offline=offline)
         ]
     lines = [
-        (_name(row), [(_number(key, row.get(key)), _ends(row, key, band)) for key in keys])
-        for row in found
+        (
+            _row_name(row),
+            [(_format_number(key, row.get(key)), _format_band(row, key, band)) for key in keys],
+        )
+        for row in table_rows
     ]
-    drawn = f"{nulls} draws (seed {seed}) of the null model {band}, {NULLS[band]}" if band else ""
-    caption = _caption(found, lines, drawn, kept)
+    band_description = (
+        f"{nulls} draws (seed {seed}) of the null model {band}, {NULLS[band]}" if band else ""
+    )
+    caption = _caption(table_rows, lines, band_description, position_range)
     return _template(format).render(labels=_labels(keys), lines=lines, caption=caption)
 
 
-def _sweep_in(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
-    """Return the folder of the sweep that is meant, if one is."""
+def _find_sweep(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
+    """Return the folder of the sweep among the sources; None if they are references."""
     if not sources:
         raise UsageError(
             "there is nothing to make a table of. Name references, or a sweep's folder."
         )
-    folders = [path for each in sources if there((path := expanded(Path(each))) / many.ABOUT)]
+    folders = [
+        path
+        for source in sources
+        if there((path := expanded(Path(source))) / many.DESCRIPTION_FILE)
+    ]
     if folders and len(sources) > 1:
         raise UsageError(f"{folders[0]}: a sweep stands alone. Name one sweep, or references.")
     return folders[0] if folders else None
 
 
-def _read(folder: Path) -> tuple[list[Row], _Kept]:
-    """Read the rows of a sweep, and which positions it kept."""
-    found = many.read_sweep(folder).to_pylist()
-    if not found:
+def _read_rows(folder: Path) -> tuple[list[Row], _PositionRange]:
+    """Read the rows of a sweep, and the range of positions that it kept."""
+    table_rows = many.read_sweep(folder).to_pylist()
+    if not table_rows:
         raise UsageError(f"{folder}: the sweep has no rows. Its failures.csv says why.")
-    # Where it does not say with which rows, the numbers are there all the same.
-    match many.read_about(folder).get("options"):
-        case {"rows": [int() | None as first, int() | None as stop]}:
-            return found, (first, stop)
-    return found, None
+    # The numbers are usable even if the description of the sweep lacks the range.
+    match many.read_description(folder).get("options"):
+        case {"rows": [int() | None as start, int() | None as stop]}:
+            return table_rows, (start, stop)
+    return table_rows, None
 
 
-def _among(found: Sequence[Row], asked: tuple[str, ...] | None, place: str) -> tuple[str, ...]:
-    """Return the columns asked for, or those of `NUMBERS` that the sweep measured."""
-    there = {key for row in found for key, value in row.items() if value is not None}
-    if asked is None:
-        return tuple(key for key in NUMBERS if key in there)
-    _known(asked, there, f"{place}: ")
-    return asked
+def _select_keys(
+    table_rows: Sequence[Row], requested: tuple[str, ...] | None, subject: str
+) -> tuple[str, ...]:
+    """Return the requested columns, or those of `DEFAULT_NUMBERS` that the sweep measured."""
+    available = {key for row in table_rows for key, value in row.items() if value is not None}
+    if requested is None:
+        return tuple(key for key in DEFAULT_NUMBERS if key in available)
+    _check_keys(requested, available, f"{subject}: ")
+    return requested
 
 
-def _known(keys: Iterable[str], there: Iterable[str], place: str = "") -> None:
-    # What the sinusoid has stands beside a number, and is none of its own.
-    known = {key for key in there if not key.endswith(".sinusoid")}
+def _check_keys(keys: Iterable[str], available: Iterable[str], subject: str = "") -> None:
+    # A sinusoid's number is a baseline of another number, not a column to choose.
+    selectable = {key for key in available if not key.endswith(".sinusoid")}
     for key in keys:
-        if key not in known:
-            ordered = [each for each in columns() if each in known]
-            ordered += sorted(known - set(ordered))
-            raise UsageError(f"{place}unknown number {key!r}. Choose from {', '.join(ordered)}.")
+        if key not in selectable:
+            ordered = [name for name in columns() if name in selectable]
+            ordered += sorted(selectable - set(ordered))
+            raise UsageError(f"{subject}unknown number {key!r}. Choose from {', '.join(ordered)}.")
 
 
-def _analyzed(
+def _analyze_reference(
     reference: str, keys: Sequence[str], rows: slice | None, nulls: int, seed: int, *, offline: bool
 ) -> list[Row]:
-    """Measure what the numbers need, and no more."""
-    if (saved := run_document(reference)) is not None:
-        return [run_row(saved) | {"reference": reference}]
+    """Measure what the requested numbers need, and no more."""
+    if (run := run_document(reference)) is not None:
+        return [run_row(run) | {"reference": reference}]
     loaded = load_any(reference, rows=rows, offline=offline)
-    only = None if isinstance(loaded, tuple) else _needed(keys, loaded, seed)
-    # Those of queries and keys take long to read.
+    requested = None if isinstance(loaded, tuple) else _required_measurements(keys, loaded, seed)
+    # Query and key weights take long to read, so they are only read for their numbers.
     weights: dict[int, Any] | None = None if any(key.startswith("weights.") for key in keys) else {}
     analysis = analyze_any(
-        loaded, only=only, nulls=nulls, rows=rows, device="cpu", seed=seed, offline=offline,
+        loaded, only=requested, nulls=nulls, rows=rows, device="cpu", seed=seed, offline=offline,
         weights=weights,
     )  # fmt: skip
-    found: list[Any] = rows_of(analysis, reference)
+    table_rows: list[Any] = rows_of(analysis, reference)
     if isinstance(analysis, Analysis):
-        for key, entry in analysis.to_dict()["nulls"]["numbers"].items():
-            for model in NULLS.keys() & entry.keys():
-                found[0][f"{key}.{model}"] = entry[model]
-    return found
+        for key, baselines in analysis.to_dict()["nulls"]["numbers"].items():
+            for model in NULLS.keys() & baselines.keys():
+                table_rows[0][f"{key}.{model}"] = baselines[model]
+    return table_rows
 
 
-def _needed(keys: Sequence[str], table: PositionTable, seed: int) -> tuple[str, ...] | None:
-    names = dict.fromkeys(key.partition(".")[0] for key in keys if key not in _SAID)
-    if not set(names) <= set(TABLE):
-        # Answers and sentences rest on everything.
-        return None if not any(TABLE[name].slow for name in names if name in TABLE) else ("all",)
-    given = TableInputs(table, positions(table, "cpu"), seed, None, {})
-    # A sequence has no numbers of patches; what positions are added to is looked for later.
-    kept = tuple(name for name in names if name == "scale" or not TABLE[name].needs(given))
-    return kept or ("norms",)
+def _required_measurements(
+    keys: Sequence[str], table: PositionTable, seed: int
+) -> tuple[str, ...] | None:
+    names = dict.fromkeys(key.partition(".")[0] for key in keys if key not in _UNMEASURED_COLUMNS)
+    if not set(names) <= set(TABLE_MEASUREMENTS):
+        # Answers and sentences depend on all measurements.
+        return (
+            None
+            if not any(
+                TABLE_MEASUREMENTS[name].is_slow for name in names if name in TABLE_MEASUREMENTS
+            )
+            else ("all",)
+        )
+    inputs = TableInputs(table, positions(table, "cpu"), seed, None, {})
+    # Measurements that do not apply are dropped; token embeddings for `scale` are found later.
+    applicable = tuple(
+        name for name in names if name == "scale" or not TABLE_MEASUREMENTS[name].needs(inputs)
+    )
+    return applicable or ("norms",)
 
 
 # --- what is printed -----------------------------------------------------------------------------
 
 
 def _labels(keys: Sequence[str]) -> list[str]:
-    known = {
+    labels = {
         f"{name}.{key}": number.label
-        for name, measurement in TABLE.items()
+        for name, measurement in TABLE_MEASUREMENTS.items()
         for key, number in measurement.numbers.items()
-    } | {f"answers.{name}": ASKS[name] for name in questions.TABLE}
-    return [known.get(key, key.removeprefix(OWN).replace("_", " ")) for key in keys]
+    } | {f"answers.{name}": ASKS[name] for name in questions.TABLE_QUESTIONS}
+    return [labels.get(key, key.removeprefix(USER_PREFIX).replace("_", " ")) for key in keys]
 
 
-def _number(key: str, value: Any) -> str:
+def _format_number(key: str, value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value))
-    # Users' own numbers stay as they are; ours have all of their three figures, as those below.
-    ours = isinstance(value, float) and not key.startswith(OWN) and 5e-4 <= abs(value) < 99.95
-    return cell(value, "#.3g") if ours else cell(value)
+    # Numbers of the user's columns stay as they are; ours get three significant figures.
+    is_measured = (
+        isinstance(value, float) and not key.startswith(USER_PREFIX) and 5e-4 <= abs(value) < 99.95
+    )
+    return cell(value, "#.3g") if is_measured else cell(value)
 
 
-def _ends(row: Row, key: str, band: str | None) -> str:
+def _format_band(row: Row, key: str, band: str | None) -> str:
     ends = row.get(f"{key}.{band}")
-    return f"{_number(key, ends['p5'])} to {_number(key, ends['p95'])}" if ends else ""
+    return (
+        f"{_format_number(key, ends['p5'])} to {_format_number(key, ends['p95'])}" if ends else ""
+    )
 
 
-def _name(row: Row) -> str:
+def _row_name(row: Row) -> str:
     return str(row.get("name") or row["reference"])
 
 
-def _caption(found: Sequence[Row], lines: Sequence[Line], drawn: str, kept: _Kept) -> str:
-    """Say what the numbers are and where they come from."""
-    sentences = [f"Position {'table' if len(found) == 1 else 'tables'} and encodings in numbers."]
+def _caption(
+    table_rows: Sequence[Row],
+    lines: Sequence[Line],
+    band_description: str,
+    position_range: _PositionRange,
+) -> str:
+    """Write the caption: the numbers, the baseline, the positions, and the sources."""
+    sentences = [
+        f"Position {'table' if len(table_rows) == 1 else 'tables'} and encodings in numbers."
+    ]
     if any(ends for _, cells in lines for _, ends in cells):
-        sentences.append(f"In small type: 5 to 95 % of {drawn}.")
+        sentences.append(f"In small type: 5 to 95 % of {band_description}.")
     if any(text == "–" for _, cells in lines for text, _ in cells):
         sentences.append("– not measured.")
-    if kept:
-        first, stop = kept
+    if position_range:
+        start, stop = position_range
         last = "the end" if stop is None else f"{stop - 1}" if stop > 0 else f"{stop} from the end"
-        sentences.append(f"Positions {first or 0} to {last}.")
-    sentences += [f"{_name(row)}: {_whence(row)}." for row in found[:NAMED]]
-    if len(found) > NAMED:
-        sentences.append(f"And {len(found) - NAMED} more, which the sweep names.")
-    versions = sorted({str(row.get("posprobe") or version("posprobe")) for row in found})
+        sentences.append(f"Positions {start or 0} to {last}.")
+    sentences += [f"{_row_name(row)}: {_row_source(row)}." for row in table_rows[:MAX_SOURCED_ROWS]]
+    if len(table_rows) > MAX_SOURCED_ROWS:
+        sentences.append(f"And {len(table_rows) - MAX_SOURCED_ROWS} more, which the sweep names.")
+    versions = sorted({str(row.get("posprobe") or version("posprobe")) for row in table_rows})
     return " ".join([*sentences, f"Made with posprobe {' and '.join(versions)}."])
 
 
-def _whence(row: Row) -> str:
+def _row_source(row: Row) -> str:
     text = str(row["reference"])
     if row.get("tensor"):
         text = f"{row['tensor']} of {text}"
@@ -271,16 +303,18 @@ _LATEX = {
 
 
 @cache
-def _template(form: str) -> Template:
+def _template(table_format: str) -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    suffix, shown = ("md", _markdown) if form == "markdown" else ("tex", _latex)
+    suffix, escape = (
+        ("md", _escape_markdown) if table_format == "markdown" else ("tex", _escape_latex)
+    )
     environment = Environment(
         loader=PackageLoader("posprobe.sweeps"),
         autoescape=False,  # noqa: S701 - `finalize` escapes
         undefined=StrictUndefined,
-        # What a filter made is shown as it is.
-        finalize=lambda value: shown(value) if type(value) is str else value,
+        # The result of a filter is escaped already, and is no plain `str`.
+        finalize=lambda value: escape(value) if type(value) is str else value,
         trim_blocks=True,
         keep_trailing_newline=True,
     )
@@ -288,26 +322,28 @@ def _template(form: str) -> Template:
     return environment.get_template(f"research.{suffix}")
 
 
-def _markdown(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", plain(text)).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _latex(text: str) -> str:
+def _escape_latex(text: str) -> str:
     escaped = [_LATEX.get(letter, letter) for letter in plain(text)]
-    # Two hyphens would join to a dash.
+    # LaTeX would join two hyphens to a dash.
     pairs = zip(escaped, [*escaped[1:], ""], strict=False)
-    return "".join("-{}" if (one, other) == ("-", "-") else one for one, other in pairs)
+    return "".join(
+        "-{}" if (letter, next_letter) == ("-", "-") else letter for letter, next_letter in pairs
+    )
 
 
 def _latex_numbers(text: str) -> Markup:
-    """Write numbers as mathematics, in which a hyphen is a minus; anything else is text."""
+    """Write numbers in math mode, where a hyphen is a minus sign; other words stay text."""
     from markupsafe import Markup
 
-    def written(part: str) -> str:
-        found = re.fullmatch(r"(-?[\d.]+)(?:e([+-]\d+))?", part)
-        if not found:
-            return _latex(part)
-        power = rf"\times 10^{{{int(found[2])}}}" if found[2] else ""
-        return f"${found[1]}{power}$"
+    def format_word(word: str) -> str:
+        matched = re.fullmatch(r"(-?[\d.]+)(?:e([+-]\d+))?", word)
+        if not matched:
+            return _escape_latex(word)
+        power = rf"\times 10^{{{int(matched[2])}}}" if matched[2] else ""
+        return f"${matched[1]}{power}$"
 
-    return Markup(" to ".join(map(written, text.split(" to "))))  # noqa: S704 - escaped
+    return Markup(" to ".join(map(format_word, text.split(" to "))))  # noqa: S704 - escaped

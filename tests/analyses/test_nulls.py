@@ -13,7 +13,12 @@ from made_tables import as_table, gaussian, patches, rotation, walk, waves
 import posprobe as pp
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements.baselines import bands, formula_numbers, made, numbers_of_table
+from posprobe.measurements.baselines import (
+    build_null_table,
+    compare_with_baselines,
+    measure_formula,
+    measure_numbers,
+)
 from posprobe.nulls import NULLS, band, draw_rows, null_models
 
 if TYPE_CHECKING:
@@ -112,7 +117,7 @@ def test_grids_have_no_null_walk() -> None:
     assert "walk" not in null_models(GRID)
     with pytest.raises(UsageError, match=r"'walk'\. Choose from gaussian, permuted, stationary"):
         draw(structured(), "walk", GRID)
-    null_bands = bands(patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5)
+    null_bands = compare_with_baselines(patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5)
     assert null_bands["grid.row_share"]["walk"] is None
 
 
@@ -161,7 +166,7 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
             rows = draw_rows(values, name, rng, table.layout)
             wide = np.zeros(table.shape)
             wide[:, : rows.shape[1]] = rows
-            number: Any = numbers_of_table(made(wide, table.layout))[key]
+            number: Any = measure_numbers(build_null_table(wide, table.layout))[key]
             draws_by_model[name].append(number)
     return draws_by_model
 
@@ -177,7 +182,7 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
     ids=["neighbours", "skill", "cka", "grid"],
 )
 def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) -> None:
-    null_bands = bands(table, {key: 0.25}, draws=3, seed=5)[key]
+    null_bands = compare_with_baselines(table, {key: 0.25}, draws=3, seed=5)[key]
     null_draws = by_draw(table, 3, 5, key)
     assert null_bands["value"] == 0.25
     for name in null_models(table.layout):
@@ -197,7 +202,7 @@ def test_bands_do_not_depend_on_the_number_of_threads(monkeypatch: Any) -> None:
     null_bands = []
     for cores in (1, 2, 7):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        null_bands.append(bands(table, numbers, draws=4, seed=1))
+        null_bands.append(compare_with_baselines(table, numbers, draws=4, seed=1))
     assert null_bands[0] == null_bands[1] == null_bands[2]
 
 
@@ -205,8 +210,8 @@ def test_bands_do_not_depend_on_the_number_of_threads(monkeypatch: Any) -> None:
 def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
     table = as_table(walk(40, 6))
     numbers: dict[str, float | None] = {"similarity.raw.far_mean": 0.1, "pca.top3": 0.5}
-    plain = bands(table, numbers, 3, 0)
-    scaled = bands(replace(table, values=table.values * scale), numbers, 3, 0)
+    plain = compare_with_baselines(table, numbers, 3, 0)
+    scaled = compare_with_baselines(replace(table, values=table.values * scale), numbers, 3, 0)
     for key in numbers:
         for name in NULLS:
             assert scaled[key][name] == pytest.approx(plain[key][name], rel=1e-4, abs=1e-5)
@@ -214,7 +219,7 @@ def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
 
 def test_without_draws_bands_hold_the_sinusoid_alone() -> None:
     table = as_table(walk(40, 6))
-    null_bands = bands(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
+    null_bands = compare_with_baselines(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
     top3 = pp.pca(pp.sinusoidal(40, 6)).explained_variance_ratio[:3].sum()
     assert null_bands["sinusoid"] == pytest.approx(top3, rel=1e-6)
     assert {name: null_bands[name] for name in NULLS} == dict.fromkeys(NULLS)
@@ -256,9 +261,9 @@ def numbers_of(block: dict[str, Any]) -> list[float]:
 @pytest.mark.parametrize("name", POOR_TABLES)
 def test_poor_tables_have_numbers_within_bounds_or_none(name: str) -> None:
     table = POOR_TABLES[name]
-    numbers = numbers_of_table(table)
+    numbers = measure_numbers(table)
     shares = ("top3", "_share", "fraction", "entropy", "ladder", "edge_frequency")
-    for key, block in bands(table, numbers, 2, 0).items():
+    for key, block in compare_with_baselines(table, numbers, 2, 0).items():
         for value in numbers_of(block):
             assert np.isfinite(value)
             assert value <= 1 + 1e-5 or key in ("pca.stable_rank", "pca.participation_ratio")
@@ -268,7 +273,7 @@ def test_poor_tables_have_numbers_within_bounds_or_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["constant", "a rounded constant", "zeros", "a constant grid"])
 def test_rows_that_are_equal_have_no_centred_numbers(name: str) -> None:
-    numbers = bands(POOR_TABLES[name], numbers_of_table(POOR_TABLES[name]), 2, 0)
+    numbers = compare_with_baselines(POOR_TABLES[name], measure_numbers(POOR_TABLES[name]), 2, 0)
     moving = [key for key in numbers if not key.startswith("similarity.raw")]
     moving.append("similarity.raw.translation_invariance")
     for key in moving:
@@ -284,8 +289,10 @@ def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> 
     layout = Grid(rows // 4, 4) if grid else Sequence(rows)
     values = np.random.default_rng(0).standard_normal((rows, 16)) + 2.0
     for name in null_models(layout):
-        null_tables = (made(draw(sign * values, name, layout), layout) for sign in (1, -1))
-        numbers, negative_numbers = map(numbers_of_table, null_tables)
+        null_tables = (
+            build_null_table(draw(sign * values, name, layout), layout) for sign in (1, -1)
+        )
+        numbers, negative_numbers = map(measure_numbers, null_tables)
         for key, value in numbers.items():
             assert negative_numbers[key] == pytest.approx(value, abs=1e-5), (name, key)
 
@@ -293,15 +300,18 @@ def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> 
 @pytest.mark.parametrize("draws", [-1, 10_001])
 def test_impossible_numbers_of_draws_are_refused(draws: int) -> None:
     table = as_table(gaussian(12, 4))
-    for attempt in (lambda: bands(table, {}, draws, 0), lambda: pp.analyze(table, nulls=draws)):
+    for attempt in (
+        lambda: compare_with_baselines(table, {}, draws, 0),
+        lambda: pp.analyze(table, nulls=draws),
+    ):
         with pytest.raises(UsageError, match=f"--nulls {draws}: (between 0|the number of draws)"):
             attempt()
 
 
 @pytest.mark.parametrize("shape", [(7, 6), (128, 64), (48, 160)])
 def test_the_numbers_of_the_sinusoid_are_those_of_its_table(shape: tuple[int, int]) -> None:
-    expected = numbers_of_table(pp.sinusoidal(*shape))
-    numbers = formula_numbers(Sequence(shape[0]), shape[1])
+    expected = measure_numbers(pp.sinusoidal(*shape))
+    numbers = measure_formula(Sequence(shape[0]), shape[1])
     assert numbers == pytest.approx(expected, abs=1e-9)
 
 

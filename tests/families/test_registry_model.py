@@ -17,7 +17,7 @@ from posprobe.analyses.result import Part, Result, Stored
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import Drawing
-from posprobe.measurements.model import MODEL, ModelMeasurement
+from posprobe.measurements.model import MODEL_MEASUREMENTS, ModelMeasurement
 from posprobe.page import Column
 from posprobe.report.render import page_of
 from posprobe.report.screen import text
@@ -32,9 +32,9 @@ def run_on(layout: Layout) -> dict[str, Any]:
     return forward_analysis(layout).to_dict()
 
 
-@pytest.mark.parametrize("name", MODEL)
+@pytest.mark.parametrize("name", MODEL_MEASUREMENTS)
 def test_every_measurement_has_texts_numbers_and_figures(name: str) -> None:
-    measurement = MODEL[name]
+    measurement = MODEL_MEASUREMENTS[name]
     assert measurement.name == name
     assert measurement.title
     document = run_on(Grid(3, 4) if name == "blank" else Sequence(24))
@@ -76,14 +76,14 @@ TOY = ModelMeasurement[Words](
     rows=lambda document: (
         (f"tokens of {document['model']['class']}", {0: str(document["vocabulary"]["known"])}),
     ),
-    from_weights=True,
+    is_from_weights=True,
 )
 
 
 def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(MODEL, "vocabulary", TOY)
+    monkeypatch.setitem(MODEL_MEASUREMENTS, "vocabulary", TOY)
     model: Any = bert()
     model.save_pretrained(tmp_path / "bert")
     size = model.config.vocab_size

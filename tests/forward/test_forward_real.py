@@ -12,7 +12,7 @@ import pytest
 from registry import package
 
 import posprobe as pp
-from posprobe.measurements.model import MODEL
+from posprobe.measurements.model import MODEL_MEASUREMENTS
 
 pytestmark = [pytest.mark.registry, pytest.mark.timeout(900)]
 
@@ -33,8 +33,8 @@ def test_everything_is_measured_of_a_released_model(
     contexts = pp.Contexts(count=4, length=16, batch_size=4)
     analysis = pp.analyze_model(str(model()), contexts, nulls=0)
     assert analysis.missing == {}
-    on_request = {key for key, measurement in MODEL.items() if measurement.slow}
-    assert set(analysis.results) == set(MODEL) - {"blank", "rotary_use"} - on_request
+    on_request = {key for key, measurement in MODEL_MEASUREMENTS.items() if measurement.is_slow}
+    assert set(analysis.results) == set(MODEL_MEASUREMENTS) - {"blank", "rotary_use"} - on_request
     document = analysis.to_dict()
     assert len(document["states"]["layers"]) == (13 if model is rxnmapper else 4)
     assert document["findings"]

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import posprobe as pp
-from posprobe.measurements.model import MODEL
+from posprobe.measurements.model import MODEL_MEASUREMENTS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,4 +59,4 @@ def test_untrained_bert_heads_prefer_no_offset(tmp_path: Path) -> None:
     document = analysis.to_dict()
     assert not any("prefer" in finding["text"] for finding in document["findings"])
     for name in ("attention", "heads"):
-        assert any("prefer" in label for label, _ in MODEL[name].rows(document))
+        assert any("prefer" in label for label, _ in MODEL_MEASUREMENTS[name].rows(document))

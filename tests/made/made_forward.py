@@ -1,4 +1,4 @@
-"""Runs of models made of random numbers: every kind of result, without a model."""
+"""Forward analyses made of random numbers: every kind of result, without a model."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from posprobe.analyses.models.states import (
 from posprobe.analyses.models.subspaces import subspace_overlap
 from posprobe.forward.replacements import explained, explanations
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements.baselines import numbers_of_table
-from posprobe.measurements.model import with_numbers
+from posprobe.measurements.baselines import measure_numbers
+from posprobe.measurements.model import add_layer_numbers
 from posprobe.report.bundle import to_json
 from posprobe.sources import Source
 from posprobe.studies.model import ForwardAnalysis
@@ -50,24 +50,26 @@ ENVIRONMENT = {
     "posprobe": "0", "python": "3", "numpy": "2", "device": "cpu", "seed": 0, "command": "made",
     "created": "2024-01-01T00:00:00+00:00",
 }  # fmt: skip
-WIDTH, HEADS, DRAWS = 8, 3, 3
-RANDOM = "random tokens, independent and equally likely"
+WIDTH = 8
+HEADS = 3
+DRAWS = 3
+RANDOM_TOKENS = "random tokens, independent and equally likely"
 
 
 def states_of(
     layout: Layout, contexts: int = 12, signal: float = 1.0, seed: int = 0
 ) -> NDArray[np.float64]:
-    """``[c, t, WIDTH]``: a smooth path along the positions and noise of unit variance."""
+    """Return ``[c, t, WIDTH]``: a smooth path along positions plus noise of unit variance."""
     rng = np.random.default_rng(seed)
-    place = np.arange(layout.size)[:, None] / layout.size
-    path = np.cos(2 * np.pi * place * np.arange(1, WIDTH + 1) / 2)
+    positions = np.arange(layout.size)[:, None] / layout.size
+    path = np.cos(2 * np.pi * positions * np.arange(1, WIDTH + 1) / 2)
     return signal * path + rng.normal(size=(contexts, layout.size, WIDTH))
 
 
 def attention_of(
     layout: Layout, *, causal: bool = False, special: int = 0, seed: int = 0
 ) -> NDArray[np.float64]:
-    """``[c, HEADS, m, m]``: rows that add up to 1, after ``special`` other tokens."""
+    """Return ``[c, HEADS, m, m]``: rows that add up to 1, with ``special`` leading tokens."""
     n = layout.size + special
     logits = np.random.default_rng(seed).normal(size=(4, HEADS, n, n))
     if causal:
@@ -102,51 +104,60 @@ def pattern(layout: Grid, number: int) -> Pattern:
 
 
 def _permutation(*, labelled: bool) -> PermutationEffect:
-    known, zero = Change(0.8, None, None, None), Change(1e-7, None, None, None)
+    with_positions, without_positions = (
+        Change(0.8, None, None, None),
+        Change(1e-7, None, None, None),
+    )
     if labelled:
-        known, zero = Change(0.8, 0.3, 0.9, 0.2), Change(1e-7, 0.0, 0.1, 0.1)
-    return PermutationEffect(known, zero, 12, 0, "wpe.weight")
+        with_positions, without_positions = Change(0.8, 0.3, 0.9, 0.2), Change(1e-7, 0.0, 0.1, 0.1)
+    return PermutationEffect(with_positions, without_positions, 12, 0, "wpe.weight")
 
 
 def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> SubstitutionEffect:
-    """A model to whose loss a table is worth something: as much of it is kept as of variance."""
+    """Return a substitution whose kept share of the loss equals that of the variance."""
     table = table_of(layout)
-    made = explanations(table)
-    kept = [explained(np.asarray(table.values), each.rows) or 0.0 for each in made]
+    substitutes = explanations(table)
+    kept_shares = [
+        explained(np.asarray(table.values), substitute.rows) or 0.0 for substitute in substitutes
+    ]
     rng = np.random.default_rng(0)
     spread = 1 + 0.1 * rng.normal(size=(contexts, layout.size))
-    cost = worth * np.maximum(1 - np.array(kept), 0.0)[:, None, None] * spread
+    cost = worth * np.maximum(1 - np.array(kept_shares), 0.0)[:, None, None] * spread
     count = np.full(layout.size, float(contexts))
-    names = [each.name for each in made]
-    of = costs(cost.sum(axis=2), np.full(contexts, float(layout.size)), names.index("mean"))
-    along = np.stack([cost.sum(axis=1), np.square(cost).sum(axis=1)])
-    mean, error = by_position(along, count, count)
+    names = [substitute.name for substitute in substitutes]
+    cost_by_substitute = costs(
+        cost.sum(axis=2), np.full(contexts, float(layout.size)), names.index("mean")
+    )
+    cost_sums = np.stack([cost.sum(axis=1), np.square(cost).sum(axis=1)])
+    mean, error = by_position(cost_sums, count, count)
     undefined = {"cka": "measured of models without a head"}
-    reach = max(layout.height, layout.width) if isinstance(layout, Grid) else layout.size
-    first = (0, *(2**k for k in range((reach - 1).bit_length())))
-    if of[names.index("mean")].kept is None:
+    max_distance = max(layout.height, layout.width) if isinstance(layout, Grid) else layout.size
+    distances = (0, *(2**k for k in range((max_distance - 1).bit_length())))
+    if cost_by_substitute[names.index("mean")].kept is None:
         undefined["kept"] = "a single context has no spread to tell that from chance by"
     return SubstitutionEffect(
         substitutes=tuple(
             Substitute(
-                each.name, each.label, each.kind, each.size, share,
-                {"loss": one, "divergence": one, "answers": one},
-                attention=tuple((share, 0.01) for share in np.linspace(0.4, 0, len(first))),
+                substitute.name, substitute.label, substitute.kind, substitute.size, share,
+                {"loss": cost_record, "divergence": cost_record, "answers": cost_record},
+                attention=tuple((share, 0.01) for share in np.linspace(0.4, 0, len(distances))),
             )
-            for each, share, one in zip(made, kept, of, strict=True)
+            for substitute, share, cost_record in zip(
+                substitutes, kept_shares, cost_by_substitute, strict=True
+            )
         ),
         measure="loss", removed="mean", contexts=contexts, seed=0, table="wpe.weight",
         layout=layout, start=0, task="next token", loss=2.0, loss_error=0.1, by_position=mean,
         by_position_error=error, unchanged=np.full(layout.size, 2.0),
-        early=early(along[0, names.index("mean")], count), undefined=undefined,
-        distances=first,
+        early=early(cost_sums[0, names.index("mean")], count), undefined=undefined,
+        distances=distances,
     )  # fmt: skip
 
 
 def rotary_of(layers: int = 2, contexts: int = 12, size: float = 1.0) -> RotaryUse:
-    """Heads of a rotary model whose logits fall with distance, all but the last of each layer."""
+    """Return rotary heads whose logits fall with distance, except the last per layer."""
     rng = np.random.default_rng(0)
-    turning = Turning(
+    rotation = Turning(
         np.array([1.0, 0.1, 0.01]), "halves", "first", 3e-7, np.arange(16), 0.5
     )  # fmt: skip
     fall = -size * np.arange(16) / 8 * (np.arange(HEADS) < HEADS - 1)[:, None]
@@ -164,18 +175,20 @@ def rotary_of(layers: int = 2, contexts: int = 12, size: float = 1.0) -> RotaryU
 
     numbers = range(layers)
     return rotary_result(
-        {number: sums() for number in numbers}, dict.fromkeys(numbers, turning), {}, length=32,
+        {number: sums() for number in numbers}, dict.fromkeys(numbers, rotation), {}, length=32,
         positions=64, source="sampled", name="made",
     )  # fmt: skip
 
 
 def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
-    """Every result that a run on such positions has."""
+    """Return every result of a run on such positions."""
     states = states_of(layout)
     sums = {number: moments(states * (1 + number)) for number in (0, 1, 3)}
     table = table_of(layout)
-    numbers = numbers_of_table(table)
-    changed = {key: None if value is None else value / 2 for key, value in numbers.items()}
+    numbers = measure_numbers(table)
+    effective_numbers = {
+        key: None if value is None else value / 2 for key, value in numbers.items()
+    }
     tokens = np.random.default_rng(1).normal(size=(4 * WIDTH, WIDTH))
     on_grid = isinstance(layout, Grid)
     special = 1 if on_grid else 0
@@ -183,13 +196,15 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
         attention_of(layout, causal=causal, special=special, seed=layer) for layer in range(2)
     ]
     attention = attention_by_offset(
-        {number: attention_sums(found, layout) for number, found in enumerate(weights)},
+        {number: attention_sums(results, layout) for number, results in enumerate(weights)},
         layout=layout,
     )
-    found: dict[str, Result] = {
+    results: dict[str, Result] = {
         "states": mean_decomposition(sums, layout=layout),
         "heads": heads_of(layout, causal=causal),
-        "effective": EffectiveTable(numbers, changed, ("the mean token was added",), table),
+        "effective": EffectiveTable(
+            numbers, effective_numbers, ("the mean token was added",), table
+        ),
         "subspaces": subspace_overlap(table, tokens),
         "attention": attention,
         "permutation": _permutation(labelled=on_grid),
@@ -197,8 +212,8 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     }
     if isinstance(layout, Grid):
         patterns = {number: pattern(layout, number) for number in range(3)}
-        return found | {"blank": BlankImages(patterns, patterns, layout, 0, "pos_embed")}
-    return found | {
+        return results | {"blank": BlankImages(patterns, patterns, layout, 0, "pos_embed")}
+    return results | {
         "words": replace(attention, contexts=7, layers={0: attention.layers[0]}),
         "rotary_use": rotary_of(),
         "shift": PhaseShift(
@@ -209,15 +224,15 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
 
 
 def forward_analysis(
-    layout: Layout | None = None, kind: str = RANDOM, *, causal: bool = False, **changes: Any
+    layout: Layout | None = None, kind: str = RANDOM_TOKENS, *, causal: bool = False, **changes: Any
 ) -> ForwardAnalysis:
-    """A run with every result, but for what is changed."""
+    """Return a run with every result, apart from the given changes."""
     layout = layout or Sequence(24)
     results = dict(changes.pop("results", None) or results_of(layout, causal=causal))
     if isinstance(states := results.get("states"), MeanDecomposition):
-        results["states"] = with_numbers(states, changes.pop("draws", DRAWS), 0)
+        results["states"] = add_layer_numbers(states, changes.pop("draws", DRAWS), 0)
     size = {"shape": [3, 8, 8]} if isinstance(layout, Grid) else {"length": layout.size}
-    made = ForwardAnalysis(
+    analysis = ForwardAnalysis(
         name="made",
         model={"class": "GPT2Model", "parameters": 1234567, "dtype": "float32", "device": "cpu"},
         contexts={"kind": kind, "random": kind.startswith("random"), "seed": 0, **size},
@@ -225,10 +240,10 @@ def forward_analysis(
         missing={},
         environment=ENVIRONMENT,
     )
-    return replace(made, **changes)
+    return replace(analysis, **changes)
 
 
-def saved_run(folder: Path, results: dict[str, Result]) -> Path:
+def save_run(folder: Path, results: dict[str, Result]) -> Path:
     """Write the data of a run's bundle, without page and figures."""
     run = replace(forward_analysis(), results=results)
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""The documentation is what the code says, and every command of the README exists."""
+"""The documentation agrees with the code, and every command of the README exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import posprobe as pp
 from posprobe.cli import app
-from posprobe.measurements import TABLE
+from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.report import read_bundle
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = {command.name for command in app.registered_commands if not command.hidden}
 
 
-def test_the_list_of_commands_is_that_of_the_code() -> None:
+def test_the_command_reference_is_generated_from_the_code() -> None:
     assert cli_docs.TARGET.read_text(encoding="utf-8") == cli_docs.document(), (
         "run: uv run python tools/cli_docs.py"
     )
@@ -28,18 +28,18 @@ def test_the_list_of_commands_is_that_of_the_code() -> None:
 def test_every_command_stands_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"uv run .*posprobe (\w+)", readme)) < COMMANDS
-    named = {word for pair in re.findall(r"posprobe (\w+) |`(\w+)`", readme) for word in pair}
-    assert named >= COMMANDS
+    commands = {word for pair in re.findall(r"posprobe (\w+) |`(\w+)`", readme) for word in pair}
+    assert commands >= COMMANDS
 
 
-@pytest.mark.parametrize("name", [*TABLE, "heads", "rotation", "smoothness"])
+@pytest.mark.parametrize("name", [*TABLE_MEASUREMENTS, "heads", "rotation", "smoothness"])
 def test_every_analysis_is_explained(name: str) -> None:
-    explained = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
-    assert re.search(rf"^##+ .*`{name}[`.]", explained, re.MULTILINE)
+    text = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
+    assert re.search(rf"^##+ .*`{name}[`.]", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")))
-def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
+def test_internal_links_of_the_documentation_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         # The site's build copies the notebooks into docs/.
@@ -47,20 +47,24 @@ def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
         assert (home / target).exists(), f"{page.name}: {target}"
 
 
-def test_nothing_tells_to_install_a_package_that_is_not_released() -> None:
-    told = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("notebooks/*.ipynb")]
-    for path in (*told, *(ROOT / "posprobe").rglob("*.py")):
+def test_no_document_installs_the_unreleased_package() -> None:
+    documents = [
+        ROOT / "README.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("notebooks/*.ipynb"),
+    ]
+    for path in (*documents, *(ROOT / "posprobe").rglob("*.py")):
         assert not re.search(r"pip install .?posprobe", path.read_text(encoding="utf-8")), path
 
 
-def test_the_example_is_what_the_tool_makes_today() -> None:
-    kept = read_bundle(ROOT / "reports" / "digits-vit")
+def test_the_example_report_is_up_to_date() -> None:
+    stored = read_bundle(ROOT / "reports" / "digits-vit")
     table = pp.load("sample:digits-vit")
     analysis = pp.analyze(table, nulls=0, tokens=pp.load_tokens(table))
-    made = json.loads(json.dumps(analysis.to_dict()))
-    assert set(kept) == set(made)
+    document = json.loads(json.dumps(analysis.to_dict()))
+    assert set(stored) == set(document)
     for block in ("similarity", "pca", "spectrum", "grid", "norms"):
-        assert numbers(kept[block]) == pytest.approx(numbers(made[block]), rel=1e-6, abs=1e-9)
+        assert numbers(stored[block]) == pytest.approx(numbers(document[block]), rel=1e-6, abs=1e-9)
     page = (ROOT / "reports" / "digits-vit" / "report.html").read_text(encoding="utf-8")
     assert str(Path.home()) not in page
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_answers import is_a_sentence
-from made_tables import as_table, fading, gaussian, hurried, patches, rotation, walk
+from made_answers import is_sentence
+from made_tables import as_table, fading_circles, gaussian, hurried_circles, patches, rotation, walk
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -63,8 +63,8 @@ def inputs_of(table: PositionTable, *, all_rows: bool = False) -> TableInputs:
 def answers_about(table: PositionTable) -> dict[str, Any]:
     inputs = inputs_of(table)
     table_view = view(
-        np.asarray(inputs.kept.values, dtype=np.float64),
-        layout=table.layout, start=table.start, breaks=inputs.seams, replaced=inputs.replaced,
+        np.asarray(inputs.kept_positions.values, dtype=np.float64),
+        layout=table.layout, start=table.start, breaks=inputs.seams, replaced=inputs.replaced_patches,
     )  # fmt: skip
     asks = {"special_rows": ask_special_rows, "seams": ask_seams}
     if isinstance(table.layout, Grid):
@@ -106,8 +106,8 @@ def tables() -> dict[str, PositionTable]:
         "faster": as_table(
             np.cumsum(gaussian(300, 16) * np.where(np.arange(300) < 100, 1, 4)[:, None], axis=0)
         ),
-        "hurried": as_table(hurried()),
-        "fading": as_table(fading()),
+        "hurried": as_table(hurried_circles()),
+        "fading": as_table(fading_circles()),
         "moved": as_table(gaussian(200, 16) + 2 * np.repeat(gaussian(2, 16, 9), 100, axis=0)),
         "short runs": as_table(np.repeat(gaussian(13, 16), [7] * 6 + [1] + [7] * 6, axis=0)),
         "outlier among runs": as_table(
@@ -193,7 +193,7 @@ def test_every_reason_about_breaks_is_reached_with_a_sentence() -> None:
     for table in tables().values():
         for answer in answers_about(table).values():
             reached.add((answer.question, answer.reason))
-            assert is_a_sentence(sentence(answer))
+            assert is_sentence(sentence(answer))
     assert reached == {key for key in templates() if key[0] in {"special_rows", "seams"}}
 
 

@@ -22,9 +22,9 @@ from posprobe.analyses.result import Stored
 from posprobe.arrays import cores, positions, run_concurrently
 from posprobe.cli.analyze import list_names
 from posprobe.errors import UsageError
-from posprobe.figures import builder
+from posprobe.figures import find_builder
 from posprobe.measurements import (
-    TABLE,
+    TABLE_MEASUREMENTS,
     Drawing,
     Measurement,
     TableInputs,
@@ -47,12 +47,12 @@ def tables() -> list[pp.PositionTable]:
 
 
 def test_names_labels_and_figures_are_unique_and_measurements_have_titles() -> None:
-    numbers = [number.label for m in TABLE.values() for number in m.numbers.values()]
+    numbers = [number.label for m in TABLE_MEASUREMENTS.values() for number in m.numbers.values()]
     assert len(numbers) == len(set(numbers))
-    names = [drawing.name for m in TABLE.values() for drawing in m.drawings]
+    names = [drawing.name for m in TABLE_MEASUREMENTS.values() for drawing in m.drawings]
     assert len(names) == len(set(names))
-    assert all(name == m.name for name, m in TABLE.items())
-    for measurement in TABLE.values():
+    assert all(name == m.name for name, m in TABLE_MEASUREMENTS.items())
+    for measurement in TABLE_MEASUREMENTS.values():
         assert measurement.title
         assert not measurement.title.endswith(".")
         assert measurement.drawings
@@ -66,14 +66,16 @@ def test_every_declared_figure_is_drawn_and_paper_figures_have_captions(
     analysis = pp.analyze(table, only=["all"], nulls=0)
     figure_names = set(analysis.figures()) - {"table"}
     for name, result in analysis.results.items():
-        for drawing in TABLE[name].drawings:
-            assert callable(builder(result, drawing.name))
-            if drawing.name in kinds() and not drawing.lacks(result):
-                results = {"made": result} if drawing.several else result
-                assert reading(drawing.name, drawing.draws, results).endswith(".")
+        for drawing in TABLE_MEASUREMENTS[name].drawings:
+            assert callable(find_builder(result, drawing.name))
+            if drawing.name in kinds() and not drawing.explain_absence(result):
+                results = {"made": result} if drawing.shows_several_tables else result
+                assert reading(drawing.name, drawing.help_text, results).endswith(".")
             # A figure of winding components replaces the trajectory.
             is_replaced = drawing.name == "trajectory" and "winding" in figure_names
-            assert (drawing.name in figure_names) == (not drawing.lacks(result) and not is_replaced)
+            assert (drawing.name in figure_names) == (
+                not drawing.explain_absence(result) and not is_replaced
+            )
 
 
 # A measurement that only this test registers.
@@ -97,7 +99,7 @@ def measure_toy(inputs: TableInputs) -> Toy:
 
 def toy_figure(sheet: Any, results: Any, references: Any) -> Any:
     assert isinstance(references, dict)
-    figure = sheet.figure(1.5)
+    figure = sheet.make_figure(1.5)
     plot(figure.subplots(), next(iter(results.values())))
     return figure
 
@@ -111,7 +113,7 @@ TOY_MEASUREMENT = Measurement[TableInputs, Toy](
     title="Loudness",
     compute=measure_toy,
     record=Toy,
-    drawings=(Drawing("toy_bar", draws="one bar"),),
+    drawings=(Drawing("toy_bar", help_text="one bar"),),
 )
 
 
@@ -120,7 +122,7 @@ def registered_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("posprobe.figures.toy")
     module.__dict__.update(plot=plot, toy_bar_figure=toy_figure)
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
-    monkeypatch.setitem(TABLE, "toy", TOY_MEASUREMENT)
+    monkeypatch.setitem(TABLE_MEASUREMENTS, "toy", TOY_MEASUREMENT)
 
 
 @pytest.mark.usefixtures("registered_toy")
@@ -156,7 +158,7 @@ def test_a_toy_measurement_shows_everywhere(
 def test_a_measurement_that_does_not_apply_is_refused_with_its_need() -> None:
     needy = replace(TOY_MEASUREMENT, needs=lambda _: "a quiet room")
     table = as_table(walk(24, 4))
-    TABLE["toy"] = needy
+    TABLE_MEASUREMENTS["toy"] = needy
     with pytest.raises(pp.PosprobeError, match="toy needs a quiet room"):
         pp.analyze(table, only=["toy"], nulls=0)
     assert "toy" not in pp.analyze(table, nulls=0).results
@@ -165,13 +167,15 @@ def test_a_measurement_that_does_not_apply_is_refused_with_its_need() -> None:
 # Measurements of whole tables, which run concurrently with the questions.
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if TABLE[name].whole])
+@pytest.mark.parametrize(
+    "name", [name for name in TABLE_MEASUREMENTS if TABLE_MEASUREMENTS[name].uses_all_rows]
+)
 @pytest.mark.parametrize("table", tables(), ids=["waves", "walk", "patches"])
 def test_measurements_of_whole_tables_use_no_stretches(table: pp.PositionTable, name: str) -> None:
-    inputs = TableInputs(table, positions(table), 0, None, dict(TABLE))
-    if not TABLE[name].needs(inputs):
+    inputs = TableInputs(table, positions(table), 0, None, dict(TABLE_MEASUREMENTS))
+    if not TABLE_MEASUREMENTS[name].needs(inputs):
         inputs.result(name)
-        assert all(TABLE[name].whole for name in inputs.results)
+        assert all(TABLE_MEASUREMENTS[name].uses_all_rows for name in inputs.results)
         assert not {"stretch", "seams", "kept", "seen"} & vars(inputs).keys()
 
 

@@ -16,8 +16,8 @@ from made_schemas import VERSIONS, problems, schema
 from made_tables import as_table, walk
 
 import posprobe as pp
-from posprobe.measurements import TABLE
-from posprobe.measurements.model import MODEL
+from posprobe.measurements import TABLE_MEASUREMENTS
+from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.report import to_json
 from posprobe.report.render import page_of
 
@@ -170,7 +170,7 @@ def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
     # The other samples hold their table alone.
     tokens = pp.load_tokens(table) if name == "digits-vit" else None
     document = pp.analyze(table, only=["all"], nulls=1, device="cpu", tokens=tokens).to_dict()
-    assert set(TABLE) - {"axis_codes", "clock", "grid", "scale"} <= set(document)
+    assert set(TABLE_MEASUREMENTS) - {"axis_codes", "clock", "grid", "scale"} <= set(document)
     assert problems("analysis", document) == []
     if tokens is not None:
         assert {"grid", "scale"} <= set(document)
@@ -187,7 +187,7 @@ def test_a_comparison_follows_its_own_schema() -> None:
 
 def test_a_run_of_a_model_has_every_block() -> None:
     document = forward_analysis().to_dict()
-    for name in MODEL:
+    for name in MODEL_MEASUREMENTS:
         incomplete = {key: value for key, value in document.items() if key != name}
         assert problems("forward", incomplete), name
     for layer in document["states"]["layers"]:
@@ -196,7 +196,7 @@ def test_a_run_of_a_model_has_every_block() -> None:
 
 
 def test_started_and_finished_sweeps_follow_their_schema(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"engine": "threads", "nulls": 0, "rows": slice(0, 12)}
+    options: dict[str, Any] = {"jobs": 1, "nulls": 0, "rows": slice(0, 12)}
     sweep = pp.sweep(["sinusoidal:24x8", "./nowhere"], out=tmp_path, only=["norms"], **options)
     sweep._prepare_folder(sweep._describe())
     for keys in (set(), {"run", "counts"}):

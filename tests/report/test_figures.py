@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from made_bundles import with_zero_row
-from made_figures import ax, hold_to_colours, numbers_of, pyplot_is_left_alone, texts
+from made_figures import assert_colour_maps, ax, numbers_of, pyplot_is_left_alone, texts
 from made_pages import SCHEMES
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk, waves
@@ -28,16 +28,16 @@ from posprobe.analyses.models.rotary import rotation
 from posprobe.analyses.models.rotary_weights import pair_layout
 from posprobe.analyses.models.states import mean_decomposition, moments
 from posprobe.drawable import Drawable
-from posprobe.figures import builder, style
-from posprobe.figures.common import MAX_CELLS, REPORT, Sheet, pooled
+from posprobe.figures import find_builder, style
+from posprobe.figures.common import MAX_CELLS, REPORT, FigureFormat, average_blocks
 from posprobe.figures.comparison import KERNEL_FIGURES
-from posprobe.figures.components import score
-from posprobe.figures.grid import MAX_TILES, mosaic
-from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
-from posprobe.figures.schemes import MAX_FIGURES, decay, scheme_figures, short_names
-from posprobe.figures.similarity import heat_map, profile
+from posprobe.figures.components import plot_score
+from posprobe.figures.grid import MAX_TILES, plot_mosaic
+from posprobe.figures.relative import MAX_MOSAIC_HEADS, MAX_MOSAIC_LAYERS, MAX_STRIPES
+from posprobe.figures.schemes import MAX_FIGURES, plot_decay, scheme_figures, shorten_names
+from posprobe.figures.similarity import plot_cosine_matrix, plot_profile
 from posprobe.layouts import Grid, Sequence
-from posprobe.measurements import TABLE
+from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.schemes import RelativeBias, Scheme
 from posprobe.studies.schemes import analyze_schemes
 
@@ -63,7 +63,7 @@ def image_of(ax: Axes) -> AxesImage:
 
 def test_the_heat_map_holds_the_cosines_on_fixed_limits(ax: Axes) -> None:
     result = pp.similarity(as_table(walk(60, 4))[20:50])
-    image = heat_map(ax, result.raw, result.start)
+    image = plot_cosine_matrix(ax, result.raw, result.start)
     np.testing.assert_array_equal(numbers_of(image), result.raw.matrix)
     assert image.get_clim() == (-1, 1)
     assert image.cmap.name == "RdBu_r"
@@ -73,7 +73,7 @@ def test_the_heat_map_holds_the_cosines_on_fixed_limits(ax: Axes) -> None:
 
 def test_a_large_heat_map_is_averaged_in_blocks_with_a_note(ax: Axes) -> None:
     result = pp.similarity(walk(MAX_CELLS + 88, 3))
-    image = heat_map(ax, result.centered)
+    image = plot_cosine_matrix(ax, result.centered)
     assert numbers_of(image).shape == (300, 300)
     block = result.centered.matrix[10:12, 40:42]
     assert numbers_of(image)[5, 20] == pytest.approx(block.mean(), abs=1e-12)
@@ -84,7 +84,7 @@ def test_a_large_heat_map_is_averaged_in_blocks_with_a_note(ax: Axes) -> None:
 @pytest.mark.parametrize("n", [1, 6, 7, 30])
 def test_pooling_takes_the_mean_of_every_block(n: int) -> None:
     values = np.asarray(gaussian(n, n), dtype=np.float64)
-    means, block = pooled(values, cells=6)
+    means, block = average_blocks(values, cells=6)
     assert block == math.ceil(n / 6)
     assert len(means) == math.ceil(n / block) <= 6
     for i, j in itertools.product(range(len(means)), repeat=2):
@@ -99,14 +99,14 @@ def test_pooling_takes_the_mean_of_every_block(n: int) -> None:
 def test_pooling_does_not_hide_what_is_undefined() -> None:
     values = np.ones((12, 12))
     values[3, 3] = np.nan
-    means, _ = pooled(values, cells=6)
+    means, _ = average_blocks(values, cells=6)
     assert np.argwhere(np.isnan(means)).tolist() == [[1, 1]]
 
 
 @pytest.mark.parametrize(("height", "width"), [(3, 4), (1, 6)])
 def test_mosaic_tiles_hold_the_cosines_of_their_patch(height: int, width: int, ax: Axes) -> None:
     result = pp.grid(patches(height, width, 8))
-    image = mosaic(ax, result)
+    image = plot_mosaic(ax, result)
     canvas = numbers_of(image)
     assert image.get_clim() == (-1, 1)
     assert canvas.shape == (height * (height + 1) - 1, width * (width + 1) - 1)
@@ -125,7 +125,7 @@ def test_mosaic_tiles_hold_the_cosines_of_their_patch(height: int, width: int, a
 
 def test_a_large_mosaic_names_the_tiles_that_it_shows(ax: Axes) -> None:
     result = pp.grid(as_table(gaussian(37 * 37, 4), Grid(37, 37)))
-    canvas = numbers_of(mosaic(ax, result))
+    canvas = numbers_of(plot_mosaic(ax, result))
     labels = [label.get_text() for label in ax.get_xticklabels()]
     assert labels == [str(column) for column in range(0, 37, 6)]
     assert len(labels) <= MAX_TILES
@@ -138,7 +138,7 @@ def lines_of(ax: Axes) -> dict[str, Any]:
 
 def test_the_profile_is_the_mean_cosine_by_offset_with_its_band(ax: Axes) -> None:
     result = pp.similarity(walk(40, 5))
-    profile(ax, result)
+    plot_profile(ax, result)
     for label, cosine in (("raw", result.raw), ("centred", result.centered)):
         np.testing.assert_array_equal(lines_of(ax)[label].get_xdata(), np.arange(40))
         np.testing.assert_array_equal(lines_of(ax)[label].get_ydata(), cosine.offset_mean)
@@ -155,13 +155,13 @@ def test_on_a_grid_numbers_of_patches_are_a_map(kind: str, ax: Axes) -> None:
     table = patches(4, 6, 8)
     if kind == "profile":
         result = pp.similarity(table)
-        profile(ax, result)
+        plot_profile(ax, result)
         numbers = result.centered.offset_mean
         assert image_of(ax).get_clim() == (-1, 1)
         assert tuple(image_of(ax).get_extent()) == (-5.5, 5.5, 3.5, -3.5)
     elif kind == "scores":
         components = pp.pca(table)
-        score(ax, components, 0)
+        plot_score(ax, components, 0)
         numbers = components.scores[:, 0]
         low, high = image_of(ax).get_clim()
         assert -low == high == np.abs(numbers).max()
@@ -189,7 +189,7 @@ def test_explained_variance_is_drawn_with_its_running_sum(ax: Axes) -> None:
 def test_scores_are_drawn_against_position(ax: Axes) -> None:
     table = as_table(walk(60, 4))[20:50]
     result = pp.pca(table)
-    score(ax, result, 1)
+    plot_score(ax, result, 1)
     line = next(line for line in ax.lines if len(line.get_xdata()) == 30)  # type: ignore[arg-type]
     np.testing.assert_array_equal(line.get_xdata(), np.arange(20, 50))
     np.testing.assert_array_equal(line.get_ydata(), result.scores[:, 1])
@@ -346,7 +346,7 @@ def test_without_axes_a_new_figure_is_made_for_the_notebook(
 
 
 #: A column of a paper, and half a slide.
-SHEETS = (Sheet(3.03, 9.7), Sheet(2.68, 3.15))
+SHEETS = (FigureFormat(3.03, 9.7), FigureFormat(2.68, 3.15))
 
 
 @pytest.mark.parametrize("name", KINDS_OF_TABLES)
@@ -356,15 +356,17 @@ def test_every_table_gets_pictures_that_can_be_read(
     figures = analysed[name].figures()
     assert {"table", "norms", "similarity", "profile", "scale"} <= set(figures)
     # Equal rows have no variance that components could hold.
-    (variance,) = (drawing for drawing in TABLE["pca"].drawings if drawing.name == "variance")
-    assert ("variance" in figures) == (not variance.lacks(analysed[name].results["pca"]))
+    (variance,) = (
+        drawing for drawing in TABLE_MEASUREMENTS["pca"].drawings if drawing.name == "variance"
+    )
+    assert ("variance" in figures) == (not variance.explain_absence(analysed[name].results["pca"]))
     assert ("mosaic" in figures) == isinstance(analysed[name].table.layout, Grid)
     for make in figures.values():
         with style():
             figure = make()
             figure.draw_without_rendering()
         assert all(float(text.get_fontsize()) >= 6 for text in texts(figure))
-        hold_to_colours(figure)
+        assert_colour_maps(figure)
 
 
 def test_only_measured_results_are_drawn() -> None:
@@ -380,15 +382,15 @@ def test_every_figure_of_a_table_fits_every_sheet(
     records += [
         (drawing.name, result)
         for key, result in analysed[name].results.items()
-        for drawing in TABLE[key].drawings
-        if not drawing.lacks(result)
+        for drawing in TABLE_MEASUREMENTS[key].drawings
+        if not drawing.explain_absence(result)
     ]
     for (kind, result), sheet in itertools.product(records, SHEETS):
         with style():
-            figure = builder(result, kind)(sheet, {"a table": result}, {})
+            figure = find_builder(result, kind)(sheet, {"a table": result}, {})
         width, height = figure.get_size_inches()
         assert width == sheet.width
-        assert height <= sheet.limit + 1e-9
+        assert height <= sheet.max_height + 1e-9
 
 
 def makers_of(*records: Scheme) -> dict[str, Callable[[], Figure]]:
@@ -512,13 +514,13 @@ def test_windows_of_two_sizes_share_a_mosaic_with_the_query_in_the_middle() -> N
 
 
 def test_a_mosaic_names_omitted_heads_and_layers() -> None:
-    count = MAX_LAYERS + 6
-    layers = [window(2, 2, heads=MAX_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)]
+    count = MAX_MOSAIC_LAYERS + 6
+    layers = [window(2, 2, heads=MAX_MOSAIC_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)]
     (ax,) = panels_of("mosaic", *layers)
     assert len(ax.get_yticks()) == count // 2
     assert "one row in 2" in ax.get_ylabel()
     assert {note.get_text() for note in ax.texts} == {"+3"}
-    assert len(ax.get_xticks()) == MAX_HEADS
+    assert len(ax.get_xticks()) == MAX_MOSAIC_HEADS
 
 
 def test_heads_of_a_single_window_stand_in_rows(ax: Axes) -> None:
@@ -555,7 +557,7 @@ def test_a_ladder_without_scaling_is_drawn_once(ax: Axes) -> None:
 def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -> None:
     record = rotary()
     result: Any = rotation(record.frequencies(), target=4096)
-    decay(ax, result)
+    plot_decay(ax, result)
     lines = {str(line.get_label()): line for line in ax.lines}
     distance, kernel = (np.asarray(data) for data in lines["mean rotation"].get_data())
     expected = np.cos(distance[:, None] * record.frequencies()).mean(axis=1)
@@ -612,7 +614,7 @@ def test_every_bundle_is_drawn_within_bounds_and_can_be_read(name: str) -> None:
         assert figure.get_figwidth() <= 6.31
         assert figure.get_figheight() <= 8
         assert all(6 <= float(text.get_fontsize()) <= 8 for text in texts(figure))
-        hold_to_colours(figure)
+        assert_colour_maps(figure)
 
 
 def test_smoothness_shows_every_head_over_its_band(ax: Axes) -> None:
@@ -620,7 +622,7 @@ def test_smoothness_shows_every_head_over_its_band(ax: Axes) -> None:
     result.plot(ax)
     (dots,) = [line for line in ax.lines if line.get_marker() == "o"]
     np.testing.assert_array_equal(dots.get_ydata(), result.correlation)
-    heights = [bar.get_height() for bar in ax.patches]  # type: ignore[attr-defined]
+    heights = [bar.get_height() for bar in ax.grid_model]  # type: ignore[attr-defined]
     np.testing.assert_allclose(heights, result.p95)
 
 
@@ -634,11 +636,11 @@ def test_depth_shows_every_head_of_every_encoding() -> None:
 
 
 def test_common_parts_of_names_are_dropped() -> None:
-    assert short_names(["a.0.b.bias", "a.1.b.bias", "a.1.c.bias"]) == ["0.b", "1.b", "1.c"]
-    assert short_names(["whole.name"]) == ["whole.name"]
-    assert short_names(["x.a", "x.b", "x.a"]) == ["0: x.a", "1: x.b", "2: x.a"]
-    assert short_names(["a.b", "a.b.c"]) == ["a.b", "c"]
-    assert short_names(["a.a", "a.a.a"]) == ["a.a", "a.a.a"]
+    assert shorten_names(["a.0.b.bias", "a.1.b.bias", "a.1.c.bias"]) == ["0.b", "1.b", "1.c"]
+    assert shorten_names(["whole.name"]) == ["whole.name"]
+    assert shorten_names(["x.a", "x.b", "x.a"]) == ["0: x.a", "1: x.b", "2: x.a"]
+    assert shorten_names(["a.b", "a.b.c"]) == ["a.b", "c"]
+    assert shorten_names(["a.a", "a.a.a"]) == ["a.a", "a.a.a"]
 
 
 @pytest.mark.parametrize("name", ["_hidden", "$\\frac{1}{0}$", "a/" * 100, "\x01<&"])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, strategies as st
 from made_forward import (
     HEADS,
-    RANDOM,
+    RANDOM_TOKENS,
     WIDTH,
     attention_of,
     forward_analysis,
@@ -44,11 +44,11 @@ from posprobe.analyses.models.states import (
 )
 from posprobe.errors import InvalidCheckpoint
 from posprobe.figures import report_figures, style
-from posprobe.figures.common import spread
+from posprobe.figures.common import pick_evenly
 from posprobe.figures.relative import MAX_STRIPES
-from posprobe.figures.rotary_use import heat_map
+from posprobe.figures.rotary_use import plot_pair_shares
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.measurements.model import MODEL
+from posprobe.measurements.model import MODEL_MEASUREMENTS
 from posprobe.report import forward_name, read_bundle, render_bundle
 from posprobe.report.render import page_of as page_model, render
 from posprobe.report.screen import text as printed
@@ -117,21 +117,21 @@ def page_of(analysis: ForwardAnalysis) -> str:
 # The document.
 
 
-@pytest.mark.parametrize("name", MODEL)
+@pytest.mark.parametrize("name", MODEL_MEASUREMENTS)
 def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     layout: Layout = Grid(3, 4) if name == "blank" else Sequence(24)
     results = results_of(layout)
     single = forward_analysis(layout, results={name: results[name]})
     assert problems("forward", single.to_dict()) == []
-    assert {name_found for name_found in MODEL if single.to_dict()[name_found] is not None} == {
-        name
-    }
+    assert {
+        name_found for name_found in MODEL_MEASUREMENTS if single.to_dict()[name_found] is not None
+    } == {name}
     assert re.findall("<h2>(.*?)</h2>", page_of(single)) == [
         "Evidence",
         "All numbers",
         "Provenance",
     ]
-    labels = [label for label, _ in MODEL[name].rows(single.to_dict())]
+    labels = [label for label, _ in MODEL_MEASUREMENTS[name].rows(single.to_dict())]
     assert [row[0] for row in page_model(single.to_dict()).numbers.rows] == labels
     other_results = {
         name_found: result for name_found, result in results.items() if name_found != name
@@ -214,7 +214,9 @@ def test_bundles_of_different_references_have_different_names(tmp_path: Path) ->
     assert {text: forward_name(text) for text in names} == names
 
 
-@pytest.mark.parametrize(("kind", "random"), [(RANDOM, "random tokens"), ("windows of x.txt", "")])
+@pytest.mark.parametrize(
+    ("kind", "random"), [(RANDOM_TOKENS, "random tokens"), ("windows of x.txt", "")]
+)
 def test_random_contexts_are_named_on_the_page(kind: str, random: str) -> None:
     analysis = forward_analysis(kind=kind)
     summary = analysis.to_dict()["verdict"]["summary"]
@@ -240,7 +242,7 @@ def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     weights = np.stack([back, np.full((9, 9), 1 / 9), back])[None]
     attention = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
     document = forward_analysis(layout, results={"attention": attention}).to_dict()
-    (_, texts), *_ = MODEL["attention"].rows(document)
+    (_, texts), *_ = MODEL_MEASUREMENTS["attention"].rows(document)
     assert texts == {5: "previous token (2 of 3)"}
 
 
@@ -303,7 +305,7 @@ def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> 
     # Its unit is that of the share of position, of which it is a part.
     noise = layer["noise_share"] * layer["shares"]["position"]
     assert fine_percent(noise) != fine_percent(layer["noise_share"])
-    rows = dict(MODEL["states"].rows(analysis.to_dict()))
+    rows = dict(MODEL_MEASUREMENTS["states"].rows(analysis.to_dict()))
     share = fine_percent(layer["shares"]["position"])
     assert rows["variance explained by position"] == {0: share}
     assert rows["of which sampling noise"] == {0: fine_percent(noise)}
@@ -359,7 +361,7 @@ def test_figures_are_drawn_for_existing_results(layout: Layout, tmp_path: Path) 
     figures = analysis.figures()
     assert set(figures) == {name for key in analysis.results for name in FIGURES[key]}
     assert set(figures) == {
-        drawing.name for key in analysis.results for drawing in MODEL[key].drawings
+        drawing.name for key in analysis.results for drawing in MODEL_MEASUREMENTS[key].drawings
     }
     for name, make in figures.items():
         with style():
@@ -367,7 +369,7 @@ def test_figures_are_drawn_for_existing_results(layout: Layout, tmp_path: Path) 
     assert all(path.stat().st_size > 5000 for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", MODEL)
+@pytest.mark.parametrize("name", MODEL_MEASUREMENTS)
 def test_every_result_draws_itself(name: str) -> None:
     result = results_of(Grid(3, 4) if name == "blank" else Sequence(24))[name]
     ax = Figure().add_subplot()
@@ -377,7 +379,7 @@ def test_every_result_draws_itself(name: str) -> None:
 
 def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
     flat = mean_decomposition({0: moments(np.ones((2, 9, WIDTH)))}, layout=Sequence(9))
-    figures = MODEL["states"].figures({"a model": flat})
+    figures = MODEL_MEASUREMENTS["states"].prepare_figures({"a model": flat})
     assert set(figures) == {"layers"}
     figures["layers"]()
 
@@ -385,7 +387,7 @@ def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
 def test_wavelengths_of_pairs_are_written_out() -> None:
     ladder = 1e4 ** (-np.arange(8) / 8)
     ax = Figure().add_subplot()
-    heat_map(ax, np.zeros((9, 2)), [0, 1], np.append(ladder, 0), [4, 4])
+    plot_pair_shares(ax, np.zeros((9, 2)), [0, 1], np.append(ladder, 0), [4, 4])
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels[0] == "6.28"
     assert labels[-2:] == ["19,900", "never"]
@@ -456,7 +458,7 @@ def test_figures_of_large_models_name_the_heads_shown() -> None:
 
 @given(count=st.integers(1, 200), most=st.integers(2, 40))
 def test_items_are_spread_from_the_first_to_the_last(count: int, most: int) -> None:
-    spread_items = spread(range(count), most)
+    spread_items = pick_evenly(range(count), most)
     assert len(spread_items) == min(count, most)
     assert (spread_items[0], spread_items[-1]) == (0, count - 1)
     steps = np.diff(spread_items)

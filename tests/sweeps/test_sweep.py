@@ -13,15 +13,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from made_cli import Cli, cli
-from made_forward import rotary_of, saved_run
-from made_hub import no_file_longer_than
+from made_forward import rotary_of, save_run
+from made_hub import limit_file_size
 from safetensors.numpy import save_file
 
 import posprobe as pp
 from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
-from posprobe.measurements import TABLE, compared_numbers
+from posprobe.measurements import TABLE_MEASUREMENTS, compared_numbers
 from posprobe.sweeps.columns import columns
-from posprobe.sweeps.references import Entry, below, once, read_file, read_list, step_of
+from posprobe.sweeps.references import (
+    Entry,
+    drop_repeated,
+    expand_folder,
+    read_file,
+    read_list,
+    step_of,
+)
 from posprobe.text import lookup, plain
 
 if TYPE_CHECKING:
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cli"]
 
-QUICK: dict[str, Any] = {"engine": "threads", "jobs": 2, "only": ["norms", "pca"], "nulls": 0}
+QUICK: dict[str, Any] = {"jobs": 2, "only": ["norms", "pca"], "nulls": 0}
 
 
 def save(place: Path, seed: int = 0, rows: int = 12, name: str = "wpe.weight") -> str:
@@ -105,11 +112,11 @@ def test_a_folder_expands_to_its_checkpoints_by_step(tmp_path: Path) -> None:
     for name, text in (("weightless", '{"model_type": "llama"}'), ("pooling", '{"mean": true}')):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(text)
-    names = [Path(entry.reference).name for entry in below(Entry(str(tmp_path), {"x": 1}))]
+    names = [Path(entry.reference).name for entry in expand_folder(Entry(str(tmp_path), {"x": 1}))]
     saved = [f"checkpoint-{step}" for step in ("10²", 90, 500, 1000)]
     assert names == ["a.npy", "b.npy", *saved, "weightless"]
-    assert below(Entry(str(tmp_path / "empty"))) == [Entry(str(tmp_path / "empty"))]
-    assert below(Entry("gpt2")) == [Entry("gpt2")]
+    assert expand_folder(Entry(str(tmp_path / "empty"))) == [Entry(str(tmp_path / "empty"))]
+    assert expand_folder(Entry("gpt2")) == [Entry("gpt2")]
 
 
 @pytest.mark.parametrize(
@@ -123,12 +130,12 @@ def test_steps_are_read_off_names(name: str, step: int | None) -> None:
 
 def test_a_repeated_reference_with_other_columns_is_refused(tmp_path: Path) -> None:
     entries = [Entry("a", {"x": 1}), Entry("b"), Entry("a", {"x": 1})]
-    assert once(entries) == [Entry("a", {"x": 1}), Entry("b")]
+    assert drop_repeated(entries) == [Entry("a", {"x": 1}), Entry("b")]
     path = tmp_path / "list.csv"
     path.write_text("reference,group,size\nc,a,1\nd,a,1\nc,b,1\n")
     message = r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
     with pytest.raises(UsageError, match=message):
-        once(read_file(path))
+        drop_repeated(read_file(path))
     with pytest.raises(UsageError, match=r"reference 1 and record 2: both are 'sinusoidal:8x4'"):
         pp.sweep(["sinusoidal:8x4", {"reference": "sinusoidal:8x4", "group": "a"}])
 
@@ -141,7 +148,11 @@ def test_columns_follow_from_the_registries() -> None:
     for key in compared_numbers():
         assert {key, f"{key}.sinusoid"} <= set(names)
     assert not [name for name in names if name.endswith((".p5", ".p50", ".p95"))]
-    assert all(any(name.startswith(f"{key}.") for name in names) for key in TABLE if key != "seams")
+    assert all(
+        any(name.startswith(f"{key}.") for name in names)
+        for key in TABLE_MEASUREMENTS
+        if key != "seams"
+    )
     assert names["rotation.pairs"] == "int64"
     assert names["base"] == "double"
     assert names["rule"] == "string"
@@ -153,8 +164,8 @@ def test_rotary_models_have_rows_of_weights_and_heads(
     (weighed,) = pp.sweep("sample:pydoc-llama", **QUICK).to_arrow()["weights.never"].to_pylist()
     assert 0 < weighed < 1
     use = rotary_of()
-    saved_run(tmp_path / "runs" / "made", {"rotary_use": use})
-    saved_run(tmp_path / "runs" / "other", {})
+    save_run(tmp_path / "runs" / "made", {"rotary_use": use})
+    save_run(tmp_path / "runs" / "other", {})
     sweep = pp.sweep(str(tmp_path / "runs"), out=tmp_path / "out", **QUICK).run()
     (row,) = sweep.to_arrow().to_pylist()
     assert (row["name"], row["scheme"]) == ("made", "rotary")
@@ -171,7 +182,7 @@ def test_rotary_models_have_rows_of_weights_and_heads(
 
 def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:
     reference = save(tmp_path / "one")
-    swept = pp.sweep([reference], engine="threads", jobs=1, out=tmp_path / "s")
+    swept = pp.sweep([reference], jobs=1, out=tmp_path / "s")
     (row,) = swept.to_arrow().to_pylist()
     analysis = pp.analyze(pp.load(reference), tokens=None).to_dict()
     for key, entry in analysis["nulls"]["numbers"].items():
@@ -205,7 +216,7 @@ def test_every_table_and_scheme_has_a_row(tmp_path: Path) -> None:
         f"{place}#decoder": names[1],
     }
     references = ["rotary:64x8", "alibi:32x4"]
-    rows = pp.sweep(references, engine="threads").to_arrow().to_pylist()
+    rows = pp.sweep(references, jobs=1).to_arrow().to_pylist()
     assert [(row["reference"], row["scheme"]) for row in rows] == [
         ("rotary:64x8", "rotary"), ("alibi:32x4", "alibi"),
     ]  # fmt: skip
@@ -273,7 +284,7 @@ def test_bad_references_fail_without_ending_the_sweep(cli: Cli, tmp_path: Path) 
         expected[reference] = cli("analyze", reference, "--only", "norms", "--quiet").code
         assert expected[reference]
     (tmp_path / "list.txt").write_text("\n".join([*expected, *good]))
-    command = ["sweep", "--from", "list.txt", "--only", "norms", "--engine", "threads",
+    command = ["sweep", "--from", "list.txt", "--only", "norms", "--jobs", "1",
                "--out", "s"]  # fmt: skip
     for strict, code in (([], 0), (["--strict"], next(iter(expected.values())))):
         completed = cli(*command, *strict)
@@ -327,7 +338,7 @@ def test_names_do_nothing_in_a_spreadsheet_or_a_terminal(tmp_path: Path) -> None
              "-1.5", "+2e3", "plain"]  # fmt: skip
     references = [{"reference": f"alibi:{k + 8}x2", "note": note} for k, note in enumerate(notes)]
     references += [{"reference": "=1+1\x1b]0;x\x07.npy"}, {"reference": "@\u202enone#x"}]
-    swept = pp.sweep(references, out=tmp_path / "s", engine="threads", jobs=1).run()
+    swept = pp.sweep(references, out=tmp_path / "s", jobs=1).run()
     assert swept.to_arrow()["user.note"].to_pylist() == notes
     for name in ("sweep.csv", "failures.csv"):
         text = (tmp_path / "s" / name).read_text(encoding="utf-8")
@@ -359,7 +370,7 @@ def test_a_full_disk_is_one_clear_error_wherever_it_strikes(
     largest = max(path.stat().st_size for path in (tmp_path / "s").iterdir() if path.is_file())
     for room in range(1000, largest, 6000):
         with (
-            no_file_longer_than(room),
+            limit_file_size(room),
             pytest.raises(OutputError, match=r"cannot be written .*Make room"),
         ):
             pp.sweep(references, out=tmp_path / "s", **QUICK).run()
@@ -469,7 +480,7 @@ def test_two_sweeps_into_one_folder_do_not_damage_it(tmp_path: Path) -> None:
 
 def test_a_task_over_its_time_is_given_up(tmp_path: Path) -> None:
     reference = save(tmp_path / "c", rows=600)
-    swept = pp.sweep([reference], out=tmp_path / "s", engine="threads", time_limit=0.005)
+    swept = pp.sweep([reference], out=tmp_path / "s", jobs=1, time_limit=0.005)
     (failure,) = swept.failures()
     assert failure["exit_code"] == 1
     assert "longer than the time limit" in failure["message"]
@@ -484,7 +495,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for occupied in ("mine", "file"):
         with pytest.raises(OutputError, match="Choose another --out"):
-            pp.sweep("alibi:8x2", out=tmp_path / occupied, engine="threads").run()
+            pp.sweep("alibi:8x2", out=tmp_path / occupied, jobs=1).run()
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
@@ -494,8 +505,6 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"only": ["nonsense"]}, "unknown analysis 'nonsense'"),
         ({"nulls": -1}, "--nulls -1"),
         ({"jobs": 0}, "--jobs 0"),
-        ({"engine": "magic"}, "--engine magic"),
-        ({"engine": "dask"}, "name a --scheduler"),
         ({"requests": 0}, "requests 0"),
         ({"revisions": "*"}, "--revisions lists those of one Hub repository"),
         ({"revisions": "*", "offline": True}, "--offline forbids it"),

@@ -1,4 +1,4 @@
-"""Every measurement inside a running model, in the order of the page."""
+"""All measurements inside a running model, in the order of the page."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from posprobe.forward.rotary import stated_context
 from posprobe.forward.running import body_of, is_sound
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import Drawing, compared_numbers
-from posprobe.measurements.baselines import formula_numbers, made, numbers_of_table
+from posprobe.measurements.baselines import build_null_table, measure_formula, measure_numbers
 from posprobe.measurements.model.contexts import (
-    SEEN,
-    SINUSOID,
-    STORED,
-    WALKS,
-    WHOLE,
+    EFFECTIVE_COLUMN,
+    MODEL_COLUMN,
+    RANDOM_WALK_COLUMN,
+    SINUSOID_COLUMN,
+    STORED_COLUMN,
     Contexts as Contexts,
     LabelledRow,
     ModelInputs as ModelInputs,
     ModelMeasurement as ModelMeasurement,
-    by_layer,
-    mean_over_heads,
-    only_images,
-    only_text,
+    format_head_mean,
+    list_by_layer,
+    needs_images,
+    needs_text,
 )
 from posprobe.nulls import band
 from posprobe.tables import PositionTable
@@ -61,9 +61,8 @@ from posprobe.text import (
 from posprobe.words import models
 from posprobe.words.models import NEEDS_ADDED
 
-#: Numbers of a layer's table that are compared with the sinusoid and random walks, and what they
-#: are called.
-LAYER_NUMBERS = {
+#: Labels of the numbers of a layer's table that are compared with the sinusoid and random walks.
+LAYER_NUMBER_LABELS = {
     "similarity.centered.neighbour_mean": "neighbour cosine",
     "similarity.centered.translation_invariance": "invariance",
     "pca.stable_rank": "stable rank",
@@ -71,72 +70,79 @@ LAYER_NUMBERS = {
 }
 
 
-def _states(given: ModelInputs) -> MeanDecomposition:
-    found = forward.decompose(
-        given.model, given.batches("hidden states"), positions=given.positions,
-        layers=given.layers, name=given.reference,
+def _decompose_states(inputs: ModelInputs) -> MeanDecomposition:
+    decomposition = forward.decompose(
+        inputs.model, inputs.batches("hidden states"), positions=inputs.positions,
+        layers=inputs.layers, name=inputs.reference,
     )  # fmt: skip
-    return with_numbers(found, given.nulls, given.seed)
+    return add_layer_numbers(decomposition, inputs.nulls, inputs.seed)
 
 
-def with_numbers(found: MeanDecomposition, draws: int, seed: int) -> MeanDecomposition:
+def add_layer_numbers(
+    decomposition: MeanDecomposition, n_walks: int, seed: int
+) -> MeanDecomposition:
     """Measure the table of every layer, and the sinusoid and random walks of the same shape.
 
     Parameters
     ----------
-    found
-        Of all its layers.
-    draws
-        Random walks, whose steps are equally long.
+    decomposition
+        Mean decomposition, whose layers are measured.
+    n_walks
+        Number of random walks, whose steps are equally long.
     seed
-        Of the walks.
+        Seed of the walks.
     """
-    tables = [found.table(number) for number in found.layers]
+    tables = [decomposition.table(number) for number in decomposition.layers]
     layout, dim = tables[0].layout, tables[0].dim
-    numbers = [numbers_of_table(table) for table in tables]
-    walks = (made(_walk(layout, dim, seed, draw), layout) for draw in range(draws))
-    drawn = [numbers_of_table(walk) for walk in walks]
+    numbers = [measure_numbers(table) for table in tables]
+    walk_tables = (
+        build_null_table(_draw_random_walk(layout, dim, seed, draw), layout)
+        for draw in range(n_walks)
+    )
+    walk_numbers = [measure_numbers(walk) for walk in walk_tables]
     return replace(
-        found,
+        decomposition,
         layers={
-            number: replace(layer, analyses=known)
-            for (number, layer), known in zip(found.layers.items(), numbers, strict=True)
+            number: replace(layer, analyses=layer_numbers)
+            for (number, layer), layer_numbers in zip(
+                decomposition.layers.items(), numbers, strict=True
+            )
         },
         baselines={
-            "sinusoid": dict(formula_numbers(layout, dim)),
-            "walk": {key: band([one.get(key) for one in drawn]) for key in numbers[0]},
-            "draws": draws,
+            "sinusoid": dict(measure_formula(layout, dim)),
+            "walk": {key: band([walk.get(key) for walk in walk_numbers]) for key in numbers[0]},
+            "draws": n_walks,
             "seed": seed,
         },
     )
 
 
-def _drawn_with(result: MeanDecomposition) -> dict[str, Any]:
-    """Compute what the figures of layers show: cosines and components of some, and baselines."""
-    from posprobe.figures.common import spread
-    from posprobe.figures.states import PANELS
+def _state_figure_inputs(result: MeanDecomposition) -> dict[str, Any]:
+    """Return the cosines and components of some layers, and the baselines, for the figures."""
+    from posprobe.figures.common import pick_evenly
+    from posprobe.figures.states import MAX_STATE_PANELS
 
-    moving = [n for n, layer in result.layers.items() if layer.stable_rank is not None]
-    shown = {n: result.table(n) for n in spread(moving, PANELS)}
+    varying_layers = [n for n, layer in result.layers.items() if layer.stable_rank is not None]
+    tables = {n: result.table(n) for n in pick_evenly(varying_layers, MAX_STATE_PANELS)}
     return {
         **result.baselines,
-        "cosines": {n: cosines_of(table) for n, table in shown.items()},
-        "components": {n: analyses.pca(table) for n, table in shown.items()},
+        "cosines": {n: cosines_of(table) for n, table in tables.items()},
+        "components": {n: analyses.pca(table) for n, table in tables.items()},
     }
 
 
 def cosines_of(table: PositionTable) -> Patches | Similarity:
-    """Return what a panel of cosines shows: a mosaic of a small grid, else the matrix."""
-    from posprobe.figures.states import MOSAIC
+    """Return the cosines for one panel: a mosaic of a small grid, else the matrix."""
+    from posprobe.figures.states import MAX_MOSAIC_SIDE
 
     layout = table.layout
-    if isinstance(layout, Grid) and max(layout.height, layout.width) <= MOSAIC:
+    if isinstance(layout, Grid) and max(layout.height, layout.width) <= MAX_MOSAIC_SIDE:
         return analyses.grid(table)
     return analyses.similarity(table)
 
 
-def _walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
-    """Draw a random walk in reading order whose steps are equally long, from the origin."""
+def _draw_random_walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
+    """Draw a random walk from the origin, in reading order, whose steps are equally long."""
     steps = np.random.default_rng([seed, draw]).standard_normal((layout.size, dim))
     steps /= np.linalg.norm(steps, axis=1, keepdims=True)
     steps[0] = 0
@@ -144,36 +150,38 @@ def _walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
 
 
 def _state_rows(document: Block) -> Iterator[LabelledRow]:
-    """Yield what positions add to every layer, with the sinusoid and random walks beside it."""
-    block, beside = document["states"], document["beside"] or {}
-    yield by_layer(block, "variance explained by position", "shares.position", _share)
-    yield "of which sampling noise", {k["layer"]: _share(_noise(k)) for k in block["layers"]}
-    yield by_layer(block, "variance explained by context", "shares.context", _share)
-    yield by_layer(block, "relative norm of what positions add", "relative_norm")
-    yield by_layer(block, "directions above sampling noise", "rank")
-    for key, label in LAYER_NUMBERS.items():
+    """Yield what positions add to every layer, with the sinusoid and random walks."""
+    block, baselines = document["states"], document["beside"] or {}
+    yield list_by_layer(block, "variance explained by position", "shares.position", _format_share)
+    noise_shares = {k["layer"]: _format_share(_noise_share(k)) for k in block["layers"]}
+    yield "of which sampling noise", noise_shares
+    yield list_by_layer(block, "variance explained by context", "shares.context", _format_share)
+    yield list_by_layer(block, "relative norm of what positions add", "relative_norm")
+    yield list_by_layer(block, "directions above sampling noise", "rank")
+    for key, label in LAYER_NUMBER_LABELS.items():
         texts: dict[int | str, str] = {
             layer["layer"]: cell(layer["analyses"].get(key)) for layer in block["layers"]
         }
-        if beside.get("sinusoid"):
-            texts[SINUSOID] = cell(beside["sinusoid"].get(key))
-        if found := (beside.get("walk") or {}).get(key):
-            texts[WALKS] = f"{show(found['p5'], '.2g')} to {show(found['p95'], '.2g')}"
+        if baselines.get("sinusoid"):
+            texts[SINUSOID_COLUMN] = cell(baselines["sinusoid"].get(key))
+        if null_band := (baselines.get("walk") or {}).get(key):
+            low, high = (show(null_band[end], ".2g") for end in ("p5", "p95"))
+            texts[RANDOM_WALK_COLUMN] = f"{low} to {high}"
         yield f"{label} of what positions add", texts
 
 
-def _noise(layer: Block) -> float | None:
-    """Return the share of the variance that sampling noise puts into that of positions."""
-    noise, share = layer["noise_share"], lookup(layer, "shares.position")
-    return None if noise is None or share is None else noise * share
+def _noise_share(layer: Block) -> float | None:
+    """Return the share of the variance that looks positional but is sampling noise."""
+    noise, position_share = layer["noise_share"], lookup(layer, "shares.position")
+    return None if noise is None or position_share is None else noise * position_share
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else fine_percent(value)
+def _format_share(share: float | None) -> str:
+    return "–" if share is None else fine_percent(share)
 
 
-#: Numbers of a head of which the mean is listed, and what it is called.
-HEAD_MEANS = {
+#: Labels of the numbers of a head that are listed by their mean.
+HEAD_MEAN_LABELS = {
     "first": "attention to the first position, mean over heads",
     "special": "attention to what is no position, mean over heads",
     "locality": "locality of attention, mean over heads",
@@ -181,23 +189,25 @@ HEAD_MEANS = {
 }
 
 
-def _most_common(names: Sequence[str]) -> str:
+def _format_most_common(names: Sequence[str]) -> str:
     name, count = Counter(names).most_common(1)[0]
     return f"{name} ({count} of {len(names)})"
 
 
 def _attention_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["attention"]
-    yield by_layer(block, "offset that most heads prefer, measured", "peak_name", _most_common)
-    for key, label in HEAD_MEANS.items():
-        # Where there are no such tokens, and no line, there is no such number.
+    yield list_by_layer(
+        block, "offset that most heads prefer, measured", "peak_name", _format_most_common
+    )
+    for key, label in HEAD_MEAN_LABELS.items():
+        # Contexts without such tokens, or not on a line, lack the number in every head.
         if any(value for layer in block["layers"] for value in layer[key]):
-            yield by_layer(block, label, key, mean_over_heads)
-    yield by_layer(block, "attention explained by offset", "translation_invariance")
+            yield list_by_layer(block, label, key, format_head_mean)
+    yield list_by_layer(block, "attention explained by offset", "translation_invariance")
 
 
-#: Numbers of a head of which the range is listed, and what it is called.
-HEAD_RANGES = {
+#: Labels of the numbers of a head that are listed by their range.
+HEAD_RANGE_LABELS = {
     "attention": "attention at the offset that a head prefers",
     "uniform": "the same with equal logits",
     "offset_share": "logits explained by offset",
@@ -208,123 +218,148 @@ HEAD_RANGES = {
 def _head_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["heads"]
     label = "offset that most heads prefer, by their weights"
-    yield by_layer(block, label, "peak_name", _most_common)
-    for key, label in HEAD_RANGES.items():
-        yield by_layer(block, label, key, between)
+    yield list_by_layer(block, label, "peak_name", _format_most_common)
+    for key, label in HEAD_RANGE_LABELS.items():
+        yield list_by_layer(block, label, key, between)
 
 
-#: Tokens of a context that the model samples itself: the distance share grows with the length.
-LENGTH = 256
-#: Numbers of heads whose median is listed, and what it is called.
-MEDIANS = {
+#: Tokens of a context that the model samples itself. The distance share grows with the length, so
+#: all models get the same.
+SAMPLED_CONTEXT_TOKENS = 256
+#: Labels of the numbers of heads that are listed by their median.
+ROTARY_MEDIAN_LABELS = {
     "share": "distance share, median over heads",
     "spread": "spread (nats), median over heads",
     "moved": "moved attention, median over heads",
 }
 
 
-def _needs_added(given: ModelInputs) -> str:
+def _needs_added_rows(inputs: ModelInputs) -> str:
     # A model that rotates queries and keys adds no rows to its input.
-    lacks = forward.is_rotary(given.model) and not has_table(given.model)
-    return NEEDS_ADDED if lacks else ""
+    adds_nothing = forward.is_rotary(inputs.model) and not has_table(inputs.model)
+    return NEEDS_ADDED if adds_nothing else ""
 
 
-def _needs(given: ModelInputs) -> str:
-    # Along rows and columns of images nothing is measured, and the attempt says so.
-    turns = forward.turns_images if given.takes_images else forward.is_rotary
-    return "" if turns(given.model) else models.NEEDS_ROTARY
+def _needs_rotary(inputs: ModelInputs) -> str:
+    # Rotations along rows and columns of images are not measured; the attempt raises that message.
+    is_rotary = forward.turns_images if inputs.takes_images else forward.is_rotary
+    return "" if is_rotary(inputs.model) else models.NEEDS_ROTARY
 
 
-def _contexts(given: ModelInputs) -> tuple[Iterator[Array], Origin]:
-    """Return what the model is run on: drawn tokens only where it cannot write its own."""
-    asked = given.contexts
-    if not asked.is_random:
-        return given.batches("rotary use"), "text" if asked.text else "tokens"
-    if asked.tokens == "random" or not (forward.generates(given.model) and is_sound(given.model)):
-        return given.batches("rotary use"), "random"
-    length = asked.length or min(LENGTH, stated_context(given.model) or LENGTH)
-    sampled = forward.sampled_tokens(
-        given.model, length, given.few, seed=given.seed, batch_size=asked.batch_size
+def _choose_contexts(inputs: ModelInputs) -> tuple[Iterator[Array], Origin]:
+    """Return contexts and their origin: sampled from the model rather than drawn, if it can."""
+    contexts = inputs.contexts
+    if not contexts.is_random:
+        return inputs.batches("rotary use"), "text" if contexts.text else "tokens"
+    can_sample = forward.generates(inputs.model) and is_sound(inputs.model)
+    if contexts.tokens == "random" or not can_sample:
+        return inputs.batches("rotary use"), "random"
+    length = contexts.length or min(
+        SAMPLED_CONTEXT_TOKENS, stated_context(inputs.model) or SAMPLED_CONTEXT_TOKENS
     )
-    return sampled, "sampled"
+    sampled_contexts = forward.sampled_tokens(
+        inputs.model,
+        length,
+        inputs.n_experiment_contexts,
+        seed=inputs.seed,
+        batch_size=contexts.batch_size,
+    )
+    return sampled_contexts, "sampled"
 
 
-def _rotary_use(given: ModelInputs) -> RotaryUse:
-    contexts, source = _contexts(given)
-    return forward.rotary_use(given.model, contexts, source=source, name=given.reference)
+def _measure_rotary_use(inputs: ModelInputs) -> RotaryUse:
+    contexts, source = _choose_contexts(inputs)
+    return forward.rotary_use(inputs.model, contexts, source=source, name=inputs.reference)
 
 
 def _rotary_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["rotary_use"]
-    heads: dict[int, list[Block]] = {layer["layer"]: [] for layer in block["layers"]}
+    heads_by_layer: dict[int, list[Block]] = {layer["layer"]: [] for layer in block["layers"]}
     for head in block["heads"]:
-        heads[head["layer"]].append(head)
-    for key, label in MEDIANS.items():
-        known = {
-            k: [head[key] for head in own if head[key] is not None] for k, own in heads.items()
+        heads_by_layer[head["layer"]].append(head)
+    for key, label in ROTARY_MEDIAN_LABELS.items():
+        values_by_layer = {
+            layer: [head[key] for head in heads if head[key] is not None]
+            for layer, heads in heads_by_layer.items()
         }
-        yield label, {k: cell(median(own) if own else None, ".2g") for k, own in known.items()}
-    yield "preferred distances (heads)", {k: models.peaks(own) for k, own in heads.items()}
-    yield "heads: yes / no / cannot tell", {k: models.counts(own) for k, own in heads.items()}
-    yield by_layer(block, "position", "reason", models.REASONS.__getitem__)
-    yield by_layer(block, "shift check, residual", "shift_check", lambda value: cell(value, ".1e"))
-
-
-def _effective(given: ModelInputs) -> EffectiveTable:
-    table = families.effective_table(
-        given.reference, rows=given.positions, revision=given.revision, offline=given.offline
+        yield (
+            label,
+            {
+                layer: cell(median(values) if values else None, ".2g")
+                for layer, values in values_by_layer.items()
+            },
+        )
+    yield (
+        "preferred distances (heads)",
+        {layer: models.peaks(heads) for layer, heads in heads_by_layer.items()},
     )
-    before, after = (numbers_of_table(one) for one in (given.table, table))
-    return EffectiveTable(before, after, table.notes, table)
+    yield (
+        "heads: yes / no / cannot tell",
+        {layer: models.counts(heads) for layer, heads in heads_by_layer.items()},
+    )
+    yield list_by_layer(block, "position", "reason", models.REASONS.__getitem__)
+    yield list_by_layer(
+        block, "shift check, residual", "shift_check", lambda value: cell(value, ".1e")
+    )
+
+
+def _measure_effective(inputs: ModelInputs) -> EffectiveTable:
+    table = families.effective_table(
+        inputs.reference, rows=inputs.positions, revision=inputs.revision, offline=inputs.offline
+    )
+    return EffectiveTable(measure_numbers(inputs.table), measure_numbers(table), table.notes, table)
 
 
 def _effective_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["effective"]
     for key, number in compared_numbers().items():
         if block["raw"].get(key) is not None:
-            texts: dict[int | str, str] = {STORED: cell(block["raw"][key])}
-            yield f"{number.label} of the table", texts | {SEEN: cell(block["effective"][key])}
+            texts: dict[int | str, str] = {STORED_COLUMN: cell(block["raw"][key])}
+            yield (
+                f"{number.label} of the table",
+                texts | {EFFECTIVE_COLUMN: cell(block["effective"][key])},
+            )
 
 
-#: Token embeddings that are read of a local file, where there are as many.
-TOKENS = 2**15
-#: Shares by key, and what they are.
-SHARES = {
+#: Number of token embeddings to read from a local file, if it holds as many.
+N_LOCAL_TOKENS = 2**15
+#: Labels of the shares of token and position subspaces.
+SUBSPACE_SHARE_LABELS = {
     "variance": "token variance within the position subspace",
     "top": "position subspace within the tenth that tokens use most",
     "bottom": "position subspace within the tenth that tokens use least",
 }
 
 
-def _subspaces(given: ModelInputs) -> SubspaceOverlap:
-    table = given.table
-    # What tokens use least is better known the more of them are read, and a disk is near.
-    rows = 4 * table.dim if table.source.revision else max(TOKENS, 4 * table.dim)
-    tokens = families.load_tokens(table, seed=given.seed, rows=rows, offline=given.offline)
-    found = subspace_overlap(table, tokens.values)
-    if len(found.token_share) < found.rank:
+def _measure_subspaces(inputs: ModelInputs) -> SubspaceOverlap:
+    table = inputs.table
+    # More tokens determine the directions that they use least better, and a disk reads them fast.
+    n_tokens = 4 * table.dim if table.source.revision else max(N_LOCAL_TOKENS, 4 * table.dim)
+    tokens = families.load_tokens(table, seed=inputs.seed, rows=n_tokens, offline=inputs.offline)
+    overlap = subspace_overlap(table, tokens.values)
+    if len(overlap.token_share) < overlap.rank:
         raise UsageError(
-            f"the token embeddings have rank {len(found.token_share)}, so they cannot be compared "
-            f"with the {found.rank} position directions"
+            f"the token embeddings have rank {len(overlap.token_share)}, so they cannot be "
+            f"compared with the {overlap.rank} position directions"
         )
-    return found
+    return overlap
 
 
 def _subspace_rows(document: Block) -> Iterator[LabelledRow]:
-    for key, label in SHARES.items():
-        found = document["subspaces"][key]
-        chance = show(found["band"], " to ")
-        yield label, {WHOLE: f"{cell(found['value'])} (by chance {chance})"}
+    for key, label in SUBSPACE_SHARE_LABELS.items():
+        share = document["subspaces"][key]
+        chance_band = show(share["band"], " to ")
+        yield label, {MODEL_COLUMN: f"{cell(share['value'])} (by chance {chance_band})"}
 
 
-def _word_rows(document: Block) -> Iterator[LabelledRow]:
+def _repeated_token_rows(document: Block) -> Iterator[LabelledRow]:
     for key in ("first", "locality", "symmetry"):
-        label = f"{HEAD_MEANS[key]}, one token repeated"
-        yield by_layer(document["words"], label, key, mean_over_heads)
+        label = f"{HEAD_MEAN_LABELS[key]}, one token repeated"
+        yield list_by_layer(document["words"], label, key, format_head_mean)
 
 
-#: Numbers of a model, and what they are called.
-CHANGES = {
+#: Labels of the effects of a permutation.
+PERMUTATION_LABELS = {
     "tokens": "change of the last states when permuted",
     "special": "the same of tokens that stay",
     "accuracy": "right answers",
@@ -334,24 +369,24 @@ CHANGES = {
 
 def _permutation_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["permutation"]
-    kinds = {"with_positions": "as it is", "without_positions": "table set to 0"}
-    for key, label in CHANGES.items():
-        if any(block[kind][key] is not None for kind in kinds):
-            for kind, what in kinds.items():
-                yield f"{label}, {what}", {WHOLE: cell(block[kind][key])}
+    condition_labels = {"with_positions": "as it is", "without_positions": "table set to 0"}
+    for key, label in PERMUTATION_LABELS.items():
+        if any(block[condition][key] is not None for condition in condition_labels):
+            for condition, condition_label in condition_labels.items():
+                yield f"{label}, {condition_label}", {MODEL_COLUMN: cell(block[condition][key])}
 
 
 def _shift_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["shift"]
-    for place, at in enumerate(block["shifts"]):
-        label = f"change of the last states, first position {at}"
-        yield label, {WHOLE: cell(block["change"][place])}
+    for index, shift in enumerate(block["shifts"]):
+        label = f"change of the last states, first position {shift}"
+        yield label, {MODEL_COLUMN: cell(block["change"][index])}
         if block["loss"] is not None:
-            yield f"loss (nats), first position {at}", {WHOLE: cell(block["loss"][place])}
+            yield f"loss (nats), first position {shift}", {MODEL_COLUMN: cell(block["loss"][index])}
 
 
-#: Numbers of an image at a layer, and what they are called.
-PATTERNS = {
+#: Labels of the numbers of an image without content at a layer.
+BLANK_IMAGE_LABELS = {
     "share": "squared norm that differs between patches",
     "alignment": "cosine with the position embedding",
     "cka": "CKA with the position embedding",
@@ -359,13 +394,15 @@ PATTERNS = {
 
 
 def _blank_rows(document: Block) -> Iterator[LabelledRow]:
-    for key, label in PATTERNS.items():
-        for kind, what in (("constant", "grey"), ("noise", "noise")):
-            yield by_layer(document["blank"], f"{label}, image of {what}", f"{kind}.{key}")
+    for key, label in BLANK_IMAGE_LABELS.items():
+        for image, image_label in (("constant", "grey"), ("noise", "noise")):
+            yield list_by_layer(
+                document["blank"], f"{label}, image of {image_label}", f"{image}.{key}"
+            )
 
 
-#: Costs, and what they are called.
-COSTS = {
+#: Labels of the costs of a substitute.
+COST_LABELS = {
     "loss": "change of the loss (nats)",
     "divergence": "divergence (nats)",
     "answers": "top answers changed",
@@ -373,82 +410,87 @@ COSTS = {
 }
 
 
-def _substitution(given: ModelInputs) -> SubstitutionEffect:
+def _measure_substitution(inputs: ModelInputs) -> SubstitutionEffect:
     return forward.substitution_effect(
-        given.model, given.batches("other tables"), rows=given.positions,
-        random=given.contexts.is_random, mask_token=given.mask_token, seed=given.seed,
-        name=given.reference,
+        inputs.model, inputs.batches("other tables"), rows=inputs.positions,
+        random=inputs.contexts.is_random, mask_token=inputs.mask_token, seed=inputs.seed,
+        name=inputs.reference,
     )  # fmt: skip
 
 
 def _substitution_rows(document: Block) -> Iterator[LabelledRow]:
     block = document["substitution"]
     measure = block["measure"]
-    write = percent_with_error if measure == "answers" else with_error
-    for each in block["substitutes"]:
-        main, what = each[measure], each["label"]
-        yield f"kept with {what}", {WHOLE: percent_with_error(main["kept"], main["kept_error"])}
-        yield f"{COSTS[measure]} with {what}", {WHOLE: write(main["value"], main["error"])}
+    format_cost = percent_with_error if measure == "answers" else with_error
+    for substitute in block["substitutes"]:
+        cost, substitute_label = substitute[measure], substitute["label"]
+        kept_share = percent_with_error(cost["kept"], cost["kept_error"])
+        yield f"kept with {substitute_label}", {MODEL_COLUMN: kept_share}
+        change = format_cost(cost["value"], cost["error"])
+        yield f"{COST_LABELS[measure]} with {substitute_label}", {MODEL_COLUMN: change}
 
 
-_EVERY: tuple[ModelMeasurement[Any], ...] = (
+_MODEL_MEASUREMENTS: tuple[ModelMeasurement[Any], ...] = (
     ModelMeasurement[MeanDecomposition](
         name="states",
         title="Through the layers",
-        compute=_states,
+        compute=_decompose_states,
         record=MeanDecomposition,
         drawings=(Drawing("layers"), Drawing("cosines"), Drawing("paths")),
         rows=_state_rows,
-        drawn_with=_drawn_with,
+        figure_inputs=_state_figure_inputs,
     ),
     ModelMeasurement[HeadsByLayer](
         name="heads",
         title="Heads by their weights",
-        compute=lambda given: forward.measure_heads(
-            given.reference, rows=given.positions, revision=given.revision, offline=given.offline
+        compute=lambda inputs: forward.measure_heads(
+            inputs.reference,
+            rows=inputs.positions,
+            revision=inputs.revision,
+            offline=inputs.offline,
         ),
         record=HeadsByLayer,
         drawings=(Drawing("heads"),),
         rows=_head_rows,
-        needs=_needs_added,
-        from_weights=True,
+        needs=_needs_added_rows,
+        is_from_weights=True,
     ),
     ModelMeasurement[RotaryUse](
         name="rotary_use",
         title="Rotary use",
-        compute=_rotary_use,
+        compute=_measure_rotary_use,
         record=RotaryUse,
         drawings=(Drawing("rotary_curves"), Drawing("rotary_usage")),
-        needs=_needs,
-        head=forward.is_rotary,
+        needs=_needs_rotary,
+        needs_head=forward.is_rotary,
         rows=_rotary_rows,
     ),
     ModelMeasurement[EffectiveTable](
         name="effective",
         title="The table as attention sees it",
-        compute=_effective,
+        compute=_measure_effective,
         record=EffectiveTable,
         drawings=(Drawing("effective"),),
-        needs=_needs_added,
+        needs=_needs_added_rows,
         rows=_effective_rows,
-        from_weights=True,
-        drawn_with=lambda result: {"effective": cosines_of(result.table)},
+        is_from_weights=True,
+        figure_inputs=lambda result: {"effective": cosines_of(result.table)},
     ),
     ModelMeasurement[SubspaceOverlap](
         name="subspaces",
         title="Position and token directions",
-        compute=_subspaces,
+        compute=_measure_subspaces,
         record=SubspaceOverlap,
         drawings=(Drawing("overlap"),),
-        needs=_needs_added,
+        needs=_needs_added_rows,
         rows=_subspace_rows,
-        from_weights=True,
+        is_from_weights=True,
     ),
     ModelMeasurement[AttentionByOffset](
         name="attention",
         title="Attention as measured",
-        compute=lambda given: forward.attend(
-            given.model, given.batches("attention"), name=given.reference
+        compute=lambda inputs: forward.attend(
+            inputs.model, inputs.batches("attention"), name=inputs.reference
         ),
         record=AttentionByOffset,
         drawings=(Drawing("attention"), Drawing("first")),
@@ -457,68 +499,68 @@ _EVERY: tuple[ModelMeasurement[Any], ...] = (
     ModelMeasurement[AttentionByOffset](
         name="words",
         title="One word repeated",
-        compute=lambda given: forward.attend(
-            given.model,
-            given.batches("one word repeated", repeated=True),
+        compute=lambda inputs: forward.attend(
+            inputs.model,
+            inputs.batches("one word repeated", repeat_token=True),
             layers=[0],
-            name=given.reference,
+            name=inputs.reference,
         ),
         record=AttentionByOffset,
         drawings=(Drawing("words"),),
-        needs=only_text,
-        rows=_word_rows,
+        needs=needs_text,
+        rows=_repeated_token_rows,
     ),
     ModelMeasurement[PermutationEffect](
         name="permutation",
         title="Permuted tokens",
-        compute=lambda given: forward.permutation_effect(
-            given.model,
-            given.batches("permutations", given.few),
-            seed=given.seed,
-            name=given.reference,
+        compute=lambda inputs: forward.permutation_effect(
+            inputs.model,
+            inputs.batches("permutations", inputs.n_experiment_contexts),
+            seed=inputs.seed,
+            name=inputs.reference,
         ),
         record=PermutationEffect,
         drawings=(Drawing("permutation"),),
-        needs=_needs_added,
+        needs=_needs_added_rows,
         rows=_permutation_rows,
     ),
     ModelMeasurement[PhaseShift](
         name="shift",
         title="Shifted positions",
-        compute=lambda given: forward.phase_shift(
-            # A loss of random tokens says nothing.
-            body_of(given.model) if given.contexts.is_random else given.model,
-            given.batches("shifted positions", given.few, room=True),
-            mask_token=given.mask_token,
-            seed=given.seed,
-            name=given.reference,
+        compute=lambda inputs: forward.phase_shift(
+            # The loss of random tokens says nothing, so the head is left out.
+            body_of(inputs.model) if inputs.contexts.is_random else inputs.model,
+            inputs.batches("shifted positions", inputs.n_experiment_contexts, leave_room=True),
+            mask_token=inputs.mask_token,
+            seed=inputs.seed,
+            name=inputs.reference,
         ),
         record=PhaseShift,
         drawings=(Drawing("shift"),),
-        needs=only_text,
+        needs=needs_text,
         rows=_shift_rows,
     ),
     ModelMeasurement[BlankImages](
         name="blank",
         title="Images without content",
-        compute=lambda given: forward.blank_images(
-            given.model, seed=given.seed, name=given.reference
+        compute=lambda inputs: forward.blank_images(
+            inputs.model, seed=inputs.seed, name=inputs.reference
         ),
         record=BlankImages,
         drawings=(Drawing("blank"),),
-        needs=only_images,
+        needs=needs_images,
         rows=_blank_rows,
     ),
     ModelMeasurement[SubstitutionEffect](
         name="substitution",
         title="What the model uses of its positions",
-        compute=_substitution,
+        compute=_measure_substitution,
         record=SubstitutionEffect,
         drawings=(Drawing("substitution"), Drawing("substitution_positions")),
-        slow=True,
-        head=lambda _: True,
+        is_slow=True,
+        needs_head=lambda _: True,
         rows=_substitution_rows,
     ),
 )
 #: Measurements inside a model by name.
-MODEL = {each.name: each for each in _EVERY}
+MODEL_MEASUREMENTS = {measurement.name: measurement for measurement in _MODEL_MEASUREMENTS}

@@ -1,4 +1,4 @@
-"""What a measurement inside a running model takes: the model, and contexts to run it on."""
+"""Inputs of a measurement inside a running model: the model, and contexts to run it on."""
 
 from __future__ import annotations
 
@@ -25,41 +25,47 @@ from posprobe.progress import stage
 from posprobe.tables import PositionTable
 from posprobe.text import Block, cell, lookup
 
-#: Tokens of a context unless stated; Song & Zhong take 512.
-LENGTH = 128
-#: Contexts that the experiments take at most, which run each several times.
-FEW = 16
+#: Tokens of a context by default. Song & Zhong take 512.
+DEFAULT_CONTEXT_TOKENS = 128
+#: An experiment runs each context several times, so it takes no more contexts than this.
+MAX_EXPERIMENT_CONTEXTS = 16
 
-#: A number of a run: what it is called, and how it is written by column, which is a layer or one
-#: of the names below.
+#: A number of a run: its label, and its text by column, which is a layer or one of the names below.
 LabelledRow: TypeAlias = tuple[str, Mapping[int | str, str]]
-#: Of the model as a whole; of its table; and what stands beside the numbers of layers.
-WHOLE, STORED, SEEN = "model", "table as stored", "table as attention sees it"
-SINUSOID, WALKS = "sinusoid", "random walks"
+#: Column of numbers of the model as a whole.
+MODEL_COLUMN = "model"
+#: Column of numbers of the stored table.
+STORED_COLUMN = "table as stored"
+#: Column of numbers of the effective table.
+EFFECTIVE_COLUMN = "table as attention sees it"
+#: Baseline column: the sinusoid of the same shape.
+SINUSOID_COLUMN = "sinusoid"
+#: Baseline column: the 5 to 95 % range of random walks.
+RANDOM_WALK_COLUMN = "random walks"
 
-#: Of a vision model that is given a text.
-TAKES_IMAGES = "this model takes images: use --images DIR, or neither."
+#: Refusal of a text for a vision model.
+IMAGES_MESSAGE = "this model takes images: use --images DIR, or neither."
 
-R = TypeVar("R", bound=Result)
+ModelResultT = TypeVar("ModelResultT", bound=Result)
 
 
 @dataclass(frozen=True)
 class Contexts:
-    """What a model is run on.
+    """Contexts that a model is run on.
 
     Parameters
     ----------
     text
-        File in UTF-8, cut into windows; None draws random tokens.
+        Text file in UTF-8, cut into windows; None draws random tokens.
     images
         Folder of pictures; None draws random pixels.
     tokens
-        File ``.npy`` of token ids ``[contexts, tokens]``; ``"random"`` draws random tokens even
+        ``.npy`` file of token ids ``[contexts, tokens]``; ``"random"`` draws random tokens even
         where a measurement would sample them from the model.
     count
         Largest number of windows or images.
     length
-        Tokens per window; None takes `LENGTH`, or what the model has positions for.
+        Tokens per window; None takes `DEFAULT_CONTEXT_TOKENS`, or all positions of a shorter model.
     batch_size
         Windows or images per batch.
     seed
@@ -82,152 +88,164 @@ class Contexts:
 
     @property
     def is_random(self) -> bool:
-        """Whether they are drawn: neither text, nor pictures, nor token ids of a file."""
+        """Whether contexts are drawn: neither text, nor pictures, nor token ids of a file."""
         return not (self.is_text or self.images)
 
     @property
     def is_text(self) -> bool:
-        """Whether they are a text, or token ids of a file."""
+        """Whether contexts are windows of a text, or token ids of a file."""
         return bool(self.text) or isinstance(self.tokens, Path)
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """What the contexts of a run are made of, read before the model's weights are.
+class ContextSource:
+    """Source of the contexts of a run, read before the model's weights.
 
     Parameters
     ----------
-    kind
-        In words.
+    description
+        Description for the page, e.g. "windows of book.txt".
     length
-        Tokens of a context; None of images.
-    tokenizer, windows
-        Of a text: what reads it. Of a text or a file of token ids: ``[count, length]``, cut once.
-    prepare
-        Turns a picture of Pillow into pixels.
+        Tokens of a context; None for images.
+    tokenizer
+        Tokenizer of a text; None for other contexts.
+    windows
+        ``[count, length]``, token ids of a text or of a file; None for other contexts.
+    preprocess
+        Function that turns a Pillow picture into pixels; None for other contexts.
     """
 
-    kind: str
+    description: str
     length: int | None = None
     tokenizer: Any = None
     windows: NDArray[np.int64] | None = None
-    prepare: Callable[[Any], Any] | None = None
+    preprocess: Callable[[Any], Any] | None = None
 
 
-def read_material(
+def read_context_source(
     reference: str,
     model: Any,
-    given: Contexts,
+    contexts: Contexts,
     *,
     trust_remote_code: bool = False,
     revision: str | None = None,
     offline: bool = False,
-) -> Material:
-    """Read what a model is to be run on, and refuse what it does not take.
+) -> ContextSource:
+    """Read the source of a run's contexts, and refuse contexts that the model does not take.
 
     Parameters
     ----------
     reference, trust_remote_code, revision, offline
-        As for `posprobe.load_model`.
+        Options of `posprobe.load_model`.
     model
-        As that returns it, with or without weights.
-    given
-        What to run it on.
+        Model that `posprobe.load_model` returns, with or without weights.
+    contexts
+        Contexts to run the model on.
 
     Raises
     ------
     UsageError
-        If the model takes no such contexts, or nothing beside it says how.
+        If the model takes no such contexts, or the checkpoint has no preprocessor for them.
     UnknownReference, InvalidCheckpoint
         If the text or a picture cannot be read.
     """
+    _check_contexts(reference, model, contexts)
     shape = image_shape(model)
-    refused = {
+    load_options: dict[str, Any] = {"revision": revision, "offline": offline}
+    if contexts.images and shape:
+        preprocess = forward.load_preparation(reference, model, **load_options)
+        first_image = next(forward.image_files(contexts.images, preprocess, count=1))
+        _check_image_shape(reference, model, first_image)
+        return ContextSource(f"the pictures in {contexts.images}", preprocess=preprocess)
+    if shape:
+        return ContextSource("random pixels, independent and normal")
+    if isinstance(contexts.tokens, Path):
+        windows = forward.file_tokens(contexts.tokens, count=contexts.count, length=contexts.length)
+        check_ids(windows, model)
+        description = f"the token ids in {contexts.tokens}"
+        return ContextSource(description, windows.shape[1], windows=windows)
+    max_length = context_length(model)
+    length = contexts.length or min(DEFAULT_CONTEXT_TOKENS, max_length or DEFAULT_CONTEXT_TOKENS)
+    if max_length and length > max_length:
+        raise UsageError(
+            f"{reference}: contexts of {length} tokens are longer than the {max_length} positions "
+            "of the model. Use shorter ones: --length."
+        )
+    if not contexts.text:
+        return ContextSource("random tokens, independent and equally likely", length)
+    load_options["trust_remote_code"] = trust_remote_code
+    tokenizer = forward.load_tokenizer(reference, **load_options)
+    window_batches = forward.text_windows(contexts.text, tokenizer, length, count=contexts.count)
+    windows = np.concatenate(list(window_batches))
+    check_ids(windows, model)
+    description = f"windows of {contexts.text}"
+    if len(windows) > 1 and (windows == windows[0]).all():
+        # Equal contexts count as one, because they have no spread from which to take errors.
+        description, windows = f"{description}, which are all the same", windows[:1]
+    return ContextSource(description, length, tokenizer, windows)
+
+
+def _check_contexts(reference: str, model: Any, contexts: Contexts) -> None:
+    """Refuse contexts that the model cannot take at all."""
+    shape = image_shape(model)
+    refusals = {
         "only timm transformers with blocks over patches are supported, and "
         f"{type(model).__name__} is not one.": not (hasattr(model, "config") or is_timm(model)),
-        "--length is for text, and this model takes images.": shape and given.length,
-        TAKES_IMAGES: shape and given.text,
-        "this model takes images: leave out --tokens.": shape and given.tokens,
-        "this model takes text: use --text FILE, or neither.": not shape and given.images,
+        "--length is for text, and this model takes images.": shape and contexts.length,
+        IMAGES_MESSAGE: shape and contexts.text,
+        "this model takes images: leave out --tokens.": shape and contexts.tokens,
+        "this model takes text: use --text FILE, or neither.": not shape and contexts.images,
     }
-    for why, applies in refused.items():
+    for message, applies in refusals.items():
         if applies:
-            raise UsageError(f"{reference}: {why}")
-    where: dict[str, Any] = {"revision": revision, "offline": offline}
-    if given.images and shape:
-        prepare = forward.load_preparation(reference, model, **where)
-        _check_pictures(reference, model, next(forward.image_files(given.images, prepare, count=1)))
-        return Material(f"the pictures in {given.images}", prepare=prepare)
-    if shape:
-        return Material("random pixels, independent and normal")
-    if isinstance(given.tokens, Path):
-        windows = forward.file_tokens(given.tokens, count=given.count, length=given.length)
-        check_ids(windows, model)
-        return Material(f"the token ids in {given.tokens}", windows.shape[1], windows=windows)
-    longest = context_length(model)
-    length = given.length or min(LENGTH, longest or LENGTH)
-    if longest and length > longest:
-        raise UsageError(
-            f"{reference}: contexts of {length} tokens are longer than the {longest} positions of "
-            "the model. Use shorter ones: --length."
-        )
-    if not given.text:
-        return Material("random tokens, independent and equally likely", length)
-    tokenizer = forward.load_tokenizer(reference, trust_remote_code=trust_remote_code, **where)
-    cut = forward.text_windows(given.text, tokenizer, length, count=given.count)
-    windows = np.concatenate(list(cut))
-    check_ids(windows, model)
-    kind = f"windows of {given.text}"
-    if len(windows) > 1 and (windows == windows[0]).all():
-        # The same context again and again is one context: there is no spread to take errors from.
-        kind, windows = f"{kind}, which are all the same", windows[:1]
-    return Material(kind, length, tokenizer, windows)
+            raise UsageError(f"{reference}: {message}")
 
 
-def _check_pictures(reference: str, model: Any, made: Array) -> None:
+def _check_image_shape(reference: str, model: Any, images: Array) -> None:
     """Refuse pictures ``[1, channels, height, width]`` of another shape than the model takes."""
-    takes = image_shape(model) or ()
-    # Models that can stretch their table to other sizes do so on request alone.
-    stretch = inspect.signature(model.forward).parameters.get("interpolate_pos_encoding")
-    fixed = stretch and not stretch.default
-    for what, one, other in (
-        ("images of {} pixels", made.shape[2:] if fixed else takes[1:], takes[1:]),
-        ("images of {} channels", made.shape[1:2], takes[:1]),
+    model_shape = image_shape(model) or ()
+    # Models that can interpolate their table to other sizes do so only on request.
+    interpolation = inspect.signature(model.forward).parameters.get("interpolate_pos_encoding")
+    is_size_fixed = interpolation and not interpolation.default
+    pixels, channels = images.shape[2:] if is_size_fixed else model_shape[1:], images.shape[1:2]
+    for unit, image_size, model_size in (
+        ("pixels", pixels, model_shape[1:]),
+        ("channels", channels, model_shape[:1]),
     ):
-        if tuple(one) != tuple(other):
-            own, needed = (" x ".join(map(str, each)) for each in (one, other))
+        if tuple(image_size) != tuple(model_size):
+            produced, required = (" x ".join(map(str, size)) for size in (image_size, model_size))
             raise UsageError(
-                f"{reference}: its preprocessor_config.json makes {what.format(own)}, but the "
-                f"model takes {needed}. Fix that file, or leave out --images."
+                f"{reference}: its preprocessor_config.json makes images of {produced} {unit}, but "
+                f"the model takes {required}. Fix that file, or leave out --images."
             )
 
 
 @dataclass(frozen=True, eq=False)
 class ModelInputs:
-    """What a measurement inside a model takes.
+    """Inputs of a measurement inside a model.
 
     Parameters
     ----------
     reference
-        Of the checkpoint, as typed.
+        Reference of the checkpoint, as typed.
     model
-        As `posprobe.load_model` returns it.
+        Model that `posprobe.load_model` returns.
     contexts
-        What it is run on; their seed is that of everything that is drawn.
-    material
-        What they are made of.
+        Contexts to run it on. Their seed is the seed of all random draws.
+    context_source
+        Source that the contexts are read or drawn from.
     positions, layers
-        Which positions and hidden states to look at; None stands for all.
+        Positions and hidden states to analyse; None for all.
     nulls
-        Random walks drawn as a baseline for the numbers of a layer.
+        Number of random walks drawn as a baseline for the numbers of a layer.
     revision, offline
-        How further files of the checkpoint are read, as for `posprobe.load_model`.
+        Options of `posprobe.load_model` for further files of the checkpoint.
     """
 
     reference: str
     model: Any
     contexts: Contexts
-    material: Material
+    context_source: ContextSource
     positions: slice | None
     layers: Sequence[int] | None
     nulls: int
@@ -236,13 +254,13 @@ class ModelInputs:
 
     @property
     def seed(self) -> int:
-        """Of everything that is drawn."""
+        """Seed of all random draws."""
         return self.contexts.seed
 
     @property
-    def few(self) -> int:
-        """How many contexts an experiment takes that runs each several times."""
-        return min(self.contexts.count, FEW)
+    def n_experiment_contexts(self) -> int:
+        """Number of contexts for an experiment that runs each several times."""
+        return min(self.contexts.count, MAX_EXPERIMENT_CONTEXTS)
 
     @property
     def takes_images(self) -> bool:
@@ -258,115 +276,130 @@ class ModelInputs:
 
     @property
     def mask_token(self) -> int | None:
-        """What masks a token, known only with a text's tokenizer."""
-        tokenizer = self.material.tokenizer
+        """Id of the token that masks others; None without a text's tokenizer."""
+        tokenizer = self.context_source.tokenizer
         return None if tokenizer is None else tokenizer.mask_token_id
 
     def check(self) -> None:
-        """Refuse positions and layers that the model is known not to have.
+        """Refuse positions and layers that the model does not have.
 
         Raises
         ------
         UsageError
             If there are no such positions or layers.
         """
-        if self.positions is not None and self.material.length is not None:
-            cut(Line(self.material.length), self.positions, self.reference)
-        blocks = getattr(getattr(self.model, "config", None), "num_hidden_layers", None)
-        if isinstance(blocks, int) and not hasattr(self.model, "blocks"):
-            check_layers(self.layers, blocks + 1, self.reference)
+        if self.positions is not None and self.context_source.length is not None:
+            cut(Line(self.context_source.length), self.positions, self.reference)
+        n_blocks = getattr(getattr(self.model, "config", None), "num_hidden_layers", None)
+        if isinstance(n_blocks, int) and not hasattr(self.model, "blocks"):
+            check_layers(self.layers, n_blocks + 1, self.reference)
 
     def describe(self) -> dict[str, Any]:
-        """Say what the model is run on."""
-        given, shape = self.contexts, image_shape(self.model)
-        seed = given.seed if given.is_random else None
-        size = {"length": self.material.length} if shape is None else {"shape": list(shape)}
+        """Return the contexts' description, shape and seed, by key."""
+        contexts, shape = self.contexts, image_shape(self.model)
+        seed = contexts.seed if contexts.is_random else None
+        size = {"length": self.context_source.length} if shape is None else {"shape": list(shape)}
         return {
-            "kind": self.material.kind, "random": given.is_random, **size, "seed": seed,
-        }  # fmt: skip
+            "kind": self.context_source.description,
+            "random": contexts.is_random,
+            **size,
+            "seed": seed,
+        }
 
     def batches(
-        self, label: str, count: int | None = None, *, repeated: bool = False, room: bool = False
+        self,
+        label: str,
+        count: int | None = None,
+        *,
+        repeat_token: bool = False,
+        leave_room: bool = False,
     ) -> Iterator[Array]:
         """Yield contexts in batches.
 
         Parameters
         ----------
         label
-            What they are run for, before the bar that shows how far the run is.
+            Purpose of the run, shown before the progress bar.
         count
-            How many; None takes all.
-        repeated
-            Whether each is one random token, repeated.
-        room
-            Whether they are so short that the model has as many later positions again.
+            Number of contexts; None takes all.
+        repeat_token
+            Whether to repeat one random token over each context.
+        leave_room
+            Whether to halve contexts, so that the model has as many later positions.
         """
-        given = self.contexts
-        count = given.count if count is None else count
-        size = given.batch_size
-        drawn = {"seed": given.seed, "batch_size": size}
-        shape, length = image_shape(self.model), self.material.length or 0
-        prepare, windows = self.material.prepare, self.material.windows
-        found: Iterator[Array]
-        if repeated:
-            found = forward.repeated_tokens(self.model.config, length, count, **drawn)
-        elif given.images and prepare:
-            found = forward.image_files(given.images, prepare, count=count, batch_size=size)
+        contexts = self.contexts
+        count = contexts.count if count is None else count
+        batch_size = contexts.batch_size
+        draw_options = {"seed": contexts.seed, "batch_size": batch_size}
+        shape, length = image_shape(self.model), self.context_source.length or 0
+        preprocess, windows = self.context_source.preprocess, self.context_source.windows
+        batches: Iterator[Array]
+        if repeat_token:
+            batches = forward.repeated_tokens(self.model.config, length, count, **draw_options)
+        elif contexts.images and preprocess:
+            batches = forward.image_files(
+                contexts.images, preprocess, count=count, batch_size=batch_size
+            )
         elif shape:
-            found = forward.random_images(shape, count, **drawn)
+            batches = forward.random_images(shape, count, **draw_options)
         elif windows is not None:
-            kept = windows[:count]
-            found = (kept[begin : begin + size] for begin in range(0, len(kept), size))
+            counted_windows = windows[:count]
+            batches = (
+                counted_windows[start : start + batch_size]
+                for start in range(0, len(counted_windows), batch_size)
+            )
         else:
-            found = forward.random_tokens(self.model.config, length, count, **drawn)
-        if room and (longest := context_length(self.model)):
-            found = (batch[:, : max(1, longest // 2)] for batch in found)
-        return _shown(found, label, count)
+            batches = forward.random_tokens(self.model.config, length, count, **draw_options)
+        if leave_room and (max_length := context_length(self.model)):
+            batches = (batch[:, : max(1, max_length // 2)] for batch in batches)
+        return _report_progress(batches, label, count)
 
 
-def _shown(batches: Iterable[Array], label: str, count: int) -> Iterator[Array]:
-    """Yield batches and tell how many were run."""
-    with stage(f"Contexts: {label}", count) as done:
+def _report_progress(batches: Iterable[Array], label: str, count: int) -> Iterator[Array]:
+    """Yield batches and report how many contexts were run."""
+    with stage(f"Contexts: {label}", count) as advance:
         for batch in batches:
             yield batch
-            done(len(batch))
+            advance(len(batch))
 
 
 @dataclass(frozen=True)
-class ModelMeasurement(Measurement[ModelInputs, R]):
+class ModelMeasurement(Measurement[ModelInputs, ModelResultT]):
     """A measurement inside a running model.
 
     Parameters
     ----------
-    from_weights
-        Whether it runs nothing: such are measured first, so that who stops a long run has them.
-    head
-        From the model without weights, whether it needs the model's head where contexts are drawn.
+    is_from_weights
+        Whether it needs no run. These come first, so that they survive an interrupted run.
+    needs_head
+        Function from the model without weights to whether drawn contexts need the model's head.
     rows
-        From the document, its numbers as the page lists them.
+        Function from the document to the numbers that the page lists.
     """
 
-    from_weights: bool = False
-    head: Callable[[Any], bool] = lambda _: False
+    is_from_weights: bool = False
+    needs_head: Callable[[Any], bool] = lambda _: False
     rows: Callable[[Block], Iterable[LabelledRow]] = lambda _: ()
 
 
-def only_text(given: ModelInputs) -> str:
-    """Return what a model that takes images lacks; empty for one that takes text."""
-    return "a model that takes text" if given.takes_images else ""
+def needs_text(inputs: ModelInputs) -> str:
+    """Say that a model takes no text; empty if it does."""
+    return "a model that takes text" if inputs.takes_images else ""
 
 
-def only_images(given: ModelInputs) -> str:
-    """Return what a model that takes text lacks; empty for one that takes images."""
-    return "" if given.takes_images else "a model that takes images"
+def needs_images(inputs: ModelInputs) -> str:
+    """Say that a model takes no images; empty if it does."""
+    return "" if inputs.takes_images else "a model that takes images"
 
 
-def by_layer(block: Block, label: str, key: str, write: Callable[[Any], str] = cell) -> LabelledRow:
+def list_by_layer(
+    block: Block, label: str, key: str, format_number: Callable[[Any], str] = cell
+) -> LabelledRow:
     """Return a number of every layer of a block, by its key path there."""
-    return label, {layer["layer"]: write(lookup(layer, key)) for layer in block["layers"]}
+    return label, {layer["layer"]: format_number(lookup(layer, key)) for layer in block["layers"]}
 
 
-def mean_over_heads(values: Iterable[float | None]) -> str:
-    """Write the mean over the heads of which a number is known."""
-    known = [value for value in values if value is not None]
-    return cell(sum(known) / len(known) if known else None)
+def format_head_mean(values: Iterable[float | None]) -> str:
+    """Format the mean of a number over the heads that have it."""
+    defined = [value for value in values if value is not None]
+    return cell(sum(defined) / len(defined) if defined else None)
