@@ -1,4 +1,4 @@
-"""The walls between the layers, read from the syntax of every module.
+"""Imports between the layers, read from the syntax of every module.
 
 An import counts wherever it stands: at the top, inside a function, under ``TYPE_CHECKING``, or as a
 string that is handed to ``import_module``.
@@ -18,14 +18,14 @@ import pytest
 import posprobe
 
 ROOT = Path(posprobe.__file__).parent
-BASE = {
+BASE_MODULES = {
     "text", "arrays", "data", "drawable", "errors", "layouts", "progress",
     "opening", "readers", "reference", "number_types",
     "sources", "tables",
 }  # fmt: skip
 
-#: What each layer may import of the others; what is missing here may not exist.
-ALLOWED: Mapping[str, set[str]] = {
+#: Layers that each layer may import; other layers may not exist.
+ALLOWED_LAYERS: Mapping[str, set[str]] = {
     "_version": set(),
     "text": set(),
     "data": set(),
@@ -36,7 +36,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "layouts": {"errors", "number_types"},
     "progress": {"text"},
     "opening": set(),
-    # It names its readers, and whoever opens a file imports them.
+    # The module names its readers; opening a file imports them.
     "readers": {"data"},
     "sources": {"number_types"},
     "tables": {"drawable", "errors", "layouts", "number_types", "sources", "text"},
@@ -44,68 +44,167 @@ ALLOWED: Mapping[str, set[str]] = {
     "reference": {"errors", "readers"},
     "settings": {"errors"},
     "samples": {"errors"},
-    "encodings": {*BASE, "settings"},
-    "checkpoints": BASE,
-    "schemes": {*BASE, "encodings"},
-    "analyses": {*BASE, "encodings"},
-    "families": {*BASE, "checkpoints", "encodings", "samples", "schemes", "settings"},
-    # What two copies are to each other, from their numbers alone.
-    "relations": {*BASE, "analyses", "encodings"},
-    "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
+    "encodings": {*BASE_MODULES, "settings"},
+    "checkpoints": BASE_MODULES,
+    "schemes": {*BASE_MODULES, "encodings"},
+    "analyses": {*BASE_MODULES, "encodings"},
+    "families": {*BASE_MODULES, "checkpoints", "encodings", "samples", "schemes", "settings"},
+    # Relations of two copies, from their numbers alone.
+    "relations": {*BASE_MODULES, "analyses", "encodings"},
+    "figures": {*BASE_MODULES, "analyses", "encodings", "nulls", "schemes"},
     "blocks": {"analyses", "errors", "layouts", "number_types", "sources", "tables"},
     # Answers follow from numbers; only `words` makes sentences of them.
-    "questions": {*BASE, "analyses", "encodings", "schemes"},
+    "questions": {*BASE_MODULES, "analyses", "encodings", "schemes"},
     "checks": {
-        *BASE, "analyses", "checkpoints", "families", "relations", "schemes", "settings",
+        *BASE_MODULES,
+        "analyses",
+        "checkpoints",
+        "families",
+        "relations",
+        "schemes",
+        "settings",
     },
-    "words": {*BASE, "analyses", "figures", "page", "questions", "relations", "schemes"},
-    "nulls": {*BASE, "analyses", "blocks", "encodings"},
-    "forward": {*BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings"},
-    "measurements": {*BASE, "analyses", "encodings", "figures", "nulls", "words"},
+    "words": {*BASE_MODULES, "analyses", "figures", "page", "questions", "relations", "schemes"},
+    "nulls": {*BASE_MODULES, "analyses", "blocks", "encodings"},
+    "forward": {
+        *BASE_MODULES,
+        "analyses",
+        "checkpoints",
+        "encodings",
+        "families",
+        "nulls",
+        "settings",
+    },
+    "measurements": {*BASE_MODULES, "analyses", "encodings", "figures", "nulls", "words"},
     "measurements.model": {
-        *BASE, "analyses", "encodings", "families", "figures", "forward", "measurements", "nulls",
+        *BASE_MODULES,
+        "analyses",
+        "encodings",
+        "families",
+        "figures",
+        "forward",
+        "measurements",
+        "nulls",
         "words",
     },
     "report": {
-        *BASE, "analyses", "blocks", "encodings", "figures", "measurements", "measurements.model",
-        "nulls", "page", "questions", "relations", "schemes", "words",
+        *BASE_MODULES,
+        "analyses",
+        "blocks",
+        "encodings",
+        "figures",
+        "measurements",
+        "measurements.model",
+        "nulls",
+        "page",
+        "questions",
+        "relations",
+        "schemes",
+        "words",
     },
     "resizing": {
-        *BASE, "analyses", "blocks", "checkpoints", "encodings", "families", "figures", "forward",
-        "measurements.model", "relations", "report", "samples", "schemes", "words",
+        *BASE_MODULES,
+        "analyses",
+        "blocks",
+        "checkpoints",
+        "encodings",
+        "families",
+        "figures",
+        "forward",
+        "measurements.model",
+        "relations",
+        "report",
+        "samples",
+        "schemes",
+        "words",
     },
     "studies": {
-        *BASE, "analyses", "blocks", "checkpoints", "checks", "encodings", "families", "figures",
-        "forward", "measurements", "measurements.model", "nulls", "page", "questions", "relations",
-        "report", "resizing", "schemes", "settings", "words",
+        *BASE_MODULES,
+        "analyses",
+        "blocks",
+        "checkpoints",
+        "checks",
+        "encodings",
+        "families",
+        "figures",
+        "forward",
+        "measurements",
+        "measurements.model",
+        "nulls",
+        "page",
+        "questions",
+        "relations",
+        "report",
+        "resizing",
+        "schemes",
+        "settings",
+        "words",
     },
     "sweeps": {
-        *BASE, "analyses", "blocks", "checkpoints", "families", "measurements", "nulls", "page",
-        "questions", "relations", "report", "schemes", "studies", "words",
+        *BASE_MODULES,
+        "analyses",
+        "blocks",
+        "checkpoints",
+        "families",
+        "measurements",
+        "nulls",
+        "page",
+        "questions",
+        "relations",
+        "report",
+        "schemes",
+        "studies",
+        "words",
     },
     "cli": {
-        *BASE, "analyses", "checkpoints", "checks", "encodings", "families", "figures", "forward",
-        "measurements", "measurements.model", "nulls", "report", "resizing", "samples", "schemes",
-        "studies", "sweeps", "words",
+        *BASE_MODULES,
+        "analyses",
+        "checkpoints",
+        "checks",
+        "encodings",
+        "families",
+        "figures",
+        "forward",
+        "measurements",
+        "measurements.model",
+        "nulls",
+        "report",
+        "resizing",
+        "samples",
+        "schemes",
+        "studies",
+        "sweeps",
+        "words",
     },
     "__main__": {"cli"},
-    # The public face names every home, and imports it on first use.
+    # The package itself names every submodule and imports it on first use.
     "": {
-        *BASE, "analyses", "encodings", "families", "figures", "forward", "measurements.model",
-        "nulls", "report", "resizing", "schemes", "studies", "sweeps",
+        *BASE_MODULES,
+        "analyses",
+        "encodings",
+        "families",
+        "figures",
+        "forward",
+        "measurements.model",
+        "nulls",
+        "report",
+        "resizing",
+        "schemes",
+        "studies",
+        "sweeps",
     },
-}  # fmt: skip
+}
 
-#: A result draws itself by looking its drawing up when asked.
-DOOR = ("drawable", "posprobe.figures")
-#: The doors upwards: that of drawings, and names of 0.1 that are served from where they moved to.
-DOORS = {DOOR, ("report", "posprobe.studies"), ("checks", "posprobe.studies")}
+#: Results import their figures lazily, in `plot()`.
+FIGURE_IMPORT = ("drawable", "posprobe.figures")
+#: Allowed upward imports: figures, and names of 0.1 that moved to another module.
+UPWARD_IMPORTS = {FIGURE_IMPORT, ("report", "posprobe.studies"), ("checks", "posprobe.studies")}
 
-#: Calls that import what a string names.
-BY_NAME = {"import_module", "__import__", "find_spec", "import_string"}
+#: Functions that import a module by name.
+IMPORT_FUNCTIONS = {"import_module", "__import__", "find_spec", "import_string"}
 
-#: Packages from outside that a layer must do without.
-FOREIGN: Mapping[str, set[str]] = {
+#: External packages that a layer may not import.
+FORBIDDEN_PACKAGES: Mapping[str, set[str]] = {
     "analyses": {"matplotlib", "jinja2", "safetensors", "huggingface_hub", "torch", "typer"},
     "figures": {"scipy", "sklearn", "torch", "array_api_compat", "jinja2", "typer"},
     "report": {"sklearn", "torch", "typer", "huggingface_hub"},
@@ -132,7 +231,7 @@ FOREIGN: Mapping[str, set[str]] = {
 
 @dataclass(frozen=True)
 class Import:
-    """One imported name, the line it stands on, and whether it is there for annotations only."""
+    """One imported name, its line, and whether only annotations use it."""
 
     module: str
     name: str
@@ -151,29 +250,29 @@ MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 def imports_of(source: str) -> Iterator[Import]:
     tree = ast.parse(source)
     typing = {
-        id(inside)
+        id(nested)
         for node in ast.walk(tree)
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         for statement in node.body
-        for inside in ast.walk(statement)
+        for nested in ast.walk(statement)
     }
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
-                found = [(alias.name, alias.name) for alias in names]
+                imported = [(alias.name, alias.name) for alias in names]
             case ast.ImportFrom(module=module, names=names, level=level):
-                found = [("." * level + (module or ""), alias.name) for alias in names]
+                imported = [("." * level + (module or ""), alias.name) for alias in names]
             case ast.Call(func=function, args=[argument, *_]):
-                by_name = ast.unparse(function).split(".")[-1] in BY_NAME
-                found = [(_leading_text(argument), "?")] if by_name else []
+                by_name = ast.unparse(function).split(".")[-1] in IMPORT_FUNCTIONS
+                imported = [(_leading_text(argument), "?")] if by_name else []
             case _:
-                found = []
-        for home, name in found:
-            yield Import(home, name, getattr(node, "lineno", 0), id(node) in typing)
+                imported = []
+        for module_path, name in imported:
+            yield Import(module_path, name, getattr(node, "lineno", 0), id(node) in typing)
 
 
 def _leading_text(argument: ast.expr) -> str:
-    """The constant part that a string, or an f-string, begins with."""
+    """Return the leading constant text of a string or an f-string."""
     match argument:
         case ast.Constant(value=str(text)):
             return text
@@ -182,55 +281,55 @@ def _leading_text(argument: ast.expr) -> str:
     return "?"
 
 
-def targets(found: Import) -> Iterator[str]:
-    """The layers of posprobe that an import reaches."""
-    if found.module == "posprobe":
-        # ``from posprobe import analyses``; other names are those of the public face.
-        yield found.name.split(".")[-1] if found.name in LAYERS else "posprobe"
-    elif found.module.startswith("posprobe."):
-        yield layer_of(found.module.removeprefix("posprobe."))
+def target_layers(item: Import) -> Iterator[str]:
+    """Return the layers of posprobe that an import reaches."""
+    if item.module == "posprobe":
+        # ``from posprobe import analyses`` reaches a layer; other names are public ones.
+        yield item.name.split(".")[-1] if item.name in LAYERS else "posprobe"
+    elif item.module.startswith("posprobe."):
+        yield layer_of(item.module.removeprefix("posprobe."))
 
 
 def layer_of(module: str) -> str:
-    """The first part of a module's name, but for rooms that others may enter alone."""
-    rooms = ("measurements.model",)
-    inside = (room for room in rooms if f"{module}.".startswith(f"{room}."))
-    return next(inside, module.split(".")[0])
+    """Return the first part of a module's name; some subpackages are layers of their own."""
+    own_layers = ("measurements.model",)
+    matching = (room for room in own_layers if f"{module}.".startswith(f"{room}."))
+    return next(matching, module.split(".")[0])
 
 
 LAYERS = {layer_of(name) for name in MODULES if name}
 
 
 def breaches(module: str, source: str) -> list[str]:
-    """What a module imports although its layer may not."""
+    """Return the imports of a module that its layer may not have."""
     layer = layer_of(module)
-    found = []
+    messages = []
     for item in imports_of(source):
-        where = f"posprobe.{module}:{item.line} imports {item.module} ({item.name})"
+        subject = f"posprobe.{module}:{item.line} imports {item.module} ({item.name})"
         if item.module.startswith("."):
-            found.append(f"{where}: relative imports hide the layer")
-        if (module, item.module) in DOORS:
+            messages.append(f"{subject}: relative imports hide the layer")
+        if (module, item.module) in UPWARD_IMPORTS:
             continue
-        found += [
-            f"{where}: not for {layer or 'the package itself'}"
-            for target in targets(item)
-            if target not in {*ALLOWED[layer], layer}
-            # The versions of the package are its own.
+        messages += [
+            f"{subject}: not for {layer or 'the package itself'}"
+            for target in target_layers(item)
+            if target not in {*ALLOWED_LAYERS[layer], layer}
+            # The command line imports the package for its version.
             and not (target == "posprobe" and layer == "cli" and item.name == "posprobe")
         ]
-        outside = item.module.split(".")[0]
-        if outside in FOREIGN.get(layer, ()) and not item.typing:
-            found.append(f"{where}: {outside} is not for {layer}")
-    return found
+        package = item.module.split(".")[0]
+        if package in FORBIDDEN_PACKAGES.get(layer, ()) and not item.typing:
+            messages.append(f"{subject}: {package} is not for {layer}")
+    return messages
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_imports_run_one_way(module: str) -> None:
+def test_imports_follow_the_layers(module: str) -> None:
     assert breaches(module, MODULES[module].read_text(encoding="utf-8")) == []
 
 
-#: What each room of `analyses` may import of the others.
-ROOMS: Mapping[str, set[str]] = {
+#: Subpackages that each subpackage of `analyses` may import.
+ALLOWED_SUBPACKAGES: Mapping[str, set[str]] = {
     "descriptive": set(),
     "breaks": set(),
     "models": {"descriptive"},
@@ -240,46 +339,49 @@ ROOMS: Mapping[str, set[str]] = {
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "analyses"])
-def test_rooms_of_analyses_import_one_way(module: str) -> None:
-    room = module.split(".")[1] if "." in module else ""
-    if room not in ROOMS:
+def test_subpackages_of_analyses_import_one_way(module: str) -> None:
+    subpackage = module.split(".")[1] if "." in module else ""
+    if subpackage not in ALLOWED_SUBPACKAGES:
         return
     for item in imports_of(MODULES[module].read_text(encoding="utf-8")):
         if item.module.startswith("posprobe.analyses."):
             target = item.module.split(".")[2]
-            assert target in {room, *ROOMS[room]} or target not in ROOMS, item
+            assert (
+                target in {subpackage, *ALLOWED_SUBPACKAGES[subpackage]}
+                or target not in ALLOWED_SUBPACKAGES
+            ), item
 
 
-def test_every_layer_has_its_place_in_the_house() -> None:
-    assert set(ALLOWED) >= LAYERS
+def test_every_layer_has_its_allowed_imports() -> None:
+    assert set(ALLOWED_LAYERS) >= LAYERS
 
 
-def test_the_layers_form_no_circle() -> None:
-    done: set[str] = set()
-    waiting = set(ALLOWED)
+def test_allowed_imports_form_no_cycle() -> None:
+    sorted_layers: set[str] = set()
+    waiting = set(ALLOWED_LAYERS)
     while waiting:
-        free = {layer for layer in waiting if ALLOWED[layer] <= done}
+        free = {layer for layer in waiting if ALLOWED_LAYERS[layer] <= sorted_layers}
         assert free, f"these import each other: {sorted(waiting)}"
-        done |= free
+        sorted_layers |= free
         waiting -= free
 
 
-def test_there_is_one_door_from_a_result_up_to_its_figure() -> None:
-    doors = [
+def test_results_import_figures_in_one_place_only() -> None:
+    upward = [
         (module, item.module)
         for module, path in MODULES.items()
         if layer_of(module) in {"analyses", "drawable", "schemes", "table"}
         for item in imports_of(path.read_text(encoding="utf-8"))
         if item.module.startswith("posprobe.figures")
     ]
-    assert doors == [DOOR]
-    # It opens inside plot(), so that computing needs no matplotlib.
+    assert upward == [FIGURE_IMPORT]
+    # The import stands inside plot(), so that computing needs no matplotlib.
     tree = ast.parse(MODULES["drawable"].read_text(encoding="utf-8"))
     plot = next(
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "plot"
     )
-    inside = [item.module for item in imports_of(ast.unparse(plot))]
-    assert inside == [DOOR[1]]
+    modules = [item.module for item in imports_of(ast.unparse(plot))]
+    assert modules == [FIGURE_IMPORT[1]]
 
 
 @pytest.mark.parametrize(
@@ -302,7 +404,7 @@ def test_there_is_one_door_from_a_result_up_to_its_figure() -> None:
         ("tables", "from posprobe.arrays import positions"),
     ],
 )
-def test_the_walls_notice(module: str, source: str) -> None:
+def test_forbidden_imports_are_found(module: str, source: str) -> None:
     assert breaches(module, source)
 
 
@@ -315,7 +417,7 @@ def test_the_walls_notice(module: str, source: str) -> None:
         ("families.read", "from posprobe import encodings, samples"),
     ],
 )
-def test_the_doors_are_open(module: str, source: str) -> None:
+def test_declared_upward_imports_are_allowed(module: str, source: str) -> None:
     assert breaches(module, source) == []
 
 
@@ -326,18 +428,18 @@ def test_the_doors_are_open(module: str, source: str) -> None:
 def test_figures_run_no_analysis(module: str) -> None:
     for item in imports_of(MODULES[module].read_text(encoding="utf-8")):
         if item.module.startswith("posprobe.analyses") and not item.typing:
-            # Kinds of results and constants are capitalised, what computes is not.
+            # Result classes and constants are capitalised; functions that compute are not.
             assert item.name[0].isupper(), item
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "figures"])
 def test_figures_compute_nothing(module: str) -> None:
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
-    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    attributes = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     mathematics = {
         "linalg", "fft", "random", "dot", "matmul", "einsum", "corrcoef", "cov", "polyfit",
     }  # fmt: skip
-    assert not {name for name in used if mathematics & set(name.split(".")[1:])}
+    assert not {name for name in attributes if mathematics & set(name.split(".")[1:])}
     assert not any(isinstance(node, ast.MatMult) for node in ast.walk(tree))
     for item in imports_of(MODULES[module].read_text(encoding="utf-8")):
         assert not item.module.startswith(("numpy.linalg", "numpy.fft", "numpy.random"))
@@ -346,15 +448,24 @@ def test_figures_compute_nothing(module: str) -> None:
 @pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "analyses"])
 def test_analyses_touch_no_file_and_no_clock(module: str) -> None:
     source = MODULES[module].read_text(encoding="utf-8")
-    outside = {item.module.split(".")[0] for item in imports_of(source)}
-    assert not outside & {"pathlib", "io", "os", "shutil", "tempfile", "socket", "time", "datetime"}
-    called = {
+    packages = {item.module.split(".")[0] for item in imports_of(source)}
+    assert not packages & {
+        "pathlib",
+        "io",
+        "os",
+        "shutil",
+        "tempfile",
+        "socket",
+        "time",
+        "datetime",
+    }
+    calls = {
         ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
     }
-    assert not called & {"open", "print", "np.load", "np.save"}
+    assert not calls & {"open", "print", "np.load", "np.save"}
 
 
-def test_checkpoints_know_no_family_by_name() -> None:
+def test_checkpoints_name_no_family() -> None:
     from posprobe.families.rows import registry
 
     names = {family.name for family in registry().families if len(family.name) > 2}
@@ -370,12 +481,12 @@ def test_checkpoints_know_no_family_by_name() -> None:
         assert not names & texts
 
 
-def test_the_public_face_names_what_exists() -> None:
+def test_public_names_exist() -> None:
     stub = ast.parse((ROOT / "__init__.pyi").read_text(encoding="utf-8"))
-    found = [node for node in ast.walk(stub) if isinstance(node, ast.ImportFrom)]
-    modules = {node.module for node in found if node.module}
-    modules |= {alias.name for node in found if not node.module for alias in node.names}
-    assert {layer_of(module) for module in modules} <= {*ALLOWED[""], "_version"}
+    imports = [node for node in ast.walk(stub) if isinstance(node, ast.ImportFrom)]
+    modules = {node.module for node in imports if node.module}
+    modules |= {alias.name for node in imports if not node.module for alias in node.names}
+    assert {layer_of(module) for module in modules} <= {*ALLOWED_LAYERS[""], "_version"}
     for name in posprobe.__all__:
         assert getattr(posprobe, name) is not None
     assert set(posprobe.__all__) <= set(dir(posprobe))
@@ -383,39 +494,39 @@ def test_the_public_face_names_what_exists() -> None:
         _ = posprobe.nonsense  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("name", "place"), posprobe._SUBMODULES_BY_NAME.items())
-def test_a_name_that_moved_says_where_it_is(name: str, place: str) -> None:
-    with pytest.warns(DeprecationWarning, match=rf"is now posprobe\.{place}\.{name};"):
-        found = getattr(posprobe, name)
-    assert found is getattr(import_module(f"posprobe.{place}"), name)
+@pytest.mark.parametrize(("name", "submodule"), posprobe._SUBMODULES_BY_NAME.items())
+def test_moved_names_warn_with_their_new_module(name: str, submodule: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"is now posprobe\.{submodule}\.{name};"):
+        value = getattr(posprobe, name)
+    assert value is getattr(import_module(f"posprobe.{submodule}"), name)
     assert name not in posprobe.__all__
 
 
-def test_the_architecture_document_names_modules_that_exist() -> None:
-    home = ROOT.parent
-    text = (home / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([\w./]+(?:\.py|/))`", text))
-    assert len(named) > 20
-    assert not {name for name in named if not any((p / name).exists() for p in (home, ROOT))}
+def test_the_architecture_document_names_existing_modules() -> None:
+    root = ROOT.parent
+    text = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([\w./]+(?:\.py|/))`", text))
+    assert len(paths) > 20
+    assert not {name for name in paths if not any((p / name).exists() for p in (root, ROOT))}
 
 
-# Words are made in one place.
+# Sentences are made in one package.
 
-#: What lays out the sentences of a document.
-RENDERERS = ("report.document", "report.pages", "words")
+#: Modules that lay out the sentences of a document.
+SENTENCE_MODULES = ("report.document", "report.pages", "words")
 
 
-def within(module: str, homes: tuple[str, ...]) -> bool:
+def is_within(module: str, homes: tuple[str, ...]) -> bool:
     return any(f"{module}.".startswith(f"{home}.") for home in homes)
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_sentences_are_made_in_words_and_read_by_nobody(module: str) -> None:
+def test_sentences_are_made_in_words_and_read_by_no_other_module(module: str) -> None:
     source = MODULES[module].read_text(encoding="utf-8")
-    if not within(module, ("words",)):
+    if not is_within(module, ("words",)):
         words = "posprobe.words.formats"
         assert not any(words in (i.module, f"{i.module}.{i.name}") for i in imports_of(source))
-    if not within(module, RENDERERS):
+    if not is_within(module, SENTENCE_MODULES):
         for node in ast.walk(ast.parse(source)):
             match node:
                 case ast.Attribute(attr="sentence", ctx=ast.Load()):

@@ -1,4 +1,4 @@
-"""Data files: what they hold fits the records that are made of it, and no start reads them."""
+"""Data files: their values have the types of their records, and their keys are fields."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from posprobe.figures.styles import venues
 from posprobe.studies import published
 
 
-def fits(value: object, hint: Any) -> bool:
-    """Tell whether a value has the type that a field states, as a type checker would."""
+def has_type(value: object, hint: Any) -> bool:
+    """Return whether a value has the type of a field, as a type checker would."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return value in args
     if origin in (Union, types.UnionType):
-        return any(fits(value, arg) for arg in args)
+        return any(has_type(value, arg) for arg in args)
     if origin is tuple:
         if not isinstance(value, tuple):
             return False
         kinds = args[:1] * len(value) if args[-1] is ... else args
-        return len(kinds) == len(value) and all(map(fits, value, kinds))
+        return len(kinds) == len(value) and all(map(has_type, value, kinds))
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return type(value) is hint
@@ -43,36 +43,38 @@ RECORDS: Mapping[str, Iterable[Any]] = {
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_field_has_the_type_that_it_states(name: str) -> None:
+def test_values_of_data_files_have_the_declared_types(name: str) -> None:
     records = list(RECORDS[name])
     assert records
     for record in records:
         hints = get_type_hints(type(record))
         for field in fields(record):
-            assert fits(getattr(record, field.name), hints[field.name]), (record, field.name)
+            assert has_type(getattr(record, field.name), hints[field.name]), (record, field.name)
 
 
-def test_the_check_of_types_notices() -> None:
+def test_the_type_check_finds_wrong_types() -> None:
     hints = get_type_hints(TableRule)
-    assert fits("two", hints["reserved"])
-    assert not fits("three", hints["reserved"])
-    assert fits("stored", hints["tokens"])
-    assert fits(("CLS",), hints["tokens"])
-    assert not fits(["CLS"], hints["tokens"])
-    assert not fits("false", hints["grid"])
-    assert not fits((1, 2, 3), tuple[int, int])
+    assert has_type("two", hints["reserved"])
+    assert not has_type("three", hints["reserved"])
+    assert has_type("stored", hints["tokens"])
+    assert has_type(("CLS",), hints["tokens"])
+    assert not has_type(["CLS"], hints["tokens"])
+    assert not has_type("false", hints["grid"])
+    assert not has_type((1, 2, 3), tuple[int, int])
 
 
-@pytest.mark.parametrize("wrong", [{"title": "BERT", "grid": True}, {"tables": ({"tensor": "a"},)}])
-def test_a_key_that_is_no_field_is_an_error(
-    wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "extra_keys", [{"title": "BERT", "grid": True}, {"tables": ({"tensor": "a"},)}]
+)
+def test_an_unknown_key_of_a_data_file_is_an_error(
+    extra_keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = read_data("families/families.toml")
-    data["families"]["bert"] |= wrong
+    data["families"]["bert"] |= extra_keys
     monkeypatch.setattr(rows, "read_data", lambda _: data)
     with pytest.raises(TypeError, match=r"unexpected keyword argument '(grid|tensor)'"):
         rows.registry.__wrapped__()
 
 
-def test_names_are_patterns_as_they_were_written() -> None:
+def test_formulas_of_data_files_stay_patterns() -> None:
     assert published._models()["sinusoid"].formula == r"sinusoidal:\d+x768"

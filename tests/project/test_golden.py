@@ -1,4 +1,4 @@
-"""The golden run: what is recorded of a document, and what counts as a difference."""
+"""The golden run: the recorded part of a document, and the differences between runs."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pytest
 from golden import differences, document, kept, names_of, translated
 
 
-def grid(**answers: Any) -> dict[str, Any]:
+def grid_document(**answers: Any) -> dict[str, Any]:
     return {"table": {"layout": {"type": "grid"}}, "verdict": {"answers": answers}}
 
 
-def changed(old: Any, new: Any) -> list[str]:
+def changed_paths(old: Any, new: Any) -> list[str]:
     return [path for path, *_ in differences(translated(old, new), new, 1e-12)]
 
 
-def answer(said: str, value: Any = None) -> dict[str, Any]:
-    return {"answer": said, "value": value}
+def make_answer(verdict: str, value: Any = None) -> dict[str, Any]:
+    return {"answer": verdict, "value": value}
 
 
 def test_answers_are_recorded_by_question_and_texts_are_not() -> None:
-    told = {
+    verdict = {
         "answers": [{"question": "order", "answer": "yes", "sentence": "Yes: it does.", "p": 0.1}]
     }
-    assert kept(told) == {"answers": {"order": {"answer": "yes", "p": 0.1}}}
+    assert kept(verdict) == {"answers": {"order": {"answer": "yes", "p": 0.1}}}
     assert kept({"undefined": {"r2": "why"}, "r2": None}) == {"undefined": {"r2": True}, "r2": None}
 
 
@@ -37,23 +37,23 @@ def test_answers_are_recorded_by_question_and_texts_are_not() -> None:
         ({"a": True}, {"a": 1}, ["a"]),
         ({"a": {"b": 1}}, {"a": {}}, ["a.b"]),
         ({"a": 1}, {"a": 1, "b": 2}, ["b"]),
-        ({"stationary": answer("yes", 2)}, {"absolute_position": answer("no", 2)}, []),
-        ({"stationary": answer("yes")}, {"absolute_position": answer("yes")},
+        ({"stationary": make_answer("yes", 2)}, {"absolute_position": make_answer("no", 2)}, []),
+        ({"stationary": make_answer("yes")}, {"absolute_position": make_answer("yes")},
          ["absolute_position.answer"]),
         ({"effect": 1, "p": 0.5}, {"p": 0.5}, []),
         ({"effect": 1}, {"effect": 2}, ["effect"]),
-        (grid(ladder=answer("cannot tell")), grid(), []),
-        (grid(ladder=answer("no")), grid(), ["verdict.answers.ladder"]),
-        ({"answers": {"ladder": answer("cannot tell")}}, {"answers": {}}, ["answers.ladder"]),
+        (grid_document(ladder=make_answer("cannot tell")), grid_document(), []),
+        (grid_document(ladder=make_answer("no")), grid_document(), ["verdict.answers.ladder"]),
+        ({"answers": {"ladder": make_answer("cannot tell")}}, {"answers": {}}, ["answers.ladder"]),
     ],
 )  # fmt: skip
 def test_known_translations_are_no_differences(old: Any, new: Any, paths: list[str]) -> None:
-    assert changed(old, new) == paths
+    assert changed_paths(old, new) == paths
 
 
-def test_a_reference_is_the_same_in_every_run() -> None:
+def test_a_reference_run_is_reproducible() -> None:
     names = names_of(None)
     assert len(set(names)) == len(names)
     first, second = (kept(document("few rows", None)) for _ in range(2))
-    assert changed(first, second) == []
-    assert changed(first, kept(document("2 rows", None)))
+    assert changed_paths(first, second) == []
+    assert changed_paths(first, kept(document("2 rows", None)))

@@ -1,4 +1,4 @@
-"""What lies in memory: arrays, parameters and lists become tables; references are loaded first."""
+"""Arrays, parameters and lists in memory become tables; references must be loaded first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES = np.random.default_rng(0).normal(size=(24, 6))
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         VALUES,
         VALUES[None],
@@ -36,8 +36,8 @@ VALUES = np.random.default_rng(0).normal(size=(24, 6))
     ],
     ids=["array", "leading axis", "lists", "tensor", "parameter"],
 )
-def test_every_form_of_the_same_numbers_is_the_same_table(given: Any) -> None:
-    table = pp.table(given, name="mine")
+def test_every_array_form_gives_the_same_table(values: Any) -> None:
+    table = pp.table(values, name="mine")
     np.testing.assert_array_equal(np.asarray(table), VALUES)
     assert table.shape == (24, 6)
     assert table.source.dtype == "F64"
@@ -52,7 +52,7 @@ def test_half_formats_are_widened_exactly_and_named() -> None:
         np.testing.assert_array_equal(np.asarray(table), stored.float().numpy())
 
 
-def test_patches_lie_on_the_grid_that_is_named() -> None:
+def test_a_grid_must_fit_the_rows() -> None:
     assert pp.table(VALUES, grid=(4, 6)).layout == Grid(4, 6)
     with pytest.raises(InvalidTable, match="24 rows do not fill a grid of 5 x 5"):
         pp.table(VALUES, grid=(5, 5))
@@ -61,36 +61,36 @@ def test_patches_lie_on_the_grid_that_is_named() -> None:
 @pytest.mark.parametrize(
     "grid", [(-4, -6), (0, 24), (4.0, 6.0), (24,), (4, 6, 1), 24, "4x6"], ids=str
 )
-def test_sizes_of_no_grid_are_refused(grid: Any) -> None:
-    said = "is not a grid. Give height and width as two whole numbers above 0"
-    with pytest.raises(UsageError, match=re.escape(said)):
+def test_impossible_grids_are_refused(grid: Any) -> None:
+    message = "is not a grid. Give height and width as two whole numbers above 0"
+    with pytest.raises(UsageError, match=re.escape(message)):
         pp.table(VALUES, grid=grid)
-    with pytest.raises(UsageError, match=re.escape(said)):
+    with pytest.raises(UsageError, match=re.escape(message)):
         pp.load("sample:digits-vit", grid=grid)
 
 
-def test_a_kind_is_one_of_two() -> None:
+def test_an_unknown_kind_is_refused() -> None:
     assert pp.table(VALUES, kind="fixed").kind == "fixed"
-    wrong: Any = "made"
+    kind: Any = "made"
     with pytest.raises(UsageError, match="'learned' or 'fixed', not 'made'"):
-        pp.table(VALUES, kind=wrong)
+        pp.table(VALUES, kind=kind)
 
 
-def test_a_path_is_a_reference_and_what_lies_in_memory_is_none(tmp_path: Path) -> None:
+def test_paths_are_references_and_arrays_are_not(tmp_path: Path) -> None:
     path = tmp_path / "mine.npy"
     np.save(path, VALUES)
     table = pp.load(path)
     np.testing.assert_array_equal(np.asarray(table), VALUES)
     assert table.source == pp.load(str(path)).source
     assert families.inspect(path) == families.inspect(str(path))
-    wrong: Any
-    for wrong in (VALUES, table, None, 3, b"gpt2", [str(path)]):
+    argument: Any
+    for argument in (VALUES, table, None, 3, b"gpt2", [str(path)]):
         for use in (pp.load, pp.load_schemes):
             with pytest.raises(UsageError, match=r"text or a path, not \w+: .*posprobe\.table"):
-                use(wrong)
+                use(argument)
 
 
-def test_who_asks_for_an_encoding_of_a_table_is_told_that_it_is_one() -> None:
+def test_schemes_of_a_position_table_are_refused_with_a_hint() -> None:
     with pytest.raises(NoPositionTable, match=r"position table and no other.*posprobe\.load\.$"):
         pp.load_schemes("sample:digits-vit")
 
@@ -101,13 +101,13 @@ def test_rows_are_a_slice(rows: Any) -> None:
         pp.load("sample:digits-vit", rows=rows)
 
 
-def test_a_parameter_that_changes_later_leaves_a_hashed_table_alone() -> None:
+def test_checksums_of_tables_follow_their_values() -> None:
     first, second = pp.table(VALUES), pp.table(VALUES + 1)
     assert first.source.sha256 != second.source.sha256
     assert first.source.sha256 == pp.table(VALUES.copy()).source.sha256
 
 
-def test_arrays_are_analysed_and_compared_as_their_tables_are() -> None:
+def test_arrays_are_analysed_and_compared_like_tables() -> None:
     by_array = pp.analyze(VALUES, only=("pca",), nulls=0).to_dict()
     by_table = pp.analyze(pp.table(VALUES), only=("pca",), nulls=0).to_dict()
     assert by_array["pca"] == by_table["pca"]
@@ -121,13 +121,13 @@ def test_arrays_are_analysed_and_compared_as_their_tables_are() -> None:
     [pp.table, pp.analyze, pp.similarity, pp.pca, lambda r: pp.compare(VALUES, r)],
     ids=["table", "analyze", "similarity", "pca", "compare"],
 )
-def test_a_reference_is_told_to_be_loaded_first(use: Any, reference: Any) -> None:
+def test_references_instead_of_tables_are_refused_with_a_hint(use: Any, reference: Any) -> None:
     with pytest.raises(UsageError, match=r"is a reference, not a table: .*load\("):
         use(reference)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         torch.nn.Embedding(4, 2),
         {"a": 1},
@@ -153,26 +153,26 @@ def test_a_reference_is_told_to_be_loaded_first(use: Any, reference: Any) -> Non
         "empty",
     ],
 )
-def test_what_is_no_table_is_refused_in_words(given: Any) -> None:
+def test_values_that_are_no_table_are_refused(values: Any) -> None:
     with pytest.raises(InvalidTable, match=r"^table: "):
-        pp.table(given)
+        pp.table(values)
 
 
 COMPLEX = VALUES + 1j * VALUES[::-1]
 
 
-def nested() -> torch.Tensor:
+def nested_tensor() -> torch.Tensor:
     with warnings.catch_warnings(action="ignore"):  # a prototype, says torch
         return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
 
 
-def quantised() -> torch.Tensor:
+def quantised_tensor() -> torch.Tensor:
     with warnings.catch_warnings(action="ignore"):  # deprecated, says torch
         return torch.quantize_per_tensor(torch.from_numpy(VALUES).float(), 0.1, 0, torch.qint8)
 
 
-#: What would lose a part if it were read as real numbers.
-LOSING: dict[str, Callable[[], Any]] = {
+#: Values that would lose information as real floating-point numbers, by dtype.
+LOSSY_VALUES: dict[str, Callable[[], Any]] = {
     "complex128": lambda: COMPLEX,
     "complex128 ": COMPLEX.tolist,
     "complex128, strided": lambda: torch.from_numpy(COMPLEX).conj(),
@@ -188,25 +188,25 @@ LOSING: dict[str, Callable[[], Any]] = {
     "float8_e4m3fn, strided": lambda: torch.from_numpy(VALUES).to(torch.float8_e4m3fn),
     "float8_e5m2": lambda: VALUES.astype(ml_dtypes.float8_e5m2),
     "float32, strided": lambda: torch.empty(4, 2, device="meta"),
-    "float32, strided ": nested,
-    "qint8, strided": quantised,
+    "float32, strided ": nested_tensor,
+    "qint8, strided": quantised_tensor,
 }
 
 
-@pytest.mark.parametrize("dtype", LOSING)
+@pytest.mark.parametrize("dtype", LOSSY_VALUES)
 @pytest.mark.parametrize("use", [pp.table, pp.pca], ids=["table", "pca"])
-def test_what_would_lose_a_part_is_refused_and_says_what_to_do(use: Any, dtype: str) -> None:
-    says = rf" of .*{re.escape(dtype.strip())}.* real floating-point numbers.*x\.dequantize"
-    with pytest.raises(InvalidTable, match=says):
-        use(LOSING[dtype]())
+def test_lossy_dtypes_are_refused_with_advice(use: Any, dtype: str) -> None:
+    message = rf" of .*{re.escape(dtype.strip())}.* real floating-point numbers.*x\.dequantize"
+    with pytest.raises(InvalidTable, match=message):
+        use(LOSSY_VALUES[dtype]())
 
 
-def test_numbers_of_a_quantised_tensor_are_taken() -> None:
-    tenths = np.asarray(pp.table(quantised().dequantize())) * 10
+def test_dequantised_tensors_are_accepted() -> None:
+    tenths = np.asarray(pp.table(quantised_tensor().dequantize())) * 10
     np.testing.assert_allclose(tenths, np.round(tenths), atol=1e-4)
 
 
-def test_nothing_is_lost_of_what_is_stored_in_other_ways() -> None:
+def test_unusual_storage_loses_no_values() -> None:
     numbers = torch.from_numpy(COMPLEX)
     np.testing.assert_array_equal(np.asarray(pp.table(numbers.conj().imag)), -COMPLEX.imag)
     np.testing.assert_array_equal(np.asarray(pp.table(np.ma.masked_array(VALUES))), VALUES)
@@ -217,7 +217,7 @@ def test_nothing_is_lost_of_what_is_stored_in_other_ways() -> None:
         np.testing.assert_array_equal(np.asarray(table), stored.astype(np.float32))
 
 
-def test_a_table_is_a_data_frame_of_either_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_convert_to_pandas_or_polars_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     table = pp.table(VALUES)[4:10]
     frame = table.to_frame()
     assert isinstance(frame, pd.DataFrame)
@@ -232,7 +232,7 @@ def test_a_table_is_a_data_frame_of_either_library(monkeypatch: pytest.MonkeyPat
         table.to_frame()
 
 
-def test_properties_are_handed_to_the_axes() -> None:
+def test_plot_passes_properties_to_the_axes() -> None:
     ax = pp.pca(VALUES).plot(title="mine", xlim=(1, 3))
     assert ax.get_title(loc="left") == "mine"
     assert ax.get_xlim() == (1, 3)

@@ -1,4 +1,4 @@
-"""Every command and every line of Python in the README does what it says."""
+"""Every command and every line of Python in the README runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         yield server
 
 
-def test_the_readme_is_read_to_its_end() -> None:
+def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 100
     assert len(README.split()) <= 900
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -75,16 +75,16 @@ def test_every_command_of_the_readme_runs(
 ) -> None:
     assert hub
     monkeypatch.chdir(tmp_path)
-    for place in ("path/to/checkpoint", "path/to/runs/1"):
-        folder = tmp_path / place
+    for path in ("path/to/checkpoint", "path/to/runs/1"):
+        folder = tmp_path / path
         folder.mkdir(parents=True)
         save_file({"wpe.weight": TABLE}, folder / "model.safetensors")
         (folder / "config.json").write_text('{"model_type": "gpt2"}')
     (tmp_path / "list.csv").write_text("reference\nsample:digits-vit\n")
     for words in COMMANDS:
-        # One table is analysed whole: a sweep is about which ones are found.
-        lean = ["--only", "norms", "--engine", "threads"] if words[0] == "sweep" else []
-        typed.run([*words, *lean], monkeypatch, capsys)
+        # The sweep takes norms only, as other commands analyse whole tables.
+        extra_options = ["--only", "norms", "--jobs", "1"] if words[0] == "sweep" else []
+        typed.run([*words, *extra_options], monkeypatch, capsys)
     assert (tmp_path / "reports/gpt2/report.html").exists()
     assert (tmp_path / "reports/pydoc-llama-forward/report.html").exists()
     assert (tmp_path / "reports/sweep/sweep.csv").exists()

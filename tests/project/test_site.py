@@ -1,4 +1,4 @@
-"""The pages of the documentation site: what they tell to type runs, and no name is left out."""
+"""The pages of the documentation site run, and the reference lists every public name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from safetensors.numpy import save_file
 import posprobe as pp
 
 DOCS = Path(__file__).parents[2] / "docs"
-# What `extend.md` shows needs a package of one's own, which `test_readers.py` makes.
-HOW_TO = [page for page in sorted((DOCS / "how-to").glob("*.md")) if page.stem != "extend"]
-PAGES = [DOCS / "tutorial.md", *HOW_TO]
-BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
+# `extend.md` needs a separate package, which `test_readers.py` makes.
+HOW_TO_PAGES = [page for page in sorted((DOCS / "how-to").glob("*.md")) if page.stem != "extend"]
+PAGES = [DOCS / "tutorial.md", *HOW_TO_PAGES]
+CODE_BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_what_a_page_tells_to_type_runs(
+def test_commands_and_code_of_the_pages_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import matplotlib.pyplot as plt
@@ -36,7 +36,7 @@ def test_what_a_page_tells_to_type_runs(
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
     names: dict[str, object] = {}
     try:
-        for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        for language, text in CODE_BLOCK.findall(page.read_text(encoding="utf-8")):
             if language == "python":
                 exec(compile(text, page.name, "exec"), names)  # noqa: S102 - what a reader types
                 continue
@@ -50,6 +50,6 @@ def test_what_a_page_tells_to_type_runs(
 
 
 def test_the_reference_lists_every_public_name_once() -> None:
-    listed = re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE)
-    elsewhere = [f"{place}.{name}" for name, place in pp._SUBMODULES_BY_NAME.items()]
-    assert sorted(listed) == sorted([*pp.__all__, *elsewhere])
+    documented = re.findall(r"^   ([\w.]+)$", (DOCS / "api.md").read_text("utf-8"), re.MULTILINE)
+    moved_names = [f"{submodule}.{name}" for name, submodule in pp._SUBMODULES_BY_NAME.items()]
+    assert sorted(documented) == sorted([*pp.__all__, *moved_names])
