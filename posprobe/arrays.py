@@ -61,7 +61,7 @@ class Positions:
     values
         ``[n, d]`` in the widest float of the device: float64, or float32 on MPS.
     layout
-        How the positions are arranged.
+        Layout of the positions.
     start
         Position of the first row.
     device

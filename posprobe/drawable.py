@@ -33,9 +33,10 @@ class Drawable:
         Parameters
         ----------
         ax
-            Where to draw.
+            Axes to draw into.
         properties
-            Of the Axes, such as ``title`` or ``xlim``, as matplotlib's ``Axes.set`` takes them.
+            Properties of the Axes, such as ``title`` or ``xlim``, as matplotlib's ``Axes.set``
+            takes them.
 
         Raises
         ------

@@ -55,7 +55,7 @@ def surrogate(table: PositionTable, name: str, seed: int = 0) -> PositionTable:
         with random signs, added up) or ``stationary`` (a smooth process with its covariance of
         columns).
     seed
-        Of the draw.
+        Seed of the draw.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def draw_rows(
     rng
         Source of randomness.
     layout
-        Of the positions.
+        Layout of the positions.
     process
         The stationary process, where it has been fitted already.
 

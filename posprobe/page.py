@@ -33,13 +33,13 @@ class Cell:
     Parameters
     ----------
     text
-        What it says.
+        Text of the cell.
     note
-        What stands below in small type.
+        Note below the text in small type.
     thumbnail
         Name of the small picture that stands in its place on a page; empty for none.
     href
-        Where it leads; empty for nowhere.
+        Target of the link; empty for none.
     """
 
     text: str
@@ -59,13 +59,13 @@ class Table:
     Parameters
     ----------
     caption
-        What the numbers are.
+        Description of the numbers.
     columns
         Headings.
     rows
         Cells.
     unasked
-        Which rows a terminal prints unasked.
+        Indices of the rows that a terminal prints unasked.
     """
 
     caption: str
@@ -93,17 +93,18 @@ class Line:
     Parameters
     ----------
     name, answer
-        Of the question; yes, no or cannot tell, and empty where nothing is answered.
+        Name of the question, and its answer: yes, no or cannot tell, and empty where nothing is
+        answered.
     question, measure
-        In at most five words.
+        Question and measure in at most five words.
     value, chance, p
-        As texts; a dash stands for what there is none of.
+        Numbers as texts; a dash stands for a missing one.
     tested
         The number that was tested.
     interval
         5 and 95 % of its draws.
     facts
-        What it was held against, in words; empty where nothing was tested.
+        Description of the null in words; empty where nothing was tested.
     """
 
     name: str
@@ -129,9 +130,9 @@ class Evidence:
     title
         Its heading where that is not the question.
     sentences
-        What it says.
+        Sentences of the evidence.
     pictures
-        What shows it.
+        Pictures that show it.
     """
 
     lines: tuple[Line, ...] = ()
@@ -153,7 +154,7 @@ class Section:
     paragraphs, bullets
         Sentences.
     pictures, tables
-        In this order.
+        Pictures and tables, in this order.
     """
 
     key: str
@@ -181,11 +182,11 @@ class Page:
     title, subject
         Name of what was analysed, and what the title of the window adds to it.
     lead
-        What it is, in a line.
+        Description of the subject in a line.
     headline
-        What it amounts to.
+        Summary of the answers.
     notes
-        What a reader must know before anything else.
+        Remarks that come before anything else.
     pictures
         Drawings of the first screen.
     subjects
@@ -193,11 +194,11 @@ class Page:
     evidence
         The answers, and what shows them.
     key
-        What the answers are about, and what their intervals mean.
+        Explanation of the answers and of their intervals.
     numbers
         All numbers, a column for each subject.
     provenance
-        Where the values come from.
+        Sources of the values.
     """
 
     title: str

@@ -32,7 +32,7 @@ class Reader:
     Parameters
     ----------
     name
-        What people call the format.
+        Common name of the format.
     suffixes
         Endings of file names; none for a format that is known by the names under ``weights``.
     opener

@@ -88,9 +88,9 @@ class RelativeBias(_Encoding):
     layout
         Positions that the model configures, or the grid.
     name, source, family
-        As for a `PositionTable`.
+        Same as for a `PositionTable`.
     quantity
-        What the values are: logits to be added (T5, Swin), or cosines of the vectors that are
+        Kind of the values: logits to be added (T5, Swin), or cosines of the vectors that are
         multiplied with the query (Shaw et al. 2018, SAM), which have no value without one.
     causal
         Whether a query sees no later key, so that positive offsets never occur.
@@ -98,8 +98,8 @@ class RelativeBias(_Encoding):
         Whether the values follow from a smooth function (Swin v2's network, a formula), so that
         smoothness says nothing of training.
     unit
-        What distances count: ``positions``, or where the biases are of places on a page, a share of
-        its width or height (LayoutLM, UDOP).
+        Unit of distances: ``positions``, or for biases of places on a page, a share of its width or
+        height (LayoutLM, UDOP).
     special
         Biases to and from special tokens by name, ``[heads]`` each (BEiT).
     notes
@@ -195,7 +195,7 @@ class RotarySpec:
     head_dim
         Width of a head.
     base
-        Of the ladder of frequencies, ``base ** (-2 i / d)``.
+        Base of the frequencies, ``base ** (-2 i / d)``.
     partial
         Share of the head's width that is rotated.
     scaling
@@ -209,14 +209,14 @@ class RotarySpec:
         1, or 2 for patches: a grid's rows turn one half of the pairs, its columns the other; or 3
         for video.
     step
-        What one position adds to the coordinate that turns the pairs: 1, or for coordinates that
-        run from -1 to 1 over an image, what a patch is of it (DINOv3).
+        Change of the coordinate that turns the pairs per position: 1, or for coordinates that run
+        from -1 to 1 over an image, the width of a patch (DINOv3).
     across
-        How many times as fast columns of a grid turn their pairs as rows do.
+        Speed at which columns of a grid turn their pairs, relative to rows.
     extent
         Patches along an axis, where the configuration states them.
     sections
-        Of a model of texts with images: pairs that turn with time, row and column.
+        Number of pairs that turn with time, row and column, in a model of texts with images.
     sections_in_turn
         Whether rows and columns take their pairs in turn, and not one after the other.
     window
@@ -253,7 +253,8 @@ class RotarySpec:
         Parameters
         ----------
         length
-            Of the sequence at hand, which some rules depend on; where None, the training length.
+            Length of the sequence at hand, on which some rules depend; where None, the training
+            length.
 
         Raises
         ------
@@ -277,7 +278,8 @@ class Rotary(_Encoding, RotarySpec):
     Parameters
     ----------
     name, source, family
-        As for a `PositionTable`; the source has no tensor. The others are those of `RotarySpec`.
+        Same as for a `PositionTable`; the source has no tensor. The others are those of
+        `RotarySpec`.
 
     Raises
     ------
@@ -330,7 +332,8 @@ class Rotary(_Encoding, RotarySpec):
         Parameters
         ----------
         length
-            Of the sequence at hand, which some rules depend on; where None, the training length.
+            Length of the sequence at hand, on which some rules depend; where None, the training
+            length.
         """
         return self._ladder(length)[0]
 
@@ -394,7 +397,7 @@ class LinearBias(_Encoding):
     slopes
         ``[heads]``, positive: logits per position.
     name, source, family
-        As for a `PositionTable`; the source has no tensor.
+        Same as for a `PositionTable`; the source has no tensor.
     max_positions
         The length that the configuration promises.
     causal

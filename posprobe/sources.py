@@ -15,7 +15,7 @@ class Quantisation:
     Parameters
     ----------
     name
-        As its format calls it, such as ``Q8_0``.
+        Name in its format, such as ``Q8_0``.
     step
         Distance between neighbouring values that it can take, in units of the values: the median
         over blocks or channels where each has its own. None until the tensor was read.
@@ -35,21 +35,21 @@ class Source:
     Parameters
     ----------
     reference
-        As the user typed it.
+        Reference as the user typed it.
     resolved
-        What that meant: an absolute path, a Hub repository, a sample or a formula.
+        Resolved reference: an absolute path, a Hub repository, a sample or a formula.
     revision
         The commit, for a Hub repository.
     file, tensor
         The file inside the checkpoint and the tensor's name in it.
     shape, dtype
-        Of the tensor as stored.
+        Shape and type of the tensor as stored.
     sha256
-        Of the tensor's stored bytes.
+        Checksum of the tensor's stored bytes.
     format
-        Of the file, as `posprobe.readers` names it.
+        Format of the file, as `posprobe.readers` names it.
     quantisation
-        How the stored numbers were rounded to few values, where they were.
+        Quantisation of the stored numbers, if any.
 
     Examples
     --------

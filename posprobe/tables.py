@@ -122,7 +122,7 @@ class PositionTable(Drawable):
     values
         ``[n, d]``, finite floats: only rows that are positions. Made read-only.
     layout
-        How the ``n`` rows are arranged; its size must be ``n``.
+        Layout of the ``n`` rows; its size must be ``n``.
     name
         Short name for titles.
     source

@@ -23,13 +23,13 @@ class Number:
     Parameters
     ----------
     label
-        What it is called everywhere.
+        Label that every output uses.
     meaning
-        What it is.
+        Meaning in a few words.
     unit
         Its unit, empty where it has none.
     form
-        How it is written: a format, or what stands between the numbers of a list.
+        Format of the number, or separator of the numbers of a list.
     compared
         Whether it stands beside the sinusoid and the null models.
     """
@@ -59,7 +59,7 @@ class Test:
     of
         Name of that null.
     draws
-        How many were drawn.
+        Number of null draws.
     least
         The least p-value that so many draws allow; 0 where it is not a rank.
     """
@@ -82,11 +82,11 @@ class Cause:
     Parameters
     ----------
     kind
-        Which of the causes it is.
+        Key of the cause.
     numbers
-        What its words name, in their order.
+        Numbers that its words name, in their order.
     of
-        What the numbers are of, where that differs.
+        Subject of the numbers, where it differs.
     causes
         Those of what it names, where they are told with it.
     """
@@ -125,16 +125,17 @@ class Answer:
     answer
         Yes, no, or cannot tell.
     reason
-        Which branch of the rule it is; there is one template for each.
+        Key of the branch that was taken; there is one template for each.
     facts
         A frozen record of the numbers that its sentence names. Its property ``value`` is what
         ``analysis.json`` shows.
     test
-        What it was held against; None where it is exact, or taken over from another question.
+        Statistic with its null; None where the answer is exact, or taken over from another
+        question.
     keys
         Numbers of ``analysis.json`` that belong to it.
     change
-        What it was before another answer corrected it.
+        Answer before another answer corrected it.
     """
 
     question: str
@@ -199,7 +200,7 @@ class Part:
     first, stop
         Its first position and one past the last.
     answers
-        By question.
+        Answers by question.
     """
 
     first: int
@@ -214,13 +215,13 @@ class Verdicts:
     Parameters
     ----------
     answers
-        By question, in the order of the page.
+        Answers by question, in the order of the page.
     first, stop
         First position and one past the last of the stretch that most questions are asked of.
     whole
         Whether that is the whole table.
     ends
-        What ends it on either side, or why it is the whole table.
+        Causes that end the stretch on either side, or why it is the whole table.
     parts
         Other long stretches, in order.
     replaced
@@ -230,7 +231,7 @@ class Verdicts:
     equal
         First and last position of each stretch of equal rows.
     budget
-        What the whole table is made of.
+        Budget of the whole table.
     untrained, untrained_interval
         First position from which on rows look untrained, and its 95 % interval.
     """
@@ -258,7 +259,7 @@ class Shared:
     question
         Its name.
     answers
-        By label, of those that it applies to.
+        Answers by label of the tables to which the question applies.
     """
 
     question: str
@@ -290,7 +291,7 @@ def decide(
         Each returns the answer that others show to be otherwise, or None. It sees the final answers
         of the corrections before it, and the own answers of those after it.
     subject
-        What the questions were asked of.
+        Subject of the questions.
     """
     answers = {answer.question: answer for answer in hold_rate(asked_answers)}
     for correct in corrections:

@@ -27,7 +27,7 @@ def total_power(points: NDArray[np.floating[Any]], length: int) -> Floats:
     points
         ``[n, d]``.
     length
-        Of the transform, which pads the columns with zeros; at least n.
+        Length of the transform, which pads the columns with zeros; at least n.
     """
     from scipy.fft import fft
 
@@ -58,7 +58,7 @@ def robust_sd(values: Floats, centre: float | None = None) -> float:
     values
         ``[n]``, finite.
     centre
-        What deviations are measured from; the median where None.
+        Centre from which deviations are measured; the median where None.
     """
     middle = np.median(values) if centre is None else centre
     return float(SD_PER_MAD * np.median(np.abs(values - middle)))

@@ -80,7 +80,8 @@ class Part:
     Parameters
     ----------
     label, meaning, stored
-        What follows those of its numbers, and the names of its arrays in ``arrays.npz``.
+        Suffixes of the labels and meanings of its numbers, and of the names of its arrays in
+        ``arrays.npz``.
     alone
         Its numbers that do not stand beside the sinusoid and the null models.
     """
@@ -310,7 +311,7 @@ def centring_error(largest: Any, count: int, eps: float = EPS) -> Any:
     largest
         Largest magnitude of the numbers, or an array of such.
     count
-        How many numbers each mean is of.
+        Number of values in each mean.
     eps
         Relative error of the numbers themselves: the spacing of their type, or more.
     """

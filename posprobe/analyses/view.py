@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.breaks.seams import Seams
 from posprobe.analyses.composition.bridging import Bridging, bridging
 from posprobe.analyses.composition.grid_model import GridModel, fit_grid
-from posprobe.analyses.composition.planes import Turning, find_rotations
+from posprobe.analyses.composition.planes import RotationFit, find_rotations
 from posprobe.analyses.composition.processes import Kernel, fit_kernel
 from posprobe.analyses.descriptive.closeness import cloud
 from posprobe.analyses.descriptive.sinusoid import BaseFit, SinusoidFit, fit_base
@@ -44,13 +44,13 @@ class View:
     points
         ``[n, d]``, centred, of mean squared norm 1, or 0 for equal rows.
     seed
-        Of all draws.
+        Seed of all draws.
     values
         ``[n, d]``: the rows as stored.
     dtype
         Format in which they were stored.
     layout
-        Of the rows.
+        Layout of the rows.
     start
         Position of the first row of the whole table.
     breaks
@@ -124,7 +124,7 @@ class View:
         return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
 
     @cached_property
-    def turning(self) -> Turning:
+    def turning(self) -> RotationFit:
         """What goes round in the table."""
         return find_rotations(self.points, self.seed)
 
@@ -202,9 +202,9 @@ def view(values: Floats, *, seed: int = 0, layout: Layout | None = None, **known
     values
         ``[n, d]``, finite; rows that are special already left out.
     seed
-        Of all draws.
+        Seed of all draws.
     layout
-        Of the rows; a sequence where None.
+        Layout of the rows; a sequence where None.
     known
         Further fields of `View`.
     """

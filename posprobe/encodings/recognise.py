@@ -20,7 +20,8 @@ _ROUNDING = {"F16": 2e-3, "BF16": 8e-3}
 #: fairseq's first position is the one after its padding index, whose rows are not positions.
 _STARTS = range(5)
 #: Few rows refuse most candidates; the others come in blocks, to hold no second table in float64.
-_PROBE, _BLOCK = 8, 512
+_PROBE = 8
+_BLOCK = 512
 
 
 #: Root mean squared distance, over the waves' own size, up to which a table nearly is a formula.
@@ -38,7 +39,7 @@ class NearFormula:
     name
         Its layout.
     base
-        Of its frequencies.
+        Base of its frequencies.
     scale
         Factor of the waves.
     error
@@ -58,7 +59,7 @@ class _Order:
     Parameters
     ----------
     name
-        In words.
+        Name in words.
     sine, cosine
         ``[d/2]``, the columns of each pair, along an axis in the order of frequencies.
     axis
@@ -148,8 +149,8 @@ def fixed_formula(
     values
         ``[n, d]``, the rows that are positions, in order.
     layout
-        How they are arranged; a sequence of ``k * k`` rows is tried as a square grid too. Of a
-        grid some rows may be missing.
+        Layout of the rows; a sequence of ``k * k`` rows is tried as a square grid too. Some rows of
+        a grid may be missing.
     dtype
         Format in which the table is stored, such as ``F16``.
     step
@@ -193,7 +194,7 @@ def nearly_formula(values: NDArray[np.floating[Any]], layout: Layout) -> NearFor
     values
         ``[n, d]``, the rows that are positions, in order.
     layout
-        How they are arranged; a sequence of ``k * k`` rows is tried as a square grid too.
+        Layout of the rows; a sequence of ``k * k`` rows is tried as a square grid too.
     """
     n, d = values.shape
     if n < 4 or d < 4 or d % 2 or not np.isfinite(values).all():

@@ -20,7 +20,8 @@ from posprobe.errors import InvalidCheckpoint, UsageError
 
 #: Turns within the training length from which YaRN keeps a pair, and up to which it interpolates
 #: one, where nothing else is stated (Peng et al. 2023, section 3.2).
-FAST, SLOW = 32.0, 1.0
+FAST = 32.0
+SLOW = 1.0
 
 
 def yarn_correction_range(
@@ -333,7 +334,7 @@ def along_axis(inv_freq: ArrayLike, axes: int) -> Floats:
     inv_freq
         ``[pairs]`` of an axis, radians per position.
     axes
-        How many axes share the head, each with as many pairs.
+        Number of axes that share the head, each with as many pairs.
 
     Returns
     -------
@@ -371,7 +372,7 @@ def rotary_bound(inv_freq: ArrayLike, distance: ArrayLike) -> Floats:
     Parameters
     ----------
     inv_freq, distance
-        As for `rotary_kernel`.
+        Same as for `rotary_kernel`.
 
     Returns
     -------
@@ -429,7 +430,8 @@ def _over_distances(
 #: Angle in radians by which a pair may be off: 0.1 moves its cosine by 0.1 at most.
 MAX_ANGLE_ERROR_RADIANS = 0.1
 #: Positions beyond which no first wrong angle is looked for, and how many are looked at together.
-FARTHEST, _PLACES = 2**23, 2**16
+FARTHEST = 2**23
+_PLACES = 2**16
 #: Largest share by which rounding position, frequency and product moves an angle: 3 halves of the
 #: step between numbers next to 1, and a little.
 _SHARE = {"bfloat16": 1.52 * 2**-7, "float16": 1.52 * 2**-10, "float32": 1.52 * 2**-23}
@@ -441,7 +443,7 @@ def to_type(values: ArrayLike, name: str) -> Floats:
     Parameters
     ----------
     values
-        Of any shape.
+        Values of any shape.
     name
         ``float32``, ``float16`` or ``bfloat16``.
     """
@@ -468,7 +470,7 @@ def precision_horizon(inv_freq: ArrayLike, name: str) -> int | None:
     inv_freq
         ``[pairs]``, radians per position.
     name
-        As for `to_type`.
+        Type of number, as for `to_type`.
 
     Returns
     -------

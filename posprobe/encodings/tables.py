@@ -494,7 +494,7 @@ class Option(NamedTuple):
     parameter
         The keyword that it sets. Words that set the same one exclude each other.
     value
-        What the bare word sets it to.
+        Value that the bare word sets.
     number
         Instead, the type of the number that follows ``word=``; for ``scaling``, the factor of the
         rotary rule that the word names.
@@ -688,8 +688,7 @@ def _value(source: str, key: str, option: Option, text: str) -> object:
         kind = "a whole number" if option.number is int else "a number"
         raise UsageError(
             f"{source}: {key} is {text!r}; it must be {kind} above {option.exclusive_minimum:g} "
-            "and up to "
-            f"{option.most:g}."
+            f"and up to {option.most:g}."
         )
     return {"rope_type": key, "factor": number} if option.parameter == "scaling" else number
 

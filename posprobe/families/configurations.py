@@ -197,7 +197,8 @@ def as_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     settings
-        As stored, and the small tensors by which frequencies are divided as lists of numbers.
+        Settings as stored, and the small tensors by which frequencies are divided as lists of
+        numbers.
 
     Returns
     -------

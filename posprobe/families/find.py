@@ -56,9 +56,9 @@ class StoredEncoding:
     scheme
         ``learned`` and ``fixed`` are tables; the other schemes have none.
     name
-        What ``#TABLE`` calls it; empty where it is the only one.
+        Name in ``#TABLE``; empty where it is the only encoding.
     why
-        What it was recognised by.
+        Evidence by which it was recognised, in words.
     tensor
         The stored tensor, where there is one.
     rule, family

@@ -90,8 +90,7 @@ def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) 
     )
     raise UsageError(
         f"{checkpoint.location}: how its heads read {position} {reason} (model_type {kind}), or "
-        "their "
-        f"weights are missing. Known are {kinds} and timm's ViT."
+        f"their weights are missing. Known are {kinds} and timm's ViT."
     )
 
 
@@ -165,16 +164,16 @@ class TableInModel:
     rule, module
         The architecture's names, and the prefix that they stand behind.
     layers
-        How many there are.
+        Number of layers.
     eps
-        What the LayerNorms add to variances.
+        Constant that the LayerNorms add to variances.
     content
         ``[d]``: what is added to every row.
     rows
         ``[n, D]``: the rows as they enter the first layer; ``D`` is ``d`` unless a projection
         follows the embeddings.
     notes
-        What was done to them, in words.
+        Operations on the rows, in words.
     """
 
     checkpoint: Checkpoint
@@ -207,7 +206,7 @@ def effective_table(reference: str, layer: int = 0, **reading: Unpack[Reading]) 
     Parameters
     ----------
     reference
-        As for `load`.
+        Reference, as for `load`.
     layer
         Counted from 0.
     reading
@@ -375,15 +374,15 @@ class LayerHeads:
     table
         ``[n, d]``: the rows that meet the weights, as `effective_table` gives them.
     content
-        What was added to every row, ``[d]`` of the stored table.
+        Vector that was added to every row, ``[d]`` of the stored table.
     w_q, w_k
         ``[d, heads * d_h]``: ``q = x W_Q + b_Q``, heads side by side.
     b_q, b_k
         ``[heads * d_h]``, or None where the layer has none.
     heads, layer, layers
-        How many heads, which layer, and how many there are.
+        Number of heads, number of the layer, and number of layers.
     scale
-        What the model multiplies products of queries and keys by.
+        Factor of the products of queries and keys in the model.
     causal
         Whether queries see no later keys.
     """
@@ -413,7 +412,7 @@ def load_heads(
     Parameters
     ----------
     reference, layer, reading
-        As for `effective_table`.
+        Same as for `effective_table`.
     heads
         Number of heads, where the configuration does not state it.
 
@@ -452,7 +451,7 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     model
         From `open_model`.
     layer, heads
-        As for `load_heads`, and so are the errors.
+        Same as for `load_heads`, with the same errors.
     """
     table = table_at(model, layer)
     subject = f"{model.checkpoint.location}: layer {layer}"
@@ -506,7 +505,7 @@ def _projections(
         return w_q, w_k, b_q, b_k
     shape = checkpoint.tensors[f"{query}.weight"].shape
     if len(shape) != 2 or max(shape) % 3:
-        subject = checkpoint.tensors[f"{query}.weight"].where
+        subject = checkpoint.tensors[f"{query}.weight"].subject
         raise InvalidCheckpoint(f"{subject}: queries, keys and values of one width are expected.")
     third = shape[0 if rule.fused == "rows" else 1] // 3
     fused = Stored(query, query, rule.fused)

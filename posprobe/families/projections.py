@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints import Checkpoint
-from posprobe.checkpoints.checkpoint import FLOATS
+from posprobe.checkpoints.checkpoint import FLOAT_DTYPES
 from posprobe.data import read_data
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.configurations import ConfigSection, part_for, parts_of
@@ -51,13 +51,13 @@ class Stored:
     query, key
         Names without ``.weight``; equal where one tensor holds both.
     fused
-        How it does.
+        Way in which queries and keys share a tensor.
     layer
         Number of the layer.
     before
-        What its other tensors' names begin with.
+        Prefix of the layer's other tensors.
     module
-        What follows for those of its attention.
+        Prefix of its attention's tensors, after ``before``.
     """
 
     query: str
@@ -129,13 +129,13 @@ class RotaryWeights:
     checkpoint
         Open; weights are read layer by layer.
     layers
-        By number.
+        Stored projections by number of the layer.
     head_dim
         Width of a head.
     config
         The part of the configuration that describes them.
     scale
-        What products of queries and keys are multiplied by, beside the rule's factor.
+        Factor of the products of queries and keys, in addition to that of the scaling rule.
     normed
         Whether queries and keys are normalised, so that weights do not say how large they are.
     declared
@@ -162,7 +162,7 @@ class RotaryWeights:
             used_share = (heads + keys) / (heads + 2 * keys) if stored.fused else 1.0
             for name in dict.fromkeys((stored.query, stored.key)):
                 info = self.checkpoint.tensors[f"{name}.weight"]
-                numbers = math.prod(info.shape) * int(FLOATS.get(info.dtype, "4")[-1])
+                numbers = math.prod(info.shape) * int(FLOAT_DTYPES.get(info.dtype, "4")[-1])
                 total += used_share * ((info.stop - info.start) or numbers)
         return round(total)
 
@@ -204,7 +204,7 @@ class RotaryWeights:
         Parameters
         ----------
         layer, max_heads
-            As for `blocks`.
+            Same as for `blocks`.
         """
         query, key = {}, {}
         for heads in self.blocks(layer, max_heads):
@@ -306,7 +306,7 @@ def rotary_weights(
     Parameters
     ----------
     checkpoint, spec
-        As found by `find_encodings`.
+        Checkpoint, and rotary scheme as found by `find_encodings`.
     every_kind
         Those of other encodings of this part as well.
     """
@@ -391,7 +391,7 @@ def head_counts(
     infos = [checkpoint.tensors[f"{name}.weight"] for name in (stored.query, stored.key)]
     for info in infos:
         if len(info.shape) != 2 or info.shape[0] % head_dim:
-            raise contradicted(info.where, f"that heads are {head_dim} wide")
+            raise contradicted(info.subject, f"that heads are {head_dim} wide")
     rows = [info.shape[0] // head_dim for info in infos]
     if not stored.fused:
         return rows[0], rows[1]
@@ -399,8 +399,8 @@ def head_counts(
     keys, remainder = divmod(rows[0] - heads, 2)
     if remainder or heads < 1 or keys < 1 or heads % keys:
         raise InvalidCheckpoint(
-            f"{infos[0].where}: {rows[0]} heads {head_dim} wide are not {heads} of queries and as "
-            "many of keys as of values. State num_attention_heads in config.json."
+            f"{infos[0].subject}: {rows[0]} heads {head_dim} wide are not {heads} of queries and "
+            "as many of keys as of values. State num_attention_heads in config.json."
         )
     return heads, keys
 
@@ -422,7 +422,7 @@ def read_pair(
     checkpoint, stored
         Open, and where they are.
     heads, keys
-        Of queries, and of keys.
+        Number of heads of queries, and of keys.
     head_dim
         Rows of a head.
     parameter

@@ -11,7 +11,7 @@ import numpy as np
 
 from posprobe import encodings, samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
-from posprobe.checkpoints.files import refuse_link_out
+from posprobe.checkpoints.files import check_link_inside
 from posprobe.checkpoints.local import known_formats
 from posprobe.encodings import fixed_formula
 from posprobe.errors import (
@@ -57,11 +57,11 @@ def build_scheme(
     Parameters
     ----------
     checkpoint, encoding
-        As found by `find_encodings`.
+        Checkpoint, and encoding as found by `find_encodings`.
     name
         Short name for titles.
     reference
-        As typed.
+        Reference as typed.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
                 message = (
                     f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}"
                 )
-                raise contradicted(info.where, message)
+                raise contradicted(info.subject, message)
             return
 
 
@@ -233,11 +233,11 @@ def load_schemes(
     Parameters
     ----------
     reference
-        As for `load`; ``#NAME`` picks one, as `inspect` names it. Formulas are ``rotary:4096x128``
-        (length x width of a head), ``alibi:1024x12`` (length x heads) and ``t5:512x32`` (length x
-        buckets).
+        Reference, as for `load`; ``#NAME`` picks one scheme, as `inspect` names it. Formulas are
+        ``rotary:4096x128`` (length x width of a head), ``alibi:1024x12`` (length x heads) and
+        ``t5:512x32`` (length x buckets).
     revision, offline
-        As for `load`.
+        Same as for `load`.
 
     Raises
     ------
@@ -386,7 +386,7 @@ def open_reference(
     from posprobe.checkpoints.hub import open_hub
 
     commit = revision or reference.revision
-    return translated(open_hub(source, commit, offline=offline, part=reference.table))
+    return translated(open_hub(source, commit, offline=offline, model=reference.table))
 
 
 def read_table(
@@ -484,9 +484,9 @@ def choose_table(
     Parameters
     ----------
     stored_encodings
-        Of `find_encodings`; not looked at where ``tensor`` names one.
+        Results of `find_encodings`; ignored where ``tensor`` names one.
     tensor, grid
-        As for `load`.
+        Same as for `load`.
 
     Raises
     ------
@@ -545,7 +545,7 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Sto
         )
     if len(info.shape) < 2:
         raise InvalidTable(
-            f"{info.where}: a position table has two dimensions, positions and width. `posprobe "
+            f"{info.subject}: a position table has two dimensions, positions and width. `posprobe "
             "inspect` lists the candidates."
         )
     rule = TableRule(())
@@ -592,7 +592,7 @@ def model_source(reference: Reference) -> str:
                 "built from it."
             )
         for entry in path.iterdir():
-            refuse_link_out(entry, path)
+            check_link_inside(entry, path)
             if entry.exists() and not entry.is_dir() and not entry.is_file():
                 raise InvalidCheckpoint(
                     f"{entry}: not a regular file but a pipe or device. Put the file there."

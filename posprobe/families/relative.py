@@ -39,20 +39,20 @@ class RelativeRule:
     Parameters
     ----------
     kind
-        How the numbers are found for a distance.
+        Way in which the numbers are found for a distance.
     tensors
         Endings of the names that belong together; the first alone identifies the rule.
     what
-        What it is, for people.
+        Description for people.
     backwards
         Whether distances count query minus key.
     size_keys, sizes
-        Of buckets: what a configuration calls their number and the largest distance, and what
-        these are where it says nothing; 0 buckets for as many as the table has.
+        Keys of the number of buckets and of the largest distance in a configuration, and the values
+        of both where it has none; 0 buckets for as many as the table has.
     heads_first
-        Of buckets: whether the table is stored as ``[heads, buckets]``.
+        Whether a table of buckets is stored as ``[heads, buckets]``.
     unit, parts
-        Of buckets of places on a page: what distances count, and how many of these a page has.
+        Unit of distances between buckets of places on a page, and number of these units on a page.
     """
 
     kind: Kind
@@ -122,7 +122,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 #: Largest distance, and widest window, that is laid out.
-_MAX_OFFSETS, _MAX_WINDOW = 2**20, 64
+_MAX_OFFSETS = 2**20
+_MAX_WINDOW = 64
 #: The biases that UDOP's configuration lists, unless it is told otherwise.
 UDOP = [{"type": "1d"}, {"type": "horizontal"}, {"type": "vertical"}]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -146,8 +147,7 @@ def read_relative(
     if relative.rule.kind == "projected":
         raise NoPositionTable(
             f"{checkpoint.location}: {relative.prefix} holds {relative.rule.what} per distance. "
-            "See "
-            "sinusoidal:NxD."
+            "See sinusoidal:NxD."
         )
     main = relative.tensors[0]
     part = part_for(main.name, parts_of(checkpoint.config))
@@ -175,7 +175,7 @@ def _laid_out(
     make: Make, relative: Relative, part: ConfigSection, arrays: list[FloatArray]
 ) -> RelativeBias:
     flip = relative.rule.backwards
-    subject = relative.tensors[0].where
+    subject = relative.tensors[0].subject
     match relative.rule.kind:
         case "buckets" | "prompt buckets":
             return _buckets(make, relative, part, arrays[0])
@@ -201,7 +201,7 @@ def _buckets(
     make: Make, relative: Relative, part: ConfigSection, table: FloatArray
 ) -> RelativeBias:
     rule, config, keys = relative.rule, part.config, relative.rule.size_keys
-    subject, name = relative.tensors[0].where, relative.tensors[0].name
+    subject, name = relative.tensors[0].subject, relative.tensors[0].name
     bias_arguments = config.get("relative_bias_args")
     if "relative_bias.biases." in name and bias_arguments not in (None, UDOP):
         raise settings.wrong("relative_bias_args", bias_arguments, str(UDOP), part.path)

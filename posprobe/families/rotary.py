@@ -32,7 +32,8 @@ _SLIDING = ("sliding_attention", "hybrid_sliding", "local")
 #: Architectures whose ``sliding_window`` counts the positions to either side, without the query.
 _RADIUS = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
 #: No head is wider, and no window longer; a configuration that says so is damaged.
-MAX_HEAD_DIM, MAX_POSITIONS = 2**16, 2**31
+MAX_HEAD_DIM = 2**16
+MAX_POSITIONS = 2**31
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class LayerKind:
     Parameters
     ----------
     name
-        As in ``layer_types``, such as ``sliding_attention``.
+        Name as in ``layer_types``, such as ``sliding_attention``.
     window
         Positions that a query sees on one side, itself included; None for all.
     head_dim
@@ -91,12 +92,11 @@ def rotating_layers(part: ConfigSection, count: int, layers: str = "") -> set[in
     Parameters
     ----------
     part
-        Of the model.
+        Configuration section of the model.
     count
-        How many layers there are.
+        Number of layers.
     layers
-        What `RotarySpec` calls them: a kind of ``layer_types``, ``global`` or ``local``; empty for
-        all.
+        Name in `RotarySpec`: a kind of ``layer_types``, ``global`` or ``local``; empty for all.
     """
     kinds = list(_kinds(part))
 
@@ -227,7 +227,8 @@ _TIMM = re.compile(
     r"eva02_(?!enormous)|deepseek_vit|gemma4_vit|qwen3_vit|vit_pe_|vit_.*(?:_rope_|dinov3|sapiens2|lingbot)"
 )
 #: No model is larger; a configuration that says so is damaged.
-_MOST_HEADS, _MOST_LADDERS = 2**12, 64
+_MOST_HEADS = 2**12
+_MOST_LADDERS = 64
 
 
 def says_rotary(part: ConfigSection) -> str | None:

@@ -51,7 +51,7 @@ class TableRule:
     tensors
         Names, matched after any prefix that ends in a dot (``bert.``, ``model.decoder.``).
     name
-        What ``#TABLE`` calls it, where a family has several.
+        Name in ``#TABLE``, where a family has several tables.
     reserved
         The rule for rows that are not positions.
     grid
@@ -82,7 +82,7 @@ class Family:
     name
         Short name, as printed by `posprobe list families`.
     title
-        What people call the models.
+        Common name of the models.
     model_types
         Values of ``model_type`` in a transformers configuration.
     tables
@@ -90,7 +90,7 @@ class Family:
     prefixes
         Module names that identify the family where there is no configuration.
     note
-        What its rows are, in a sentence.
+        Description of its rows, in a sentence.
     """
 
     name: str
@@ -113,8 +113,8 @@ class Registry:
         Tensors named like tables of positions that an architecture stores and never reads, by
         ``model_type``.
     computed, computed_layers
-        What architectures (by ``model_type``) and layers of Keras compute at run time, so that no
-        file holds it.
+        Positions that architectures (by ``model_type``) and layers of Keras compute at run time, so
+        that no file holds them.
     """
 
     families: tuple[Family, ...]
@@ -206,7 +206,7 @@ def resolve_rows(
     rows = stored.size
     if 0 in info.shape:
         raise InvalidCheckpoint(
-            f"{info.where}: it is empty. Use a checkpoint that was saved with its weights."
+            f"{info.subject}: it is empty. Use a checkpoint that was saved with its weights."
         )
     if isinstance(stored, Grid):
         _check_grid(info, rule, stored, grid)
@@ -218,7 +218,7 @@ def resolve_rows(
     reserved, reason = _reserved(config, info, rule, rows)
     if reserved >= rows:
         raise InvalidCheckpoint(
-            f"{info.where}: {reserved} rows are not positions ({reason}) and it has {rows}. "
+            f"{info.subject}: {reserved} rows are not positions ({reason}) and it has {rows}. "
             "The configuration belongs to another checkpoint."
         )
     dropped = tuple(DroppedRow(row, reason) for row in range(reserved))
@@ -229,22 +229,23 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, declared: Grid 
     """Refuse blocks of rows that only look like a grid of patches."""
     if declared is not None and declared.size != stored.size:
         raise InvalidCheckpoint(
-            f"{info.where}: contains {stored.size} rows, and a {declared} has {declared.size}."
+            f"{info.subject}: contains {stored.size} rows, and a {declared} has {declared.size}."
         )
     # A tensor's name tells what it is; an array alone may also be a stack of tables.
     stacked = len(info.shape) == 3 and stored.height != stored.width
     unknown = stacked and info.file.endswith(".npy")
     if declared is None and (unknown or (rule.tensors and not rule.grid)):
         raise InvalidCheckpoint(
-            f"{info.where}: one row per position, [n, d], is expected. Of a grid of patches state "
-            f"--grid {stored.height}x{stored.width}."
+            f"{info.subject}: one row per position, [n, d], is expected. Of a grid of patches "
+            f"state --grid {stored.height}x{stored.width}."
         )
 
 
 #: Keys of an image's size; the positions are those of the size at training.
 IMAGE_SIZES = ("pretrain_image_size", "image_size", "input_size")
 #: Most patches along a side, and most special tokens, that are laid out.
-_MAX_COUNTED_ROWS, _MOST_TOKENS = 2**20, 2**12
+_MAX_COUNTED_ROWS = 2**20
+_MOST_TOKENS = 2**12
 _STORED = TableRule((), grid=True, tokens="stored")
 #: Keys that promise a number of patches on a square.
 SQUARES = ("num_position_embeddings", "num_patches", "max_num_patches")
@@ -353,7 +354,7 @@ def stored_layout(info: TensorInfo) -> Layout:
         case (1, height, width, _) | (height, width, _) if _plausible(height, width):
             return Grid(height, width)
     raise InvalidCheckpoint(
-        f"{info.where}: position tables are [n, d], [1, n, d], [1, h, w, d] or [1, d, h, w]."
+        f"{info.subject}: position tables are [n, d], [1, n, d], [1, h, w, d] or [1, d, h, w]."
         " Pick another tensor with --tensor NAME; `posprobe inspect` lists the candidates."
     )
 
@@ -376,7 +377,7 @@ def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, extra
     if promised and not any(rows - count in (0, extra_rows) for count in promised.values()):
         promise_text = " and ".join(f"{key} = {count}" for key, count in promised.items())
         otherwise = f", or read all rows with --tensor {info.name}"
-        raise settings.contradicted(info.where, promise_text, otherwise)
+        raise settings.contradicted(info.subject, promise_text, otherwise)
 
 
 def _reserved(
@@ -392,7 +393,7 @@ def _reserved(
     number = config.get(key)
     if type(number) is not int or not 0 <= number <= rows:
         raise InvalidCheckpoint(
-            f"{info.where}: which rows are positions follows from {key}, which the configuration "
+            f"{info.subject}: which rows are positions follows from {key}, which the configuration "
             f"gives as {number!r}. State it in config.json, or take every row as it stands with "
             f"--tensor {info.name}."
         )
@@ -420,10 +421,9 @@ def _patches(
     if layout is None:
         counts = " or ".join(str(len(option)) for option in options)
         raise InvalidCheckpoint(
-            f"{info.where}: {rows} rows do not fit a {declared_grid or 'square grid'} of patches "
-            "with "
-            f"{counts} special tokens. State the grid with --grid HEIGHTxWIDTH, or take every row "
-            f"as a sequence with --tensor {info.name}."
+            f"{info.subject}: {rows} rows do not fit a {declared_grid or 'square grid'} of patches "
+            f"with {counts} special tokens. State the grid with --grid HEIGHTxWIDTH, or take every "
+            f"row as a sequence with --tensor {info.name}."
         )
     start = layout.size if rule.tokens_last else 0
     prefix = tuple(PrefixRow(start + row, token) for row, token in enumerate(fits[0]))
@@ -526,7 +526,7 @@ def with_size(
     Parameters
     ----------
     config
-        As stored; not changed.
+        Configuration as stored; it is not changed.
     info, rows
         The table as stored.
     layout

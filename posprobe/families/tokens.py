@@ -27,7 +27,8 @@ SAMPLE = 2**18
 #: runs count for more than rows: 8 give the mean norm of MiniLM's tokens to 3 %, 16 to 1.5 %.
 RUNS = 16
 #: White-noise patches that are drawn at least, and numbers that they hold at most: 512 MB.
-PATCHES, MAX_DRAWN_NUMBERS = 512, 2**26
+PATCHES = 512
+MAX_DRAWN_NUMBERS = 2**26
 
 #: Beyond this, squares of numbers leave the range of the arithmetic.
 LARGEST = 1e140
@@ -54,14 +55,14 @@ class TokenSample:
     blocks
         For tokens, the stored rows that were sampled, as ``(first, one past the last)``.
     seed
-        Of the choice of rows, or of the pixels.
+        Seed of the choice of rows, or of the pixels.
     factor
-        What the model multiplies the stored rows with before it adds positions.
+        Factor by which the model multiplies the stored rows before it adds positions.
     error
         Standard error of the mean norm of ``values`` for that of the whole, relative to it; 0 where
         nothing was left out.
     note
-        What says what the factor is, and what a reader must know.
+        Source of the factor, and remarks for the reader.
     """
 
     values: NDArray[np.floating[Any]] = field(repr=False)
@@ -100,7 +101,7 @@ def load_tokens(
     Parameters
     ----------
     table
-        As `load` returned it.
+        Table as `load` returned it.
     rows
         Minimum number of vectors, or all that there are (for patches, up to `MAX_DRAWN_NUMBERS`
         numbers). Directions need several times the width of the table.
@@ -159,7 +160,7 @@ def sample_tokens(
     position
         Its table of positions, as stored.
     seed
-        Of the choice of rows, or of the pixels.
+        Seed of the choice of rows, or of the pixels.
     rows
         At least so many vectors, or all that there are.
 

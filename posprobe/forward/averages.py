@@ -63,11 +63,10 @@ def decompose(
         Token ids ``[b, t]`` or pixels ``[b, channels, h, w]``, NumPy or torch, all of one length or
         size and without padding.
     positions
-        Which positions to look at: all where None; Song & Zhong take ``slice(1, 512)``. The model
-        is run on whole contexts all the same. Tokens before the patches of an image are never
-        among them.
+        Positions to look at: all where None; Song & Zhong take ``slice(1, 512)``. The model is run
+        on whole contexts all the same. Tokens before the patches of an image are never among them.
     layers
-        Which hidden states, 0 being what enters the first layer; all where None.
+        Numbers of the hidden states, 0 being what enters the first layer; all where None.
     name
         For the result; the class of the model where None.
 
@@ -160,9 +159,9 @@ def attend(
     Parameters
     ----------
     model, batches, name
-        As for `decompose`.
+        Same as for `decompose`.
     layers
-        Which layers, from 0; all where None.
+        Numbers of the layers, from 0; all where None.
 
     Raises
     ------
@@ -269,7 +268,7 @@ def measure_heads(
     Parameters
     ----------
     reference, heads, reading
-        As for `posprobe.families.load_heads`.
+        Same as for `posprobe.families.load_heads`.
 
     Raises
     ------

@@ -85,9 +85,9 @@ def sampled_tokens(
     Parameters
     ----------
     model
-        Of transformers, with its head.
+        Language model of transformers, with its head.
     length, count, seed, batch_size
-        As for `random_tokens`.
+        Same as for `random_tokens`.
 
     Yields
     ------
@@ -166,7 +166,7 @@ def repeated_tokens(
     Parameters
     ----------
     config, length, seed, batch_size
-        As for `random_tokens`.
+        Same as for `random_tokens`.
     count
         Most contexts; there is one for each token that is not special. Wang et al. take 300.
 
@@ -191,7 +191,7 @@ def random_images(
     shape
         Channels, height and width.
     count, seed, batch_size
-        As for `random_tokens`.
+        Same as for `random_tokens`.
 
     Yields
     ------
@@ -263,11 +263,11 @@ def stream(
     Parameters
     ----------
     model
-        To be run without dropout and gradients.
+        Model, which is run without dropout and gradients.
     batches
-        As for `posprobe.forward.averages`.
+        Batches, as for `posprobe.forward.averages`.
     measure
-        Of a batch.
+        Function that measures a batch.
     title
         Name of the model, for messages.
 

@@ -78,8 +78,8 @@ def permutation_effect(
     model
         A model of transformers or timm, with one learned table of positions. The table is restored.
     batches
-        As for `decompose`. Each is run four times: as it is and permuted, with the table and
-        without.
+        Batches, as for `decompose`. Each is run four times: as it is and permuted, with the table
+        and without.
     labels
         ``[contexts]``: the right class of each, for models with a head that classifies
         (``load_model(..., head=True)``).
@@ -530,7 +530,7 @@ def token_losses(
     Parameters
     ----------
     model, batches, mask_token, seed, name
-        As for `posprobe.substitution_effect`.
+        Same as for `posprobe.substitution_effect`.
 
     Raises
     ------

@@ -39,12 +39,15 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 _FORMATS = ("PNG", "JPEG", "WEBP", "TIFF", "BMP")
 #: Bytes and pixels that a picture may have, and scans: a progressive JPEG of a few bytes each is
 #: decoded whole for every one; encoders write about ten.
-MOST_BYTES, MOST_PIXELS, MOST_SCANS = 2**27, 2**25, 100
+MOST_BYTES = 2**27
+MOST_PIXELS = 2**25
+MOST_SCANS = 100
 _SCAN = b"\xff\xda"
 #: Letters of a text that are made tokens at a time.
 PIECE = 2**16
 #: How many times as long normalisation may make a text, and letters that it may put before one.
-_GROWTH, _BEFORE = 64, 1000
+_GROWTH = 64
+_BEFORE = 1000
 #: Bytes of the number that a table of replacements begins with.
 _SIZE = 4
 
@@ -57,7 +60,7 @@ def file_tokens(
     Parameters
     ----------
     path
-        Of an array of whole numbers ``[contexts, tokens]``.
+        Path of an array of whole numbers ``[contexts, tokens]``.
     count, length
         Most contexts, and tokens of each, that are taken; all where None.
 
@@ -101,9 +104,9 @@ def text_windows(
     Parameters
     ----------
     path
-        Of a text in UTF-8.
+        Path of a text in UTF-8.
     tokenizer
-        Of transformers.
+        Tokenizer of transformers.
     length
         Tokens per window; what is left over at the end is not used.
     count
@@ -171,7 +174,7 @@ def image_files(
     Parameters
     ----------
     folder
-        Of PNG, JPEG, WebP, TIFF or BMP files, which their content must be too; others in it are
+        Folder of PNG, JPEG, WebP, TIFF or BMP files, recognised by their content; others in it are
         left out. A picture that is damaged, or too large to decode, is named and left out as well.
     prepare
         Turns a picture of Pillow into pixels ``[channels, h, w]``.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from posprobe.arrays import Device, find_devices
 from posprobe.checkpoints.files import LocalFiles
 from posprobe.checkpoints.local import open_local, read_json
-from posprobe.checkpoints.torchfile import looking_first, unsafe_pickle
+from posprobe.checkpoints.torchfile import checked_loading, unsafe_pickle_error
 from posprobe.errors import (
     InvalidCheckpoint,
     PosprobeError,
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 #: Numbers of a model for each byte of its files: weights of 4 bits have 2. Up to `SMALL` numbers
 #: nothing is asked.
-PER_BYTE, SMALL = 8, 2**28
+PER_BYTE = 8
+SMALL = 2**28
 _COUNTS = re.compile(
     r"(?:n|num)_\w*(?:layers?|blocks|heads?|experts|groups|stages|branches)|\w*layers|depths?"
 )
@@ -61,7 +62,7 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
     Parameters
     ----------
     config
-        As it stands in the file, with whatever is nested in it.
+        Configuration as it stands in the file, with all that is nested in it.
     where
         The reference, for messages.
 
@@ -195,7 +196,7 @@ def refuse_lost(
         Names under ``missing_keys`` and ``unexpected_keys``; under ``mismatched_keys`` also the
         shape that is stored, and the one that is needed.
     source, allow_missing
-        As for `load_model`.
+        Same as for `load_model`.
 
     Returns
     -------
@@ -267,7 +268,7 @@ def load_model(
         A path, ``sample:NAME`` or a Hub id. ``#encoder``, ``#decoder``, ``#text`` or ``#vision``
         takes that part of a model that has several.
     device
-        Where to run it; ``"auto"`` uses a GPU if there is one.
+        Device to run on; ``"auto"`` uses a GPU if there is one.
     dtype
         Precision of weights and activations.
     head
@@ -275,8 +276,8 @@ def load_model(
         always have theirs. A function is told the model of transformers with its head and without
         weights, and says whether to keep it.
     device_map
-        How transformers spreads a model that outgrows one device, such as ``"auto"``: over all GPUs
-        first, then main memory. ``device`` must then be ``"auto"``.
+        Way in which transformers spreads a model that outgrows one device, such as ``"auto"``: over
+        all GPUs first, then main memory. ``device`` must then be ``"auto"``.
     trust_remote_code
         Whether Python code that comes with the checkpoint may be run. It can do what you can.
     allow_missing
@@ -385,7 +386,7 @@ def _building(reference: str, source: str, place: str) -> Iterator[None]:
                 "you say --trust-remote-code (trust_remote_code=True)."
             ) from error
         if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(error):
-            raise unsafe_pickle(reference, error) from error
+            raise unsafe_pickle_error(reference, error) from error
         if is_out_of_memory(error):
             raise UsageError(
                 f"{reference}: the model does not fit into the memory of {place}. Use --dtype "
@@ -416,7 +417,7 @@ def quietly(transformers: Any) -> Iterator[None]:
 def _loading(source: str) -> Iterator[None]:
     """Show that weights are read; those of the Hub are downloaded under bars of the libraries."""
     bars = nullcontext(enter_result=False) if Path(source).is_dir() else hide_stages()
-    with stage("Loading the model"), bars as cleared, looking_first():
+    with stage("Loading the model"), bars as cleared, checked_loading():
         if cleared:
             required("transformers").utils.logging.enable_progress_bar()
         yield
@@ -454,7 +455,7 @@ def built_anew(model: Any, config: Any) -> Any:
     Parameters
     ----------
     model
-        As `load_model` returns it.
+        Result of `load_model`.
     config
         That leaves all shapes as they are.
 

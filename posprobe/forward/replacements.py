@@ -13,7 +13,7 @@ import numpy as np
 from posprobe import nulls
 from posprobe.analyses.breaks.outliers import without
 from posprobe.analyses.breaks.seams import seams
-from posprobe.analyses.composition.bridging import linear
+from posprobe.analyses.composition.bridging import interpolate_rows
 from posprobe.analyses.composition.processes import fit_process
 from posprobe.analyses.descriptive.closeness import cloud
 from posprobe.analyses.descriptive.matching_pursuit import choose_sinusoids
@@ -70,14 +70,14 @@ class Explanation:
     name
         Its key, such as ``"components_3"``.
     label
-        What it is, in words.
+        Description in words.
     rows
         ``[n, d]`` float64.
     kind
-        What it is made of.
+        Kind of the explanation.
     size
-        How many components, sinusoids or rotations it has, or over how many positions it is
-        smoothed; None where it has no size.
+        Number of components, sinusoids or rotations, or of positions over which it is smoothed;
+        None where it has no size.
     """
 
     name: str
@@ -291,7 +291,7 @@ def _repaired(values: Floats, given: Positions) -> Iterator[Explanation]:
     else:
         rows, nouns = values.copy(), ("row", "rows")
         missing = np.isin(np.arange(len(values)), special)
-        rows[missing] = linear(values, missing)
+        rows[missing] = interpolate_rows(values, missing)
     count = f"{k} special {nouns[1]}" if k > 1 else f"special {nouns[0]}"
     yield Explanation("repaired", f"without its {count}", rows, "repaired", k)
 
@@ -342,7 +342,7 @@ class Target:
     slots
         Tensors with the rows of each that are replaced, in the order of the substitutes' rows.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     substitutes
         The first is what stands there now.
     removed
@@ -390,7 +390,7 @@ def find_target(
     model, batch
         The model, and a batch on its device.
     tables, rows, explain, seed, title
-        As for `posprobe.forward.substitution_effect`.
+        Same as for `posprobe.forward.substitution_effect`.
 
     Raises
     ------

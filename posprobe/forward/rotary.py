@@ -42,9 +42,9 @@ class Handed:
     mask
         Additive or boolean; None where every key is seen.
     scale
-        What dot products are multiplied by.
+        Factor of the dot products.
     cap
-        What logits are capped at afterwards; None where they are not.
+        Cap of the logits; None without one.
     """
 
     query: torch.Tensor
@@ -195,7 +195,8 @@ PASSES = {"float64": 1e-5, "float32": 1e-5, "float16": 5e-3, "bfloat16": 2.5e-2}
 #: Change of the outputs, over their norm, that rounding in single precision explains.
 ROUNDED = 1e-4
 #: Fewest tokens of a context, and fewest distances of a window.
-MIN_LENGTH, MIN_WINDOW = 32, 8
+MIN_LENGTH = 32
+MIN_WINDOW = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -438,7 +439,8 @@ def _window(
 
 #: Heads and queries whose logits are held at a time: those of all heads of a large model would take
 #: more memory than all sums.
-HEADS, QUERIES = 4, 128
+HEADS = 4
+QUERIES = 128
 
 
 def rotary_use(
@@ -466,12 +468,12 @@ def rotary_use(
     Parameters
     ----------
     model
-        Of transformers, rotary, for text.
+        Rotary language model of transformers.
     contexts
         Batches ``[b, t]`` of token ids, all as long, at least 32 tokens; 12 contexts or more for
         answers.
     source
-        What the contexts are, for the record.
+        Kind of the contexts, for the record.
     name
         Name of the model, for messages.
 
@@ -627,9 +629,9 @@ def _of_logits(
     Parameters
     ----------
     logits, other
-        As they are, and with distance hidden.
+        Logits as they are, and with distance hidden.
     cap
-        What logits are capped at, None where they are not.
+        Cap of the logits, None without one.
     """
     moved = logits.softmax(dim=-1).sub_(other.softmax(dim=-1)).abs_().sum(dim=-1) / 2
     capped = moved * float("nan")

@@ -46,7 +46,7 @@ def refuse_overflow(
     Parameters
     ----------
     model
-        Of which they are.
+        Model whose states these are.
     numbers
         ``[b, ...]``.
     what
@@ -123,11 +123,11 @@ class HookPoint:
     Parameters
     ----------
     module
-        Which takes or returns it.
+        Module that takes or returns it.
     call
-        Which of the module's calls, from 0: ALBERT calls one layer many times.
+        Number of the module's call, from 0: ALBERT calls one layer many times.
     key
-        Of the positional or named input, or of the part of what is returned; None where that is the
+        Key of the positional or named input, or of the part of the output; None where that is the
         tensor itself.
     returned
         Whether it is returned, not taken.
@@ -182,11 +182,11 @@ def find_hook_points(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[Ho
     Parameters
     ----------
     model
-        Of transformers or timm; for attention, one that computes it step by step.
+        Model of transformers or timm; for attention, one that computes it step by step.
     batch
         ``[b, t]`` token ids or ``[b, channels, h, w]`` pixels, on the model's device.
     kind
-        What to look for.
+        Kind of tensor to look for.
 
     Returns
     -------
@@ -243,9 +243,9 @@ def visit(
     Parameters
     ----------
     model, batch, kind
-        As for `find_hook_points`.
+        Same as for `find_hook_points`.
     points
-        Which that found.
+        Result of `find_hook_points`.
     look
         Called with the number of the tensor, from 0, and the tensor. Where the model goes on with
         it, it must not be written to.
@@ -311,9 +311,9 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     Parameters
     ----------
     model, batch
-        As for `find_hook_points`.
+        Same as for `find_hook_points`.
     tokens
-        How many hidden states a layer has.
+        Number of hidden states of a layer.
 
     Raises
     ------

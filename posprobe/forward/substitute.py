@@ -74,7 +74,7 @@ def substitution_effect(
         A model of transformers or timm, with one learned table of positions; or a reference, which
         is loaded with its head.
     batches
-        As for `decompose`.
+        Batches, as for `decompose`.
     tables
         Further tables to put in its place, by name: ``[n, d]`` each.
     rows
@@ -146,7 +146,7 @@ class Distances:
     Parameters
     ----------
     points
-        As `find_hook_points` finds them.
+        Result of `find_hook_points`.
     first
         The first distance of each range: 0, 1, 2, 4, 8 and so on.
     ranges

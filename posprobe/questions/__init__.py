@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from posprobe.questions import breaks, fields, grids, rotations, schemes, sequences
 from posprobe.questions.absolute_position import ask_absolute_position
 from posprobe.questions.closed_form import ask_closed_form
-from posprobe.questions.rank_tests import Ask
+from posprobe.questions.rank_tests import AskTable
 
 #: Of positions on a line.
-SEQUENCE: Mapping[str, Ask] = {
-    "closed_form": ask_closed_form, **breaks.QUESTIONS, **sequences.QUESTIONS,
+SEQUENCE_QUESTIONS: Mapping[str, AskTable] = {
+    "closed_form": ask_closed_form, **breaks.BREAK_QUESTIONS, **sequences.QUESTIONS,
     "absolute_position": ask_absolute_position, **rotations.QUESTIONS,
 }  # fmt: skip
 #: Of patches on a grid.
-GRID: Mapping[str, Ask] = {
+GRID_QUESTIONS: Mapping[str, AskTable] = {
     "closed_form": ask_closed_form, "special_rows": breaks.ask_special_rows,
-    **grids.QUESTIONS, **fields.QUESTIONS,
+    **grids.QUESTIONS, **fields.FIELD_QUESTIONS,
 }  # fmt: skip
 #: Names of all questions about a table.
-TABLE = tuple(dict.fromkeys((*GRID, *SEQUENCE)))
+TABLE_QUESTIONS = tuple(dict.fromkeys((*GRID_QUESTIONS, *SEQUENCE_QUESTIONS)))
 #: Names of all questions about encodings, with a table and without.
-ANALYSIS = (*TABLE, *schemes.NAMES)
+ANALYSIS_QUESTIONS = (*TABLE_QUESTIONS, *schemes.NAMES)

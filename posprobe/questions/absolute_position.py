@@ -173,7 +173,7 @@ def ask_absolute_position(view: View) -> Answer:
     reason = {"bounded": "maybe_place", "wanders": "wanders"}.get(path, "few_steps")
     if test.p <= LEVEL and strongest_sign.large:
         answer, reason = "yes", f"place_{strongest_sign.sign}"
-    elif p_walk <= LEVEL and test.p > MAX_OPEN_P and view.kernel.long > MAX_LONG_KERNEL_SHARE:
+    elif p_walk <= LEVEL and test.p > MAX_OPEN_P and view.kernel.long_share > MAX_LONG_KERNEL_SHARE:
         reason = "slow"
     elif path == "bounded" and not LEVEL < test.p <= MAX_OPEN_P:
         answer, reason = "no", "bounded" if test.p > MAX_OPEN_P else "small"

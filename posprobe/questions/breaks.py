@@ -9,14 +9,14 @@ import numpy as np
 
 from posprobe.analyses.breaks.outliers import largest_ratio, usual_values
 from posprobe.analyses.breaks.seams import MIN_BLURRED_STEPS, Seams
-from posprobe.analyses.composition.budget import SamePlanes
+from posprobe.analyses.composition.budget import SharedPlanes
 from posprobe.analyses.facts import Answer, Cause, Verdict
 from posprobe.analyses.view import View
 from posprobe.layouts import Grid
-from posprobe.questions.rank_tests import Ask
+from posprobe.questions.rank_tests import AskTable
 
 #: Rows below which planted seams and special rows are missed more often than one time in twenty.
-FEWEST_ROWS = 64
+MIN_BREAK_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class SpecialRows:
     rows
         Number of rows in which they were looked for.
     positions
-        Of the outliers, without zeros: patches count row by row.
+        Positions of the outliers, zero rows excluded; patches count row by row.
     zeros
         Positions of rows that hold only zeros.
     causes
-        What is odd about the first outlier.
+        Reasons why the first outlier is one.
     width
-        Of the grid; None on a line.
+        Width of the grid; None on a line.
     largest, chance
         The longest step over what is usual around it, and the 5th and 95th percentile of the
         longest in a tail like that of the others; None on a grid, and of few rows.
@@ -76,18 +76,18 @@ class Breaks:
     pairs
         The positions before and after each.
     causes
-        What changes at each.
+        Cause of each break.
     undefined
         Why they were not looked for, or empty.
     same
-        What another answer shows: parts that go round in the planes of the longest.
+        Parts that go round in the planes of the longest, as another answer shows.
     """
 
     rows: int
     pairs: tuple[tuple[int, int], ...] = ()
     causes: tuple[Cause, ...] = ()
     undefined: str = ""
-    same: tuple[SamePlanes, ...] = ()
+    same: tuple[SharedPlanes, ...] = ()
 
     @property
     def value(self) -> list[list[int]] | None:
@@ -97,33 +97,33 @@ class Breaks:
 
 def ask_special_rows(view: View) -> Answer | None:
     """Ask of a whole table whether single rows, or patches, are unlike those around them."""
-    if (breaks := view.breaks) is None:
+    if (seams := view.breaks) is None:
         return None
-    zeros = [row.row for row in breaks.special if not breaks.norms[row.row]]
-    ordinary_outliers = [row for row in breaks.special if row.row not in zeros]
-    width = view.layout.width if isinstance(view.layout, Grid) else None
-    longest_step = None if width else _longest_step(breaks)
+    zero_rows = [row.row for row in seams.special if not seams.norms[row.row]]
+    nonzero_outliers = [row for row in seams.special if row.row not in zero_rows]
+    grid_width = view.layout.width if isinstance(view.layout, Grid) else None
+    longest_step = None if grid_width else _longest_step(seams)
     facts = SpecialRows(
-        rows=len(breaks.norms),
-        positions=tuple(view.start + row.row for row in ordinary_outliers),
-        zeros=tuple(view.start + row for row in zeros),
-        causes=ordinary_outliers[0].causes if ordinary_outliers else (),
-        width=width,
+        rows=len(seams.norms),
+        positions=tuple(view.start + row.row for row in nonzero_outliers),
+        zeros=tuple(view.start + row for row in zero_rows),
+        causes=nonzero_outliers[0].causes if nonzero_outliers else (),
+        width=grid_width,
         largest=longest_step and longest_step[0],
         chance=longest_step and longest_step[1],
         replaced=bool(view.replaced),
-        undefined=breaks.no_special,
+        undefined=seams.no_special,
     )
-    answer, reason = _judged(facts, has_findings=bool(breaks.special))
-    on_grid = facts.width is not None and reason != "undefined"
-    reason = f"patch_{reason}" if on_grid else reason
+    answer, reason = _judge_findings(facts, has_findings=bool(seams.special))
+    is_grid = facts.width is not None and reason != "undefined"
+    reason = f"patch_{reason}" if is_grid else reason
     return Answer("special_rows", answer, reason, facts, keys=("seams.special",))
 
 
-def _longest_step(breaks: Seams) -> tuple[float, tuple[float, float]] | None:
+def _longest_step(seams: Seams) -> tuple[float, tuple[float, float]] | None:
     """Return the longest step that is no break, over the usual, and what it is by chance."""
-    steps = breaks.steps.copy()
-    for left_row, _ in breaks.between:
+    steps = seams.steps.copy()
+    for left_row, _ in seams.between:
         steps[max(left_row - MIN_BLURRED_STEPS // 2, 0) : left_row + MIN_BLURRED_STEPS // 2 + 1] = (
             np.nan
         )
@@ -132,22 +132,22 @@ def _longest_step(breaks: Seams) -> tuple[float, tuple[float, float]] | None:
 
 def ask_seams(view: View) -> Answer | None:
     """Ask of a whole table whether it breaks into parts that differ."""
-    if (breaks := view.breaks) is None:
+    if (seams := view.breaks) is None:
         return None
     start = view.start
-    pairs = tuple((start + left, start + right) for left, right in breaks.between)
-    facts = Breaks(len(breaks.norms), pairs, breaks.reasons, breaks.undefined)
-    answer, reason = _judged(facts, has_findings=bool(pairs))
+    pairs = tuple((start + left, start + right) for left, right in seams.between)
+    facts = Breaks(len(seams.norms), pairs, seams.reasons, seams.undefined)
+    answer, reason = _judge_findings(facts, has_findings=bool(pairs))
     return Answer("seams", answer, reason, facts, keys=("seams.between", "seams.reasons"))
 
 
-def _judged(facts: SpecialRows | Breaks, *, has_findings: bool) -> tuple[Verdict, str]:
+def _judge_findings(facts: SpecialRows | Breaks, *, has_findings: bool) -> tuple[Verdict, str]:
     """Return the answer and its reason: no needs rows enough to notice what there is."""
     if facts.undefined:
         return "cannot tell", "undefined"
     if has_findings:
         return "yes", "found"
-    if facts.rows < FEWEST_ROWS:
+    if facts.rows < MIN_BREAK_ROWS:
         return "cannot tell", "few"
     if isinstance(facts, SpecialRows) and facts.doubtful:
         return "cannot tell", "longest"
@@ -155,4 +155,4 @@ def _judged(facts: SpecialRows | Breaks, *, has_findings: bool) -> tuple[Verdict
 
 
 #: By name, in the order of the page.
-QUESTIONS: Mapping[str, Ask] = {"special_rows": ask_special_rows, "seams": ask_seams}
+BREAK_QUESTIONS: Mapping[str, AskTable] = {"special_rows": ask_special_rows, "seams": ask_seams}

@@ -12,17 +12,17 @@ from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.tables import sincos2d
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
-from posprobe.questions.rank_tests import too_few
+from posprobe.questions.rank_tests import small_table_answer
 
 #: CKA with a formula from which a table is one, up to a rotation.
-MIN_SAME_SIMILARITY = 0.99
+MIN_FORMULA_CKA = 0.99
 #: Relative distance from a formula that rounding explains.
-EXACT = 5e-4
+MAX_ROUNDING_ERROR = 5e-4
 #: Of formats with so many fewer digits.
-COARSE = {"BF16": 8.0}
+ROUNDING_FACTORS = {"BF16": 8.0}
 #: Base of every published variant.
-BASE = 1e4
-KEYS = ("sinusoid.cka", "sinusoid.base")
+PUBLISHED_BASE = 1e4
+CLOSED_FORM_KEYS = ("sinusoid.cka", "sinusoid.base")
 
 
 @dataclass(frozen=True)
@@ -73,38 +73,42 @@ def ask_closed_form(view: View) -> Answer:
     def answer(reason: str, **changes: Any) -> Answer:
         new_facts = replace(facts, **changes)
         return Answer(
-            "closed_form", "no" if reason == "none" else "yes", reason, new_facts, keys=KEYS
+            "closed_form",
+            "no" if reason == "none" else "yes",
+            reason,
+            new_facts,
+            keys=CLOSED_FORM_KEYS,
         )
 
-    if name := fixed_formula(values, layout, view.dtype):
-        return answer("exact", formula=name, base=BASE)
+    if formula := fixed_formula(values, layout, view.dtype):
+        return answer("exact", formula=formula, base=PUBLISHED_BASE)
     if nearest_formula := nearly_formula(values, layout):
-        rounded = nearest_formula.error <= EXACT * COARSE.get(view.dtype, 1.0)
+        is_exact = nearest_formula.error <= MAX_ROUNDING_ERROR * ROUNDING_FACTORS.get(
+            view.dtype, 1.0
+        )
         parameters = {
             "base": nearest_formula.base,
             "scale": nearest_formula.scale,
             "error": nearest_formula.error,
         }
-        return answer("exact" if rounded else "nearly", formula=nearest_formula.name, **parameters)
-    if too_few_answer := too_few("closed_form", view, KEYS):
+        return answer("exact" if is_exact else "nearly", formula=nearest_formula.name, **parameters)
+    if too_few_answer := small_table_answer("closed_form", view, CLOSED_FORM_KEYS):
         return too_few_answer
     if isinstance(layout, Grid):
-        grid_similarity = _sincos2d(view, layout, d - d % 4)
+        grid_cka = _sincos2d_cka(view, layout, d - d % 4)
         return answer(
-            "sincos2d"
-            if grid_similarity is not None and grid_similarity >= MIN_SAME_SIMILARITY
-            else "none",
-            cka=grid_similarity,
+            "sincos2d" if grid_cka is not None and grid_cka >= MIN_FORMULA_CKA else "none",
+            cka=grid_cka,
         )
     fit = view.base
     if fit is None:
         return answer("none")
-    if fit.best is not None and fit.base is not None and fit.best >= MIN_SAME_SIMILARITY:
+    if fit.best is not None and fit.base is not None and fit.best >= MIN_FORMULA_CKA:
         return answer("sinusoid", base=fit.base, cka=fit.best, rows=fit.rows)
     return answer("none", cka=fit.best, rows=fit.rows)
 
 
-def _sincos2d(view: View, layout: Grid, width: int) -> float | None:
+def _sincos2d_cka(view: View, layout: Grid, width: int) -> float | None:
     if width < 4:
         return None
     try:

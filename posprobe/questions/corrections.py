@@ -1,9 +1,9 @@
-"""What answers say together: what one shows that another could not know, and what a table is.
+"""Corrections of answers by other answers, and the kind of table that all answers amount to.
 
-Corrections are applied in their order. A correction sees the final answers of those before it, and
-the own answers of those after it. None reads an answer that a later one may change, but for that of
-rotations by winding: whether what winds keeps its pace is winding's own finding, and nothing later
-takes it back.
+Corrections are applied in order. A correction sees the corrected answers of those before it, and
+the uncorrected answers of those after it. None reads an answer that a later one may change, with
+one exception: that of rotations by winding. Whether the winding keeps its pace is decided by the
+winding answer alone, and no later correction takes it back.
 """
 
 from __future__ import annotations
@@ -16,132 +16,146 @@ import numpy as np
 
 from posprobe.analyses.breaks.copies import Copies, copies, returns
 from posprobe.analyses.breaks.seams import long_runs, stretch
-from posprobe.analyses.composition.budget import same_planes
+from posprobe.analyses.composition.budget import find_shared_planes
 from posprobe.analyses.facts import Answer, Correction
 from posprobe.analyses.view import View
 from posprobe.questions import fields, grids, rotations
 
 Answers: TypeAlias = Mapping[str, Answer]
 
-#: Turns from which what winds shows that order matters, whatever neighbours have in common: the
-#: paths that random rows make through two components stay below it.
-MANY_TURNS = 3.0
-#: Share of the variance in rotations from which a table is more than a smooth curve: with less, the
-#: curve is what it is, and they are told beside it.
-ROTATING = 0.25
-#: Waves whose periods are whole fractions of one, from which the rows repeat rather than rotate:
-#: more than any trained table was seen to have.
-HARMONICS = 6
+#: Fewest turns of a winding that show that order matters, however different neighbours are: paths
+#: of random rows through two components stay below it.
+MIN_ORDERING_TURNS = 3.0
+#: Smallest share of the variance in rotations at which a table is more than a smooth curve. With
+#: less, it is the curve, and its description adds the rotations.
+MIN_ROTATING_SHARE = 0.25
+#: Fewest waves at harmonics of one period that make rows repeat rather than rotate: no trained
+#: table was seen to have as many.
+MIN_REPEATING_HARMONICS = 6
 
 
-def copies_of(answers: Answers, view: View) -> Copies | None:
-    """Return which rows of the whole table are copies of others, beyond what goes round in it."""
+def find_copied_rows(answers: Answers, view: View) -> Copies | None:
+    """Return the copied rows of the whole table, beyond those that its rotations explain."""
     if view.all_rows is None or view.breaks is None:
         return None
     lines = answers["rotations"].facts.lines if answers["rotations"].yes else ()
-    rotating = 1.0 if answers["winding"].yes else sum(line.share for line in lines)
+    rotation_share = 1.0 if answers["winding"].yes else sum(line.share for line in lines)
     copied_rows = copies(view.all_rows) or returns(view.all_rows, 0.0)
     if copied_rows and copied_rows.kind == "near" and copied_rows.period:
-        times = [copied_rows.period / line.period for line in lines]
-        if sum(abs(turns - round(turns)) < 0.1 for turns in times) < HARMONICS:
-            copied_rows = returns(view.all_rows, rotating)
-    equal = view.breaks.equal
-    if copied_rows and copied_rows.kind == "any" and equal:
-        repeated_rows = [row for first, last in equal for row in range(first + 1, last + 1)]
-        return copied_rows if copies(np.delete(view.all_rows, repeated_rows, axis=0)) else None
+        ratios = [copied_rows.period / line.period for line in lines]
+        n_harmonics = sum(abs(ratio - round(ratio)) < 0.1 for ratio in ratios)
+        if n_harmonics < MIN_REPEATING_HARMONICS:
+            copied_rows = returns(view.all_rows, rotation_share)
+    equal_stretches = view.breaks.equal
+    if copied_rows and copied_rows.kind == "any" and equal_stretches:
+        repeats = [row for first, last in equal_stretches for row in range(first + 1, last + 1)]
+        return copied_rows if copies(np.delete(view.all_rows, repeats, axis=0)) else None
     return copied_rows
 
 
 def _smooth_by_rotations(answers: Answers, view: View) -> Answer | None:
-    """Say of a sum of rotations that it is no smooth curve, where gaps in it tell the two apart."""
-    smooth, turning = answers["smooth"], answers["rotations"]
-    if not (smooth.yes and turning.yes):
+    """Deny that a sum of rotations is a smooth curve if rotations predict rows in gaps better."""
+    smooth_answer, rotations_answer = answers["smooth"], answers["rotations"]
+    if not (smooth_answer.yes and rotations_answer.yes):
         return None
-    if turning.reason != "formula" and turning.facts.share < ROTATING:
+    if rotations_answer.reason != "formula" and rotations_answer.facts.share < MIN_ROTATING_SHARE:
         return None
-    bridged_facts = rotations.bridged(view.bridging)
-    if bridged_facts is None:
+    bridging_facts = rotations.bridged(view.bridging)
+    if bridging_facts is None:
         return None
-    facts = replace(smooth.facts, **bridged_facts)
-    keys = (*smooth.keys, "bridging.r2")
-    return smooth.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
+    facts = replace(smooth_answer.facts, **bridging_facts)
+    keys = (*smooth_answer.keys, "bridging.r2")
+    return smooth_answer.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
 
 
 def _seams_by_rotations(answers: Answers, view: View) -> Answer | None:
-    """Say of parts on both sides of a break that they go round in the same planes."""
-    seams = answers.get("seams")
-    if seams is None or not seams.yes or not answers["rotations"].yes:
+    """Add that stretches on both sides of a seam rotate in the same planes."""
+    seams_answer = answers.get("seams")
+    if seams_answer is None or not seams_answer.yes or not answers["rotations"].yes:
         return None
     if view.all_rows is None or view.breaks is None:
         return None
-    own_stretch = stretch(view.breaks)
-    other_runs = [run for run in long_runs(view.breaks) if run[0] != own_stretch.first]
-    if not (shared_planes := same_planes(view.turning, view.all_rows, other_runs, view.start)):
+    main_stretch = stretch(view.breaks)
+    other_stretches = [rows for rows in long_runs(view.breaks) if rows[0] != main_stretch.first]
+    if not (
+        shared_planes := find_shared_planes(
+            view.turning, view.all_rows, other_stretches, view.start
+        )
+    ):
         return None
-    return replace(seams, facts=replace(seams.facts, same=shared_planes))
+    return replace(seams_answer, facts=replace(seams_answer.facts, same=shared_planes))
 
 
 def _order_by_winding(answers: Answers, _: View) -> Answer | None:
-    """Say that order matters of a path whose pace changes: its neighbours are at every angle."""
-    order, turning = answers["order"], answers["winding"]
-    if order.yes or not turning.yes or turning.facts.turns < MANY_TURNS:
+    """Affirm that order matters for a winding path, whose neighbours may be at any angle."""
+    order_answer, winding_answer = answers["order"], answers["winding"]
+    if order_answer.yes or not winding_answer.yes:
         return None
-    facts = replace(order.facts, turns=turning.facts.turns)
-    return order.corrected("yes", "winding", "winding", facts=facts, test=None)
+    turns = winding_answer.facts.turns
+    if turns < MIN_ORDERING_TURNS:
+        return None
+    facts = replace(order_answer.facts, turns=turns)
+    return order_answer.corrected("yes", "winding", "winding", facts=facts, test=None)
 
 
 def _order_by_copies(answers: Answers, view: View) -> Answer | None:
-    order = answers["order"]
-    if order.yes or order.value is None:
+    """Affirm that order matters where rows are copies of others at regular positions."""
+    order_answer = answers["order"]
+    if order_answer.yes or order_answer.value is None:
         return None
-    copied_rows = copies_of(answers, view)
+    copied_rows = find_copied_rows(answers, view)
     if copied_rows is None or copied_rows.kind == "any":
         return None
-    facts = replace(order.facts, copies=copied_rows)
-    return order.corrected("yes", "copies", "copies", facts=facts, test=None)
+    facts = replace(order_answer.facts, copies=copied_rows)
+    return order_answer.corrected("yes", "copies", "copies", facts=facts, test=None)
 
 
-def _place_by_smooth(answers: Answers, _: View) -> Answer | None:
-    """Say of a straight line that it moves on, so that where rows stand matters."""
-    place, smooth = answers["absolute_position"], answers["smooth"]
-    if not smooth.yes or smooth.reason != "line":
+def _position_by_smooth(answers: Answers, _: View) -> Answer | None:
+    """Affirm that position matters on a straight line, which never comes back."""
+    position_answer, smooth_answer = answers["absolute_position"], answers["smooth"]
+    if not smooth_answer.yes or smooth_answer.reason != "line":
         return None
-    return place.corrected("yes", "straight_line", "smooth", test=None)
+    return position_answer.corrected("yes", "straight_line", "smooth", test=None)
 
 
-def _place_by_order(answers: Answers, _: View) -> Answer | None:
-    """Say of rows whose order may not matter that neither their places nor distances can."""
-    place, order = answers["absolute_position"], answers["order"]
-    if order.yes or place.value is None or place.facts.equally_far or order.value is None:
+def _position_by_order(answers: Answers, _: View) -> Answer | None:
+    """Correct an answer about position where the order of rows may not matter.
+
+    Then neither positions nor distances can matter.
+    """
+    position_answer, order_answer = answers["absolute_position"], answers["order"]
+    if order_answer.yes or position_answer.value is None or order_answer.value is None:
         return None
-    if place.reason == "straight_line":
+    if position_answer.facts.equally_far or position_answer.reason == "straight_line":
         return None
-    if order.answer == "cannot tell":
-        return place.corrected("no", "order_open", "order") if place.answer == "no" else None
-    if place.answer == "no":
-        return place.corrected("no", "unordered", "order", test=None)
-    if place.yes or place.reason == "wanders":
-        return place.corrected("cannot tell", "unordered_open", "order")
+    if order_answer.answer == "cannot tell":
+        if position_answer.answer == "no":
+            return position_answer.corrected("no", "order_open", "order")
+        return None
+    if position_answer.answer == "no":
+        return position_answer.corrected("no", "unordered", "order", test=None)
+    if position_answer.yes or position_answer.reason == "wanders":
+        return position_answer.corrected("cannot tell", "unordered_open", "order")
     return None
 
 
-def _place_by_copies(answers: Answers, view: View) -> Answer | None:
-    """Say that places decide where rows are copies in blocks or mirrored, or zeros among others."""
-    place = answers["absolute_position"]
-    if place.answer != "no" or view.all_rows is None:
+def _position_by_copies(answers: Answers, view: View) -> Answer | None:
+    """Affirm that position matters if rows are copied in blocks or mirrored, or some are zero."""
+    position_answer = answers["absolute_position"]
+    if position_answer.answer != "no" or view.all_rows is None:
         return None
     copied_rows = copies(view.all_rows)
     if copied_rows is not None and copied_rows.kind in {"blocks", "mirror"}:
-        facts = replace(place.facts, copies=copied_rows)
-        return place.corrected("yes", "copies", "copies", facts=facts, test=None)
-    zeros = int((~view.values.any(axis=1)).sum())
-    if 0 < zeros < len(view.values):
-        return place.corrected("yes", "zeros", "zero rows", test=None)
+        facts = replace(position_answer.facts, copies=copied_rows)
+        return position_answer.corrected("yes", "copies", "copies", facts=facts, test=None)
+    n_zero_rows = int((~view.values.any(axis=1)).sum())
+    if 0 < n_zero_rows < len(view.values):
+        return position_answer.corrected("yes", "zeros", "zero rows", test=None)
     return None
 
 
-#: Of positions on a line.
-SEQUENCE: tuple[Correction[View], ...] = (
+#: Corrections of answers about positions on a line, in order.
+SEQUENCE_CORRECTIONS: tuple[Correction[View], ...] = (
     lambda answers, _: rotations.series_by_formula(answers["ladder"], answers["closed_form"]),
     lambda answers, _: rotations.lines_by_formula(
         answers["rotations"], answers["closed_form"], answers["ladder"]
@@ -152,18 +166,18 @@ SEQUENCE: tuple[Correction[View], ...] = (
     _seams_by_rotations,
     _order_by_winding,
     _order_by_copies,
-    _place_by_smooth,
-    _place_by_order,
-    _place_by_copies,
+    _position_by_smooth,
+    _position_by_order,
+    _position_by_copies,
 )
-#: Of patches on a grid.
-GRID: tuple[Correction[View], ...] = (
+#: Corrections of answers about patches on a grid, in order.
+GRID_CORRECTIONS: tuple[Correction[View], ...] = (
     lambda answers, _: grids.circles_by_formula(answers["axis_rotations"], answers["closed_form"]),
-    lambda answers, _: fields.places_by_order(answers["absolute_position"], answers["order"]),
+    lambda answers, _: fields.position_by_order(answers["absolute_position"], answers["order"]),
 )
 
 
-# What a table is.
+# The kind of a table.
 
 KindName: TypeAlias = Literal[
     "formula", "codes", "surface", "series", "rotations", "line", "noisy_line", "smooth", "walk",
@@ -171,25 +185,27 @@ KindName: TypeAlias = Literal[
     "unknown",
 ]  # fmt: skip
 
-#: Mean cosine of neighbours from which they are called similar, or opposite.
-SIMILAR = 0.2
-#: Share of the variance from which rotations are what a table is, and beside a smooth curve.
-LEADING, MOST = 0.1, 0.5
-#: Least share of the variance that is told of beside what a table is.
-MIN_TOLD_SHARE = 0.01
+#: Absolute mean cosine of neighbours from which they are called similar, or opposite.
+MIN_SIMILAR_COSINE = 0.2
+#: Smallest share of the variance at which rotations define the kind of a table.
+MIN_ROTATION_KIND_SHARE = 0.1
+#: The same share for a table that is also a smooth curve.
+MIN_ROTATION_SHARE_OF_SMOOTH = 0.5
+#: Smallest share of the variance in rotations that is named in addition to the kind.
+MIN_NAMED_ROTATION_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a table, or a part of it, is.
+    """Kind of a table, or of a stretch of it.
 
     Parameters
     ----------
     name
-        Which kind.
+        Name of the kind.
     of
-        The questions whose facts it is told by, in order. But for ``walk``, ``equal``,
-        ``equally_far``, ``independent``, ``too_few`` and ``unknown``, their answers are yes.
+        Questions whose facts describe it, in order. Their answers are yes, except for ``walk``,
+        ``equal``, ``equally_far``, ``independent``, ``too_few`` and ``unknown``.
     """
 
     name: KindName
@@ -197,60 +213,62 @@ class Kind:
 
 
 def kind_of(answers: Answers) -> Kind:
-    """Return what a table is.
+    """Return the kind of a table.
 
     Parameters
     ----------
     answers
-        By question, of one stretch.
+        Answers about one stretch, by question.
     """
 
-    def yes(name: str) -> bool:
-        return name in answers and answers[name].yes
+    def yes(question: str) -> bool:
+        return question in answers and answers[question].yes
 
-    def facts(name: str) -> Any:
-        return answers[name].facts
+    def facts(question: str) -> Any:
+        return answers[question].facts
 
-    order = answers["order"]
+    order_answer = answers["order"]
     if yes("closed_form"):
         return Kind("formula", ("closed_form",))
-    if order.reason in {"all_equal", "too_few"}:
-        return Kind("equal" if order.reason == "all_equal" else "too_few", ("order",))
+    if order_answer.reason in {"all_equal", "too_few"}:
+        return Kind("equal" if order_answer.reason == "all_equal" else "too_few", ("order",))
     if yes("rows_and_columns"):
-        turning = ("axis_rotations",) if yes("axis_rotations") else ()
-        return Kind("codes", ("rows_and_columns", *turning))
-    if not order.yes:
-        if order.answer == "cannot tell":
+        rotating_questions = ("axis_rotations",) if yes("axis_rotations") else ()
+        return Kind("codes", ("rows_and_columns", *rotating_questions))
+    if not order_answer.yes:
+        if order_answer.answer == "cannot tell":
             return Kind("unknown", ("order",))
         is_equidistant = getattr(facts("absolute_position"), "equally_far", False)
         return Kind("equally_far" if is_equidistant else "independent", ("order",))
     if "rows_and_columns" in answers and yes("smooth"):
         return Kind("surface", ("smooth",))
-    winding = ("winding",) if yes("winding") else ()
+    winding_questions: tuple[str, ...] = ("winding",) if yes("winding") else ()
     if yes("rotations"):
         rotations_facts = facts("rotations")
-        series = ("ladder",) if yes("ladder") else ()
-        # What winds is named as one of them: then they are what the table is, however small.
-        has_named_rotation = bool(winding) and facts("winding").rotation is not None
-        min_share = MOST if yes("smooth") else 0.0 if has_named_rotation else LEADING
-        if series or not rotations_facts.lines or rotations_facts.share >= min_share:
-            return Kind("series" if series else "rotations", ("rotations", *series))
-    companions: tuple[str, ...] = ()
-    if yes("rotations") and facts("rotations").share >= MIN_TOLD_SHARE:
-        companions = ("rotations",)
+        ladder_questions = ("ladder",) if yes("ladder") else ()
+        min_share = MIN_ROTATION_KIND_SHARE
+        if yes("smooth"):
+            min_share = MIN_ROTATION_SHARE_OF_SMOOTH
+        elif winding_questions and facts("winding").rotation is not None:
+            # The winding is one of the rotations, so they define the kind however small they are.
+            min_share = 0.0
+        if ladder_questions or not rotations_facts.lines or rotations_facts.share >= min_share:
+            name: KindName = "series" if ladder_questions else "rotations"
+            return Kind(name, ("rotations", *ladder_questions))
+    added_questions = winding_questions
+    if yes("rotations") and facts("rotations").share >= MIN_NAMED_ROTATION_SHARE:
+        added_questions += ("rotations",)
     if yes("smooth"):
-        rotations_facts = facts("smooth")
-        if rotations_facts.straight is not None:
-            return Kind("line" if rotations_facts.line else "noisy_line", ("smooth",))
-        return Kind("smooth", ("smooth", *winding, *companions))
-    wanders = answers["absolute_position"].reason == "wanders"
-    if wanders and answers["smooth"].answer == "no":
-        return Kind("walk", ("smooth", *winding, *companions))
-    if order.reason in {"norms", "norms_and_wave"}:
-        return Kind("norms", ("order", *winding, *companions))
+        smooth_facts = facts("smooth")
+        if smooth_facts.straight is not None:
+            return Kind("line" if smooth_facts.line else "noisy_line", ("smooth",))
+        return Kind("smooth", ("smooth", *added_questions))
+    is_wandering = answers["absolute_position"].reason == "wanders"
+    if is_wandering and answers["smooth"].answer == "no":
+        return Kind("walk", ("smooth", *added_questions))
+    if order_answer.reason in {"norms", "norms_and_wave"}:
+        return Kind("norms", ("order", *added_questions))
     neighbour_cosine = facts("order").cosine
-    if abs(neighbour_cosine) >= SIMILAR:
-        return Kind(
-            "similar" if neighbour_cosine > 0 else "opposite", ("order", *winding, *companions)
-        )
-    return Kind("ordered", ("order", *winding, *companions))
+    if abs(neighbour_cosine) >= MIN_SIMILAR_COSINE:
+        return Kind("similar" if neighbour_cosine > 0 else "opposite", ("order", *added_questions))
+    return Kind("ordered", ("order", *added_questions))

@@ -1,8 +1,8 @@
-"""What a table of patches is as a field: smooth, tied to places, of few components.
+"""Questions about patches as a random field: smoothness, absolute position, few components.
 
-Each is asked against random fields on the same grid. As a table of patches is often a code of its
-row plus a code of its column, a stationary field is here the sum of three: a row code, a column
-code, and an isotropic rest, each with the kernel that fits it and its share of the variance.
+Each question is tested against random fields on the same grid. A table of patches is often a row
+code plus a column code. So a stationary field is here the sum of three terms: a row code, a column
+code and an isotropic remainder, each with the kernel that fits it and its share of the variance.
 """
 
 from __future__ import annotations
@@ -30,50 +30,59 @@ from posprobe.analyses.view import LEVEL, View, units
 from posprobe.arrays import Floats
 from posprobe.questions.grids import NEIGHBOUR_KEYS, parts, unfit
 from posprobe.questions.rank_tests import (
-    LEAST_SHARE,
-    OPEN,
-    SLIGHT,
-    Ask,
-    against,
-    draw_until,
-    judged,
-    rank,
-    shown,
+    MAX_OPEN_P,
+    MIN_EFFECT_SHARE,
+    MIN_VISIBLE_CHANGE,
+    AskTable,
+    draw_null,
+    judge_p_value,
+    null_test,
+    rank_p_value,
+    value_property,
 )
 from posprobe.questions.sequences import directions
 
-#: Draws of each null, and how many where those do not exclude a yes: so many that the least p-value
-#: of the three questions (1 / 200, 2 / 300 and 1 / 150) stands alone among the questions of a grid.
-SMOOTH_DRAWS, PLACE_DRAWS, WIDE_DRAWS = (99, 199), (99, 299), (49, 149)
-#: Shortest side of a grid that is asked, and of one that no can be said of.
-MIN_SIDE, LONG_SIDE = 4, 6
-#: Leading components of draws, and the most independent columns.
-RANK, MOST_COLUMNS = 8, 192
-#: Components are fewer if they spread over at most this share of what smoothness gives.
-FEWER = 0.6
-#: Most patches of which draws are made.
-AREA = 1024
-#: Misfit above which displacements hardly decide anything, though chance makes it as large.
-TOO_SLOW = 0.35
-#: Mean cosine of neighbours from which patches are similar beyond them, and from which they are so
-#: at all.
-ALIKE, HARDLY = 0.5, 0.2
+#: Draws of each null model of smoothness in any case, and where those do not exclude a yes: the
+#: smallest p-value, 1 / 200, is significant alone among the questions about a grid.
+N_PATCH_SMOOTH_DRAWS = (99, 199)
+#: The same for absolute position, with a smallest p-value of 2 / 300.
+N_PATCH_POSITION_DRAWS = (99, 299)
+#: The same for the dimension, with a smallest p-value of 1 / 150.
+N_PATCH_DIMENSION_DRAWS = (49, 149)
+#: Shortest side of a grid about which these questions are asked.
+MIN_FIELD_SIDE_PATCHES = 4
+#: Shortest side of a grid about which the answer can be no.
+MIN_DENIAL_SIDE_PATCHES = 6
+#: Leading components of each term of a field.
+MAX_FIELD_COMPONENTS = 8
+#: Largest number of independent columns in a draw.
+MAX_FIELD_COLUMNS = 192
+#: Largest participation ratio of a table with fewer components, over that of fields as smooth.
+MAX_FIELD_DIMENSION_RATIO = 0.6
+#: Largest number of patches in a draw.
+MAX_FIELD_PATCHES = 1024
+#: Above this misfit, displacements hardly decide anything, though chance makes it as large.
+MAX_DISPLACEMENT_MISFIT = 0.35
+#: Mean cosine of neighbours from which patches are similar beyond their neighbours.
+MIN_PATCH_SIMILAR_COSINE = 0.5
+#: Mean cosine of neighbours from which neighbours are similar at all.
+MIN_PATCH_SHORT_COSINE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A stationary field like a table: row code, column code and the rest.
+    """A stationary field fitted to a table: row code, column code and isotropic term.
 
     Parameters
     ----------
     shape
-        Height and width.
+        Height and width in patches.
     factors
-        Roots of the kernels of the three parts: ``[h, h]``, ``[w, w]`` and ``[h * w, h * w]``.
+        Roots of the kernels of the three terms: ``[h, h]``, ``[w, w]`` and ``[h * w, h * w]``.
     columns
-        Standard deviations along the principal directions of each part.
+        Norms along the principal directions of each term.
     shares
-        Of the variance.
+        Shares of the variance, one per term.
     """
 
     shape: tuple[int, int]
@@ -81,71 +90,73 @@ class Field:
     columns: tuple[Floats, ...]
     shares: tuple[float, ...]
 
-    def draw(self, rng: np.random.Generator, count: int | None = None) -> NDArray[np.float32]:
-        """Draw a table ``[h * w, r]``, with ``count`` independent columns where that is given."""
+    def draw(self, rng: np.random.Generator, n_columns: int | None = None) -> NDArray[np.float32]:
+        """Draw a table ``[h * w, r]``, of ``n_columns`` independent columns where given."""
         height, width = self.shape
-        null_draws = []
-        for factor, columns in zip(self.factors, self.columns, strict=True):
-            sizes = columns if count is None else np.ones(count)
-            white = rng.standard_normal((len(factor), len(sizes)), dtype=np.float32)
-            null_draws.append(factor @ (white * sizes.astype(np.float32)))
-        inner = parts(null_draws[2], self.shape)[2]
-        max_rank = max(code_draw.shape[-1] for code_draw in null_draws)
-        cells = np.zeros((height, width, max_rank), dtype=np.float32)
-        fields = null_draws[0][:, None], null_draws[1][None], inner
-        for code, share in zip(fields, self.shares, strict=True):
-            code = code - code.mean(axis=(0, 1))
-            size = float(np.square(code).sum(axis=-1).mean())
-            if share > 0 and size > 0:
-                rotated = code if count else code @ _turn(rng, code.shape[-1], max_rank)
-                cells += np.float32(np.sqrt(share / size)) * rotated
-        return cells.reshape(height * width, -1)
+        term_draws = []
+        for factor, component_scales in zip(self.factors, self.columns, strict=True):
+            scales = component_scales if n_columns is None else np.ones(n_columns)
+            white = rng.standard_normal((len(factor), len(scales)), dtype=np.float32)
+            term_draws.append(factor @ (white * scales.astype(np.float32)))
+        isotropic_term = parts(term_draws[2], self.shape)[2]
+        max_rank = max(term_draw.shape[-1] for term_draw in term_draws)
+        patches = np.zeros((height, width, max_rank), dtype=np.float32)
+        terms = term_draws[0][:, None], term_draws[1][None], isotropic_term
+        for term, share in zip(terms, self.shares, strict=True):
+            centred = term - term.mean(axis=(0, 1))
+            mean_square = float(np.square(centred).sum(axis=-1).mean())
+            if share > 0 and mean_square > 0:
+                if not n_columns:
+                    centred = centred @ _random_embedding(rng, centred.shape[-1], max_rank)
+                patches += np.float32(np.sqrt(share / mean_square)) * centred
+        return patches.reshape(height * width, -1)
 
 
 def fit_field(points: Floats, shape: tuple[int, int]) -> Field:
-    """Fit a stationary field to ``[h * w, d]``, centred."""
+    """Fit a stationary field to centred points ``[h * w, d]``."""
     height, width = shape
-    rows, columns, residual = parts(points, shape)
-    split = rows, columns, residual.reshape(len(points), -1)
-    sizes = [float(np.square(term).sum() / len(term)) for term in split]
-    total = max(sum(sizes), np.finfo(np.float64).tiny)
+    rows, columns, isotropic_term = parts(points, shape)
+    terms = rows, columns, isotropic_term.reshape(len(points), -1)
+    powers = [float(np.square(term).sum() / len(term)) for term in terms]
+    total_power = max(sum(powers), np.finfo(np.float64).tiny)
     kernels = (
         toeplitz(fit_kernel(rows).by_offset),
         toeplitz(fit_kernel(columns).by_offset),
-        fit_surface(split[2], height, width)[displacements(height, width)],
+        fit_surface(terms[2], height, width)[displacements(height, width)],
     )
     return Field(
         shape,
         tuple(root(kernel).astype(np.float32) for kernel in kernels),
-        tuple(_spread(term) for term in split),
-        tuple(size / total for size in sizes),
+        tuple(_component_norms(term) for term in terms),
+        tuple(power / total_power for power in powers),
     )
 
 
-def _spread(points: Floats) -> Floats:
-    """Return the sizes of points along their leading directions."""
-    return np.asarray(np.linalg.norm(leading(points, RANK), axis=0))
+def _component_norms(points: Floats) -> Floats:
+    """Return the norms of points along their leading directions."""
+    return np.asarray(np.linalg.norm(leading(points, MAX_FIELD_COMPONENTS), axis=0))
 
 
-def _turn(rng: np.random.Generator, rank: int, max_rank: int) -> Floats:
-    """Return a random orthonormal embedding ``[rank, most]``: the parts share no directions."""
-    rotated = np.linalg.qr(rng.standard_normal((max_rank, rank)))[0].T
-    return np.asarray(rotated, dtype=np.float32)
+def _random_embedding(rng: np.random.Generator, rank: int, max_rank: int) -> Floats:
+    """Return a random orthonormal embedding ``[rank, max_rank]``: terms share no directions."""
+    embedding = np.linalg.qr(rng.standard_normal((max_rank, rank)))[0].T
+    return np.asarray(embedding, dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class PatchSmooth:
-    """What tells that a table of patches is smooth.
+    """Evidence that a table of patches is smooth.
 
     Parameters
     ----------
     stride
-        Patches over which successive steps are taken.
+        Length of the steps in patches.
     cosine, typical
-        Mean cosine of successive steps along rows and columns, and the median in the nearest null.
+        Mean cosine of successive steps along rows and columns, and its median in the nearest null
+        model.
     length, halves
-        Patches over which the mean inner product halves, from that of neighbours, and whether it
-        does within the grid.
+        Distance in patches at which the mean inner product is half of that of neighbours, and
+        whether it halves within the grid.
     """
 
     stride: int
@@ -154,117 +165,122 @@ class PatchSmooth:
     length: float
     halves: bool
 
-    value = shown("length", "cosine", "stride")
+    value = value_property("length", "cosine", "stride")
 
 
 def ask_patch_smooth(view: View) -> Answer:
     """Ask whether steps between successive patches point the same way.
 
-    Along rows and columns together, over one patch and over two. The nulls are rough: an isotropic
-    field with an exponential kernel that is much longer than the grid, and a random walk of the
-    rows plus one of the columns; in both, successive steps are independent, and neighbours as
-    similar as can be without smoothness.
+    Steps along rows and columns are taken together, over one patch and over two. Both null models
+    are rough: an isotropic field with an exponential kernel that is much longer than the grid, and
+    a random walk of the rows plus one of the columns. In both, successive steps are independent,
+    and neighbours are as similar as they can be without smoothness.
     """
-    if unfit_answer := unfit("smooth", view, NEIGHBOUR_KEYS, MIN_SIDE, AREA):
+    limits = (MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES)
+    if unfit_answer := unfit("smooth", view, NEIGHBOUR_KEYS, *limits):
         return unfit_answer
     height, width = view.shape
-    # All columns: the leading directions of a rough field are smoother than it is.
-    cells = view.points.reshape(height, width, -1)
-    bend_scores = _bends(cells)
+    # All columns are used: the leading directions of a rough field are smoother than the field.
+    patches = view.points.reshape(height, width, -1)
+    cosines = _step_cosines(patches)
     rng = view.rng(13)
-    rough = _rough(height, width)
-    sizes = np.linalg.norm(view.coordinates, axis=0)
-    codes = [_spread(code) for code in parts(view.points, view.shape)[:2]]
-    max_rank = max(len(code) for code in codes)
+    rough_factor = _rough_factor(height, width)
+    component_norms = np.linalg.norm(view.coordinates, axis=0)
+    code_scales = [_component_norms(code) for code in parts(view.points, view.shape)[:2]]
+    max_rank = max(len(scales) for scales in code_scales)
 
     def draw() -> list[Floats]:
-        isotropic = rough @ (rng.standard_normal((height * width, len(sizes))) * sizes)
+        white = rng.standard_normal((height * width, len(component_norms)))
+        rough_field = rough_factor @ (white * component_norms)
         walks = [
-            np.cumsum(rng.standard_normal((n, len(code))) * code, axis=0)
-            for n, code in zip(view.shape, codes, strict=True)
+            np.cumsum(rng.standard_normal((n, len(scales))) * scales, axis=0)
+            for n, scales in zip(view.shape, code_scales, strict=True)
         ]
-        row_walk, column_walk = (walk @ _turn(rng, walk.shape[1], max_rank) for walk in walks)
+        row_walk, column_walk = (
+            walk @ _random_embedding(rng, walk.shape[1], max_rank) for walk in walks
+        )
         return [
-            _bends(isotropic.reshape((*cells.shape[:2], -1))),
-            _bends(row_walk[:, None] + column_walk),
+            _step_cosines(rough_field.reshape((*patches.shape[:2], -1))),
+            _step_cosines(row_walk[:, None] + column_walk),
         ]
 
     def scores(null_draws: Floats) -> tuple[Floats, Floats]:
-        centre, spread = np.median(null_draws, axis=0), np.maximum(null_draws.std(axis=0), 1e-9)
-        return (bend_scores - centre) / spread, (null_draws - centre) / spread
+        centre, deviation = np.median(null_draws, axis=0), np.maximum(null_draws.std(axis=0), 1e-9)
+        return (cosines - centre) / deviation, (null_draws - centre) / deviation
 
     def ranks(null_draws: Floats) -> list[float]:
-        observed, null = (scale_scores.max(axis=-1) for scale_scores in scores(null_draws))
-        return [rank(observed[k], null[:, k]) for k in range(len(observed))]
+        best_scores, null_scores = (by_stride.max(axis=-1) for by_stride in scores(null_draws))
+        return [rank_p_value(best_scores[k], null_scores[:, k]) for k in range(len(best_scores))]
 
-    null_draws, p = draw_until(draw, lambda null_draws: max(ranks(null_draws)), *SMOOTH_DRAWS)
+    null_draws, p = draw_null(draw, lambda draws: max(ranks(draws)), *N_PATCH_SMOOTH_DRAWS)
     nearest = int(np.argmax(ranks(null_draws)))
-    best = int(np.argmax(scores(null_draws)[0][nearest]))
-    null = null_draws[:, nearest, best]
-    length = _half(cells)
+    best_stride = int(np.argmax(scores(null_draws)[0][nearest]))
+    null_cosines = null_draws[:, nearest, best_stride]
+    length = _half_distance(patches)
     halves = length < max(height, width) - 1
-    cosine = float(bend_scores[best])
-    facts = PatchSmooth(best + 1, cosine, float(np.median(null)), length, halves)
-    is_long = min(height, width) >= LONG_SIDE
-    answer, reason = judged(p, "patch_surface", "patch_rough", "patch_open", has_enough=is_long)
-    # What so few steps call significant is no small cosine.
-    test = against(cosine, null, ("rough field", "walks")[nearest], p)
+    cosine = float(cosines[best_stride])
+    facts = PatchSmooth(best_stride + 1, cosine, float(np.median(null_cosines)), length, halves)
+    can_deny = min(height, width) >= MIN_DENIAL_SIDE_PATCHES
+    reasons = ("patch_surface", "patch_rough", "patch_open")
+    answer, reason = judge_p_value(p, *reasons, has_enough=can_deny)
+    # With so few steps, a significant cosine is never small.
+    test = null_test(cosine, null_cosines, ("rough field", "walks")[nearest], p)
     return Answer("smooth", answer, reason, facts, test, NEIGHBOUR_KEYS)
 
 
-def _bends(cells: Floats) -> Floats:
+def _step_cosines(patches: Floats) -> Floats:
     """Return mean cosines of successive steps over one patch and over two."""
-    scores = []
+    cosines = []
     for stride in (1, 2):
-        overlap = size = 0.0
-        max_stride = max(cells.shape[:2]) - stride
-        for by_axis in (cells, cells.swapaxes(0, 1)):
-            step = by_axis[stride:] - by_axis[:-stride]
-            if len(step) > stride:
-                before, after = step[:-stride], step[stride:]
+        overlap = mean_power = 0.0
+        max_stride = max(patches.shape[:2]) - stride
+        for patches_along_axis in (patches, patches.swapaxes(0, 1)):
+            steps = patches_along_axis[stride:] - patches_along_axis[:-stride]
+            if len(steps) > stride:
+                before, after = steps[:-stride], steps[stride:]
                 overlap += float(np.vdot(before, after))
-                size += float(np.vdot(before, before) + np.vdot(after, after)) / 2
+                mean_power += float(np.vdot(before, before) + np.vdot(after, after)) / 2
+        # A checkerboard has no steps over two patches.
         if max_stride > stride or stride == 1:
-            # A checkerboard has no steps over two patches.
-            scores.append(overlap / size if size > 0 else 0.0)
-    return np.array(scores)
+            cosines.append(overlap / mean_power if mean_power > 0 else 0.0)
+    return np.array(cosines)
 
 
 @lru_cache(maxsize=8)
-def _rough(height: int, width: int) -> Floats:
+def _rough_factor(height: int, width: int) -> Floats:
     return root(np.exp(-grid_distances(height, width) / (8 * max(height, width))))
 
 
-def _half(cells: Floats) -> float:
-    """Return over how many patches the mean inner product halves, from that of neighbours."""
-    max_lag = max(cells.shape[:2])
-    mean = np.zeros(max_lag)
-    for k in range(1, max_lag):
-        row_products = np.einsum("rcd,rcd->rc", cells[:, k:], cells[:, :-k])
-        column_products = np.einsum("rcd,rcd->rc", cells[k:], cells[:-k])
-        mean[k] = (row_products.sum() + column_products.sum()) / max(
-            row_products.size + column_products.size, 1
-        )
-    return halving(mean)
+def _half_distance(patches: Floats) -> float:
+    """Return the distance in patches at which the mean inner product is half the neighbours'."""
+    max_lag = max(patches.shape[:2])
+    mean_products = np.zeros(max_lag)
+    for lag in range(1, max_lag):
+        row_products = np.einsum("rcd,rcd->rc", patches[:, lag:], patches[:, :-lag])
+        column_products = np.einsum("rcd,rcd->rc", patches[lag:], patches[:-lag])
+        n_products = max(row_products.size + column_products.size, 1)
+        mean_products[lag] = (row_products.sum() + column_products.sum()) / n_products
+    return halving(mean_products)
 
 
 @dataclass(frozen=True)
 class PatchPlaces:
-    """What tells that similarity depends on where patches stand.
+    """Evidence that similarity depends on the positions of patches.
 
     Parameters
     ----------
     components
-        Leading components that are looked at.
+        Number of leading components in which the misfit is measured.
     misfit, typical_misfit
         Share of the squares of inner products that their means over equal displacements leave, and
-        the median in stationary fields.
+        its median in stationary fields.
     norms, typical_norms
-        Factor by which the norms of patches change slowly over the grid.
+        Factor by which the norms of patches change slowly over the grid, and its median in
+        stationary fields.
     p_place
-        Twice the lower of the two ranks.
+        Twice the smaller of the two rank p-values.
     neighbours
-        Mean cosine of patches side by side, along the axis where it is greater.
+        Mean cosine of patches side by side, along the axis where it is larger.
     """
 
     components: int
@@ -281,94 +297,107 @@ class PatchPlaces:
         return {"misfit": self.misfit, "p_shift": self.p_place}
 
 
-PLACE_KEYS = ("grid.row_share", "grid.column_share")
+PATCH_POSITION_KEYS = ("grid.row_share", "grid.column_share")
 
 
-def ask_patch_places(view: View) -> Answer:
-    """Ask whether similarity depends on where patches stand, not on their displacement alone.
+def ask_patch_position(view: View) -> Answer:
+    """Ask whether similarity depends on the positions of patches, not on displacement alone.
 
-    The misfit of the means over equal displacements is set beside draws of the fitted stationary
-    field, and so is how much the norms of patches change over the grid.
+    Two statistics are compared with draws of the fitted stationary field: the misfit of the means
+    over equal displacements, and the change of the norms of patches over the grid.
     """
-    if unfit_answer := unfit("absolute_position", view, PLACE_KEYS, MIN_SIDE, AREA):
+    limits = (MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES)
+    if unfit_answer := unfit("absolute_position", view, PATCH_POSITION_KEYS, *limits):
         return unfit_answer
     height, width = view.shape
     rng = view.rng(14)
     field = fit_field(view.points, view.shape)
-    points = view.coordinates[:, :RANK]
-    inequalities = np.array(_unequal(points, view.shape))
+    points = view.coordinates[:, :MAX_FIELD_COMPONENTS]
+    statistics = np.array(_position_statistics(points, view.shape))
 
     def ranks(null_draws: Floats) -> list[float]:
-        return [rank(inequalities[k], null_draws[:, k]) for k in range(2)]
+        return [rank_p_value(statistics[k], null_draws[:, k]) for k in range(2)]
 
-    null_draws, p = draw_until(
-        lambda: _unequal(field.draw(rng), view.shape),
-        lambda null_draws: min(1.0, 2 * min(ranks(null_draws))),
-        *PLACE_DRAWS,
+    null_draws, p = draw_null(
+        lambda: _position_statistics(field.draw(rng), view.shape),
+        lambda draws: min(1.0, 2 * min(ranks(draws))),
+        *N_PATCH_POSITION_DRAWS,
     )
     typical = np.median(null_draws, axis=0)
-    cells = units(view.points).reshape(height, width, -1)
-    neighbours = max(
-        float(np.einsum("rcd,rcd->rc", by_axis[1:], by_axis[:-1]).mean())
-        for by_axis in (cells, cells.swapaxes(0, 1))
+    patches = units(view.points).reshape(height, width, -1)
+    neighbour_cosine = max(
+        float(np.einsum("rcd,rcd->rc", patches_along_axis[1:], patches_along_axis[:-1]).mean())
+        for patches_along_axis in (patches, patches.swapaxes(0, 1))
     )
     facts = PatchPlaces(
-        points.shape[1], max(float(inequalities[0]), 0.0), float(typical[0]),
-        float(inequalities[1]),
-        float(typical[1]), p, neighbours,
-    )  # fmt: skip
-    # Which of the two is told: the stronger evidence, of those that are large enough.
-    large = inequalities[0] - typical[0] >= LEAST_SHARE, inequalities[1] >= 1 + SLIGHT
-    unequal_axes = [k for k in range(2) if large[k] and 2 * ranks(null_draws)[k] <= LEVEL]
-    axis = min(unequal_axes, key=lambda k: ranks(null_draws)[k], default=0)
-    slow = facts.misfit > TOO_SLOW
-    has_enough = not slow and min(height, width) >= LONG_SIDE
-    told_by = ("patch_products", "patch_norms")[axis]
-    answer, reason = judged(p, told_by, "patch_displacement", "patch_open", has_enough=has_enough)
-    if answer == "yes" and not unequal_axes:
-        axis = int(np.argmin(ranks(null_draws)))
+        components=points.shape[1],
+        misfit=max(float(statistics[0]), 0.0),
+        typical_misfit=float(typical[0]),
+        norms=float(statistics[1]),
+        typical_norms=float(typical[1]),
+        p_place=p,
+        neighbours=neighbour_cosine,
+    )
+    # The reason names the stronger evidence among the effects that are large enough.
+    is_large = (
+        statistics[0] - typical[0] >= MIN_EFFECT_SHARE,
+        statistics[1] >= 1 + MIN_VISIBLE_CHANGE,
+    )
+    significant_signs = [k for k in range(2) if is_large[k] and 2 * ranks(null_draws)[k] <= LEVEL]
+    sign_index = min(significant_signs, key=lambda k: ranks(null_draws)[k], default=0)
+    is_slow = facts.misfit > MAX_DISPLACEMENT_MISFIT
+    has_enough = not is_slow and min(height, width) >= MIN_DENIAL_SIDE_PATCHES
+    reasons = (("patch_products", "patch_norms")[sign_index], "patch_displacement", "patch_open")
+    answer, reason = judge_p_value(p, *reasons, has_enough=has_enough)
+    if answer == "yes" and not significant_signs:
+        sign_index = int(np.argmin(ranks(null_draws)))
         answer, reason = "no" if has_enough else "cannot tell", "patch_small"
-    elif answer == "cannot tell" and slow:
+    elif answer == "cannot tell" and is_slow:
         reason = "patch_slow"
-        if neighbours < ALIKE:
-            reason = "patch_unlike" if neighbours < HARDLY else "patch_short"
-    test = against(float(inequalities[axis]), null_draws[:, axis], "stationary", p, times=2)
-    return Answer("absolute_position", answer, reason, facts, test, PLACE_KEYS)
+        if neighbour_cosine < MIN_PATCH_SIMILAR_COSINE:
+            reason = "patch_unlike" if neighbour_cosine < MIN_PATCH_SHORT_COSINE else "patch_short"
+    statistic, statistic_draws = float(statistics[sign_index]), null_draws[:, sign_index]
+    test = null_test(statistic, statistic_draws, "stationary", p, n_statistics=2)
+    return Answer("absolute_position", answer, reason, facts, test, PATCH_POSITION_KEYS)
 
 
-def _unequal(points: NDArray[np.floating], shape: tuple[int, int]) -> tuple[float, float]:
-    """Return how unequal places are, by inner products and by norms.
+def _position_statistics(
+    points: NDArray[np.floating], shape: tuple[int, int]
+) -> tuple[float, float]:
+    """Return two measures of how patches differ by position: by inner products and by norms.
 
-    By inner products: the share of the Gram matrix's squares that its means over equal
-    displacements leave. By norms: the factor by which the slowest waves over the grid change them.
+    The first is the share of the Gram matrix's squares that its means over equal displacements
+    leave. The second is the factor by which the slowest waves over the grid change the norms.
     """
     height, width = shape
-    cells = (points - points.mean(axis=0)).reshape(height, width, -1)
-    transform = np.fft.rfft2(np.moveaxis(cells, -1, 0), (2 * height, 2 * width))
+    patches = (points - points.mean(axis=0)).reshape(height, width, -1)
+    transform = np.fft.rfft2(np.moveaxis(patches, -1, 0), (2 * height, 2 * width))
     power = np.square(np.abs(transform)).sum(axis=0)
-    sums = np.fft.irfft2(power, (2 * height, 2 * width))
-    deviations = [
+    displacement_sums = np.fft.irfft2(power, (2 * height, 2 * width))
+    overlaps = [
         np.maximum(n - np.minimum(np.arange(2 * n), 2 * n - np.arange(2 * n)), 0) for n in shape
     ]
-    pairs = np.multiply.outer(*deviations)
-    invariant_power = float((np.square(sums) / np.maximum(pairs, 1))[pairs > 0].sum())
-    flat = cells.reshape(height * width, -1)
-    total_power = float(np.square(flat.T @ flat).sum())
-    norms = np.linalg.norm(flat, axis=1)
+    n_pairs = np.multiply.outer(*overlaps)
+    power_by_displacement = np.square(displacement_sums) / np.maximum(n_pairs, 1)
+    displacement_power = float(power_by_displacement[n_pairs > 0].sum())
+    rows = patches.reshape(height * width, -1)
+    total_power = float(np.square(rows.T @ rows).sum())
+    norms = np.linalg.norm(rows, axis=1)
     logs = np.log(np.maximum(norms, 1e-9 * max(float(norms.max()), 1e-300))).reshape(shape)
-    row_offset, column_offset = (
+    row_waves, column_waves = (
         np.cos(np.pi * np.outer(np.arange(3), np.arange(n) + 0.5) / n) / np.sqrt(n / 2)
         for n in shape
     )
-    slow = np.square(row_offset @ logs @ column_offset.T)
-    slow[0, 0] = 0.0
-    # The amplitude of one wave of that size, as on a line.
-    change = np.sqrt(2 * float(slow.sum()) / len(norms))
-    return 1 - invariant_power / max(total_power, np.finfo(np.float64).tiny), float(np.exp(change))
+    slow_power = np.square(row_waves @ logs @ column_waves.T)
+    slow_power[0, 0] = 0.0
+    # This is the amplitude of a single wave of that power, as in `slow_variation` on a line.
+    wave_amplitude = np.sqrt(2 * float(slow_power.sum()) / len(norms))
+    misfit = 1 - displacement_power / max(total_power, np.finfo(np.float64).tiny)
+    return misfit, float(np.exp(wave_amplitude))
 
 
-def places_by_order(answer: Answer, order: Answer) -> Answer | None:
-    """Say of patches whose place may not matter that similarity can hardly depend on it."""
+def position_by_order(answer: Answer, order: Answer) -> Answer | None:
+    """Correct an answer about position where the order of patches may not matter."""
     if order.yes or not isinstance(answer.facts, PatchPlaces):
         return None
     if answer.answer == "no":
@@ -382,16 +411,16 @@ def places_by_order(answer: Answer, order: Answer) -> Answer | None:
 
 @dataclass(frozen=True)
 class PatchDimension:
-    """How many components a table of patches has.
+    """Number of components of a table of patches.
 
     Parameters
     ----------
     directions
-        Components that explain nine tenths of the variance.
+        Number of components that explain nine tenths of the variance.
     columns
-        Most components that a table of this shape can have.
+        Largest number of components that a table of this shape can have.
     participation, expected
-        Participation ratio with all patches given the same length, and its median in random fields
+        Participation ratio of patches scaled to one norm, and its median in random fields that are
         as smooth.
     """
 
@@ -402,52 +431,53 @@ class PatchDimension:
 
     @property
     def value(self) -> dict[str, float]:
-        """Components, participation ratio and the most components."""
+        """Number of components, participation ratio and largest number of components."""
         return {
-            "directions": self.directions, "participation_ratio": self.participation,
+            "directions": self.directions,
+            "participation_ratio": self.participation,
             "columns": self.columns,
-        }  # fmt: skip
+        }
 
 
-DIMENSION_KEYS = ("pca.participation_ratio", "pca.top3")
+PATCH_DIMENSION_KEYS = ("pca.participation_ratio", "pca.top3")
 
 
 def ask_patch_dimension(view: View) -> Answer:
     """Ask whether there are fewer components than in the fitted field with independent columns."""
-    if unfit_answer := unfit("low_dimensional", view, DIMENSION_KEYS, MIN_SIDE, AREA):
+    question, keys = "low_dimensional", PATCH_DIMENSION_KEYS
+    if unfit_answer := unfit(question, view, keys, MIN_FIELD_SIDE_PATCHES, MAX_FIELD_PATCHES):
         return unfit_answer
     n, d = view.points.shape
     if d < 3:
-        too_few_facts = TooFew(n, d)
-        return Answer(
-            "low_dimensional", "cannot tell", "too_few", too_few_facts, keys=DIMENSION_KEYS
-        )
+        return Answer(question, "cannot tell", "too_few", TooFew(n, d), keys=keys)
     rng = view.rng(15)
-    unit = units(view.points)  # so that no few long rows decide
-    unit = unit - unit.mean(axis=0)
-    field = fit_field(unit, view.shape)
-    dimension = participation(unit)
+    unit_rows = units(view.points)  # a few long rows would decide otherwise
+    unit_rows = unit_rows - unit_rows.mean(axis=0)
+    field = fit_field(unit_rows, view.shape)
+    dimension = participation(unit_rows)
 
     def draw() -> float:
-        points = field.draw(rng, min(d, MOST_COLUMNS))
+        points = field.draw(rng, min(d, MAX_FIELD_COLUMNS))
         return participation(points - points.mean(axis=0))
 
-    null_draws, p = draw_until(draw, lambda null_draws: rank(-dimension, -null_draws), *WIDE_DRAWS)
+    def dimension_p(null_draws: Floats) -> float:
+        return rank_p_value(-dimension, -null_draws)
+
+    null_draws, p = draw_null(draw, dimension_p, *N_PATCH_DIMENSION_DRAWS)
     facts = PatchDimension(directions(view), min(n - 1, d), dimension, float(np.median(null_draws)))
-    fewer = dimension <= FEWER * facts.expected
-    is_long = min(view.shape) >= LONG_SIDE
-    p_value = p if fewer else 1.0
-    answer, reason = judged(
-        p_value, "patch_fewer", "patch_as_many", "patch_open", has_enough=is_long
-    )
-    if answer == "no" and p <= OPEN:
+    is_fewer = dimension <= MAX_FIELD_DIMENSION_RATIO * facts.expected
+    can_deny = min(view.shape) >= MIN_DENIAL_SIDE_PATCHES
+    reasons = ("patch_fewer", "patch_as_many", "patch_open")
+    answer, reason = judge_p_value(p if is_fewer else 1.0, *reasons, has_enough=can_deny)
+    if answer == "no" and p <= MAX_OPEN_P:
         reason = "patch_small"
-    test = against(dimension, null_draws, "smooth", p)
-    return Answer("low_dimensional", answer, reason, facts, test, DIMENSION_KEYS)
+    test = null_test(dimension, null_draws, "smooth", p)
+    return Answer(question, answer, reason, facts, test, keys)
 
 
-#: By name, in the order of the page.
-QUESTIONS: Mapping[str, Ask] = {
-    "smooth": ask_patch_smooth, "absolute_position": ask_patch_places,
+#: Questions by name, in the order of the page.
+FIELD_QUESTIONS: Mapping[str, AskTable] = {
+    "smooth": ask_patch_smooth,
+    "absolute_position": ask_patch_position,
     "low_dimensional": ask_patch_dimension,
-}  # fmt: skip
+}

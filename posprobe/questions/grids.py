@@ -52,7 +52,7 @@ class Sides:
     Parameters
     ----------
     height, width
-        Of the grid, in patches.
+        Height and width of the grid, in patches.
     least, most
         Fewest patches on a side and most patches in all that the question is asked of.
     """
@@ -91,7 +91,7 @@ def unfit(
     Parameters
     ----------
     question, view, keys
-        As for `small_table_answer`.
+        Same as for `small_table_answer`.
     min_rows, max_rows
         Fewest patches on a side, and most patches in all.
     """
@@ -161,11 +161,11 @@ class RowsAndColumns:
     Parameters
     ----------
     height, width
-        Of the grid, in patches.
+        Height and width of the grid, in patches.
     row_share, column_share
-        Of the variance, which each code holds beside surfaces and noise.
+        Shares of the variance that each code holds beside surfaces and noise.
     typical
-        What both hold in a table without codes.
+        Share of both codes in a table without codes.
     """
 
     height: int
@@ -200,7 +200,7 @@ def ask_rows_and_columns(view: View) -> Answer:
     height, width = view.shape
     grid_model = view.grid_model
     rows, columns = grid_model.shares["rows"], grid_model.shares["columns"]
-    test = null_test(rows + columns, grid_model.drawn, "surface", grid_model.p)
+    test = null_test(rows + columns, grid_model.null_draws, "surface", grid_model.p)
     facts = RowsAndColumns(height, width, rows, columns, test.null or 0.0)
     is_short = min(height, width) < MIN_RESOLVED_SIDE_PATCHES
     undecided_reason = "few_patches" if is_short else "open"
@@ -245,7 +245,7 @@ class Circle:
     turns
         From the first position to the last.
     share
-        Of the code's variance, in a circle.
+        Share of the code's variance in a circle.
     typical, p
         The same in the nearest smooth random curves, in the median, and the rank among them.
     """
@@ -269,7 +269,7 @@ class Code:
     lines
         Rotations that stand out of a smooth spectrum; their periods are in positions.
     circle
-        Where no code has such lines, the rotation of few turns.
+        Rotation of few turns, where no code has such lines.
     """
 
     axis: str
@@ -292,11 +292,11 @@ class AxisRotations:
     Parameters
     ----------
     height, width
-        Of the grid, in patches.
+        Height and width of the grid, in patches.
     codes
         Those that are long enough.
     rotating
-        Which of them go round: ``rows``, ``columns``.
+        Names of the codes that go round: ``rows``, ``columns``.
     """
 
     height: int

@@ -29,7 +29,7 @@ from posprobe.analyses.models.head_logits import HeadsByLayer
 from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, Origin, RotaryUse, Summary
 from posprobe.analyses.models.states import NOISY, LayerMeans, MeanDecomposition
 from posprobe.analyses.models.subspaces import SubspaceOverlap
-from posprobe.questions.rank_tests import LEAST_SHARE, shown
+from posprobe.questions.rank_tests import MIN_EFFECT_SHARE, value_property
 
 #: Share of the variance up to which sampling noise hides nothing to speak of.
 HIDES_LITTLE = 0.05
@@ -53,7 +53,8 @@ TIMES = 2.0
 ENOUGH = 0.9
 #: Most components that are few, and standard errors by which a share must be above, or below, what
 #: is enough.
-FEW, SURE = 10, 2.0
+FEW = 10
+SURE = 2.0
 #: Standard errors from the mean of a normal distribution to 5 and to 95 % of it.
 BAND = 1.645
 
@@ -65,7 +66,7 @@ class Run:
     Parameters
     ----------
     results
-        By the name of the measurement.
+        Results by the name of the measurement.
     dtype
         Number format of the weights and activations.
     images
@@ -110,7 +111,7 @@ class Layer:
     layer
         Its number; 0 is what enters the first.
     share
-        Of the variance of the hidden states, what goes along with position; None where all are
+        Share of the variance of the hidden states that goes along with position; None where all are
         equal.
     noise
         The part of that share that is sampling noise, as a share of the same variance; None where
@@ -202,7 +203,7 @@ def _remains(last_layer: Layer) -> tuple[Verdict, str]:
         return ("no", "noise") if little else ("cannot tell", "few_contexts")
     if not last_layer.clear:
         return "cannot tell", "noisy"
-    return ("no", "small") if (last_layer.share or 0.0) < LEAST_SHARE else ("yes", "seen")
+    return ("no", "small") if (last_layer.share or 0.0) < MIN_EFFECT_SHARE else ("yes", "seen")
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,7 @@ class Changed:
     images: bool = False
     shift: int | None = None
 
-    value = shown("change")
+    value = value_property("change")
 
 
 def _against_rounding(
@@ -272,7 +273,7 @@ class Overlap:
     rank, width
         Position directions, and dimensions of the space.
     share
-        Of the variance of the tokens; None where that is undefined.
+        Share of the variance of the tokens; None where that is undefined.
     expected
         The mean of random subspaces.
     """
@@ -282,7 +283,7 @@ class Overlap:
     share: float | None
     expected: float
 
-    value = shown("share")
+    value = value_property("share")
 
 
 def ask_apart(run: Run) -> Answer | None:
@@ -319,7 +320,7 @@ class Blank:
     layer
         Its number.
     share
-        Of the squared norm of the states, what differs between patches.
+        Share of the squared norm of the states that differs between patches.
     cosine
         Mean cosine with the position table, None where it is undefined.
     """
@@ -328,7 +329,7 @@ class Blank:
     share: float
     cosine: float | None
 
-    value = shown("share")
+    value = value_property("share")
 
 
 def ask_blank(run: Run) -> Answer | None:
@@ -367,13 +368,13 @@ class Heads:
     Parameters
     ----------
     heads, of
-        How many do, of how many.
+        Number of such heads, and number of all heads.
     sharpest
         Largest attention of any head at the offset that it prefers, 0 where none prefers one.
     uniform
-        What equal logits would pay there.
+        Attention that equal logits would pay there.
     offsets
-        Of the heads that do, the three most frequent.
+        Three most frequent offsets of these heads.
     """
 
     heads: int
@@ -382,7 +383,7 @@ class Heads:
     uniform: float
     offsets: tuple[Preferred, ...]
 
-    value = shown("heads", "of", "sharpest")
+    value = value_property("heads", "of", "sharpest")
 
 
 def ask_heads(run: Run) -> Answer | None:
@@ -427,14 +428,14 @@ class First:
     attention
         Share of the other positions' attention, in the mean over heads.
     uniform
-        What uniform attention would pay.
+        Share that uniform attention would pay.
     """
 
     layer: int
     attention: float
     uniform: float
 
-    value = shown("attention")
+    value = value_property("attention")
 
 
 def ask_first(run: Run) -> Answer | None:
@@ -467,7 +468,7 @@ class Preferring:
     told
         The numbers over all heads.
     contexts, length, source
-        How many contexts of how many tokens, and what they are.
+        Number of contexts, tokens of each, and their kind.
     """
 
     told: Summary
@@ -518,13 +519,13 @@ class Worth:
     Parameters
     ----------
     scheme
-        What is replaced: the rows of a table, rotations, or biases.
+        Part that is replaced: the rows of a table, rotations, or biases.
     table
         Name of the model's parameter or buffer.
     measure
         The cost: loss, divergence, answers or states.
     task
-        What the model predicts.
+        Task of the model.
     """
 
     scheme: Scheme
@@ -540,12 +541,12 @@ class Removal:
     Parameters
     ----------
     worth
-        Of what, to what.
+        Description of what is removed, and of its task.
     cost, error
         Mean over contexts and its standard error: nats, or for states a share of their norm; None
         where outputs are not finite, and of one context.
     loss, loss_error
-        Of the unchanged model, in nats; None without one.
+        Loss of the unchanged model in nats, and its error; None without one.
     answers, answers_error
         Share of the top answers that change; None where there are none.
     small
@@ -561,7 +562,7 @@ class Removal:
     answers_error: float | None
     small: float = SMALL
 
-    value = shown("cost")
+    value = value_property("cost")
 
     @property
     def most(self) -> float | None:
@@ -580,13 +581,13 @@ class Enough:
     label
         Its name in the table of costs.
     size
-        How many components it has; None of random tables.
+        Number of components; None for random tables.
     kept, error
         Share that is kept, and its standard error.
     of
-        How many substitutes were tried.
+        Number of substitutes that were tried.
     worth
-        Of what, to what.
+        Description of what is replaced, and of its task.
     """
 
     label: str
@@ -596,7 +597,7 @@ class Enough:
     of: int
     worth: Worth
 
-    value = shown("kept")
+    value = value_property("kept")
 
 
 def _worth(effect: SubstitutionEffect) -> Worth:

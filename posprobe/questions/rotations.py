@@ -11,9 +11,9 @@ import numpy as np
 from posprobe.analyses.composition.bridging import Bridging
 from posprobe.analyses.composition.planes import (
     N_PLANE_DRAWS,
-    Preferred,
+    NarrowbandNoise,
     Rotation,
-    Turning,
+    RotationFit,
 )
 from posprobe.analyses.composition.processes import fit_process
 from posprobe.analyses.composition.wave_scores import MAX_LINE_P
@@ -80,8 +80,8 @@ class Rotations:
     similar
         CKA with the most similar sinusoid, where it is high and no single base fits best.
     turn
-        What another answer shows: how long whole turns of a changing pace take, in positions, the
-        fastest and the slowest tenth left out.
+        Lengths of whole turns of a changing pace, in positions, as another answer shows; the
+        fastest and the slowest tenth are left out.
     """
 
     rows: int
@@ -89,7 +89,7 @@ class Rotations:
     share: float
     hidden: float
     alternating: float
-    preferred: Preferred | None = None
+    preferred: NarrowbandNoise | None = None
     similar: float | None = None
     turn: tuple[float, float] | None = None
 
@@ -132,20 +132,20 @@ def ask_rotations(view: View) -> Answer:
     return Answer("rotations", answer, reason, facts, test, ROTATIONS_KEYS)
 
 
-def _without(facts: Rotations, turning: Turning) -> str:
+def _without(facts: Rotations, turning: RotationFit) -> str:
     """Return why nothing goes round: there is nothing, or it may be hidden."""
     if facts.similar is not None:
         return "dense"
-    if any(p.coherent >= COHERENT * facts.rows and p.p <= MAX_OPEN_P for p in turning.preferred):
+    if any(p.coherent >= COHERENT * facts.rows and p.p <= MAX_OPEN_P for p in turning.humps):
         return "unclear"
     if facts.preferred is not None:
         return "preferred"
     if turning.p <= MAX_OPEN_P:
         return "unclear"
-    return "none" if turning.hidden < BLIND else "unclear"
+    return "none" if turning.detection_limit < BLIND else "unclear"
 
 
-def _facts(view: View, turning: Turning) -> Rotations:
+def _facts(view: View, turning: RotationFit) -> Rotations:
     points = view.points
     large = tuple(line for line in turning.rotations if line.share >= MIN_EFFECT_SHARE)
     lines = large or turning.rotations
@@ -154,9 +154,9 @@ def _facts(view: View, turning: Turning) -> Rotations:
         rows=len(view),
         lines=lines,
         share=min(sum(line.share for line in lines), 1.0),
-        hidden=max(SEEN * turning.hidden, LEAST_HIDDEN),
+        hidden=max(SEEN * turning.detection_limit, LEAST_HIDDEN),
         alternating=float(alternation / np.square(points).sum(axis=1).mean()),
-        preferred=next(iter(turning.preferred), None) if not lines else None,
+        preferred=next(iter(turning.humps), None) if not lines else None,
         similar=similar(view),
     )
 
@@ -169,12 +169,13 @@ def similar(view: View) -> float | None:
     return fit.best
 
 
-def _test(facts: Rotations, turning: Turning) -> Test:
+def _test(facts: Rotations, turning: RotationFit) -> Test:
     """Return what the strongest rotation was held against: shares of lines that noise has."""
-    share = max((line.share for line in facts.lines), default=turning.strongest)
+    share = max((line.share for line in facts.lines), default=turning.strongest_share)
     p = min((line.p for line in facts.lines), default=turning.p)
     return replace(
-        null_test(share, turning.drawn, "smooth", p), least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1))
+        null_test(share, turning.null_draws, "smooth", p),
+        least=min(MAX_LINE_P, 1 / (N_PLANE_DRAWS + 1)),
     )
 
 
@@ -247,22 +248,22 @@ class Winding:
     components
         The two, counted from 1.
     share
-        Of the variance, of both together.
+        Share of the variance, both components together.
     turns
-        How often they go round from the first row to the last.
+        Number of turns from the first row to the last.
     radius_cv
         Standard deviation of the distance from the centre over its mean; 0 for a circle.
     local_period
         Positions per turn in each part of the table where they go forward.
     turn
-        How many positions a whole turn takes, the fastest and the slowest tenth left out; None of
+        Number of positions of a whole turn, the fastest and the slowest tenth left out; None for
         less than one.
     changes
         Whether whole turns differ by more than noise of the phase makes them.
     rotation
-        What another answer shows: the period of the line of the spectrum that they are.
+        Period of the spectral line that they are, as another answer shows.
     mixed
-        What another answer shows: the lines of the spectrum that meet in them.
+        Spectral lines that meet in them, as another answer shows.
     pair
         The pair itself, which no document shows.
     """
@@ -568,7 +569,7 @@ def _even(view: View, facts: Ladder) -> Answer:
     answer: Verdict = "no"
     if p > MAX_OPEN_P or worst > UNEVEN:
         reason = "random" if p > MAX_OPEN_P else "uneven"
-        if weakest < max(SEEN * turning.hidden, LEAST_HIDDEN):
+        if weakest < max(SEEN * turning.detection_limit, LEAST_HIDDEN):
             answer, reason = "cannot tell", "between"
     else:
         answer, reason = ("yes", "even") if p <= LEVEL else ("cannot tell", "open")

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 from posprobe.analyses.facts import Answer, Correction, Test, Verdict, decide
 from posprobe.analyses.models.head_biases import SIDED
 from posprobe.analyses.result import HIDDEN
-from posprobe.questions.rank_tests import at_least, judged, shown
+from posprobe.questions.rank_tests import binomial_tail, judge_p_value, value_property
 from posprobe.schemes import POSITIONS
 
 Block: TypeAlias = Mapping[str, Any]
@@ -32,7 +32,8 @@ CHANCE = 0.05
 STEADY = 0.95
 #: Share of a kernel's variance by offset from which the offset alone decides, as of a sinusoid that
 #: was rounded, and below which a tenth or more depends on something else.
-DECIDES, LEAVES = 0.99, 0.9
+DECIDES = 0.99
+LEAVES = 0.9
 
 E = TypeVar("E")
 
@@ -44,9 +45,9 @@ class Encodings(Generic[E]):
     Parameters
     ----------
     encodings
-        What is known of each.
+        Facts about each encoding.
     value
-        What ``analysis.json`` shows as the value of the answer.
+        Value of the answer in ``analysis.json``.
     """
 
     encodings: tuple[E, ...]
@@ -71,7 +72,7 @@ class Ladder:
     Parameters
     ----------
     name
-        Of the encoding.
+        Name of the encoding.
     pairs, axes
         Pairs of numbers that turn along each axis, and axes.
     shortest, longest
@@ -183,9 +184,10 @@ class Slopes:
     Parameters
     ----------
     slopes
-        Of each head, logits per position.
+        Slope of each head, logits per position.
     windows, length
-        Of each head, keys over which the bias alone spreads attention, of so many.
+        Number of keys over which the bias alone spreads attention, for each head, and number of
+        keys in all.
     """
 
     slopes: tuple[float, ...]
@@ -219,7 +221,7 @@ class Left:
     length
         Positions of the context, None where none is stated.
     left
-        What a key so far away gets of the attention that the nearest gets, contents being equal.
+        Attention to a key at that distance over that to the nearest, with equal contents.
     halving
         Distance at which it gets half of it.
     """
@@ -228,7 +230,7 @@ class Left:
     left: float | None
     halving: float
 
-    value = shown("left")
+    value = value_property("left")
 
 
 def ask_linear_reach(schemes: Numbered) -> Answer:
@@ -269,7 +271,7 @@ class Smooth:
     varying: int
     structured: int | None
 
-    value = shown("structured")
+    value = value_property("structured")
 
     @property
     def chance(self) -> float:
@@ -292,16 +294,18 @@ def ask_smooth(name: str, schemes: Numbered) -> Answer:
     count = sum(block["smoothness"]["structured"] for _, block in learned)
     facts = Smooth(heads, n_measured, count)
     # Each head is above its own permutations with a chance of 5 %: their number is binomial.
-    p = at_least(count, n_measured, CHANCE)
+    p = binomial_tail(count, n_measured, CHANCE)
     low, high = (
         next(
-            float(k) for k in range(n_measured + 1) if at_least(k + 1, n_measured, CHANCE) <= level
+            float(k)
+            for k in range(n_measured + 1)
+            if binomial_tail(k + 1, n_measured, CHANCE) <= level
         )
         for level in (0.95, 0.05)
     )
     draws = learned[0][1]["smoothness"]["permutations"]
     test = Test(count, p, facts.chance, (low, high), "permuted", draws, CHANCE**n_measured)
-    return Answer(name, *judged(p, "smooth", "no_order", "weak"), facts, test, keys)
+    return Answer(name, *judge_p_value(p, "smooth", "no_order", "weak"), facts, test, keys)
 
 
 @dataclass(frozen=True)
@@ -424,7 +428,7 @@ class Limit:
     Parameters
     ----------
     name, unit
-        Of the encoding, and what its distances count.
+        Name of the encoding, and unit of its distances.
     causal
         Whether later keys are hidden; else each side has a value of its own.
     reach

@@ -12,8 +12,8 @@ from posprobe.analyses.breaks.copies import Copies
 from posprobe.analyses.composition.processes import (
     HALF_WIDTH_RATIO,
     Kernel,
-    covariances,
     fit_kernels,
+    kernel_covariances,
 )
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.linear import (
@@ -70,13 +70,13 @@ class Order:
     cosine, chance
         Mean cosine of neighbouring rows as seen from the middle, and of any two rows.
     period, share, typical
-        Of the strongest wave: its period in positions, its share of the variance of the rows'
-        directions, and the median of that share in random order.
+        Strongest wave: its period in positions, its share of the variance of the rows' directions,
+        and the median of that share in random order.
     farther
         Ratio of the median distances from the middle, of the quarter of the table where it is
         largest to the one where it is smallest.
     turns, copies
-        What another answer shows: turns of what winds, and rows that are copies of others.
+        Turns of winding components, and rows that are copies of others, as other answers show.
     """
 
     rows: int
@@ -189,8 +189,8 @@ class Smooth:
     straight
         Share of the variance of evenly spaced points on a straight line; None where it is no line.
     gap, waves, curve
-        What another question shows: held-out R² of rotations and of the best smooth curve across
-        gaps of so many positions.
+        Gap in positions, and held-out R² across it of rotations and of the best smooth curve, as
+        another question shows.
     """
 
     rows: int
@@ -261,7 +261,7 @@ def _cosines(steps: Floats, signs: Floats, strides: list[int]) -> Floats:
     signs
         ``[walks, n - 1]``.
     strides
-        In positions.
+        Strides in positions.
     """
     count = len(steps)
     cosine_pair, sums = np.zeros((2, len(strides), len(signs)))
@@ -343,14 +343,14 @@ class LowDimensional:
     rows
         Number of rows.
     directions
-        How many principal directions hold nine tenths of the variance.
+        Number of principal directions that hold nine tenths of the variance.
     columns
-        How many directions so many rows can have at most.
+        Largest number of directions that so many rows can have.
     participation, expected
         Participation ratio of rows of equal length, and its median in random tables of independent
         columns that are as smooth.
     every
-        Of every so many rows both are taken: a long table is thinned.
+        Stride of the rows of which both are taken: a long table is thinned.
     """
 
     rows: int
@@ -423,7 +423,9 @@ def _drawn(view: View, rows: Floats, kernel: Kernel) -> Floats:
             spread[null, k] = participation(points)
             powers[null, k] = _powers(points)
     kernels = fit_kernels(powers.reshape(-1, n - 1))
-    expected = np.array([_expected(covariance, columns) for covariance in covariances(kernels)])
+    expected = np.array(
+        [_expected(covariance, columns) for covariance in kernel_covariances(kernels)]
+    )
     return np.asarray(spread / expected.reshape(spread.shape))
 
 

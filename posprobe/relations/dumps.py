@@ -38,7 +38,7 @@ class Dump:
     Parameters
     ----------
     ladder
-        Of its frequencies; a factor and the arrays only where cosines and sines are given.
+        Ladder of its frequencies; a factor and the arrays only where cosines and sines are given.
     q, q_rotated
         ``[n, head_dim]``, or None.
     sections
@@ -65,7 +65,7 @@ def read_dump(arrays: Mapping[str, Floats], file: str) -> Dump:
     Parameters
     ----------
     arrays
-        By the names in `NAMES`; others are not looked at.
+        Arrays by the names in `NAMES`; others are ignored.
     file
         For messages.
 
@@ -187,7 +187,7 @@ def relate_query(ladder: Ladder, dump: Dump, neighbours: bool | None) -> Finding
     Parameters
     ----------
     ladder
-        What the checkpoint says.
+        Ladder of the checkpoint.
     dump
         With ``q`` and ``q_rotated``.
     neighbours

@@ -53,9 +53,9 @@ class Fingerprint:
     Parameters
     ----------
     sha256
-        Of the values ``[n, d]`` as float64, so that a copy in a wider format has the same.
+        Checksum of the values ``[n, d]`` as float64, so that a copy in a wider format has the same.
     layout, start, dim
-        Of the table: the arrangement of its ``n`` positions, the first of them, and ``d``.
+        Layout of the table's ``n`` positions, the first of them, and ``d``.
     dtype
         The coarsest format that holds every value, by its name in safetensors.
     scale
@@ -88,7 +88,7 @@ class Likeness:
     Parameters
     ----------
     relation
-        Of the first table to the second, such as ``moved``.
+        Relation of the first table to the second, such as ``moved``.
     distance
         Relative Frobenius distance, estimated: the norm of the difference over that of the second
         table; None where there is nothing to compare.

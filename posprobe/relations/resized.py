@@ -79,7 +79,7 @@ class Period:
     change
         Whether it stays, scales with the table, or is not found again.
     before, now
-        In positions; None where it is not found again.
+        Period before and after, in positions; None where it is not found again.
     """
 
     axis: str
@@ -240,7 +240,7 @@ class Run:
     before
         At its own length.
     ways
-        By way or rule, at the new length.
+        Losses by way or rule, at the new length.
     best
         The way that costs least, and those that cannot be told from it.
     length, cut

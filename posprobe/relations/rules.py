@@ -36,20 +36,21 @@ class Finding:
     cause
         A name in `RULES`.
     a, b
-        What A and B have, where one value says it.
+        Values of A and B, where one value says it.
     value
-        What was held against the tolerance, or the number that names the cause.
+        Value that is compared with the tolerance, or the number that names the cause.
     first_distance
-        Of ladders: first distance at which some pair is 0.1 rad off.
+        First distance at which some pair of a ladder is 0.1 rad off.
     rotation
-        Of ladders: largest difference of the mean rotation within the shorter context.
+        Largest difference of the mean rotation of ladders within the shorter context.
     more
         Further numbers of the sentence.
     part
         The encoding that it is about, where there are several.
     curve
-        What shows it, None where nothing does: of ladders ``[pairs]``, frequencies of B over those
-        of A; of rows ``[rows of A]``, how far B's are from them, NaN where B has none.
+        Values that show the difference; None without any. For ladders ``[pairs]``, frequencies of B
+        over those of A; for rows ``[rows of A]``, the relative distance of B's rows, NaN where B
+        has none.
     """
 
     what: str
@@ -76,11 +77,11 @@ class NotCompared:
     Parameters
     ----------
     what
-        As in `Finding`, or the kind of an encoding.
+        Subject, as in `Finding`, or the kind of an encoding.
     reason
         Key of the sentence in `words`.
     about
-        What the sentence names.
+        Name that the sentence uses.
     decides
         Whether copies may differ in it, so that they cannot be called alike.
     """

@@ -29,7 +29,7 @@ def relate_tables(
     a, b
         ``[n, d]`` and ``[m, d]``, rows that are positions, finite.
     layouts
-        Of both; lines of positions where None.
+        Layouts of both tables; lines of positions where None.
 
     Returns
     -------

@@ -47,9 +47,9 @@ def stored_again(a: Floats, b: Floats, subject: str) -> Finding | None:
     Parameters
     ----------
     a, b
-        Of one shape.
+        Arrays of one shape.
     subject
-        As in `Finding`.
+        Subject of the finding, as in `Finding`.
     """
     if np.array_equal(a, b):
         return Finding(subject, "identical", value=0.0)
@@ -74,9 +74,9 @@ def moved(a: Floats, b: Floats, subject: str) -> Finding:
     Parameters
     ----------
     a, b
-        Of one shape.
+        Arrays of one shape.
     subject
-        As in `Finding`.
+        Subject of the finding, as in `Finding`.
     """
     nearer_by_side = {"a": nearer_elsewhere(b, a), "b": nearer_elsewhere(a, b)}
     return Finding(subject, "moved", value=distance(a, b), more={"beyond": nearer_by_side})

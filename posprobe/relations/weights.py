@@ -109,8 +109,8 @@ def relate_sketches(
     a, b
         Weights times inputs, the same for both: ``[heads * head_dim, inputs]``.
     rotated
-        Of A's queries, transposed weights times inputs ``[width, inputs]``; None of those that are
-        not square.
+        Transposed weights of A's queries times inputs ``[width, inputs]``; None for weights that
+        are not square.
     """
     weights_a, weights_b = (
         np.concatenate([projections.query, projections.key]) for projections in (a, b)
@@ -228,9 +228,9 @@ def relate_layouts(declared: tuple[bool | None, bool | None], order: str | None)
     Parameters
     ----------
     declared
-        Of A and B, whether pairs are neighbours; None where it is not known.
+        Whether pairs of A and B are neighbours; None where it is not known.
     order
-        Of `ORDERS`: what was done to A's rows; None where that is not known.
+        Key of `ORDERS`: the change of A's rows; None where it is not known.
 
     Returns
     -------

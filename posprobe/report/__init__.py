@@ -8,11 +8,23 @@ import lazy_loader
 
 _public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 #: Names that moved to `posprobe.studies`; version 0.3 drops them here.
-_MOVED_TO_STUDIES = frozenset({
-    "Analysis", "Comparison", "ForwardAnalysis", "PaperFigure", "SchemeAnalysis", "Series",
-    "analyze", "analyze_schemes", "check_request", "compare", "compare_kernels", "measured_heads",
-    "paper_figure",
-})  # fmt: skip
+_MOVED_TO_STUDIES = frozenset(
+    {
+        "Analysis",
+        "Comparison",
+        "ForwardAnalysis",
+        "PaperFigure",
+        "SchemeAnalysis",
+        "Series",
+        "analyze",
+        "analyze_schemes",
+        "check_request",
+        "compare",
+        "compare_kernels",
+        "measured_heads",
+        "paper_figure",
+    }
+)
 
 
 def __getattr__(name: str) -> _Any:

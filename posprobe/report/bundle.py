@@ -156,11 +156,11 @@ def write_bundle(
     Parameters
     ----------
     content, folder
-        What is written, and where.
+        Content of the bundle, and its folder.
     all_figures
-        Of a table, whether to make every figure, rather than those of the first screen alone.
+        Whether to make every figure of a table, rather than those of the first screen alone.
     formats
-        Of these figures, among ``svg``, ``pdf`` and ``png``. A page shows SVG.
+        Formats of these figures, among ``svg``, ``pdf`` and ``png``. A page shows SVG.
 
     Raises
     ------
@@ -234,9 +234,14 @@ def render_bundle(folder: Path) -> Path:
             page = render(document, svgs)
         names = figures_of(document)
     except (
-        LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        ArithmeticError,
+        RecursionError,
         TemplateError,
-    ) as error:  # fmt: skip
+    ) as error:
         raise InvalidCheckpoint(
             f"{folder / 'analysis.json'}: it lacks what the report shows "
             f"({type(error).__name__}: {error}). {repeat_command}"
@@ -287,14 +292,14 @@ def _drawn(content: Bundled, figures: Path, text: str, formats: Collection[str])
     """Save every figure of a bundle whose document is ``text``; return the SVG by name."""
     with stage("Drawing figures"):
         from posprobe.figures import style
-        from posprobe.figures.common import shown_plainly
+        from posprobe.figures.common import escape_figure_text
     # To look through all texts of a figure takes a third of the time that drawing it does.
     escapes = re.search(r"\\[a-z]", text)
     makers = content.figures()
     with style(), stage("Drawing figures", len(makers)) as advance:
         for name, make in makers.items():
             figure = make()
-            _save_figure(shown_plainly(figure) if escapes else figure, name, figures, formats)
+            _save_figure(escape_figure_text(figure) if escapes else figure, name, figures, formats)
             advance(1)
     places = {name: figures / f"{name}.svg" for name in makers if "svg" in formats}
     return {name: place.read_text(encoding="utf-8") for name, place in places.items()}

@@ -75,7 +75,7 @@ def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
     Parameters
     ----------
     answers
-        Of each subject, by its label. What cannot be told of any is left out.
+        Answers of each subject, by its label. A question that no subject answers is left out.
     """
     by_question: dict[str, dict[str, Verdict]] = {}
     for label, label_answers in answers.items():

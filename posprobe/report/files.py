@@ -131,9 +131,9 @@ def put_in_place(new_folder: Path, target: Path, check: Callable[[Path], None]) 
     Parameters
     ----------
     new_folder
-        In a folder of `scratch`.
+        Folder below one of `scratch`.
     target
-        What stands there is removed.
+        Final path; whatever stands there is removed.
     check
         Raises where what stood there must not be lost; it is then back in its place.
 
@@ -449,8 +449,12 @@ EARLIER = (
 REPEAT_ADVICE = "Analyse the table again."
 #: Arrays of which the page of a table is drawn.
 _PAGE_ARRAYS = (
-    "similarity_centered", "norms", "pca_scores", "rotation_paths", "budget_spectrum",
-)  # fmt: skip
+    "similarity_centered",
+    "norms",
+    "pca_scores",
+    "rotation_paths",
+    "budget_spectrum",
+)
 
 
 def read_bundle(folder: Path) -> dict[str, Any]:
@@ -489,7 +493,7 @@ def stored_drawings(folder: Path, advice: str) -> dict[str, str]:
     folder
         ``figures`` of a bundle.
     advice
-        What helps where it is damaged.
+        Advice for the case that the folder is damaged.
 
     Raises
     ------
@@ -515,8 +519,14 @@ def _sound(path: Path, advice: str) -> Iterator[None]:
     except (InvalidCheckpoint, FileNotFoundError) as error:
         raise InvalidCheckpoint(f"{error} {advice}") from error
     except (
-        OSError, EOFError, ValueError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error,
-    ) as error:  # fmt: skip
+        OSError,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {advice}") from error
 
 

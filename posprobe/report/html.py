@@ -33,9 +33,9 @@ def html(page: Page, version: str, drawings: Mapping[str, str]) -> str:
     Parameters
     ----------
     page
-        What it shows.
+        Content of the page.
     version
-        Of posprobe, which made the numbers.
+        Version of posprobe that made the numbers.
     drawings
         Elements by name, made by posprobe; a picture without one is left out.
     """
@@ -53,9 +53,9 @@ def listing(
     Parameters
     ----------
     page
-        What it shows; a script sorts and filters its tables.
+        Content of the page; a script sorts and filters its tables.
     version
-        Of posprobe, which made the numbers.
+        Version of posprobe that made the numbers.
     drawings
         See `html`.
     thumbnail

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.arrays import Floats
-from posprobe.figures.common import pooled
+from posprobe.figures.common import average_blocks
 from posprobe.page import Line
 from posprobe.report.svg import color_bar, curve, dots, map_of, path, rect, source, svg, text, ticks
 from posprobe.text import Block, fine_percent, minus, period_of
@@ -156,7 +156,7 @@ def _similarity(
     else:
         title, words, half, first = "Cosine similarity of positions", "position", 0.0, start
         n_rows = n_columns = n
-        image = small = pooled(np.asarray(cosines, dtype=np.float64), CELLS)[0]
+        image = small = average_blocks(np.asarray(cosines, dtype=np.float64), CELLS)[0]
         data = f' data-n="{n}" data-first="{start}"'
         svg_parts.append(rect("null", X, Y, SIDE, SIDE))
     svg_parts += [text(0, 13, title, "h"), map_of(image, X, Y, SIDE), color_bar(338, 64, 210)]
@@ -320,9 +320,11 @@ def _spectrum(document: Block, planes: NDArray[Any] | None) -> str:
     period = 2 * n / (np.add.reduceat(np.arange(1.0, n), edges) / count)
     power = np.add.reduceat(share, edges) / count
     x, y, svg_parts = _axes(
-        period, power, "positions",
+        period,
+        power,
+        "positions",
         [mark for mark in (1000, 300, 100, 30, 10, 3) if period.min() <= mark <= period.max()],
-    )  # fmt: skip
+    )
     from scipy.special import chdtri
 
     mean_power, free = np.add.reduceat(mean, edges) / count, np.add.reduceat(columns, edges)
@@ -441,9 +443,11 @@ def _code_spectra(codes: dict[str, Floats]) -> str:
         spectra[name] = (2 * n / np.arange(1.0, n), power)
     period = np.concatenate([p for p, _ in spectra.values()])
     x, y, svg_parts = _axes(
-        period, np.concatenate([p for _, p in spectra.values()]), "patches",
+        period,
+        np.concatenate([p for _, p in spectra.values()]),
+        "patches",
         [period.max() / k for k in (1, 2, 3, 4, 6, 9, 13) if period.max() / k >= period.min()],
-    )  # fmt: skip
+    )
     svg_parts.insert(0, rect("plotbg", LEFT_MARGIN, TOP, BOX, BOX))
     for k, (name, (frequency, power)) in enumerate(spectra.items()):
         look = ("rowc", "colc")[k]

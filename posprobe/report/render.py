@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from posprobe.measurements import TABLE
+from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.page import Page
 from posprobe.report import overview
 from posprobe.report.html import html
@@ -49,7 +49,11 @@ def page_of(document: Block) -> Page:
 def figures_of(document: Block) -> set[str]:
     """Name the figures that a bundle of such a document may have."""
     if of_table(document):
-        names = {drawing.name for measurement in TABLE.values() for drawing in measurement.drawings}
+        names = {
+            drawing.name
+            for measurement in TABLE_MEASUREMENTS.values()
+            for drawing in measurement.drawings
+        }
         return {"table", *names, *(f"overview-{name}" for name in overview.NAMES)}
     return {picture.name for picture in page_of(document).drawn}
 

@@ -36,9 +36,9 @@ class Saved:
         folder
             Where.
         every
-            Of a table, whether to make every figure, rather than those of the first screen alone.
+            Whether to make every figure of a table, rather than those of the first screen alone.
         formats
-            Of these figures, among ``svg``, ``pdf`` and ``png``.
+            Formats of these figures, among ``svg``, ``pdf`` and ``png``.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class Plotted(Saved):
             it, such as ``encoder.heads``. Where None, the variance budget, or the curves of the
             first encoding's heads.
         ax, properties
-            Where to draw, and properties of the Axes.
+            Axes to draw into, and properties of these Axes.
 
         Raises
         ------

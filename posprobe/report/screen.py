@@ -114,9 +114,13 @@ def _numbers(table: Table, width: int) -> Iterator[str]:
 def wrapped(line: str, begin: str, width: int) -> str:
     """Break a sentence into lines; names and paths stay whole."""
     return fill(
-        plain(line.replace("`", "")), width, initial_indent=begin,
-        subsequent_indent=" " * len(begin), break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+        plain(line.replace("`", "")),
+        width,
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _headline(text: str, width: int) -> list[str]:

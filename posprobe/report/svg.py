@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
+from posprobe.figures.styles import BLUE, INK, MUTED, PALE, RED
 from posprobe.text import minus, plain
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 _THEME = {
     INK: "var(--ink)",
     MUTED: "var(--mute)",
-    GRID: "var(--rule)",
+    PALE: "var(--rule)",
     BLUE: "var(--acc)",
     RED: "var(--mark)",
 }
@@ -86,7 +86,7 @@ def embedded(svg: str, label: str) -> str:
     Parameters
     ----------
     svg
-        As matplotlib writes it; a bundle's may be somebody else's.
+        Drawing as matplotlib writes it; that of a bundle may come from somebody else.
     label
         Alternative text.
     """

@@ -15,8 +15,8 @@ import numpy as np
 
 from posprobe import samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
-from posprobe.checkpoints.checkpoint import ShardedTensors, stored_bytes
-from posprobe.checkpoints.files import refuse_link_out
+from posprobe.checkpoints.checkpoint import ShardedTensors, encode_values
+from posprobe.checkpoints.files import check_link_inside
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
 from posprobe.encodings import FORMULAS
@@ -92,8 +92,8 @@ def write_checkpoint(
     Parameters
     ----------
     reference, tensor, grid, revision, offline
-        Of the checkpoint and its table, as for `posprobe.load`. One of the Hub is downloaded into
-        the Hub's own cache first.
+        Location of the checkpoint and its table, as for `posprobe.load`. A checkpoint of the Hub is
+        downloaded into the Hub's own cache first.
     table
         The table of that checkpoint at its new size, all positions.
     folder
@@ -129,7 +129,7 @@ def write_checkpoint(
     files = _Files.of(source, checkpoint, new.info.file)
     for name in files.taken:
         if files.root / name != source:  # a file that was named may be a link
-            refuse_link_out(files.root / name, files.root)
+            check_link_inside(files.root / name, files.root)
     try:
         with scratch(target) as place:
             made = place / "checkpoint"
@@ -230,14 +230,14 @@ def _new_tensor(
         )
     if rows.axis is not None:
         raise UsageError(
-            f"{info.where}: contains the tables of two axes, and --into changes whole tensors. "
+            f"{info.subject}: contains the tables of two axes, and --into changes whole tensors. "
             "Write the table alone with -o FILE."
         )
     old = rows_of(checkpoint.read(info.name).values, rows)
     first, last = rows.skip, rows.skip + rows.layout.size
     if any(first <= row < last for row in rows.special):
         raise UsageError(
-            f"{info.where}: special rows stand between its positions. Write the table alone with "
+            f"{info.subject}: special rows stand between its positions. Write the table alone with "
             "-o FILE."
         )
     full = np.concatenate([old[:first], table.values.astype(old.dtype), old[last:]])
@@ -249,7 +249,7 @@ def _new_tensor(
             f"{info.file}: tensor {info.name}: the new rows do not fit its format {info.dtype}. "
             "Use another way."
         )
-    return _NewTensor(info, shape, stored_bytes(full, info.dtype))
+    return _NewTensor(info, shape, encode_values(full, info.dtype))
 
 
 def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -> tuple[int, ...]:

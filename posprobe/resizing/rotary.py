@@ -72,7 +72,7 @@ class RulesCompared(Saved):
     Parameters
     ----------
     name, source, base, pairs
-        Of the encoding.
+        Name, source, base and number of pairs of the encoding.
     training, to
         Positions that the model was trained with, and those wanted.
     rules
@@ -80,15 +80,15 @@ class RulesCompared(Saved):
     missing
         Why others are left out.
     run
-        What the model does with each of them, or None where it was not run.
+        Losses of the model with each rule; None where it was not run.
     environment
         Versions, command and time.
     record
         The encoding.
     ladders
-        By rule, ``[pairs]`` frequencies in radians per position at the new length.
+        Frequencies ``[pairs]`` by rule, in radians per position at the new length.
     scalings
-        By rule, what a configuration states under ``rope_parameters``.
+        Content of ``rope_parameters`` in a configuration, by rule.
     """
 
     schema: Literal["posprobe.resizing/1"] = RESIZING
@@ -120,10 +120,10 @@ class RulesCompared(Saved):
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.comparison import rules_figures
+        from posprobe.figures.comparison import rotary_scaling_figures
 
         losses = {} if self.run is None else self.run.losses
-        return rules_figures(self.ladders, self.training, self.to, losses)
+        return rotary_scaling_figures(self.ladders, self.training, self.to, losses)
 
 
 def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> RulesCompared:

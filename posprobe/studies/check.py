@@ -33,11 +33,11 @@ class Check(Saved):
     alike
         Whether they encode position alike; None where that cannot be told.
     causes
-        What differs, the most telling first.
+        Differences, the most telling first.
     compared
-        What is alike.
+        Findings about everything that is alike.
     not_compared
-        What could not be compared.
+        Parts that could not be compared, with the reason.
     context
         The shorter context of both, in positions; None where none is stated.
     environment
@@ -184,7 +184,10 @@ def check(
     one, other = sides
     found, missing = compare(one, other, all_layers=all_layers)
     contexts = [
-        record.max_positions for side in sides for record in side.rotary if record.max_positions
+        record.max_positions
+        for side in sides
+        for record in side.rotary_schemes
+        if record.max_positions
     ]
     order = relations.subjects()
     found.sort(key=lambda each: (order.index(each.what), each.part))

@@ -48,13 +48,14 @@ def analyze_any(
     loaded
         The table, with the rows that are to be kept, or encodings without a table.
     rows
-        Of encodings without a table ``slice(0, N)`` is the length at which they are looked at.
+        For schemes, ``slice(0, N)`` is the length at which they are looked at.
     only, nulls, device, seed, command, all_rows
-        As for `posprobe.analyze`.
+        Same as for `posprobe.analyze`.
     offline
         Use local files only for what the positions are added to.
     weights
-        Of queries and keys, from `open_weights`; where None, those that lie on this machine.
+        Weights of queries and keys, from `open_weights`; where None, those that lie on this
+        machine.
 
     Raises
     ------
@@ -96,7 +97,7 @@ def open_weights(
     Parameters
     ----------
     loaded
-        What `load_any` returned.
+        Result of `load_any`.
     everywhere
         Those on the Hub as well.
     layers

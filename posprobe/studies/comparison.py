@@ -58,10 +58,10 @@ class Comparison(Saved):
     length
         Positions of the shortest table: over the first so many, distances are taken.
     distances
-        By the numbers of both tables, the smaller one first.
+        Distances by the numbers of both tables, the smaller number first.
     bands
-        Of the same pairs, by null model, the debiased CKA of a surrogate of the one with a
-        surrogate of the other, None where undefined; None where there is no distance.
+        Null bands of the debiased CKA of the same pairs, by null model: of a surrogate of the one
+        with a surrogate of the other. None where undefined, or where there is no distance.
     environment
         Versions, device, seed, command and time.
 
@@ -128,7 +128,7 @@ class Comparison(Saved):
         from posprobe.figures import report_figures
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import curves_figure, distances_figure
-        from posprobe.figures.styles import printable
+        from posprobe.figures.styles import make_labels_printable
 
         found = dict(zip(self.labels, (each.results for each in self.analyses), strict=True))
         alike = results_of(found, "similarity", Similarity)
@@ -140,16 +140,20 @@ class Comparison(Saved):
             if name in spectra and not isinstance(result.layout, Grid)
         }
         references = {
-            "spectra": printable({name: spectra[name] for name in lines}),
+            "spectra": make_labels_printable({name: spectra[name] for name in lines}),
             "distances": {name: self.matrix(name) for name in DISTANCES},
         }
         figures = report_figures(alike, ("similarity",)) if alike else {}
         if components := results_of(found, "pca", PCA):
             figures |= report_figures(components, ("variance",), references)
         labels = dict.fromkeys(self.labels)
-        figures["distances"] = partial(distances_figure, REPORT, printable(labels), references)
+        figures["distances"] = partial(
+            distances_figure, REPORT, make_labels_printable(labels), references
+        )
         if lines:
-            figures["curves"] = partial(curves_figure, REPORT, printable(lines), references)
+            figures["curves"] = partial(
+                curves_figure, REPORT, make_labels_printable(lines), references
+            )
         return figures
 
     def _of(self) -> str:
@@ -180,11 +184,11 @@ def compare(
     labels
         One name for each; None keeps their own.
     only
-        As for `analyze`.
+        Measurements, as for `analyze`.
     nulls
         Random tables drawn per baseline; of each pair at least so many as a band needs are drawn.
     device, seed, command
-        As for `analyze`.
+        Same as for `analyze`.
 
     Raises
     ------

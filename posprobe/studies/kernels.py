@@ -71,14 +71,13 @@ class KernelComparison(Saved):
     layout
         The positions at which all of them are compared.
     curves
-        Of each, the mean over heads: ``[2 n - 1]`` by offset, key minus query, or
-        ``[2 h - 1, 2 w - 1]`` by displacement. Where later keys are hidden, they mirror the
-        earlier ones.
+        Mean curve over heads of each encoding: ``[2 n - 1]`` by offset, key minus query, or ``[2 h
+        - 1, 2 w - 1]`` by displacement. Where later keys are hidden, they mirror the earlier ones.
     kernels
-        Of each, ``[n, n]``: for a table its cosines, else the mean over heads of the bias or
-        rotation between positions.
+        Kernel of each encoding, ``[n, n]``: for a table its cosines, else the mean over heads of
+        the bias or rotation between positions.
     invariance
-        Of each, the share of the kernel's variance off the diagonal that the offset explains.
+        Share of each kernel's variance off the diagonal that the offset explains.
     correlation, alignment
         ``[m, m]``, NaN on the diagonal and where undefined: Pearson's correlation of the curves
         over all distances but 0, and the centred kernel alignment (Cortes et al. 2012).
@@ -171,7 +170,7 @@ class KernelComparison(Saved):
         """Return how to make each figure of the bundle."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.comparison import KERNEL_FIGURES
-        from posprobe.figures.styles import printable
+        from posprobe.figures.styles import make_labels_printable
 
         curves = [
             standardised(curve, curve.size // 2)
@@ -180,7 +179,7 @@ class KernelComparison(Saved):
             for curve in self.curves
         ]
         references = {"distances": {name: getattr(self, name) for name in ALIKE}}
-        results = printable(dict(zip(self.labels, curves, strict=True)))
+        results = make_labels_printable(dict(zip(self.labels, curves, strict=True)))
         found: dict[str, Callable[[], Figure]] = {
             name: partial(build, REPORT, results, references)
             for name, build in KERNEL_FIGURES.items()
@@ -194,7 +193,7 @@ class KernelComparison(Saved):
         """Return how to draw the heads of two runs that match best."""
         from posprobe.figures.common import REPORT
         from posprobe.figures.rotary_use import matched_heads_figure
-        from posprobe.figures.styles import printable
+        from posprobe.figures.styles import make_labels_printable
 
         n, places = self.layout.size, (first.places, second.places)
         curves = _curves_of_both(first, second, n)
@@ -202,7 +201,7 @@ class KernelComparison(Saved):
             dict(zip(heads, found[:, ::-1], strict=True))
             for heads, found in zip(places, curves, strict=True)
         ]
-        results = printable(dict(zip(self.labels, by_distance, strict=True)))
+        results = make_labels_printable(dict(zip(self.labels, by_distance, strict=True)))
         distances = np.arange(n - curves[0].shape[1], n)
         beside = {"matched": match_heads(curves, places).matched, "distances": distances}
         return partial(matched_heads_figure, REPORT, results, beside)

@@ -182,7 +182,7 @@ def analyze_schemes(
     command
         Command line to record.
     weights
-        What weights of queries and keys say, by the number of the record.
+        Results of reading the weights of queries and keys, by the number of the record.
 
     Raises
     ------

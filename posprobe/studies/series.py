@@ -14,7 +14,7 @@ from posprobe.words import comparisons
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.figures.common import Sheet
+    from posprobe.figures.common import FigureFormat
     from posprobe.figures.styles import Span
     from posprobe.studies.figure import PaperFigure
 
@@ -40,15 +40,16 @@ class Series:
     Parameters
     ----------
     name
-        Of the run: its folder, its repository, or what the column ``run`` of the list says.
+        Name of the run: its folder, its repository, or the value of the column ``run`` of the list.
     steps
-        In order, each once.
+        Training steps in order, each once.
     numbers
-        By key path in ``analysis.json``: each headline number at every step; None where undefined.
+        Headline numbers at every step by their key path in ``analysis.json``; None where undefined.
     sinusoid
         The same of the sinusoid of the shape.
     answers
-        By question: ``yes``, ``no``, ``cannot tell``, or None where it was not asked.
+        Answers at every step by question: ``yes``, ``no``, ``cannot tell``, or None where it was
+        not asked.
     seams
         At every step the first position after each seam; None where none was looked for.
     path
@@ -67,7 +68,7 @@ class Series:
     >>> noise, wave = rng.normal(size=(32, 8)), pp.sinusoidal(32, 8).values
     >>> for step in (0, 100, 200):
     ...     np.save(folder / f"step-{step}.npy", noise + step * wave)
-    >>> sweep = pp.sweep(str(folder), only=["norms"], nulls=0, engine="threads").run()
+    >>> sweep = pp.sweep(str(folder), only=["norms"], nulls=0, jobs=1).run()
     >>> (run,) = pp.series(sweep.folder)
     >>> run.name, run.steps
     ('run', (0, 100, 200))
@@ -104,7 +105,7 @@ class Series:
         Parameters
         ----------
         venue, span
-            As for `posprobe.paper_figure`.
+            Same as for `posprobe.paper_figure`.
 
         Raises
         ------
@@ -118,15 +119,15 @@ class Series:
     def drawing(self, name: str) -> str:
         """Draw it for a page, as SVG."""
         from posprobe.figures import style
-        from posprobe.figures.common import REPORT, lay_out, shown_plainly
+        from posprobe.figures.common import REPORT, escape_figure_text, freeze_layout
         from posprobe.report.svg import svg_of
 
         with style():
-            figure = shown_plainly(self._draw(REPORT))
-            lay_out(figure)
+            figure = escape_figure_text(self._draw(REPORT))
+            freeze_layout(figure)
             return svg_of(figure, name)
 
-    def _draw(self, sheet: Sheet) -> Figure:
+    def _draw(self, sheet: FigureFormat) -> Figure:
         from posprobe.figures.comparison import series_figure
 
         return series_figure(sheet, {}, self.drawn())

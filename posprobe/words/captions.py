@@ -162,9 +162,9 @@ def _no_pair(result: Winding) -> str:
 
 
 def _none_receives(result: AttentionByOffset) -> str:
-    from posprobe.figures.heads import receivers
+    from posprobe.figures.heads import list_receivers
 
-    return "" if receivers(result) else "there is no first position and no special token"
+    return "" if list_receivers(result) else "there is no first position and no special token"
 
 
 def _still(result: MeanDecomposition) -> str:

@@ -81,7 +81,7 @@ def walked(pairs: Sequence[tuple[Sequence[str], str]], noun: str) -> str:
     pairs
         The names of each pair, and yes or no; empty where that cannot be told.
     noun
-        What is similar, with braces for the names of a pair.
+        Name of the similar things, with braces for the names of a pair.
     """
     if len(pairs) == 1:
         ((names, answer),) = pairs

@@ -108,7 +108,8 @@ def listed(parts: Sequence[str], max_parts: int = 6) -> str:
 
 
 #: Shortest run of positions that is named by its ends, and the most names in a row.
-_RUN, _NAMED = 3, 8
+_RUN = 3
+_NAMED = 8
 
 
 def positions(numbers: Sequence[int]) -> str:
@@ -150,10 +151,10 @@ class Words(Formatter):
     Parameters
     ----------
     parts
-        By name, templates of parts, or functions of the facts ``f``. The format ``part`` stands for
+        Templates of parts by name, or functions of the facts ``f``. The format ``part`` stands for
         the part that the value names, and for nothing where it names none.
     names
-        What fields may name.
+        Values that fields may name.
     """
 
     def __init__(self, parts: Mapping[str, Template], **names: Any) -> None:

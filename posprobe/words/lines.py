@@ -178,9 +178,9 @@ def held_against(answer: Block, question: str, measure: str, form: Form, value: 
     question, measure
         See `Line`.
     form
-        How such numbers are written.
+        Format of such numbers.
     value
-        What is shown in place of the number that was tested.
+        Text that is shown in place of the number that was tested.
     """
     number, interval = answer.get("tested"), answer.get("interval")
     if number is None or not interval:
@@ -217,13 +217,13 @@ class Part:
     Parameters
     ----------
     kind, look
-        Of `posprobe.analyses.composition.budget.BUDGET_TERMS`; its class of colours.
+        Key of `posprobe.analyses.composition.budget.BUDGET_TERMS`, and its class of colours.
     share
-        Of the variance around the mean row.
+        Share of the variance around the mean row.
     value
         The share in words.
     name, label, short_label
-        In full, in the bar, and where that is narrow.
+        Name in full, name in the bar, and name where the bar is narrow.
     """
 
     kind: str

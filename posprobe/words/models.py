@@ -9,7 +9,7 @@ from typing import Any
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.models.head_logits import peak_name
 from posprobe.analyses.models.rotary_use import MIN_CONTEXTS, RotaryUse
-from posprobe.page import NONE, Line
+from posprobe.page import NO_VALUE, Line
 from posprobe.questions.models import SURE, Enough, Layer, Preferring, Removal, Run, Worth
 from posprobe.text import Block, fine_percent, minus, percent_with_error, show, with_error
 from posprobe.words import ASKS, TEXTS, in_short
@@ -160,9 +160,9 @@ def summary(answers: Mapping[str, Answer], run: Run) -> str:
     Parameters
     ----------
     answers
-        By the name of the question, in the order of the page.
+        Answers by the name of the question, in the order of the page.
     run
-        What they are about.
+        Run that the answers are about.
     """
     clauses: dict[str, str] = {}
     for name in _SUMMARY_ORDER:
@@ -250,14 +250,14 @@ _NO_CHANCE = {"needed", "few", "random"}
 
 def _short(share: float | None) -> str:
     if share is None:
-        return NONE
+        return NO_VALUE
     return fine_percent(share).replace("less than", "<").replace("more than", ">")
 
 
 def line(answer: Block) -> Line:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
     name, facts = answer["question"], answer.get("facts")
-    measure, value = _MEASURES[name](facts) if facts else ("", NONE)
+    measure, value = _MEASURES[name](facts) if facts else ("", NO_VALUE)
     if name in _NO_CHANCE:
         return Line(name, answer["answer"], ASKS[name], measure, value)
     form: Form = (lambda number: show(number, ".2g")) if name in _NO_SHARES else _short

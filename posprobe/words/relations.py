@@ -9,7 +9,7 @@ from typing import Any
 
 from posprobe.data import read_data
 from posprobe.layouts import Grid
-from posprobe.relations.fingerprints import BLOCKS, FAR, SIDE, Likeness
+from posprobe.relations.fingerprints import BLOCKS, MAX_RELATED_DISTANCE, SIDE, Likeness
 from posprobe.relations.rules import Finding
 from posprobe.relations.values import CHANCE, PRECISION
 from posprobe.words.formats import Template, Words, number, some, two_figures
@@ -201,7 +201,7 @@ def evidence(f: Likeness) -> str:
             return f"{sentence}: no closer than chance (p = {f.chance:.2g})."
         return f"{sentence}: chance is not excluded (p = {f.chance:.2g}, required {_LIMIT})."
     sentence = f"{sentence}: closer than chance (p < {_LIMIT})."
-    if f.distance > FAR:
+    if f.distance > MAX_RELATED_DISTANCE:
         sentence += " This far apart, they may share only their initial values."
     return f"{sentence} Which came first is not known."
 

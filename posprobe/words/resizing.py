@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.layouts import Grid
-from posprobe.page import NONE, Line
+from posprobe.page import NO_VALUE, Line
 from posprobe.relations.resized import Copied, Period, Rule, Run, Way
 from posprobe.text import Block, show, with_error
 from posprobe.words.formats import listed, some, two_figures
@@ -201,7 +201,7 @@ def way_line(way: Block, run: Block | None) -> Line:
         return Line(name, "", way_name, MEASURED, cost(run["ways"][way_name]))
     unit = "place" if way["kind"] == "stretches" else "position"
     value = way[f"same_{unit}"]
-    written = NONE if value is None else _short(value)
+    written = NO_VALUE if value is None else _short(value)
     return Line(name, "", way_name, f"cosine, same {unit}", written)
 
 

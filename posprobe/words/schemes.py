@@ -7,7 +7,7 @@ from functools import partial
 from math import ceil, log
 
 from posprobe.analyses.facts import Answer
-from posprobe.page import NONE, Line
+from posprobe.page import NO_VALUE, Line
 from posprobe.questions.schemes import (
     KERNELS,
     Encodings,
@@ -32,7 +32,8 @@ from posprobe.words.formats import (
 from posprobe.words.lines import KEY, held_against
 
 #: Encodings that a sentence names, and that a headline does.
-NAMED, LEADING = 4, 2
+NAMED = 4
+LEADING = 2
 
 
 def _each(parts: Sequence[tuple[str, str]], max_parts: int = NAMED) -> str:
@@ -182,7 +183,7 @@ def _turning(f: Block) -> tuple[str, str]:
     slow, pairs = (
         sum(encoding[key] * encoding["axes"] for encoding in decided) for key in ("slow", "pairs")
     )
-    return "pairs that never turn", f"{slow} of {pairs}" if decided else NONE
+    return "pairs that never turn", f"{slow} of {pairs}" if decided else NO_VALUE
 
 
 def _least(measure: str, key: str) -> Callable[[Block], tuple[str, str]]:
@@ -203,13 +204,13 @@ def _halving(f: Block) -> tuple[str, str]:
 
 def _leaving(f: Block) -> tuple[str, str]:
     if f["length"] is None:
-        return "weight left", NONE
+        return "weight left", NO_VALUE
     return f"weight left at {f['length']:,}", percent(f["left"])
 
 
 def _structured(f: Block) -> tuple[str, str]:
     count = f["structured"]
-    return "heads above chance", NONE if count is None else f"{count} of {f['heads']}"
+    return "heads above chance", NO_VALUE if count is None else f"{count} of {f['heads']}"
 
 
 def _counted(f: Block, *names: str) -> list[str]:
@@ -246,7 +247,7 @@ _MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
 def line(answer: Block) -> Line:
     """Return an answer's block as a line; what version 1 did not keep is left out."""
     question, facts = ASKS[answer["question"]], answer.get("facts")
-    measure, value = _MEASURES[answer["question"]](facts) if facts else ("", NONE)
+    measure, value = _MEASURES[answer["question"]](facts) if facts else ("", NO_VALUE)
     return held_against(answer, question, measure, two_figures, value)
 
 
@@ -282,7 +283,7 @@ def summary(answers: Mapping[str, Answer]) -> str:
     Parameters
     ----------
     answers
-        By question.
+        Answers by question.
     """
     clauses = []
     if "rotary_turns" in answers:
@@ -346,7 +347,7 @@ KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
 def kernel_line(question: str, answer: str, record: Block) -> Line:
     """Return the answer about a kernel as a line, from the block of the encoding."""
     number = record[KERNELS[question][0]]
-    value = NONE if number is None else percent(number)
+    value = NO_VALUE if number is None else percent(number)
     return Line(question, answer, ASKS[question], _OF_KERNELS[question], value)
 
 
@@ -370,8 +371,8 @@ def pair_line(pair: Block, name: str, walk: Block | None) -> Line:
     if heads := pair.get("heads"):
         value = minus(hundredths(heads["correlation"]))
         return Line(name, "", question, "correlation of heads", value)
-    value = NONE if pair["correlation"] is None else hundredths(pair["correlation"])
-    chance = NONE if walk is None else f"below {hundredths(walk['correlation'])}"
+    value = NO_VALUE if pair["correlation"] is None else hundredths(pair["correlation"])
+    chance = NO_VALUE if walk is None else f"below {hundredths(walk['correlation'])}"
     return Line(name, _similar(pair, walk), question, "correlation", minus(value), chance)
 
 

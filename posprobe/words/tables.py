@@ -91,7 +91,7 @@ def components(count: int) -> str:
 
 
 def _flat(f: Rotations) -> str:
-    flat = sum(not line.round for line in f.lines)
+    flat = sum(not line.is_circular for line in f.lines)
     clause_text = (
         f" Of these, {spelled(flat)} oscillate{'s' if flat == 1 else ''} along one direction, "
     )

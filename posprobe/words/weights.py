@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from posprobe.page import NONE, Line
+from posprobe.page import NO_VALUE, Line
 from posprobe.text import Block
 from posprobe.words import TEXTS
 from posprobe.words.formats import percent, rounded, some, two_figures
@@ -29,7 +29,7 @@ def _bytes(size: int) -> str:
 def line(block: Block) -> Line:
     """Return what the weights of one encoding say as a line of the overview."""
     idle_share = block["never"]
-    value = NONE if idle_share is None else percent(idle_share)
+    value = NO_VALUE if idle_share is None else percent(idle_share)
     return Line("weights", "", "Strength of pairs, from weights", "in pairs that never turn", value)
 
 
@@ -114,7 +114,7 @@ def horizon_line(horizons: Sequence[Block]) -> Line:
         for horizon_block in horizons
         if horizon_block["bfloat16"] is not None
     ]
-    value = f"{min(first_positions):,}" if first_positions else NONE
+    value = f"{min(first_positions):,}" if first_positions else NO_VALUE
     return Line("precision", "", "Precision of angles", "bfloat16 off from position", value)
 
 

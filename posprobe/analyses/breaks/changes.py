@@ -73,7 +73,7 @@ def by_norm(series: Series, left_row: int) -> int:
     Parameters
     ----------
     series
-        Of the table.
+        Row series of the table.
     left_row
         Last row before the change, as steps have it.
 

@@ -44,16 +44,16 @@ class Copies:
         Whether they follow each other, return after a period, or in reverse order, or nearly return
         after a period, or none of these.
     rows
-        Of the table.
+        Number of rows of the table.
     count
         Rows that are exact copies of earlier ones.
     times
-        Of blocks: how often each row stands in succession.
+        Number of times that each row of a block stands in succession.
     period
-        In positions, where they return, or nearly.
+        Period in positions after which rows return, exactly or nearly.
     cosine, between
-        Where they nearly return: mean centred cosine of rows a period apart, and the least of
-        nearer ones.
+        Mean centred cosine of rows a period apart, where they nearly return, and the smallest mean
+        of rows that are closer.
     """
 
     kind: Literal["blocks", "period", "mirror", "near", "any"]
@@ -200,13 +200,13 @@ def find_beside(
     Parameters
     ----------
     series
-        Of the table.
+        Row series of the table.
     stretches
         First row and the stop of each stretch of equal rows; one or more.
     start
         Position of the table's first row.
     find
-        What looks for either in a part without stretches.
+        Function that looks for breaks and outlier rows in one part.
     """
     n = len(series.norms)
     breaks = BreakRecord()

@@ -22,7 +22,7 @@ class SeamHistory:
     appears
         The first step of its latest stretch of steps; None where it is there from the beginning.
     moves
-        How often it moves in that stretch.
+        Number of moves in that stretch of steps.
     moved
         Step of the last move, and the position before it from then on; None where it stays.
     gone
@@ -30,7 +30,7 @@ class SeamHistory:
     earlier
         Stretches of steps before, at whose ends it was gone.
     step
-        Of the latest of these changes.
+        Training step of the latest of these changes.
     last
         Whether that is the last step.
     """
@@ -86,11 +86,11 @@ def histories(
     Parameters
     ----------
     steps
-        In order.
+        Training steps in order.
     seams
         At each step the first position after each seam; None where none could be looked for.
     answers
-        By question, at each step; None where it was not asked.
+        Answers at each step by question; None where it was not asked.
 
     Examples
     --------

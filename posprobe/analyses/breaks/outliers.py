@@ -135,7 +135,7 @@ def largest_ratio(values: Floats, typical: Floats) -> tuple[float, tuple[float, 
     Parameters
     ----------
     values, typical
-        As `beyond_tail` takes them.
+        Values and typical values, as for `beyond_tail`.
 
     Returns
     -------
@@ -420,7 +420,7 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | N
     values
         ``[height * width, d]``, row by row.
     height, width
-        Of the grid, three or more.
+        Height and width of the grid, three or more.
 
     Returns
     -------
@@ -504,9 +504,9 @@ def without(values: Array, rows: Sequence[int], height: int, width: int, xp: Mod
     values
         ``[height * width, d]``; NumPy or torch.
     rows
-        Of the table. Neighbours that are among them do not count, but where all are.
+        Outlier rows of the table. Neighbours among them do not count, unless all are.
     height, width
-        Of the grid.
+        Height and width of the grid.
     xp
         The values' namespace.
     """

@@ -75,7 +75,7 @@ class SpecialRow:
     row
         Counted from the table's first.
     causes
-        What is odd about it; one or more.
+        Reasons why the row is an outlier; one or more.
     """
 
     row: Row
@@ -149,7 +149,7 @@ class Seams(Result):
         Pairs of neighbouring rows ``(i, i + 1)``, counted from the table's first, with a seam
         between them.
     reasons
-        What changes at each seam.
+        Causes of the seams, one for each.
     special
         Rows far from every neighbour that they have, or with a norm far from theirs, or zero;
         patches far from those beside them on the grid, or zero.
@@ -160,7 +160,7 @@ class Seams(Result):
     norms
         ``[n]``: as stored.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     undefined
         Reason why no seams were looked for, or empty.
     no_special
@@ -585,8 +585,8 @@ class Stretch:
     whole
         Whether these are all rows.
     reasons
-        What ends it on either side (``seam`` and ``special``, which name positions), or why all
-        rows are taken.
+        Causes that end it on either side (``seam`` and ``special``, which name positions), or why
+        all rows are taken.
     """
 
     first: int

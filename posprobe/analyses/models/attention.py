@@ -75,13 +75,13 @@ class AttentionByOffset(Result):
     Parameters
     ----------
     layers
-        By number, from 0.
+        Results by number of the layer, from 0.
     contexts
-        How many were averaged.
+        Number of averaged contexts.
     layout
-        Of the positions.
+        Layout of the positions.
     name
-        Of the model.
+        Name of the model.
     stopped
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
@@ -156,7 +156,7 @@ def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
         ``[c, heads, m, m]``, queries before keys; NumPy or torch. The last tokens are the positions
         and those before them special.
     layout
-        Of the positions.
+        Layout of the positions.
 
     Raises
     ------
@@ -281,9 +281,9 @@ def attention_by_offset(
     Parameters
     ----------
     sums
-        By layer, as `attention_sums` makes them, all of the same contexts.
+        Results of `attention_sums` by layer, all of the same contexts.
     layout, name, stopped
-        As in `AttentionByOffset`.
+        Fields of `AttentionByOffset`.
     """
     layers = {number: _layer(found, layout) for number, found in sums.items()}
     contexts = next(iter(sums.values())).contexts

@@ -58,11 +58,11 @@ class PermutationEffect(Result):
     Parameters
     ----------
     with_positions, without_positions
-        What changes.
+        Changes with the model's positions, and without them.
     contexts
-        How many were permuted, each in its own way.
+        Number of contexts, each permuted in its own way.
     seed
-        Of the permutations.
+        Seed of the permutations.
     table
         Name of the parameter that was set to 0.
     stopped
@@ -100,9 +100,9 @@ class PhaseShift(Result):
         ``[s]``: mean cross-entropy per predicted token, in nats; its exponential is the perplexity.
         None for a model without a language-modelling head, or whose mask is not known.
     task
-        What the model predicts: ``"next token"``, ``"masked token"`` or empty.
+        Task of the model: ``"next token"``, ``"masked token"`` or empty.
     contexts
-        How many were run.
+        Number of contexts.
     stopped
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
@@ -169,13 +169,13 @@ class BlankImages(Result):
     Parameters
     ----------
     constant
-        By layer, 0 being what enters the first: an image of zeros, the mean grey.
+        Results by layer for an image of zeros, the mean grey; 0 is what enters the first layer.
     noise
-        By layer: one image of independent normal pixels.
+        Results by layer for one image of independent normal pixels.
     layout
-        Of the patches.
+        Layout of the patches.
     seed
-        Of the noise.
+        Seed of the noise.
     table
         Name of the parameter that states are compared with.
     """
@@ -279,11 +279,11 @@ class Substitute:
     Parameters
     ----------
     name, label, kind, size
-        As of `posprobe.forward.replacements.Explanation`.
+        Fields of `posprobe.forward.replacements.Explanation`.
     variance
         Share of the table's variance that it keeps; None of a constant table.
     costs
-        By measure.
+        Costs by measure.
     cka, cka_error
         Mean debiased linear CKA of the last hidden states with those of the unchanged model within
         a context, and its standard error; None for a model with a head, and where undefined.
@@ -336,7 +336,7 @@ class Early:
     Parameters
     ----------
     positions
-        How many.
+        Number of first positions.
     cost
         Their share of the cost.
     of
@@ -355,26 +355,27 @@ class SubstitutionEffect(Result):
     Parameters
     ----------
     substitutes
-        In the order in which they were run; the first is the table itself, which costs nothing.
+        Substitutes in the order in which they were run; the first is the table itself, which costs
+        nothing.
     measure
         The cost that sentences are about: ``"loss"`` where the model has one, else
         ``"divergence"`` where it gives answers, else ``"states"``.
     removed
         Name of the substitute that counts as removing the table.
     contexts
-        How many were run.
+        Number of contexts.
     seed
-        Of the null models and of the choice of masked tokens.
+        Seed of the null models and of the choice of masked tokens.
     table
         Name of the model's parameter or buffer; of several the first.
     layout, start
-        Of the positions that were replaced: those that the contexts reach.
+        Layout and first of the positions that were replaced: those that the contexts reach.
     scheme
-        What is replaced: the rows of a table, the frequencies of rotations, or heads' biases.
+        Part that is replaced: the rows of a table, the frequencies of rotations, or heads' biases.
     task
-        What the model predicts: ``"next token"``, ``"masked token"`` or empty.
+        Task of the model: ``"next token"``, ``"masked token"`` or empty.
     loss, loss_error
-        Of the unchanged model, in nats, with its standard error over contexts.
+        Loss of the unchanged model in nats, with its standard error over contexts.
     by_position, by_position_error
         ``[m, t]``: mean over contexts of the cost by position, and its standard error; None where
         outputs have no positions.
@@ -390,7 +391,7 @@ class SubstitutionEffect(Result):
     stopped
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     notes
-        What else a reader must know.
+        Further remarks for the reader.
     """
 
     figures: ClassVar[str] = "substitution.plot_substitution"
@@ -445,7 +446,7 @@ def costs(
     weights
         ``[c]``, what sums are to be divided by: of answers, or of squared norms.
     removed
-        Which of the substitutes counts as removing the table.
+        Name of the substitute that counts as removing the table.
     norm
         Whether costs are roots of the quotients, as norms are of their squares.
     rounding

@@ -47,7 +47,7 @@ class Heads(Result):
     causal
         Whether later keys are hidden; their offsets are left out of every number.
     unit
-        What offsets count.
+        Unit of the offsets.
     window
         ``[heads]``, positions: the effective number of keys that the middle query (the last one
         where causal) attends to by the bias alone, ``exp`` of the entropy of its softmax. NaN for
@@ -290,7 +290,7 @@ class Smoothness(Result):
     entries
         Distinct neighbouring entries per head that were compared.
     seed, permutations
-        Of the permutations, and how many there were.
+        Seed and number of the permutations.
     """
 
     figures: ClassVar[str] = "schemes.plot_smoothness"
@@ -330,7 +330,7 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
         halves of what is the same before and after. Where values by displacement are a function of
         the row plus one of the column, whole rows and columns are permuted, which keeps the sum.
     seed
-        Of the permutations.
+        Seed of the permutations.
 
     Raises
     ------

@@ -96,7 +96,7 @@ class HeadLogits(Peaked, Result):
     uniform
         ``[heads]``: what equal logits would give there; NaN without a peak.
     layout
-        Of the positions.
+        Layout of the positions.
     causal
         Whether queries see no later keys.
     """
@@ -138,9 +138,10 @@ class HeadsByLayer(Result):
     Parameters
     ----------
     layers
-        By number from 0. Where all layers share their weights, the first stands for all.
+        Results by number of the layer, from 0. Where all layers share their weights, the first
+        stands for all.
     notes
-        What the rows are that meet the weights, in words.
+        Description in words of the rows that meet the weights.
     """
 
     figures: ClassVar[str] = "heads.plot_logits"
@@ -220,7 +221,7 @@ def head_logits(
     heads
         Number of heads.
     scale
-        What products are multiplied by: ``1 / sqrt(d_h)`` where None.
+        Factor of the dot products; ``1 / sqrt(d_h)`` where None.
     causal
         Whether queries see no later keys.
 

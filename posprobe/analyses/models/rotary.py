@@ -30,7 +30,8 @@ SAME = 1e-9
 #: Places along an axis where no configuration says how many (pictures of 448 pixels in patches of
 #: 14 have 32), and the least angle in radians by which a pair has to turn over all of them: it
 #: moves a logit by a tenth of the pair's strength at most.
-EXTENT, DEAD = 32, 0.1
+EXTENT = 32
+DEAD = 0.1
 #: Types of numbers of which the first wrong angle is looked for.
 TYPES = ("bfloat16", "float16", "float32")
 #: Points of the decay curves, spread evenly on a logarithmic axis: as many as a figure has pixels.
@@ -46,7 +47,7 @@ class AxisLadder:
     axis
         ``time``, ``rows`` or ``columns``.
     pairs
-        How many turn with it.
+        Number of pairs that turn along the axis.
     shortest, longest
         Wavelengths in steps of the axis.
     extent
@@ -75,7 +76,7 @@ def axis_ladders(
     Parameters
     ----------
     along
-        By axis ``[pairs]``, radians per step.
+        Frequencies ``[pairs]`` by axis, radians per step.
     extent
         Places along each; `EXTENT` where None.
 
@@ -135,7 +136,7 @@ class Rotation(Result):
     length
         Positions of the text that the wavelengths are for, of which a query may see a window.
     horizon
-        By type of number, the first position at which the angle of some pair is off by 0.1 rad.
+        First position by type of number at which the angle of some pair is off by 0.1 rad.
     along
         The ladder of each of several axes.
     """

@@ -47,7 +47,8 @@ LEVEL = 0.01
 FLAT = 0.01
 #: An offset pair holds at least twice an even share of the usage, with a mean part of 0.8: what
 #: Jonasson 2025 calls large, and nearly constant.
-TIMES, STEADY = 2.0, 0.8
+TIMES = 2.0
+STEADY = 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +60,17 @@ class Turning:
     frequencies
         ``[pairs]``, radians per position.
     pairs
-        How columns make pairs.
+        Order in which columns make pairs.
     columns
-        Which columns turn.
+        Indices of the columns that turn.
     residual
-        Of the shift check: norm of the change of unrotated queries and keys over theirs when
-        positions start 37 later. 0 but for rounding where frequencies, pairs and columns are right.
+        Residual of the shift check: norm of the change of unrotated queries and keys over theirs
+        when positions start 37 later; 0 except for rounding where frequencies, pairs and columns
+        are right.
     distances
         ``[n]``, query minus key, each seen once by each query.
     scale
-        What dot products are multiplied by.
+        Factor of the dot products.
     """
 
     frequencies: NDArray[np.float64]
@@ -102,7 +104,7 @@ class RotarySums(Sums):
     query_power, key_power
         ``[heads, frequencies]``: sums of squared norms.
     queries, keys
-        How many vectors these sums are over.
+        Numbers of vectors in these sums.
     """
 
     context_axes: ClassVar = {"curves": 0, "within": 0, "moved": 0, "capped": 0}
@@ -327,11 +329,11 @@ def rotary_result(
     Parameters
     ----------
     sums, turnings
-        By number of the layer, over all contexts.
+        Sums and rotations by number of the layer, over all contexts.
     unmeasured
         Layers that could not be measured.
     length, source, name, stopped
-        As in `RotaryUse`.
+        Fields of `RotaryUse`.
     positions
         The context that the configuration states, None where it states none.
     """

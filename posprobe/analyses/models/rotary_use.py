@@ -20,7 +20,8 @@ MIN_CONTEXTS = 12
 #: Share of the attention that moves when distance is hidden: a layer whose heads all stay below the
 #: first ignores position, one in which any reaches the second does not. Trained heads have 0.23 at
 #: least, random weights 0.035 at most.
-STILL, MOVES = 0.05, 0.1
+STILL = 0.05
+MOVES = 0.1
 
 
 #: How columns make pairs: column i with i + P, or 2 i with 2 i + 1; none where nothing turns.
@@ -52,9 +53,9 @@ class OffsetPair:
     pair
         Its number, from 0.
     angle
-        Of its mean product, radians.
+        Angle of its mean product, radians.
     slope
-        Of its part of the predicted curve at distance 0, nats per token.
+        Slope of its part of the predicted curve at distance 0, nats per token.
     """
 
     pair: Count
@@ -91,7 +92,7 @@ class HeadUse:
     capped
         Share of logits above half of the model's cap; None without a cap.
     p
-        Of random signs of contexts; None with too few contexts.
+        P-value under random signs of contexts; None with too few contexts.
     answer
         Whether the head has a preferred distance.
     usage, mean_part, curve_share
@@ -166,7 +167,7 @@ class LayerUse:
         ``[pairs]``: frequencies, radians per position; a last 0 stands for columns that do not
         turn.
     pairs, columns
-        How columns make pairs, and which turn.
+        Order of the pairs, and the columns that turn.
     shift_check
         The residual of the best candidate; None where it is not finite.
     """
@@ -225,17 +226,18 @@ class RotaryUse(Result):
     Parameters
     ----------
     contexts, length
-        How many, and tokens of each: the distance share depends on both the length and the text.
+        Number of contexts, and tokens of each: the distance share depends on both the length and
+        the text.
     source
-        What the contexts are.
+        Kind of the contexts.
     positions
         The context that the configuration states, or that of the run.
     heads
-        Of the layers that were measured, in their order.
+        Results of the heads of the measured layers, in their order.
     layers
         All layers whose attention was seen.
     name
-        Of the model.
+        Name of the model.
     stopped
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
@@ -345,7 +347,7 @@ class MatchedHead:
     first, second
         Layer and number.
     correlation
-        Of their measured curves, over distance.
+        Correlation of their measured curves over distance.
     """
 
     first: Annotated[tuple[Count, Count], PAIR_LIMITS]
@@ -373,7 +375,7 @@ class HeadMatch:
         The same as ``correlation`` of the heads of one run matched with its other heads, the larger
         of both runs: curves that fall with distance are alike anyway. None with one head.
     matched
-        In the order of the first run.
+        Matched heads in the order of the first run.
     """
 
     heads: Natural

@@ -21,10 +21,12 @@ from posprobe.number_types import Count, Natural, NonNegative, Reasons, Share, l
 Reading: TypeAlias = Literal["halves", "neighbours", "halves_again", "neighbours_again"]
 #: Least margin of an answer, and how many standard deviations of it under chance it has to be: of
 #: random weights 1 in 100 is called by mistake at most, where 5 alone calls 3 of heads 8 wide.
-MARGIN, DEVIATIONS = 5.0, 3.0
+MARGIN = 5.0
+DEVIATIONS = 3.0
 #: Draws of heads, and the share of them in which the same reading has to win: 95 %, known to 1.3 %
 #: from so many.
-DRAWS, WINS = 300, 0.95
+DRAWS = 300
+WINS = 0.95
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,13 @@ class ReadingScore:
     Parameters
     ----------
     reading
-        Which one.
+        Pair order that is scored.
     apart
         Squared mean difference of log sizes of a pair's members over its squared error, mean over
         pairs: about 1 where they are members of one pair.
     correlation
-        Of both sizes over heads, mean over pairs: negative for members of one pair alone.
+        Correlation of both sizes over heads, mean over pairs: negative only for members of one
+        pair.
     score
         Lowest where a reading fits: ``(apart - 1) / 2 + heads * correlation / 2``.
     """
@@ -59,7 +62,7 @@ class PairLayout(Result):
     answer
         The reading that fits, None where it cannot be told.
     heads
-        Of queries and of keys, in all layers that were read.
+        Number of heads of queries and keys, in all layers that were read.
     margin
         Score of the second best reading less that of the best.
     wins
@@ -225,9 +228,10 @@ class WeightUse(Result):
     layers
         That were read.
     layout
-        Which rows make pairs, as far as the weights tell; None where too few were read.
+        Pair order as far as the weights tell; None where too few were read.
     pairs
-        By which the numbers are taken: as the architecture has it, else as the weights tell.
+        Pair order by which the numbers are taken: that of the architecture, else that of the
+        weights.
     declared
         Whether the architecture says so.
     normed
@@ -239,7 +243,7 @@ class WeightUse(Result):
     missing
         Why nothing, or not everything, was read; None where all was.
     problem
-        What the file has in place of it, where that can be said.
+        Content of the file in place of the weights, where that can be said.
     bytes
         That reading takes.
     skipped
@@ -347,13 +351,13 @@ def layer_weights(
     ladder
         ``[pairs]``: radians per position; rows beyond these pairs do not turn.
     reading
-        Which rows make pairs.
+        Pair order of the rows.
     scale
-        What products of queries and keys are multiplied by.
+        Factor of the products of queries and keys.
     distances
         From 0, at which curves are taken.
     positions, normed
-        As in `WeightUse`.
+        Fields of `WeightUse`.
 
     Examples
     --------

@@ -43,7 +43,7 @@ class Moments(Sums):
     Parameters
     ----------
     contexts
-        How many there are.
+        Number of contexts.
     origin
         ``[d]``.
     within, within_squares
@@ -53,13 +53,13 @@ class Moments(Sums):
     flipped
         ``[FLIPS, t, d]``: of each state less the mean of its context, with the signs of `flips`.
     first
-        How many contexts, the first ones, have their products in ``gram``.
+        Number of leading contexts whose products are in ``gram``.
     first_context, gram
-        Of these: ``[d]``, as ``context``, and ``[d, d]``, of the products of a state, less the
-        origin, with itself: on the diagonal and above, since the rest is the same again. None
-        without any: adding zeros to such a matrix takes time.
+        Sums over these leading contexts: ``[d]``, as ``context``, and ``[d, d]``, the products of a
+        state, less the origin, with itself, on the diagonal and above (the rest is symmetric). None
+        without any, because adding zeros to such a matrix takes time.
     eps
-        Of the floats in which a batch is added up.
+        Machine epsilon of the floats in which a batch is added up.
     """
 
     shared_fields: ClassVar[tuple[str, ...]] = ("origin", "eps")
@@ -88,7 +88,8 @@ def moments(states: Array, before: Moments | None = None) -> Moments:
     states
         ``[c, t, d]``: contexts, positions, width; NumPy or torch, of any float type.
     before
-        What these will be added to, whose origin they share; None for the first.
+        Moments to which the result will be added, and whose origin it shares; None for the first
+        batch.
 
     Raises
     ------
@@ -206,7 +207,8 @@ class LayerMeans:
     error
         ``[t, d]``: standard error of ``pos``, from the spread over contexts; NaN for one context.
     stable_rank
-        Of ``pos``: sum of squared singular values over the largest; None where ``pos`` is 0.
+        Stable rank of ``pos``: sum of squared singular values over the largest; None where ``pos``
+        is 0.
     rank
         Singular values of ``pos`` above what sampling noise reaches: a tenth more than the largest
         of ``FLIPS`` means of the same contexts with signs that leave the noise as it is and cancel
@@ -220,10 +222,10 @@ class LayerMeans:
         their mean, as in Song & Zhong's code. The latter is of the first contexts that hold
         ``PRODUCTS`` states, or of all where there are fewer.
     shares
-        Of the states' variance: ``position``, ``context`` and ``rest``; they add up to 1.
+        Shares of the states' variance: ``position``, ``context`` and ``rest``; they add up to 1.
     noise_draws
-        What sampling noise alone adds to the share of ``position``: that of each of the means with
-        flipped signs that say anything of so few contexts.
+        Shares of ``position`` by sampling noise alone: one for each of the means with flipped
+        signs.
     analyses
         Headline numbers of the table ``pos``, keyed as in `posprobe.measurements.compared_numbers`;
         None where a number is undefined. Empty where they were not measured.
@@ -264,13 +266,13 @@ class MeanDecomposition(Result):
     Parameters
     ----------
     layers
-        By number: 0 is what enters the first layer.
+        Results by number of the layer: 0 is what enters the first layer.
     contexts
-        How many were averaged.
+        Number of averaged contexts.
     layout, start
-        Of the positions.
+        Layout and first of the positions.
     name
-        Of the model.
+        Name of the model.
     stopped
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
     baselines
@@ -353,9 +355,9 @@ def mean_decomposition(
     Parameters
     ----------
     sums
-        By layer, as `moments` makes them, all of the same contexts.
+        Results of `moments` by layer, all of the same contexts.
     layout, start, name, stopped
-        As in `MeanDecomposition`.
+        Fields of `MeanDecomposition`.
 
     Raises
     ------
@@ -471,12 +473,12 @@ class EffectiveTable(Result):
     Parameters
     ----------
     raw
-        Of the table as stored, keyed as in `posprobe.measurements.compared_numbers`; None where a
-        number is undefined.
+        Numbers of the table as stored, keyed as in `posprobe.measurements.compared_numbers`; None
+        where a number is undefined.
     effective
         The same of ``table``.
     notes
-        Which content was added and which normalisation applied.
+        Content that was added and normalisation that was applied.
     table
         The rows that enter the first layer's queries and keys, `posprobe.families.effective_table`.
     """

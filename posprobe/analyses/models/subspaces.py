@@ -96,7 +96,7 @@ class SubspaceOverlap(Result):
         ``[d]``: what leaving one dimension out adds to it; NaN where rows lie along that dimension
         alone.
     tokens
-        How many vectors stand for all tokens.
+        Number of vectors that stand for all tokens.
     undefined
         Reason for each number that is None.
     """

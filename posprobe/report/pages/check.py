@@ -17,12 +17,16 @@ def check_page(document: Block) -> Page:
     causes, compared = document["causes"], document["compared"]
     rows: list[Row] = [
         (
-            relations.subject(finding["what"], finding["part"]), verdict, cell(finding["value"]),
-            cell(finding["tolerance"]), cell(finding["first_distance"]), cell(finding["rotation"]),
+            relations.subject(finding["what"], finding["part"]),
+            verdict,
+            cell(finding["value"]),
+            cell(finding["tolerance"]),
+            cell(finding["first_distance"]),
+            cell(finding["rotation"]),
         )
         for verdict, findings in (("differs", causes), ("alike", compared))
         for finding in findings
-    ]  # fmt: skip
+    ]
     names = [[finding["cause"] for finding in findings] for findings in (causes, compared)]
     findings_by_title = {"Differs": causes, "Alike": compared}
     return Page(
@@ -43,7 +47,8 @@ def check_page(document: Block) -> Page:
             tuple(rows),
         ),
         provenance=(
-            Fact("A", document["a"]), Fact("B", document["b"]),
+            Fact("A", document["a"]),
+            Fact("B", document["b"]),
             *versions(document["environment"]),
         ),
-    )  # fmt: skip
+    )

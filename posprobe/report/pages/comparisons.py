@@ -22,9 +22,11 @@ from posprobe.words.lines import lines
 
 #: Numbers that a terminal prints unasked.
 UNASKED = (
-    "similarity.centered.neighbour_mean", "pca.participation_ratio", "pca.top3",
+    "similarity.centered.neighbour_mean",
+    "pca.participation_ratio",
+    "pca.top3",
     "similarity.centered.translation_invariance",
-)  # fmt: skip
+)
 
 
 def comparison_page(document: Block) -> Page:
@@ -67,9 +69,10 @@ def _pairs(
     """Yield how similar each pair is; the drawings of all stand beside the first."""
     for place, pair in enumerate(pairs):
         yield Evidence(
-            (line(pair, f"pair-{place}"),), sentences=tuple(sentences(pair)),
+            (line(pair, f"pair-{place}"),),
+            sentences=tuple(sentences(pair)),
             pictures=() if place else drawings,
-        )  # fmt: skip
+        )
 
 
 def _table_answers(document: Block) -> Iterator[Evidence]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posprobe.measurements.model import MODEL
-from posprobe.measurements.model.contexts import SINUSOID, WALKS, WHOLE, LabelledRow
+from posprobe.measurements.model import MODEL_MEASUREMENTS
+from posprobe.measurements.model.contexts import (
+    MODEL_COLUMN,
+    RANDOM_WALK_COLUMN,
+    SINUSOID_COLUMN,
+    LabelledRow,
+)
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report.pages.parts import headline, versions
 from posprobe.text import Block, lookup, show
@@ -13,9 +18,13 @@ from posprobe.words import claim, models, pictures
 
 #: Figures that stand on the first screen, by what they are of: the first two that there are.
 LEADING = {
-    "rotary_curves": "rotary_use", "rotary_usage": "rotary_use", "layers": "states",
-    "substitution": "substitution", "heads": "heads", "cosines": "states",
-}  # fmt: skip
+    "rotary_curves": "rotary_use",
+    "rotary_usage": "rotary_use",
+    "layers": "states",
+    "substitution": "substitution",
+    "heads": "heads",
+    "cosines": "states",
+}
 
 
 MAX_LEADING_FIGURES = 2
@@ -23,13 +32,15 @@ MAX_LEADING_FIGURES = 2
 
 def forward_page(document: Block) -> Page:
     """Lay out the page of a run of a model: the answers, and what was measured."""
-    measured = [name for name in MODEL if document.get(name) is not None]
+    measured = [name for name in MODEL_MEASUREMENTS if document.get(name) is not None]
     leading = [name for name, measurement in LEADING.items() if measurement in measured][
         :MAX_LEADING_FIGURES
     ]
     drawings = {
         name: pictures(
-            "model", (drawing.name for drawing in MODEL[name].drawings), f"{MODEL[name].title}."
+            "model",
+            (drawing.name for drawing in MODEL_MEASUREMENTS[name].drawings),
+            f"{MODEL_MEASUREMENTS[name].title}.",
         )
         for name in measured
     }
@@ -66,7 +77,7 @@ def _evidence(
         )
     for name, picture_group in other_pictures.items():
         if picture_group:
-            yield Evidence(title=MODEL[name].title, pictures=picture_group)
+            yield Evidence(title=MODEL_MEASUREMENTS[name].title, pictures=picture_group)
 
 
 def _numbers(document: Block, measured: list[str]) -> Table:
@@ -74,7 +85,9 @@ def _numbers(document: Block, measured: list[str]) -> Table:
     rows: list[LabelledRow] = [row for name in measured for row in _rows(document, name)]
     columns_found = list(dict.fromkeys(column for _, texts in rows for column in texts))
     layers = sorted(column for column in columns_found if isinstance(column, int))
-    baseline_columns = [column for column in (SINUSOID, WALKS) if column in columns_found]
+    baseline_columns = [
+        column for column in (SINUSOID_COLUMN, RANDOM_WALK_COLUMN) if column in columns_found
+    ]
     names = [
         column
         for column in columns_found
@@ -89,7 +102,7 @@ def _numbers(document: Block, measured: list[str]) -> Table:
 
 
 def _rows(document: Block, name: str) -> Iterator[LabelledRow]:
-    measurement = MODEL[name]
+    measurement = MODEL_MEASUREMENTS[name]
     for key, number in measurement.numbers.items():
-        yield number.label, {WHOLE: show(lookup(document[name], key), number.form)}
+        yield number.label, {MODEL_COLUMN: show(lookup(document[name], key), number.form)}
     yield from measurement.rows(document)

@@ -33,9 +33,10 @@ def ways_page(document: Block) -> Page:
         key=resizing.run_key(run),
         numbers=_of_ways(document),
         provenance=(
-            Fact("reference", table["source"]["reference"]), *versions(document["environment"]),
+            Fact("reference", table["source"]["reference"]),
+            *versions(document["environment"]),
         ),
-    )  # fmt: skip
+    )
 
 
 def rules_page(document: Block) -> Page:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posprobe.measurements import TABLE
+from posprobe.measurements import TABLE_MEASUREMENTS
 from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report import overview
 from posprobe.report.pages.parts import origin, tensor, versions
@@ -44,7 +44,7 @@ def _numbers(document: Block) -> Table:
     nulls = document.get("nulls") or {"numbers": {}, "models": {}, "draws": 0}
     models = tuple(nulls["models"]) if nulls["draws"] else ()
     rows: list[Row] = []
-    for name, measurement in TABLE.items():
+    for name, measurement in TABLE_MEASUREMENTS.items():
         for path, number in measurement.numbers.items():
             value = lookup(document, f"{name}.{path}")
             if value is None or value == []:
@@ -64,9 +64,11 @@ def _source(document: Block) -> tuple[Fact, ...]:
     left_out = "; ".join(f"row {row['row']}: {row['reason']}" for row in table["dropped_rows"])
     special = "; ".join(f"row {row['row']}: {row['token']}" for row in table["prefix_rows"])
     facts = {
-        "family": table["family"], "rows left out": left_out, "rows kept apart": special,
+        "family": table["family"],
+        "rows left out": left_out,
+        "rows kept apart": special,
         "answers": verdict.get("based_on"),
-    }  # fmt: skip
+    }
     return (
         *origin(table["source"]),
         *tensor(table["source"]),
